@@ -17,7 +17,7 @@ from tests.support.contents import contents
 LIBRARY = Path(dj.__file__).parent
 PAIRS = {  # of an integer and a float
     "NumPy": (np.int8, np.float16),
-    "NumPy, unsigned": (np.uint8, np.float32),
+    "NumPy, unsigned": (np.uint8, np.float16),
     "JAX": (jnp.int8, jnp.bfloat16),
 }
 # they are not hyper-parameters, but data with a dtype that stays
@@ -95,7 +95,7 @@ def test_a_checked_number_multiplies_without_wrapping(value):
 
 
 ANSWERING = {"check_bound", "check_integer", "check_number", "check_share"}
-ANSWERING |= {"check_between", "as_scalar", "as_rate"}
+ANSWERING |= {"check_between", "check_scalar", "check_count", "as_scalar", "as_rate"}
 
 
 def is_check(node):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.averaging import means, periods
+from delayjax._src.averaging import means
 from delayjax._src.averaging.averaged import averaged
 from delayjax._src.ground import axes, checks, dtypes, transforms
 
@@ -58,7 +58,7 @@ def adaptive_period(
         and first H as commonly reported.
     """
     learning_rate = transforms.as_rate(learning_rate, positive=True)
-    sampling_steps = periods.check_period("sampling_steps", sampling_steps)
+    sampling_steps = checks.check_count("sampling_steps", sampling_steps)
     period = checks.check_bound("period", period, at_least=1)
 
     def begin(params):

@@ -65,7 +65,7 @@ def blended(share: ArrayLike) -> Merge:
         >>> blended(0.5)(5.0, 3.0, 2.0)
         3.5
     """
-    share = checks.check_number("share", share, below=1.0)
+    share = checks.check_scalar("share", share, below=1.0)
 
     def merge(own, begun, mean):
         del begun

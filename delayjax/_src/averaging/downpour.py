@@ -87,11 +87,11 @@ def downpour(
     """
     if order is not None:
         checks.check_function("order", order)
-    period = periods.check_period("period", period)
+    period = checks.check_count("period", period)
     server = optax.identity() if server is None else server
     at_center = transforms.as_transformation("server", server)
     if average is not None and not callable(average):
-        average = checks.check_share("average", average, positive=True)
+        average = checks.check_scalar("average", average, most=1, positive=True)
     access = races.access_to_center(lock_free, order)
 
     def begin(params):

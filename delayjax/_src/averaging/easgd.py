@@ -87,8 +87,8 @@ def easgd(
     if order is not None:
         checks.check_function("order", order)
     if moving_rate is not None:
-        moving_rate = checks.check_number("moving_rate", moving_rate)
-    period = periods.check_period("period", period)
+        moving_rate = checks.check_scalar("moving_rate", moving_rate)
+    period = checks.check_count("period", period)
     access = races.access_to_center(lock_free, order)
 
     def begin(params):
@@ -168,7 +168,7 @@ def moving_rate_limit(
         -> ((1 - a - al) xm + al xc, P al xm + (1 - P al) xc); ours.
     """
     workers = checks.check_bound("num_workers", num_workers, at_least=1)
-    step_size = checks.check_number("step_size", step_size, below=2.0)
+    step_size = checks.check_scalar("step_size", step_size, below=2.0)
     a = step_size
     return (4 - 2 * a) / (4 - a if in_turn else 2 + 2 * workers - workers * a)
 
@@ -194,7 +194,7 @@ def look_ahead(params: Any, opt_state: Any, momentum: ArrayLike) -> Any:
     References:
         Zhang, Choromanska and LeCun (EAMSGD), NIPS 2015, arXiv:1412.6651, algorithm 2.
     """
-    momentum = checks.check_number("momentum", momentum, below=1.0)
+    momentum = checks.check_scalar("momentum", momentum, below=1.0)
     found = optax.tree.get_all_with_path(opt_state, "TraceState")
     if len(found) != 1:
         raise ValueError(

@@ -5,7 +5,7 @@ from jax.typing import ArrayLike
 
 from delayjax._src.averaging import means, periods
 from delayjax._src.averaging.averaged import averaged
-from delayjax._src.ground import axes, transforms
+from delayjax._src.ground import axes, checks, transforms
 
 
 def local_sgd(
@@ -37,7 +37,7 @@ def local_sgd(
     References:
         Stich, ICLR 2019, arXiv:1805.09767, algorithm 1.
     """
-    period = periods.check_period("period", period)
+    period = checks.check_count("period", period)
 
     def mix(step, memory, before, model):
         del before

@@ -11,14 +11,14 @@ import optax
 
 from delayjax._src.averaging import periods
 from delayjax._src.averaging.averaged import averaged
-from delayjax._src.ground import axes, collectives
+from delayjax._src.ground import axes, checks, collectives
 
 
 def mixing(
     name: str, inner: Any, mixed: Callable, overlap: bool, period: Any, axis_name: str
 ) -> optax.GradientTransformationExtraArgs:
     """x^i <- mixed(t, x + U(g))^i, or with `overlap` mixed(t, x)^i + U(g^i)."""
-    period = periods.check_period("period", period)
+    period = checks.check_count("period", period)
 
     def mix(step, memory, before, model):
         due, old = periods.due(step, period), before if overlap else model

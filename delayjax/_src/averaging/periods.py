@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from delayjax._src.ground import axes, checks
+from delayjax._src.ground import axes
 
 
 class Due(NamedTuple):
@@ -43,9 +43,3 @@ def when(
         return axes.vary(mix(tree), axis_name=axis_name)
 
     return choose(due, mixed, otherwise, axes.vary(tree, axis_name=axis_name))
-
-
-def check_period(name: str, value: Any) -> Any:
-    """A number of steps, at least 1. A traced value is returned as it is."""
-    is_known = checks.is_concrete(value)
-    return checks.check_bound(name, value, at_least=1) if is_known else value

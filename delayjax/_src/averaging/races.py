@@ -99,7 +99,7 @@ def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
     """
     checks.check_key("key", key)
     max_age = checks.check_bound("max_age", max_age)
-    lost = checks.check_number("lost", lost, below=1.0)
+    lost = checks.check_scalar("lost", lost, below=1.0)
 
     def each(draw, event):
         def drawn(step, worker, tree):

@@ -67,7 +67,7 @@ def sgp(
     if participates is not None:
         checks.check_function("participates", participates)
     peers = checks.check_bound("peers", peers, at_least=1)
-    period = periods.check_period("period", period)
+    period = checks.check_count("period", period)
 
     def begin(params):
         kind = dtypes.real_dtype(params)

@@ -78,7 +78,7 @@ def wagma(
     if group_size is not None:
         group_size = checks.check_bound("group_size", group_size, at_least=1)
         _check_power_of_two("`group_size`", group_size)
-    period = periods.check_period("period", period)
+    period = checks.check_count("period", period)
     max_lateness = checks.check_bound("max_lateness", max_lateness, at_least=1)
 
     def begin(params):

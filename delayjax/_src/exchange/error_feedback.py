@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from delayjax._src.ground import axes, checks, collectives, transforms
@@ -128,9 +127,7 @@ def detached(
         Xu and Huang (DEF), ICML 2022, arXiv:2004.05298.
     """
     if not callable(strength):
-        strength = checks.check_number("strength", strength)
-        if checks.is_concrete(strength) and np.asarray(strength) > 1:
-            raise ValueError(f"`strength` must be in [0, 1], got {strength}.")
+        strength = checks.check_scalar("strength", strength, most=1)
     found = optax.tree.get_all_with_path(opt_state, "ErrorFeedbackState")
     if len(found) != 1:
         raise ValueError(

@@ -62,39 +62,59 @@ def check_bound(name: str, value: Any, *, at_least: int = 0) -> int:
     return bound
 
 
+def check_count(name: str, value: Any, *, at_least: int = 1) -> Any:
+    """`value` as an integer, at least `at_least`; a traced one is not checked."""
+    value = known(value)
+    is_known = is_concrete(value)
+    return check_bound(name, value, at_least=at_least) if is_known else value
+
+
 def check_number(
-    name: str, value: Any, *, below: float = np.inf, positive: bool = False
+    name: str,
+    value: Any,
+    *,
+    below: float = np.inf,
+    most: float = np.inf,
+    positive: bool = False,
 ) -> Any:
-    """`known(value)`, checked to lie in [0, below), or in (0, below)."""
-    given, value = value, known(value)
-    if not is_concrete(value):  # a grid is one program, which does not know its values
-        return value
-    try:
-        if isinstance(value, (bool, np.bool_)):
-            raise TypeError
-        is_valid = 0.0 <= value < below and not (positive and value == 0.0)
-    except (TypeError, ValueError):  # text, None, an array
-        raise TypeError(f"`{name}` must be a number, got {given!r}.") from None
-    if not is_valid:
-        sign = "positive" if positive else "non-negative"
-        interval = f"finite and {sign}" if below == np.inf else f"in [0, {below})"
-        raise ValueError(f"`{name}` must be {interval}, got {value}.")
-    return value
+    """`known(value)`, checked to lie in [0, below) or [0, most], or to be positive."""
+    sign = "positive" if positive else "non-negative"
+    rule = f"finite and {sign}" if below == np.inf else f"in [0, {below})"
+    rule = rule if most == np.inf else f"in {'[('[positive]}0, {most}]"
+
+    def is_within(x):
+        return 0.0 <= x < below and x <= most and not (positive and x == 0.0)
+
+    return _checked(name, value, is_within, rule)
+
+
+def check_scalar(name: str, value: Any, **rule: Any) -> Any:
+    """`value` by the rule of `check_number`, as it is if it has 32 bits or more.
+
+    A bfloat16 leaf is multiplied by jnp.float32(0.9) in float32, by 0.9 in bfloat16.
+    """
+    number = check_number(name, value, **rule)
+    return value if getattr(value, "nbytes", 0) >= 4 else number
 
 
 def check_between(name: str, value: Any, low: float, high: float) -> Any:
     """`known(value)`, checked to lie in the open interval (low, high)."""
+    return _checked(name, value, lambda x: low < x < high, f"in ({low}, {high})")
+
+
+def _checked(name: str, value: Any, is_within: Any, rule: str) -> Any:
+    """`known(value)`, checked if it is concrete: a grid does not know its values."""
     given, value = value, known(value)
     if not is_concrete(value):
         return value
     try:
-        if isinstance(value, (bool, np.bool_)):
+        if isinstance(value, bool):
             raise TypeError
-        is_valid = bool(low < value < high)
+        is_valid = bool(is_within(value))
     except (TypeError, ValueError):  # text, None, an array
         raise TypeError(f"`{name}` must be a number, got {given!r}.") from None
     if not is_valid:
-        raise ValueError(f"`{name}` must be in ({low}, {high}), got {value}.")
+        raise ValueError(f"`{name}` must be {rule}, got {value}.")
     return value
 
 
@@ -169,10 +189,7 @@ def check_integer(name: str, value: Any, least: int, most: int) -> int:
 
 def check_share(name: str, value: Any, *, positive: bool = False) -> Any:
     """`value` as a number in [0, 1]; if positive, in (0, 1]."""
-    value = check_number(name, value, positive=positive)
-    if is_concrete(value) and value > 1:
-        raise ValueError(f"`{name}` must be at most 1, got {value}.")
-    return value
+    return check_number(name, value, most=1, positive=positive)
 
 
 def as_seconds(

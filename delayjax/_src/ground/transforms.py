@@ -54,7 +54,7 @@ def as_rate(learning_rate: Any, *, positive: bool = False) -> Any:
     """The learning rate as a checked number, or the schedule that it is."""
     if callable(learning_rate):
         return learning_rate
-    return checks.check_number("learning_rate", learning_rate, positive=positive)
+    return checks.check_scalar("learning_rate", learning_rate, positive=positive)
 
 
 def rate_at(learning_rate: optax.ScalarOrSchedule, step: jax.Array) -> Any:

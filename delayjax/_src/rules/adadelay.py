@@ -61,8 +61,8 @@ def adadelay(
         Sra, Yu, Li and Smola, AdaDelay: delay adaptive distributed stochastic
         optimization, AISTATS 2016, arXiv:1508.05003.
     """
-    smoothness = checks.check_number("smoothness", smoothness, positive=True)
-    scale = checks.check_number("scale", scale)
+    smoothness = checks.check_scalar("smoothness", smoothness, positive=True)
+    scale = checks.check_scalar("scale", scale)
 
     def init_fn(params):
         squares = dtypes.real_zeros(params) if per_coordinate else ()

@@ -66,7 +66,7 @@ def adaptive_1(
         Wu, Magnusson, Feyzmahdavian and Johansson, Delay-adaptive step-sizes for
         asynchronous learning, ICML 2022, arXiv:2202.08550.
     """
-    share = checks.check_number("share", share, below=1.0, positive=True)
+    share = checks.check_scalar("share", share, below=1.0, positive=True)
 
     def choose(budget, left, tau):
         del budget, tau
@@ -132,7 +132,7 @@ def _within_budget(
     choose: Callable[[ArrayLike, jax.Array, jax.Array], jax.Array],
 ) -> optax.GradientTransformationExtraArgs:
     """A step size, chosen from the budget that is left and the staleness."""
-    budget = checks.check_number("budget", budget, positive=True)
+    budget = checks.check_scalar("budget", budget, positive=True)
     max_delay = checks.check_bound("max_delay", max_delay)
 
     def init_fn(params):

@@ -51,8 +51,8 @@ def compensate_delay(
         Zheng et al., Asynchronous SGD with delay compensation, ICML 2017,
         arXiv:1609.08326, algorithm 2 (c) and the adaptive form (a) of its experiments.
     """
-    strength = checks.check_number("strength", strength)
-    decay = checks.check_number("decay", decay, below=1.0)
+    strength = checks.check_scalar("strength", strength)
+    decay = checks.check_scalar("decay", decay, below=1.0)
 
     def init_fn(params):
         return CompensateDelayState(dtypes.real_zeros(params) if adaptive else ())

@@ -67,7 +67,7 @@ def dana(decay: ArrayLike, *, workers: int) -> optax.GradientTransformationExtra
         Hakimi, Barkai, Gabel and Schuster, Taming momentum in a distributed
         asynchronous environment, 2019, arXiv:1907.11612.
     """
-    decay = checks.check_number("decay", decay, below=1.0)
+    decay = checks.check_scalar("decay", decay, below=1.0)
     workers = checks.check_bound("workers", workers, at_least=1)
 
     def init_fn(params):

@@ -68,7 +68,7 @@ def dasa(
         multi-agent stochastic approximation, 2024, arXiv:2403.17247.
     """
     learning_rate = transforms.as_rate(learning_rate, positive=True)
-    reach = checks.check_number("reach", reach, positive=True)
+    reach = checks.check_scalar("reach", reach, positive=True)
 
     def init_fn(params):
         del params

@@ -78,8 +78,8 @@ def discrepancy_correction(
     """
     inner = transforms.as_transformation("inner", inner)
     delay = stage_numbers.check("delay", delay)
-    decay = checks.check_number("decay", decay, below=1.0)
-    microbatches = checks.check_number("microbatches", microbatches, positive=True)
+    decay = checks.check_scalar("decay", decay, below=1.0)
+    microbatches = checks.check_scalar("microbatches", microbatches, positive=True)
 
     def gaps(like):
         asked = stage_numbers.by_leaf("delay", delay, like)

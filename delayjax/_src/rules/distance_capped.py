@@ -44,8 +44,8 @@ def distance_capped(
         Dutta, Joshi, Ghosh, Dube and Nagpurkar, Slow and stale gradients can win the
         race, AISTATS 2018, arXiv:1803.01113.
     """
-    learning_rate = checks.check_number("learning_rate", learning_rate, positive=True)
-    reach = checks.check_number("reach", reach, positive=True)
+    learning_rate = checks.check_scalar("learning_rate", learning_rate, positive=True)
+    reach = checks.check_scalar("reach", reach, positive=True)
 
     def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
         del extra_args

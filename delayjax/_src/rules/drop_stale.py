@@ -48,8 +48,7 @@ def drop_stale(
         Maranjyan, Tyurin and Richtarik, Ringmaster ASGD, ICML 2025, arXiv:2501.16168
         (its R is bound + 1).
     """
-    if checks.is_concrete(bound):
-        bound = checks.check_bound("bound", bound)
+    bound = checks.check_count("bound", bound, at_least=0)
 
     def accept(updates, memory, params, *, staleness=None, **extra_args):
         extras.require(staleness, "staleness", "drop_stale", ages.WRAP)

@@ -143,7 +143,7 @@ def harmonic(scale: ArrayLike, *, logarithms: int = 0) -> transforms.OfStep:
         Zhou, Mertikopoulos, Bambos, Glynn and Ye, Distributed stochastic optimization
         with large delays, 2021, arXiv:2107.02919.
     """
-    scale = checks.check_number("scale", scale, positive=True)
+    scale = checks.check_scalar("scale", scale, positive=True)
     logarithms = checks.check_bound("logarithms", logarithms)
 
     def schedule(step):

@@ -1,7 +1,6 @@
 """A server that mixes in the models of its clients, one at a time."""
 
 import jax
-import numpy as np
 import optax
 from jax.typing import ArrayLike
 
@@ -47,9 +46,7 @@ def fedasync(
         Xie, Koyejo and Gupta, Asynchronous federated optimization, 2019,
         arXiv:1903.03934, algorithm 1.
     """
-    mixing = checks.check_number("mixing", mixing, positive=True)
-    if checks.is_concrete(mixing) and np.asarray(mixing) > 1:
-        raise ValueError(f"`mixing` must be in (0, 1], got {mixing}.")
+    mixing = checks.check_scalar("mixing", mixing, most=1, positive=True)
     if law is not None and not callable(law):
         raise TypeError(
             f"`law` must be a function of the staleness, got {law!r}: give for example"

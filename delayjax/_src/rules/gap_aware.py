@@ -53,8 +53,8 @@ def gap_aware(
         2020, arXiv:1909.10802, section 4.
     """
     learning_rate = transforms.as_rate(learning_rate)
-    decay = checks.check_number("decay", decay, below=1.0)
-    eps = checks.check_number("eps", eps, positive=True)
+    decay = checks.check_scalar("decay", decay, below=1.0)
+    eps = checks.check_scalar("eps", eps, positive=True)
 
     def init_fn(params):
         return GapAwareState(

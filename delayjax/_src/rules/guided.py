@@ -100,8 +100,7 @@ def guided(
             f"`loss_fn` must be a function of the parameters, got {loss_fn!r}: it"
             " returns the loss on data for verification."
         )
-    if checks.is_concrete(period):
-        period = checks.check_bound("period", period, at_least=1)
+    period = checks.check_count("period", period)
     replays = checks.check_bound("replays", replays, at_least=1)
 
     def init_fn(params):

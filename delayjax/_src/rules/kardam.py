@@ -141,8 +141,7 @@ def kardam(
     window = checks.check_bound("window", window, at_least=1)
     recent = 2 * attackers if frequency else 0
     patience = workers if patience is None else patience
-    if checks.is_concrete(patience):
-        patience = checks.check_bound("patience", patience, at_least=1)
+    patience = checks.check_count("patience", patience)
 
     def begin(params):
         return KardamMemory(

@@ -38,7 +38,7 @@ def polynomial(power: ArrayLike) -> extras.Law:
         >>> [float(polynomial(0.5)(tau)) for tau in (0, 3)]
         [1.0, 0.5]
     """
-    power = checks.check_number("power", power)
+    power = checks.check_scalar("power", power)
     return lambda tau: (1.0 + dtypes.wide(tau)) ** -dtypes.wide(power)
 
 
@@ -60,8 +60,8 @@ def hinge(slope: ArrayLike, knee: ArrayLike) -> extras.Law:
     References:
         Xie, Koyejo and Gupta, FedAsync, 2019, arXiv:1903.03934.
     """
-    slope = checks.check_number("slope", slope)
-    knee = checks.check_number("knee", knee)
+    slope = checks.check_scalar("slope", slope)
+    knee = checks.check_scalar("knee", knee)
     return lambda tau: 1.0 / (slope * jnp.maximum(0.0, dtypes.wide(tau) - knee) + 1.0)
 
 
@@ -80,7 +80,7 @@ def capped(workers: ArrayLike) -> extras.Law:
         Mishchenko, Bach, Even and Woodworth, Asynchronous SGD beats minibatch SGD under
         arbitrary delays, 2022, arXiv:2206.07638 (as implemented in its code).
     """
-    workers = checks.check_number("workers", workers, positive=True)
+    workers = checks.check_scalar("workers", workers, positive=True)
 
     def law(staleness: jax.Array) -> jax.Array:
         full = dtypes.wide(workers)
@@ -103,7 +103,7 @@ def exponential(rate: ArrayLike) -> extras.Law:
     References:
         Damaskinos et al., Kardam, ICML 2018, arXiv:1802.07928.
     """
-    rate = checks.check_number("rate", rate)
+    rate = checks.check_scalar("rate", rate)
     return lambda tau: jnp.exp(-dtypes.wide(rate) * dtypes.wide(tau))
 
 
@@ -145,9 +145,9 @@ def delay_adaptive(
         arXiv:2407.18365; Mishchenko, Bach, Even and Woodworth, 2022, arXiv:2206.07638
         (as implemented there, the law is `capped`).
     """
-    learning_rate = checks.check_number("learning_rate", learning_rate, positive=True)
-    concurrency = checks.check_number("concurrency", concurrency)
-    bound = checks.check_number("bound", bound, positive=True)
+    learning_rate = checks.check_scalar("learning_rate", learning_rate, positive=True)
+    concurrency = checks.check_scalar("concurrency", concurrency)
+    bound = checks.check_scalar("bound", bound, positive=True)
 
     def law(staleness: jax.Array) -> jax.Array:
         reach = dtypes.wide(bound / learning_rate)

@@ -48,7 +48,7 @@ def sgd_direction(
         (`sgd_load_predicted_weights`), without dampening.
     """
     learning_rate = transforms.as_rate(learning_rate)
-    momentum = checks.check_number("momentum", momentum, below=1.0)
+    momentum = checks.check_scalar("momentum", momentum, below=1.0)
 
     def direction(before, after, step):
         old, new = (_moments(optax.TraceState, state) for state in (before, after))
@@ -102,8 +102,8 @@ def adam_direction(
         (`load_predicted_weights`).
     """
     learning_rate = transforms.as_rate(learning_rate)
-    b1 = checks.check_number("b1", b1, below=1.0)
-    b2 = checks.check_number("b2", b2, below=1.0)
+    b1 = checks.check_scalar("b1", b1, below=1.0)
+    b2 = checks.check_scalar("b2", b2, below=1.0)
 
     def direction(before, after, step):
         del before

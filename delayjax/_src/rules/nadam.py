@@ -87,10 +87,10 @@ def nadam(
         steps, and not with the equations of the paper.
     """
     decoupled = Decoupled("nadam", learning_rate, weight_decay)
-    b1 = checks.check_number("b1", b1, below=1.0)
-    b2 = checks.check_number("b2", b2, below=1.0)
-    eps = checks.check_number("eps", eps, positive=True)
-    momentum_decay = checks.check_number("momentum_decay", momentum_decay)
+    b1 = checks.check_scalar("b1", b1, below=1.0)
+    b2 = checks.check_scalar("b2", b2, below=1.0)
+    eps = checks.check_scalar("eps", eps, positive=True)
+    momentum_decay = checks.check_scalar("momentum_decay", momentum_decay)
 
     def ramp(t):
         return b1 * (1.0 - 0.5 * 0.96 ** (t * momentum_decay))

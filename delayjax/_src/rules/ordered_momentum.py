@@ -76,7 +76,7 @@ def ordered_momentum(
         arXiv:2407.19234. We read its abstract; the equations we recall, and the
         equality with heavy ball on buckets we have derived.
     """
-    decay = checks.check_number("decay", decay, below=1.0)
+    decay = checks.check_scalar("decay", decay, below=1.0)
     workers = checks.check_bound("workers", workers, at_least=1)
 
     def bucket(version):

@@ -87,7 +87,7 @@ def predict_weights(
     """
     inner = transforms.as_transformation("inner", inner)
     horizon = stage_numbers.check("horizon", horizon)
-    share = checks.check_number("share", share)
+    share = checks.check_scalar("share", share)
     if direction is not None:
         checks.check_function("direction", direction)
 

@@ -64,10 +64,10 @@ def reschedule_by_delay(
         could not read the equation again. That delays below 1 count as 1 is ours.
     """
     delay = stage_numbers.check("delay", delay)
-    annealing_steps = checks.check_number(
+    annealing_steps = checks.check_scalar(
         "annealing_steps", annealing_steps, positive=True
     )
-    microbatches = checks.check_number("microbatches", microbatches, positive=True)
+    microbatches = checks.check_scalar("microbatches", microbatches, positive=True)
 
     def init_fn(params):
         stage_numbers.by_leaf("delay", delay, params)

@@ -120,11 +120,10 @@ def rotated_adam(
         missing Q_L is always true: not here. Its S = 1st is left out.
     """
     decoupled = Decoupled("rotated_adam", learning_rate, weight_decay)
-    b1 = checks.check_number("b1", b1, below=1.0)
-    b2 = checks.check_number("b2", b2, below=1.0)
-    eps = checks.check_number("eps", eps, positive=True)
-    if checks.is_concrete(refresh_every):
-        refresh_every = checks.check_bound("refresh_every", refresh_every, at_least=1)
+    b1 = checks.check_scalar("b1", b1, below=1.0)
+    b2 = checks.check_scalar("b2", b2, below=1.0)
+    eps = checks.check_scalar("eps", eps, positive=True)
+    refresh_every = checks.check_count("refresh_every", refresh_every)
     if sides not in ("both", "one"):
         raise ValueError(f'`sides` must be "both" or "one", got {sides!r}.')
 

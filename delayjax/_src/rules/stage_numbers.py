@@ -15,7 +15,7 @@ def check(name: str, numbers: Any) -> Any:
 
     def checked(one):
         is_layers = isinstance(one, layers.Layers)
-        return one if is_layers else checks.check_number(name, one)
+        return one if is_layers else checks.check_scalar(name, one)
 
     numbers = named_arrays.unboxed(numbers)
     return jax.tree.map(checked, numbers, is_leaf=trees.is_function)

@@ -41,7 +41,7 @@ class ClosedLoop:
     coordinates: int  # the most of each leaf that enter the median
 
     def __post_init__(self):
-        checks.check_field(self, "gain", checks.check_number)
+        checks.check_field(self, "gain", checks.check_scalar)
         checks.check_field(self, "coordinates", checks.check_bound, at_least=1)
 
     def init(self, params: Any) -> Loop:

@@ -106,10 +106,10 @@ def yellowfin(
         Zhang and Mitliagkas, YellowFin and the art of momentum tuning, SysML 2019,
         arXiv:1706.03471.
     """
-    decay = checks.check_number("decay", decay, below=1.0)
+    decay = checks.check_scalar("decay", decay, below=1.0)
     window = checks.check_bound("window", window, at_least=1)
-    factor = checks.check_number("factor", factor, positive=True)
-    smoothing = checks.check_number("smoothing", smoothing, below=1.0)
+    factor = checks.check_scalar("factor", factor, positive=True)
+    smoothing = checks.check_scalar("smoothing", smoothing, below=1.0)
     total = total_momentum.ClosedLoop("yellowfin", gain, coordinates)
 
     def init_fn(params):

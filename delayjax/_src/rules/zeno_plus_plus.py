@@ -79,11 +79,10 @@ def zeno_plus_plus(
             f"`grad_fn` must be a function of the parameters, got {grad_fn!r}: pass for"
             " example jax.grad(validation_loss)."
         )
-    learning_rate = checks.check_number("learning_rate", learning_rate, positive=True)
-    rho = checks.check_number("rho", rho)
-    eps = checks.check_number("eps", eps)
-    if checks.is_concrete(refresh_every):
-        refresh_every = checks.check_bound("refresh_every", refresh_every, at_least=1)
+    learning_rate = checks.check_scalar("learning_rate", learning_rate, positive=True)
+    rho = checks.check_scalar("rho", rho)
+    eps = checks.check_scalar("eps", eps)
+    refresh_every = checks.check_count("refresh_every", refresh_every)
 
     def begin(params):
         return ZenoMemory(jnp.zeros((), jnp.int32), optax.tree.zeros_like(params))

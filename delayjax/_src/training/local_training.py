@@ -72,7 +72,7 @@ def local_training(
         raise TypeError(f"`grad_fn` must be a function, got {grad_fn!r}.")
     tx = transforms.as_transformation("tx", tx)
     steps = checks.check_bound("steps", steps, at_least=1)
-    proximal = checks.check_number("proximal", proximal)
+    proximal = checks.check_scalar("proximal", proximal)
 
     def local_grad_fn(params, batch, key, model_state=None):
         parts = _parts(batch, steps) if split else None

@@ -134,7 +134,7 @@ def replay(
     """
     traces = _check_traces(trace)
     checks.check_function("grad_fn", grad_fn)
-    read_spread = checks.check_number("read_spread", read_spread)
+    read_spread = checks.check_scalar("read_spread", read_spread)
     if not isinstance(aggregation, Aggregation | None):
         raise TypeError(f"`aggregation` must be an Aggregation, got {aggregation!r}.")
     if not 0.0 <= read_spread <= 1.0:
