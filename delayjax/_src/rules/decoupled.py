@@ -23,7 +23,9 @@ class Decoupled:
         self, rule: str, learning_rate: optax.ScalarOrSchedule, weight_decay: ArrayLike
     ):
         """Checks eta, a number or a schedule, and lam; errors name the rule."""
-        self._decay = checks.check_scalar("weight_decay", weight_decay)
+        self._decay = checks.check_number(
+            "weight_decay", weight_decay
+        )  # known in `jit`
         self._rule, self._rate = rule, transforms.as_rate(learning_rate)
 
     def updates(self, directions: Any, step: jax.Array, params: Any, like: Any) -> Any:
