@@ -165,4 +165,4 @@ def _with_one_staleness(
             f" got {staleness!r}: give each part of the parameters a rule and a delay"
             " of its own, with optax.partition."
         )
-    return updates, dtypes.wide(tau)
+    return updates, tau.astype(float)

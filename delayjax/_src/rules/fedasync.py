@@ -36,6 +36,7 @@ def fedasync(
         on where each update has one gradient.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> tx, stale, delta = fedasync(0.5), jnp.asarray(3.0), jnp.asarray(2.0)
         >>> tx.update(
         ...     delta, tx.init(stale), jnp.asarray(5.0), staleness=1, stale_params=stale
