@@ -252,7 +252,7 @@ STATES = [
     ),
     (
         lambda: dj.staleness(optax.chain(of_depth(1), of_depth(1)).init(PARAMS)),
-        r"`opt_state` must hold one staleness, got 2: ask for each, dj.staleness\(opt_",
+        r"`opt_state` must hold one staleness, got 2: ask for each part",
     ),
 ]
 

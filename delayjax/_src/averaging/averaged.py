@@ -61,7 +61,7 @@ def averaged(
         state = AveragingState(state.step + 1, memory, inner_state)
         return towards(mixed, params), state
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(AveragingState, init_fn, update_fn)
 
 
 def towards(model: Any, params: Any) -> Any:

@@ -57,4 +57,4 @@ def only_on_visit(
         kept = optax.tree.where(place >= 0, inner_state, state.inner_state)
         return only(place >= 0, moves), OnlyOnVisitState(state.step + 1, kept)
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(OnlyOnVisitState, init_fn, update_fn)

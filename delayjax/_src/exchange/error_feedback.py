@@ -97,7 +97,7 @@ def error_feedback(
             inner_state=inner_state,
         )
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(ErrorFeedbackState, init_fn, update_fn)
 
 
 def detached(

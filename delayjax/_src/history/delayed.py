@@ -255,21 +255,14 @@ def staleness(opt_state: Any) -> Any:
     found = optax.tree.get_all_with_path(opt_state, "staleness")
     states = {path[:-1]: value for path, value in found}
     innermost = [
-        path
-        for path in states
+        value
+        for path, value in states.items()
         if not any(other != path and other[: len(path)] == path for other in states)
     ]
     if len(innermost) != 1:
-        places = ["opt_state" + "".join(map(_attribute, p)) for p in innermost]
-        remedy = f": ask for each, dj.staleness({places[0]})" if places else ""
         raise ValueError(
-            f"`opt_state` must hold one staleness, got {len(places)}{remedy}."
+            f"`opt_state` must hold one staleness, got {len(innermost)}: ask for each"
+            " part, as dj.staleness(opt_state[0]) of a chain, or of optax.partition"
+            ' dj.staleness(opt_state.inner_states["part"]).'
         )
-    return states[innermost[0]]
-
-
-def _attribute(key: Any) -> str:
-    """A key of Optax's paths, as one writes it."""
-    return (
-        f".{key.name}" if isinstance(key, optax.tree_utils.NamedTupleKey) else str(key)
-    )
+    return innermost[0]

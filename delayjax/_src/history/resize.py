@@ -94,7 +94,6 @@ def _check_sizes(old: list[Any], new: list[Any]) -> None:
             ages = None
         elif isinstance(held.slots, lookback.Origin):
             ages = empty.slots.age, held.slots.age
-            _check_changes(empty.slots.params, held.slots.params, ages)
         elif ages is not None:
             _check_changes(empty.slots, held.slots, ages)
             ages = None

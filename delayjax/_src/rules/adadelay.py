@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, dtypes, extras, trees
+from delayjax._src.ground import checks, dtypes, extras, transforms, trees
 from delayjax._src.rules import ages, norms
 
 
@@ -97,4 +97,4 @@ def adadelay(
         )
         return updates, AdaDelayState(step, squares)
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(AdaDelayState, init_fn, update_fn)

@@ -1,14 +1,14 @@
 """Adaptive 1 and 2: the steps that a late gradient misses keep to a budget."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import axes, checks, dtypes, trees
+from delayjax._src.ground import axes, checks, dtypes, transforms
 from delayjax._src.rules import ages
 
 
@@ -140,9 +140,9 @@ def _within_budget(
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
-        updates, tau = _with_one_staleness(name, updates, staleness)
+        updates, tau = ages.take_one(name, updates, staleness)
         checks.check_held("max_delay", max_delay, len(state.recent))
-        tau = jnp.ceil(tau)
+        tau = jnp.ceil(tau.astype(float))
         used = jnp.where(
             jnp.arange(max_delay, dtype=float) < tau, state.recent, 0.0
         ).sum()
@@ -151,18 +151,4 @@ def _within_budget(
         recent = jnp.concatenate([step[None], state.recent])[:max_delay]
         return dtypes.scaled(-step, updates), BudgetState(recent)
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
-
-
-def _with_one_staleness(
-    needed_by: str, updates: Any, staleness: ArrayLike | None
-) -> tuple[Any, jax.Array]:
-    """The gradients and the staleness of all leaves, real []."""
-    updates, tau = ages.take(needed_by, updates, staleness)
-    if not trees.is_leaf(tau):
-        raise TypeError(
-            f"`staleness` handed to `{needed_by}` must be one number for all leaves,"
-            f" got {staleness!r}: give each part of the parameters a rule and a delay"
-            " of its own, with optax.partition."
-        )
-    return updates, tau.astype(float)
+    return transforms.stateful(BudgetState, init_fn, update_fn)

@@ -21,3 +21,9 @@ def take(
     return extras.take_staleness(
         needed_by, updates, staleness, mean=True, by_layer=by_layer
     )
+
+
+def take_one(needed_by: str, updates: Any, staleness: Any) -> tuple[Any, Any]:
+    """The gradients and the one staleness of all leaves, or an error."""
+    extras.require(staleness, "staleness", needed_by, WRAP)
+    return extras.take_one_staleness(needed_by, updates, staleness)

@@ -111,4 +111,4 @@ def closed_loop_momentum(
         step = state.step + 1
         return updates, ClosedLoopMomentumState(step, momentum, loop, velocity)
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(ClosedLoopMomentumState, init_fn, update_fn)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, dtypes, extras
+from delayjax._src.ground import checks, dtypes, extras, transforms
 from delayjax._src.rules import norms
 
 
@@ -73,4 +73,4 @@ def compensate_delay(
         updates = jax.tree.map(compensate, updates, lam, moved)
         return updates, state
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(CompensateDelayState, init_fn, update_fn)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src.ground import dtypes, extras, trees
+from delayjax._src.ground import dtypes, extras, transforms, trees
 from delayjax._src.rules import ages
 
 _WRAP = (
@@ -104,4 +104,4 @@ def correct_late_updates() -> optax.GradientTransformationExtraArgs:
         )
         return updates, CorrectLateUpdatesState(ahead)
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(CorrectLateUpdatesState, init_fn, update_fn)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, dtypes, extras
+from delayjax._src.ground import checks, dtypes, extras, transforms
 
 _REPLAY = "use it in `replay`, as `tx` (one gradient an update) or as `each`"
 
@@ -105,4 +105,4 @@ def dana(decay: ArrayLike, *, workers: int) -> optax.GradientTransformationExtra
         updates = jax.tree.map(look_ahead, updates, momenta)
         return updates, DanaState(momenta)
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(DanaState, init_fn, update_fn)

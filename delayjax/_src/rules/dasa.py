@@ -84,4 +84,4 @@ def dasa(
         dropped = state.dropped + jnp.where(near, 0, 1)
         return updates, DasaState(state.step + 1, dropped)
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(DasaState, init_fn, update_fn)

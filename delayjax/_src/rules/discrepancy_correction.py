@@ -114,7 +114,7 @@ def discrepancy_correction(
         velocity = jax.tree.map(mean, gap, state.velocity, updates)
         return updates, DiscrepancyCorrectionState(new, velocity, inner_state)
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(DiscrepancyCorrectionState, init_fn, update_fn)
 
 
 def backward_params(opt_state: Any, params: Any) -> Any:

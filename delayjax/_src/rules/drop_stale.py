@@ -3,7 +3,7 @@
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import axes, checks, extras, transforms
+from delayjax._src.ground import axes, checks, transforms
 from delayjax._src.rules import ages
 from delayjax._src.rules.refusing import refusing
 
@@ -51,8 +51,7 @@ def drop_stale(
     bound = checks.check_count("bound", bound, at_least=0)
 
     def accept(updates, memory, params, *, staleness=None, **extra_args):
-        extras.require(staleness, "staleness", "drop_stale", ages.WRAP)
-        updates, tau = extras.take_one_staleness("drop_stale", updates, staleness)
+        updates, tau = ages.take_one("drop_stale", updates, staleness)
         return ~(tau > bound), updates, memory  # a NaN passes, and shows
 
     return refusing(inner, accept, axis_name=axis_name)

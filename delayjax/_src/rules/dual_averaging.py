@@ -105,7 +105,7 @@ def dasgd(
         outside = jax.tree.map(lambda y, x: y - x.astype(y.dtype), y, x)
         return updates, DasgdState(state.step + 1, outside)
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(DasgdState, init_fn, update_fn)
 
 
 def harmonic(scale: ArrayLike, *, logarithms: int = 0) -> transforms.OfStep:

@@ -82,4 +82,4 @@ def gap_aware(
         updates = jax.tree.map(divide, updates, moved, typical)
         return updates, GapAwareState(step, largest, mean_square)
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(GapAwareState, init_fn, update_fn)

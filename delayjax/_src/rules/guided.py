@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import axes, checks, dtypes, extras, xla
+from delayjax._src.ground import axes, checks, dtypes, extras, transforms, xla
 from delayjax._src.history import ring as rings
 
 
@@ -147,7 +147,7 @@ def guided(
             gradients=gradients,
         )
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(GuidedState, init_fn, update_fn)
 
 
 def _alone(gradient: Any, slots: Any, used: jax.Array) -> Any:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, dtypes, extras
+from delayjax._src.ground import checks, dtypes, extras, transforms
 from delayjax._src.rules import norms
 from delayjax._src.rules.decoupled import Decoupled
 
@@ -126,4 +126,4 @@ def nadam(
         product = product.astype(state.ramp_product.dtype)
         return moves, NadamState(step, product, mean, mean_square)
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(NadamState, init_fn, update_fn)

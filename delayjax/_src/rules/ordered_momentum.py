@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import axes, checks, dtypes, extras, trees
+from delayjax._src.ground import axes, checks, dtypes, extras, transforms, trees
 from delayjax._src.rules import ages
 
 
@@ -120,4 +120,4 @@ def ordered_momentum(
         step = axes.typed_like(state.step + 1, state.step)
         return moved, OrderedMomentumState(step, momentum)
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(OrderedMomentumState, init_fn, update_fn)

@@ -123,7 +123,7 @@ def predict_weights(
         reach = reaches(state.expected)
         return updates, PredictWeightsState(step, reach, expected, inner_state)
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(PredictWeightsState, init_fn, update_fn)
 
 
 def gradient_params(opt_state: Any, params: Any) -> Any:

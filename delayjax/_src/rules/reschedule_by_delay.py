@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, dtypes, extras, trees
+from delayjax._src.ground import checks, dtypes, extras, transforms, trees
 from delayjax._src.rules import stage_numbers
 
 
@@ -88,4 +88,4 @@ def reschedule_by_delay(
         updates = jax.tree.map(dtypes.times, factors, updates)
         return updates, RescheduleByDelayState(state.step + 1)
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(RescheduleByDelayState, init_fn, update_fn)

@@ -17,6 +17,7 @@ from delayjax._src.ground import (
     extras,
     named_arrays,
     shardings,
+    transforms,
     trees,
     xla,
 )
@@ -191,7 +192,7 @@ def rotated_adam(
         moves = decoupled.updates(directions, state.step, params, updates)
         return moves, RotatedAdamState(step, mean, mean_square, bases)
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(RotatedAdamState, init_fn, update_fn)
 
 
 def _chosen(is_rotated: Any, params: Any) -> Any:

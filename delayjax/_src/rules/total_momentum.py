@@ -66,13 +66,9 @@ class ClosedLoop:
         """The gradients, their staleness and where they were taken, checked."""
         extras.require(staleness, "staleness", self.rule, _KEEP)
         extras.require(stale_params, "stale_params", self.rule, _KEEP)
-        gradients, age = extras.take_staleness(self.rule, gradients, staleness)
-        if not trees.is_leaf(age):
-            raise TypeError(
-                f"`{self.rule}` needs one `staleness` for all leaves, got"
-                f" {staleness!r}: give each part a rule and a delay of its own, with"
-                " optax.partition."
-            )
+        gradients, age = extras.take_one_staleness(
+            self.rule, gradients, staleness, mean=False
+        )
         stale_params = trees.masked_like(stale_params, gradients)
         extras.check_shapes(self.rule, gradients, stale_params=stale_params)
         return gradients, age, stale_params

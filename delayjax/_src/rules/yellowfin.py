@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, donation, dtypes, extras
+from delayjax._src.ground import checks, donation, dtypes, extras, transforms
 from delayjax._src.rules import total_momentum
 
 _LEAST = 1e-30  # a smaller |g|^2 counts as this one: its inverse must be finite
@@ -211,7 +211,7 @@ def yellowfin(
         )
         return optax.tree.cast_like(velocity, updates), new_state
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(YellowFinState, init_fn, update_fn)
 
 
 def _weight(decay: ArrayLike, step: jax.Array, dtype: Any) -> jax.Array:
