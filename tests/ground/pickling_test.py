@@ -2,8 +2,13 @@
 
 import pickle
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
 import pytest
 
+import delayjax as dj
 from delayjax.cluster import protocols
 from tests import public_calls
 from tests.support.contents import contents
@@ -53,3 +58,56 @@ def test_each_protocol_and_law_is_copied():
     }
     without = {"protocols.hardsync", "protocols.round_robin", "protocols.ringleader"}
     assert public - labels <= without | {"modulation.inverse"}
+
+
+NARROW = dj.ring.cast(jnp.bfloat16)
+STORAGES = {
+    "cast": NARROW,
+    "on the host": dj.ring.on_host(),
+    "cast, on the host": dj.ring.cast(jnp.bfloat16, storage=dj.ring.on_host()),
+    "sharded": dj.ring.sharded("workers", num_workers=1),
+}
+
+
+@pytest.mark.parametrize("name", STORAGES)
+def test_a_copy_of_a_storage_keeps_the_same_items(name):
+    storage = STORAGES[name]
+    copy = pickle.loads(pickle.dumps(storage))
+    assert [*copy._fields] == [*storage._fields] and copy.dtype == storage.dtype
+    item = {"w": jnp.linspace(0.0, 1.0, 12).reshape(3, 4)}
+
+    def kept(storage):
+        ring = storage.push(storage.init(item, 2), item)
+        return storage.read(storage.push(ring, optax.tree.scale(2.0, item)), 1, item)
+
+    if name == "sharded":  # of one worker
+        read = [
+            jax.vmap(lambda _, s=s: kept(s), axis_name="workers")(jnp.zeros(1))
+            for s in (storage, copy)
+        ]
+    else:
+        read = list(map(kept, (storage, copy)))
+    np.testing.assert_array_equal(read[0]["w"], read[1]["w"])
+
+
+KEY = jax.random.PRNGKey(7)  # jax.random.poisson refuses a copy of a typed key
+DELAYS = {
+    "uniform": dj.delays.uniform(KEY, 1, 9),
+    "geometric": dj.delays.geometric(KEY, 4.0),
+    "poisson": dj.delays.poisson(KEY, 4.0),
+    "from_trace": dj.delays.from_trace([0, 3, 1]),
+    "per_worker": dj.delays.per_worker([[0, 3], [5, 2]]),
+}
+
+
+@pytest.mark.parametrize("name", DELAYS)
+def test_a_copy_of_a_delay_is_as_late(name):
+    copy = pickle.loads(pickle.dumps(DELAYS[name]))
+
+    def over_steps(delay):
+        of_worker = jax.vmap(
+            lambda step, _: delay(step), (None, 0), axis_name="workers"
+        )
+        return jax.vmap(of_worker, (0, None))(jnp.arange(20), jnp.zeros(2))
+
+    np.testing.assert_array_equal(over_steps(DELAYS[name]), over_steps(copy))

@@ -10,9 +10,11 @@ import optax
 from jax.typing import DTypeLike
 
 from delayjax._src.ground import trees, xla
+from delayjax._src.ground.pickling import remembered
 from delayjax._src.history import ring as rings
 
 
+@remembered
 def cast(dtype: DTypeLike, *, storage: rings.Storage | None = None) -> rings.Storage:
     """A history in a lower precision, for `delayed(..., history=cast(dtype))`.
 

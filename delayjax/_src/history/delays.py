@@ -14,8 +14,10 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from delayjax._src.ground import axes, checks, collectives, transforms, trees
+from delayjax._src.ground.pickling import remembered
 
 
+@remembered
 def uniform(
     key: jax.Array,
     low: ArrayLike,
@@ -48,6 +50,7 @@ def uniform(
     )
 
 
+@remembered
 def geometric(
     key: jax.Array, mean: ArrayLike, *, axis_name: axes.AxisName | None = None
 ) -> transforms.OfStep:
@@ -71,7 +74,7 @@ def geometric(
         Mitliagkas et al., Asynchrony begets momentum, 2016, arXiv:1605.09774.
     """
     checks.check_key("key", key)
-    checks.check_number("mean", mean)
+    mean = checks.check_scalar("mean", mean)
 
     def delay(step):
         success = 1.0 / (1.0 + jnp.asarray(mean, jnp.float32))
@@ -81,6 +84,7 @@ def geometric(
     return delay
 
 
+@remembered
 def poisson(
     key: jax.Array, mean: ArrayLike, *, axis_name: axes.AxisName | None = None
 ) -> transforms.OfStep:
@@ -99,7 +103,7 @@ def poisson(
         True
     """
     checks.check_key("key", key)
-    checks.check_number("mean", mean)
+    mean = checks.check_scalar("mean", mean)
 
     def delay(step):
         rate = jnp.asarray(mean, jnp.float32)
@@ -110,6 +114,7 @@ def poisson(
     return delay
 
 
+@remembered
 def from_trace(staleness: ArrayLike | Sequence[int]) -> transforms.OfStep:
     """Repeats a simulated or logged staleness: delay(t) = staleness[t mod T].
 
@@ -132,6 +137,7 @@ def from_trace(staleness: ArrayLike | Sequence[int]) -> transforms.OfStep:
     return lambda step: row[step % row.size]
 
 
+@remembered
 def per_worker(
     delays: ArrayLike, *, axis_name: axes.AxisName = "workers"
 ) -> transforms.OfStep:
@@ -159,12 +165,11 @@ def per_worker(
 def max_delays(delay: Any, max_delay: Any) -> Any:
     """The largest staleness that is kept, of each part of a tree of delays, checked."""
     for one in jax.tree.leaves(delay, is_leaf=trees.is_function):
-        if not callable(one):
-            checks.check_number("delay", one)
+        given = one if callable(one) else checks.check_number("delay", one)
         if max_delay is None and not isinstance(one, (int, np.integer)):
             raise ValueError(
                 "`max_delay` must be given where `delay` is no Python int, got"
-                f" {one!r}: it fixes the number of gradients kept."
+                f" {given!r}: it fixes the number of gradients kept."
             )
     bounds = delay if max_delay is None else max_delay
     bounds = jax.tree.map(lambda one: checks.check_bound("max_delay", one), bounds)

@@ -12,12 +12,14 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from delayjax._src.ground import xla
+from delayjax._src.ground.pickling import remembered
 from delayjax._src.history import ring as rings
 
 HOST, DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
 TILE = 8, 128  # of a TPU's memory, which takes whole tiles from the host's memory
 
 
+@remembered
 def on_host() -> rings.Storage:
     """A history in pinned memory of the device's host.
 

@@ -64,7 +64,7 @@ class Layers:
             raise ValueError("`delays` is empty: give a delay for each layer.")
         bounds = tuple(checks.check_bound("delays", delay) for delay in delays)
         object.__setattr__(self, "delays", bounds)
-        checks.check_integer("axis", self.axis, -64, 63)
+        checks.check_field(self, "axis", checks.check_integer, least=-64, most=63)
 
 
 def runs_of(own: Layers) -> list[Run]:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from delayjax._src.ground import checks, named_arrays, trees, xla
+from delayjax._src.ground.pickling import Pickled
 
 
 class Ring(NamedTuple):
@@ -58,12 +59,7 @@ def map_leaves(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     return structure.unflatten(map(function, leaves, *map(jax.tree.leaves, others)))
 
 
-class Storage(NamedTuple):
-    """A place and a way to keep a history: what it does to items and to their slots.
-
-    An item is a tree. Its leaves are packed, and each has slots of its own.
-    """
-
+class _Ways(NamedTuple):
     # (zeros [*shape], capacity) -> slots [capacity, *shape]
     empty: Callable[[jax.Array, int], jax.Array] = empty_slots
     # (slots, leaf [*shape], slot []) -> slots
@@ -76,6 +72,13 @@ class Storage(NamedTuple):
     unpack: Callable[[Any, Any], Any] = unpack_as_is
     beside: Any = None  # the `Storage` of what is kept beside gradients; None: `plain`
     dtype: Any = None  # of the slots, as they are read; None: of each leaf
+
+
+class Storage(Pickled, _Ways):
+    """A place and a way to keep a history: what it does to items and to their slots.
+
+    An item is a tree. Its leaves are packed, and each has slots of its own.
+    """
 
     def init(self, tree: Any, capacity: Any) -> Ring:
         """An empty history of items like `tree`, as `ring.init` makes it."""

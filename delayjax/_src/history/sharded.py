@@ -9,6 +9,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from delayjax._src.ground import axes, checks, collectives, trees, xla
+from delayjax._src.ground.pickling import remembered
 from delayjax._src.history import ring as rings
 
 COLUMNS = 128  # the width of a tile of a TPU's memory
@@ -17,6 +18,7 @@ EVEN = 256
 arrays, and can restore each other's checkpoints."""
 
 
+@remembered
 def sharded(
     axis_name: axes.AxisName,
     *,
