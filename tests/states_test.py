@@ -1,0 +1,116 @@
+"""Every public transformation refuses a state that is not its own, and names it."""
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+
+import delayjax as dj
+from tests import contract_test
+
+PARAMS = {"layer": jnp.full((2, 3), 0.5), "head": jnp.ones(3)}
+
+
+def is_state(node):
+    return isinstance(node, tuple) and hasattr(node, "_fields")
+
+
+def as_dictionaries(state):
+    """A state as a checkpoint of dictionaries restores it."""
+    if is_state(state):
+        return {name: as_dictionaries(part) for name, part in state._asdict().items()}
+    return [*map(as_dictionaries, state)] if isinstance(state, tuple) else state
+
+
+def with_state_of_our_kind(name):
+    """The transformation, and its state if the outermost one is of the library."""
+    make, _ = contract_test.TABLE[name]
+    tx = make(1)
+    state = tx.init(PARAMS)
+    ours = is_state(state) and type(state).__module__.startswith("delayjax")
+    return tx, state if ours else None
+
+
+OURS = [name for name in contract_test.TABLE if with_state_of_our_kind(name)[1]]
+
+
+def test_most_transformations_have_a_state_of_our_kind():
+    assert len(OURS) > len(contract_test.TABLE) / 3
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_state_of_another_kind_is_named_with_the_remedy(name):
+    tx, state = with_state_of_our_kind(name)
+    kind = type(state).__name__
+    for other in (as_dictionaries(state), [*state], optax.EmptyState(), None):
+        got = type(other).__name__
+        message = rf"`state` must be a {kind}, got a {got}: .*from_state_dict\(tx"
+        with pytest.raises(TypeError, match=message):
+            tx.update(PARAMS, other, PARAMS)
+
+
+def test_a_state_of_the_sibling_is_named():
+    delayed, delivered = (
+        wrap(optax.sgd(0.1), 2) for wrap in (dj.delayed, dj.delivered)
+    )
+    with pytest.raises(TypeError, match="must be a DelayedState, got a DeliveredState"):
+        delayed.update(PARAMS, delivered.init(PARAMS), PARAMS)
+    with pytest.raises(TypeError, match="must be a DeliveredState, got a DelayedState"):
+        delivered.update(PARAMS, delayed.init(PARAMS), PARAMS)
+
+
+def test_a_state_of_parameters_of_another_size_is_named():
+    tx = dj.delayed(optax.sgd(0.1), 2)
+    longer = tx.init({"layer": jnp.ones((2, 4)), "head": jnp.ones(3)})
+    message = r"\['layer'\] is float32\[2, 3\], .* float32\[2, 4\]: make the state with"
+    with pytest.raises(ValueError, match=message):
+        tx.update(PARAMS, longer, PARAMS)
+
+
+PRODUCERS = {
+    "delayed": dj.delayed(optax.sgd(0.1), 2),
+    "delivered": dj.delivered(optax.sgd(0.1), 2),
+    "inject_staleness": dj.inject_staleness(optax.sgd(0.1)),
+    "mean": dj.exchange.mean(optax.sgd(0.1)),
+    "overlapped_mean": dj.exchange.overlapped_mean(optax.sgd(0.1)),
+    "partial_mean": dj.exchange.partial_mean(optax.sgd(0.1), lambda step: step > 0),
+    "predict_weights": dj.predict_weights(optax.sgd(0.1), 2),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCERS)
+def test_a_key_among_the_parameters_is_named(name):
+    """JAX would say: Cannot interpret 'key<fry>' as a data type."""
+    params = PARAMS | {"seed": jax.random.key(0)}
+    with pytest.raises(TypeError, match=r"`params` .* a PRNG key at \['seed'\]"):
+        PRODUCERS[name].init(params)
+    with pytest.raises(TypeError, match=r"`tree` .* a PRNG key at \['seed'\]"):
+        dj.ring.init(params, 2)
+
+
+def test_each_of_two_parts_is_asked_for_its_staleness():
+    parts = {"a": dj.delayed(optax.sgd(0.1), 1), "b": dj.delayed(optax.sgd(0.1), 2)}
+    tx = optax.partition(parts, {"layer": "a", "head": "b"})
+    state = tx.init(PARAMS)
+    for _ in range(4):
+        _, state = tx.update(PARAMS, state, PARAMS)
+    with pytest.raises(ValueError, match=r'dj\.staleness\(opt_state\.inner_states\["'):
+        dj.staleness(state)
+    ages = {name: dj.staleness(state.inner_states[name]) for name in parts}
+    assert ages == {"a": 1, "b": 2}
+
+
+def test_a_compensation_behind_a_mean_says_where_it_must_be():
+    """The mean of all workers has no one point at which it was taken."""
+
+    def step(chain):
+        tx = dj.delayed(chain, 2, keep_params=True)
+        return jax.vmap(
+            lambda params: tx.update(params, tx.init(params), params)[0],
+            axis_name="workers",
+        )(jnp.ones((2, 3)))
+
+    rule, sgd = dj.compensate_delay(0.1), optax.sgd(0.1)
+    with pytest.raises(TypeError, match="mean over workers hands none on: compensate"):
+        step(dj.exchange.mean(optax.chain(rule, sgd)))
+    step(optax.chain(rule, dj.exchange.mean(sgd)))  # as the remedy says
