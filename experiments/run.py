@@ -2,6 +2,8 @@
 
 import contextlib
 import itertools
+import math
+import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -37,7 +39,7 @@ from experiments.training.experiment import Experiment
 
 def run(
     experiment: Experiment,
-    workdir: str | None = None,
+    workdir: str | os.PathLike[str] | None = None,
     *,
     shard: tuple[int, int] = (0, 1),
     config: Mapping[str, Any] | None = None,
@@ -81,6 +83,7 @@ def run(
         raise ValueError(
             f"`checkpoint_every` must be at least 1 update, got {checkpoint_every}."
         )
+    workdir = None if workdir is None else os.fspath(workdir)
     if workdir == "":
         raise ValueError("`workdir` is empty: name a folder, or leave it out.")
     started = time.monotonic()
@@ -233,6 +236,13 @@ def _check_tuned_by(
         raise ValueError(
             f"`tuned_by` is {name!r}, which is not measured: the metrics are"
             f" {', '.join(there)}."
+        )
+    if not isinstance(by, str) and (
+        by.along not in ("seconds", "update", "examples") or not math.isfinite(by.value)
+    ):
+        raise ValueError(
+            '`tuned_by` must reach a finite value along "seconds", "update" or'
+            f' "examples", got {by}.'
         )
     timed = trainer.program.rule.seconds is not None
     if not isinstance(by, str) and by.along == "seconds" and not timed:

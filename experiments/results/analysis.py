@@ -158,6 +158,8 @@ def spread(
         One row a series: `mean`, `low`, `high` and `seeds`. One seed has no interval:
         its `low` and `high` are its number.
     """
+    if not 0 < level < 1:
+        raise ValueError(f"`level` must be in (0, 1), as 0.95, got {level}.")
     rows = []
     for key, group in grouped(frame, series):
         values = group.groupby("seed")[metric].mean().dropna().to_numpy(float)

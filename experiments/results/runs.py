@@ -47,6 +47,11 @@ class Run:
             ValueError: if a folder holds no finished run.
         """
         paths = [Path(folder).expanduser() for folder in folders]
+        if len({path.resolve() for path in paths}) != max(1, len(paths)):
+            raise ValueError(
+                f"`folders` must name one folder or several, each once, got {folders}:"
+                " a run read twice would count its seeds twice."
+            )
         infos = list(map(read_info, paths))
         rows = [row for path in paths for row in metrics.read(path)]
         found = [

@@ -114,6 +114,21 @@ class Experiment:
         self._check_evaluations()
         self._check_seeds()
         self._check_columns()
+        self._check_report()
+
+    def _check_report(self):
+        """Checks what the report is made of, which is used after the training."""
+        uses = {"figures": "draw", "tables": "of", "published": "measure"}
+        for name, attribute in (uses | {"records": "measure"}).items():
+            parts = getattr(self, name)
+            listed = isinstance(parts, Sequence) and not isinstance(parts, str)
+            if not listed or not all(hasattr(part, attribute) for part in parts):
+                raise TypeError(
+                    f"`{name}` must be a list of objects with `{attribute}`, got"
+                    f" {parts!r}."
+                )
+        if self.answer is not None and not callable(self.answer):
+            raise TypeError(f"`answer` must be a function, got {self.answer!r}.")
 
     def _check_end(self):
         ends = [self.updates, self.seconds, self.examples]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import optax
 
 import delayjax as dj
 from experiments.tasks.task import Task
+from experiments.training.axis_values import is_number
 from experiments.training.rules import (
     NONE,
     REFUSED,
@@ -242,6 +244,11 @@ def equal_updates(training: Any, task: Task, plan: Plan) -> dict[str, Any]:
         task: says how many examples an update uses.
         plan: what ends the run.
     """
+    each = training.update_seconds
+    if each is not None and not (is_number(each) and 0 < each < math.inf):
+        raise ValueError(
+            f"`update_seconds` must be positive and finite, or None, got {each!r}."
+        )
     updates = _updates(training, task, plan)
 
     def seconds(step):

@@ -126,6 +126,10 @@ def along(
         client_steps: of a client, each on an equal part of its batch.
     """
     options = dict(each=each, aggregation=aggregation, read_spread=read_spread)
+    if client is None and client_steps != 1:
+        raise ValueError(
+            f"`client_steps` needs a `client`, got {client_steps}: give its optimizer."
+        )
     return _Along(source, make, options, client, client_steps)
 
 
@@ -163,6 +167,11 @@ class Traces:
             ValueError: if not a single update of a seed fits.
         """
         if isinstance(source, dj.cluster.Trace):
+            if source.num_updates < (plan.updates or 0):
+                raise ValueError(
+                    f"`updates` must be at most {source.num_updates}, the updates of"
+                    f" the trace, got {plan.updates}: simulate or log more."
+                )
             ends = [_fitting(source, plan, task)] * len(plan.seeds)
         elif plan.updates is not None:
             ends = [plan.updates] * len(plan.seeds)

@@ -7,7 +7,7 @@ import scipy
 from jax.typing import ArrayLike
 
 from delayjax._src.ground import checks
-from delayjax._src.ground.checks import as_seconds, check_share
+from delayjax._src.ground.checks import as_seconds
 
 
 def arrival_rate(
@@ -43,7 +43,7 @@ def arrival_rate(
     remedy = "leave out workers of infinite mean, for their rate is 0 in the long run"
     means = as_seconds("mean_seconds", mean_seconds, positive=True, remedy=remedy)
     server_seconds = checks.check_number("server_seconds", server_seconds)
-    sent = check_share("sent", sent, positive=True)
+    sent = checks.check_number("sent", sent, most=1, positive=True)
     each = sent / (np.broadcast_to(means, workers) + sent * server_seconds)
     served = 1 / server_seconds if server_seconds else math.inf
     return float(min(each.sum(), served))

@@ -19,7 +19,6 @@ from numpy.typing import ArrayLike
 
 from delayjax._src.cluster.service_time import block_sizes, blocks
 from delayjax._src.ground import checks
-from delayjax._src.ground.checks import check_share
 from delayjax._src.ground.pickling import remembered
 
 Service = Callable[[np.random.Generator, int], Iterator[np.ndarray]]
@@ -90,8 +89,8 @@ def markov_stragglers(
     """
     checks.check_function("service", service)
     slowdown = checks.check_number("slowdown", slowdown, positive=True)
-    enter = check_share("enter", enter)
-    leave = check_share("leave", leave)
+    enter = checks.check_number("enter", enter, most=1)
+    leave = checks.check_number("leave", leave, most=1)
     if enter + leave == 0:
         raise ValueError("`enter` or `leave` must be positive, got 0 and 0.")
 

@@ -7,7 +7,6 @@ import scipy
 from jax.typing import ArrayLike
 
 from delayjax._src.ground import checks
-from delayjax._src.ground.checks import check_share
 
 _ROUNDING = 1e-6  # of a sum of probabilities in float32
 
@@ -96,7 +95,9 @@ class StalenessLaw:
             >>> StalenessLaw([0.0, 0.0, 1.0]).filtered_at_random(0.5).law.pmf.round(6)
             array([0.25, 0.5 , 0.25])
         """
-        probability = check_share("probability", probability, positive=True)
+        probability = checks.check_number(
+            "probability", probability, most=1, positive=True
+        )
         share = float(probability)
         return FilteredStaleness(share, self._thinned(share, len(self.pmf) - 1))
 

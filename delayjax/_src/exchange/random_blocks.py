@@ -32,9 +32,7 @@ def random_blocks(key: jax.Array, fraction: float) -> Compressor:
         Xu and Huang (DEF), ICML 2022, arXiv:2004.05298; `URSB` of its code anxuthu/DEF.
     """
     checks.check_key("key", key)
-    fraction = checks.check_scalar("fraction", fraction, positive=True)
-    if fraction > 1:
-        raise ValueError(f"`fraction` must be in (0, 1], got {fraction}.")
+    fraction = checks.check_number("fraction", fraction, most=1, positive=True)
 
     def cut(leaf, start):
         size = min(leaf.size, max(1, int(fraction * leaf.size)))

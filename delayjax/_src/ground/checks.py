@@ -163,10 +163,18 @@ def as_steps(value: Any) -> Any:
     return value.clip(max(ends.min, kind.min), min(ends.max, kind.max)).astype(np.int32)
 
 
-def check_function(name: str, value: Any) -> None:
-    """Checks that an argument can be called."""
+def check_function(name: str, value: Any, more: str = "") -> None:
+    """Checks that an argument can be called. `more` says of what, or for example."""
     if not callable(value):
-        raise TypeError(f"`{name}` must be a function, got {value!r}.")
+        raise TypeError(f"`{name}` must be a function{more}, got {value!r}.")
+
+
+def check_choice(name: str, value: Any, *choices: str) -> None:
+    """Checks that an argument is one of these texts."""
+    if value not in choices:
+        *first, last = (f'"{choice}"' for choice in choices)
+        rule = f"{', '.join(first)} or {last}"
+        raise ValueError(f"`{name}` must be {rule}, got {value!r}.")
 
 
 def check_key(name: str, key: Any) -> None:
@@ -185,11 +193,6 @@ def check_integer(name: str, value: Any, least: int, most: int) -> int:
     if number > most:
         raise ValueError(f"`{name}` must lie in {least} .. {most}, got {number}.")
     return number
-
-
-def check_share(name: str, value: Any, *, positive: bool = False) -> Any:
-    """`value` as a number in [0, 1]; if positive, in (0, 1]."""
-    return check_number(name, value, most=1, positive=positive)
 
 
 def as_seconds(

@@ -87,7 +87,7 @@ def check_staleness(
         is_count = any(jnp.issubdtype(array.dtype, kind) for kind in kinds)
         if is_count and (by_layer or array.ndim == 0):
             age = checks.as_steps(array)
-            if not checks.is_concrete(age) or not _is_wrong(age).any():
+            if not checks.is_concrete(age) or _is_sound(age).all():
                 return jnp.asarray(age)
         layered = " or for each layer" * by_layer
         raise ValueError(
@@ -119,7 +119,7 @@ def take_staleness(
     def checked(update, age):
         if not jnp.issubdtype(jnp.result_type(update), jnp.inexact):
             return update
-        return jnp.where(_is_wrong(age), jnp.nan, update)
+        return jnp.where(_is_sound(age), update, jnp.nan)
 
     per_leaf = trees.broadcast("staleness", ages, updates)
     return jax.tree.map(checked, updates, per_leaf), ages
@@ -139,9 +139,9 @@ def take_one_staleness(
     return take_staleness(needed_by, updates, age, mean=mean)
 
 
-def _is_wrong(age: Any) -> Any:
-    """Whether a staleness is negative, NaN, or an integer that int32 cannot hold."""
-    return ~(age >= 0) | (age == jnp.iinfo(jnp.int32).max)
+def _is_sound(age: Any) -> Any:
+    """Whether a staleness is neither negative, NaN nor an integer above int32."""
+    return (age >= 0) & (age != jnp.iinfo(jnp.int32).max)
 
 
 def as_loss(needed_by: str, value: Any) -> jax.Array:

@@ -8,6 +8,7 @@ import optax
 
 from delayjax._src.ground import (
     axes,
+    checks,
     extras,
     named_arrays,
     refusal,
@@ -112,10 +113,7 @@ def delayed(
         options |= dict(hand_staleness=hand_staleness, axis_name=axis_name)
         return _by_layer(inner, delay, max_delay, options)
     max_delay = delays.max_delays(delay, max_delay)
-    if warmup not in ("fresh", "skip", "zeros"):
-        raise ValueError(
-            f'`warmup` must be "fresh", "skip" or "zeros", got {warmup!r}.'
-        )
+    checks.check_choice("warmup", warmup, "fresh", "skip", "zeros")
     past = lookback.History(
         storage=rings.as_storage(history),
         max_delay=max_delay,

@@ -130,8 +130,7 @@ def delivered(
         )
     bound = delays.max_delays(delay, max_delay)
     longest = checks.check_bound("max_delay", bound)
-    if idle not in ("hold", "zeros"):
-        raise ValueError(f'`idle` must be "hold" or "zeros", got {idle!r}.')
+    checks.check_choice("idle", idle, "hold", "zeros")
 
     def init_fn(params):
         inner_state = wrapped.init("inner", inner, params, wrapper="delivered")

@@ -347,10 +347,7 @@ def _after(stages: int) -> list[int]:
 
 
 def _in_flight(stages: int, in_flight: str) -> tuple[int, ...]:
-    if in_flight not in ("throttled", "full"):
-        raise ValueError(
-            f'`in_flight` must be "throttled" or "full", got {in_flight!r}.'
-        )
+    checks.check_choice("in_flight", in_flight, "throttled", "full")
     factor = 2 if in_flight == "full" else 1
     return tuple(factor * w for w in _after(stages))
 

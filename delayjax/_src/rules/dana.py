@@ -8,8 +8,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.ground import checks, dtypes, extras, transforms
-
-_REPLAY = "use it in `replay`, as `tx` (one gradient an update) or as `each`"
+from delayjax._src.rules import worker_number
 
 
 class DanaState(NamedTuple):
@@ -79,8 +78,7 @@ def dana(decay: ArrayLike, *, workers: int) -> optax.GradientTransformationExtra
     def update_fn(updates, state, params=None, *, worker=None, **extra_args):
         del params, extra_args
         extras.check_gradients("dana", updates)
-        extras.require(worker, "worker", "dana", _REPLAY)
-        worker = checks.as_scalar("worker", worker, jnp.integer)
+        worker = worker_number.check("dana", worker, workers)
         is_there = (worker >= 0) & (worker < workers)  # JAX would take another one
 
         def read(rows):

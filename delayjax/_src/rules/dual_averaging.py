@@ -71,11 +71,8 @@ def dasgd(
         optimization with unbounded delays).
     """
     learning_rate = transforms.as_rate(learning_rate)
-    if project is not None and not callable(project):
-        raise TypeError(
-            f"`project` must be a function of the parameters, got {project!r}: for"
-            " example optax.projections.projection_non_negative."
-        )
+    if project is not None:
+        checks.check_function("project", project, " of the parameters")
 
     def init_fn(params):
         outside = () if project is None else dtypes.wide_zeros(params)

@@ -48,11 +48,8 @@ def fedasync(
         arXiv:1903.03934, algorithm 1.
     """
     mixing = checks.check_scalar("mixing", mixing, most=1, positive=True)
-    if law is not None and not callable(law):
-        raise TypeError(
-            f"`law` must be a function of the staleness, got {law!r}: give for example"
-            " modulation.polynomial(0.5)."
-        )
+    if law is not None:
+        checks.check_function("law", law, " of the staleness, as modulation.inverse")
 
     def update_fn(
         updates, state, params=None, *, staleness=None, stale_params=None, **extra_args

@@ -95,11 +95,7 @@ def guided(
         Applied Soft Computing 102:107084, 2021, arXiv:2101.07259; the author's code is
         github.com/anuraganands/parallel-GSGD, and GSGD for one worker.
     """
-    if not callable(loss_fn):
-        raise TypeError(
-            f"`loss_fn` must be a function of the parameters, got {loss_fn!r}: it"
-            " returns the loss on data for verification."
-        )
+    checks.check_function("loss_fn", loss_fn, " of the parameters: a loss to verify by")
     period = checks.check_count("period", period)
     replays = checks.check_bound("replays", replays, at_least=1)
 

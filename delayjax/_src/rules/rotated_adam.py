@@ -125,8 +125,7 @@ def rotated_adam(
     b2 = checks.check_scalar("b2", b2, below=1.0)
     eps = checks.check_scalar("eps", eps, positive=True)
     refresh_every = checks.check_count("refresh_every", refresh_every)
-    if sides not in ("both", "one"):
-        raise ValueError(f'`sides` must be "both" or "one", got {sides!r}.')
+    checks.check_choice("sides", sides, "both", "one")
 
     def init_fn(params):
         bare = named_arrays.unboxed(params)

@@ -74,11 +74,7 @@ def zeno_plus_plus(
         Xie, Koyejo and Gupta, Zeno++: Robust fully asynchronous SGD, ICML 2020,
         arXiv:1903.07020, algorithm 1.
     """
-    if not callable(grad_fn):
-        raise TypeError(
-            f"`grad_fn` must be a function of the parameters, got {grad_fn!r}: pass for"
-            " example jax.grad(validation_loss)."
-        )
+    checks.check_function("grad_fn", grad_fn, " of the parameters, as jax.grad(loss)")
     learning_rate = checks.check_scalar("learning_rate", learning_rate, positive=True)
     rho = checks.check_scalar("rho", rho)
     eps = checks.check_scalar("eps", eps)

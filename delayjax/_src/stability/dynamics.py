@@ -88,10 +88,7 @@ class Dynamics(Recursion):
         References:
             Levin and May, Theoretical Population Biology 9, 1976, for the fixed delay.
         """
-        if criterion not in ("mean", "mean_square"):
-            raise ValueError(
-                f'`criterion` must be "mean" or "mean_square", got {criterion!r}.'
-            )
+        checks.check_choice("criterion", criterion, "mean", "mean_square")
         if self.is_plain:
             return _plain_limit(self.longest) / self.mean_weight
         if criterion == "mean" or len(self.ages) == 1:

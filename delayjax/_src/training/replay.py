@@ -134,11 +134,9 @@ def replay(
     """
     traces = _check_traces(trace)
     checks.check_function("grad_fn", grad_fn)
-    read_spread = checks.check_scalar("read_spread", read_spread)
+    read_spread = checks.check_scalar("read_spread", read_spread, most=1)
     if not isinstance(aggregation, Aggregation | None):
         raise TypeError(f"`aggregation` must be an Aggregation, got {aggregation!r}.")
-    if not 0.0 <= read_spread <= 1.0:
-        raise ValueError(f"`read_spread` must lie in [0, 1], got {read_spread}.")
     depth = max(one.max_staleness for one in traces)
     allowed = depth if max_staleness is None else max_staleness
     if depth > checks.check_bound("max_staleness", allowed):

@@ -1,7 +1,7 @@
 """Event-triggered upload: a gradient is sent with some probability."""
 
 from delayjax._src.cluster.protocol import Protocol, remembered
-from delayjax._src.ground.checks import check_share
+from delayjax._src.ground import checks
 
 _RAREST = 1e-5  # probability that a gradient is sent
 
@@ -23,7 +23,7 @@ def event_triggered(probability: float) -> Protocol:
         >>> trace.summary().dropped > 0
         True
     """
-    probability = check_share("probability", probability, positive=True)
+    probability = checks.check_number("probability", probability, most=1, positive=True)
     if probability < _RAREST:
         raise ValueError(
             f"`probability` must be at least {_RAREST:g}, got {probability}: an update"

@@ -36,8 +36,7 @@ def groups(
         Basu et al., Balancing stragglers against staleness, HiPC 2018 (reconstruction).
     """
     num_groups = checks.check_bound("num_groups", num_groups, at_least=1)
-    if data not in ("dynamic", "static"):
-        raise ValueError(f'`data` must be "dynamic" or "static", got {data!r}.')
+    checks.check_choice("data", data, "dynamic", "static")
 
     def run(server):
         server.check_workers("num_groups", num_groups)
