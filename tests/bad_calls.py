@@ -1,0 +1,1267 @@
+"""Calls that are easily got wrong, each with the error that a user sees.
+
+A row is a call and, below it, the error: its type, and its text, where `...` stands for
+any text. The rows of `COMMANDS` are command lines. `bad_calls_test` makes all of them.
+Values that no argument of their kind can have are in `public_calls`.
+"""
+
+import functools
+import math
+import tempfile
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import AxisType
+
+import delayjax as dj
+import experiments
+from delayjax import cluster, exchange, pipelines, stability, testing, workers
+from delayjax.cluster import protocols
+from experiments import Experiment, Published, Run, Simulation, figures, tasks
+from experiments.comparison import given, spaces
+from experiments.figures import __main__ as figures_command
+from experiments.pods import chips, compile_pod
+from experiments.running.programs import programs
+from experiments.training import methods
+
+FOLDER = Path(tempfile.mkdtemp())
+SGD, ADAM, KEY = optax.sgd(0.1), optax.adam(0.1), jax.random.key(0)
+PARAMS = {"w": jnp.ones((3, 2)), "b": jnp.ones(2)}
+W_ALONE = {"w": PARAMS["w"]}
+NAN, INF = math.nan, math.inf
+
+# a cluster, what it did, and meshes
+ONE = cluster.constant(1.0)
+FOUR = cluster.Cluster(4, cluster.exponential(1.0))
+TRACE = cluster.simulate(FOUR, protocols.k_async(1), 12, seed=0)
+TABLE = np.ones((9, 2))  # of seconds
+
+
+def mesh(name, size=4):
+    return jax.make_mesh((size,), (name,), axis_types=(AxisType.Auto,))
+
+
+def like(dtype):
+    return jax.tree.map(lambda x: x.astype(dtype), PARAMS)
+
+
+def stepped(tx, grads=PARAMS, params=PARAMS, state=None, **told):
+    """One update of one worker."""
+    state = tx.init(PARAMS) if state is None else state
+    return tx.update(grads, state, params, **told)
+
+
+def state_of(tx, params=PARAMS):
+    return tx.init(params)
+
+
+def over_four(tx, workers=4, axis_name="workers"):
+    """One update of several workers."""
+
+    def update(_):
+        return tx.update(PARAMS, tx.init(PARAMS), PARAMS)
+
+    return jax.eval_shape(jax.vmap(update, axis_name=axis_name), jnp.ones(workers))
+
+
+def simulated(protocol, cluster=FOUR):
+    return dj.cluster.simulate(cluster, protocol, 9, seed=0)
+
+
+def written(name, text=""):
+    path = FOLDER / name
+    path.write_text(text)
+    return path
+
+
+def logged(rows, header="update,time_s,worker,read_version"):
+    return written("trace.csv", f"{header}\n{rows}\n")
+
+
+def recorded(rows, header="worker,step,seconds"):
+    return written("times.csv", f"{header}\n{rows}\n")
+
+
+# training
+
+BATCHES = jnp.ones((12, 1))
+
+
+def loss(params, batch):
+    return jnp.sum(params["w"] ** 2)
+
+
+def grad_fn(params, batch, key):
+    return {"loss": loss(params, batch)}, params
+
+
+def replayed(trace=TRACE, grad_fn=grad_fn, tx=SGD, key=KEY, batches=BATCHES, **options):
+    training = dj.replay(trace, grad_fn, tx, **options)
+    return training.run(training.init(PARAMS, key), batches)
+
+
+def first_update(inputs):
+    training = dj.replay(TRACE, grad_fn, SGD)
+    return training.step(training.init(PARAMS, KEY), inputs)
+
+
+def adapted(cluster=FOUR, batch=4, **changes):
+    given = dict(scheme=protocols.k_async(2), interval_seconds=1.0, seed=0)
+    given |= dict(loss=lambda metrics: metrics["loss"], max_staleness=8) | changes
+    training = dj.adasync(cluster, grad_fn, SGD, **given)
+    return jax.eval_shape(training.step, training.init(PARAMS, KEY), jnp.ones(batch))
+
+
+def locally(batch=6, grad_fn=grad_fn, tx=SGD):
+    return dj.local_training(grad_fn, tx, 3)(PARAMS, jnp.ones(batch), KEY)
+
+
+# workers
+
+MEAN = exchange.mean(SGD)
+BEGUN = jnp.zeros(3), MEAN.init(jnp.zeros(3))
+
+
+def step(state, batch):
+    """Of one worker, as it is right."""
+    x, opt_state = state
+    grads = jax.grad(lambda x: jnp.mean((x - batch) ** 2))(workers.vary(x))
+    updates, opt_state = MEAN.update(grads, opt_state, x)
+    return (optax.apply_updates(x, updates), opt_state), {}
+
+
+def on_four(step=step, state=BEGUN, batch=(4, 3), **options):
+    return workers.simulate(step, 4, **options).init(state, jnp.ones(batch))
+
+
+def run_on_four(step=step, state=BEGUN, batch=(4, 3)):
+    return workers.run(step, mesh("workers")).init(state, jnp.ones(batch))
+
+
+# pipelines
+
+EMBED, BLOCK = (lambda p, batch, key: p * batch), (lambda p, x, key: p * x)
+MODEL = {"embed": jnp.ones(()), "blocks": jnp.ones(4), "head": jnp.ones(())}
+TWO = pipelines.pipedream(2)
+FULL = pipelines.pipedream(2, in_flight="full")
+
+
+def head(p, x, batch):
+    return jnp.mean(p * x)
+
+
+def parts(embed=EMBED, block=BLOCK, head=head, **options):
+    return pipelines.Parts(embed, block, head, **options)
+
+
+PARTS, STAGES = parts(), mesh("stages", 2)
+
+
+def piped(how=pipelines.late, parts=PARTS, tx=SGD, schedule=TWO, **options):
+    """A step of a pipeline: of `late`, or another one."""
+    model = options.pop("model", MODEL) | options.pop("changed", {})
+    pipeline = how(parts, tx, schedule, **options)
+    state = pipeline.init(model, jnp.ones(4))
+    return jax.eval_shape(pipeline.step, state, jnp.ones(4))
+
+
+def on_stages(schedule=FULL, mesh=STAGES, **options):
+    return piped(pipelines.run, schedule=schedule, mesh=mesh, **options)
+
+
+# experiments
+
+QUADRATIC = tasks.quadratic((0.5, 2.0), noise=0.1)
+GRID = {"learning_rate": (0.1, 0.2)}
+SOURCE = Simulation(FOUR, protocols.k_async(1))
+
+
+def sgd(learning_rate):
+    return optax.sgd(learning_rate)
+
+
+ARM = {"rule": "sgd"}, sgd
+
+
+def late(learning_rate, delay):
+    return dj.delayed(optax.sgd(learning_rate), delay, max_delay=2)
+
+
+def experiment(training=sgd, task=QUADRATIC, grid=GRID, seeds=1, updates=4, **changes):
+    given = dict(training=training, task=task, grid=grid, seeds=seeds, updates=updates)
+    return Experiment(**given | {"question": "?"} | changes)
+
+
+def made(training=sgd, **changes):
+    return programs(experiment(training, **changes))
+
+
+def ended(**changes):
+    """An experiment that does not end after some updates."""
+    return made(updates=None, **changes)
+
+
+def ran(folder="run", **changes):
+    return experiments.run(experiment(**changes), str(FOLDER / folder))
+
+
+def ran_with(**options):
+    return experiments.run(experiment(), **{"workdir": str(FOLDER / "run")} | options)
+
+
+def of_arms(*arms, **changes):
+    return made(None, arms=arms, **changes)
+
+
+@functools.cache
+def finished():
+    """A run of two seeds."""
+    ran("finished", seeds=2)
+    return Run.read(FOLDER / "finished")
+
+
+def published(**changes):
+    given = dict(text="It is less", source="A", said="half", at_most=1.0)
+    return Published(**given | {"measure": lambda found: 1.0} | changes)
+
+
+def drawn(*arguments):
+    """The command that draws runs."""
+    finished()
+    return figures_command.main([str(FOLDER / "finished"), *arguments])
+
+
+# names of the rows that no function above has
+OTHERS = chips, compile_pod, figures, given, methods, spaces, stability, testing
+
+# the library, in the order of its modules
+AVERAGING = r"""
+over_four(averaging.easgd(optax.sgd))
+    TypeError: `inner` must be an Optax transformation, got <function sgd...>: pass
+    for example optax.sgd(0.1).
+over_four(averaging.easgd(SGD, 0.1))
+    TypeError: easgd() takes 1 positional argument but 2 were given
+over_four(averaging.easgd(SGD, order=averaging.by_rank))
+    TypeError: by_rank() takes 0 positional arguments but 1 was given
+over_four(averaging.easgd(SGD, lock_free=averaging.races))
+    TypeError: `lock_free` must be made by averaging.races, got <function races...>:
+    write lock_free=averaging.races(key, max_age).
+over_four(averaging.easgd(SGD, axis_name="worker"))
+    NameError: There is no axis 'worker' here: take the step in workers.simulate or
+    workers.run, or under vmap, shard_map or pmap with this `axis_name`.
+over_four(averaging.easgd(SGD, axis_name=["workers"]))
+    TypeError: `axis_name` must be a name or a tuple of names, got ['workers'].
+over_four(averaging.downpour(SGD, server=optax.adam))
+    TypeError: `server` must be an Optax transformation, got <function adam...>: pass
+    for example optax.sgd(0.1).
+over_four(averaging.local_sgd(SGD))
+    TypeError: local_sgd() missing 1 required keyword-only argument: 'period'
+over_four(averaging.gossip(SGD, key=0))
+    TypeError: `key` must be a key, got 0: write jax.random.key(0).
+over_four(averaging.d_psgd(SGD), workers=1)
+    ValueError: `averaging.d_psgd` needs two workers or more, got 1.
+over_four(averaging.sgp(SGD, participates=True))
+    TypeError: `participates` must be a function, got True.
+over_four(averaging.wagma(SGD, group_size=3))
+    ValueError: `group_size` must be a power of two, got 3: a butterfly pairs ranks by
+    their bits. For other numbers use averaging.sgp or d_psgd.
+over_four(averaging.wagma(SGD, lateness=1))
+    TypeError: `lateness` must be a function, got 1.
+over_four(averaging.adaptive_period(SGD, SGD, sampling_steps=2))
+    TypeError: `learning_rate` must be a number, got... update=<function
+    chain.<locals>.update_fn...>).
+over_four(averaging.delayed_average(SGD, 1, period=2, merge="corrected"))
+    TypeError: `merge` must be a function, got 'corrected'.
+over_four(averaging.dga(SGD, lambda step: 2))
+    TypeError: `delay` must be a static integer, got <function <lambda>...>.
+over_four(averaging.only_on_visit(SGD, averaging.first_come))
+    ValueError: `seconds` must have shape [T, P], with numbers in a row for each step
+    and a column for each worker, got () of int32.
+averaging.first_come(np.ones((3, 4)) * NAN)
+    ValueError: `seconds` must be numbers, got nan: use inf to stay away.
+averaging.look_ahead(PARAMS, SGD.init(PARAMS), 0.9)
+    ValueError: `opt_state` must hold one velocity, got 0: make the inner optimizer
+    optax.chain(optax.scale(-eta), optax.trace(beta)).
+"""
+
+CLUSTER = r"""
+cluster.Cluster(cluster.exponential(1.0), 4)
+    TypeError: `workers` must be a static integer, got ServiceTime(mean=1.0,
+    tail_rate=1.0).
+cluster.Cluster(4)
+    TypeError: Cluster.__init__() missing 1 required positional argument: 'service'
+cluster.Cluster(4, "exponential")
+    TypeError: `service` must be a service time or one for each worker, got 'e': write
+    for example cluster.constant(1.0) or cluster.exponential(1.0).
+cluster.Cluster(4, [])
+    ValueError: `service` must be one service or 4, got 0.
+cluster.Cluster(4, ONE, slowdown={0: 2.0})
+    ValueError: `slowdown` must hold 4 positive, finite factors, or cluster.Slowdown
+    objects alone, got (0,): a dead worker is cluster.Slowdown(worker, math.inf).
+cluster.Cluster(4, ONE, slowdown=[1, 1, 1, "2"])
+    TypeError: `slowdown` must hold real numbers, got (1, 1, 1, '2').
+simulated(protocols.k_async(1), cluster.Cluster(4, cluster.exponential))
+    TypeError: exponential() takes 1 positional argument but 2 were given
+cluster.exponential(rate=2.0)
+    TypeError: exponential() got an unexpected keyword argument 'rate'
+cluster.exponential("1s")
+    TypeError: `mean_seconds` must be a number, got '1s'.
+cluster.uniform(2.0, 1.0)
+    ValueError: `high_seconds` must be > `low_seconds`, got 1.0, 2.0.
+cluster.empirical("times.csv")
+    TypeError: `samples` must hold real numbers, got 'times.csv'.
+cluster.markov_stragglers(ONE, 5.0, 10, 40)
+    ValueError: `enter` must be at most 1, got 10.
+cluster.simulate(protocols.k_async(1), FOUR, 9, seed=0)
+    TypeError: `cluster` must be a Cluster, got k_async(1).
+cluster.simulate(FOUR, protocols.k_async(1), None, seed=0)
+    ValueError: `num_updates` or `seconds` must be given, got None and inf.
+cluster.simulate(FOUR, protocols.k_async(1), 9, seed=0, seconds="1h")
+    TypeError: `seconds` must be a number, got '1h'.
+cluster.simulate(FOUR, [protocols.k_async(1)], 9, seed=0)
+    TypeError: `protocol` must be a function of a server, got [k_async(1)]: write
+    protocols.k_async(1).
+simulated(lambda server: None)
+    ValueError: `protocol` must make updates, got none from <lambda>.
+TRACE.staleness_law(burn_in=99)
+    ValueError: `burn_in` must leave some gradient, got 99.
+TRACE.save("trace.pkl")
+    ValueError: `path` must end in .npz or .csv, got 'trace.pkl'.
+TRACE.arrivals(5, 3)
+    ValueError: `stop` must be at least 5, got 3.
+TRACE.arrivals(0, 99)
+    ValueError: `stop` must lie in 0 .. 12, got 99.
+cluster.load_trace("nowhere.csv")
+    FileNotFoundError: [Errno 2] No such file or directory: 'nowhere.csv'
+cluster.load_trace(written("empty.csv"))
+    ValueError: .../empty.csv has the columns of an empty file, and lacks update,
+    time_s,... by commas. Name them with columns={'update': ...}.
+cluster.load_trace(logged("0,1.0,0,0", header="step,time,rank,version"))
+    ValueError: .../trace.csv has the columns 'step', 'time', 'rank', 'version', and
+    lacks... by commas. Name them with columns={'update': ...}.
+cluster.load_trace(logged("0,1.5,0,3"))
+    ValueError: .../trace.csv, line 2: `read_version` must be of a version 0, ...,
+    update, got 3: give first_update if the log begins in the middle of a run.
+cluster.load_trace(logged("0,soon,0,0"))
+    ValueError: .../trace.csv, line 2: `time_s` must be a finite number of seconds,
+    got 'soon': correct the row, or leave it out; workers are 0, 1, 2, ...
+cluster.load_trace(logged("0,1.5,0,0\n1,1.0,1,0"))
+    ValueError: .../trace.csv, line 3: `time_s` must be equal in all rows of an
+    update, and... time at which the update was done, by one clock.
+cluster.load_trace(logged("0,1.5,0,0\n2,1.7,1,0"))
+    ValueError: .../trace.csv, line 3: `update` must count without gaps from 0, got 2:
+    give... there, and sort=True if rows are out of order.
+cluster.load_trace(logged("0,1.5,3,0"), num_workers=2)
+    ValueError: .../trace.csv, line 2: `worker` must lie in 0 .. 1, got 3: number
+    workers 0, 1, 2, ...
+cluster.load_trace(logged("0,1.5,0,0"), columns={"worker": "rank"})
+    ValueError: .../trace.csv has the columns 'update', 'time_s', 'worker',
+    'read_version',... staleness, but `columns` names 'rank' as 'worker'.
+cluster.load_trace(logged("0,1.5,0,0"), start_seconds=9.0)
+    ValueError: .../trace.csv, line 2: `time_s` must not be before the beginning at 9
+    s, got 1.5: give another start_seconds.
+cluster.load_trace(written("junk.npz", "no archive"))
+    ValueError: .../junk.npz holds no trace: This file contains pickled (object) data.
+    If... keyword argument or `pickle.load()`.
+cluster.load_recorded(recorded("0,1.0", header="worker,seconds"))
+    ValueError: .../times.csv must have a column 'step', once, got ['worker',
+    'seconds']: give `columns` the names for worker, step, seconds, start, stage.
+cluster.load_recorded(recorded("0,0,1.0\n0,1,1.0\n1,0,1.0"))
+    ValueError: .../times.csv: worker 1 must have a row for step 1, got none: leave
+    out this step, or log `start`.
+cluster.load_recorded(recorded("0,0,-1.0"))
+    ValueError: .../times.csv, row 1 (worker 0, step 0): `seconds` must be positive
+    and at... no clock's times, and leave out a row without one.
+cluster.load_recorded(recorded("0,0,1.0\n0,1,2.0"))
+    ValueError: .../times.csv, row 1 (worker 0, step 0): `worker` must number two
+    workers or more, got 0: name another column, or use cluster.empirical(seconds).
+cluster.load_recorded(recorded(""))
+    ValueError: .../times.csv must have a row for each task, got none below ['worker',
+    'step', 'seconds'].
+cluster.load_recorded(recorded("0,0,1.0"), operations=["forward"])
+    ValueError: `path` must end in .csv, without `operations`, or in .parquet, got
+    '.../times.csv' and ['forward'].
+cluster.Recorded([1.0, 2.0])
+    ValueError: `seconds` must have shape [W, T], a row for each worker and a column
+    for each task, got (2,).
+cluster.Recorded([[1.0], [NAN]])
+    ValueError: `seconds` must have no gap without `starts`, got nan for task 0 of
+    worker 1: give `starts`, or leave out this task of all workers.
+cluster.Recorded([[1.0, 2.0], [1.0]])
+    TypeError: `seconds` must have rows of one length, got [[1.0, 2.0], [1.0]].
+cluster.Recorded([[1.0, 2.0]], starts=[[5.0, 0.0]])
+    ValueError: `starts` must increase from task to task, got 0.0 for task 1 of worker
+    0: sort the tasks of each worker.
+cluster.Recorded([[1.0]], starts=[[0.0, 1.0]])
+    ValueError: `starts` must have the shape of `seconds`, (1, 1), got (1, 2).
+cluster.Recorded(TABLE).service("bootstrap")
+    ValueError: `resample` must be a number of steps or one of ['wrap', 'steps',
+    'block'], got 'bootstrap'.
+cluster.Recorded(TABLE).service(10)
+    ValueError: `resample` must lie in 1 .. 2, got 10.
+cluster.fit(TABLE)
+    ValueError: `times` must hold times that differ, got array([[1., 1.], [1., 1.],
+    [1.,... 1.], [1., 1.]]): equal times are cluster.constant.
+cluster.fit("times.csv")
+    TypeError: `times` must hold real numbers, got 'times.csv'.
+cluster.advise(FOUR, protocols=[])
+    ValueError: `protocols` must hold a protocol, got none.
+cluster.advise(FOUR, protocols=[protocols.k_async(9)])
+    ValueError: `k` must lie in 1 .. 4, got 9.
+cluster.advise(FOUR, seeds=(0, 1))
+    TypeError: `seeds` must be a static integer, got (0, 1).
+cluster.advise(FOUR, curvatures=[])
+    ValueError: `curvatures` must be positive numbers, [C], got [].
+cluster.visits_to_rounds([0, 1], 1)
+    ValueError: `workers` must be a vector of integers in 0 .. 0, got [0, 1]: pass
+    trace.worker.
+cluster.StalenessLaw(TRACE.staleness)
+    ValueError: `pmf` must be the probabilities of staleness 0, 1, ..., got
+    array([[0],... [0]], dtype=int32): divide counts by their sum.
+"""
+
+PROTOCOLS = r"""
+simulated(protocols.fedbuff(2))
+    TypeError: fedbuff() missing 1 required keyword-only argument: 'concurrency'
+simulated(protocols.fedbuff(2, 2))
+    TypeError: fedbuff() takes 1 positional argument but 2 were given
+simulated(protocols.event_triggered(50))
+    ValueError: `probability` must be at most 1, got 50.
+simulated(protocols.bounded_staleness(2, late="discard"))
+    ValueError: `late` must be "drop", "restart" or "wait", got 'discard'.
+simulated(protocols.gradient_coding(2))
+    TypeError: gradient_coding() missing 1 required positional argument: 'load'
+simulated(protocols.groups(2, data="shared"))
+    ValueError: `data` must be "dynamic" or "static", got 'shared'.
+simulated(protocols.ringleader)
+    TypeError: `protocol` must be a function of a server, got <function
+    ringleader...>: write protocols.ringleader(...).
+protocols.k_async(2).update_seconds(4, FOUR)
+    TypeError: `service_time` must be a cluster.ServiceTime, got Cluster(workers=4,...
+    1000, seed=0)) for a service without formulas.
+"""
+
+DELAYS = r"""
+delays.uniform(0, 4)
+    TypeError: uniform() missing 1 required positional argument: 'high'
+delays.uniform(0, 4, KEY)
+    TypeError: `key` must be a key, got 0: write jax.random.key(0).
+delays.uniform(KEY, 4, 1)
+    ValueError: `low` must not exceed `high`, got 4 and 1.
+delays.uniform(KEY, 0.0, 4.0)
+    ValueError: `low` must be a non-negative integer number of steps, got 0.0.
+delays.from_trace(TRACE)
+    ValueError: `staleness` must have shape [T] or [T, 1], got (): a delay is one
+    number for each update. With several gradients per update use `replay`.
+delays.from_trace([0, 1.5])
+    ValueError: `staleness` must be a non-negative integer number of steps, got [0,
+    1.5].
+delays.per_worker([1, 2, -1, 0])
+    ValueError: `delays` must be a non-negative integer number of steps, got [1, 2,
+    -1, 0].
+over_four(dj.delayed(SGD, delays.per_worker([1, 2, 3]), max_delay=3))
+    ValueError: `delays` must have one column for each of the 4 workers on axis
+    'workers', got 3.
+over_four(dj.delayed(SGD, delays.per_worker([0] * 4, axis_name="data"), max_delay=4))
+    NameError: There is no axis 'data' here: take the step in workers.simulate or
+    workers.run, or under vmap, shard_map or pmap with this `axis_name`.
+stepped(dj.delayed(SGD, delays.uniform, max_delay=4))
+    TypeError: uniform() missing 2 required positional arguments: 'low' and 'high'
+dj.delayed(SGD, delays.Layers([]))
+    ValueError: `delays` is empty: give a delay for each layer.
+stepped(dj.delayed(SGD, {"w": delays.Layers([1, 2]), "b": 0}))
+    ValueError: `Layers` has 2 delays along axis 0, but a leaf has shape [3, 2] at
+    ['w']: give a delay for each layer, and the axis that the layers are on.
+stepped(dj.delayed(SGD, delays.Layers([1, 2, 3])))
+    ValueError: `Layers` has 3 delays along axis 0, but a leaf has shape [2] at ['b']:
+    give a delay for each layer, and the axis that the layers are on.
+"""
+
+EXCHANGE = r"""
+stepped(exchange.mean(SGD))
+    NameError: There is no axis 'workers' here: take the step in workers.simulate or
+    workers.run, or under vmap, shard_map or pmap with this `axis_name`.
+over_four(exchange.mean(SGD, axis_name=None))
+    TypeError: `axis_name` must be a name or a tuple of names, got None.
+over_four(exchange.mean(SGD, weight=lambda: 1.0))
+    TypeError: <lambda>() takes 0 positional arguments but 1 was given
+over_four(exchange.overlapped_mean(dj.compensate_delay(1.0)))
+    TypeError: `compensate_delay` needs the extra argument `stale_params`, but
+    received... before it, or pass `stale_params=` to `update`.
+exchange.late_reduce(SGD, mesh("workers"))
+    ValueError: `mesh` must have the axes ('data',), got ('workers',): pass the axis
+    over which the batch is sharded, axis_name=.
+stepped(exchange.late_reduce(SGD, mesh("data")))
+    ValueError: `exchange.late_reduce` needs gradients that are not summed over data
+    yet:... In a worker's step use exchange.overlapped_mean.
+exchange.late_between_groups(SGD, 2, axis_name="workers")
+    ValueError: `axis_name` must name two axes, the groups' and the members' of a
+    group, got 'workers': for one axis use exchange.overlapped_mean.
+over_four(exchange.partial_mean(SGD, exchange.solo))
+    ValueError: `seconds` must have shape [T, P], with numbers in a row for each step
+    and a column for each worker, got () of int32.
+over_four(exchange.partial_mean(SGD, exchange.solo(np.ones((5, 3)))))
+    ValueError: `seconds` must have one column for each of the 4 workers on axis
+    'workers', got 3.
+exchange.majority(np.ones((5, 4)), KEY)
+    TypeError: `key` must be a key, got array([[1., 1., 1., 1.], [1., 1., 1., 1.],
+    [1., 1., 1., 1.], [1., 1., 1., 1.], [1., 1., 1., 1.]]): write jax.random.key(0).
+exchange.random_blocks(KEY, 50)
+    ValueError: `fraction` must be in (0, 1], got 50.
+exchange.detached(PARAMS, SGD.init(PARAMS), 0.5)
+    ValueError: `opt_state` must hold one error, got 0: pass the state of one
+    exchange.error_feedback.
+"""
+
+EXTEND = r"""
+extend.averaged(SGD)
+    TypeError: averaged() missing 1 required positional argument: 'mix'
+over_four(extend.averaged(SGD, lambda model: model))
+    TypeError: <lambda>() takes 1 positional argument but 4 were given
+over_four(extend.averaged(SGD, lambda step, memory, before, model: model))
+    TypeError: `mix` must return (model, memory), got dict.
+"""
+
+MODULATION = r"""
+stepped(dj.scale_by_staleness(modulation.inverse), staleness="2")
+    ValueError: `staleness` handed to `scale_by_staleness` must be a non-negative
+    integer... with one for each leaf or for each layer, got '2'.
+stepped(dj.scale_by_staleness(modulation.inverse), staleness={"w": 1})
+    ValueError: `staleness` must be one value or a prefix of the tree, got none for
+    ['b'].
+stepped(dj.scale_by_staleness(modulation.inverse(3)), staleness=1)
+    TypeError: `law` must be a function of the staleness, got Array(0.33333334,
+    dtype=float32): write for example modulation.inverse.
+stepped(dj.scale_by_staleness(lambda: 1.0), staleness=1)
+    TypeError: <lambda>() takes 0 positional arguments but 1 was given
+stepped(dj.scale_by_staleness(lambda s: None), staleness=1)
+    TypeError: `law(staleness)` must be a real number, got None.
+stepped(dj.scale_by_staleness(lambda s: jnp.ones(2)), staleness=1)
+    ValueError: `law(staleness)` must be a scalar, got shape (2,).
+modulation.linear(1.0)
+    AttributeError: module 'delayjax.modulation' has no attribute 'linear'
+"""
+
+PIPELINES = r"""
+piped(parts=MODEL)
+    TypeError: `parts` must be a pipelines.Parts, got {'embed': Array(1.,
+    dtype=float32),... dtype=float32), 'head': Array(1., dtype=float32)}.
+piped(parts=parts(head=lambda p, x, batch: p * x))
+    ValueError: `head` must return a scalar, the mean loss of the batch, got shape
+    (4,).
+piped(parts=parts(block=lambda p, x, key: jnp.stack([x, x])))
+    ValueError: `block` must keep the shape and dtype of its input, ((4,),... layers
+    that change it must be a list of trees.
+piped(parts=parts(block=[BLOCK] * 3))
+    ValueError: `block` must be one function for stacked layers, got 3: give the
+    layers as a list of trees.
+piped(parts=parts(embed=lambda p, batch, key: (p * batch).astype(jnp.bfloat16)))
+    ValueError: `block` must keep the shape and dtype of its input, ((4,),... layers
+    that change it must be a list of trees.
+piped(tx=optax.sgd)
+    TypeError: `optimizer` must be an optimizer or your function of a delay, got the
+    function sgd: write optax.sgd(...) with its learning rate.
+piped(tx=0.1)
+    TypeError: `optimizer` must be an Optax transformation, got 0.1: pass for example
+    optax.sgd(0.1).
+piped(tx=dj.compensate_delay(0.1))
+    TypeError: `compensate_delay` needs the extra argument `stale_params`, but
+    received... before it, or pass `stale_params=` to `update`.
+piped(tx=dj.predict_weights(SGD, 2))
+    ValueError: `forward_point` must be given with predict_weights, got None: pass
+    forward_point=gradient_params.
+piped(pipelines.mixed, tx=pipelines.discrepancy_correction(SGD, 2, decay=0.5))
+    ValueError: `backward_point` must be given with discrepancy_correction, got None:
+    pass backward_point=backward_params, with a schedule that stashes nothing.
+piped(forward_point=dj.gradient_params)
+    ValueError: `opt_state` must hold one state of `predict_weights`, got 0: wrap the
+    whole optimizer, predict_weights(optimizer, horizon).
+piped(pipelines.mixed, backward_point=pipelines.backward_params)
+    ValueError: `backward_point` must be left out where the schedule stashes weights:
+    a backward pass reads the weights of its forward pass.
+piped(schedule="pipedream")
+    TypeError: `schedule` must be a pipelines.Schedule, got 'pipedream': write for
+    example pipelines.pipedream(4).
+piped(schedule=pipelines.pipedream(8))
+    ValueError: `stages` must be at most the 4 layers of the blocks, got 8.
+piped(schedule=pipelines.pipedream(2, stash=False))
+    ValueError: `schedule` must stash weights for a consistent gradient, got
+    PipeDream, no stash without a stash: use `mixed`.
+piped(schedule=pipelines.gpipe(2, 3))
+    ValueError: `batch` must have leaves of a size that is a multiple of the 3
+    microbatches, got [4] at the root.
+piped(changed={"norm": jnp.ones(())})
+    ValueError: `params` must have the parts ('embed', 'blocks', 'head'), got
+    ('blocks', 'embed', 'head', 'norm'): say how yours are called, Parts(names=...).
+piped(changed={"blocks": jnp.ones(())})
+    ValueError: `params` must have blocks of leaves [L, ...], got leading sizes {'the
+    root': ()}: stack the layers, or give a list of trees.
+on_stages(mesh=mesh("data"))
+    ValueError: `mesh` must have axes ('stages',), got Mesh('data': 4,
+    axis_types=(Auto,)):... ('stages',)), or name your axis, axis_name=.
+on_stages(schedule=TWO)
+    ValueError: `schedule` must be one microbatch a tick, got PipeDream: use...
+    microbatches, pass optax.MultiSteps(optimizer, M).
+on_stages(schedule=pipelines.pipedream(4, in_flight="full"))
+    ValueError: `mesh` must have a device for each of the 4 stages along 'stages', got
+    2.
+on_stages(changed={"blocks": jnp.ones(3)})
+    ValueError: `stages` must divide the 3 layers to run on devices, got 2.
+on_stages(changed={"blocks": [jnp.ones(())] * 4})
+    ValueError: `params` must have stacked layers to run on devices, got a list of
+    trees:... shapes work on one device alone, with `mixed`.
+pipelines.run(parts(), SGD, FULL, mesh("stages", 2)).init(MODEL)
+    TypeError: _Stages.init() missing 1 required positional argument: 'batch'
+pipelines.pipedream(2, in_flight=True)
+    ValueError: `in_flight` must be "throttled" or "full", got True.
+pipelines.one_f_one_b(4, 6, chunks=2)
+    ValueError: `microbatches` must be a multiple of the 4 stages where chunks are
+    interleaved, got 6.
+pipelines.two_buffered(4, 2)
+    ValueError: `microbatches` must be at least the 4 stages, got 2: with fewer, a
+    delay of 1 is not enough.
+pipelines.Schedule("mine", 2, 2, True, (1, 1), lag=1)
+    ValueError: `lag` must be 0 with flush=True and stash=True, got 1: passes would
+    read a version that no stage keeps.
+pipelines.Schedule("mine", 2, 2, False, (1,))
+    ValueError: `ahead` must have a non-negative number for each of the 2 stages, got
+    (1,).
+pipelines.stage_delays(TWO, PARAMS, {"w": 0})
+    ValueError: `stages` must have a stage for each leaf, and has none for 'b': got
+    ['w'].
+pipelines.stage_delays(TWO, PARAMS, {"w": 0, "b": 2})
+    ValueError: `stages` must be in 0 .. 1, got 2 at 'b'.
+pipelines.stage_delays(TWO, PARAMS, {"w": 0, "b": 1, "c": 1})
+    ValueError: `stages` must be the beginnings of paths, and no leaf is at ['c'].
+pipelines.stage_delays(TWO, PARAMS, {"b": 1}, layers={"w": 2})
+    ValueError: `layers` must name an axis of the leaf at 'w', which has shape (3, 2),
+    got 2.
+stepped(dj.predict_weights(SGD, 2, direction=pipelines.adam_direction(0.1)))
+    ValueError: `inner` must hold one `optax.scale_by_adam` for this `direction`, got
+    0: leave out `direction`, for the last update.
+stepped(dj.predict_weights(ADAM, 2, direction=pipelines.sgd_direction(0.1, 0.9)))
+    ValueError: `inner` must hold one `optax.trace` for this `direction`, got 0: leave
+    out `direction`, for the last update.
+pipelines.rotated_adam(0.1, sides="left")
+    ValueError: `sides` must be "both" or "one", got 'left'.
+stepped(pipelines.rotated_adam(0.1, is_rotated={"w": True}))
+    ValueError: `is_rotated` must be one value or a prefix of the tree, got none for
+    ['b'].
+stepped(pipelines.rotated_adam(0.1, is_rotated={"w": True, "b": True}))
+    ValueError: `is_rotated` must be False for a leaf with less than two axes, got
+    True for shape [2] at ['b'].
+stepped(pipelines.reschedule_by_delay({"w": 2}, annealing_steps=10))
+    ValueError: `delay` must be one value or a prefix of the tree, got none for ['b'].
+pipelines.backward_params(PARAMS, SGD.init(PARAMS))
+    ValueError: `opt_state` must hold one state of `discrepancy_correction`, got 0:
+    wrap the whole optimizer, discrepancy_correction(optimizer, delay, decay=0.5).
+"""
+
+RING = r"""
+ring.push(ring.init(PARAMS, 3), W_ALONE)
+    ValueError: `tree` must have the structure of the history's items, PyTreeDef({'b':
+    *, 'w': *}), got PyTreeDef({'w': *}).
+ring.push(ring.init(PARAMS, 3), PARAMS | {"b": jnp.ones((2, 1))})
+    ValueError: `tree` must be like the ring's items: ['b'] is float32[2, 1], and its
+    slots hold float32[2]: make the state with `init` of these parameters.
+ring.push(ring.init(PARAMS, 3), like(jnp.complex64))
+    ValueError: `tree` must be like the ring's items: ['b'] is complex64[2], and its
+    slots hold float32[2]: make the state with `init` of these parameters.
+ring.read(ring.init(PARAMS, 3), 3, PARAMS)
+    ValueError: `age` must lie in [0, 2], the ring's depth, got 3: make the ring with
+    a larger capacity.
+ring.read(ring.init(PARAMS, 3), 1, W_ALONE)
+    ValueError: `like` must have the structure of the history's items, PyTreeDef({'b':
+    *, 'w': *}), got PyTreeDef({'w': *}).
+dj.delayed(SGD, 2, history=ring.cast)
+    TypeError: `history` must be a storage, got <function cast...>: write for example
+    ring.on_host() or ring.cast(jnp.bfloat16).
+ring.cast(jnp.int8)
+    TypeError: `dtype` must be a floating-point type, got <class 'jax.numpy.int8'>.
+ring.cast(jnp.bfloat16, storage="host")
+    TypeError: `storage` must be a storage, got 'host': write for example
+    ring.on_host() or ring.cast(jnp.bfloat16).
+ring.on_host(jnp.bfloat16)
+    TypeError: on_host() takes 0 positional arguments but 1 was given
+ring.sharded("data")
+    ValueError: `sharded` needs either `mesh`, for a plain jit, or `num_workers`, for
+    the step of one worker, got mesh=None, num_workers=None.
+ring.sharded("data", mesh=mesh("workers"))
+    ValueError: `mesh` must have axes ('data',), got Mesh('workers': 4,... ('data',)),
+    or name your axis, axis_name=.
+ring.sharded(mesh("data"))
+    TypeError: `axis_name` must be a name or a tuple of names, got
+    Mesh(axis_sizes=(4,), axis_names=('data',), axis_types=(Auto,)).
+stepped(dj.delayed(SGD, 2, history=ring.sharded("workers", num_workers=4)))
+    NameError: There is no axis ('workers',) here: take the step in workers.simulate
+    or workers.run, or under vmap, shard_map or pmap with this `axis_name`.
+over_four(dj.delayed(SGD, 2, history=ring.sharded("workers", num_workers=2)))
+    ValueError: `num_workers` must be the size of the axis ('workers',), 4, got 2.
+"""
+
+STEP_SIZES = r"""
+stepped(step_sizes.adaptive_1(0.5, 4))
+    TypeError: `adaptive_1` needs the extra argument `staleness`, but received none:
+    wrap... delay)`, or pass `staleness=` to `update`.
+stepped(step_sizes.adaptive_1(0.5, 4), staleness={"w": 1, "b": 2})
+    TypeError: `staleness` handed to `adaptive_1` must be one number for all leaves,
+    got... rule and a delay of its own, with optax.partition.
+step_sizes.adaptive_2(0.5, 4, share=0.9)
+    TypeError: adaptive_2() got an unexpected keyword argument 'share'
+stepped(step_sizes.distance_capped(0.1, 1.0), stale_params=W_ALONE)
+    ValueError: `stale_params` handed to `distance_capped` must be like the gradients,
+    {'b': (2,), 'w': (3, 2)}, got {'w': (3, 2)}.
+stepped(step_sizes.dasgd(0.1, project=1.0))
+    TypeError: `project` must be a function of the parameters, got 1.0: for example
+    optax.projections.projection_non_negative.
+stepped(step_sizes.dasgd(0.1, project=lambda x: x["w"]))
+    TypeError: `project` must return what it receives, got None for float32[2] at
+    ['b'].
+"""
+
+WORKERS = r"""
+on_four(batch=(3, 3))
+    ValueError: `batch` must have leading axes (4,), the workers along ('workers',),
+    got... of this step, a batch with a part for each worker.
+workers.simulate(step, 4).init(BEGUN)
+    TypeError: workers_of.<locals>.init_fn() missing 1 required positional argument:
+    'batch'
+on_four(lambda state, batch: (state[0], {}))
+    TypeError: `step` must return (state, metrics) with a state like its own, got None
+    for float32[3] at [0].
+on_four(lambda state, batch: ((state[0] + batch, state[1]), {}))
+    ValueError: The workers' copies of [0] would drift apart: average gradients or
+    updates... bools; False if each worker trains its own model.
+on_four(lambda x, batch: (x - (0.1 if x[0] > 0 else 0.2), {}), jnp.zeros(3))
+    TracerBoolConversionError: Attempted boolean conversion of traced array...
+workers.run(step, mesh("data"))
+    ValueError: `mesh` must have axes ('workers',), got Mesh('data': 4,...
+    ('workers',)), or name your axis, axis_name=.
+run_on_four(lambda x, batch: (x - batch, {}), jnp.zeros(3))
+    ValueError: The workers' copies of the root would drift apart: average gradients
+    or... bools; False if each worker trains its own model.
+run_on_four(lambda x, b: (x - jax.grad(lambda x: jnp.sum(x * b))(x), {}), jnp.zeros(3))
+    ValueError: The step's gradient is summed over the workers, because it was not
+    taken at... batch).
+workers.WorkerState(jnp.zeros((4, 3)), (("workers",),)).one(worker=4)
+    ValueError: `worker` must lie in 0 .. 3 along 'workers', got 4.
+"""
+
+HISTORY = r"""
+dj.delayed(SGD, 2, 4)
+    TypeError: delayed() takes 2 positional arguments but 3 were given
+dj.delayed(SGD, 2, maxdelay=4)
+    TypeError: delayed() got an unexpected keyword argument 'maxdelay'
+dj.delayed(SGD, 2.5)
+    ValueError: `max_delay` must be given where `delay` is no Python int, got 2.5: it
+    fixes the number of gradients kept.
+dj.delayed(SGD, 4, max_delay=2)
+    ValueError: `delay` must be at most `max_delay` = 2, got 4: raise `max_delay`;
+    each step more keeps one gradient more.
+dj.delayed(SGD, 2, warmup=True)
+    ValueError: `warmup` must be "fresh", "skip" or "zeros", got True.
+stepped(dj.delayed(SGD, lambda step: None, max_delay=4))
+    TypeError: `delay(step)` must be a real number, got None.
+jax.jit(lambda: stepped(dj.delayed(SGD, lambda t: 2 if t > 3 else 0, max_delay=4)))()
+    TracerBoolConversionError: Attempted boolean conversion of traced array...
+stepped(dj.delayed(SGD, 2, keep_params=True), params=None)
+    TypeError: `delayed(keep_params=True)` needs the extra argument `params`, but
+    received none: call `update(grads, state, params)`, or pass `params=` to `update`.
+stepped(dj.delayed(optax.adamw(0.1), 2), params=None)
+    ValueError: You are using a transformation that requires the current value of
+    parameters, but you are not passing `params` when calling `update`.
+stepped(dj.delayed(optax.lbfgs(), 2))
+    ValueError: `inner` must not hold optax's scale_by_lbfgs: it pairs the changes
+    of... the gradient alone, as optax.sgd or optax.adam do.
+stepped(dj.delayed(SGD, 2), grads=PARAMS["w"])
+    ValueError: `updates` must have the structure of the parameters, PyTreeDef({'b':
+    *, 'w': *}), got PyTreeDef(*).
+stepped(dj.delayed(SGD, 2), grads=PARAMS | {"b": jnp.ones(3)})
+    ValueError: `tree` must be like the ring's items: ['b'] is float32[3], and its
+    slots hold float32[2]: make the state with `init` of these parameters.
+stepped(dj.delayed(SGD, 2), grads=like(int))
+    TypeError: `delayed` needs floating-point gradients, got int32 at ['b']: cast it,
+    or leave it out with optax.masked.
+stepped(dj.delayed(SGD, 2), grads=like(jnp.complex64))
+    ValueError: `tree` must be like the ring's items: ['b'] is complex64[2], and its
+    slots hold float32[2]: make the state with `init` of these parameters.
+stepped(dj.delayed(SGD, 2), state=state_of(SGD))
+    TypeError: `state` must be a DelayedState, got a tuple: take the state of this...
+    state) does.
+stepped(dj.delayed(SGD, 2), state=state_of(dj.delayed(SGD, 3)))
+    ValueError: `max_delay` is 2, but the history in the state has depth 3: change it
+    with resize_history(state, tx.init(params)).
+stepped(dj.delayed(SGD, 2), state=state_of(dj.delayed(SGD, 2), W_ALONE))
+    ValueError: `tree` must have the structure of the history's items, PyTreeDef({'w':
+    *}), got PyTreeDef({'b': *, 'w': *}).
+stepped(dj.delayed(SGD, 2), state=state_of(dj.delayed(SGD, {"w": 2, "b": 1})))
+    ValueError: `max_delay` is 2, but the history in the state has depth 1 and 2:
+    change it with resize_history(state, tx.init(params)).
+stepped(dj.delayed(SGD, 2), staleness=1.5)
+    ValueError: `staleness` handed to `delayed` must be a non-negative integer below
+    2^31 - 1, or a tree with one for each leaf, got 1.5.
+stepped(dj.delayed(SGD, 2, keep_params=True), staleness=1)
+    TypeError: `delayed(keep_params=True)` needs the extra argument `stale_params`,
+    but... as well, or pass `stale_params=` to `update`.
+stepped(dj.delayed(SGD, 2), value=jnp.ones(4))
+    ValueError: `value` handed to `delayed` must be a scalar, the loss, got shape
+    (4,).
+dj.delayed(SGD, 2).init({"w": KEY})
+    TypeError: `params` must hold numbers, got a PRNG key at ['w']: keep it beside the
+    parameters, or leave it out with optax.masked.
+dj.delayed(SGD, 2)(PARAMS)
+    TypeError: 'GradientTransformationExtraArgs' object is not callable
+dj.staleness(PARAMS)
+    ValueError: `opt_state` must hold one staleness, got 0.
+dj.resize_history(state_of(dj.delayed(SGD, 2)), dj.delayed(SGD, 4))
+    ValueError: `like` must be a state of the same transformation with another depth:
+    it is... []), CustomNode(namedtuple[EmptyState], []))])).
+dj.delivered(SGD, {"w": 1, "b": 2})
+    ValueError: `delay` must be one delay for all leaves, got {'w': 1, 'b': 2}: a
+    gradient arrives as a whole. `delayed` takes a tree.
+dj.delivered(SGD, 2, idle="skip")
+    ValueError: `idle` must be "hold" or "zeros", got 'skip'.
+stepped(dj.delivered(SGD, 2), state=state_of(dj.delayed(SGD, 2)))
+    TypeError: `state` must be a DeliveredState, got a DelayedState: take the state of
+    this... state) does.
+"""
+
+RULES = r"""
+stepped(dj.compensate_delay(1.0), params=None, stale_params=PARAMS)
+    TypeError: `compensate_delay` needs the extra argument `params`, but received
+    none: call `update(grads, state, params)`, or pass `params=` to `update`.
+stepped(dj.compensate_delay(1.0), stale_params=W_ALONE)
+    ValueError: `stale_params` handed to `compensate_delay` must be like the
+    gradients, {'b': (2,), 'w': (3, 2)}, got {'w': (3, 2)}.
+stepped(dj.compensate_delay(1.0), stale_params=PARAMS, grads=like(int))
+    TypeError: `compensate_delay` needs floating-point gradients, got int32 at ['b']:
+    cast it, or leave it out with optax.masked.
+stepped(dj.delayed(optax.chain(optax.scale_by_adam(), dj.drop_stale(SGD, 2)), 2))
+    ValueError: `inner` must have its whole optimizer inside of the rule that refuses,
+    got... what is beside it moves with refused gradients.
+stepped(dj.refusing(SGD, lambda grads, memory, params, **told: True))
+    TypeError: `accept` must return (used, gradients, memory), got bool.
+stepped(dj.refusing(SGD, lambda grads, memory, params, **told: ("yes", grads, ())))
+    TypeError: `accept(gradients, ...)` must be a bool, got 'yes'.
+dj.gradient_params(PARAMS, state_of(dj.predict_weights(SGD, 2)))
+    ValueError: `opt_state` must hold one state of `predict_weights`, got 0: wrap the
+    whole optimizer, predict_weights(optimizer, horizon).
+dj.gradient_params(state_of(dj.predict_weights(SGD, 2)), W_ALONE)
+    ValueError: `params` handed to `gradient_params` must be like the gradients, {'b':
+    (2,), 'w': (3, 2)}, got {'w': (3, 2)}.
+dj.fedasync(0.5, law=0.5)
+    TypeError: `law` must be a function of the staleness, got 0.5: give for example
+    modulation.polynomial(0.5).
+stepped(dj.fedasync(0.5), staleness=1)
+    TypeError: `fedasync` needs the extra argument `stale_params`, but received none:
+    use... an update, or pass `stale_params=` to `update`.
+stepped(dj.fedasync(0.5, law=modulation.polynomial), staleness=1, stale_params=PARAMS)
+    TypeError: `law(staleness)` must be a real number, got <function
+    polynomial.<locals>.<lambda>...>.
+dj.attack(SGD, attackers=2)
+    ValueError: `attackers` must be a list of workers' numbers, which are non-negative
+    integers, got 2.
+stepped(dj.attack(optax.scale(-1.0), attackers=[0]))
+    TypeError: `attack` needs the extra argument `worker`, but received none: put the
+    rule... has one gradient, or pass `worker=` to `update`.
+dj.kardam(SGD, workers=4, attackers=2)
+    ValueError: `workers` must be more than twice `attackers`, got 4 workers and 2
+    attackers: an honest minority cannot be told from them.
+stepped(dj.kardam(SGD, workers=4, attackers=1), worker=0)
+    TypeError: `kardam` needs the extra argument `stale_params`, but received none:
+    put the... as well, or pass `stale_params=` to `update`.
+stepped(dj.kardam(SGD, workers=4, attackers=1), worker=7, stale_params=PARAMS)
+    ValueError: `worker` handed to `kardam` must be a worker's number, in 0 .. 3, got
+    7.
+dj.guided(SGD)
+    TypeError: `loss_fn` must be a function of the parameters, got... it returns the
+    loss on data for verification.
+stepped(dj.guided(lambda x: jnp.sum(x["w"])))
+    TypeError: `guided` needs the extra argument `value`, but received none: pass the
+    loss of the batch, `value=loss`, or pass `value=` to `update`.
+stepped(dj.guided(lambda x: x["w"], period=1), value=1.0)
+    ValueError: `loss_fn(params)` must be a scalar, got shape (3, 2).
+stepped(dj.dana(0.9, workers=4))
+    TypeError: `dana` needs the extra argument `worker`, but received none: use it
+    in... or as `each`, or pass `worker=` to `update`.
+stepped(dj.dana(0.9, workers=4), worker="0")
+    TypeError: `worker` must be an integer, got '0'.
+stepped(dj.dana(0.9, workers=4), worker=jnp.arange(4))
+    ValueError: `worker` must be a scalar, got shape (4,).
+stepped(dj.dana(0.9, workers=4), state=state_of(dj.dana(0.9, workers=2)), worker=0)
+    ValueError: `workers` is 4, but the state has 2: make the state with `init` of
+    this transformation.
+"""
+
+TRAINING = r"""
+dj.replay(grad_fn, TRACE, SGD)
+    TypeError: `trace` must be a trace, or a list of some, got <function grad_fn...>:
+    make it with cluster.simulate(cluster, protocol, ...) or cluster.load_trace(path).
+dj.replay(TRACE, grad_fn, SGD, max_staleness=1)
+    ValueError: `trace` has a staleness of 4, more than `max_staleness`, got 1: allow
+    more, or bound the staleness in the cluster with protocols.bounded_staleness(...).
+dj.replay(TRACE, grad_fn, SGD, read_spread=2.0)
+    ValueError: `read_spread` must lie in [0, 1], got 2.0.
+dj.replay(TRACE, grad_fn, SGD, aggregation="mean")
+    TypeError: `aggregation` must be an Aggregation, got 'mean'.
+replayed(grad_fn=loss)
+    TypeError: loss() takes 2 positional arguments but 3 were given
+replayed(grad_fn=lambda params, batch, key: params)
+    TypeError: `grad_fn` must return (metrics, gradients), got {'b':... write for
+    example jax.value_and_grad(loss).
+replayed(grad_fn=lambda params, batch, key: (params, 1.0))
+    TypeError: `grad_fn` must return (metrics, gradients) with gradients like the
+    parameters, got None for float32[2] at ['b'].
+replayed(grad_fn=lambda params, batch, key: ({}, params if batch > 0 else params))
+    TracerBoolConversionError: Attempted boolean conversion of traced array...
+replayed(grad_fn=lambda params, batch, key: ({}, {"w": float(batch)}))
+    ConcretizationTypeError: Abstract tracer value encountered where...
+replayed(batches=jnp.ones((99, 1)))
+    ValueError: `batches` must fit into the rest of the trace, got 99 updates, but 12
+    are left: simulate more.
+replayed(batches=jnp.ones(12))
+    ValueError: An update's `arrivals` and `batches` must have a leading axis of 1,
+    the... `step` over trace.arrivals(start, stop, width=1).
+replayed(batches=[])
+    ValueError: `batches` must have leaves, whose leading axis is the number of
+    updates, got []: scan `step` if no data is needed.
+adapted(TRACE)
+    TypeError: `cluster` must be a Cluster, got Trace(num_workers=4,...
+    dtype=float64), arrived=array([], dtype=float64))).
+adapted(scheme=protocols.k_async)
+    TypeError: `scheme` must be a scheme such as k_sync(1), got <function k_async...>.
+adapted(scheme=protocols.k_async(9))
+    ValueError: `scheme` must have a K in 1 .. 4, the number of workers, got 9.
+locally(batch=7)
+    ValueError: `batch` must split into 3 equal parts along its leading axis, got
+    shape... for each of `steps`, or give `split=False`.
+"""
+
+STABILITY = r"""
+stability.Dynamics(3, 0.9)
+    TypeError: Dynamics.__init__() takes 2 positional arguments but 3 were given
+stability.Dynamics([0.2, 0.2])
+    ValueError: `delay` must be a number of updates, or a row of non-negative
+    probabilities... a law that was cut off, or divide it by its sum.
+stability.Dynamics(3).step_limit("max")
+    ValueError: `criterion` must be "mean" or "mean_square", got 'max'.
+stability.TraceDynamics(TRACE)
+    TypeError: `staleness` must hold integers, [T] or [T, K], got object of shape ().
+stability.TraceDynamics(TRACE.staleness)
+    ValueError: `staleness` must have at least 160 updates, got 12: simulate longer.
+stability.predict_step_limit(lambda p, b: 0.0, PARAMS, None, stability.Dynamics(3))
+    ValueError: `sharpness` must be finite and positive, got 0.0.
+stability.sharpness(jax.grad(loss), PARAMS, None)
+    TypeError: Gradient only defined for scalar-output functions. Output was {'b':...
+    tangent=JitTracer(float32[3,2]))}.
+stability.sharpness(loss, PARAMS, None, preconditioner=ADAM.init(PARAMS))
+    TypeError: `preconditioner` must be real numbers, got int32.
+stability.hessian_eigenvalues(loss, PARAMS, None, count=9)
+    ValueError: `count` must be at most 8, got 9.
+stability.pipeline_step_limit([1.0, 2.0], [1, 0])
+    ValueError: `hessian` must be a finite matrix of shape [d, d], got shape [2].
+stability.pipeline_step_limit(np.eye(2), [1, 0, 0])
+    ValueError: `delays` must be a non-negative integer for each of the 2 coordinates,
+    got [1, 0, 0].
+stability.DelayEquation(1.0)
+    TypeError: `service_time` must be a cluster.ServiceTime, got 1.0: use... 1000,
+    seed=0)) for a service without formulas.
+stability.step_limit(3)
+    AttributeError: module 'delayjax.stability' has no attribute 'step_limit'
+"""
+
+TESTING = r"""
+testing.check(SGD, PARAMS, workers=0)
+    ValueError: `workers` must be at least 1, got 0.
+testing.check_protocol(protocols.k_async(1))
+    TypeError: `make` must be a function without arguments, got k_async(1): write
+    check_protocol(lambda: protocol).
+"""
+
+# the runner
+EXPERIMENT = r"""
+Experiment(question="?", task=QUADRATIC)
+    ValueError: `Experiment` needs `training` or `arms`, and not both.
+experiment(learning_rate=0.1)
+    TypeError: Experiment.__init__() got an unexpected keyword argument
+    'learning_rate'
+experiment(updates=None)
+    ValueError: `Experiment` needs one of `updates`, `seconds` and `examples`, got
+    [None, None, None]: it says where a run ends.
+experiment(updates=1e3)
+    ValueError: `updates` must be a whole number, got 1000.0.
+experiment(evaluations="20")
+    ValueError: `evaluations` must be a whole number, got '20'.
+experiment(seeds="3")
+    ValueError: `seeds` must be a whole number, or a tuple of them, got '3': it says
+    how many seeds, or which.
+experiment(seeds=(0, -1))
+    ValueError: `seeds` must be different numbers in 0 .. 2^31 - 1, got (0, -1).
+experiment(static=("rate",))
+    ValueError: `static` names no axis of the grid: ['rate'].
+experiment(tuned="rate")
+    ValueError: `tuned` names no axis of the grid: ['rate'].
+experiment(tuned="learning_rate", tuning_seeds=(0,))
+    ValueError: `tuning_seeds` are not reported, but 0 is in `seeds` too: name others.
+experiment(tuning_seeds=3)
+    ValueError: `tuning_seeds` is 3, but nothing is tuned: name an axis in `tuned`, or
+    leave them out.
+experiment(measure={"learning_rate": len})
+    ValueError: `evaluate` or `measure` has the metric 'learning_rate', an axis or a
+    label too: choose another name.
+experiment(grid={"learning_rate": 0.1})
+    ValueError: `grid['learning_rate']` must be a tuple of values, got 0.1: (0.1,) is
+    an axis of one value.
+experiment(grid={"learning_rate": (True, False)})
+    ValueError: `grid['learning_rate']` must hold step sizes, as 0.1, or schedules,
+    got True.
+experiment(grid={"learning_rate": {"low": 0.1, "high": 0.1}})
+    ValueError: `grid['learning_rate']` has the same value twice, in float32: (0.1,
+    0.1).
+experiment(grid={"update": (1, 2)})
+    ValueError: `grid` has the axis 'update', a column that the runner writes: choose
+    another name.
+made(grid={"rate": (0.1,)})
+    ValueError: `grid` has the axis 'rate', which neither the task nor the training
+    takes: they take learning_rate.
+made(grid={})
+    ValueError: The task or the training takes 'learning_rate', which is no axis of
+    `grid`: add it, learning_rate=(value,) for one.
+made(late, grid=GRID | {"delay": (0, 4)})
+    ValueError: `grid['delay']` must not have 4: `delay` must be at most `max_delay` =
+    2, got 4: raise `max_delay`; each step more keeps one gradient more.
+made(0.1)
+    TypeError: `training` must be an Optax transformation, a function that makes one,
+    or `along(...)`, `replicas(...)`, `pipelined(...)`, `on_devices(...)`, got 0.1.
+made(lambda rate: optax.sgd(rate), grid={"rate": (-0.1,)})
+    ValueError: `grid['rate']` must hold step sizes, positive and finite in float32,
+    got -0.1.
+ended(training=experiments.optimizer(sgd), seconds=5.0)
+    ValueError: `seconds` ends a run, but an update takes no time: give `updates`, or
+    `update_seconds`, as in optimizer(make, update_seconds=...).
+ended(examples=100)
+    ValueError: `examples` ends a run, but the task does not say how many examples a
+    batch has: give `updates`.
+of_arms({"rule": "sgd"}, sgd)
+    TypeError: `arms` must hold `Arm`s or pairs (labels, training), got {'rule':
+    'sgd'}.
+of_arms(ARM, ARM)
+    ValueError: `arms` or `grid` make two cells with the same columns (rule=sgd,... of
+    an axis names, as in grid={'law': {'none': f}}.
+of_arms(({"learning_rate": 1}, sgd))
+    ValueError: `arms` have the label 'learning_rate', which is an axis of `grid` too:
+    name one of them otherwise.
+of_arms(({"seed": 1}, sgd))
+    ValueError: `arms` have the label 'seed', a column that the runner writes: choose
+    another name (seeds are `seeds`).
+made(task=tasks.Task(jnp.ones, loss, lambda *given: None, len))
+    ValueError: The task's `batches`(0, 0, 1) must return arrays of shape [1, ...], a
+    batch for each update, got no array.
+tasks.quadratic(0.5)
+    ValueError: `eigenvalues` must be a tuple with at least one curvature, got 0.5.
+tasks.digits_mlp(workers=4, concentration=0.0)
+    ValueError: `concentration` must be positive and `workers` no more than the
+    examples, got 0.0 and 4 of 1348.
+tasks.breast_cancer(test_fraction=25)
+    ValueError: `test_fraction` must leave examples on both sides, got 25 of 569
+    examples.
+tasks.char_lm(heads=5)
+    ValueError: `width` must be a multiple of `heads`, got 32 and 5.
+tasks.tokens("nowhere/*.bin", vocab=16)
+    FileNotFoundError: `pattern`: no file matches 'nowhere/*.bin'. Name the shards by
+    a path or a pattern, as in /data/*.bin.
+experiments.optimizer(sgd, workers=4, groups=3)
+    ValueError: `groups` must divide `workers=4`, got 3: a group has workers / groups
+    members.
+experiments.on_devices(sgd, sharding=lambda path, shape: None)
+    ValueError: `sharding` says how the devices of one worker share its parameters,
+    but `model=1` gives it one device: set `model`.
+made(experiments.on_devices(sgd), task=tasks.breast_cancer(batch_size=6))
+    ValueError: The training with learning_rate=0.1 fails: `workers` must divide
+    the... batches of [6, 30]: change the task's batch size.
+made(experiments.along(SOURCE, sgd, each=0.5))
+    ValueError: The training with learning_rate=0.1 fails: TypeError: `each` must be
+    an Optax transformation, got 0.5: pass for example optax.sgd(0.1).
+made(experiments.along(SOURCE, sgd, read_spread=2.0))
+    ValueError: The training with learning_rate=0.1 fails: `read_spread` must lie in
+    [0, 1], got 2.0.
+made(experiments.along(Simulation(4, protocols.k_async(1)), sgd))
+    TypeError: `cluster` must be a Cluster, got 4.
+made(experiments.along(Simulation(FOUR, protocols.k_async), sgd))
+    TypeError: `protocol` must be a function of a server, got <function k_async...>:
+    write protocols.k_async(...).
+ended(training=experiments.along(TRACE, sgd), seconds=1e-9)
+    ValueError: No update is done within the experiment's `seconds` or `examples`:
+    raise them.
+made(experiments.replicas(methods.eager_sgd("often"), FOUR, sgd))
+    ValueError: `trigger` must be 'solo' or 'majority', got 'often'.
+made(experiments.replicas(methods.ad_psgd(), cluster.Cluster(3, ONE), sgd))
+    ValueError: The training with learning_rate=0.1 fails: `averaging.ad_psgd` needs
+    an even number of workers, got 3.
+made(experiments.replicas(methods.dasgd(2, 4), cluster.Cluster(4, ONE), sgd))
+    ValueError: The training with learning_rate=0.1 fails: `delay` must be at most...
+    at a time. Use averaging.dga for longer delays.
+made(experiments.replicas(methods.gossip(), cluster.Cluster(1, ONE), sgd))
+    ValueError: The training with learning_rate=0.1 fails: `averaging.gossip` needs
+    two workers or more, got 1.
+made(experiments.pipelined(lambda parts: None), grid={})
+    ValueError: `task` must have `parts` to be trained by `pipelined`: cut its model,
+    as in tasks.char_lm(in_parts=True).
+"""
+
+RUN = r"""
+ran(tuned="learning_rate", tuned_by="test_accuracy")
+    ValueError: `tuned_by` is 'test_accuracy', which is not measured: the metrics are
+    train_loss.
+ran(tuned="learning_rate", tuned_by=figures.TimeTo("train_loss", 0.1))
+    ValueError: `tuned_by` is 'seconds_to_train_loss_0.1', but this training takes no
+    simulated time: give along="update".
+ran(measure={"norm": lambda model: 0.0})
+    ValueError: The training fails: TypeError: <lambda>() takes 1 positional argument
+    but 2 were given
+ran(measure={"norm": lambda model, task: model.params})
+    ValueError: `evaluate` and `measure` must return scalars, got 'norm' of shape
+    (2,).
+ran(measure={"norm": lambda model, task: model.parameters})
+    ValueError: The training fails: AttributeError: 'Model' object has no attribute
+    'parameters'
+ran(measure={"train_loss": lambda model, task: 0.0})
+    ValueError: `measure` has the metric 'train_loss', which the task's `evaluate`
+    returns already: choose another name.
+ran_with(workdir="")
+    ValueError: `workdir` is empty: name a folder, or leave it out.
+ran_with(shard=(2, 2))
+    ValueError: --shard=2/2 has no cell: the grid has 2, so that i must be less than
+    2.
+ran_with(checkpoint_every=0)
+    ValueError: `checkpoint_every` must be at least 1 update, got 0.
+ran_with(profile=range(9, 12))
+    ValueError: `profile` must lie in 0 .. 4, the updates of the run, got 9,12.
+ran_with(workdir=str(written("file.txt") / "run"))
+    ValueError: --workdir=.../file.txt/run cannot be written (Not a directory): choose
+    a folder of your own.
+finished() and ran("finished", seeds=2, grid={"learning_rate": (0.3,)})
+    ValueError: --workdir=.../finished holds another run: the cells of all the update
+    of... or begin anew, --anew, which removes its records.
+experiments.load("nowhere")
+    ValueError: nowhere holds no finished run: there is no nowhere/results.csv.
+Run.read(written("file.txt"))
+    ValueError: .../file.txt holds no finished run: there is no
+    .../file.txt/results.csv.
+figures.over()
+    TypeError: missing a required argument: 'x'
+figures.over("delay", "train_loss").draw(finished())
+    ValueError: the run has no 'delay'; it has learning_rate, seed, updates,
+    examples,... staleness_max, dropped, dropped_in_row.
+figures.best_step("delay", "learning_rate").draw(finished())
+    ValueError: the run tunes no 'learning_rate'; it tunes nothing.
+figures.curves("test_error").draw(finished())
+    ValueError: the run has no 'test_error'; it has learning_rate, seed, update,
+    examples, train_loss.
+figures.curves(against="epoch").draw(finished())
+    ValueError: the curves of the run have no 'epoch'.
+figures.gantt().draw(finished())
+    ValueError: the run has no traces.
+figures.histogram("train_loss")
+    AttributeError: module 'experiments.figures' has no attribute 'histogram'
+published(measure=None)
+    ValueError: `Published` 'It is less' needs `measure` with `at_least` or `at_most`,
+    or none of the three: then it cannot be tested here.
+published(at_least=2.0)
+    ValueError: `Published` 'It is less' needs `at_least` <= `at_most`, got 2.0 and
+    1.0: no number is within them.
+experiments.Record("loss", len, NAN, 0.1)
+    ValueError: `Record` 'loss' needs a finite value and spread, got nan and 0.1.
+experiments.measures.mean("train_loss", learning_rate=0.3)(finished().found)
+    ValueError: no row has {'learning_rate': 0.3}
+drawn("--trace=trace.csv")
+    ValueError: give folders of runs, or --trace=FILE.
+figures_command.main(["--trace=trace.csv"])
+    ValueError: --trace needs --out=DIR.
+given.named("mine")
+    ValueError: --cures must be module:name, got 'mine'.
+given.named("nowhere_at_all:mine")
+    ValueError: --cures=nowhere_at_all:mine: the module nowhere_at_all cannot be
+    imported... run in its folder, or set PYTHONPATH.
+given.named("optax:sgd")
+    ValueError: --cures=optax:sgd must be a Cure or a list of some, got function: wrap
+    an... The module's cures are [].
+given.named("experiments.comparison.cures:CURES")
+    ValueError: --cures=experiments.comparison.cures:CURES: the name 'plain' is taken:
+    give another one.
+spaces.check({"learning_rate": spaces.Range(1.0, 0.1)})
+    ValueError: the range of `learning_rate` must ascend, got 1.0 to 0.1.
+chips.topology("v5e")
+    PodError: `topology` must be CHIP:AxB or CHIP:AxBxC, as v5e:4x4, v5e:16x16,
+    v4:2x2x4,... v4, 16 of v5e, 28 of v5p, 16 of v6e, 16 of tpu7x.
+compile_pod.main(experiment(), "v5e:2x3x")
+    SystemExit: error: `topology` must be CHIP:AxB or CHIP:AxBxC, as v5e:4x4,
+    v5e:16x16,... v4, 16 of v5e, 28 of v5p, 16 of v6e, 16 of tpu7x.
+"""
+
+# `python -m` and the rest, with two logs: job.csv, and no_steps.csv without steps
+COMMANDS = r"""
+experiments.advise job.csv job.csv
+    SystemExit: error: give one file of times, got ['job.csv', 'job.csv']: as in
+    python -m experiments.advise times.csv.
+experiments.advise nowhere.csv
+    SystemExit: error: there is no file nowhere.csv: give the path of the log.
+experiments.advise no_steps.csv
+    SystemExit: error: no_steps.csv must have a column 'step', once, got ['worker',
+    'seconds']: give `columns` the names for worker, step, seconds, start, stage.
+experiments.advise job.csv --out=nowhere/advice.html
+    SystemExit: error: --out=nowhere/advice.html: there is no folder nowhere: make it.
+experiments.advise job.csv --workers=-1
+    IllegalFlagValueError: flag --workers=-1: -1 is not a non-negative integer
+experiments.advise job.csv --workers=two
+    IllegalFlagValueError: flag --workers=two: invalid literal for int() with base 10:
+    'two'
+experiments.advise job.csv --seeds=0
+    SystemExit: error: `seeds` must be at least 2, got 0.
+experiments.advise job.csv --noise=nan
+    SystemExit: error: `noise` must be finite and non-negative, got nan.
+experiments.advise job.csv --target=1%
+    IllegalFlagValueError: flag --target=1%: could not convert string to float: '1%'
+experiments.advise job.csv --step_seconds=0.5
+    SystemExit: error: `step_seconds` must be a number or have shape (5,), with a mean
+    of 2 s or more, the slowest worker's, got 0.5: give the seconds of whole steps.
+experiments.advise job.csv --resample=99
+    SystemExit: error: `resample` must lie in 1 .. 5, got 99.
+experiments.advise job.csv --resample=random
+    SystemExit: error: `resample` must be a number of steps or one of ['wrap',
+    'steps', 'block'], got 'random'.
+experiments.advise job.csv --columns=worker=rank
+    SystemExit: error: job.csv must have a column 'rank', once, got ['worker', 'step',
+    'seconds']: give `columns` the names for worker, step, seconds, start, stage.
+experiments.advise job.csv --operations=forward
+    SystemExit: error: `path` must end in .csv, without `operations`, or in .parquet,
+    got 'job.csv' and ['forward'].
+experiments.advise job.csv --protocols=ssp
+    UnrecognizedFlagError: Unknown command line flag 'protocols'
+experiments.book --workdir=book --only=softsink
+    UsageError: --only=softsink is no config of the book: default, constant_delay,...
+    imagenet, tokens_pod, pipeline_char_lm:large.
+experiments.book --workdir=book --jobs=0
+    IllegalFlagValueError: flag --jobs=0: 0 is not a positive integer
+experiments.book --workdir=book --size=medium
+    IllegalFlagValueError: flag --size=medium: value should be one of <small|full>
+experiments.book --workdir=book softsync
+    UsageError: unknown arguments: softsync
+experiments.comparison
+    SystemExit: error: --out must name the table: for example --out=mine.csv.
+experiments.comparison extra
+    SystemExit: error: unknown arguments: extra.
+experiments.comparison --study=mnist
+    IllegalFlagValueError: flag --study=mnist: value should be one of
+    <digits|digits_long|digits_cosine|digits_recorded|cnn|char_lm|convex>
+experiments.comparison --out=table.csv --shard=0/4
+    SystemExit: error: --shard must be as 1/4, got '0/4'.
+experiments.comparison --out=table.csv --shard=a/b
+    SystemExit: error: --shard must be as 1/4, got 'a/b'.
+experiments.comparison --out=table.csv --size=medium
+    IllegalFlagValueError: flag --size=medium: value should be one of
+    <small|full|large>
+"""

@@ -1,0 +1,114 @@
+"""No bad call is silent or slow: each ends in the error that its row says."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests import bad_calls
+from tests.bad_calls import FOLDER, written
+from tests.support.commands import ROOT
+
+SECONDS = 10  # in which a call must end; most take some milliseconds
+
+# runs command lines of a module, each in this one process, and prints their errors
+DRIVER = """
+import contextlib, importlib, io, json, sys
+from absl import flags
+from absl.testing import flagsaver
+main = importlib.import_module(sys.argv[1] + ".__main__").main
+errors = []
+for line in json.loads(sys.argv[2]):
+    with flagsaver.flagsaver(), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            main(flags.FLAGS(line.split()))
+            errors.append("no error")
+        except (Exception, SystemExit) as error:
+            errors.append(f"{type(error).__name__}: {error}")
+print(json.dumps(errors))
+"""
+
+
+def rows(text):
+    """{call: error} of a section; the lines of the error are one."""
+    found = {}
+    for line in text.strip().splitlines():
+        if not line.startswith("    "):
+            call = line
+            assert call not in found, f"there twice: {call}"
+            found[call] = []
+        else:
+            found[call].append(line.strip())
+    return {call: " ".join(lines) for call, lines in found.items()}
+
+
+SECTIONS = {
+    name: rows(text)
+    for name, text in vars(bad_calls).items()
+    if name.isupper() and isinstance(text, str)
+}
+COMMANDS = SECTIONS.pop("COMMANDS")
+CALLS = {call: said for section in SECTIONS.values() for call, said in section.items()}
+
+
+def stop(*_):
+    raise TimeoutError(f"the call does not end within {SECONDS} s")
+
+
+def error_of(call):
+    """What a call ends in, in one line."""
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(SECONDS)
+    try:
+        eval(call, {**vars(bad_calls.dj), **vars(bad_calls)})
+    except (Exception, SystemExit) as error:
+        return in_one_line(f"{type(error).__name__}: {error}")
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    return "no error"
+
+
+def in_one_line(text):
+    return " ".join(text.split())
+
+
+def check(error, said):
+    pattern = ".*".join(map(re.escape, said.split("...")))
+    assert re.fullmatch(pattern, error), f"\n{error}\nis not what the row says:\n{said}"
+
+
+def test_there_are_more_than_300_and_none_twice():
+    assert len(CALLS) == sum(map(len, SECTIONS.values()))
+    assert len(CALLS) + len(COMMANDS) > 300
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_bad_call_ends_at_once_in_an_error_that_says_what_is_wrong(call):
+    check(error_of(call), CALLS[call])
+
+
+@pytest.mark.parametrize("command", sorted({line.split()[0] for line in COMMANDS}))
+def test_a_bad_command_line_ends_in_a_line_that_says_what_is_wrong(command):
+    """One process makes all lines of a command."""
+    lines = [line for line in COMMANDS if line.split()[0] == command]
+    times = [
+        f"{worker},{step},{1 + worker}" for worker in range(2) for step in range(5)
+    ]
+    written("job.csv", "\n".join(["worker,step,seconds", *times]))
+    written("no_steps.csv", "worker,seconds\n0,1.0\n")
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, command, json.dumps(lines)],
+        cwd=FOLDER,
+        env=os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    errors = json.loads(done.stdout.splitlines()[-1])
+    for line, error in zip(lines, errors, strict=True):
+        check(in_one_line(error), COMMANDS[line])
