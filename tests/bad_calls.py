@@ -5,6 +5,7 @@ any text. The rows of `COMMANDS` are command lines. `bad_calls_test` makes all o
 Values that no argument of their kind can have are in `public_calls`.
 """
 
+import dataclasses
 import functools
 import math
 import tempfile
@@ -86,6 +87,11 @@ def recorded(rows, header="worker,step,seconds"):
 
 
 # training
+
+
+def changed(**arrays):
+    return dataclasses.replace(TRACE, **arrays)
+
 
 BATCHES = jnp.ones((12, 1))
 
@@ -287,6 +293,15 @@ averaging.look_ahead(PARAMS, SGD.init(PARAMS), 0.9)
 """
 
 CLUSTER = r"""
+changed(read_version=TRACE.update + 1)
+    ValueError: `Trace` must have 0 <= read_version <= update < 12,... names the row.
+changed(read_version=TRACE.read_version - 3)
+    ValueError: `Trace` must have 0 <= read_version <= update < 12,... names the row.
+changed(update=TRACE.update[::-1])
+    ValueError: `Trace` must have 0 <= read_version <= update < 12,... names the row.
+changed(worker=TRACE.worker + 4)
+    ValueError: `Trace` must have... and workers below 4: check the arrays, or read a
+    log with cluster.load_trace, which names the row.
 cluster.Cluster(cluster.exponential(1.0), 4)
     TypeError: `workers` must be a static integer, got ServiceTime(mean=1.0,
     tail_rate=1.0).
@@ -313,7 +328,7 @@ cluster.uniform(2.0, 1.0)
 cluster.empirical("times.csv")
     TypeError: `samples` must hold real numbers, got 'times.csv'.
 cluster.markov_stragglers(ONE, 5.0, 10, 40)
-    ValueError: `enter` must be at most 1, got 10.
+    ValueError: `enter` must be in [0, 1], got 10.
 cluster.simulate(protocols.k_async(1), FOUR, 9, seed=0)
     TypeError: `cluster` must be a Cluster, got k_async(1).
 cluster.simulate(FOUR, protocols.k_async(1), None, seed=0)
@@ -428,7 +443,7 @@ simulated(protocols.fedbuff(2))
 simulated(protocols.fedbuff(2, 2))
     TypeError: fedbuff() takes 1 positional argument but 2 were given
 simulated(protocols.event_triggered(50))
-    ValueError: `probability` must be at most 1, got 50.
+    ValueError: `probability` must be in (0, 1], got 50.
 simulated(protocols.bounded_staleness(2, late="discard"))
     ValueError: `late` must be "drop", "restart" or "wait", got 'discard'.
 simulated(protocols.gradient_coding(2))
@@ -595,8 +610,8 @@ piped(schedule=pipelines.pipedream(2, stash=False))
     ValueError: `schedule` must stash weights for a consistent gradient, got
     PipeDream, no stash without a stash: use `mixed`.
 piped(schedule=pipelines.gpipe(2, 3))
-    ValueError: `batch` must have leaves of a size that is a multiple of the 3
-    microbatches, got [4] at the root.
+    ValueError: `batch` must have leaves [B, ...] of a size that is a multiple of the 3
+    microbatches, got [4] at the root: repeat... and leave out a short batch.
 piped(changed={"norm": jnp.ones(())})
     ValueError: `params` must have the parts ('embed', 'blocks', 'head'), got
     ('blocks', 'embed', 'head', 'norm'): say how yours are called, Parts(names=...).
@@ -713,16 +728,15 @@ stepped(step_sizes.adaptive_1(0.5, 4))
     TypeError: `adaptive_1` needs the extra argument `staleness`, but received
     none:... `delayed(optax.chain(...), delay)`, or pass `staleness=` to `update`.
 stepped(step_sizes.adaptive_1(0.5, 4), staleness={"w": 1, "b": 2})
-    TypeError: `staleness` handed to `adaptive_1` must be one number for all
-    leaves,... the parameters a rule and a delay of its own, with optax.partition.
+    TypeError: `adaptive_1` needs one `staleness` for all leaves, got {'w': 1, 'b': 2}:
+    give the producer one delay, or... a rule and a delay, with optax.partition.
 step_sizes.adaptive_2(0.5, 4, share=0.9)
     TypeError: adaptive_2() got an unexpected keyword argument 'share'
 stepped(step_sizes.distance_capped(0.1, 1.0), stale_params=W_ALONE)
     ValueError: `stale_params` handed to `distance_capped` must be like the gradients,
     {'b': (2,), 'w': (3, 2)}, got {'w': (3, 2)}.
 stepped(step_sizes.dasgd(0.1, project=1.0))
-    TypeError: `project` must be a function of the parameters, got 1.0: for example
-    optax.projections.projection_non_negative.
+    TypeError: `project` must be a function of the parameters, got 1.0.
 stepped(step_sizes.dasgd(0.1, project=lambda x: x["w"]))
     TypeError: `project` must return what it receives, got None for float32[2] at
     ['b'].
@@ -767,6 +781,27 @@ workers.WorkerState(jnp.zeros((4, 3)), (("workers",),)).one(worker=4)
 """
 
 HISTORY = r"""
+stepped(dj.delayed(SGD, jnp.bfloat16(3), max_delay=300))
+    TypeError: `delay` is bfloat16, which cannot hold all integers up to `max_delay` =
+    300: give an integer or float32... hyperparam_dtype=jnp.float32.
+stepped(dj.delayed(SGD, 2), staleness=2**33)
+    ValueError: `staleness` handed to `delayed` must be a non-negative integer below
+    2^31 - 1, or a tree with one for each leaf, got 8589934592.
+stepped(dj.delayed(SGD, 2), staleness="2")
+    ValueError: `staleness` handed to `delayed` must be a non-negative integer below
+    2^31 - 1, or a tree with one for each leaf, got '2'.
+stepped(dj.delayed(SGD, 2), state=state_of(dj.delayed(SGD, 2))._asdict())
+    TypeError: `state` must be a DelayedState, got a dict: take the state of this
+    transformation, and restore a checkpoint into it, as... does.
+stepped(dj.delayed(SGD, 2), state=state_of(dj.delivered(SGD, 2)))
+    TypeError: `state` must be a DelayedState, got a DeliveredState: take the state...
+state_of(dj.delayed(SGD, 2), PARAMS | {"seed": KEY})
+    TypeError: `params` must hold numbers, got a PRNG key at ['seed']: keep it beside
+    the parameters, or leave it out with optax.masked.
+stepped(dj.delayed(dj.drop_stale(SGD, 4), {"w": 1, "b": 2}))
+    TypeError: `drop_stale` needs one `staleness` for all leaves, got...
+dj.resize_history(state_of(dj.delayed(SGD, 2)), state_of(dj.delayed(SGD, 4), W_ALONE))
+    ValueError: `like` must have the structure of `state`, PyTreeDef...
 dj.delayed(2, SGD)
     TypeError: `inner` must be an Optax transformation, got 2: pass for example
     optax.sgd(0.1).
@@ -778,8 +813,8 @@ dj.delayed(SGD, 2, 4)
 dj.delayed(SGD, 2, maxdelay=4)
     TypeError: delayed() got an unexpected keyword argument 'maxdelay'
 dj.delayed(SGD, 2.5)
-    ValueError: `max_delay` must be given where `delay` is no Python int, got 2.5: it
-    fixes the number of gradients kept.
+    ValueError: `max_delay` must be given where `delay` is no Python int, got 2.5 of...
+    it fixes the number of gradients kept.
 dj.delayed(SGD, 4, max_delay=2)
     ValueError: `delay` must be at most `max_delay` = 2, got 4: raise `max_delay`;
     each step more keeps one gradient more.
@@ -796,8 +831,8 @@ stepped(dj.delayed(SGD, lambda step: None, max_delay=4))
 jax.jit(lambda: stepped(dj.delayed(SGD, lambda t: 2 if t > 3 else 0, max_delay=4)))()
     TracerBoolConversionError: Attempted boolean conversion of traced array...
 stepped(optax.inject_hyperparams(dj.delayed)(inner=SGD, delay=2))
-    ValueError: `max_delay` must be given where `delay` is no Python int, got Array(2,
-    dtype=int32, weak_type=True): it fixes the number of gradients kept.
+    ValueError: `max_delay` must be given where `delay` is no Python int, got 2 of
+    <class ...Array...>: it fixes the number of gradients kept.
 stepped(dj.delayed(SGD, 2, keep_params=True), params=None)
     TypeError: `delayed(keep_params=True)` needs the extra argument `params`, but
     received none: call `update(grads, state, params)`, or pass `params=` to `update`.
@@ -849,7 +884,7 @@ dj.delayed(SGD, 2).init({"w": KEY})
 dj.delayed(SGD, 2)(PARAMS)
     TypeError: 'GradientTransformationExtraArgs' object is not callable
 dj.staleness(PARAMS)
-    ValueError: `opt_state` must hold one staleness, got 0.
+    ValueError: `opt_state` must hold one staleness, got 0: ask for each part,...
 dj.resize_history(state_of(dj.delayed(SGD, 2)), dj.delayed(SGD, 4))
     ValueError: `like` must be a state of the same transformation with another
     depth:... []), CustomNode(namedtuple[EmptyState], []))])).
@@ -864,6 +899,14 @@ stepped(dj.delivered(SGD, 2), state=state_of(dj.delayed(SGD, 2)))
 """
 
 RULES = r"""
+stepped(dj.dana(0.9, workers=4), worker=4)
+    ValueError: `worker` handed to `dana` must be a worker's number, in 0 .. 3, got 4.
+state_of(dj.delayed(optax.named_chain(("a", dj.drop_stale(SGD, 2)), ("b", ADAM)), 1))
+    ValueError: `inner` must have its whole optimizer inside of the rule that refuses,
+    got ['b'][0].count in a OrderedDict: put the rule outside,... refused gradients.
+state_of(dj.delayed(optax.contrib.schedule_free(dj.drop_stale(SGD, 2), 0.1), 1))
+    ValueError: `inner` must have its whole optimizer inside of the rule that refuses,
+    got .b1 in a ScheduleFreeState: put the rule outside,... refused gradients.
 stepped(optax.chain(dj.delayed(optax.identity(), 2), dj.compensate_delay(0.1)))
     TypeError: `compensate_delay` needs the extra argument `stale_params`, but
     received... none on: compensate before it, or pass `stale_params=` to `update`.
@@ -903,14 +946,14 @@ dj.gradient_params(state_of(dj.predict_weights(SGD, 2)), W_ALONE)
     ValueError: `params` handed to `gradient_params` must be like the gradients, {'b':
     (2,), 'w': (3, 2)}, got {'w': (3, 2)}.
 dj.fedasync(0.5, law=0.5)
-    TypeError: `law` must be a function of the staleness, got 0.5: give for example
-    modulation.polynomial(0.5).
+    TypeError: `law` must be a function of the staleness, as modulation.inverse, got
+    0.5.
 stepped(dj.fedasync(0.5), staleness=1)
     TypeError: `fedasync` needs the extra argument `stale_params`, but received
     none:... with one gradient an update, or pass `stale_params=` to `update`.
 stepped(dj.fedasync(0.5, law=modulation.polynomial), staleness=1, stale_params=PARAMS)
-    TypeError: `law(staleness)` must be a real number, got <function
-    polynomial.<locals>.<lambda>...>.
+    TypeError: `law(staleness)` must be a real number, got polynomial(Array(1,
+    dtype=int32...)).
 dj.attack(SGD, attackers=2)
     ValueError: `attackers` must be a list of workers' numbers, which are non-negative
     integers, got 2.
@@ -927,20 +970,21 @@ stepped(dj.kardam(SGD, workers=4, attackers=1), worker=7, stale_params=PARAMS)
     ValueError: `worker` handed to `kardam` must be a worker's number, in 0 .. 3, got
     7.
 dj.guided(SGD)
-    TypeError: `loss_fn` must be a function of the parameters, got
-    GradientTransformation...: it returns the loss on data for verification.
+    TypeError: `loss_fn` must be a function of the parameters: a loss to verify by, got
+    GradientTransformation...
 stepped(dj.guided(lambda x: jnp.sum(x["w"])))
     TypeError: `guided` needs the extra argument `value`, but received none: pass the
     loss of the batch, `value=loss`, or pass `value=` to `update`.
 stepped(dj.guided(lambda x: x["w"], period=1), value=1.0)
     ValueError: `loss_fn(params)` must be a scalar, got shape (3, 2).
 stepped(dj.dana(0.9, workers=4))
-    TypeError: `dana` needs the extra argument `worker`, but received none: use it
-    in... (one gradient an update) or as `each`, or pass `worker=` to `update`.
+    TypeError: `dana` needs the extra argument `worker`, but received none: put the rule
+    into `each` of `replay`, or... one gradient, or pass `worker=` to `update`.
 stepped(dj.dana(0.9, workers=4), worker="0")
-    TypeError: `worker` must be an integer, got '0'.
+    ValueError: `worker` handed to `dana` must be a worker's number, in 0 .. 3, got '0'.
 stepped(dj.dana(0.9, workers=4), worker=jnp.arange(4))
-    ValueError: `worker` must be a scalar, got shape (4,).
+    ValueError: `worker` handed to `dana` must be a worker's number, in 0 .. 3, got
+    Array([0, 1, 2, 3], dtype=int32).
 stepped(dj.dana(0.9, workers=4), state=state_of(dj.dana(0.9, workers=2)), worker=0)
     ValueError: `workers` is 4, but the state has 2: make the state with `init` of
     this transformation.
@@ -965,7 +1009,7 @@ dj.replay(TRACE, grad_fn, SGD, max_staleness=1)
     ValueError: `trace` has a staleness of 4, more than `max_staleness`, got 1: allow
     more, or bound the staleness in the cluster with protocols.bounded_staleness(...).
 dj.replay(TRACE, grad_fn, SGD, read_spread=2.0)
-    ValueError: `read_spread` must lie in [0, 1], got 2.0.
+    ValueError: `read_spread` must be in [0, 1], got 2.0.
 dj.replay(TRACE, grad_fn, SGD, each=modulation.inverse)
     TypeError: `each` must be an Optax transformation, got <function inverse...>: pass
     for example optax.sgd(0.1).
@@ -1072,6 +1116,23 @@ testing.check_protocol(protocols.k_async(1))
 
 # the runner
 EXPERIMENT = r"""
+made(experiments.optimizer(sgd, update_seconds=-1.0))
+    ValueError: `update_seconds` must be positive and finite, or None, got -1.0.
+made(experiments.optimizer(sgd, update_seconds="1s"))
+    ValueError: `update_seconds` must be positive and finite, or None, got '1s'.
+made(experiments.along(TRACE, sgd), updates=99)
+    ValueError: `updates` must be at most 12, the updates of the trace, got 99: simulate
+    or log more.
+experiments.along(SOURCE, sgd, client_steps=4)
+    ValueError: `client_steps` needs a `client`, got 4: give its optimizer.
+experiment(figures=figures.over("learning_rate"))
+    TypeError: `figures` must be a list of objects with `draw`, got...
+experiment(tables=["results"])
+    TypeError: `tables` must be a list of objects with `of`, got ['results'].
+experiment(records=[3])
+    TypeError: `records` must be a list of objects with `measure`, got [3].
+experiment(answer="yes")
+    TypeError: `answer` must be a function, got 'yes'.
 Experiment(question="?", task=QUADRATIC)
     ValueError: `Experiment` needs `training` or `arms`, and not both.
 experiment(learning_rate=0.1)
@@ -1133,9 +1194,9 @@ made(0.1)
 made(SGD)
     ValueError: `grid` has the axis 'learning_rate', which neither the task nor the
     training takes: they take none.
-made(lambda rate: optax.sgd(rate), grid={"rate": (-0.1,)})
-    ValueError: `grid['rate']` must hold step sizes, positive and finite in float32,
-    got -0.1.
+made(grid={"learning_rate": (-0.1,)})
+    ValueError: `grid['learning_rate']` must hold step sizes, positive and finite in
+    float32, got -0.1.
 made(task=lambda width: QUADRATIC)
     ValueError: The task or the training takes 'width', which is no axis of `grid`:
     add it, width=(value,) for one.
@@ -1186,7 +1247,7 @@ made(experiments.along(SOURCE, sgd, each=0.5))
     ValueError: The training with learning_rate=0.1 fails: TypeError: `each` must be
     an Optax transformation, got 0.5: pass for example optax.sgd(0.1).
 made(experiments.along(SOURCE, sgd, read_spread=2.0))
-    ValueError: The training with learning_rate=0.1 fails: `read_spread` must lie in
+    ValueError: The training with learning_rate=0.1 fails: `read_spread` must be in
     [0, 1], got 2.0.
 made(experiments.along({"a": SOURCE}, sgd))
     ValueError: The task or the training takes 'cluster', which is no axis of `grid`:
@@ -1216,6 +1277,13 @@ made(experiments.pipelined(lambda parts: None), grid={})
 """
 
 RUN = r"""
+experiments.load(finished().folder, finished().folder)
+    ValueError: `folders` must name one folder or several, each once, got...: a run read
+    twice would count its seeds twice.
+experiments.load()
+    ValueError: `folders` must name one folder or several, each once, got...
+experiments.analysis.spread(finished().results, "train_loss", [], level=95)
+    ValueError: `level` must be in (0, 1), as 0.95, got 95.
 ran(tuned="learning_rate", tuned_by="test_accuracy")
     ValueError: `tuned_by` is 'test_accuracy', which is not measured: the metrics are
     train_loss.

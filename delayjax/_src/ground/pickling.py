@@ -43,6 +43,12 @@ class _Function(Pickled):
     def __call__(self, *args, **kwargs):
         return self._function(*args, **kwargs)
 
+    def __repr__(self):
+        """The call that makes the function."""
+        make, args, kwargs = getattr(self, _RECIPE)
+        given = [*map(repr, args), *(f"{k}={v!r}" for k, v in kwargs.items())]
+        return f"{make.__name__}({', '.join(given)})"
+
 
 def _cook(make: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
     return make(*args, **kwargs)

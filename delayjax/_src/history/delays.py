@@ -169,7 +169,7 @@ def max_delays(delay: Any, max_delay: Any) -> Any:
         if max_delay is None and not isinstance(one, (int, np.integer)):
             raise ValueError(
                 "`max_delay` must be given where `delay` is no Python int, got"
-                f" {given!r}: it fixes the number of gradients kept."
+                f" {given!r} of {type(one)}: it fixes the number of gradients kept."
             )
     bounds = delay if max_delay is None else max_delay
     bounds = jax.tree.map(lambda one: checks.check_bound("max_delay", one), bounds)

@@ -114,6 +114,11 @@ def _check_changes(new: Any, old: Any, beside: Any) -> None:
         allowed = [
             changes(n, o) for (_, n), (_, o) in zip(*map(leaves, beside), strict=True)
         ]
+    got, was = (jax.tree.structure(tree, is_leaf=_is_none) for tree in (new, old))
+    if got != was:
+        raise ValueError(
+            f"`like` must have the structure of `state`, {was}, got {got}."
+        )
     both = list(zip(leaves(new), leaves(old), strict=True))
     allowed *= len(both) if len(allowed) == 1 else 1
     for ((path, n), (_, o)), depth in zip(both, allowed, strict=False):

@@ -18,13 +18,11 @@ IN_EACH = (
 def check(needed_by: str, worker: Any, workers: int | None = None) -> jax.Array:
     """A worker's number, int32 []."""
     extras.require(worker, "worker", needed_by, IN_EACH)
-    is_number = jnp.ndim(worker) == 0 and jnp.issubdtype(
-        jnp.result_type(worker), jnp.integer
-    )
+    known = checks.is_concrete(worker)
+    number = np.asarray(worker) if known else worker
+    is_number = number.ndim == 0 and jnp.issubdtype(number.dtype, jnp.integer)
     most = np.inf if workers is None else workers - 1
-    if not is_number or (
-        checks.is_concrete(worker) and not 0 <= checks.known(worker) <= most
-    ):
+    if not is_number or (known and not 0 <= number <= most):
         must = "a non-negative integer" if workers is None else f"in 0 .. {most}"
         raise ValueError(
             f"`worker` handed to `{needed_by}` must be a worker's number, {must}, got"
