@@ -1,17 +1,9 @@
 """Delayed-gradient optimization in JAX: what lateness costs, and which remedy works."""
 
+import importlib as _importlib
+import pkgutil as _pkgutil
 import typing as _typing
 
-from delayjax import averaging as averaging
-from delayjax import cluster as cluster
-from delayjax import delays as delays
-from delayjax import exchange as exchange
-from delayjax import extend as extend
-from delayjax import modulation as modulation
-from delayjax import pipelines as pipelines
-from delayjax import ring as ring
-from delayjax import step_sizes as step_sizes
-from delayjax import workers as workers
 from delayjax._src.cluster.aggregation import Aggregation as Aggregation
 from delayjax._src.history.delayed import delayed as delayed
 from delayjax._src.history.delayed import staleness as staleness
@@ -50,19 +42,29 @@ from delayjax._src.training.state import ReplayState as ReplayState
 from delayjax._src.training.update import ReplayReport as ReplayReport
 
 if _typing.TYPE_CHECKING:
+    from delayjax import averaging as averaging
+    from delayjax import cluster as cluster
+    from delayjax import delays as delays
+    from delayjax import exchange as exchange
+    from delayjax import extend as extend
+    from delayjax import modulation as modulation
+    from delayjax import pipelines as pipelines
+    from delayjax import ring as ring
     from delayjax import stability as stability
+    from delayjax import step_sizes as step_sizes
+    from delayjax import testing as testing
+    from delayjax import workers as workers
 else:  # unseen by type checkers, which would accept every name of a module with it
+    _MODULES = [m.name for m in _pkgutil.iter_modules(__path__) if m.name != "_src"]
 
     def __getattr__(name):
-        """Loads `stability` on first use: training does not need it."""
-        if name == "stability":
-            import delayjax.stability as stability
-
-            return stability
+        """Loads a module on first use: a training needs few of them."""
+        if name in _MODULES:
+            return _importlib.import_module(f"delayjax.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__():
-        return sorted({*globals(), "stability"})
+        return sorted({*globals(), *_MODULES})
 
 
 __version__ = "0.1.0"
