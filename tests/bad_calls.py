@@ -294,13 +294,11 @@ averaging.look_ahead(PARAMS, SGD.init(PARAMS), 0.9)
 
 CLUSTER = r"""
 changed(read_version=TRACE.update + 1)
-    ValueError: `Trace` must have 0 <= read_version <= update < 12,... names the row.
-changed(read_version=TRACE.read_version - 3)
-    ValueError: `Trace` must have 0 <= read_version <= update < 12,... names the row.
+    ValueError: `Trace` must have read_version <= update < 12,... names the row.
 changed(update=TRACE.update[::-1])
-    ValueError: `Trace` must have 0 <= read_version <= update < 12,... names the row.
+    ValueError: `Trace` must have read_version <= update < 12,... names the row.
 changed(worker=TRACE.worker + 4)
-    ValueError: `Trace` must have... and workers below 4: check the arrays, or read a
+    ValueError: `Trace` must have... and workers below 4: check them, or read a
     log with cluster.load_trace, which names the row.
 cluster.Cluster(cluster.exponential(1.0), 4)
     TypeError: `workers` must be a static integer, got ServiceTime(mean=1.0,

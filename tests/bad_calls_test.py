@@ -53,6 +53,8 @@ SECTIONS = {
 }
 COMMANDS = SECTIONS.pop("COMMANDS")
 CALLS = {call: said for section in SECTIONS.values() for call, said in section.items()}
+PUBLIC = {name: getattr(bad_calls.dj, name) for name in dir(bad_calls.dj)}
+NAMES = PUBLIC | vars(bad_calls)
 
 
 def stop(*_):
@@ -64,7 +66,7 @@ def error_of(call):
     before = signal.signal(signal.SIGALRM, stop)
     signal.alarm(SECONDS)
     try:
-        eval(call, {**vars(bad_calls.dj), **vars(bad_calls)})
+        eval(call, NAMES)
     except (Exception, SystemExit) as error:
         return in_one_line(f"{type(error).__name__}: {error}")
     finally:

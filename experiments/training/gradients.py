@@ -184,7 +184,7 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
         return model, tx.init(model.params)
 
     def update(key, hyper, step, model, memory, batch):
-        tx = called(training.make, hyper, key)
+        tx = optax.with_extra_args_support(called(training.make, hyper, key))
         params = model.params
         if names:
             params = dj.workers.vary(params, axis_name=names)

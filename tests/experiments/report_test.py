@@ -3,6 +3,7 @@
 import dataclasses
 import html
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -203,8 +204,11 @@ def test_runs_of_one_config_are_shards_and_others_are_series(tmp_path):
     keys = [*run.settings, "seed"]
     whole = both.results.drop(columns="run").sort_values(keys, ignore_index=True)
     assert whole.equals(run.results.sort_values(keys, ignore_index=True))
-    twice = Run.read(tmp_path / "part0", tmp_path / "part0")
+    shutil.copytree(tmp_path / "part0", tmp_path / "again")
+    twice = Run.read(tmp_path / "part0", tmp_path / "again")
     assert twice.settings[0] == "run"
+    with pytest.raises(ValueError, match=r"`folders` .* each once"):
+        Run.read(tmp_path / "part0", tmp_path / "again" / ".." / "part0")
     other = {"learning_rate": RATES, "delay": (8, 16)}  # no cell in common
     adam = {"config": {"optimizer": "adam"}}
     written(made(tmp_path / "other", info=adam, **other))

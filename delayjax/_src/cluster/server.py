@@ -196,7 +196,10 @@ class Server:
             if self._messages and not self._serves:
                 self._serve()
             if not self._events:
-                self._report_hang()
+                if self._deadline == math.inf:
+                    self._report_hang()
+                self.now = math.inf  # nothing happens until the time is over
+                break
             time, task, worker, what = heappop(self._events)
             self.now = time
             if time > self._deadline:

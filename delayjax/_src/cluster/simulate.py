@@ -27,13 +27,15 @@ def simulate(
         num_updates: N; None for as many updates as there are in `seconds`.
         seed: of the service times, which are the same under every protocol: worker w
             draws from `SeedSequence(seed, spawn_key=(w,))`.
-        seconds: simulated time; the trace has no update after it.
+        seconds: simulated time; the trace has no update after it. A protocol that waits
+            for ever ends there.
 
     Returns:
         The trace of at most N updates, for `replay`; some microseconds a gradient.
 
     Raises:
-        ValueError: if the protocol waits for ever; the message names the workers.
+        ValueError: if the protocol waits for ever, and `seconds` is not given; the
+            message names the workers.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, protocols

@@ -83,14 +83,13 @@ class Trace:
     dropped: Dropped = _NONE
 
     def __post_init__(self):
-        version, last = self.read_version, self.update.max(initial=-1)
-        sound = (version >= 0) & (version <= self.update) & (last < self.num_updates)
+        sound = (self.read_version <= self.update) & (self.update < self.num_updates)
         sound &= (self.worker >= 0) & (self.worker < self.num_workers)
         if not sound.all() or (np.diff(self.update) < 0).any():
             raise ValueError(
-                f"`Trace` must have 0 <= read_version <= update < {self.num_updates},"
-                f" updates that ascend and workers below {self.num_workers}: check the"
-                " arrays, or read a log with cluster.load_trace, which names the row."
+                f"`Trace` must have read_version <= update < {self.num_updates},"
+                f" ascending updates and workers below {self.num_workers}: check them,"
+                " or read a log with cluster.load_trace, which names the row."
             )
 
     @property

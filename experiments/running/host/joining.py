@@ -118,8 +118,11 @@ def end_at_once(code: int) -> None:
 
 def _address(coordinator: str) -> tuple[str, int]:
     host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdecimal():
-        raise ValueError(f"--coordinator must be HOST:PORT, got {coordinator!r}.")
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise ValueError(
+            f"--coordinator must be HOST:PORT, with a port below 65,536, got"
+            f" {coordinator!r}."
+        )
     return host.strip("[]"), int(port)
 
 

@@ -37,16 +37,24 @@ class Workdir:
         """Names the folder; nothing is read or written yet. A leading ~ is home."""
         try:
             self._path = epath.Path(path).expanduser()
+            self.local = Path(path).expanduser()
         except KeyError:  # a scheme that nobody knows
             raise ValueError(
                 f"--workdir={path}: no storage is called {path.partition('://')[0]!r}:"
                 " give a folder, or gs:// or s3://."
             ) from None
+        except RuntimeError as error:  # a home that nobody has
+            raise ValueError(f"--workdir={path}: {error}: give a folder.") from None
         self.checkpoints = self._path / "checkpoints"
         self._remote = self._path if "://" in path else None
         self._uploaded: dict[Path, tuple[int, int]] = {}
         if self._remote is None:
-            self.local = Path(path).expanduser()
+            place = self.local.resolve()
+            if place == place.parent or (place / ".git").exists():
+                raise ValueError(
+                    f"--workdir={path} is {place}, which holds more than a run: name a"
+                    f" folder in it, as {self.local / 'runs'}."
+                )
         else:
             self.local = Path(tempfile.mkdtemp(prefix="delayjax-"))
             atexit.register(shutil.rmtree, self.local, ignore_errors=True)

@@ -11,6 +11,7 @@ import optax
 import pytest
 
 import delayjax as dj
+from experiments import Experiment, run
 from experiments.training.rules import data_seed
 from tests.support.training_runs import CURVATURES, DIGITS, QUIET, Trained
 
@@ -133,3 +134,18 @@ def test_a_diverged_cell_keeps_the_model_whose_loss_was_not_finite():
     start = np.asarray(run.begun.model.params)
     # one step of 1e25 is finite, and its loss, a square, is not
     np.testing.assert_allclose(run.params, start * (1 - 1e25 * CURVATURES), rtol=1e-5)
+
+
+def test_a_transformation_without_extra_arguments_trains():
+    """A user's pair (init, update) whose update has three arguments, as Optax's own."""
+
+    def update(updates, state, params=None):
+        return optax.tree.scale(-0.1, updates), state
+
+    plain = optax.GradientTransformation(optax.init_empty_state, update)
+    options = dict(question="?", task=DIGITS, updates=4, seeds=1, evaluations=1)
+    ends = [
+        run(Experiment(training=training, **options)).results["train_loss"].item()
+        for training in (plain, optax.sgd(0.1))
+    ]
+    assert ends[0] == pytest.approx(ends[1], rel=1e-6)

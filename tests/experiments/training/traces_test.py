@@ -345,3 +345,17 @@ def test_a_simulation_may_end_where_every_worker_hangs():
     assert 0 < found.num_updates < 1000
     with pytest.raises(ValueError):  # not one update more
         Simulation(cluster, protocol).trace(0, found.num_updates + 1, math.inf)
+
+
+def test_an_error_of_a_protocol_is_no_end():
+    """It is not that every worker hangs: the server refuses all that arrives."""
+
+    def refuses(server):
+        server.start_all()
+        for arrival in server:
+            server.drop(arrival)
+            server.start(arrival.worker)
+
+    cluster = dj.cluster.Cluster(2, dj.cluster.constant(1.0))
+    with pytest.raises(ValueError, match="`refuses` makes no progress"):
+        Simulation(cluster, refuses, may_hang=True).trace(0, 10, math.inf)

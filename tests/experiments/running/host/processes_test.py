@@ -168,10 +168,12 @@ def test_a_coordinator_s_port_that_is_taken_is_refused():
             join(coordinator, 0)
 
 
+@pytest.mark.parametrize("coordinator", ["alpha", "alpha:", "alpha:65536", "alpha:0"])
 @pytest.mark.parametrize("process_id", [0, 1])
-def test_a_coordinator_without_a_port_is_refused(process_id):
-    with pytest.raises(ValueError, match=r"must be HOST:PORT, got 'alpha'"):
-        join("alpha", process_id)
+def test_a_coordinator_without_a_port_is_refused(process_id, coordinator):
+    message = f"must be HOST:PORT, with a port below 65,536, got '{coordinator}'"
+    with pytest.raises(ValueError, match=message):
+        join(coordinator, process_id)
 
 
 @pytest.fixture
