@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
 
-class Row(NamedTuple):
+class ReportRow(NamedTuple):
     """What was found of one promise."""
 
     promise: str  # in a few words
@@ -27,7 +27,7 @@ class Report:
         rows: the promises in their order.
 
     Example:
-        >>> rows = Row("jit is eager", "holds"), Row("run", "not checked", "one device")
+        >>> rows = ReportRow("jit is eager", "holds"), ReportRow("run", "not checked", "one device")
         >>> report = Report("mine", rows)
         >>> print(report)
         mine: 1 promise holds, 0 fail, 1 not checked
@@ -37,14 +37,14 @@ class Report:
     """
 
     of: str
-    rows: tuple[Row, ...]
+    rows: tuple[ReportRow, ...]
 
     @property
-    def failures(self) -> tuple[Row, ...]:
+    def failures(self) -> tuple[ReportRow, ...]:
         """The rows that fail."""
         return tuple(row for row in self.rows if row.verdict == "fails")
 
-    def row(self, promise: str) -> Row:
+    def row(self, promise: str) -> ReportRow:
         """The row of a promise.
 
         Args:
@@ -99,7 +99,7 @@ def report_on(of: str, first: Promise, others: Iterable[Promise]) -> Report:
         rows += map(_row, others)
     else:
         why = f"first mend: {first.words}"
-        rows += [Row(promise.words, "not checked", why) for promise in others]
+        rows += [ReportRow(promise.words, "not checked", why) for promise in others]
     return Report(of, tuple(rows))
 
 
@@ -112,21 +112,21 @@ def said(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _row(promise: Promise) -> Row:
+def _row(promise: Promise) -> ReportRow:
     try:
         with warnings.catch_warnings():
             # on devices that cannot reuse a buffer
             warnings.filterwarnings("ignore", message="Some donated buffers were not")
             promise.check()
     except UncheckedError as reason:
-        return Row(promise.words, "not checked", str(reason))
+        return ReportRow(promise.words, "not checked", str(reason))
     except Exception as error:  # whatever a stranger's code may raise
         remedy = getattr(error, "remedy", "") or promise.remedy
-        return Row(promise.words, "fails", said(error), remedy)
-    return Row(promise.words, "holds")
+        return ReportRow(promise.words, "fails", said(error), remedy)
+    return ReportRow(promise.words, "holds")
 
 
-def _shown(row: Row) -> str:
+def _shown(row: ReportRow) -> str:
     head = f"  {row.verdict:<11}  {row.promise}"
     lines = [f"{head}: {row.reason}" if row.reason else head]
     lines += [f"to mend: {row.remedy}"] if row.remedy else []
