@@ -27,8 +27,9 @@ class Report:
         rows: the promises in their order.
 
     Example:
-        >>> rows = ReportRow("jit is eager", "holds"), ReportRow("run", "not checked", "one device")
-        >>> report = Report("mine", rows)
+        >>> first = ReportRow("jit is eager", "holds")
+        >>> second = ReportRow("run", "not checked", "one device")
+        >>> report = Report("mine", (first, second))
         >>> print(report)
         mine: 1 promise holds, 0 fail, 1 not checked
           holds        jit is eager
