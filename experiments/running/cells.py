@@ -13,6 +13,9 @@ from experiments.training.rules import REFUSED, Model, Update, begun
 class State(NamedTuple):
     """All that a checkpoint must hold. Leaves are [seeds, cells, ...]."""
 
+    # what is trained: the program knows their shapes alone
+    seed: jax.Array  # of each replicate, int32 [seeds]
+    cell: dict[str, jax.Array]  # {traced axis: its value in each cell [cells]}
     # in every update, in every cell
     step: jax.Array  # updates done, int32 []; one clock for all cells
     memory: Any  # of the optimizer
@@ -43,44 +46,38 @@ class Cells:
 
     The update is written for one cell and mapped over cells and seeds. Cells of one
     seed see the same batches; a history's clock stays unbatched, so that the write to a
-    slot stays in place.
+    slot stays in place. Seeds and the values of cells are arguments: programs that
+    differ in these alone are compiled once.
 
     Attributes:
         one: the shapes of one cell's state.
+        values: the seeds and the cells, which `begun` takes.
     """
 
     def __init__(self, program: Program):
         self._program, self._rule = program, program.rule
-        self._cells = program.cells or {"": jnp.zeros(1)}  # one cell has no axis
-        self._seeds = jnp.asarray(program.seeds, jnp.int32)
-        first = jax.tree.map(lambda x: x[0], self._cells)
-        self.one = jax.eval_shape(self._begun, self._seeds[0], first)
-        memory = self._rule.vmap_axes(self.one.memory)
-        axes = State(*(0 for _ in self.one))
-        self._axes = axes._replace(step=None, memory=memory)
+        cells = program.cells or {"": jnp.zeros(1)}  # one cell has no axis
+        self.values = jnp.asarray(program.seeds, jnp.int32), cells
+        first = jax.tree.map(lambda x: x[0], self.values)
+        self.one = jax.eval_shape(self._begun, *first)
+        axes = State(*(0 for _ in self.one))._replace(
+            step=None, memory=self._rule.vmap_axes(self.one.memory)
+        )
+        self._of_seeds, self._of_cells = (
+            axes._replace(cell=None),
+            axes._replace(seed=None),
+        )
 
-    def begun(self) -> State:
+    def begun(self, seeds: jax.Array, cells: dict[str, jax.Array]) -> State:
         """The states before the first update."""
-        return self._mapped(self._begun, (), (), self._axes)()
+        over_cells = jax.vmap(self._begun, (None, 0), self._of_cells)
+        return jax.vmap(over_cells, (0, None), self._of_seeds)(seeds, cells)
 
     def updated(self, state: State, given: Any) -> tuple[State, Chunk]:
         """The states after an update, and what it reports."""
-        mapped = self._mapped(self._updated, (self._axes,), (0,), (self._axes, 0))
-        return mapped(state, given)
-
-    def _mapped(self, function: Any, of_cells: Any, of_seeds: Any, out: Any) -> Any:
-        """A function of a seed and a cell, over all of them.
-
-        Args:
-            function: seed, cell, what each cell has, what each seed has -> anything.
-            of_cells: the axes of what each cell has.
-            of_seeds: the axes of what each seed has, and all of its cells alike.
-            out: the axes of what it returns.
-        """
-        alike = (None for _ in of_seeds)
-        over_cells = jax.vmap(function, (None, 0, *of_cells, *alike), out)
-        over_seeds = jax.vmap(over_cells, (0, None, *of_cells, *of_seeds), out)
-        return lambda *arguments: over_seeds(self._seeds, self._cells, *arguments)
+        of_cells, of_seeds = self._of_cells, self._of_seeds
+        over_cells = jax.vmap(self._updated, (of_cells, None), (of_cells, 0))
+        return jax.vmap(over_cells, (of_seeds, 0), (of_seeds, 0))(state, given)
 
     def _key(self, seed: jax.Array) -> jax.Array:
         return jax.random.fold_in(jax.random.key(0), seed)
@@ -93,6 +90,8 @@ class Cells:
         first = begun(self._program.task, key)
         model, memory = rule.init(key, self._hyper(cell), first)
         return State(
+            seed=seed,
+            cell=cell,
             step=jnp.zeros((), jnp.int32),
             memory=memory,
             staleness_counts=jnp.zeros(rule.depth(memory) + 1, jnp.int32),
@@ -102,12 +101,10 @@ class Cells:
             loss=jnp.zeros(()) if rule.worker_axes else (),
         )
 
-    def _updated(
-        self, seed: jax.Array, cell: dict[str, Any], state: State, given: Any
-    ) -> tuple[State, Chunk]:
+    def _updated(self, state: State, given: Any) -> tuple[State, Chunk]:
         moved = self._rule.update(
-            self._key(seed),
-            self._hyper(cell),
+            self._key(state.seed),
+            self._hyper(state.cell),
             state.step,
             state.model,
             state.memory,
@@ -118,7 +115,7 @@ class Cells:
         # history would copy it.
         live = (state.diverged_step < 0) & jnp.isfinite(judged)
         first_bad = (state.diverged_step < 0) & ~live
-        return State(
+        return state._replace(
             step=state.step + 1,
             memory=moved.memory,
             staleness_counts=state.staleness_counts.at[moved.ages].add(

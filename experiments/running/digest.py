@@ -24,12 +24,13 @@ _OF_SOURCE = ("debug_info", "src_info", "name_and_src_info")  # name files and l
 def of(trainer: Trainer) -> Digest:
     """The fingerprint of a program, as far as its first updates need it.
 
-    It is of the traced functions (primitives, shapes, every constant), the first and
-    the last of these updates' batches, and the traces up to there. More updates of the
+    It is of the traced functions (primitives, shapes, every constant), the seeds and
+    the cells, the first, the middle and the last of these updates' batches, their
+    examples and simulated times, and the traces up to there. More updates of the
     same program have the same fingerprint of the former number; a schedule that
     depends on their number is a constant, and makes another.
     """
-    rule = trainer.program.rule
+    rule, (named, values) = trainer.program.rule, _named(trainer.values)
 
     @functools.cache
     def functions():
@@ -37,9 +38,12 @@ def of(trainer: Trainer) -> Digest:
         return {name: hash_of(jaxpr) for name, jaxpr in trainer.traced().items()}
 
     def parts(updates):
-        batches = [trainer.batch(step) for step in sorted({0, updates - 1})]
-        arrays = [leaf for batch in batches for leaf in jax.tree.leaves(batch)]
+        steps = sorted({0, updates // 2, updates - 1})
+        arrays = jax.tree.leaves([trainer.batch(step) for step in steps])
+        clocks = [clock(updates) for clock in (rule.examples, rule.seconds) if clock]
         return functions() | {
+            "grid and seeds": _hash(repr(named).encode(), *map(_of_array, values)),
+            "clocks": _hash(*map(_of_array, clocks)),
             "data": _hash(*map(_of_array, arrays)),
             "traces": _hash(
                 *(part for t in rule.traces for part in _of_trace(t, updates))
@@ -47,6 +51,12 @@ def of(trainer: Trainer) -> Digest:
         }
 
     return parts
+
+
+def _named(values: Any) -> tuple[list[str], list[Any]]:
+    """The names and the arrays of a tree."""
+    pairs = jax.tree.leaves_with_path(values)
+    return [jax.tree_util.keystr(path) for path, _ in pairs], [x for _, x in pairs]
 
 
 class _Traced:

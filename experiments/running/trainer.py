@@ -74,14 +74,19 @@ class Trainer:
         self._begin = jax.jit(
             self._cells.begun,
             out_shardings=self._executed.new_shardings(
-                lambda: jax.eval_shape(self._cells.begun)
+                lambda: jax.eval_shape(self._cells.begun, *self._cells.values)
             ),
             compiler_options=_quickly(),
         )
 
     def init(self) -> Any:
         """The state before the first update."""
-        return self._hold(self._begin())
+        return self._hold(self._begin(*self._cells.values))
+
+    @property
+    def values(self) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """The seeds and the values of the cells."""
+        return self._cells.values
 
     def evaluate(self, state: Any) -> dict[str, jax.Array]:
         """The metrics of a state, [seeds, cells]."""
@@ -89,9 +94,10 @@ class Trainer:
 
     def traced(self) -> dict[str, Any]:
         """{name: a traced function}, of one device, whatever the devices."""
+        values = self._cells.values
         alone = execution.of(self._axes, on_devices=False, step=self._cells.updated)
         held = jax.eval_shape(
-            lambda: alone.init(self._cells.begun(), self._one, SHARED)
+            lambda: alone.init(self._cells.begun(*values), self._one, SHARED)
         )
 
         def of_state(evaluate):
@@ -102,14 +108,15 @@ class Trainer:
         }
         return {
             "update": jax.make_jaxpr(alone.step)(held, self._one),
-            "start": jax.make_jaxpr(self._cells.begun)(),
+            "start": jax.make_jaxpr(self._cells.begun)(*values),
         } | {
             name: jax.make_jaxpr(of_state(evaluator(self.program.task, own)))(held)
             for name, own in measured.items()
         }
 
     def _shapes(self) -> Any:
-        made = jax.eval_shape(lambda: self._hold(self._cells.begun()))
+        values = self._cells.values
+        made = jax.eval_shape(lambda: self._hold(self._cells.begun(*values)))
         return self._executed.shapes(made)
 
     def _hold(self, state: Any) -> Any:

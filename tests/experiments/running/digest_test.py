@@ -13,7 +13,7 @@ import optax
 import pytest
 
 import delayjax as dj
-from experiments import Experiment, Simulation, along, figures
+from experiments import Experiment, Simulation, along, figures, optimizer
 from experiments.run import prepared
 from experiments.running import digest
 from experiments.tasks.task import Task
@@ -133,6 +133,27 @@ SECOND = {
         experiment(task=shifted(0.5, at=UPDATES - 1)),
         {"data"},
     ),
+    "other data in the middle": (
+        experiment(task=shifted(0.0, at=UPDATES // 2)),
+        experiment(task=shifted(0.5, at=UPDATES // 2)),
+        {"data"},
+    ),
+    # arguments of one compiled program
+    "another grid": (
+        experiment(),
+        experiment(grid={"learning_rate": (0.05, 0.2)}),
+        {"grid and seeds"},
+    ),
+    "other seeds": (
+        experiment(),
+        experiment(seeds=(3, 4)),
+        {"grid and seeds", "data"},
+    ),
+    "another time of an update": (
+        experiment(optimizer(optax.sgd, update_seconds=2.0)),
+        experiment(optimizer(optax.sgd, update_seconds=3.0)),
+        {"clocks"},
+    ),
     "another metric of the same name": (
         experiment(measure=SQUARED),
         experiment(measure=CUBED),
@@ -141,7 +162,7 @@ SECOND = {
     "another cluster": (
         experiment(following(2.0)),
         experiment(following(3.0)),
-        {"traces"},
+        {"traces", "clocks"},
     ),
     "more updates along a cluster": (
         experiment(following(2.0)),

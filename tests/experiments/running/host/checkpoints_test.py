@@ -16,6 +16,8 @@ from experiments.training.rules import Model
 
 def state_at(step, max_delay=2):
     return State(
+        seed=jnp.arange(2),
+        cell={"learning_rate": jnp.ones(3)},
         step=jnp.int32(step),
         memory=dj.ring.push(dj.ring.init(jnp.zeros(3), max_delay + 1), jnp.ones(3)),
         staleness_counts=jnp.arange(3),
