@@ -25,7 +25,7 @@ from experiments import (
     figures,
     tasks,
 )
-from experiments.configs import at_least, positive
+from experiments.configs import at_least, below_one, positive
 from experiments.results.estimates import Measure, estimate
 from experiments.results.measures import between, least, mean, ratio, seconds_to, tuned
 from experiments.results.tables import Found
@@ -33,6 +33,7 @@ from experiments.results.tables import Found
 LIMITS = at_least(1, "workers")
 LIMITS |= at_least(0, "shift_seconds", "mean_seconds", "target")
 LIMITS |= positive("seconds", "learning_rate")
+LIMITS |= below_one("momentum")
 
 
 def get_config() -> ConfigDict:

@@ -16,7 +16,13 @@ from optax.contrib import muon
 
 import delayjax as dj
 from experiments import Arm, Experiment, Published, Record, figures, optimizer, tasks
-from experiments.configs import at_least, check_delays, positive
+from experiments.configs import (
+    at_least,
+    below_one,
+    check_delays,
+    check_warmup,
+    positive,
+)
 from experiments.results.estimates import Measure, estimate
 from experiments.results.measures import between, difference, ratio, tuned
 from experiments.results.runs import Run
@@ -25,6 +31,7 @@ from experiments.results.tables import Found
 LIMITS = at_least(1, "width", "depth")
 LIMITS |= at_least(0, "delay", "warmup_updates")
 LIMITS |= positive("sgd_learning_rate", "adam_learning_rate", "muon_learning_rate")
+LIMITS |= below_one("momentum", "muon_momentum")
 
 
 def get_config() -> ConfigDict:
@@ -61,6 +68,7 @@ FALL = {"SGD": 1.5, "Adam": 0.3, "Muon": 0.3}
 
 def experiment(config: ConfigDict) -> Experiment:
     """An arm for each optimizer and delay, since each has its own steps."""
+    check_warmup(config)
     max_delay = check_delays("delay", config.delay, config.updates)
     cosine = optax.cosine_decay_schedule(1.0, config.updates)
 

@@ -32,7 +32,7 @@ VARIANTS = {
 }
 
 
-LIMITS = at_least(1, "workers", "period")
+LIMITS = at_least(1, "period") | at_least(2, "workers")
 LIMITS |= at_least(0, "message_seconds")
 LIMITS |= positive("seconds", "learning_rate")
 

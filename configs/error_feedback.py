@@ -15,13 +15,14 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Experiment, Published, Record, figures, optimizer, tasks
-from experiments.configs import at_least, positive
+from experiments.configs import at_least, below_one, positive
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, difference, mean, ratio, tuned
 from experiments.results.tables import Found
 
 LIMITS = at_least(1, "workers")
 LIMITS |= positive("learning_rate")
+LIMITS |= below_one("momentum")
 
 
 def get_config() -> ConfigDict:

@@ -25,7 +25,7 @@ from experiments import (
     figures,
     tasks,
 )
-from experiments.configs import at_least, positive
+from experiments.configs import at_least, below_one, positive
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, difference, least, mean, ratio, tuned
 from experiments.results.tables import Found
@@ -33,6 +33,7 @@ from experiments.results.tables import Found
 LIMITS = at_least(1, "workers")
 LIMITS |= at_least(0, "gradient_seconds", "allotted_seconds", "l2")
 LIMITS |= positive("seconds", "learning_rate")
+LIMITS |= below_one("momentum")
 
 
 def get_config() -> ConfigDict:

@@ -33,6 +33,7 @@ EXCHANGES = {"mean": dj.exchange.mean, "overlapped_mean": dj.exchange.overlapped
 
 LIMITS = configs.at_least(0, "workers", "warmup_updates")
 LIMITS |= configs.positive("learning_rate")
+LIMITS |= configs.below_one("momentum")
 
 
 def get_config() -> ConfigDict:
@@ -59,6 +60,7 @@ def get_config() -> ConfigDict:
 
 def experiment(config: ConfigDict) -> Experiment:
     """One run."""
+    configs.check_warmup(config)
     exchange = configs.named("exchange", config.exchange, EXCHANGES)
     rate = optax.warmup_cosine_decay_schedule(
         0.0, config.learning_rate, config.warmup_updates, config.updates

@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Experiment, Published, Record, figures, pipelined, tasks
-from experiments.configs import at_least, positive
+from experiments.configs import at_least, below_one, check_warmup, positive
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, difference, ratio, tuned
 from experiments.results.tables import Found
@@ -33,6 +33,7 @@ SMALL = {"updates": 60, "momentum": (0.0, 0.5)}
 LIMITS = at_least(1, "width", "depth")
 LIMITS |= at_least(0, "warmup_updates")
 LIMITS |= positive("sgd_rate", "adam_rate", "muon_rate")
+LIMITS |= below_one("momentum")
 
 
 def get_config() -> ConfigDict:
@@ -75,6 +76,7 @@ PIPELINES = {
 
 def experiment(config: ConfigDict) -> Experiment:
     """No delay, and three pipelines, with each optimizer."""
+    check_warmup(config)
     ends = config.warmup_updates, config.updates
     shape = optax.warmup_cosine_decay_schedule(0.0, 1.0, *ends)
 

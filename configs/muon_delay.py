@@ -38,6 +38,7 @@ SMALL = {"updates": 60, "momentum": (0.0, 0.5), "muon_momentum": (0.5, 0.8)}
 LIMITS = configs.at_least(1, "width")
 LIMITS |= configs.at_least(0, "delay", "warmup_updates")
 LIMITS |= configs.positive("sgd_rate", "adam_rate", "muon_rate")
+LIMITS |= configs.below_one("momentum", "muon_momentum")
 
 
 def get_config() -> ConfigDict:
@@ -73,6 +74,7 @@ OPTIMIZERS = {
 
 def experiment(config: ConfigDict) -> Experiment:
     """A program for each optimizer and size."""
+    configs.check_warmup(config)
     max_delay = configs.check_delays("delay", config.delay, config.updates)
     cosine = optax.cosine_decay_schedule(1.0, config.updates)
     grids = {

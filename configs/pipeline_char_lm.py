@@ -60,6 +60,7 @@ SMALL = {"updates": 60, "stages": (4, 8), "momentum": (0.0, 0.5)}
 LIMITS = configs.at_least(1, "width", "depth")
 LIMITS |= configs.at_least(0, "warmup_updates")
 LIMITS |= configs.positive("adam_rate", "muon_rate", "sgd_rate")
+LIMITS |= configs.below_one("look_ahead_momentum", "momentum")
 
 
 def get_config(size: str = "small") -> ConfigDict:
@@ -177,6 +178,7 @@ def making(config: ConfigDict, optimizer: str, pipeline: Callable[..., Any]) -> 
 
 def experiment(config: ConfigDict) -> Experiment:
     """All methods on characters; or one of them on tokens, where there are shards."""
+    configs.check_warmup(config)
     return _large(config) if "shards" in config else _small(config)
 
 

@@ -28,7 +28,7 @@ from sklearn.datasets import load_diabetes
 
 import delayjax as dj
 from experiments import Arm, Experiment, Record, analysis, figures, pipelined
-from experiments.configs import positive
+from experiments.configs import below_one, positive
 from experiments.results.estimates import Measure
 from experiments.results.tables import Found
 from experiments.tasks import Task
@@ -37,6 +37,7 @@ KINDS = ("mixed versions", "late gradients", "vertical sync")
 
 
 LIMITS = positive("relative_step")
+LIMITS |= below_one("momentum")
 
 
 def get_config() -> ConfigDict:

@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Experiment, Published, Record, Simulation, along, figures
-from experiments.configs import at_least, positive
+from experiments.configs import at_least, below_one, positive
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, least, ratio, seconds_to, smallest
 from experiments.results.tables import Found
@@ -29,6 +29,7 @@ from experiments.tasks import digits_mlp
 LIMITS = at_least(1, "workers", "width")
 LIMITS |= at_least(0, "target", "synchronous_seconds")
 LIMITS |= positive("learning_rate", "adaptive_rate", "normalized_rate", "seconds")
+LIMITS |= below_one("momentum")
 
 
 def get_config() -> ConfigDict:

@@ -32,6 +32,7 @@ from experiments.results.tables import Found
 
 LIMITS = configs.at_least(1, "workers", "examples")
 LIMITS |= configs.positive("learning_rate")
+LIMITS |= configs.below_one("momentum")
 
 
 def get_config() -> ConfigDict:

@@ -29,8 +29,7 @@ LAWS = ("regular", "memoryless", "heavy tails", "recorded")
 
 
 LIMITS = at_least(1, "workers")
-LIMITS |= at_least(0, "target")
-LIMITS |= positive("learning_rate")
+LIMITS |= positive("learning_rate", "target")
 
 
 def get_config() -> ConfigDict:

@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Experiment, Published, Record, figures, replicas, tasks
-from experiments.configs import at_least, positive
+from experiments.configs import at_least, below_one, positive
 from experiments.results.estimates import Measure, estimate
 from experiments.results.measures import ratio, seconds_to
 from experiments.results.tables import Found
@@ -26,6 +26,7 @@ from experiments.training import methods
 LIMITS = at_least(1, "workers")
 LIMITS |= at_least(0, "latency_seconds", "target", "warmup_updates")
 LIMITS |= positive("seconds", "learning_rate")
+LIMITS |= below_one("momentum")
 
 
 def get_config() -> ConfigDict:

@@ -22,7 +22,7 @@ from experiments import (
     figures,
     tasks,
 )
-from experiments.configs import at_least, positive
+from experiments.configs import at_least, below_one, positive
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, difference, mean, ratio, tuned
 from experiments.results.tables import Found
@@ -30,6 +30,7 @@ from experiments.results.tables import Found
 LIMITS = at_least(1, "workers", "examples")
 LIMITS |= at_least(0, "overhead_seconds", "example_seconds")
 LIMITS |= positive("learning_rate")
+LIMITS |= below_one("momentum")
 
 
 def get_config() -> ConfigDict:

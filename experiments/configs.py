@@ -59,6 +59,16 @@ def positive(*keys: str) -> dict[str, Limit]:
     return dict.fromkeys(keys, Limit("positive and finite in float32", _is_positive))
 
 
+def below_one(*keys: str) -> dict[str, Limit]:
+    """The limit of keys whose numbers lie in [0, 1), such as a momentum.
+
+    Example:
+        >>> below_one("momentum")["momentum"].holds(1.5)
+        False
+    """
+    return dict.fromkeys(keys, Limit("in [0, 1)", lambda x: 0 <= x < 1))
+
+
 def _is_positive(number: float) -> bool:
     return bool(0 < np.float32(number) < math.inf)
 
@@ -305,3 +315,16 @@ def check_delays(key: str, delays: Sequence[float], updates: int) -> int:
             f" {updates - 1}, got {tuple(delays)}."
         )
     return int(max(delays))
+
+
+def check_warmup(config: ConfigDict) -> None:
+    """Checks that a schedule's warmup ends before the run does.
+
+    Raises:
+        ValueError: if it does not.
+    """
+    if config.warmup_updates >= config.updates:
+        raise ValueError(
+            "config.warmup_updates must be below config.updates ="
+            f" {config.updates}, got {config.warmup_updates}."
+        )
