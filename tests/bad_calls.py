@@ -132,7 +132,7 @@ BEGUN = jnp.zeros(3), MEAN.init(jnp.zeros(3))
 
 
 def step(state, batch):
-    """Of one worker, as it is right."""
+    """A correct step of one worker."""
     x, opt_state = state
     grads = jax.grad(lambda x: jnp.mean((x - batch) ** 2))(workers.vary(x))
     updates, opt_state = MEAN.update(grads, opt_state, x)

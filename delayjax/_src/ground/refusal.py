@@ -30,11 +30,12 @@ def was_applied(state: Any) -> jax.Array:
 
 
 def register_producer(kind: type[T]) -> type[T]:
-    """Says that states of this kind keep gradients or ages, as those of `delayed` do.
+    """Says that a state of this kind keeps gradients or ages, as `DelayedState` does.
 
-    A rule that refuses (`drop_stale`, `refusing`) must have the whole optimizer in it:
-    arrays outside of it move with refused gradients too. The arrays of a producer of
-    staleness may, since they wait for the rule. Declare yours, as a decorator.
+    A rule that refuses (`drop_stale`, `refusing`) must have the whole optimizer in it,
+    because arrays outside of the rule move with refused gradients too. The arrays of a
+    producer of staleness may move: its gradients wait for the rule. Use this function
+    as a decorator of your producer's state.
 
     Args:
         kind: a NamedTuple, the state of a wrapper that hands on `staleness=`.

@@ -147,7 +147,7 @@ class Parts:
         return stage | {self.names[1]: layers}
 
     def together(self, stage: Any, like: Stage) -> Stage:
-        """Undoes `apart`: the layers are stacked if those of `like` are."""
+        """Undoes `apart`: layers are stacked again where `like` has stacked layers."""
         layers = stage[self.names[1]]
         if is_stacked(like[self.names[1]]):
             layers = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)

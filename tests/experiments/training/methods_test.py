@@ -243,7 +243,7 @@ def test_what_each_replica_refuses_is_counted_for_its_own_cell():
 
 
 class Counting(NamedTuple):
-    """A user's state, whose names are those of the methods' states."""
+    """A user's state with the same field names as the methods' states."""
 
     step: jax.Array  # float32 [], 3 for each gradient
     center: jax.Array  # int32 []
