@@ -225,7 +225,8 @@ def test_a_history_may_be_resized_to_nothing_and_back():
 def test_a_resized_state_holds_no_buffer_twice_and_may_be_donated(delay, depth, strip):
     def made(bound):
         bounds = jax.tree.map(lambda _: bound, delay)
-        return dj.delayed(optax.adam(0.1), delay, max_delay=bounds, keep_params=True)
+        asked = jax.tree.map(lambda tau: lambda step: tau, delay)  # clipped to a bound
+        return dj.delayed(optax.adam(0.1), asked, max_delay=bounds, keep_params=True)
 
     params = {"a": jnp.ones(2), "b": jnp.ones(3)}
     old, new = made(3), made(depth)
