@@ -294,12 +294,15 @@ averaging.look_ahead(PARAMS, SGD.init(PARAMS), 0.9)
 
 CLUSTER = r"""
 changed(read_version=TRACE.update + 1)
-    ValueError: `Trace` must have read_version <= update < 12,... names the row.
+    ValueError: `Trace` must have read_version <= update < 12,... it names the row.
 changed(update=TRACE.update[::-1])
-    ValueError: `Trace` must have read_version <= update < 12,... names the row.
+    ValueError: `Trace` must have read_version <= update < 12,... it names the row.
+changed(update=TRACE.update - 1, read_version=TRACE.read_version - 1)
+    ValueError: `Trace` must have read_version <= update < 12, ascending updates from 0
+    on,... it names the row.
 changed(worker=TRACE.worker + 4)
     ValueError: `Trace` must have... and workers below 4: check them, or read a
-    log with cluster.load_trace, which names the row.
+    log with cluster.load_trace: it names the row.
 cluster.Cluster(cluster.exponential(1.0), 4)
     TypeError: `workers` must be a static integer, got ServiceTime(mean=1.0,
     tail_rate=1.0).

@@ -95,8 +95,8 @@ class _Traced:
 
         taken = atoms(jaxpr.constvars), atoms(jaxpr.invars)
         equations = [
-            (own.primitive.name, atoms(own.invars), atoms(own.outvars), own.params)
-            for own in jaxpr.eqns
+            (one.primitive.name, atoms(one.invars), atoms(one.outvars), one.params)
+            for one in jaxpr.eqns
         ]
         consts = list(traced.consts) if closed else []
         return _hash(self._of((taken, equations, consts, atoms(jaxpr.outvars))))

@@ -84,12 +84,13 @@ class Trace:
 
     def __post_init__(self):
         sound = (self.read_version <= self.update) & (self.update < self.num_updates)
-        sound &= (self.worker >= 0) & (self.worker < self.num_workers)
+        sound &= np.minimum(self.update, self.worker) >= 0
+        sound &= self.worker < self.num_workers
         if not sound.all() or (np.diff(self.update) < 0).any():
             raise ValueError(
                 f"`Trace` must have read_version <= update < {self.num_updates},"
-                f" ascending updates and workers below {self.num_workers}: check them,"
-                " or read a log with cluster.load_trace, which names the row."
+                f" ascending updates from 0 on, and workers below {self.num_workers}:"
+                " check them, or read a log with cluster.load_trace: it names the row."
             )
 
     @property

@@ -84,7 +84,7 @@ def discrepancy_correction(
     def gaps(like):
         asked = stage_numbers.by_leaf("delay", delay, like)
         return jax.tree.map(
-            lambda own: own / jnp.asarray(microbatches, own.dtype), asked
+            lambda tau: tau / jnp.asarray(microbatches, tau.dtype), asked
         )
 
     def init_fn(params):
