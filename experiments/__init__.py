@@ -17,3 +17,5 @@ from experiments.training import pipelined as pipelined
 from experiments.training import replicas as replicas
 from experiments.training.experiment import Arm as Arm
 from experiments.training.experiment import Experiment as Experiment
+from experiments.training.ranges import Range as Range
+from experiments.training.ranges import Search as Search

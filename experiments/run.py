@@ -1,6 +1,7 @@
 """Runs an experiment: every program, with checkpoints, records and progress."""
 
 import contextlib
+import dataclasses
 import itertools
 import math
 import os
@@ -21,6 +22,7 @@ from experiments.results.tables import Found
 from experiments.results.writers import TensorBoard, Writer
 from experiments.running import costs, digest, execution, loop, throughput
 from experiments.running.failures import naming, of_changed
+from experiments.running.families import sharded
 from experiments.running.host import checkpoints, processes, progress
 from experiments.running.host.workdir import Workdir
 from experiments.running.program import (
@@ -28,11 +30,11 @@ from experiments.running.program import (
     first_traces,
     label,
     setting_names,
-    sharded,
 )
 from experiments.running.programs import programs
 from experiments.running.rows import Rows
 from experiments.running.trainer import Trainer
+from experiments.search import Searcher
 from experiments.training import column_names
 from experiments.training.experiment import Experiment
 
@@ -138,6 +140,10 @@ def run(
                 writers = [TensorBoard(place.local / "tensorboard"), *writers]
             for writer in writers:
                 stack.callback(writer.close)
+            searcher = Searcher(experiment, made)
+            searcher.search(place)
+            trainers = [_optimal(searcher, own) for own in trainers]
+            made = [trainer.program for trainer in trainers]
             updates, prices = (
                 [p.rule.updates for p in made],
                 list(map(_price, trainers)),
@@ -150,7 +156,12 @@ def run(
                 profile=profile,
                 alone=shard[1] == 1 and len(made) == 1,
             )
-            found = _tables(experiment, made, [_train(own, how) for own in trainers])
+            found = _tables(
+                experiment,
+                made,
+                [_train(own, how) for own in trainers],
+                searcher.table(),
+            )
             if folder is not None:
                 found = tables.with_lost(place.local, found)
                 tables.write(place.local, found)
@@ -177,7 +188,8 @@ def _record(
         "settings": setting_names(made),
         "seeds": list(experiment.seed_numbers),
         "tuning_seeds": list(experiment.tuning_seed_numbers),
-        "tuned": list(experiment.tuned_axes),
+        "tuned": [*experiment.tuned_axes, *experiment.searched],
+        "search": dataclasses.asdict(experiment.search) if experiment.searched else [],
         "tuned_by": by if isinstance(by, str) else by._asdict(),
         "programs": [
             program.record() | {"digest": digests[program.name](program.rule.updates)}
@@ -201,7 +213,7 @@ def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Tr
     """
     checked = progress.Lines("checking program %d of %d")
     made = programs(experiment)
-    own = sharded(made, *shard)
+    own = sharded(made, *shard, experiment.also_at)
     if not own:
         cells = sum(program.size for program in made)
         raise ValueError(
@@ -250,6 +262,16 @@ def _check_tuned_by(
             f"`tuned_by` is {by.name!r}, but this training takes no simulated time:"
             ' give along="update".'
         )
+
+
+def _optimal(searcher: Searcher, trainer: Trainer) -> Trainer:
+    """The functions of a program, for its series at their optima."""
+    program = searcher.optimal(trainer.program)
+    if program is trainer.program:
+        return trainer
+    if program.size == trainer.program.size:
+        return trainer.of(program)
+    return Trainer(program, measure=trainer.measure)
 
 
 def _price(trainer: Trainer) -> float:
@@ -350,6 +372,7 @@ def _tables(
     experiment: Experiment,
     made: Sequence[Program],
     each: Sequence[tuple[_Rows, _Rows]],
+    optima: pd.DataFrame | None,
 ) -> Found:
     """The rows of all programs as tables."""
     results, curves = (list(itertools.chain(*own)) for own in zip(*each, strict=True))
@@ -357,6 +380,10 @@ def _tables(
         setting_names(made),
         results,
         curves,
-        choice=Choice(experiment.tuned_axes, experiment.tuned_by),
+        choice=Choice(
+            (*experiment.tuned_axes, *experiment.searched),
+            experiment.tuned_by,
+            optima=optima,
+        ),
         tuning_seeds=experiment.tuning_seed_numbers,
     )

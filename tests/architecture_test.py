@@ -63,6 +63,7 @@ BUILDINGS = {
             {"tasks", "prepare"},
             {"training"},
             {"running", "results", "configs"},
+            {"search"},
             {"run"},
             {"figures"},
             {"report", "comparison", "pods"},

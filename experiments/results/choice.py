@@ -51,12 +51,15 @@ class Choice(NamedTuple):
         by: the metric that decides, the smallest.
         results: of the tuning seeds; None where the seeds that are reported choose.
         curves: of the tuning seeds.
+        optima: a row a series whose numbers were searched: the optimum, and whether it
+            is found; None where nothing was searched.
     """
 
     axes: tuple[str, ...] = ()
     by: str | TimeTo = "train_loss"
     results: pd.DataFrame | None = None
     curves: pd.DataFrame | None = None
+    optima: pd.DataFrame | None = None
 
     def but(self, *axes: str | None) -> "Choice":
         """The choice where these axes are shown instead of tuned."""
@@ -68,6 +71,8 @@ class Choice(NamedTuple):
         axes = [axis for axis in self.axes if axis in names]
         if not axes or results.empty:
             return results
+        if self.optima is not None:
+            results = self._at_optima(results, names)
         tuning = None
         if self.results is not None:
             tuning = self.judged(self.results, self.curves)
@@ -75,6 +80,13 @@ class Choice(NamedTuple):
         rows = analysis.best(judged, axes, by=self.column, tuning=tuning)
         keys = [*names, "seed"]
         return rows[keys].merge(results, on=keys)[[*results]]
+
+    def _at_optima(self, results: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+        """The rows at the optimum of their series."""
+        columns = [name for name in names if name in self.optima]
+        searched = self.optima.dropna(axis=1, how="all")
+        columns = [name for name in columns if name in searched]
+        return results.merge(searched[columns].drop_duplicates(), on=columns)
 
     def judged(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
         """Results with the metric that decides, `column`."""

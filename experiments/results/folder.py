@@ -177,10 +177,10 @@ def _check_same(
     ]
     differing += [
         f"  {what.replace('_', ' ')}: {there.get(what)} there, {here[what]} now"
-        for what in ("seeds", "tuning_seeds")
+        for what in ("seeds", "tuning_seeds", "search")
         if there.get(what, []) != here[what]
     ]
-    for what in ("cells", "facts", "batch"):
+    for what in ("cells", "searched", "facts", "batch"):
         old, new = (
             {program["name"]: program.get(what) for program in run["programs"]}
             for run in (there, here)

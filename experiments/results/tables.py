@@ -130,8 +130,11 @@ def _with_lost(file: Path, curves: pd.DataFrame) -> pd.DataFrame:
 def write(folder: Path, found: Found) -> None:
     """Writes results.csv and curves.csv, each whole or not at all.
 
-    Those of the tuning seeds are in the folder tuning/.
+    Those of the tuning seeds are in the folder tuning/; optima.csv has the optima.
     """
+    if found.choice.optima is not None:
+        text = found.choice.optima.to_csv(index=False)
+        replace(folder / "optima.csv", text)
     if found.choice.results is not None:
         (folder / _TUNING).mkdir(exist_ok=True)
         _write(folder / _TUNING, found.choice)
@@ -153,6 +156,8 @@ def read(folder: Path, choice: Choice, *, tuning: bool) -> Found:
     if tuning:
         chosen = (_read(folder / _TUNING / f"{name}.csv") for name in TABLES)
         choice = choice._replace(**dict(zip(TABLES, chosen, strict=True)))
+    if (folder / "optima.csv").exists():
+        choice = choice._replace(optima=_read(folder / "optima.csv"))
     return Found(results, curves, choice)
 
 

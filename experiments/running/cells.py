@@ -41,6 +41,12 @@ class Chunk(NamedTuple):
     staleness: jax.Array  # that the optimizer was told, in updates
 
 
+def values_of(program: Program) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The seeds of a program, int32 [seeds], and its cells."""
+    cells = program.cells or {"": jnp.zeros(1)}  # one cell has no axis
+    return jnp.asarray(program.seeds, jnp.int32), cells
+
+
 class Cells:
     """Every cell of a program under every seed.
 
@@ -56,8 +62,7 @@ class Cells:
 
     def __init__(self, program: Program):
         self._program, self._rule = program, program.rule
-        cells = program.cells or {"": jnp.zeros(1)}  # one cell has no axis
-        self.values = jnp.asarray(program.seeds, jnp.int32), cells
+        self.values = values_of(program)
         first = jax.tree.map(lambda x: x[0], self.values)
         self.one = jax.eval_shape(self._begun, *first)
         axes = State(*(0 for _ in self.one))._replace(

@@ -1,5 +1,6 @@
 """What the updates of a program are given: drawn on the host, a chunk at a time."""
 
+import copy
 import functools
 from typing import Any
 
@@ -26,6 +27,12 @@ class Feed:
         leaves = jax.tree.leaves(self.one)
         size = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
         self.chunk = _chunk(rule.evaluate_every, size)
+
+    def of(self, rule: Rule) -> "Feed":
+        """The feed of another rule that is compiled alike."""
+        other = copy.copy(self)
+        other._rule = rule
+        return other
 
     @functools.cached_property
     def one(self) -> Any:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -11,7 +11,8 @@ import numpy as np
 
 import delayjax as dj
 from experiments.tasks.task import Task
-from experiments.training.rules import Rule
+from experiments.training.ranges import Range
+from experiments.training.rules import NO_ROOM, Room, Rule
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,8 +28,13 @@ class Program:
         task: what is minimized.
         rule: how.
         seeds: of the replicates.
+        bind: (seeds, room) -> the rule under other seeds; all are compiled alike.
         names: {axis: {value: how tables show it}} of the axes whose values have names.
         takes: the axes that its task and its training can have.
+        searched: {traced axis: its range}; `axes` have a value amid it.
+        arm: the number of its arm.
+        contains: the numbers of the arms that this one contains.
+        kin: programs of one kin are compiled alike.
     """
 
     name: str
@@ -38,8 +44,45 @@ class Program:
     task: Task
     rule: Rule
     seeds: tuple[int, ...]
+    bind: Callable[[tuple[int, ...], Room], Rule]
     names: Mapping[str, Mapping[Any, str]] = dataclasses.field(default_factory=dict)
     takes: tuple[str, ...] = ()
+    searched: Mapping[str, Range] = dataclasses.field(default_factory=dict)
+    arm: int = 0
+    contains: tuple[int, ...] = ()
+    kin: int = 0
+
+    def of(
+        self,
+        cells: Sequence[Mapping[str, Any]],
+        seeds: tuple[int, ...] | None = None,
+        room: Room = NO_ROOM,
+    ) -> "Program":
+        """The program with other cells, and under other seeds.
+
+        Args:
+            cells: the value of each traced axis.
+            seeds: None for its own.
+            room: that there is at least.
+        """
+        axes = {axis: [cell[axis] for cell in cells] for axis in self.axes}
+        seeds, rule = self.seeds if seeds is None else seeds, self.rule
+        if seeds != self.seeds or room.with_room_for(rule.room) != rule.room:
+            rule = self.bind(seeds, room)
+        return dataclasses.replace(self, axes=axes, seeds=seeds, rule=rule)
+
+    def evaluated_once(self) -> "Program":
+        """The program with one evaluation, the last."""
+        rule = self.rule._replace(evaluate_every=self.rule.updates)
+        return dataclasses.replace(self, rule=rule)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The value of each traced axis in each cell."""
+        if not self.axes:
+            return [{}]
+        rows = zip(*self.axes.values(), strict=True)
+        return [dict(zip(self.axes, row, strict=True)) for row in rows]
 
     @property
     def cells(self) -> dict[str, jax.Array]:
@@ -54,33 +97,25 @@ class Program:
     def settings(self) -> list[dict[str, Any]]:
         """The columns of each cell, as the experiment gives them."""
         shown = {key: label(v) for key, v in named(self.columns, self.names).items()}
-        rows = zip(*self.axes.values(), strict=True) if self.axes else [()]
-        cells = [dict(zip(self.axes, row, strict=True)) for row in rows]
-        return [shown | named(cell, self.names) for cell in cells]
+        return [shown | named(cell, self.names) for cell in self.rows]
+
+    def series(self) -> list[dict[str, Any]]:
+        """The columns of each cell but for what is searched."""
+        return [
+            {name: v for name, v in cell.items() if name not in self.searched}
+            for cell in self.settings()
+        ]
 
     def record(self) -> dict[str, Any]:
         """What the records of a run say of it."""
         return {
             "name": self.name,
-            "cells": self.settings(),
+            "cells": self.series(),
+            "searched": {a: dataclasses.astuple(r) for a, r in self.searched.items()},
             "updates": self.rule.updates,
             "facts": dict(self.task.facts),
             "batch": self.task.examples,
         }
-
-
-def sharded(programs: Sequence[Program], part: int, parts: int) -> list[Program]:
-    """Every `parts`-th cell, from number `part` on, counting through all programs."""
-    own, first = [], 0
-    for program in programs:
-        chosen = [c for c in range(program.size) if (first + c) % parts == part]
-        first += program.size
-        if len(chosen) == program.size:
-            own.append(program)
-        elif chosen:
-            axes = {a: [v[c] for c in chosen] for a, v in program.axes.items()}
-            own.append(dataclasses.replace(program, axes=axes))
-    return own
 
 
 def setting_names(programs: Sequence[Program]) -> list[str]:

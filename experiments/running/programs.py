@@ -1,9 +1,10 @@
 """The cells of an experiment's grid, as programs: one compiled step each."""
 
 import dataclasses
+import functools
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,7 +15,8 @@ from experiments.running.program import Program, label, named
 from experiments.tasks.task import Task
 from experiments.training.axis_values import is_number
 from experiments.training.experiment import Arm, Experiment
-from experiments.training.rules import Plan, arguments
+from experiments.training.ranges import Range
+from experiments.training.rules import NO_ROOM, Plan, Room, Rule, arguments
 
 
 def programs(experiment: Experiment, *, devices: int | None = None) -> list[Program]:
@@ -40,11 +42,17 @@ def programs(experiment: Experiment, *, devices: int | None = None) -> list[Prog
     )
     made: list[Program] = []
     tasks: dict[Any, Task] = {}
-    for arm in experiment.all_arms:
+    arms = experiment.all_arms
+    for number, arm in enumerate(arms):
         own = plan
         if arm.seconds is not None:
             own = plan._replace(updates=None, seconds=arm.seconds, examples=None)
-        made += _of_arm(experiment, arm, own, tasks)
+        contains = _contained(arms, arm)
+        kin = len(made)
+        made += [
+            dataclasses.replace(p, arm=number, contains=contains, kin=kin + p.kin)
+            for p in _of_arm(experiment, arm, own, tasks)
+        ]
     for axis in experiment.grid:
         if experiment.arms and all(axis not in program.takes for program in made):
             known = dict.fromkeys(name for program in made for name in program.takes)
@@ -53,6 +61,7 @@ def programs(experiment: Experiment, *, devices: int | None = None) -> list[Prog
                 f" {', '.join(known) or 'none'}."
             )
     _check_distinct(made)
+    _check_contained(made)
     names: dict[str, int] = {}
     unique = []
     for program in made:
@@ -71,7 +80,11 @@ def _of_arm(
         for axis, values in given.items()
         if isinstance(values, Mapping)
     }
-    grid = {axis: tuple(names.get(axis, values)) for axis, values in given.items()}
+    searched = {a: values for a, values in given.items() if isinstance(values, Range)}
+    grid = {
+        axis: _ends(values) if axis in searched else tuple(names.get(axis, values))
+        for axis, values in given.items()
+    }
     task = arm.task or experiment.task
     of_task = {} if isinstance(task, Task) else arguments(task)
     of_training = arm.training.arguments()
@@ -84,29 +97,132 @@ def _of_arm(
         if key not in tasks:
             tasks[key] = task if isinstance(task, Task) else task(**chosen)
             _check_batches(tasks[key])
-        rule = arm.training.rule(tasks[key], plan)
         own = {axis: v for axis, v in grid.items() if axis in of_training}
-        traced = tracing.traced_axes(tasks[key], rule, own, declared)
-        tracing.check_values(tasks[key], rule, own, traced)
+        fed = {axis: own[axis] for axis in getattr(arm.training, "fed", ())}
+        rules = _rules(arm.training, tasks[key], plan, _products(fed))
+        traced = tracing.traced_axes(tasks[key], rules[0][1], own, declared)
+        tracing.check_values(tasks[key], rules[0][1], own, traced)
+        _check_traced({**searched, **fed}, traced, known)
+        # a search begins amid a range; what is fed has a program for each value
+        several = {
+            axis: own[axis][:1] if axis in searched else own[axis]
+            for axis in traced
+            if axis not in fed
+        }
         rest = {axis: values for axis, values in own.items() if axis not in traced}
         for static in _products(rest):
-            rows = list(itertools.product(*(own[axis] for axis in traced)))
-            axes = dict(zip(traced, map(list, zip(*rows, strict=True)), strict=True))
-            columns = {**arm.labels, **chosen, **static}
-            made.append(
-                Program(
-                    name=_name(named(columns, names), grid),
-                    columns=columns,
-                    axes=axes,
-                    task=tasks[key],
-                    rule=rule,
-                    seeds=plan.seeds,
-                    static={**chosen, **static},
-                    names=names,
-                    takes=tuple(known),
+            kin, columns = len(made), {**arm.labels, **chosen, **static}
+            for values, rule, bind in rules:
+                cells = [{**values, **cell} for cell in _products(several)]
+                made.append(
+                    Program(
+                        name=_name(named({**columns, **values}, names), grid),
+                        columns=columns,
+                        axes={axis: [cell[axis] for cell in cells] for axis in traced},
+                        task=tasks[key],
+                        rule=rule,
+                        seeds=plan.seeds,
+                        bind=bind,
+                        static={**chosen, **static},
+                        names=names,
+                        takes=tuple(known),
+                        searched={a: r for a, r in searched.items() if a in traced},
+                        kin=kin,
+                    )
                 )
-            )
     return made
+
+
+_Bind = Callable[..., Rule]
+
+
+def _rules(
+    training: Any, task: Task, plan: Plan, fed: Sequence[Mapping[str, Any]]
+) -> list[tuple[Mapping[str, Any], Rule, _Bind]]:
+    """The rule of each combination of fed values, with room for all of them.
+
+    Returns:
+        The values, the rule, and (seeds, room) -> the rule under other seeds.
+    """
+
+    def bind(values, seeds, room=NO_ROOM):
+        return training.rule(
+            task, plan._replace(seeds=tuple(seeds), room=room, fed=values)
+        )
+
+    rules = [bind(values, plan.seeds) for values in fed]
+    room = functools.reduce(Room.with_room_for, (rule.room for rule in rules))
+    if len(rules) > 1:
+        rules = [bind(values, plan.seeds, room) for values in fed]
+    return [
+        (values, rule, functools.partial(bind, values))
+        for values, rule in zip(fed, rules, strict=True)
+    ]
+
+
+def _ends(searched: Range) -> tuple[float, ...]:
+    """A value amid a range, its ends, and "off": what a training must allow."""
+    low, high = searched.ends
+    amid = searched.value((low + high) / 2)
+    off = () if searched.off is None else (searched.off,)
+    return tuple(dict.fromkeys([amid, searched.low, searched.high, *off]))
+
+
+def _check_traced(
+    axes: Mapping[str, Any], traced: Sequence[str], known: Mapping[str, bool]
+) -> None:
+    """Checks that searched and fed axes are arguments of a compiled program."""
+    for axis, values in axes.items():
+        if axis in known and axis not in traced:
+            what = "is a `Range`" if isinstance(values, Range) else "is fed"
+            raise ValueError(
+                f"`grid[{axis!r}]` {what}, so it must be an unknown number as the"
+                " program is compiled, but the functions need to know it there: write"
+                " them in jax.numpy, or give a tuple of values, and name the axis in"
+                " `tuned`."
+            )
+
+
+def _contained(arms: Sequence[Arm], arm: Arm) -> tuple[int, ...]:
+    """The numbers of the arms that an arm contains."""
+    if arm.contains is None:
+        return ()
+    found = tuple(
+        number
+        for number, other in enumerate(arms)
+        if other is not arm
+        and all(other.labels.get(k) == v for k, v in arm.contains.items())
+    )
+    if len(found) != 1:
+        raise ValueError(
+            f"`contains` must name one other arm by its labels, got {arm.contains}:"
+            f" {len(found)} arms have these."
+        )
+    return found
+
+
+def _check_contained(programs: Sequence[Program]) -> None:
+    """Checks that what an arm contains is a point of it, and that none is in a ring."""
+    of_arm = {program.arm: program for program in programs}
+    for program in programs:
+        for number in program.contains:
+            there, here = of_arm[number].searched, program.searched
+            missing = [axis for axis in there if axis not in here]
+            bound = [a for a, r in here.items() if a not in there and r.off is None]
+            if missing or bound:
+                name = (missing or bound)[0]
+                why = "lacks" if missing else "cannot switch off: give it `off`"
+                raise ValueError(
+                    f"`contains={dict(of_arm[number].columns)}` needs every searched"
+                    f" number of that arm, and `off` in each further one: {name!r} is a"
+                    f" number that the arm {why}."
+                )
+        seen, below = {program.arm}, program.contains
+        while below:
+            if below[0] in seen:
+                raise ValueError("`contains` of the arms must not lead back to an arm.")
+            seen.add(below[0])
+            below = of_arm[below[0]].contains
 
 
 def _check_axes(

@@ -1,5 +1,6 @@
 """The functions of one program, compiled when they are first called."""
 
+import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from experiments.running import counters, execution, sharing
+from experiments.running import cells, counters, execution, sharing
 from experiments.running.cells import SHARED, Cells, Chunk
 from experiments.running.counters import Counters
 from experiments.running.evaluation import evaluator
@@ -28,9 +29,9 @@ class Trainer:
             report); compiled, and the state is donated.
         step: (state, given) -> (state, report), one update; likewise.
         shapes: of the state, with shardings: what a checkpoint becomes.
-        given: start, stop -> what a chunk is given, padded.
         given_shapes: the shapes of what `run_chunk` takes beside the state.
-        batch: step -> what one update is given; of several workers the first.
+        measure: further metrics.
+        values: the seeds and the cells, as `Cells.begun` takes them.
         summary: state, chunk -> what is reported, the same in every process.
         counters: state -> its `Counters`, likewise.
     """
@@ -49,7 +50,7 @@ class Trainer:
             measure: further metrics, {name: (model, task) -> float32 []}.
             devices: to run on, or to compile for; None for all that there are.
         """
-        self.program, self._measure = program, measure or {}
+        self.program, self.measure = program, measure or {}
         self._axes = program.rule.worker_axes
         self._cells = Cells(program)
         self._executed = execution.of(
@@ -60,16 +61,17 @@ class Trainer:
             model=program.rule.devices_of_each,
             specs=self._specs,
         )
-        feed = Feed(program.rule, self._executed)
-        self.chunk, self._one, self.batch = feed.chunk, feed.one, feed.batch
-        self.given, self.given_shapes = feed.given, feed.shapes
+        self._feed = Feed(program.rule, self._executed)
+        self.chunk, self._one = self._feed.chunk, self._feed.one
+        self.given_shapes = self._feed.shapes
+        self.values = self._cells.values
         self.shapes = functools.cache(self._shapes)
         self.run_chunk = _in_chunks(self._executed, self.chunk)
         self.step = jax.jit(self._executed.step, donate_argnums=0)
         everywhere = self._executed.everywhere
         self.summary = jax.jit(self._summary, out_shardings=everywhere)
         self.counters = jax.jit(counters.of, out_shardings=everywhere)
-        self._evaluate = evaluator(program.task, tuple(self._measure.items()))
+        self._evaluate = evaluator(program.task, tuple(self.measure.items()))
         self._model = _evaluated_model(program.rule)
         self._begin = jax.jit(
             self._cells.begun,
@@ -81,12 +83,26 @@ class Trainer:
 
     def init(self) -> Any:
         """The state before the first update."""
-        return self._hold(self._begin(*self._cells.values))
+        return self._hold(self._begin(*self.values))
 
-    @property
-    def values(self) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """The seeds and the values of the cells."""
-        return self._cells.values
+    def of(self, program: Program) -> "Trainer":
+        """The same compiled functions for other seeds, cells and fed values.
+
+        Args:
+            program: of this one's kin, of as many cells and seeds.
+        """
+        other = copy.copy(self)
+        other.program, other.values = program, cells.values_of(program)
+        other._feed = self._feed.of(program.rule)
+        return other
+
+    def given(self, start: int, stop: int) -> Any:
+        """What updates start .. stop - 1 are given; padded to a whole chunk."""
+        return self._feed.given(start, stop)
+
+    def batch(self, step: int) -> Any:
+        """What one update is given; of several workers the first."""
+        return self._feed.batch(step)
 
     def evaluate(self, state: Any) -> dict[str, jax.Array]:
         """The metrics of a state, [seeds, cells]."""
@@ -104,7 +120,7 @@ class Trainer:
             return lambda state: evaluate(self._model(execution.held(state)))
 
         measured = {"evaluation": ()} | {
-            f"metric {name}": ((name, value),) for name, value in self._measure.items()
+            f"metric {name}": ((name, value),) for name, value in self.measure.items()
         }
         return {
             "update": jax.make_jaxpr(alone.step)(held, self._one),

@@ -9,10 +9,16 @@ from experiments.tasks.task import Task
 from experiments.training import column_names
 from experiments.training.axis_values import check_axis, is_whole
 from experiments.training.gradients import as_training
+from experiments.training.ranges import Range, Search
 from experiments.training.rules import Training
 
 _MOST_SEEDS = 10_000
 _FIRST_TUNING_SEED = 1000
+FIRST_SEARCH_SEED = 10**9
+"""Searches use this seed and later ones."""
+
+Axis = Sequence[Any] | Mapping[str, Any] | Range
+"""The values of an axis of a grid; or by name; or a range that is searched."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,15 +31,16 @@ class Arm:
         grid: axes of this arm alone, beside the experiment's.
         task: in place of the experiment's.
         seconds: of simulated time until it ends, in place of the experiment's end.
+        contains: labels of an arm that this one becomes where each further searched
+            number of its own is off. No search ends worse than there.
     """
 
     training: Training
     labels: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    grid: Mapping[str, Sequence[Any] | Mapping[str, Any]] = dataclasses.field(
-        default_factory=dict
-    )
+    grid: Mapping[str, Axis] = dataclasses.field(default_factory=dict)
     task: Task | Callable[..., Task] | None = None
     seconds: float | None = None
+    contains: Mapping[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,10 +58,11 @@ class Experiment:
             one of `along`, `replicas`, `pipelined`, `on_devices`.
         arms: several trainings to compare, in place of `training`: `Arm`s, or pairs
             (labels, training).
-        grid: {axis: its values}, or {axis: {name: value}}, and tables show the names.
-            An axis is an argument of the functions above. Numbers are traced where the
-            functions allow it, so that all cells are one compiled program; every other
-            value is a program of its own.
+        grid: {axis: its values}, or {axis: {name: value}}, and tables show the names;
+            or {axis: Range}, a number that is searched. An axis is an argument of the
+            functions above. Numbers are traced where the functions allow it, so that
+            all cells are one compiled program; every other value is a program of its
+            own. A range must be traced.
         static: axes that are never traced.
         seeds: that are reported: how many (3 is the seeds 0, 1, 2), or which.
         tuned: axes whose best value each series gets, in tables, figures and claims; a
@@ -65,6 +73,10 @@ class Experiment:
             the seeds 1000, 1001, 1002), or which. Without them the reported `seeds`
             choose the best value, which then looks better than on other seeds; the
             report says so.
+        search: how hard the optimum of the ranges is searched, see `Search`. Each
+            series gets its optimum, found on seeds of the search's own; `seeds` report.
+        also_at: {axis or label: value}, one or several: each series is also trained at
+            the optimum of the series with these values, see `measures.kept`.
         updates: of the parameters.
         seconds: of simulated time; needs a training that takes time.
         examples: in the gradients that were applied.
@@ -86,14 +98,14 @@ class Experiment:
     task: Task | Callable[..., Task]
     training: Training | Callable[..., Any] | None = None
     arms: Sequence[Any] = ()
-    grid: Mapping[str, Sequence[Any] | Mapping[str, Any]] = dataclasses.field(
-        default_factory=dict
-    )
+    grid: Mapping[str, Axis] = dataclasses.field(default_factory=dict)
     static: Sequence[str] = ()
     seeds: int | Sequence[int] = 3
     tuned: str | Sequence[str] = ()
     tuned_by: Any = "train_loss"
     tuning_seeds: int | Sequence[int] = ()
+    search: Search = dataclasses.field(default_factory=Search)
+    also_at: Sequence[Mapping[str, Any]] = ()
     updates: int | None = None
     seconds: float | None = None
     examples: int | None = None
@@ -170,6 +182,11 @@ class Experiment:
                 f"`tuning_seeds` are not reported, but {min(both)} is in `seeds` too:"
                 " name others."
             )
+        if self.searched and max(self.seed_numbers) >= FIRST_SEARCH_SEED:
+            raise ValueError(
+                f"`seeds` must be less than {FIRST_SEARCH_SEED:,}, the first seed of"
+                f" searches, got {max(self.seed_numbers)}."
+            )
         if self.tuning_seed_numbers and not self.tuned_axes:
             raise ValueError(
                 f"`tuning_seeds` is {self.tuning_seeds}, but nothing is tuned: name an"
@@ -182,7 +199,8 @@ class Experiment:
         for grid in (self.grid, *(arm.grid for arm in arms)):
             for axis, values in grid.items():
                 column_names.check_setting(axis, "`grid` has the axis")
-                check_axis(axis, values)
+                if not isinstance(values, Range):
+                    check_axis(axis, values)
         for arm in arms:
             for name in arm.labels:
                 column_names.check_setting(name, "`arms` have the label")
@@ -195,6 +213,16 @@ class Experiment:
                 raise ValueError(
                     f"`{what}` names no axis of the grid: {sorted(unknown)}."
                 )
+        for name in self.searched:
+            if name in (*self.static, *self.tuned_axes):
+                raise ValueError(
+                    f"`static` and `tuned` must not name {name!r}, a `Range`: its best"
+                    " value is searched."
+                )
+        if self.also_at and not self.searched:
+            raise ValueError(
+                "`also_at` needs a searched number, but the grid has no `Range`."
+            )
 
     @property
     def seed_numbers(self) -> tuple[int, ...]:
@@ -210,6 +238,19 @@ class Experiment:
     def tuned_axes(self) -> tuple[str, ...]:
         """The axes that are tuned."""
         return (self.tuned,) if isinstance(self.tuned, str) else tuple(self.tuned)
+
+    @property
+    def searched(self) -> tuple[str, ...]:
+        """The axes whose optimum is searched."""
+        grids = [self.grid, *(arm.grid for arm in self.all_arms)]
+        return tuple(
+            dict.fromkeys(
+                axis
+                for grid in grids
+                for axis, values in grid.items()
+                if isinstance(values, Range)
+            )
+        )
 
     @property
     def all_arms(self) -> list[Arm]:

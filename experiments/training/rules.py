@@ -41,6 +41,21 @@ class Update(NamedTuple):
     ages: jax.Array
 
 
+class Room(NamedTuple):
+    """What a compiled program has room for, beside the seeds that it was made for."""
+
+    gradients: int = 0  # of an update
+    staleness: int = 0  # updates
+    versions: int = 0  # of the parameters, kept at once
+
+    def with_room_for(self, other: "Room") -> "Room":
+        """Room for both."""
+        return Room(*map(max, self, other))
+
+
+NO_ROOM = Room()
+
+
 class Plan(NamedTuple):
     """How long a training lasts, and under which seeds."""
 
@@ -51,6 +66,8 @@ class Plan(NamedTuple):
     evaluate_every: int | None
     evaluations: int = 20
     devices: int | None = None  # that there are; None: those that JAX sees
+    room: Room = NO_ROOM  # that there is at least
+    fed: Mapping[str, Any] = types.MappingProxyType({})  # {fed axis: its value}
 
     def cadence(self, updates: int) -> int:
         """Updates from one evaluation to the next, of a run of so many."""
@@ -91,6 +108,7 @@ class Rule(NamedTuple):
     # path and shape of a parameter -> how, as `sharing.Sharding`; None: as FSDP does
     sharding: Callable[[str, tuple[int, ...]], Any] | None = None
     traces: Sequence[dj.cluster.Trace] = ()  # a cluster's, one a seed
+    room: Room = NO_ROOM  # of what is compiled of it
 
     @property
     def workers(self) -> int:
@@ -102,7 +120,9 @@ class Rule(NamedTuple):
 class Training(Protocol):
     """A kind of training, as `optimizer`, `along`, `replicas`, `pipelined` make.
 
-    A kind of your own is a class with these two methods.
+    A kind of your own is a class with these two methods. It may have `fed`, axes whose
+    values change what an update is given and nothing that is compiled. Rules of one
+    plan but for its seeds and fed values compute the same, where their rooms are equal.
     """
 
     def arguments(self) -> dict[str, bool]:

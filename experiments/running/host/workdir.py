@@ -18,11 +18,12 @@ _PATIENCE = 5.0  # seconds until a file of another host is seen
 
 # what the same command reads when it goes on; checkpoints are read where they are
 _READ = ("run.json", "metrics.jsonl", "results.csv", "curves.csv", "traces/*.npz")
-_READ += ("tuning/*.csv",)
+_READ += ("tuning/*.csv", "search.csv", "optima.csv")
 
 
 _WRITTEN = ("run.json", "metrics.jsonl", "results.csv", "curves.csv", "report.html")
 _WRITTEN += ("tuning", "traces", "figures", "checkpoints", "tensorboard", "profile")
+_WRITTEN += ("search.csv", "optima.csv")
 
 
 class Workdir:

@@ -10,7 +10,8 @@ import pytest
 
 import delayjax as dj
 from experiments import Arm, Experiment, optimizer, tasks
-from experiments.running.program import label, sharded
+from experiments.running.families import sharded
+from experiments.running.program import label
 from experiments.running.programs import programs
 
 QUADRATIC = tasks.quadratic()

@@ -1,0 +1,90 @@
+"""Which series of a search belong together: one of them begins where another ends."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from experiments.running.program import Program, label
+
+
+def fixed(program: Program) -> list[dict[str, Any]]:
+    """{axis: value} of each series of a program, without labels."""
+    labels = program.columns.keys() - program.static.keys()
+    return [
+        {name: value for name, value in series.items() if name not in labels}
+        for series in program.series()
+    ]
+
+
+def nested(
+    program: Program, axes: Mapping[str, Any], programs: Sequence[Program]
+) -> Iterator[tuple[Program, int]]:
+    """The series of other arms that a series contains: all axes of both are equal.
+
+    Args:
+        program: of the series.
+        axes: of the series, as in `fixed`.
+        programs: of the experiment.
+    """
+    for other in programs:
+        if other.arm in program.contains:
+            for i, theirs in enumerate(fixed(other)):
+                if all(axes.get(axis, v) == v for axis, v in theirs.items()):
+                    yield other, i
+
+
+def at(
+    series: Mapping[str, Any], values: Mapping[str, Any], programs: Sequence[Program]
+) -> tuple[Program, int]:
+    """The series that has some values in place of another's.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    wanted = {**series, **{name: label(value) for name, value in values.items()}}
+    for program in programs:
+        if wanted in program.series():
+            return program, program.series().index(wanted)
+    raise ValueError(f"`also_at` needs a series with {wanted}, which is not there.")
+
+
+def sharded(
+    programs: Sequence[Program],
+    part: int,
+    parts: int,
+    also_at: Sequence[Mapping[str, Any]] = (),
+) -> list[Program]:
+    """Every `parts`-th cell, from number `part` on, counting through all programs.
+
+    Series that need each other's optimum count as one.
+    """
+    first = np.cumsum([0, *(program.size for program in programs)])
+    number = {p.name: int(n) for p, n in zip(programs, first, strict=False)}
+    pairs = []
+    for program in programs:
+        both = enumerate(zip(program.series(), fixed(program), strict=True))
+        for i, (series, axes) in both:
+            needed = [*nested(program, axes, programs)]
+            if program.searched:
+                needed += [at(series, values, programs) for values in also_at]
+            for other, j in needed:
+                pairs.append((number[program.name] + i, number[other.name] + j))
+    rows, columns = np.array(pairs, int).reshape(-1, 2).T
+    graph = coo_array((np.ones(len(rows)), (rows, columns)), (first[-1], first[-1]))
+    _, family = connected_components(graph, directed=False)
+    kept = []
+    for program in programs:
+        cells = range(number[program.name], number[program.name] + program.size)
+        chosen = [
+            row
+            for row, cell in zip(program.rows, cells, strict=True)
+            if family[cell] % parts == part
+        ]
+        if len(chosen) == program.size:
+            kept.append(program)
+        elif chosen:
+            kept.append(program.of(chosen))
+    return kept

@@ -1,0 +1,141 @@
+"""The trainings of a search: a fixed number of cells at once, seed after seed."""
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from etils import epath
+
+from experiments.running import execution, loop
+from experiments.running.host import checkpoints
+from experiments.running.program import Program
+from experiments.running.searching import Trial
+from experiments.running.trainer import Trainer
+
+_ON_A_CPU = 8
+_ELSEWHERE = 64
+"""Cells of a call: on a CPU more would not take less time each."""
+
+Asked = tuple[int, Trial]
+"""The number of a series of a program, and a point and a seed of it."""
+
+Judge = Callable[[Program, Mapping[str, Any], Sequence[Mapping[str, Any]]], Any]
+"""(program, last evaluation [1, cells], rows of all) -> what is compared [cells]."""
+
+
+class Trials:
+    """Trains points of series; programs of one kin have one executable."""
+
+    def __init__(
+        self,
+        folder: epath.Path,
+        judge: Judge,
+        *,
+        measure: Mapping[str, Callable[..., Any]],
+        on_the_way: bool,
+    ):
+        """Takes what all programs share.
+
+        Args:
+            folder: of checkpoints.
+            judge: says what is compared.
+            measure: further metrics, as in `Trainer`.
+            on_the_way: whether the judge looks at evaluations before the last.
+        """
+        self._folder, self._judge = folder, judge
+        self._measure, self._on_the_way = measure, on_the_way
+        self._trainers: dict[int, Trainer] = {}
+        cpu = jax.default_backend() == "cpu"
+        self.width = _ON_A_CPU if cpu else _ELSEWHERE
+
+    def calls(self, asked: Sequence[Asked]) -> list[list[Asked]]:
+        """What is trained together: points of one seed."""
+        of_seed: dict[int, list[Asked]] = {}
+        for one in asked:
+            of_seed.setdefault(one[1].seed, []).append(one)
+        return [
+            those[i : i + self.width]
+            for those in of_seed.values()
+            for i in range(0, len(those), self.width)
+        ]
+
+    def trained(self, program: Program, call: Sequence[Asked]) -> list[float]:
+        """Trains a call; returns what is compared, nan where a cell diverged."""
+        cells = [
+            program.rows[series] | dict(zip(program.searched, trial.point, strict=True))
+            for series, trial in call
+        ]
+        cells += cells[-1:] * (self.width - len(cells))
+        trainer = self._trainer(program, cells, call[0][1].seed)
+        program, rows = trainer.program, []
+        name = zlib.crc32(repr((program.name, program.seeds, cells)).encode())
+        saved = _Saved(self._folder / f"search-{name:08x}", trainer)
+
+        def report(step, chunk, counters, seconds, metrics, ended):
+            if metrics is not None and self._on_the_way:
+                rows.append({"step": step, "evaluation": metrics})
+
+        state = saved.restore() if saved.there else None
+        state = loop.run(
+            trainer,
+            trainer.init() if state is None else state,
+            save=saved.save,
+            wait=saved.wait,
+            report=report,
+            alone=False,
+        )
+        final, diverged = jax.device_get(
+            (trainer.evaluate(state), trainer.counters(state).diverged_step >= 0)
+        )
+        saved.remove()
+        scores = self._judge(program, final, rows)
+        of_cells = zip(scores, diverged[0], strict=True)
+        each = [float("nan") if bad else float(score) for score, bad in of_cells]
+        return each[: len(call)]
+
+    def _trainer(self, program: Program, cells: Any, seed: int) -> Trainer:
+        """The functions of a program's kin, for these cells; compiled anew if small."""
+        first = self._trainers.get(program.kin)
+        room = program.rule.room if first is None else first.program.rule.room
+        program = program.of(cells, (seed,), room)
+        if not self._on_the_way:
+            program = program.evaluated_once()
+        if first is None or program.rule.room != room:
+            self._trainers[program.kin] = first = Trainer(
+                program, measure=self._measure
+            )
+        return first.of(program)
+
+
+class _Saved:
+    """The checkpoints of a call; most calls are too short to have one."""
+
+    def __init__(self, folder: epath.Path, trainer: Trainer):
+        self._folder, self._trainer = folder, trainer
+        self._opened: checkpoints.Checkpoints | None = None
+        self.there = folder.exists()
+
+    def _open(self) -> checkpoints.Checkpoints:
+        if self._opened is None:
+            self._opened = checkpoints.Checkpoints(
+                self._folder, kept=2, held=execution.held
+            )
+        return self._opened
+
+    def restore(self) -> Any:
+        return self._open().restore(self._trainer.shapes())
+
+    def save(self, state: Any) -> None:
+        """Writes a state; of a call that is done the score is enough."""
+        if int(execution.held(state).step) < self._trainer.program.rule.updates:
+            self._open().save(state)
+
+    def wait(self) -> None:
+        if self._opened is not None:
+            self._opened.wait()
+
+    def remove(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._folder.rmtree()

@@ -1,0 +1,205 @@
+"""Searches the optimum of every series of an experiment, before it is reported."""
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from experiments.results import analysis, tables
+from experiments.results.choice import Choice
+from experiments.results.ledger import Ledger, Line
+from experiments.running import families, searching
+from experiments.running.host import processes, progress
+from experiments.running.host.workdir import Workdir
+from experiments.running.program import Program
+from experiments.running.searching import Asking, Outcome, Point, Trial
+from experiments.running.trials import Asked, Trials
+from experiments.training.experiment import FIRST_SEARCH_SEED, Experiment
+
+_ARMS = 200
+_SEEDS_OF_AN_ARM = 5_000_000
+"""200 x 5,000,000 seeds behind the first are below 2^31."""
+
+
+class Optimum(NamedTuple):
+    """The optimum of a series.
+
+    Attributes:
+        series: the labels, and the values of the axes that are not searched.
+        values: of the searched numbers.
+        outcome: of the search.
+    """
+
+    series: Mapping[str, Any]
+    values: Mapping[str, float]
+    outcome: Outcome
+
+
+class Searcher:
+    """Searches the series of programs; those that others contain come first."""
+
+    def __init__(self, experiment: Experiment, programs: Sequence[Program]):
+        self._experiment = experiment
+        self._programs = sorted(
+            (program for program in programs if program.searched),
+            key=lambda program: _depth(program, programs),
+        )
+        self._of: dict[str, list[Optimum]] = {}
+        self._known: dict[tuple[str, int, Trial], float] = {}
+
+    def search(self, place: Workdir) -> None:
+        """Searches all; what search.csv of the folder has is not trained again."""
+        axes = dict.fromkeys(a for p in self._programs for a in p.searched)
+        self._ledger = Ledger(place.local, list(axes))
+        self._trials = Trials(
+            place.checkpoints,
+            self._judged,
+            measure=self._experiment.measure,
+            on_the_way=not isinstance(self._experiment.tuned_by, str),
+        )
+        first = processes.is_first()
+        read = processes.together(lambda: self._ledger.read() if first else [])
+        # process 0 reads, and all know
+        for row in json.loads(processes.of_all(json.dumps(read))[0]):
+            line = Line(*row)
+            trial = Trial(tuple(line.point.values()), line.seed)
+            self._known[line.program, line.series, trial] = line.score
+        for program in self._programs:
+            self._of[program.name] = self._optima(program)
+
+    def optimal(self, program: Program) -> Program:
+        """The program whose cells are its series at their optima, and `also_at`."""
+        if not program.searched:
+            return program
+        cells = []
+        for row, optimum in zip(program.rows, self._of[program.name], strict=True):
+            optima = [optimum]
+            for values in self._experiment.also_at:
+                other, i = families.at(optimum.series, values, self._programs)
+                optima.append(self._of[other.name][i])
+            for one in optima:
+                cell = row | {axis: one.values[axis] for axis in program.searched}
+                if cell not in cells:
+                    cells.append(cell)
+        return program.of(cells)
+
+    def table(self) -> pd.DataFrame | None:
+        """A row a series: its optimum, and whether it is found."""
+        rows = [
+            {**one.series, **one.values, **one.outcome._asdict()}
+            for optima in self._of.values()
+            for one in optima
+        ]
+        return pd.DataFrame(rows).drop(columns="point") if rows else None
+
+    def _optima(self, program: Program) -> list[Optimum]:
+        """Searches all series of a program at once."""
+        askings = [
+            _numbered(number, self._asking(program, series, axes))
+            for number, (series, axes) in enumerate(
+                zip(program.series(), families.fixed(program), strict=True)
+            )
+        ]
+        outcomes = self._answered(program, searching.together(askings))
+        return [
+            Optimum(series, dict(zip(program.searched, one.point, strict=True)), one)
+            for series, one in zip(program.series(), outcomes, strict=True)
+        ]
+
+    def _asking(
+        self, program: Program, series: Mapping[str, Any], axes: Mapping[str, Any]
+    ) -> Asking:
+        """The search of a series, which begins where the series that it contains end.
+
+        Its seeds are the same in all series of an arm, and others in another arm: two
+        arms that train alike are searched independently.
+        """
+        labels = {k: v for k, v in program.columns.items() if k not in program.static}
+        number = zlib.crc32(repr(sorted(labels.items())).encode()) % _ARMS
+        return searching.find(
+            program.searched,
+            self._experiment.search,
+            f"{series}",
+            first_seed=FIRST_SEARCH_SEED + number * _SEEDS_OF_AN_ARM,
+            nested=self._nested(program, axes),
+        )
+
+    def _nested(self, program: Program, axes: Mapping[str, Any]) -> list[Point]:
+        """The optima of the series that a series contains, as its own points."""
+        pairs = families.nested(program, axes, self._programs)
+        every = [self._of[other.name][i].values for other, i in pairs]
+        return [
+            tuple(values.get(a, own.off) for a, own in program.searched.items())
+            for values in every
+        ]
+
+    def _answered(self, program: Program, asking: Asking) -> list[Outcome]:
+        """Trains what a search asks for, until it returns."""
+        lines = progress.Lines(f"searching {program.name}: %d trainings")
+        try:
+            asked = next(asking)
+            while True:
+                self._train(program, asked)
+                lines.say(len(self._known))
+                asked = asking.send([self._known[program.name, *one] for one in asked])
+        except StopIteration as end:
+            return end.value
+
+    def _train(self, program: Program, asked: Sequence[Asked]) -> None:
+        missing = [one for one in asked if (program.name, *one) not in self._known]
+        for call in self._trials.calls(missing):
+            scores = self._trials.trained(program, call)
+            trained = []
+            for (series, trial), score in zip(call, scores, strict=True):
+                self._known[program.name, series, trial] = score
+                point = dict(zip(program.searched, trial.point, strict=True))
+                trained.append(Line(program.name, series, point, trial.seed, score))
+            if processes.is_first():
+                self._ledger.add(trained)
+
+    def _judged(
+        self, program: Program, final: Mapping[str, Any], rows: Sequence[Any]
+    ) -> Any:
+        """What the search compares, of the trained cells of one seed."""
+        by = self._experiment.tuned_by
+        cells = range(program.size)
+        if isinstance(by, str):
+            frame = {name: values[0] for name, values in final.items()}
+            values = analysis.derived(pd.DataFrame(frame))[by]
+        else:
+            of_rows = tables.curve_rows(
+                [row | self._clocks(program, row["step"]) for row in rows],
+                program.seeds,
+                [{"cell": cell} for cell in cells],
+            )
+            results = pd.DataFrame({"cell": cells, "seed": program.seeds[0]})
+            judged = Choice(by=by).judged(results, pd.DataFrame(of_rows))
+            values = judged[by.name]
+        return self._experiment.search.score(values)
+
+    def _clocks(self, program: Program, step: int) -> dict[str, Any]:
+        rule = program.rule
+        clocks = {"examples": rule.examples(step).tolist()}
+        if rule.seconds is not None:
+            clocks["seconds"] = rule.seconds(step).tolist()
+        return clocks
+
+
+def _numbered(number: int, asking: Asking) -> Any:
+    """A search whose trials have the number of their series."""
+    answer = None
+    while True:
+        try:
+            trials = asking.send(answer)
+        except StopIteration as end:
+            return end.value
+        answer = yield [(number, trial) for trial in trials]
+
+
+def _depth(program: Program, programs: Sequence[Program]) -> int:
+    """How many arms a program contains, one in the other."""
+    of_arm = {one.arm: one for one in programs}
+    below = [of_arm[arm] for arm in program.contains if arm in of_arm]
+    return 1 + max((_depth(one, programs) for one in below), default=-1)

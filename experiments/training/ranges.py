@@ -1,0 +1,155 @@
+"""A number that is searched, and how hard: `Range` and `Search`."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+LOG, LINEAR = "log", "linear"
+
+NEAR = math.log10(1.25)
+"""The distance of neighbors that a found optimum has been compared with, decades."""
+
+_LINEAR_DECADES = 2.0  # that a linear range counts as
+_DIGITS = 4  # of a tried value: readable, and far finer than a neighbor's distance
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """A number that is searched: an axis of a grid without values of its own.
+
+    Distances between values are in decades: log10(b / a) on a logarithmic scale; a
+    linear range counts as 2 decades.
+
+    Attributes:
+        low: the smallest value that a search begins with.
+        high: the largest one.
+        off: the value at which the number does nothing, if there is one. It is outside
+            of the range or at its end, and tried exactly.
+        scale: "log", or "linear" where 0 or negative numbers are values.
+        hard: whether values outside of `low` .. `high` are impossible. By default a
+            linear range is hard; a search follows an optimum out of a logarithmic one,
+            but never to the other side of `off`.
+
+    Example:
+        >>> Range(1e-3, 1.0, off=0.0).coordinate(0.01)
+        -2.0
+        >>> Range(1.0, 0.1)
+        Traceback (most recent call last):
+        ValueError: `low` must be less than `high`, got Range(1.0, 0.1).
+    """
+
+    low: float
+    high: float
+    off: float | None = None
+    scale: str = LOG
+    hard: bool | None = None
+
+    def __post_init__(self):
+        for name in ("low", "high", "off"):
+            value = getattr(self, name)
+            if value is not None:  # an integer would be compiled as one
+                object.__setattr__(self, name, float(value))
+        shown = f"got Range({self.low}, {self.high})"
+        if self.scale not in (LOG, LINEAR):
+            raise ValueError(f'`scale` must be "log" or "linear", got {self.scale!r}.')
+        if not (math.isfinite(self.low) and math.isfinite(self.high)):
+            raise ValueError(f"`low` and `high` must be finite, {shown}.")
+        if not self.low < self.high:
+            raise ValueError(f"`low` must be less than `high`, {shown}.")
+        if self.scale == LOG and self.low <= 0:
+            raise ValueError(
+                f'`low` must be positive, {shown}: use scale="linear", or `off=0.0`'
+                " beside a range of positive numbers."
+            )
+        if self.off is not None and self.low < self.off < self.high:
+            raise ValueError(
+                f"`off` must not lie between `low` and `high`, got {self.off}, and"
+                f" Range({self.low}, {self.high})."
+            )
+
+    def coordinate(self, value: float) -> float:
+        """The place of a value, in decades."""
+        if self.scale == LOG:
+            return math.log10(value)
+        return _LINEAR_DECADES * (value - self.low) / (self.high - self.low)
+
+    def value(self, coordinate: float) -> float:
+        """The value at a place, in four digits and in no place that is impossible."""
+        low, high = self.limits
+        if self.scale == LOG:
+            number = 10.0 ** min(max(coordinate, low), high)
+        else:
+            share = min(max(coordinate, low), high) / _LINEAR_DECADES
+            number = self.low + share * (self.high - self.low)
+        return float(f"{number:.{_DIGITS}g}")
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The coordinates of `low` and `high`."""
+        return self.coordinate(self.low), self.coordinate(self.high)
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The coordinates that no value passes."""
+        low, high = self.ends
+        if self.hard or (self.hard is None and self.scale == LINEAR):
+            return low, high
+        least, most = -30.0, 30.0  # within float32
+        if self.off is not None and self.off > 0:
+            bound = self.coordinate(self.off)
+            least, most = (bound, most) if self.off <= self.low else (least, bound)
+        return least, most
+
+
+Space = dict[str, Range]
+"""{name of a searched number: its range}."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Search:
+    """How hard an experiment searches the optimum of its ranges.
+
+    A series (one combination of all values that are not searched) is *found* when
+
+    - each number has tried values within a factor of 1.25 on both sides, and none is
+      better by more than `tolerance`; beside them values at a factor of 2, the fitted
+      minimum, and the best points with an optional number "off" or "on";
+    - `repeats` searches, of other seeds and other first points, agree within
+      `tolerance` on seeds that none of them used.
+
+    "Better" is a mean over paired seeds; seeds are added until its interval of 95 %
+    decides. What is not found within `most` trainings says so, and has no verdict.
+
+    Attributes:
+        seeds: that a point and its neighbors are compared under first.
+        repeats: independent searches of each series.
+        tolerance: of the metric that is searched by, in its unit.
+        relative: whether the logarithm of the metric is compared: then 0.01 is one
+            percent.
+        most: trainings of a series.
+    """
+
+    seeds: int = 6
+    repeats: int = 3
+    tolerance: float = 0.01
+    relative: bool = False
+    most: int = 20_000
+
+    def __post_init__(self):
+        for name, least in dict(seeds=3, repeats=1, most=1).items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < least:
+                raise ValueError(
+                    f"`{name}` must be a whole number, {least} or more, got {value!r}."
+                )
+        if not 0 < self.tolerance < math.inf:
+            raise ValueError(
+                f"`tolerance` must be positive and finite, got {self.tolerance}."
+            )
+
+    def score(self, losses: Any) -> Any:
+        """What is compared, of the values of the metric."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.log(losses) if self.relative else np.asarray(losses, float)
