@@ -98,6 +98,7 @@ def one_program(task: tasks.Task, updates: int) -> None:
             grid={"learning_rate": RATES, "delay": DELAYS},
             seeds=SEEDS,
             updates=updates,
+            evaluations=1,  # as in the other ways
         )
     )
     trainer = Trainer(program)

@@ -221,18 +221,21 @@ def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Tr
             f" i must be less than {cells}."
         )
     settings = setting_names(made)
-    trainers = []
+    trainers, of_kin = [], {}
     for number, program in enumerate(own, 1):
         checked.say(number, len(own))
-        shown = {name: label(value) for name, value in program.columns.items()}
-        with naming("The training", shown):
-            trainer = Trainer(program, measure=experiment.measure)
-            metrics = jax.eval_shape(trainer.evaluate, trainer.shapes())
-            trainer.run_chunk.trace(trainer.shapes(), *trainer.given_shapes())
-        column_names.check_metrics(metrics, settings)
-        _check_tuned_by(experiment, trainer, [*metrics])
-        trainers.append(trainer)
-    for trainer in trainers:
+        kin = program.kin, program.size
+        if kin not in of_kin:
+            shown = {name: label(value) for name, value in program.columns.items()}
+            with naming("The training", shown):
+                trainer = Trainer(program, measure=experiment.measure)
+                metrics = jax.eval_shape(trainer.evaluate, trainer.shapes())
+                trainer.run_chunk.trace(trainer.shapes(), *trainer.given_shapes())
+            column_names.check_metrics(metrics, settings)
+            _check_tuned_by(experiment, trainer, [*metrics])
+            of_kin[kin] = trainer
+        trainers.append(of_kin[kin].of(program))
+    for trainer in of_kin.values():
         costs.check_memory(trainer)
     return trainers
 

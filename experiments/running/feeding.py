@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import math
 from typing import Any
 
 import jax
@@ -96,6 +97,6 @@ def _check_shapes(rows: Any, one: Any, updates: tuple[int], axes: Any) -> None:
 
 
 def _chunk(evaluate_every: int, bytes_of_one: int) -> int:
-    """The longest scan whose batches fit; it divides `evaluate_every`."""
-    most = max(1, min(evaluate_every, _CHUNK_BYTES // max(1, bytes_of_one)))
-    return next(n for n in range(most, 0, -1) if evaluate_every % n == 0)
+    """The longest scan whose batches fit, of equal parts of `evaluate_every`."""
+    most = max(1, _CHUNK_BYTES // max(1, bytes_of_one))
+    return math.ceil(evaluate_every / math.ceil(evaluate_every / most))

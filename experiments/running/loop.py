@@ -77,8 +77,13 @@ def run(
     if start >= updates:
         return state
 
+    def end(start):
+        """Of the chunk that begins there; there is an end at each evaluation."""
+        every = rule.evaluate_every
+        return min(start + length, (start // every + 1) * every, updates)
+
     def given(start):
-        return trainer.given(start, min(start + length, updates))
+        return trainer.given(start, end(start))
 
     unreported: list[tuple] = []  # the chunk before, while the next one runs
 
@@ -89,7 +94,7 @@ def run(
     following, saved = given(start), time.monotonic()
     with Termination() as termination:
         while start < updates:
-            stop = min(start + length, updates)
+            stop = end(start)
             with _profiled(*profile, start, stop):
                 started = compile_clock.working()
                 count = np.int32(stop - start)

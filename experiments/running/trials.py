@@ -101,7 +101,7 @@ class Trials:
         program = program.of(cells, (seed,), room)
         if not self._on_the_way:
             program = program.evaluated_once()
-        if first is None or program.rule.room != room:
+        if first is None or not room.holds(program.rule.room):
             self._trainers[program.kin] = first = Trainer(
                 program, measure=self._measure
             )

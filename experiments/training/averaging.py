@@ -165,13 +165,14 @@ def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
         init=init,
         update=update,
         given=given,
-        depth=lambda memory: traces.max_staleness,
+        depth=lambda memory: traces.room.needs[0],
         model=evaluated,
         seconds=traces.seconds,
         examples=traces.examples,
         dropped=traces.dropped,
         vmap_axes=vmap_axes,
         traces=traces.traces,
+        room=traces.room,
     )
 
 

@@ -42,15 +42,31 @@ class Update(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What a compiled program has room for, beside the seeds that it was made for."""
+    """What is compiled of a rule for the traces of a cluster, and may be too small.
 
-    gradients: int = 0  # of an update
-    staleness: int = 0  # updates
-    versions: int = 0  # of the parameters, kept at once
+    A program that is compiled for some seeds can be fed with others whose traces need
+    no more than theirs.
+
+    Attributes:
+        needs: of all traces: how much, the largest of each kind.
+        traces: that need it.
+    """
+
+    needs: tuple[int, ...] = ()
+    traces: tuple[dj.cluster.Trace, ...] = ()
+
+    def holds(self, other: "Room") -> bool:
+        """Whether there is room for another one's traces."""
+        return all(
+            need <= here for need, here in zip(other.needs, self.needs, strict=True)
+        )
 
     def with_room_for(self, other: "Room") -> "Room":
         """Room for both."""
-        return Room(*map(max, self, other))
+        if not self.needs or self.holds(other):
+            return self if self.needs else other
+        needs = tuple(map(max, self.needs, other.needs))
+        return Room(needs, self.traces + other.traces)
 
 
 NO_ROOM = Room()

@@ -3,8 +3,7 @@
 import dataclasses
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -14,11 +13,13 @@ import optax
 
 import delayjax as dj
 from experiments.tasks.task import Task
+from experiments.training.axis_values import is_whole
 from experiments.training.rules import (
     NONE,
     REFUSED,
     Model,
     Plan,
+    Room,
     Rule,
     Update,
     axes_of,
@@ -61,27 +62,27 @@ class _Along:
     client: Any = None
     client_steps: int = 1
 
+    @property
+    def fed(self):
+        """The axes that change what an update is given alone."""
+        return ("cluster",) if isinstance(self.source, Mapping) else ()
+
     def arguments(self):
-        chosen = {"cluster": True} if isinstance(self.source, Mapping) else {}
+        chosen = dict.fromkeys(self.fed, True)
         return axes_of(self.make, self.options["each"], self.client) | chosen
 
     def rule(self, task: Task, plan: Plan) -> Rule:
-        if not isinstance(self.source, Mapping):
-            traces = Traces.of(self.source, task, plan)
-            return _rule(self, task, traces, ends_apart=plan.updates is None)
-        if plan.updates is None:
-            raise ValueError(
-                "`source` has several clusters, whose updates take different times:"
-                " end the run with `updates`."
-            )
-        clusters = {n: Traces.of(own, task, plan) for n, own in self.source.items()}
-        for name, traces in clusters.items():
-            if traces.updates < plan.updates or traces.width > 1:
+        source = self.source
+        if self.fed:
+            number = plan.fed["cluster"]
+            if not (is_whole(number) and 0 <= number < len(source)):
                 raise ValueError(
-                    f"`source` has several clusters, and {name!r} has not one gradient"
-                    f" for each of {plan.updates} updates: train along it alone."
+                    f"`grid['cluster']` must be numbers of the {len(source)} sources,"
+                    f" 0 to {len(source) - 1}, got {number!r}."
                 )
-        return _rule_of_several(self, task, list(clusters.values()))
+            source = list(source.values())[number]
+        traces = Traces.of(source, task, plan)
+        return _rule(self, task, traces, ends_apart=plan.updates is None)
 
 
 def along(
@@ -99,8 +100,8 @@ def along(
     Args:
         source: `Simulation(cluster, protocol)`, or a trace, which all seeds follow. Or
             several, {name: source}, in one program: the grid's axis `cluster` chooses
-            by number, `{name: number}`. Then each update is of one gradient, and there
-            are no simulated seconds.
+            by number, `{name: number}`, which the functions of grid axes may take.
+            All follow one compiled program.
         make: grid axes -> the server's optimizer.
         each: a transformation of every gradient, or a function of grid axes that makes
             one; see `dj.replay`.
@@ -129,6 +130,7 @@ class Traces:
         evaluate_every: updates.
         examples_each: examples in a gradient.
         seeds: the numbers of the seeds.
+        room: what is compiled: the largest staleness, and more; see `_needs`.
     """
 
     traces: tuple[dj.cluster.Trace, ...]
@@ -136,6 +138,7 @@ class Traces:
     evaluate_every: int
     examples_each: int
     seeds: tuple[int, ...]
+    room: Room
 
     @classmethod
     def of(
@@ -176,17 +179,21 @@ class Traces:
             pairs = zip(plan.seeds, ends, strict=True)
             traces = [source.trace(seed, end, math.inf) for seed, end in pairs]
         every = plan.cadence(max(ends))
-        return cls(tuple(traces), tuple(ends), every, task.examples or 1, plan.seeds)
+        room = plan.room
+        for trace in traces:
+            room = room.with_room_for(Room(_needs(trace), (trace,)))
+        ends = tuple(ends)
+        return cls(tuple(traces), ends, every, task.examples or 1, plan.seeds, room)
 
     @property
     def updates(self) -> int:
         """The updates of the seed that has the most."""
         return max(self.ends)
 
-    @cached_property
+    @property
     def width(self) -> int:
         """K, the most gradients of an update."""
-        return max(1, *(trace.max_gradients for trace in self.traces))
+        return self.room.needs[1]
 
     def arrivals(self, start: int, stop: int) -> Any:
         """The updates start .. stop - 1: [n, seeds, K], the divisor [n, seeds].
@@ -228,10 +235,25 @@ class Traces:
         ]
         return dropped / np.maximum(dropped + self.gradients(step), 1)
 
-    @property
-    def max_staleness(self) -> int:
-        """The largest staleness, in updates."""
-        return max(trace.max_staleness for trace in self.traces)
+
+def _needs(trace: dj.cluster.Trace) -> tuple[int, ...]:
+    """What `replay` compiles of a trace: a program that has more can follow it.
+
+    Returns:
+        The largest staleness, the most gradients of an update, and whether updates
+        have different numbers of gradients, are sums over other divisors, or have
+        gradients of different versions.
+    """
+    counts, width = trace.counts, max(1, trace.max_gradients)
+    first = np.searchsorted(trace.update, trace.update)
+    apart = (trace.read_version != trace.read_version[first]).any()
+    return (
+        trace.max_staleness,
+        width,
+        int((counts != width).any()),
+        int((trace.divisor != width).any()),
+        int(apart),
+    )
 
 
 def _followed(rows: np.ndarray, more: int) -> np.ndarray:
@@ -240,35 +262,10 @@ def _followed(rows: np.ndarray, more: int) -> np.ndarray:
     return np.concatenate([rows, np.full((more, *rows.shape[1:]), none, rows.dtype)])
 
 
-def _rule_of_several(training: _Along, task: Task, clusters: list[Traces]) -> Rule:
-    """The rule of one cluster, which sees the arrivals of the cluster of its cell."""
-    every = [trace for traces in clusters for trace in traces.traces]
-    rules = [_rule(training, task, traces, every) for traces in clusters]
-
-    def given(start, stop, own=None):
-        rows = [rule.given(start, stop, own) for rule in rules]
-        return jax.tree.map(lambda *leaves: np.stack(leaves, axis=2), *rows)
-
-    def update(key, hyper, step, model, memory, given):
-        given = jax.tree.map(lambda x: x[hyper["cluster"]], given)
-        return rules[0].update(key, hyper, step, model, memory, given)
-
-    deepest = max(traces.max_staleness for traces in clusters)
-    return rules[0]._replace(
-        update=update,
-        given=given,
-        depth=lambda memory: deepest,
-        seconds=None,
-        dropped=None,
-        traces=(),
-    )
-
-
 def _rule(
     training: _Along,
     task: Task,
     traces: Traces,
-    every: Sequence[dj.cluster.Trace] | None = None,
     ends_apart: bool = False,
 ) -> Rule:
     """Training along the traces of one cluster.
@@ -277,7 +274,6 @@ def _rule(
         training: how.
         task: what is minimized.
         traces: of the seeds.
-        every: traces that fit into the history; None for `traces`.
         ends_apart: whether seeds have different numbers of updates. A seed that has
             ended keeps its model while the others go on.
     """
@@ -295,7 +291,7 @@ def _rule(
         if training.client is not None:
             client = called(training.client, hyper, key)
             take = dj.local_training(grad_fn, client, training.client_steps)
-        return dj.replay(every or traces.traces, take, make, **options)
+        return dj.replay(traces.room.traces, take, make, **options)
 
     # the model stands beside it, where a diverged cell's is masked; the key is fixed
     def kept(state):
@@ -348,12 +344,13 @@ def _rule(
         init=init,
         update=update,
         given=given,
-        depth=lambda memory: traces.max_staleness,
+        depth=lambda memory: traces.room.needs[0],
         ends=traces.ends,
         seconds=traces.seconds,
         examples=traces.examples,
         dropped=traces.dropped,
         traces=traces.traces,
+        room=traces.room,
     )
 
 

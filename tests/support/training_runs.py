@@ -30,9 +30,10 @@ def program_of(training, **changes):
 class Trained:
     """A program after its last update, and what it reported on the way."""
 
-    def __init__(self, training, *, save=lambda state: None, **changes):
-        self.program = program_of(training, **changes)
-        self.trainer = Trainer(self.program)
+    def __init__(self, training=None, *, of=None, save=lambda state: None, **changes):
+        """Trains what `program_of` makes, or with the trainer `of`."""
+        self.trainer = of or Trainer(program_of(training, **changes))
+        self.program = self.trainer.program
         self.rule, self.traces = self.program.rule, self.program.rule.traces
         self.chunks, self.losses, self.steps = [], [], []
         state = self.trainer.init()

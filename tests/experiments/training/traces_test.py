@@ -16,6 +16,7 @@ from experiments import Arm, Experiment, Simulation, along, run, tasks
 from experiments.results import metrics
 from experiments.running import loop
 from experiments.running.programs import programs
+from experiments.running.trainer import Trainer
 from experiments.training.rules import data_seed
 from tests.experiments.training.server import (
     MOMENTUM,
@@ -154,37 +155,74 @@ def test_a_client_makes_its_steps_on_the_parts_of_its_batch():
         chex.assert_trees_all_close(found, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_several_clusters_in_one_program_are_each_of_them_alone():
+def several(sources, make, **changes):
+    """A program for each of several clusters, by name."""
+    names = {name: i for i, name in enumerate(sources)}
+    experiment = Experiment(
+        **dict(
+            question="?",
+            task=NOISY,
+            training=along(sources, make),
+            grid={"learning_rate": RATES, "cluster": names},
+            seeds=(3, 5),
+            updates=24,
+        )
+        | changes
+    )
+    return dict(zip(sources, programs(experiment), strict=True))
+
+
+def test_several_clusters_share_a_compiled_program_and_are_each_of_them_alone():
     sources = {
         "slow": simulated(protocols.k_async(1), 6),
         "fast": simulated(protocols.k_async(1), 2),
     }
-    grid = {"cluster": {name: i for i, name in enumerate(sources)}}
-    both = Trained(along(sources, by_inverse), grid={"learning_rate": RATES} | grid)
-    for s, (c, cell) in itertools.product(range(2), enumerate(both.program.settings())):
-        trace = sources[cell["cluster"]].trace(both.program.seeds[s], 24, math.inf)
-        rate = cell["learning_rate"]
-        expected = by_hand(both, s, rate, trace=trace, after=inverse)
-        assert_close(both.params[s, c], expected)
-        counts = both.state.staleness_counts[s, c]
-        np.testing.assert_array_equal(counts, ages_of(trace, len(counts)))
+    made = several(sources, by_inverse)
+    first = Trainer(made["slow"])
+    for name, program in made.items():
+        run = Trained(of=first.of(program))
+        for s, (c, cell) in itertools.product(range(2), enumerate(program.settings())):
+            assert cell["cluster"] == name
+            trace = sources[name].trace(program.seeds[s], 24, math.inf)
+            rate = cell["learning_rate"]
+            expected = by_hand(run, s, rate, trace=trace, after=inverse)
+            assert_close(run.params[s, c], expected)
+            counts = run.state.staleness_counts[s, c]
+            np.testing.assert_array_equal(counts, ages_of(trace, len(counts)))
+    assert first.run_chunk._cache_size() == 1
 
 
-@pytest.mark.parametrize(
-    ("protocol", "end", "message"),
-    [
-        (protocols.hardsync(), {}, "'two' has not one gradient for each of 24"),
-        (protocols.k_async(1), {"updates": None, "seconds": 9.0}, "end the run with"),
-    ],
-)
-def test_several_clusters_need_one_gradient_an_update(protocol, end, message):
+def test_clusters_of_one_program_may_have_other_gradients_versions_and_ends():
     sources = {
         "one": simulated(protocols.k_async(1)),
-        "two": simulated(protocol),
+        "all": simulated(protocols.hardsync()),
+        "some": simulated(protocols.k_batch_async(2)),
     }
-    with pytest.raises(ValueError, match=message):
-        grid = {"learning_rate": RATES, "cluster": {"one": 0, "two": 1}}
-        Trained(along(sources, plain), grid=grid, **end)
+    made = several(sources, plain, updates=None, seconds=9.0)
+    first = Trainer(made["one"])
+    for name, program in made.items():
+        run = Trained(of=first.of(program))
+        alone = Trained(
+            along(sources[name], plain), updates=None, seconds=9.0, evaluations=20
+        )
+        assert run.rule.ends == alone.rule.ends
+        np.testing.assert_allclose(run.params, alone.params, rtol=1e-5, atol=1e-7)
+    assert first.run_chunk._cache_size() == 1
+
+
+def test_a_function_of_grid_axes_knows_the_number_of_its_cluster():
+    sources = {name: simulated(protocols.k_async(1), 1) for name in ("a", "b")}
+    made = several(sources, lambda learning_rate, cluster: optax.sgd(0.1 * cluster))
+    first = Trainer(made["a"])
+    still, moved = (Trained(of=first.of(program)) for program in made.values())
+    np.testing.assert_array_equal(still.params, still.begun.model.params)
+    assert (moved.params != moved.begun.model.params).all()
+
+
+def test_a_cluster_that_is_not_there_is_refused():
+    sources = {"one": simulated(protocols.k_async(1))}
+    with pytest.raises(ValueError, match="must be numbers of the 1 sources, 0 to 0"):
+        several(sources, plain, grid={"learning_rate": RATES, "cluster": (0, 1)})
 
 
 def test_ringleader_keeps_the_gradients_of_a_round_in_its_tables():
