@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 import delayjax as dj
-from experiments.comparison.spaces import LINEAR, Range, Space
+from experiments.training.ranges import LINEAR, Range, Space
 
 
 class Optimizer(NamedTuple):
@@ -23,6 +23,11 @@ class Optimizer(NamedTuple):
 
     direction: Callable[[Any], optax.GradientTransformation]
     learning_rate: Range
+
+    @property
+    def space(self) -> Space:
+        """The numbers that it is tuned over."""
+        return {"learning_rate": self.learning_rate, "decay": MOMENTUM}
 
 
 def _sgd(decay: Any) -> optax.GradientTransformation:
@@ -136,6 +141,8 @@ class Cure:
         reads_delay: whether it is told the staleness, or the old parameters: then
             `told_the_mean` makes a twin of it that is not.
         undelayed: whether it is trained without delay too: it needs no delay to help.
+        contains: the name of the row that it is where its own numbers are off; None for
+            plain delay, if it has its numbers and can switch off all others.
     """
 
     name: str
@@ -151,10 +158,17 @@ class Cure:
     at_constant: bool = True
     reads_delay: bool = False
     undelayed: bool = False
+    contains: str | None = None
+
+    def contained(self) -> str | None:
+        """The name of the row that it contains, if there is one."""
+        has_all = {"learning_rate", "decay"} <= {*self.shared} and self.space
+        off = all(one.off is not None for one in self.space.values())
+        return self.contains or (BASELINE.name if has_all and off else None)
 
     def whole_space(self, optimizer: Optimizer) -> Space:
         """The shared numbers, then the rule's own."""
-        known = {"learning_rate": optimizer.learning_rate, "decay": MOMENTUM}
+        known = optimizer.space
         return {name: known[name] for name in self.shared} | dict(self.space)
 
 
@@ -255,6 +269,7 @@ def told_the_mean(cure: Cure) -> Cure:
         name=cure.name + TWIN,
         undelayed=False,
         make=make,
+        contains=None,
         output=lambda params, state: cure.output(params, state.inner_state),
     )
 
@@ -302,6 +317,8 @@ def _one(low: float, high: float, **options: Any) -> Space:
     return {"own": Range(low, high, **options)}
 
 
+_LARGE = 1e6
+"""A bound that nothing reaches: "off"."""
 _SLOW = {"decay": Range(0.001, 1.0, off=1.0)}  # beta = 0.9^(1/16) is 1 - 0.0066
 _SGD = ("sgd",)  # the rule has an optimizer of its own, or is made for this one
 _LAW = dict(kind=STEP_SIZE, at_constant=False, reads_delay=True)
@@ -336,11 +353,12 @@ _CURES = (
         kind=WITHOUT_DELAY,
         source="Ma and Yarats 2019",
         undelayed=True,
+        contains="no momentum",
     ),
     Cure(
         "clipping",
         lambda t: t.descent(optax.clip_by_global_norm(t.own)),
-        _one(0.03, 30.0, off=30.0),
+        _one(0.03, 30.0, off=_LARGE),
         kind=WITHOUT_DELAY,
         function="optax.clip_by_global_norm",
         undelayed=True,
@@ -371,7 +389,7 @@ _CURES = (
     Cure(
         "hinge law",
         _behind(lambda t: dj.modulation.hinge(t.own, t.mean)),
-        _one(0.003, 3.0, off=0.003),
+        _one(0.003, 3.0, off=0.0),
         function="modulation.hinge",
         source="Xie et al. 2019",
         **_LAW,
@@ -379,7 +397,7 @@ _CURES = (
     Cure(
         "exponential law",
         _behind(lambda t: dj.modulation.exponential(t.own / t.workers)),
-        _one(0.01, 3.0, off=0.01),
+        _one(0.01, 3.0, off=0.0),
         function="modulation.exponential",
         source="ours",
         **_LAW,
@@ -387,7 +405,7 @@ _CURES = (
     Cure(
         "capped law",
         _behind(lambda t: dj.modulation.capped(t.own * t.workers)),
-        _one(0.2, 20.0, off=20.0),
+        _one(0.2, 20.0, off=_LARGE),
         function="modulation.capped",
         source="Koloskova et al. 2022",
         **_LAW,
@@ -399,7 +417,7 @@ _CURES = (
                 t.rate, t.workers, bound=t.own * t.rate * t.workers
             )
         ),
-        _one(0.1, 10.0, off=10.0),
+        _one(0.1, 10.0, off=_LARGE),
         function="modulation.delay_adaptive",
         source="Mishchenko et al. 2022",
         **_LAW,
@@ -438,7 +456,7 @@ _CURES = (
     Cure(
         "distance cap",
         lambda t: t.stepped(dj.step_sizes.distance_capped(t.rate, t.rate * t.own)),
-        _one(0.001, 10.0, off=10.0),
+        _one(0.001, 10.0, off=_LARGE),
         function="step_sizes.distance_capped",
         source="Dutta et al. 2018",
         kind=STEP_SIZE,
@@ -447,7 +465,7 @@ _CURES = (
     Cure(
         "DASA",
         lambda t: t.descent(dj.step_sizes.dasa(t.schedule, t.own)),
-        _one(1.0, 1000.0, off=1000.0),
+        _one(1.0, 1000.0, off=_LARGE),
         function="step_sizes.dasa",
         source="Dal Fabbro et al. 2024",
         kind=STEP_SIZE,
@@ -468,7 +486,7 @@ _CURES = (
     Cure(
         "DC-ASGD-c",
         lambda t: t.descent(dj.compensate_delay(t.own)),
-        _one(0.001, 10.0, off=0.001),
+        _one(0.001, 10.0, off=0.0),
         function="compensate_delay",
         source="Zheng et al. 2017",
         **_RULE,
@@ -476,7 +494,7 @@ _CURES = (
     Cure(
         "DC-ASGD-a",
         lambda t: t.descent(dj.compensate_delay(t.own, adaptive=True)),
-        _one(0.003, 10.0, off=0.003),
+        _one(0.003, 10.0, off=0.0),
         function="compensate_delay(..., adaptive=True)",
         source="Zheng et al. 2017",
         **_RULE,
@@ -548,7 +566,7 @@ _CURES = (
         lambda t: dj.drop_stale(
             t.descent(), jnp.round(t.own * t.workers).astype(jnp.int32)
         ),
-        _one(0.3, 30.0, off=30.0),
+        _one(0.3, 30.0, off=_LARGE),
         function="drop_stale",
         source="Gupta et al. 2016",
         kind=REFUSAL,
@@ -565,7 +583,7 @@ _CURES = (
     Cure(
         "Zeno++",
         _zeno,
-        _one(0.0003, 1.0, off=0.0003),
+        _one(0.0003, 1.0, off=0.0),
         function="zeno_plus_plus",
         source="Xie et al. 2020",
         kind=REFUSAL,

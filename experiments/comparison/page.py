@@ -6,7 +6,6 @@ The page's sentences are in rules.template.md.
 """
 
 import inspect
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Template
@@ -15,9 +14,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from experiments.comparison import cures, figure, studies, verdicts
-from experiments.comparison.study import COUNTS, Study, read_numbers, stored_parts
-from experiments.comparison.trials import NO_DELAY
+from experiments.comparison import cures, figure, stored, studies, verdicts
+from experiments.comparison.clusters import NO_DELAY
 from experiments.figures import palette, sheets
 
 ROOT = Path(__file__).parents[2]
@@ -26,20 +24,13 @@ PAGE = ROOT / "docs" / "rules.md"
 CURES = {cure.name: cure for cure in cures.CURES}
 
 
+COUNTS = (1, 2, 4, 8, 16, 32)
+"""Trials of which the tables keep the expected best."""
+
+
 def losses_of(study: str) -> verdicts.Losses:
-    """The losses of a stored study: of all its parts, and rows that are whole."""
-    made = studies.STUDIES[study]("full", cures.CURES)
-    parts = [part.read() for part in stored_parts(study)]
-    table = whole_rows(pd.concat(parts, ignore_index=True), made)
-    return verdicts.Losses(table, in_logarithm=made.in_logarithm)
-
-
-def whole_rows(table: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """The rows of a table of which all searches are done."""
-    wanted = Counter((cell.optimizer, cell.rule) for cell in study.cells())
-    pairs = list(zip(table["optimizer"], table["rule"], strict=True))
-    there = Counter(pairs)
-    return table[[there[pair] == wanted[pair] for pair in pairs]]
+    """The losses of a stored study."""
+    return verdicts.Losses(stored.table(study), in_logarithm=study == "convex")
 
 
 FURTHER = [name for name in studies.STUDIES if name != "digits"]
@@ -47,12 +38,12 @@ FURTHER = [name for name in studies.STUDIES if name != "digits"]
 
 def stored_losses(study: str) -> verdicts.Losses | None:
     """The losses of a further study, where it is stored."""
-    return losses_of(study) if stored_parts(study) else None
+    return losses_of(study) if stored.parts(study) else None
 
 
 def versions_of(study: str) -> str:
     """The versions and the date of a stored study, as its first part has them."""
-    return stored_parts(study)[0].head.partition("; ")[2]
+    return stored.head(study).partition("; ")[2]
 
 
 def costs(losses: verdicts.Losses) -> dict[str, float]:
@@ -135,7 +126,7 @@ def chosen_table(losses: verdicts.Losses) -> Iterator[str]:
     for (optimizer, rule), own in losses.table.groupby(
         ["optimizer", "rule"], sort=False
     ):
-        numbers = pd.DataFrame(own["numbers"].map(read_numbers).tolist())
+        numbers = pd.DataFrame(own["numbers"].map(stored.numbers).tolist())
         shown = {
             name: f"{numbers[name].median():.2g}"
             f" ({numbers[name].min():.2g} to {numbers[name].max():.2g})"
@@ -205,7 +196,7 @@ def theory_table(losses: verdicts.Losses) -> Iterator[str]:
             studies.BOWL.expected_loss(
                 delay, numbers["learning_rate"], numbers["decay"]
             )
-            for numbers in map(read_numbers, cells["numbers"])
+            for numbers in map(stored.numbers, cells["numbers"])
         ]
         least, rate, decay = studies.BOWL.least(delay)
         measured = np.exp(losses.of["sgd", verdicts.PLAIN, cluster]).mean()

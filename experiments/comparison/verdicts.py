@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from experiments.comparison import cures
+from experiments.comparison.clusters import NO_DELAY
 from experiments.comparison.intervals import Interval, holm, two_way
-from experiments.comparison.trials import NO_DELAY
 
 PLAIN, AGAIN = cures.BASELINE.name, cures.AGAIN.name
 
@@ -17,7 +17,7 @@ class Losses:
     """The losses of a study's table, {(optimizer, rule, cluster): [searches, seeds]}.
 
     Args:
-        table: as `study.Stored.read` gives it; shards may repeat the rows of plain.
+        table: as `stored.table` gives it; shards may repeat the rows of plain.
         in_logarithm: whether the logarithms of the losses are compared.
     """
 

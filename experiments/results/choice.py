@@ -81,6 +81,24 @@ class Choice(NamedTuple):
         keys = [*names, "seed"]
         return rows[keys].merge(results, on=keys)[[*results]]
 
+    def are_found(self, rows: pd.DataFrame) -> pd.Series:
+        """Whether the optimum of each row's series is found; True if none is searched.
+
+        Args:
+            rows: of some results.
+        """
+        if self.optima is None:
+            return pd.Series(True, rows.index)
+        axes = {*self.axes}
+        keys = [
+            n for n in analysis.settings(rows) if n in self.optima and n not in axes
+        ]
+        table = self.optima[[*keys, "found"]]
+        if not keys:
+            return pd.Series(bool(table["found"].all()), rows.index)
+        joined = rows[keys].merge(table, on=keys, how="left")
+        return pd.Series(joined["found"].fillna(True).to_numpy(bool), rows.index)
+
     def _at_optima(self, results: pd.DataFrame, names: list[str]) -> pd.DataFrame:
         """The rows at the optimum of their series."""
         columns = [name for name in names if name in self.optima]

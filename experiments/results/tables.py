@@ -11,6 +11,7 @@ import pandas as pd
 from experiments.results import analysis
 from experiments.results.choice import Choice
 from experiments.results.folder import TABLES, replace
+from experiments.results.gains import gains
 
 
 class Found(NamedTuple):
@@ -29,6 +30,10 @@ class Found(NamedTuple):
     def best(self) -> pd.DataFrame:
         """The results of each series at its best value of the tuned axes."""
         return self.choice.best(self.results, self.curves)
+
+    def gains(self, over: str, **options: Any) -> pd.DataFrame:
+        """What each other value of a label gains over one; see `gains.gains`."""
+        return gains(self.results, self.curves, self.choice, over=over, **options)
 
 
 def of(

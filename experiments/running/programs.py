@@ -45,8 +45,9 @@ def programs(experiment: Experiment, *, devices: int | None = None) -> list[Prog
     arms = experiment.all_arms
     for number, arm in enumerate(arms):
         own = plan
-        if arm.seconds is not None:
-            own = plan._replace(updates=None, seconds=arm.seconds, examples=None)
+        if arm.seconds is not None or arm.updates is not None:
+            end = dict(updates=arm.updates, seconds=arm.seconds)
+            own = plan._replace(**end, examples=None)
         contains = _contained(arms, arm)
         kin = len(made)
         made += [

@@ -31,6 +31,7 @@ class Arm:
         grid: axes of this arm alone, beside the experiment's.
         task: in place of the experiment's.
         seconds: of simulated time until it ends, in place of the experiment's end.
+        updates: until it ends, likewise.
         contains: labels of an arm that this one becomes where each further searched
             number of its own is off. No search ends worse than there.
     """
@@ -40,6 +41,7 @@ class Arm:
     grid: Mapping[str, Axis] = dataclasses.field(default_factory=dict)
     task: Task | Callable[..., Task] | None = None
     seconds: float | None = None
+    updates: int | None = None
     contains: Mapping[str, Any] | None = None
 
 

@@ -57,14 +57,17 @@ class Room(NamedTuple):
 
     def holds(self, other: "Room") -> bool:
         """Whether there is room for another one's traces."""
-        return all(
-            need <= here for need, here in zip(other.needs, self.needs, strict=True)
-        )
+        if not other.needs:
+            return True
+        pairs = zip(other.needs, self.needs, strict=True) if self.needs else ()
+        return bool(self.needs) and all(need <= here for need, here in pairs)
 
     def with_room_for(self, other: "Room") -> "Room":
         """Room for both."""
-        if not self.needs or self.holds(other):
-            return self if self.needs else other
+        if self.holds(other):
+            return self
+        if not self.needs:
+            return other
         needs = tuple(map(max, self.needs, other.needs))
         return Room(needs, self.traces + other.traces)
 

@@ -61,6 +61,7 @@ class _Along:
     options: dict[str, Any]
     client: Any = None
     client_steps: int = 1
+    output: Callable[[Any, Any], Any] | None = None
 
     @property
     def fed(self):
@@ -94,6 +95,7 @@ def along(
     read_spread: float = 0.0,
     client: Any = None,
     client_steps: int = 1,
+    output: Callable[[Any, Any], Any] | None = None,
 ) -> Any:
     """Trains along a trace with `dj.replay`: each gradient is used where it arrived.
 
@@ -111,13 +113,15 @@ def along(
             makes one: each trains on its batch and sends how far it moved; see
             `dj.local_training`. None: workers send gradients.
         client_steps: of a client, each on an equal part of its batch.
+        output: (parameters, optimizer state) -> the parameters to evaluate; by default
+            the parameters. An average of them, for one.
     """
     options = dict(each=each, aggregation=aggregation, read_spread=read_spread)
     if client is None and client_steps != 1:
         raise ValueError(
             f"`client_steps` needs a `client`, got {client_steps}: give its optimizer."
         )
-    return _Along(source, make, options, client, client_steps)
+    return _Along(source, make, options, client, client_steps, output)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -338,6 +342,17 @@ def _rule(
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *batches)
         return arrivals, stacked
 
+    def evaluated(model, memory):
+        if training.output is None:
+            return model
+
+        def of_cell(params, memory):
+            return training.output(params, memory.opt_state)
+
+        axes = 0, dj.ring.vmap_axes(memory)
+        params = jax.vmap(jax.vmap(of_cell, axes), axes)(model.params, memory)
+        return model._replace(params=params)
+
     return Rule(
         updates=traces.updates,
         evaluate_every=traces.evaluate_every,
@@ -345,6 +360,7 @@ def _rule(
         update=update,
         given=given,
         depth=lambda memory: traces.room.needs[0],
+        model=evaluated,
         ends=traces.ends,
         seconds=traces.seconds,
         examples=traces.examples,

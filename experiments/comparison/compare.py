@@ -1,0 +1,122 @@
+"""Rules on equal terms, as an experiment: all searched, on the same clusters."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+import delayjax as dj
+from experiments.comparison.clusters import NO_DELAY, late
+from experiments.comparison.cures import BASELINE, Cure, Optimizer, Trial
+from experiments.tasks.task import Task
+from experiments.training import Simulation, along
+from experiments.training.experiment import Arm, Experiment
+from experiments.training.ranges import Search
+
+Shape = Callable[[int], optax.Schedule]
+"""updates -> (step -> factor of the learning rate)."""
+
+
+def compare(
+    cures: Sequence[Cure],
+    task: Task,
+    optimizers: Mapping[str, Optimizer],
+    *,
+    clusters: Mapping[str, dj.cluster.Cluster] | None = None,
+    updates: int = 500,
+    shape: Shape = lambda updates: lambda step: 1.0,
+    **options: Any,
+) -> Experiment:
+    """Rules, and plain delay, each with its numbers searched on each cluster.
+
+    Args:
+        cures: the rows. Plain delay is always one.
+        task: what is minimized. Its model has no state, and its loss no key.
+        optimizers: by name.
+        clusters: by name; by default all of the comparison with late gradients. One
+            gradient an update, applied as it arrives.
+        updates: gradients that are evaluated, in all.
+        shape: of the learning rate over time.
+        **options: of `Experiment`, such as `seeds` or `search`.
+
+    Example:
+        >>> import optax
+        >>> from experiments import run, tasks
+        >>> from experiments.comparison import cures
+        >>> half = cures.Cure("half", lambda t: t.descent(after=[optax.scale(0.5)]))
+        >>> sgd = {"sgd": cures.OPTIMIZERS["sgd"]}
+        >>> experiment = compare([half], tasks.digits_mlp(batch_size=32), sgd)
+        >>> [arm.labels["rule"] for arm in experiment.arms]
+        ['plain', 'half']
+    """
+    clusters = late() if clusters is None else clusters
+    others = [cure for cure in cures if cure.name != BASELINE.name]
+    arms = [
+        _arm(cure, name, optimizer, task, clusters, updates, shape)
+        for name, optimizer in optimizers.items()
+        for cure in (BASELINE, *others)
+        if cure.optimizers is None or name in cure.optimizers
+    ]
+    there = {(arm.labels["optimizer"], arm.labels["rule"]) for arm in arms}
+    for i, arm in enumerate(arms):
+        inside = arm.contains
+        if inside and (inside["optimizer"], inside["rule"]) not in there:
+            arms[i] = Arm(**vars(arm) | {"contains": None})
+    return Experiment(
+        **dict(
+            question="Which rule helps with late gradients?",
+            task=task,
+            arms=arms,
+            updates=updates,
+            seeds=20,
+            evaluations=1,
+            search=Search(),
+        )
+        | options
+    )
+
+
+def _arm(
+    cure: Cure,
+    name: str,
+    optimizer: Optimizer,
+    task: Task,
+    clusters: Mapping[str, dj.cluster.Cluster],
+    updates: int,
+    shape: Shape,
+) -> Arm:
+    """A rule with an optimizer."""
+    updates = round(updates / cure.gradients)
+    space = cure.whole_space(optimizer)
+    workers = [cluster.workers for cluster in clusters.values()]
+    batch = jax.tree.map(lambda leaf: leaf[0], task.batches(0, 0, 1))
+
+    def make(cluster, **numbers):
+        mean = jnp.asarray(workers, jnp.int32)[cluster] - 1
+        most, schedule = max(workers), shape(updates)
+        loss = lambda params: task.loss(params, batch)  # noqa: E731
+        return cure.make(Trial(optimizer, numbers, schedule, mean, most, loss))
+
+    # the numbers of the space are its arguments
+    kind = inspect.Parameter.KEYWORD_ONLY
+    named = [inspect.Parameter(axis, kind) for axis in ("cluster", *space)]
+    make.__signature__ = inspect.Signature(named)
+    protocol = dj.cluster.protocols.k_batch_async(1)
+    sources = {one: Simulation(own, protocol) for one, own in clusters.items()}
+    numbers = {
+        one: i
+        for i, one in enumerate(clusters)
+        if (cure.undelayed or one != NO_DELAY)
+        and (cure.at_constant or not one.startswith("constant"))
+    }
+    contained = cure.contained()
+    return Arm(
+        training=along(sources, make, output=cure.output),
+        labels={"optimizer": name, "rule": cure.name},
+        grid={"cluster": numbers, **space},
+        updates=updates,
+        contains=contained and {"optimizer": name, "rule": contained},
+    )
