@@ -30,6 +30,7 @@ CHAPTERS: dict[str, dict[str, str]] = {
         "dasgd": "DASGD",
         "kardam": "Kardam",
         "error_feedback": "Error feedback for compressed gradients",
+        "rules": "Rules on equal terms",
     },
     "Protocols of a server": {
         "softsync": "n-softsync",
@@ -70,6 +71,7 @@ CHAPTERS: dict[str, dict[str, str]] = {
 }
 
 NOT_RUN = {
+    "rules": "a page of its own reports it",
     "imagenet": "it needs a pod and ImageNet",
     "tokens_pod": "it needs a pod and a file of tokens",
     "pipeline_char_lm:large": "it needs a file of tokens",

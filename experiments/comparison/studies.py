@@ -1,6 +1,7 @@
 """The studies that docs/rules.md reports, by name."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import optax
@@ -25,29 +26,31 @@ def _warm_cosine(updates: int) -> optax.Schedule:
     return lambda step: jnp.minimum(1, (step + 1) / (0.1 * updates)) * cosine(step)
 
 
-def digits(rows: Rows, optimizers: Sequence[str]) -> Experiment:
+def digits(rows: Rows, optimizers: Sequence[str], **options: Any) -> Experiment:
     """An MLP on scikit-learn's digits, 500 gradients of 32 examples."""
     every = clusters.clusters()
     task = tasks.digits_mlp(batch_size=32)
-    return compare(rows, task, _named(optimizers), clusters=every)
+    return compare(rows, task, _named(optimizers), clusters=every, **options)
 
 
-def digits_long(rows: Rows, optimizers: Sequence[str]) -> Experiment:
+def digits_long(rows: Rows, optimizers: Sequence[str], **options: Any) -> Experiment:
     """As `digits`, four times as long; rows that helped there, on three clusters."""
-    return _again(rows, optimizers, updates=2000)
+    return _again(rows, optimizers, updates=2000, **options)
 
 
-def digits_cosine(rows: Rows, optimizers: Sequence[str]) -> Experiment:
+def digits_cosine(rows: Rows, optimizers: Sequence[str], **options: Any) -> Experiment:
     """As `digits`, but the step warms up and decays as a cosine; rows that helped."""
-    return _again(rows, optimizers, shape=_warm_cosine)
+    return _again(rows, optimizers, shape=_warm_cosine, **options)
 
 
-def digits_recorded(rows: Rows, optimizers: Sequence[str]) -> Experiment:
+def digits_recorded(
+    rows: Rows, optimizers: Sequence[str], **options: Any
+) -> Experiment:
     """As `digits`, with the recorded times of 17 workers of a job on a real cluster."""
-    return _again(rows, optimizers, clusters=clusters.recorded())
+    return _again(rows, optimizers, clusters=clusters.recorded(), **options)
 
 
-def _again(rows: Rows, optimizers: Sequence[str], **options) -> Experiment:
+def _again(rows: Rows, optimizers: Sequence[str], **options: Any) -> Experiment:
     """The digits otherwise, for the rows that helped."""
     task = tasks.digits_mlp(batch_size=32)
     rows = _those(rows, *_FEW, "DANA")
@@ -57,7 +60,7 @@ def _again(rows: Rows, optimizers: Sequence[str], **options) -> Experiment:
 BOWL = theory.Bowl((0.01, 0.1, 1.0), noise=0.03, updates=500)
 
 
-def convex(rows: Rows, optimizers: Sequence[str]) -> Experiment:
+def convex(rows: Rows, optimizers: Sequence[str], **options: Any) -> Experiment:
     """A quadratic with noise: logarithms of losses, then losses beside theory's."""
     task = tasks.quadratic(BOWL.curvatures, noise=BOWL.noise)
     sgd = cures.OPTIMIZERS["sgd"]._replace(learning_rate=Range(0.003, 3.0))
@@ -67,30 +70,35 @@ def convex(rows: Rows, optimizers: Sequence[str]) -> Experiment:
         {"sgd": sgd},
         clusters=clusters.clusters(),
         updates=BOWL.updates,
-        search=Search(relative=True),
+        **{"search": Search(relative=True)} | options,
     )
 
 
-def cnn(rows: Rows, optimizers: Sequence[str]) -> Experiment:
+def cnn(rows: Rows, optimizers: Sequence[str], **options: Any) -> Experiment:
     """A convolutional network on the digits' images: five rows of two optimizers."""
     task = tasks.digits_cnn(batch_size=16, width=8)
     rows = _those(rows, *_FEW)
-    return compare(rows, task, _named(optimizers), clusters=_three(), updates=300)
+    late = _three()
+    return compare(
+        rows, task, _named(optimizers), clusters=late, updates=300, **options
+    )
 
 
-def char_lm(rows: Rows, optimizers: Sequence[str]) -> Experiment:
+def char_lm(rows: Rows, optimizers: Sequence[str], **options: Any) -> Experiment:
     """A character language model, trained past its bigram entropy (2.46 nats)."""
     task = tasks.char_lm(batch_size=8, context=16, width=16, evaluated_tokens=8192)
     late = clusters.some("memoryless, 4")
     rows = _those(rows, *_FEW)
-    return compare(rows, task, _named(optimizers), clusters=late, updates=1500)
+    return compare(
+        rows, task, _named(optimizers), clusters=late, updates=1500, **options
+    )
 
 
 def _named(optimizers: Sequence[str]) -> dict[str, cures.Optimizer]:
     return {name: cures.OPTIMIZERS[name] for name in optimizers}
 
 
-def _three() -> dict:
+def _three() -> dict[str, Any]:
     return clusters.some("memoryless, 4", "memoryless, 16", "heavy tails, 16")
 
 
@@ -98,7 +106,7 @@ _FEW = "average of the weights", "one slow momentum", "late updates"
 """Rows of models that take long: what helped the MLP."""
 
 
-STUDIES: dict[str, Callable[[Rows, Sequence[str]], Experiment]] = {
+STUDIES: dict[str, Callable[..., Experiment]] = {
     "digits": digits,
     "digits_long": digits_long,
     "digits_cosine": digits_cosine,

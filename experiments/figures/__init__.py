@@ -375,7 +375,8 @@ def save(run: Run, figures: Sequence[Any], format: str = "png") -> list[Drawn]:
         text = getattr(figure, "text", figure.name)
         path = run.folder / "figures" / f"{figure.name}.{format}"
         try:
-            sheets.save(sheets.STYLED(figure.draw)(run), path)
+            made = sheets.STYLED(figure.draw)(run)
+            sheets.save(made, path, run.found.not_found())
         except (
             Exception
         ) as error:  # a figure of the user's own, or of what is not there

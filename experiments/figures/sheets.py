@@ -34,11 +34,22 @@ _NOTES_SHOWN = 3
 
 
 @STYLED
-def save(figure: Figure, path: Path | str) -> Path:
-    """Writes a figure in the format of the file's name, and returns its path."""
+def save(figure: Figure, path: Path | str, note: str = "") -> Path:
+    """Writes a figure in the format of the file's name, and returns its path.
+
+    Args:
+        figure: to write.
+        path: of the file.
+        note: below the figure, if there is one; the sheet grows by it.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=_DPI, facecolor="white")
+    box = None
+    if note:
+        text = textwrap.fill(note, 90)
+        figure.text(0.02, -0.01, text, color=palette.NOTE_COLOR, va="top")
+        box = "tight"
+    figure.savefig(path, dpi=_DPI, facecolor="white", bbox_inches=box)
     return path
 
 

@@ -262,9 +262,11 @@ def _final(run: Run, table: pd.DataFrame) -> str:
         for row in table.to_dict("records")
     ]
     chosen = _how_chosen(run)
+    missed = run.found.not_found()
     interval = f"; in brackets the 95 % interval of {seeds} seeds" * (seeds > 1)
     caption = f"Each series{chosen}: means{interval}"
-    return page.section("Results", page.table(caption, header, rows))
+    note = f'<p class="note">{page.text(missed)}</p>' if missed else ""
+    return page.section("Results", page.table(caption, header, rows), note)
 
 
 def _how_chosen(run: Run) -> str:
@@ -274,6 +276,9 @@ def _how_chosen(run: Run) -> str:
         return ""
     what = f" at its best {' and '.join(map(words, tuned))}"
     by = f"the least {words(run.choice.column)}"
+    if run.choice.optima is not None and not run.choice.seeds:
+        trainings = run.choice.optima["trainings"].sum()
+        return f"{what}: {by}, searched in {trainings:,} trainings on other seeds"
     if not run.choice.seeds:
         chosen = f"{what}, chosen on these seeds by {by}"
         return f"{chosen}, which makes it look better than it is"

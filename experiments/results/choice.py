@@ -53,6 +53,8 @@ class Choice(NamedTuple):
         curves: of the tuning seeds.
         optima: a row a series whose numbers were searched: the optimum, and whether it
             is found; None where nothing was searched.
+        unfound: `best` adds the rows of series whose optimum is not found; None: it
+            does not.
     """
 
     axes: tuple[str, ...] = ()
@@ -60,6 +62,7 @@ class Choice(NamedTuple):
     results: pd.DataFrame | None = None
     curves: pd.DataFrame | None = None
     optima: pd.DataFrame | None = None
+    unfound: list[pd.DataFrame] | None = None
 
     def but(self, *axes: str | None) -> "Choice":
         """The choice where these axes are shown instead of tuned."""
@@ -73,6 +76,8 @@ class Choice(NamedTuple):
             return results
         if self.optima is not None:
             results = self._at_optima(results, names)
+            if self.unfound is not None:
+                self.unfound.append(results[~self.are_found(results)])
         tuning = None
         if self.results is not None:
             tuning = self.judged(self.results, self.curves)

@@ -5,13 +5,14 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from experiments.results.estimates import Estimate, Measure, estimate
 from experiments.results.tables import Found
 
 REPRODUCED = "reproduced"
 UNDECIDED = "undecided"
+NO_OPTIMUM = "no verdict"
 NOT_REPRODUCED = "not reproduced"
 NOT_TESTABLE = "not testable here"
 
@@ -25,7 +26,8 @@ class Published:
 
     It is written before the run, and may fail. The interval of 95 % over the seeds
     decides: all of it within the bounds is "reproduced", all of it outside is "not
-    reproduced", and between the two is "undecided".
+    reproduced", and between the two is "undecided". There is "no verdict" where the
+    number is of a searched series whose optimum is not found.
 
     Attributes:
         text: what the source says, in one sentence.
@@ -175,8 +177,13 @@ def judge(published: Sequence[Published], found: Found) -> list[Judged]:
         if claim.measure is None:
             judged.append(Judged(claim, None, NOT_TESTABLE, claim.tried))
             continue
-        measured, reason = _measured(claim.measure, found)
-        judged.append(Judged(claim, measured, _verdict(claim, measured), reason))
+        unfound: list[Any] = []
+        watched = found._replace(choice=found.choice._replace(unfound=unfound))
+        measured, reason = _measured(claim.measure, watched)
+        verdict = _verdict(claim, measured)
+        if any(len(rows) for rows in unfound):
+            verdict = NO_OPTIMUM
+        judged.append(Judged(claim, measured, verdict, reason))
     return judged
 
 
@@ -225,9 +232,10 @@ def together(verdicts: Sequence[str]) -> str:
         >>> together(["not reproduced", "undecided"])
         'not reproduced'
     """
-    tested = [verdict for verdict in verdicts if verdict != NOT_TESTABLE]
+    no_verdict = NOT_TESTABLE, NO_OPTIMUM
+    tested = [verdict for verdict in verdicts if verdict not in no_verdict]
     if not tested:
-        return NOT_TESTABLE
+        return NO_OPTIMUM if NO_OPTIMUM in verdicts else NOT_TESTABLE
     if len(set(tested)) == 1:
         return tested[0]
     return "in part" if REPRODUCED in tested else NOT_REPRODUCED

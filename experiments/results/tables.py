@@ -31,6 +31,19 @@ class Found(NamedTuple):
         """The results of each series at its best value of the tuned axes."""
         return self.choice.best(self.results, self.curves)
 
+    def not_found(self) -> str:
+        """Which searched series have no optimum, in a sentence; "" where all have."""
+        optima = self.choice.optima
+        if optima is None or optima["found"].all():
+            return ""
+        names = [n for n in analysis.settings(self.results) if n in optima]
+        names = [name for name in names if name not in self.choice.axes]
+        bad = optima[~optima["found"].astype(bool)]
+        told = analysis.told_by(optima[names])
+        shown = [analysis.label(row) for row in bad[told].to_dict("records")]
+        more = f" and {len(shown) - 3} more" * (len(shown) > 3)
+        return f"No optimum is found of {'; '.join(shown[:3])}{more}."
+
     def gains(self, over: str, **options: Any) -> pd.DataFrame:
         """What each other value of a label gains over one; see `gains.gains`."""
         return gains(self.results, self.curves, self.choice, over=over, **options)

@@ -1,0 +1,82 @@
+"""Which rule helps with late gradients, where step and momentum are tuned as carefully?
+
+The rules of the comparison, or a rule of yours, beside plain delay: the numbers of each
+are searched on each cluster until the optimum is found.
+
+    python -m experiments.main --config=configs/rules.py --workdir=runs/rules \
+        --config.rules='("late updates",)'
+"""
+
+from ml_collections import ConfigDict
+
+from experiments import Experiment, Search, configs, figures
+from experiments.comparison import cures, studies
+from experiments.comparison.clusters import NO_DELAY
+from experiments.results.runs import Run
+from experiments.results.tables import Found
+
+LIMITS = configs.at_least(1, "repeats") | configs.positive("tolerance")
+
+
+def get_config() -> ConfigDict:
+    """The values that the command line may change."""
+    return ConfigDict(
+        dict(
+            study="digits",  # one of `experiments.comparison.studies`
+            optimizers=("sgd",),  # among sgd, adam, muon
+            rules=("late updates", "DC-ASGD-c"),  # or my_module:rule; () is all
+            seeds=20,  # that are reported
+            repeats=3,  # independent searches of each row on each cluster
+            tolerance=0.01,  # nats; of the convex study a share of the loss
+        )
+    )
+
+
+def experiment(config: ConfigDict) -> Experiment:
+    """A row a rule on each cluster, at its optimum there."""
+    known = {cure.name: cure for cure in cures.CURES}
+    names = tuple(config.rules) or tuple(known)
+    rows = [configs.named("rules", name, known) for name in names]
+    study = configs.named("study", config.study, studies.STUDIES)
+    for name in config.optimizers:
+        configs.named("optimizers", name, cures.OPTIMIZERS)
+    made = study(
+        rows,
+        tuple(config.optimizers),
+        seeds=config.seeds,
+        search=Search(
+            repeats=config.repeats,
+            tolerance=config.tolerance,
+            relative=config.study == "convex",
+        ),
+        answer=answer,
+        figures=[figures.bars("train_loss", panels="cluster", color="optimizer")],
+        tables=[figures.Table("gains", GAINS, gains)],
+    )
+    return made
+
+
+GAINS = "Training loss of plain delay less the rule's, a mean over the late clusters"
+
+
+def gains(run: Run):
+    """The gain of each rule, the largest first."""
+    return _late(run.found).sort_values("gain", ascending=False)
+
+
+def _late(found: Found):
+    late = [name for name in found.results["cluster"].unique() if name != NO_DELAY]
+    return found.gains(cures.BASELINE.name, by=("optimizer",), cluster=late)
+
+
+def answer(found: Found) -> str:
+    """The gains over plain delay that are not by chance, and how many are."""
+    table = _late(found)
+    helps = table[(table["low"] > 0) & table["found"]]
+    said = [
+        f"{row['rule']} gains {row['low']:.3f} to {row['high']:.3f} with"
+        f" {row['optimizer']}"
+        for row in helps.sort_values("gain", ascending=False).to_dict("records")
+    ]
+    rest = f"of {len(table)} rows {len(helps)} gain over plain delay"
+    return f"{'; '.join(said)}: {rest}, in nats." if said else f"None gains: {rest}."
