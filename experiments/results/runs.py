@@ -80,6 +80,12 @@ class Run:
             return table[[*left, *(name for name in table if name not in left)]]
 
         choice = _choice(infos[0])
+        if any(own.choice.optima is not None for own in found):
+            choice = choice._replace(
+                optima=joined(
+                    [pd.DataFrame(own.choice.optima) for own in found]  # None is empty
+                )
+            )
         if any(own.choice.results is not None for own in found):
             # where a run has no tuning seeds, its own seeds choose
             choose = [

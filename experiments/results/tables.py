@@ -175,7 +175,8 @@ def read(folder: Path, choice: Choice, *, tuning: bool) -> Found:
         chosen = (_read(folder / _TUNING / f"{name}.csv") for name in TABLES)
         choice = choice._replace(**dict(zip(TABLES, chosen, strict=True)))
     if (folder / "optima.csv").exists():
-        choice = choice._replace(optima=_read(folder / "optima.csv"))
+        optima = _read(folder / "optima.csv")
+        choice = choice._replace(optima=optima.fillna({"why": ""}))
     return Found(results, curves, choice)
 
 

@@ -1,0 +1,414 @@
+"""A run that searches: its optima, its records, its end and its resumption."""
+
+import dataclasses
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pandas as pd
+import pytest
+
+import delayjax as dj
+from delayjax.cluster import Cluster, constant, exponential, protocols
+from experiments import (
+    Arm,
+    Experiment,
+    Range,
+    Run,
+    Search,
+    Simulation,
+    along,
+    run,
+    tasks,
+)
+from experiments.figures import TimeTo
+from experiments.results import claims, measures
+from experiments.results.ledger import Ledger
+from experiments.running import feeding, loop, searching, trials
+from experiments.running.families import sharded
+from experiments.running.programs import programs
+from experiments.running.trainer import Trainer
+from experiments.training.experiment import FIRST_SEARCH_SEED
+
+CURVATURE, NOISE, UPDATES = 1.0, 0.5, 12
+BOWL = tasks.quadratic((CURVATURE,), noise=NOISE)
+LITTLE = Search(seeds=3, repeats=2, tolerance=0.02)
+
+
+def late(learning_rate, delay):
+    return dj.delayed(optax.sgd(learning_rate), delay, max_delay=3)
+
+
+def experiment(**changes):
+    return Experiment(
+        **dict(
+            question="?",
+            task=BOWL,
+            training=late,
+            grid={"delay": (0, 3), "learning_rate": Range(0.01, 1.0)},
+            seeds=4,
+            updates=UPDATES,
+            search=LITTLE,
+        )
+        | changes
+    )
+
+
+def expected_loss(rate, delay):
+    """1/2 E x_T^2 of x_{t+1} = x_t - rate (x_{t - tau} + sigma z_t), x_0 = +-1."""
+    size = max(delay, 0) + 1
+    step = np.eye(size, k=-1)
+    step[0] = 0.0
+    step[0, 0] += 1.0
+    moment = np.zeros((size, size))
+    moment[0, 0] = 1.0  # the gradient is of version t - min(t, delay)
+    for t in range(UPDATES):
+        now = step.copy()
+        now[0, min(t, delay)] -= rate * CURVATURE
+        moment = now @ moment @ now.T
+        moment[0, 0] += (rate * NOISE) ** 2
+    return 0.5 * CURVATURE * moment[0, 0]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nothing interrupted: its folder and its tables."""
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, run(experiment(), folder)
+
+
+def test_each_series_is_reported_at_an_optimum_of_the_expected_loss(whole):
+    _, found = whole
+    optima = found.choice.optima
+    assert optima["found"].all() and list(optima["delay"]) == [0, 3]
+    rates = np.geomspace(0.01, 2.0, 400)
+    for row in optima.to_dict("records"):
+        least = min(expected_loss(rate, row["delay"]) for rate in rates)
+        # the mean of the bowl's losses is known up to the noise of the tuning seeds
+        assert expected_loss(row["learning_rate"], row["delay"]) < least + 0.05
+    # a row a series and seed, at the optimum
+    assert len(found.results) == 2 * 4
+    both = found.results[["delay", "learning_rate"]].drop_duplicates()
+    assert both.merge(optima).shape[0] == 2
+    assert (
+        found.best.sort_index()
+        .sort_values(["seed", "delay"])
+        .reset_index(drop=True)
+        .equals(found.results.sort_values(["seed", "delay"]).reset_index(drop=True))
+    )
+
+
+def test_the_seeds_of_a_search_are_none_of_the_reported(whole):
+    folder, found = whole
+    rows = pd.read_csv(folder / "search.csv")
+    assert rows["seed"].min() >= FIRST_SEARCH_SEED > found.results["seed"].max()
+    # the trainings that the optima count are the lines of the file
+    assert len(rows) == found.choice.optima["trainings"].sum()
+    assert not rows.duplicated(["program", "series", "learning_rate", "seed"]).any()
+
+
+def test_a_line_of_search_csv_is_the_loss_of_that_training(whole):
+    folder, _ = whole
+    rows = pd.read_csv(folder / "search.csv")
+    (template,) = programs(experiment())
+    for row in rows.sample(5, random_state=0).to_dict("records"):
+        cell = template.rows[row["series"]] | {"learning_rate": row["learning_rate"]}
+        program = template.of([cell], (row["seed"],))
+        trainer = Trainer(program)
+        state = loop.run(
+            trainer,
+            trainer.init(),
+            save=lambda state: None,
+            report=lambda *chunk: None,
+            alone=False,
+        )
+        loss = trainer.evaluate(state)["train_loss"].item()
+        assert row["score"] == pytest.approx(loss, rel=1e-5)
+
+
+def test_a_search_that_is_killed_goes_on_to_the_same_bytes(whole, tmp_path):
+    folder, found = whole
+    text = (folder / "search.csv").read_text()
+    lines = text.splitlines(keepends=True)
+    # killed while the line in the middle was written
+    half = len(lines) // 2
+    first = tmp_path / "first"
+    run_until_killed(experiment(), first, after=3)
+    there = (first / "search.csv").read_text()
+    assert text.startswith(there) and 1 < len(there.splitlines()) < len(lines)
+    (first / "search.csv").write_text("".join(lines[:half]) + lines[half][:7])
+    again = run(experiment(), first)
+    assert (first / "search.csv").read_text() == text
+    pd.testing.assert_frame_equal(again.results, found.results)
+    pd.testing.assert_frame_equal(again.choice.optima, found.choice.optima)
+
+
+class Killed(BaseException):
+    pass
+
+
+def run_until_killed(made, folder, *, after):
+    """Stops a run behind so many calls of its search, without a word."""
+    calls = itertools.count()
+    trained = trials.Trials.trained
+
+    def until(self, *args):
+        if next(calls) == after:
+            raise Killed
+        return trained(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(trials.Trials, "trained", until)
+        run(made, folder)
+
+
+def test_a_long_call_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    made = experiment(grid={"delay": (3,), "learning_rate": Range(0.01, 1.0)})
+    expected = run(made, tmp_path / "whole")
+    # of one update each, and all saved
+    monkeypatch.setattr(feeding, "_CHUNK_BYTES", 4)
+    monkeypatch.setattr(loop, "_CHECKPOINT_SECONDS", 0.0)
+    chunks, given = itertools.count(), Trainer.given
+    starts = []
+
+    def interrupted(self, start, stop):
+        starts.append(start)
+        if next(chunks) == 2 * UPDATES + 7:
+            raise Killed
+        return given(self, start, stop)
+
+    monkeypatch.setattr(Trainer, "given", interrupted)
+    with pytest.raises(Killed):
+        run(made, tmp_path / "killed")
+    assert list((tmp_path / "killed" / "checkpoints").glob("search-*"))
+    starts.clear()
+    again = run(made, tmp_path / "killed")
+    assert 0 < starts[0] < UPDATES  # the call went on amid its updates
+    pd.testing.assert_frame_equal(again.results, expected.results)
+    assert not list((tmp_path / "killed").glob("checkpoints/search-*"))
+
+
+def test_a_finished_run_trains_nothing_again(whole, monkeypatch):
+    folder, found = whole
+    monkeypatch.setattr(trials.Trials, "trained", None)
+    again = run(experiment(), folder)
+    pd.testing.assert_frame_equal(again.choice.optima, found.choice.optima)
+    pd.testing.assert_frame_equal(again.best, Run.read(folder).best)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"search": dataclasses.replace(LITTLE, tolerance=0.1)},
+        {"grid": {"delay": (0, 3), "learning_rate": Range(0.01, 2.0)}},
+    ],
+)
+def test_another_search_is_another_run(whole, changes):
+    folder, _ = whole
+    with pytest.raises(ValueError, match="holds another run"):
+        run(experiment(**changes), folder)
+
+
+OFF = 4.0
+PLAIN = {"rule": "plain"}
+
+
+def scaled(learning_rate, delay, factor):
+    factor = jnp.where(factor == OFF, 1.0, factor)
+    return optax.chain(late(learning_rate, delay), optax.scale(factor))
+
+
+def arms(*, contains=PLAIN, off=OFF):
+    """Plain delay, and a rule that is plain delay where its factor is off."""
+    ranges = {"factor": Range(0.5, 2.0, off=off)}
+    return [
+        Arm(training=late, labels=PLAIN),
+        Arm(training=scaled, labels={"rule": "scaled"}, grid=ranges, contains=contains),
+    ]
+
+
+NESTED = experiment(training=None, arms=arms())
+
+
+def test_a_series_begins_where_the_series_that_it_contains_ends(monkeypatch):
+    known = {}
+    find = searching.find
+
+    def spied(space, *args, nested, **options):
+        known.setdefault(tuple(space), []).append(nested)
+        return find(space, *args, nested=nested, **options)
+
+    monkeypatch.setattr("experiments.search.searching.find", spied)
+    found = run(NESTED)
+    optima = found.choice.optima
+    plain = optima[optima["rule"] == "plain"].sort_values("delay")
+    rates = plain["learning_rate"].to_list()
+    assert known["learning_rate",] == [[], []]
+    assert known["learning_rate", "factor"] == [[(rate, OFF)] for rate in rates]
+
+
+def test_no_series_ends_worse_than_the_series_that_it_contains():
+    table = run(NESTED).gains("plain", by=("delay",))
+    assert list(table["rule"]) == ["scaled", "scaled"] and table["found"].all()
+    # a factor is only another step, so the gain is 0 up to both tolerances
+    assert (table["gain"].abs() < 3 * LITTLE.tolerance).all()
+
+
+def test_a_shard_has_whole_families():
+    made = programs(NESTED)
+    for part in (0, 1):
+        kept = sharded(made, part, 2)
+        delays = [[row["delay"] for row in program.rows] for program in kept]
+        assert delays == [[3 * part]] * 2  # plain and the rule at one delay
+    alone = experiment(also_at=[{"delay": 0}])
+    whole = programs(alone)
+    assert sharded(whole, 0, 2, alone.also_at) == whole
+    assert sharded(whole, 1, 2, alone.also_at) == []
+
+
+def test_a_series_is_trained_at_the_optimum_of_another_too():
+    found = run(experiment(also_at=[{"delay": 0}]))
+    optima = found.choice.optima.set_index("delay")["learning_rate"]
+    pairs = found.results[["delay", "learning_rate"]].drop_duplicates()
+    assert sorted(pairs.itertuples(index=False, name=None)) == sorted(
+        {(0, optima[0]), (3, optima[3]), (3, optima[0])}
+    )
+    best = found.best[["delay", "learning_rate"]].drop_duplicates()
+    assert dict(best.itertuples(index=False, name=None)) == dict(optima)
+    kept = measures.kept("train_loss", best_at={"delay": 0}, delay=3)(found)
+    rows = found.results.query(f"delay == 3 and learning_rate == {optima[0]}")
+    assert kept == pytest.approx(rows["train_loss"].mean())
+    with pytest.raises(ValueError, match="`also_at` needs a series with"):
+        run(experiment(also_at=[{"delay": 2}]))
+
+
+def test_the_time_to_a_value_is_searched_as_well():
+    source = Simulation(Cluster(2, constant(1.0)), protocols.k_async(1))
+    timed = experiment(
+        training=along(source, optax.sgd),
+        grid={"learning_rate": Range(0.01, 1.0)},
+        tuned_by=TimeTo("train_loss", 0.2),
+        search=Search(seeds=3, repeats=1, tolerance=1.0),
+        evaluate_every=1,
+    )
+    found = run(timed)
+    (row,) = found.choice.optima.to_dict("records")
+    # seconds: the fastest step is there long before a small one
+    assert row["found"] and row["score"] < 4.0 and row["learning_rate"] > 0.1
+
+
+def test_clusters_are_searched_with_one_compiled_program(monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        trials,
+        "Trainer",
+        lambda *args, **options: made.append(Trainer(*args, **options)) or made[-1],
+    )
+    sources = {
+        name: Simulation(Cluster(workers, exponential(1.0)), protocols.k_async(1))
+        for name, workers in (("two", 2), ("three", 3))
+    }
+    grid = {
+        "learning_rate": Range(0.01, 1.0),
+        "cluster": {name: i for i, name in enumerate(sources)},
+    }
+    run(experiment(training=along(sources, optax.sgd), grid=grid))
+    # compiled again only where a trace needs more room than all before
+    needs = [trainer.program.rule.room.needs for trainer in made]
+    assert needs == sorted(needs) and len(made) <= 3
+    assert all(trainer.run_chunk._cache_size() == 1 for trainer in made)
+
+
+HARD = Search(seeds=3, repeats=2, tolerance=1e-9, most=300)
+CLAIM = claims.Published(
+    text="It falls",
+    source="A",
+    said="so",
+    measure=measures.tuned("train_loss"),
+    at_most=9.0,
+)
+
+
+def test_what_is_not_found_says_so_and_has_no_verdict(tmp_path):
+    found = run(
+        experiment(
+            search=HARD, grid={"learning_rate": Range(0.01, 1.0), "delay": (3,)}
+        ),
+        tmp_path,
+    )
+    (row,) = found.choice.optima.to_dict("records")
+    assert not row["found"] and row["why"].startswith("not found within 300 trainings")
+    assert row["trainings"] <= 300
+    (judged,) = claims.judge([CLAIM], found)
+    assert judged.verdict == claims.NO_OPTIMUM
+    assert found.not_found() == "No optimum is found of plain."
+    read = Run.read(tmp_path).found
+    assert claims.judge([CLAIM], read)[0].verdict == claims.NO_OPTIMUM
+
+
+def test_what_is_found_has_a_verdict(whole):
+    _, found = whole
+    claim = dataclasses.replace(CLAIM, measure=measures.tuned("train_loss", delay=3))
+    (judged,) = claims.judge([claim], found)
+    assert judged.verdict == claims.REPRODUCED and not found.not_found()
+
+
+STEP = {"learning_rate": (0.1,)}
+ONE = {"delay": (0,)}
+
+
+def whole_steps(learning_rate, delay):
+    return optax.sgd(learning_rate / int(delay))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tuned": "learning_rate"}, "must not name 'learning_rate', a `Range`"),
+        ({"static": ["learning_rate"]}, "must not name 'learning_rate', a `Range`"),
+        ({"seeds": (10**9,)}, "`seeds` must be less than 1,000,000,000"),
+        (
+            {"also_at": [{"delay": 0}], "grid": ONE | STEP},
+            "`also_at` needs a searched number",
+        ),
+        (
+            {"task": lambda width: BOWL, "grid": ONE | STEP | {"width": Range(1, 9)}},
+            r"`grid\['width'\]` is a `Range`, so it must be an unknown",
+        ),
+        (
+            {"grid": STEP | {"delay": Range(1, 3)}, "training": whole_steps},
+            r"`grid\['delay'\]` is a `Range`, so it must be an unknown",
+        ),
+        (
+            {"training": None, "arms": arms(contains={"rule": "other"})},
+            "`contains` must name one other arm",
+        ),
+        (
+            {"training": None, "arms": arms(off=None)},
+            "'factor' is a number that the arm cannot switch off",
+        ),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        programs(experiment(**changes))
+
+
+def test_arms_cannot_contain_each_other():
+    both = arms()
+    both[0] = dataclasses.replace(both[0], contains={"rule": "scaled"})
+    with pytest.raises(ValueError, match="'factor' is a number that the arm lacks"):
+        programs(experiment(training=None, arms=both))
+    same = [dataclasses.replace(arm, training=late, grid={}) for arm in both]
+    with pytest.raises(ValueError, match="must not lead back to an arm"):
+        programs(experiment(training=None, arms=same))
+
+
+def test_a_line_that_cannot_be_read_is_named(whole, tmp_path):
+    folder, _ = whole
+    lines = (folder / "search.csv").read_text().splitlines()
+    lines[4] = lines[4].replace(",", ";", 2)
+    (tmp_path / "search.csv").write_text("\n".join(lines) + "\n")
+    with pytest.raises(ValueError, match=r"search.csv, line 5 cannot be read"):
+        Ledger(tmp_path, ["learning_rate"]).read()
