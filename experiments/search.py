@@ -92,7 +92,10 @@ class Searcher:
             for optima in self._of.values()
             for one in optima
         ]
-        return pd.DataFrame(rows).drop(columns="point") if rows else None
+        if not rows:
+            return None
+        table = pd.DataFrame(rows).drop(columns="point")
+        return table.assign(why=table["why"].replace("", "found"))
 
     def _optima(self, program: Program) -> list[Optimum]:
         """Searches all series of a program at once."""

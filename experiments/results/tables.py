@@ -175,8 +175,7 @@ def read(folder: Path, choice: Choice, *, tuning: bool) -> Found:
         chosen = (_read(folder / _TUNING / f"{name}.csv") for name in TABLES)
         choice = choice._replace(**dict(zip(TABLES, chosen, strict=True)))
     if (folder / "optima.csv").exists():
-        optima = _read(folder / "optima.csv")
-        choice = choice._replace(optima=optima.fillna({"why": ""}))
+        choice = choice._replace(optima=_read(folder / "optima.csv"))
     return Found(results, curves, choice)
 
 

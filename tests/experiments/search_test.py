@@ -166,23 +166,26 @@ def run_until_killed(made, folder, *, after):
 def test_a_long_call_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     made = experiment(grid={"delay": (3,), "learning_rate": Range(0.01, 1.0)})
     expected = run(made, tmp_path / "whole")
-    # of one update each, and all saved
-    monkeypatch.setattr(feeding, "_CHUNK_BYTES", 4)
-    monkeypatch.setattr(loop, "_CHECKPOINT_SECONDS", 0.0)
     chunks, given = itertools.count(), Trainer.given
     starts = []
 
     def interrupted(self, start, stop):
-        starts.append(start)
-        if next(chunks) == 2 * UPDATES + 7:
+        if next(chunks) == UPDATES + 7:
             raise Killed
         return given(self, start, stop)
 
-    monkeypatch.setattr(Trainer, "given", interrupted)
-    with pytest.raises(Killed):
+    def noted(self, start, stop):
+        starts.append(start)
+        return given(self, start, stop)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        # chunks are of one update each, and all are saved
+        patch.setattr(feeding, "_CHUNK_BYTES", 4)
+        patch.setattr(loop, "_CHECKPOINT_SECONDS", 0.0)
+        patch.setattr(Trainer, "given", interrupted)
         run(made, tmp_path / "killed")
     assert list((tmp_path / "killed" / "checkpoints").glob("search-*"))
-    starts.clear()
+    monkeypatch.setattr(Trainer, "given", noted)
     again = run(made, tmp_path / "killed")
     assert 0 < starts[0] < UPDATES  # the call went on amid its updates
     pd.testing.assert_frame_equal(again.results, expected.results)
