@@ -30,7 +30,7 @@ class Trainer:
         shapes: of the state, with shardings: what a checkpoint becomes.
         given: start, stop -> what a chunk is given, padded.
         given_shapes: the shapes of what `run_chunk` takes beside the state.
-        batch: step -> what one update is given; of several workers the first.
+        batch: step -> what one update is given, of all workers.
         summary: state, chunk -> what is reported, the same in every process.
         counters: state -> its `Counters`, likewise.
     """
