@@ -105,6 +105,12 @@ def run(
     }
     with contextlib.ExitStack() as stack:
 
+        def forget(name):
+            progress.log.info(
+                "%s begins at update 0: it was evaluated after other updates", name
+            )
+            place.remove_checkpoints(name)
+
         def opened():
             if not processes.is_first():
                 return None
@@ -114,7 +120,7 @@ def run(
                 place.clear()
             digests = {trainer.program.name: digest.of(trainer) for trainer in trainers}
             record = _record(experiment, made, digests) | about
-            folder.begin(record, digests, first_traces(made))
+            folder.begin(record, digests, first_traces(made), forget)
             return folder
 
         folder = processes.together(opened)  # where it is refused, none waits for 0
@@ -152,7 +158,8 @@ def run(
             )
             found = _tables(experiment, made, [_train(own, how) for own in trainers])
             if folder is not None:
-                found = tables.with_lost(place.local, found)
+                asked_rows = [row for own in made for row in own.evaluations()]
+                found = tables.with_lost(place.local, found, asked_rows)
                 tables.write(place.local, found)
                 folder.finish(asked)
                 place.upload()
@@ -187,9 +194,14 @@ def _record(
 
 
 def _asked(trainer: Trainer) -> dict[str, Any]:
-    """What the records of a finished program hold: updates, and names of metrics."""
+    """What the records of a finished program hold: evaluations, names of metrics."""
+    rule = trainer.program.rule
     metrics = jax.eval_shape(trainer.evaluate, trainer.shapes())
-    return {"updates": trainer.program.rule.updates, "metrics": sorted(metrics)}
+    return {
+        "updates": rule.updates,
+        "evaluate_every": rule.evaluate_every,
+        "metrics": sorted(metrics),
+    }
 
 
 def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Trainer]:
@@ -342,7 +354,9 @@ def _train(trainer: Trainer, how: _How) -> tuple[_Rows, _Rows]:
         )
         curves = []
         if metrics is not None:
-            curves = tables.curve_rows(metrics.rows(), program.seeds, cells)
+            curves = tables.curve_rows(
+                metrics.rows(), program.seeds, cells, program.rule.evaluates
+            )
     return rows.results(counters, initial, final), curves
 
 

@@ -61,6 +61,7 @@ class Folder:
         record: Mapping[str, Any],
         digests: Mapping[str, Digest],
         traces: Mapping[str, tuple[Mapping[str, Any], dj.cluster.Trace]],
+        forget: Callable[[str], None],
     ) -> None:
         """Checks that what is there belongs to this run; writes run.json and traces.
 
@@ -68,6 +69,8 @@ class Folder:
             record: what is run, as run.json has it.
             digests: {program: its digest}.
             traces: {program: (labels, what its cluster does)}.
+            forget: called with each program that begins at update 0 once more: what
+                there is of it lacks evaluations that a run from the start has.
 
         Raises:
             ValueError: if the folder holds another run, naming what differs, or files
@@ -77,6 +80,8 @@ class Folder:
         record = json.loads(json.dumps(record, default=str))
         if before:
             _check_same(self.path, before, record, digests)
+            for name in _evaluated_otherwise(before, record):
+                forget(name)
         else:
             _check_empty(self.path)
         saved = []
@@ -118,16 +123,16 @@ class Folder:
         """Notes that the tables are whole.
 
         Args:
-            programs: {name: {"updates": ..., "metrics": [...]}}.
+            programs: {name: {"updates": ..., "evaluate_every": ..., "metrics": [...]}}.
         """
         self._write(read_info(self.path) | {"finished": dict(programs)})
 
     def is_finished(self, programs: Mapping[str, Any]) -> bool:
-        """Whether the tables have these updates and metrics of these programs."""
+        """Whether the tables have these updates, evaluations and metrics of these."""
         there = read_info(self.path).get("finished", {})
         return all((self.path / f"{table}.csv").exists() for table in TABLES) and all(
             name in there
-            and there[name]["updates"] == own["updates"]
+            and there[name] | {"metrics": own["metrics"]} == own
             and {*own["metrics"]} <= {*there[name]["metrics"]}
             for name, own in programs.items()
         )
@@ -216,6 +221,23 @@ def _check_same(
             + "\nChoose another --workdir, give the same config and code to go on with"
             " it, or begin anew, --anew, which removes its records."
         )
+
+
+def _evaluated_otherwise(
+    there: Mapping[str, Any], here: Mapping[str, Any]
+) -> list[str]:
+    """The programs that have not been evaluated wherever this run evaluates them."""
+    now = {own["name"]: own.get("evaluate_every", 1) for own in here["programs"]}
+    every = {
+        own["name"]: (own["updates"], own.get("evaluate_every", now[own["name"]]))
+        for own in there["programs"]
+        if own["name"] in now
+    }
+    return [
+        name
+        for name, (updates, before) in every.items()
+        if any(update % before for update in range(0, updates, now[name]))
+    ]
 
 
 def _check_empty(path: Path) -> None:

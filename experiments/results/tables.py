@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,6 +69,7 @@ def curve_rows(
     metrics: Iterable[Mapping[str, Any]],
     seeds: Sequence[int],
     cells: Sequence[Mapping[str, Any]],
+    evaluates: Callable[[int], bool],
 ) -> list[dict[str, Any]]:
     """The rows of a program for curves.csv, one a seed, cell and evaluation.
 
@@ -76,10 +77,13 @@ def curve_rows(
         metrics: the program's rows of metrics.jsonl.
         seeds: of the program.
         cells: its settings.
+        evaluates: whether a run from the start has an evaluation after an update; of
+            others, such as the end of a shorter run, there is no row.
     """
     found = []
     for row in metrics:
-        for s, seed in enumerate(seeds if "evaluation" in row else ()):
+        shown = "evaluation" in row and evaluates(row["step"])
+        for s, seed in enumerate(seeds if shown else ()):
             for c, setting in enumerate(cells):
                 values = {
                     name: math.nan if table[s][c] is None else table[s][c]
@@ -95,31 +99,44 @@ def curve_rows(
     return found
 
 
-def with_lost(folder: Path, found: Found) -> Found:
+def with_lost(
+    folder: Path, found: Found, evaluations: Sequence[Mapping[str, Any]]
+) -> Found:
     """The tables, with evaluations that only the folder's own curves.csv has.
 
     Their lines of metrics.jsonl can no longer be read.
+
+    Args:
+        folder: the run's.
+        found: what the lines tell that can be read.
+        evaluations: the settings and the update of each one that a run from the start
+            has; of others no row is wanted.
     """
-    found = found._replace(curves=_with_lost(folder / "curves.csv", found.curves))
-    choice = found.choice
+    asked = pd.DataFrame(evaluations)
+    curves = _with_lost(folder / "curves.csv", found.curves, asked)
+    found, choice = found._replace(curves=curves), found.choice
     if choice.curves is None:
         return found
-    curves = _with_lost(folder / _TUNING / "curves.csv", choice.curves)
+    curves = _with_lost(folder / _TUNING / "curves.csv", choice.curves, asked)
     return found._replace(choice=choice._replace(curves=curves))
 
 
-def _with_lost(file: Path, curves: pd.DataFrame) -> pd.DataFrame:
+def _with_lost(file: Path, curves: pd.DataFrame, asked: pd.DataFrame) -> pd.DataFrame:
     if not file.exists():
         return curves
-    before = _read(file)
-    text = io.StringIO(curves.to_csv(index=False))
-    now = pd.read_csv(text, keep_default_na=False, na_values=[""])
-    keys = [*analysis.settings(now), "seed", "update"]
-    if not {*keys} <= {*before}:
+    before, now = _read(file), _as_read(curves)
+    cell = [*analysis.settings(now), "update"]
+    if not {*cell, "seed"} <= {*before}:
         return curves
-    there = set(now[keys].astype(str).itertuples(index=False, name=None))
-    rows = before[keys].astype(str).itertuples(index=False, name=None)
-    lost = before[[row not in there for row in rows]]
+
+    def rows(table, *columns):
+        return table[[*columns]].astype(str).itertuples(index=False, name=None)
+
+    there = {*rows(now, *cell, "seed")}
+    wanted = {*rows(_as_read(asked), *cell)}
+    lost = before[
+        [row not in there and row[:-1] in wanted for row in rows(before, *cell, "seed")]
+    ]
     if lost.empty:
         return curves
     return pd.concat([now, lost], ignore_index=True).sort_values(
@@ -164,6 +181,12 @@ def _write(folder: Path, tables: Found | Choice) -> None:
     for name in TABLES:
         table = getattr(tables, name)
         replace(folder / f"{name}.csv", table.to_csv(index=False))
+
+
+def _as_read(table: pd.DataFrame) -> pd.DataFrame:
+    """A table as its file would be read."""
+    text = io.StringIO(table.to_csv(index=False))
+    return pd.read_csv(text, keep_default_na=False, na_values=[""])
 
 
 def _read(file: Path) -> pd.DataFrame:

@@ -77,8 +77,12 @@ def run(
     if start >= updates:
         return state
 
+    def end_of(start):
+        """Of a chunk: where it would end in a run from the start, too."""
+        return min(start - start % length + length, updates)
+
     def given(start):
-        return trainer.given(start, min(start + length, updates))
+        return trainer.given(start, end_of(start))
 
     unreported: list[tuple] = []  # the chunk before, while the next one runs
 
@@ -89,7 +93,7 @@ def run(
     following, saved = given(start), time.monotonic()
     with Termination() as termination:
         while start < updates:
-            stop = min(start + length, updates)
+            stop = end_of(start)
             with _profiled(*profile, start, stop):
                 started = compile_clock.working()
                 count = np.int32(stop - start)
@@ -102,8 +106,9 @@ def run(
                 chunk, counted = jax.device_get(trainer.summary(state, chunk))
                 chunk = jax.tree.map(lambda x, n=count: x[:n], chunk)
                 seconds = compile_clock.working() - started
-            evaluates = stop % rule.evaluate_every == 0 or stop == updates
-            metrics = jax.device_get(trainer.evaluate(state)) if evaluates else None
+            metrics = None
+            if rule.evaluates(stop):
+                metrics = jax.device_get(trainer.evaluate(state))
             ended = compile_clock.working()
             unreported.append((stop, chunk, counted, seconds, metrics, ended))
             if single and counted.diverged_step.item() >= 0:

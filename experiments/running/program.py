@@ -58,12 +58,19 @@ class Program:
         cells = [dict(zip(self.axes, row, strict=True)) for row in rows]
         return [shown | named(cell, self.names) for cell in cells]
 
+    def evaluations(self) -> list[dict[str, Any]]:
+        """The columns of each cell and evaluation, whatever the run resumed at."""
+        updates = filter(self.rule.evaluates, range(self.rule.updates + 1))
+        cells = self.settings()
+        return [cell | {"update": update} for update in updates for cell in cells]
+
     def record(self) -> dict[str, Any]:
         """What the records of a run say of it."""
         return {
             "name": self.name,
             "cells": self.settings(),
             "updates": self.rule.updates,
+            "evaluate_every": self.rule.evaluate_every,
             "facts": dict(self.task.facts),
             "batch": self.task.examples,
         }

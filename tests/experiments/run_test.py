@@ -215,6 +215,50 @@ def test_more_updates_go_on_from_the_last_checkpoint(tmp_path, caplog):
         pd.testing.assert_frame_equal(found.curves, whole.curves, rtol=0)
 
 
+# the first run, then the one that goes on in its folder
+EVALUATIONS = {
+    "edited to be more": (dict(evaluate_every=10), dict(evaluate_every=4)),
+    "edited to be fewer": (dict(evaluate_every=5), dict(evaluate_every=10)),
+    "more updates, from between two": (dict(updates=25), dict(updates=50)),
+    "more updates, further apart": (
+        dict(updates=20, evaluate_every=None, evaluations=4),
+        dict(updates=40, evaluate_every=None, evaluations=4),
+    ),
+    "more updates, elsewhere": (
+        dict(updates=20, evaluate_every=None, evaluations=3),
+        dict(updates=40, evaluate_every=None, evaluations=5),
+    ),
+}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("name", EVALUATIONS)
+def test_a_run_that_goes_on_has_the_evaluations_of_one_from_the_start(
+    name, kept, tmp_path
+):
+    first, then = EVALUATIONS[name]
+    run(experiment(**first), str(tmp_path / "there"), keep_checkpoints=kept)
+    found = run(experiment(**then), str(tmp_path / "there"))
+    whole = run(experiment(**then), str(tmp_path / "whole"))
+    pd.testing.assert_frame_equal(found.curves, whole.curves, rtol=0)
+    pd.testing.assert_frame_equal(found.results, whole.results, rtol=0)
+    again = run(experiment(**then), str(tmp_path / "there"))
+    pd.testing.assert_frame_equal(again.curves, whole.curves, rtol=0)
+
+
+def test_checkpoints_are_used_where_the_evaluations_before_them_are_there(
+    tmp_path, caplog
+):
+    caplog.set_level("INFO", logger=progress.log.name)
+    run(experiment(updates=25), str(tmp_path), keep_checkpoints=True)
+    run(experiment(updates=40), str(tmp_path), keep_checkpoints=True)
+    assert "all resumes at update 25" in caplog.text
+    caplog.clear()
+    run(experiment(updates=60, evaluate_every=4), str(tmp_path))
+    assert "all begins at update 0: it was evaluated after other upd" in caplog.text
+    assert "resumes" not in caplog.text
+
+
 def stopping(signal_number, at):
     """A task whose batches of update `at` ask the run to stop."""
     asked = []
