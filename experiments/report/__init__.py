@@ -14,6 +14,7 @@ from experiments.figures import Drawn
 from experiments.figures.axis_labels import loss_unit, with_unit, words
 from experiments.report import page
 from experiments.results import analysis, claims
+from experiments.results.folder import TABLES
 from experiments.results.runs import Run
 from experiments.training.experiment import Experiment
 
@@ -240,6 +241,8 @@ def _own_tables(run: Run, tables: Sequence[Any]) -> str:
     shown = []
     for own in tables:
         try:
+            if own.name in TABLES:
+                raise ValueError(f"{own.name}.csv is the run's: choose another name.")
             frame = own.of(run)
         except Exception as error:  # a table of the user's own, or of what is not there
             why = f"{own.name} is not shown: {type(error).__name__}: {error}"

@@ -10,7 +10,13 @@ import pandas as pd
 
 from experiments.results import analysis
 from experiments.results.choice import Choice
-from experiments.results.folder import TABLES, replace
+from experiments.results.folder import (
+    TABLES,
+    TUNING,
+    changed_tables,
+    read_info,
+    replace,
+)
 
 
 class Found(NamedTuple):
@@ -113,17 +119,24 @@ def with_lost(
             has; of others no row is wanted.
     """
     asked = pd.DataFrame(evaluations)
-    curves = _with_lost(folder / "curves.csv", found.curves, asked)
-    found, choice = found._replace(curves=curves), found.choice
+    changed = changed_tables(folder, read_info(folder))
+
+    def filled(name, curves):
+        if name in changed or not (folder / name).exists():
+            return curves
+        return _with_lost(folder / name, curves, asked)
+
+    found, choice = (
+        found._replace(curves=filled("curves.csv", found.curves)),
+        found.choice,
+    )
     if choice.curves is None:
         return found
-    curves = _with_lost(folder / _TUNING / "curves.csv", choice.curves, asked)
+    curves = filled(f"{TUNING}/curves.csv", choice.curves)
     return found._replace(choice=choice._replace(curves=curves))
 
 
 def _with_lost(file: Path, curves: pd.DataFrame, asked: pd.DataFrame) -> pd.DataFrame:
-    if not file.exists():
-        return curves
     before, now = _read(file), _as_read(curves)
     cell = [*analysis.settings(now), "update"]
     if not {*cell, "seed"} <= {*before}:
@@ -150,8 +163,8 @@ def write(folder: Path, found: Found) -> None:
     Those of the tuning seeds are in the folder tuning/.
     """
     if found.choice.results is not None:
-        (folder / _TUNING).mkdir(exist_ok=True)
-        _write(folder / _TUNING, found.choice)
+        (folder / TUNING).mkdir(exist_ok=True)
+        _write(folder / TUNING, found.choice)
     _write(folder, found)
 
 
@@ -164,17 +177,20 @@ def read(folder: Path, choice: Choice, *, tuning: bool) -> Found:
         tuning: whether seeds of their own choose.
 
     Raises:
-        ValueError: if the folder holds no finished run.
+        ValueError: if the folder holds no finished run, or a table is not as the run
+            wrote it.
     """
+    for name in changed_tables(folder, read_info(folder)):
+        if (folder / name).exists():
+            raise ValueError(
+                f"{folder / name} is not as its run wrote it: a line may be lost, or a"
+                " number changed. The command of the run makes the tables anew."
+            )
     results, curves = (_read(folder / f"{name}.csv") for name in TABLES)
     if tuning:
-        chosen = (_read(folder / _TUNING / f"{name}.csv") for name in TABLES)
+        chosen = (_read(folder / TUNING / f"{name}.csv") for name in TABLES)
         choice = choice._replace(**dict(zip(TABLES, chosen, strict=True)))
     return Found(results, curves, choice)
-
-
-_TUNING = "tuning"
-"""The folder with the tables of the tuning seeds."""
 
 
 def _write(folder: Path, tables: Found | Choice) -> None:

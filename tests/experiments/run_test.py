@@ -81,6 +81,17 @@ def whole(tmp_path_factory):
     return folder, run(experiment(), str(folder), keep_checkpoints=True)
 
 
+TUNED = experiment(updates=10, tuned="learning_rate", tuning_seeds=1)
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """The folder of a run with tuning seeds."""
+    folder = tmp_path_factory.mktemp("tuned")
+    run(TUNED, str(folder), keep_checkpoints=True)
+    return folder
+
+
 @pytest.fixture
 def folder(whole, tmp_path):
     """A copy of that run's folder."""
@@ -257,6 +268,38 @@ def test_checkpoints_are_used_where_the_evaluations_before_them_are_there(
     run(experiment(updates=60, evaluate_every=4), str(tmp_path))
     assert "all begins at update 0: it was evaluated after other upd" in caplog.text
     assert "resumes" not in caplog.text
+
+
+# what happened to a table: a copy that was cut off, an editor
+DAMAGED = {
+    "the last line is lost": lambda text: text[: text[:-1].rindex("\n") + 1],
+    "half a line is lost": lambda text: text[: -len(text.splitlines()[-1]) // 2],
+    "all rows are lost": lambda text: text[: text.index("\n") + 1],
+    "text for a number": lambda text: text.replace(text.split(",")[-1], "?\n"),
+    "another number": lambda text: text.replace("0.2", "0.3"),
+    "nothing is left": lambda text: "",
+}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("name", ["results.csv", "curves.csv", "tuning/curves.csv"])
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_table_is_seen_and_made_anew(
+    tuned, tmp_path, damage, name, kept, caplog
+):
+    folder = shutil.copytree(tuned, tmp_path / "copy")
+    if not kept:
+        shutil.rmtree(folder / "checkpoints")
+    file = folder / name
+    before = file.read_text()
+    file.write_text(DAMAGED[damage](before))
+    assert file.read_text() != before
+    with pytest.raises(ValueError, match=rf"{name} is not as its run wrote it: a line"):
+        Run.read(folder)
+    run(TUNED, str(folder))
+    assert f"{name} is not as the run wrote it: the tables are made" in caplog.text
+    assert file.read_text() == before
+    Run.read(folder)
 
 
 def stopping(signal_number, at):
