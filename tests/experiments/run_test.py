@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import dataclasses
+import json
 import os
 import shutil
 import signal
@@ -300,6 +301,16 @@ def test_a_damaged_table_is_seen_and_made_anew(
     assert f"{name} is not as the run wrote it: the tables are made" in caplog.text
     assert file.read_text() == before
     Run.read(folder)
+
+
+def test_tables_of_an_earlier_version_have_no_fingerprint_and_are_made_anew(folder):
+    info = json.loads((folder / "run.json").read_text())
+    tables = info.pop("tables")
+    assert sorted(tables) == ["curves.csv", "results.csv"]
+    (folder / "run.json").write_text(json.dumps(info))
+    (folder / "results.csv").write_text("seed\n0\n")
+    run(experiment(), str(folder))
+    assert Run.read(folder).info["tables"] == tables
 
 
 def stopping(signal_number, at):
