@@ -245,7 +245,8 @@ def _report(experiment: Experiment, found: Found, changed: Mapping[str, Any]) ->
     place.upload()
     progress.log.info("report: %s", place.shown(path))
     for judged in claims.judge(experiment.published, found):
-        progress.log.info("%s", judged)
+        if judged.measured is not None or judged.claim.measure is None:
+            progress.log.info("%s", judged)  # the report says why there is none
     if changed:
         return True
     compared = claims.compare(experiment.records, found)

@@ -1,6 +1,7 @@
 """One self-contained report.html of a run, which answers its question."""
 
 import base64
+import logging
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from experiments.results.folder import TABLES
 from experiments.results.runs import Run
 from experiments.training.experiment import Experiment
 
+_log = logging.getLogger("experiments")
 _METRICS = ("train_loss", "test_loss", "test_error", "seconds", "updates")
 _TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 
@@ -37,7 +39,8 @@ def write(
         format: of the figures, "png" or "svg".
 
     Returns:
-        The file. It loads nothing: its figures are inside.
+        The file. It loads nothing: its figures are inside. A part that fails is left
+        out: the report and a line of the log say which and why.
     """
     wanted = experiment.figures if experiment else ()
     drawn = figures.save(run, wanted or figures.default(run), format)
@@ -67,6 +70,12 @@ def write(
     return path
 
 
+def _said(why: str) -> str:
+    """What the report lacks and why, in the log too: the training is whole."""
+    _log.warning("report: %s", " ".join(why.split()))
+    return why
+
+
 def headline(run: Run, experiment: Experiment | None, table: pd.DataFrame) -> str:
     """The answer, in a sentence or two made of this run's numbers."""
     if experiment is None or experiment.answer is None or run.info.get("changed"):
@@ -74,7 +83,7 @@ def headline(run: Run, experiment: Experiment | None, table: pd.DataFrame) -> st
     try:
         return experiment.answer(run.found)
     except Exception as error:  # a function of the user's own
-        why = f"`answer` fails: {type(error).__name__}: {error}"
+        why = _said(f"`answer` fails: {type(error).__name__}: {error}")
         return f"{_best_row(run, table)} ({why})"
 
 
@@ -175,6 +184,8 @@ def _published(run: Run, published: Sequence[claims.Published]) -> str:
         return ""
     rows = []
     for own in claims.judge(published, run.found):
+        if own.measured is None and own.claim.measure is not None:
+            _said(f"{own.claim.text!r} cannot be measured: {own.reason}")
         said = [own.claim.source, own.claim.setting, f"said: {own.claim.said}"]
         rows.append(
             [
@@ -205,6 +216,10 @@ def _records(run: Run, experiment: Experiment | None) -> str:
     """The numbers that guard the results."""
     if experiment is None or run.info.get("changed"):
         return ""
+    compared = claims.compare(experiment.records, run.found)
+    for own in compared:
+        if own.measured is None:
+            _said(f"{own.record.text!r} cannot be measured: {own.reason}")
     rows = [
         [
             own.record.text,
@@ -212,7 +227,7 @@ def _records(run: Run, experiment: Experiment | None) -> str:
             own.shown,
             page.mark("met" if own.met else "missed"),
         ]
-        for own in claims.compare(experiment.records, run.found)
+        for own in compared
     ]
     if not rows:
         return ""
@@ -223,7 +238,7 @@ def _records(run: Run, experiment: Experiment | None) -> str:
 
 def _figure(drawn: Drawn) -> str:
     if drawn.path is None:
-        why = f"{drawn.name} is not drawn: {drawn.reason}"
+        why = _said(f"{drawn.name} is not drawn: {drawn.reason}")
         return f'<p class="note">{page.text(why)}</p>'
     said = page.text(drawn.text)
     kind = _TYPES.get(drawn.path.suffix)
@@ -245,7 +260,7 @@ def _own_tables(run: Run, tables: Sequence[Any]) -> str:
                 raise ValueError(f"{own.name}.csv is the run's: choose another name.")
             frame = own.of(run)
         except Exception as error:  # a table of the user's own, or of what is not there
-            why = f"{own.name} is not shown: {type(error).__name__}: {error}"
+            why = _said(f"{own.name} is not shown: {type(error).__name__}: {error}")
             shown.append(f'<p class="note">{page.text(why)}</p>')
             continue
         frame.to_csv(run.folder / f"{own.name}.csv", index=False)
