@@ -251,15 +251,31 @@ def at_ends(chosen: Chosen, axis: str) -> pd.DataFrame:
 
 
 def edge_notes(chosen: Chosen, label: Callable[[Mapping[str, Any]], str]) -> list[str]:
-    """Which series have their best step at an end of what they tried, as sentences."""
+    """Which series have their best step at an end of what they tried, as sentences.
+
+    A label that is drawn over an axis or in several panels has several best steps.
+    Where they are not all at this end, the settings of those that are name them.
+    """
     notes = []
+    settings = [name for name in chosen.run.settings if name not in chosen.axes]
+    told = analysis.told_by(chosen.best[settings])
+    labels = np.asarray([label(row) for row in chosen.best.to_dict("records")], object)
     live = ~chosen.unfit.to_numpy()
     for axis in chosen.axes:
         marks = at_ends(chosen, axis)
         for kind in marks:
-            there = chosen.best[marks[kind].to_numpy() & live]
-            for end, rows in there.groupby(axis):
-                names = map(label, rows.to_dict("records"))
+            marked = marks[kind].to_numpy() & live
+            for end in sorted(set(chosen.best[axis][marked])):
+                here = marked & (chosen.best[axis] == end).to_numpy()
+                elsewhere = set(labels[live & ~here])
+                names = [
+                    analysis.label({name: row[name] for name in told})
+                    if own in elsewhere
+                    else own
+                    for own, row in zip(
+                        labels[here], chosen.best[here].to_dict("records"), strict=True
+                    )
+                ]
                 names = list(dict.fromkeys(filter(None, names)))
                 who = f"{'; '.join(names)}: " if names else ""
                 notes.append(

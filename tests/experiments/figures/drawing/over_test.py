@@ -9,6 +9,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from experiments import figures
+from experiments.figures import tables
 from experiments.results import analysis
 from tests.experiments.figures.legible import check_legible, legend, texts
 from tests.experiments.figures.runs import DELAYS, RATES, limit, made, valley
@@ -381,3 +382,29 @@ def test_an_end_is_of_the_values_that_the_series_tried(setting, tmp_path):
         sentence = f"the best step size is the largest one tried, {end:g}."
         assert any(sentence in own for own in shown), (end, shown)
     assert not any("smallest one tried" in own for own in shown)
+
+
+def test_no_name_is_said_to_be_at_both_ends(tmp_path):
+    """Small steps are best without delay, large ones at 4, but for law b."""
+
+    def loss(learning_rate, delay, law, seed):
+        rises = delay == 0 or law == "b"
+        return 2.0 + (learning_rate if rises else -learning_rate)
+
+    run = made(
+        *(tmp_path, loss),
+        **dict(learning_rate=RATES[:3], delay=(0, 4), law=("a", "b")),
+    )
+    chosen = tables.choose(run, "test_error", None, "delay")
+    for panels in (None, "law"):
+        named = tables.name(chosen.best, ["law"], panels)
+        b = "delay=0, b; delay=4, b" if panels else "b"
+        assert tables.edge_notes(chosen, named.label) == [
+            f"delay=0, a; {b}: the best step size is the smallest one tried, 0.03.",
+            "delay=4, a: the best step size is the largest one tried, 0.3.",
+        ]
+
+
+def test_where_one_value_was_tried_it_is_no_end(tmp_path):
+    run = made(tmp_path, learning_rate=(0.1,), delay=DELAYS)
+    assert not any("one tried" in own for own in texts(figures.over("delay").draw(run)))
