@@ -143,10 +143,15 @@ def spread(
 ) -> pd.DataFrame:
     """Mean over seeds of a metric for each series, with a t interval.
 
-        mean +- t_{n - 1} s / sqrt(n)
+        mean +- h                                  if a number is negative
+        mean exp(-h / mean), mean exp(h / mean)    if none is
 
-    with s the standard deviation over the n seeds that have a number. Of few seeds it
-    covers the mean as often as it says, which a bootstrap interval does not.
+    where h = t_{n - 1} s / sqrt(n), with s the standard deviation over the n seeds that
+    have a number. The second is the interval of log(mean), whose standard error is that
+    of the mean over the mean: a loss, an error or a time cannot be negative, so neither
+    is an end of its interval. Where h is small beside the mean both are the same. Of
+    few seeds it covers the mean as often as it says, which a bootstrap interval does
+    not.
 
     Args:
         frame: results, a row a series and seed.
@@ -157,6 +162,13 @@ def spread(
     Returns:
         One row a series: `mean`, `low`, `high` and `seeds`. One seed has no interval:
         its `low` and `high` are its number.
+
+    Example:
+        >>> frame = pd.DataFrame({"seed": [0, 1, 2], "loss": [0.1, 0.2, 0.9]})
+        >>> spread(frame, "loss", []).round(2).values.tolist()
+        [[0.4, 0.03, 5.99, 3.0]]
+        >>> spread(frame - 0.4, "loss", []).round(2).values.tolist()
+        [[0.0, -1.08, 1.08, 3.0]]
     """
     if not 0 < level < 1:
         raise ValueError(f"`level` must be in (0, 1), as 0.95, got {level}.")
@@ -168,7 +180,10 @@ def spread(
         if len(values) > 1 and finite.all():
             error = values.std(ddof=1) / np.sqrt(len(values))
             half = stats.t.ppf(0.5 + level / 2, len(values) - 1) * error
-        found = {"mean": mean, "low": mean - half, "high": mean + half}
+        low, high = mean - half, mean + half
+        if half and values.min() >= 0:  # then the mean is positive
+            low, high = mean * np.exp(-half / mean), mean * np.exp(half / mean)
+        found = {"mean": mean, "low": low, "high": high}
         row = dict(zip(series, key, strict=True))
         rows.append(row | found | {"seeds": int(finite.sum())})
     return pd.DataFrame(rows)

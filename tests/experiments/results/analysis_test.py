@@ -117,8 +117,9 @@ def test_settings_stand_left_of_the_seed():
     assert analysis.settings(frame()) == ["learning_rate", "law"]
 
 
-def test_spread_is_the_mean_and_its_t_interval():
+def test_spread_is_the_mean_and_its_t_interval_where_numbers_may_be_negative():
     table = frame()
+    table["train_loss"] -= table["train_loss"].max()
     for level in (0.5, 0.95):
         found = analysis.spread(table, "train_loss", ["law"], level=level)
         for row in found.itertuples():
@@ -127,6 +128,26 @@ def test_spread_is_the_mean_and_its_t_interval():
             assert row.mean == pytest.approx(values.mean())
             assert (row.low, row.high) == pytest.approx((test.low, test.high))
             assert row.seeds == len(SEEDS)
+
+
+def test_the_interval_of_what_is_not_negative_is_the_t_interval_of_its_logarithm():
+    """By the delta method: the error of log(mean) is that of the mean over the mean."""
+    rng = np.random.default_rng(0)
+    for spread in (0.001, 0.1, 1.0, 3.0):
+        values = np.exp(spread * rng.standard_normal(6))
+        for some in (values, values * (np.arange(6) > 0)):  # one may be 0
+            table = pd.DataFrame({"seed": range(6), "loss": some})
+            (row,) = analysis.spread(table, "loss", []).itertuples()
+            t = stats.ttest_1samp(some, 0.0).confidence_interval()
+            half = (t.high - t.low) / 2 / some.mean()
+            expected = np.log(some.mean()) + half * np.array([-1, 1])
+            np.testing.assert_allclose(np.log([row.low, row.high]), expected)
+            assert 0 < row.low < row.mean < row.high
+            if spread == 0.001 and some is values:
+                assert (row.low, row.high) == pytest.approx((t.low, t.high), rel=1e-5)
+    zeros = pd.DataFrame({"seed": range(6), "loss": [0.0] * 6})
+    (row,) = analysis.spread(zeros, "loss", []).itertuples()
+    assert (row.low, row.mean, row.high) == (0.0, 0.0, 0.0)
 
 
 def test_of_five_seeds_the_interval_covers_the_mean_as_often_as_it_says():

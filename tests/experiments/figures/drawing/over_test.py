@@ -314,10 +314,10 @@ def test_steps_of_three_decades_have_ticks_apart_in_each_of_two_panels(tmp_path)
 
 
 def test_an_interval_does_not_stretch_a_logarithmic_axis(tmp_path):
-    """The interval of 2 - 0.75, 2 and 2 + 0.75 begins at 0.14."""
+    """The interval of 2 - 1.9, 2 and 2 + 1.9 begins at 0.19."""
 
     def loss(learning_rate, delay, seed):
-        return {0: 100.0, 1: 2.0 + 0.75 * seed}[delay]
+        return {0: 100.0, 1: 2.0 + 1.9 * seed}[delay]
 
     run = made(tmp_path, loss, seeds=(-1, 0, 1), learning_rate=(0.1,), delay=(0, 1))
     (axis,) = figures.over("delay", "train_loss", fixed=False).draw(run).axes
