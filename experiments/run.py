@@ -37,6 +37,7 @@ from experiments.training import column_names
 from experiments.training.experiment import Experiment
 
 
+@progress.shown()
 def run(
     experiment: Experiment,
     workdir: str | os.PathLike[str] | None = None,
@@ -52,6 +53,9 @@ def run(
     profile: range = range(0),
 ) -> Found:
     """Trains all cells of an experiment. The same call goes on where it stopped.
+
+    Progress is a bar on a terminal, and lines of the log "experiments" elsewhere;
+    `logging.getLogger("experiments").setLevel("WARNING")` turns both off.
 
     Args:
         experiment: what to train.

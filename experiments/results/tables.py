@@ -24,7 +24,20 @@ class Found(NamedTuple):
 
     A row of `results` is a cell and a seed after the last update; a row of `curves` is
     one at an evaluation. Both have a column for each label, each axis and the seed.
-    `choice` says what is tuned, and has the tables of the tuning seeds.
+    `choice` says what is tuned, and has the tables of the tuning seeds. It is printed
+    as a short table: each series at its best value of what is tuned, and the metric
+    that chose it, with its 95 % interval over the seeds.
+
+    Example:
+        >>> rows = [("a", 0.1, 0, 1.0), ("a", 0.1, 1, 1.2), ("a", 0.3, 0, 2.0)]
+        >>> rows += [("b", 0.1, 0, 3.0), ("b", 0.3, 0, 0.5), ("b", 0.3, 1, 0.5)]
+        >>> columns = ["law", "learning_rate", "seed", "train_loss"]
+        >>> print(Found(pd.DataFrame(rows, columns=columns), pd.DataFrame(),
+        ...             Choice(("learning_rate",))))
+        2 series, 2 seeds; each at its best learning_rate
+        law  learning_rate train_loss (95 % interval)
+          a            0.1      1.1 (0.3465 to 3.492)
+          b            0.3                        0.5
     """
 
     results: pd.DataFrame
@@ -35,6 +48,37 @@ class Found(NamedTuple):
     def best(self) -> pd.DataFrame:
         """The results of each series at its best value of the tuned axes."""
         return self.choice.best(self.results, self.curves)
+
+    def __repr__(self):
+        return _shown(self)
+
+
+_ROWS_SHOWN = 30
+
+
+def _shown(found: Found) -> str:
+    """The series of a run as text."""
+    names, metric = analysis.settings(found.results), found.choice.column
+    axes = [axis for axis in found.choice.axes if axis in names]
+    if found.results.empty or "seed" not in found.results:
+        return f"{len(found.results)} results"
+    best = found.choice.judged(found.best, found.curves)
+    others = [name for name in names if name not in axes]
+    rows = []
+    for _, group in analysis.grouped(best, others):
+        (own,) = analysis.spread(group, metric, []).to_dict("records")
+        value = f"{own['mean']:.4g}"
+        if own["high"] > own["low"]:
+            value += f" ({own['low']:.4g} to {own['high']:.4g})"
+        shown = group[[*analysis.told_by(best[others]), *axes]].iloc[0].to_dict()
+        rows.append(shown | {f"{metric} (95 % interval)": value})
+    said = f"{len(rows)} series, {found.results['seed'].nunique()} seeds"
+    if axes:
+        said += f"; each at its best {' and '.join(axes)}"
+    table = pd.DataFrame(rows[:_ROWS_SHOWN]).to_string(index=False)
+    left = len(rows) - _ROWS_SHOWN
+    more = f"\n{left} more series: see `best`" if left > 0 else ""
+    return f"{said}\n{table}{more}"
 
 
 def of(

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import dataclasses
 import json
+import logging
 import os
 import shutil
 import signal
@@ -669,6 +670,22 @@ def test_a_check_that_takes_long_is_said_every_five_seconds(monkeypatch, caplog)
         now[0] += 2.0
     said = [record.getMessage() for record in caplog.records]
     assert said == [f"program {number} of 12" for number in (4, 7, 10)]
+
+
+@pytest.mark.parametrize("level", ["NOTSET", "WARNING"])
+def test_a_run_from_python_shows_progress_unless_its_log_is_set(
+    level, tmp_path, caplog, monkeypatch
+):
+    monkeypatch.setattr(progress.log, "propagate", True)
+    before = progress.log.level
+    try:
+        progress.log.setLevel(level)
+        run(experiment(), str(tmp_path))
+        assert progress.log.level == getattr(logging, level)
+    finally:
+        progress.log.setLevel(before)
+    lines = [line for line in caplog.messages if "update 30/30, median batch" in line]
+    assert len(lines) == (level == "NOTSET")
 
 
 SECONDS, EXAMPLES = dict(seconds=20.0), dict(examples=170)
