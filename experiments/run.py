@@ -61,7 +61,8 @@ def run(
         experiment: what to train.
         workdir: the folder of the run's records and checkpoints; None for a temporary
             one.
-        shard: (i, n): train every n-th cell, from number i on.
+        shard: (i, n): train every n-th cell, from number i on. The parts are the whole
+            grid up to rounding, which cells near their limit of stability enlarge.
         config: the values that the experiment was made of, for the records.
         changed: those that are not the config file's own, {key: [own, value]}.
         source: the config file.
