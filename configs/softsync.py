@@ -107,7 +107,7 @@ def experiment(config: ConfigDict) -> Experiment:
 
 
 def fixed(n: int, law: str) -> Measure:
-    """Test accuracy at the step that is best for n = 1; a guess if it diverges."""
+    """Test accuracy at the step that is best for n = 1; a guess if it ends higher."""
     at_one = dict(n=1, law="none")
     return kept("test_accuracy", best_at=at_one, lost=0.1, n=n, law=law)
 

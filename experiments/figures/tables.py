@@ -30,7 +30,7 @@ class Chosen(NamedTuple):
 
     @property
     def unfit(self) -> pd.Series:
-        """Whether a row of `best` is no best: it diverged, or never got there."""
+        """Whether a row of `best` is no best: it is lost, or never got there."""
         choice = self.run.choice
         judged = choice.judged(self.best, self.run.curves)
         return lost(judged, choice.column)
@@ -122,10 +122,7 @@ def series_of(
 
 
 def points(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
-    """Mean and interval over seeds; `lost` where a seed has no value.
-
-    A seed has none where it diverged, or where the value is not finite.
-    """
+    """Mean and interval over seeds; `lost` where a seed is, as `lost` says."""
     if frame.empty:
         return pd.DataFrame(columns=[*by, "mean", "low", "high", "seeds", "lost"])
     table = analysis.spread(frame, metric, by)
@@ -135,9 +132,20 @@ def points(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
 
 
 def lost(frame: pd.DataFrame, metric: str) -> pd.Series:
-    """Whether a row has no value: it diverged, or the metric is not finite."""
-    gone = ~np.isfinite(frame[metric])
-    return gone | (frame["diverged"] > 0) if "diverged" in frame else gone
+    """Whether a row has no place on a scale.
+
+    It ended higher than it began, diverged, or the metric is not finite.
+    """
+    return ~np.isfinite(frame[metric]) | analysis.lost(frame)
+
+
+def fate(run: Run) -> str:
+    """The word for a run's rows that are lost: "diverged" where all of them did."""
+    rows = run.results
+    bounded = analysis.lost(rows) & np.isfinite(rows["train_loss"])
+    if "diverged" in rows:
+        bounded &= rows["diverged"] == 0
+    return "ended higher" if bounded.any() else "diverged"
 
 
 class Named(NamedTuple):

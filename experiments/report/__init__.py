@@ -21,6 +21,7 @@ from experiments.training.experiment import Experiment
 
 _log = logging.getLogger("experiments")
 _METRICS = ("train_loss", "test_loss", "test_error", "seconds", "updates")
+_FATES = ("lost", "diverged")  # of a series in the final table, not shown
 _TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 
 
@@ -90,7 +91,8 @@ def headline(run: Run, experiment: Experiment | None, table: pd.DataFrame) -> st
 def final_table(run: Run) -> pd.DataFrame:
     """A row a series at its best value of what is tuned, which is shown too.
 
-    Settings, metrics with intervals, and the share of all cells that diverged.
+    Settings, metrics with intervals, and the shares of all cells that diverged and that
+    ended higher than they began; a diverged one counts there, too.
     """
     series = _series(run)
     rows = run.best
@@ -108,7 +110,10 @@ def final_table(run: Run) -> pd.DataFrame:
             (own,) = analysis.spread(group, metric, []).to_dict("records")
             row[metric] = own["mean"], own["low"], own["high"]
         row["diverged cells"] = f"{every[key]['diverged'].mean():.0%}"
-        table.append(row | {"lost": bool(group["diverged"].any())})
+        row["cells that ended higher"] = f"{analysis.lost(every[key]).mean():.0%}"
+        fates = {"lost": analysis.lost(group).any()}
+        fates["diverged"] = (group["diverged"] > 0).any()
+        table.append(row | fates)
     return pd.DataFrame(table)
 
 
@@ -154,7 +159,8 @@ def _best_row(run: Run, table: pd.DataFrame) -> str:
     )
     live = table[~table["lost"]] if len(table) else table
     if not metric or live.empty:
-        return f"Every one of the {len(table)} series diverged."
+        fate = "diverged" if table["diverged"].all() else "ended higher than it began"
+        return f"Every one of the {len(table)} series {fate}."
     best = live.loc[[min(live.index, key=lambda i: live[metric][i][0])]]
     name = (
         analysis.label({c: best[c].iloc[0] for c in _told(run)}) if _told(run) else ""
@@ -272,11 +278,11 @@ def _own_tables(run: Run, tables: Sequence[Any]) -> str:
 
 def _final(run: Run, table: pd.DataFrame) -> str:
     seeds = run.results["seed"].nunique()
-    measured = [c for c in table if c not in run.settings and c != "lost"]
+    measured = [c for c in table if c not in (*run.settings, *_FATES)]
     columns = [*_told(run), *measured]
     header = [with_unit(name, loss_unit(run)) for name in columns]
     rows = [
-        [_cell(row[c], row["lost"]) for c in columns]
+        [_cell(row[c], row["diverged"]) for c in columns]
         for row in table.to_dict("records")
     ]
     chosen = _how_chosen(run)
@@ -299,10 +305,10 @@ def _how_chosen(run: Run) -> str:
     return f"{what}, chosen by {by} on the seeds {seeds}, which are not reported"
 
 
-def _cell(value: Any, lost: bool) -> str:
+def _cell(value: Any, diverged: bool) -> str:
     if not isinstance(value, tuple):
         return _value(value)
-    if lost:
+    if diverged:
         return "diverged"
     mean, low, high = value
     if low == high:

@@ -83,8 +83,9 @@ def best(
 ) -> pd.DataFrame:
     """The rows at the best value of some axes: one value for all seeds of a series.
 
-    Best is the value with the smallest mean of `by` over the seeds that choose. A
-    diverged cell counts as worst, and so does a seed without a row.
+    Best is the value with the smallest mean of `by` over the seeds that choose. A value
+    under which a seed ended higher than it began counts only where each has such a
+    seed. A diverged cell counts as worst of all, and so does a seed without a row.
 
     Args:
         frame: results, a row a cell and seed.
@@ -116,15 +117,30 @@ def best(
     score = judged[by] * (-1.0 if largest else 1.0)
     if "diverged" in judged:
         score = score.where(judged["diverged"] == 0, np.inf)
-    scored = judged.assign(**{by: score.fillna(np.inf)})
+    scored = judged.assign(**{by: score.fillna(np.inf), "ended_higher": lost(judged)})
     chosen = []
     for _, group in grouped(scored, series):
-        each = group.groupby(axes, dropna=False, sort=False)[by].agg(["mean", "size"])
+        values = group.groupby(axes, dropna=False, sort=False)
+        each = values[by].agg(["mean", "size"])
         whole = each["size"] == group["seed"].nunique()
-        value = each.index[each["mean"].where(whole, np.inf).argmin()]
+        mean = each["mean"].where(whole, np.inf).to_numpy()
+        higher = values["ended_higher"].any().to_numpy()
+        value = each.index[np.lexsort((mean, higher, np.isposinf(mean)))[0]]
         row = dict(zip(axes, value if len(axes) > 1 else (value,), strict=True))
         chosen.append(group[series].iloc[[0]].assign(**row))
     return pd.concat(chosen).merge(frame)[[*frame]] if chosen else frame
+
+
+def lost(frame: pd.DataFrame) -> pd.Series:
+    """Whether each row's training ended higher than it began, or diverged.
+
+    Example:
+        >>> fates = {"diverged": [0, 0, 1], "ended_higher": [0, 1, 1]}
+        >>> lost(pd.DataFrame(fates)).tolist()
+        [False, True, True]
+    """
+    fates = [name for name in ("diverged", "ended_higher") if name in frame]
+    return (frame[fates] > 0).any(axis=1)
 
 
 def grouped(frame: pd.DataFrame, by: Sequence[str]) -> Any:

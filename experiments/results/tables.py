@@ -68,7 +68,9 @@ def _shown(found: Found) -> str:
     for _, group in analysis.grouped(best, others):
         (own,) = analysis.spread(group, metric, []).to_dict("records")
         value = f"{own['mean']:.4g}"
-        if own["high"] > own["low"]:
+        if "diverged" in group and group["diverged"].any():
+            value = "diverged"
+        elif own["high"] > own["low"]:
             value += f" ({own['low']:.4g} to {own['high']:.4g})"
         shown = group[[*analysis.told_by(best[others]), *axes]].iloc[0].to_dict()
         rows.append(shown | {f"{metric} (95 % interval)": value})

@@ -190,6 +190,19 @@ def test_the_final_table_has_each_series_at_its_best_step(tmp_path):
     assert "chosen on these seeds by the least training loss" in words
 
 
+def test_a_bounded_run_that_ends_higher_has_its_number_and_its_share(tmp_path):
+    run = made(tmp_path, lambda **cell: 5.0)
+    higher = (run.results.seed == 1).astype(int)
+    fates = run.results.assign(ended_higher=higher)
+    run = dataclasses.replace(run, results=fates)
+    table = report.final_table(run)
+    assert (table["diverged cells"] == "0%").all()
+    assert (table["cells that ended higher"] == "33%").all()
+    words = shown(report.write(run))
+    assert "Every one of the 3 series ended higher than it began." in words
+    assert " 0 0.1 5 5.1" in words or " 0 0.03 5 5.1" in words  # and not "diverged"
+
+
 def test_a_run_that_diverged_everywhere_has_a_report(tmp_path):
     run = made(tmp_path, lambda **cell: float("nan"))
     words = shown(report.write(run, experiment()))

@@ -175,6 +175,16 @@ def test_a_cell_that_diverges_is_frozen_and_its_neighbors_go_on(tmp_path):
         assert row.diverged == 0
 
 
+def test_a_bounded_run_that_begins_at_the_optimum_ends_higher_and_is_tuned(tmp_path):
+    """Noise alone moves it: the smallest step ends lowest, and is not the first."""
+    at_optimum = dataclasses.replace(QUADRATIC, init=lambda key: jnp.zeros(2))
+    grid = {"learning_rate": (0.2, 0.02), "delay": (0,)}
+    asked = experiment(task=at_optimum, grid=grid, tuned="learning_rate")
+    found = run(asked, str(tmp_path))
+    assert found.results["ended_higher"].all() and not found.results["diverged"].any()
+    assert found.best["learning_rate"].unique().tolist() == [0.02]
+
+
 def test_everything_may_diverge(tmp_path):
     found = run(
         experiment(grid={"learning_rate": (1e25, 2e25), "delay": (0,)}), str(tmp_path)

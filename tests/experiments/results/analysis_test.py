@@ -82,7 +82,8 @@ def test_a_time_to_a_value_may_decide_whatever_became_of_the_cell():
         ]
     )
     results = curves[curves["update"] == 2].drop(columns=["update", "seconds"])
-    results = results.assign(diverged=(results.learning_rate == 0.4).astype(int))
+    gone = (results.learning_rate == 0.4).astype(int)
+    results = results.assign(diverged=gone, ended_higher=gone)
     choice = Choice(("learning_rate",), TimeTo("loss", 2.0))
     assert set(choice.best(results, curves).learning_rate) == {0.4}
     assert "diverged" in choice.best(results, curves)
@@ -105,6 +106,39 @@ def test_the_largest_or_another_column_may_decide():
     negative = table.assign(test_loss=-table.test_loss)
     least = analysis.best(negative, "learning_rate", by="test_loss")
     assert most.learning_rate.tolist() == least.learning_rate.tolist()
+
+
+# (step size, loss, diverged, ended higher) of two seeds each -> the best
+FATES = {
+    "a diverged seed is worst, whatever is left of its loss": (
+        [(0.1, 9.0, 0, 1), (0.3, 0.5, 1, 1)],
+        0.1,
+    ),
+    "where all end higher the least loss is best, and not the first value": (
+        [(0.1, 9.0, 0, 1), (0.3, 5.0, 0, 1), (1.0, 7.0, 0, 1)],
+        0.3,
+    ),
+    "a value that ends higher is none beside one that does not": (
+        [(0.1, 1.0, 0, 1), (0.3, 2.0, 0, 0)],
+        0.3,
+    ),
+    "a seed that is not there is as bad as one that diverged": (
+        [(0.1, None, 0, 0), (0.3, 5.0, 0, 1)],
+        0.3,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FATES)
+def test_the_best_value_is_one_that_trains(name):
+    cells, expected = FATES[name]
+    rows = []
+    for rate, loss, *fates in cells:
+        rows.append((rate, 0, 0.5, 0, 0))  # one seed trains in any case
+        rows += [(rate, 1, loss, *fates)] * (loss is not None)
+    columns = ["learning_rate", "seed", "train_loss", "diverged", "ended_higher"]
+    found = analysis.best(pd.DataFrame(rows, columns=columns), "learning_rate")
+    assert found.learning_rate.unique().tolist() == [expected]
 
 
 def test_an_absent_setting_is_a_value():

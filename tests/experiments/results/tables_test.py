@@ -90,7 +90,7 @@ def test_what_a_run_found_is_printed_as_its_series_and_not_as_frames():
     assert header.split() == [
         "law",
         "learning_rate",
-        *"train_loss (95 % interval)".split(),
+        *["train_loss", "(95", "%", "interval)"],
     ]
     assert [line.split() for line in shown] == [
         ["none", "0.5", "1"],

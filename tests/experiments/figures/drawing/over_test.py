@@ -110,6 +110,17 @@ def test_what_diverged_is_a_cross_outside_of_the_scale(tmp_path):
     check_legible(figure)
 
 
+@pytest.mark.parametrize("draw", [figures.over, figures.best_step])
+def test_what_ended_higher_and_did_not_diverge_is_not_said_to(draw, tmp_path):
+    run = made(tmp_path, lambda **cell: 5.0 + cell["learning_rate"])
+    higher = (run.results.delay == 4).astype(int)
+    for diverged, word in ((0, "ended higher"), (higher, "diverged")):
+        fates = run.results.assign(diverged=diverged, ended_higher=higher)
+        figure = draw("delay").draw(dataclasses.replace(run, results=fates))
+        (strip,) = figure.axes[0].child_axes
+        assert [text.get_text() for text in strip.get_yticklabels()] == [word]
+
+
 @pytest.mark.parametrize(
     "figure",
     [
