@@ -155,9 +155,9 @@ def answer(found: Found) -> str:
     """Training losses over plain SGD's training loss."""
 
     def said(name, delay):
-        lost = tuned("diverged", compensation=name, delay=delay)(found)
+        lost = tuned("ended_higher", compensation=name, delay=delay)(found)
         if lost:
-            return f"{name} diverges under {lost:.0%} of the seeds"
+            return f"{name} ends higher than it began under {lost:.0%} of the seeds"
         return f"{name} {between(ratio(loss(name, delay), loss('none', delay)), found)}"
 
     names = ("DC-ASGD-a", "DC-ASGD-c", "Gap-Aware")

@@ -98,11 +98,11 @@ Limit = Callable[[str, float], float]
 
 
 def stable_step(law: str, mean_delay: float) -> Measure:
-    """The largest step such that a seed diverges at none below; mean over seeds."""
+    """The largest step up to which a seed ends no higher; mean over seeds."""
 
     def measure(found):
         rows = analysis.where(found.results, law=law, mean_delay=mean_delay)
-        cells = rows.pivot(index="learning_rate", columns="seed", values="diverged")
+        cells = rows.pivot(index="learning_rate", columns="seed", values="ended_higher")
         stable = (cells.sort_index().cummax() == 0).sum()
         return float(cells.index[stable - 1].to_numpy().mean())
 

@@ -108,12 +108,12 @@ def experiment(config: ConfigDict) -> Experiment:
 
 
 GUESS = 0.9  # the test error of a guess
-GONE = mean("diverged", server="plain", attack="sign flip")
+GONE = mean("ended_higher", server="plain", attack="sign flip")
 refused = functools.partial(tuned, "dropped", server="Kardam", attack="none")
 
 
 def error(server: str, times: str = "equal", **where: float | str) -> Measure:
-    """Test error, of a sign flip if not said; a seed that diverges has a guess's."""
+    """Test error, of a sign flip if not said; a seed that ends higher has a guess's."""
     at = dict(server=server, times=times, attack="sign flip") | where
     return tuned("test_error", lost=GUESS, **at)
 
@@ -146,7 +146,7 @@ def records() -> list[Record]:
     damped = error("Kardam", "memoryless", damping=0.2)
     return [
         Record("Refused of honest memoryless workers", many, 0.6403, 0.0044),
-        Record("Plain runs that diverge, sign flip", GONE, 1.0, 0.0),
+        Record("Plain runs that end higher, sign flip", GONE, 1.0, 0.0),
         Record("Error of Kardam, sign flip", error("Kardam"), 0.1737, 0.062),
         Record("Error of clipping, sign flip", error("clipped"), 0.102, 0.0092),
         Record(
@@ -159,7 +159,7 @@ def records() -> list[Record]:
 
 def answer(found: Found) -> str:
     """Test errors under a sign flip, against clipping."""
-    parts = [f"Under a sign flip {GONE(found):.0%} of plain runs diverge"]
+    parts = [f"Under a sign flip {GONE(found):.0%} of plain runs end higher"]
     for times in ("equal", "memoryless"):
         own, none = error("Kardam", times), error("Kardam", times, attack="none")
         over = difference(own, error("clipped", times))

@@ -112,7 +112,7 @@ def over_none(optimizer: str, law: str) -> Measure:
 
 
 def fixed(law: str) -> Measure:
-    """Accuracy of SGD at 16, the step best without delay; a guess if it diverges."""
+    """Accuracy of SGD at 16, the step best without delay; a guess if it ends higher."""
     fresh = dict(optimizer="sgd", law="none", mean_delay=0)
     late = dict(optimizer="sgd", law=law, mean_delay=16)
     return kept("test_accuracy", best_at=fresh, lost=0.1, **late)

@@ -57,7 +57,7 @@ SMALL = {"updates": 60, "stages": (4, 8), "momentum": (0.0, 0.5)}
 """What the small size of the book changes, beside the numbers of seeds."""
 
 
-LIMITS = configs.at_least(1, "width", "depth")
+LIMITS = configs.at_least(1, "width", "depth", "stages")
 LIMITS |= configs.at_least(0, "warmup_updates")
 LIMITS |= configs.positive("adam_rate", "muon_rate", "sgd_rate")
 LIMITS |= configs.below_one("look_ahead_momentum", "momentum")
@@ -214,6 +214,11 @@ def _large(config: ConfigDict) -> Experiment:
 
 def _small(config: ConfigDict) -> Experiment:
     late = {"stages": config.stages}
+    if max(config.stages) > config.depth:
+        raise ValueError(
+            f"config.stages must hold numbers up to config.depth = {config.depth}, the"
+            f" blocks that they share, got {max(config.stages)}."
+        )
 
     def arm(optimizer, pipeline, labels, momentum=config.momentum, **grid):
         rate = config[f"{labels['optimizer']}_rate"]

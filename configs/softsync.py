@@ -54,6 +54,15 @@ def get_config() -> ConfigDict:
 
 def experiment(config: ConfigDict) -> Experiment:
     """A program for each n; the law is an axis."""
+    n = min(config.n)
+    most = (config.examples // config.batch_size + 1) * n - 1
+    if config.workers > most:
+        raise ValueError(
+            f"config.workers must be at most {most:,}, so that config.examples ="
+            f" {config.examples:,} are enough for an update of config.workers // {n}"
+            f" gradients of config.batch_size = {config.batch_size} examples, got"
+            f" {config.workers:,}."
+        )
     lognormal = dj.cluster.lognormal(1.0, config.service_spread)
     cluster = dj.cluster.Cluster(config.workers, lognormal)
 
@@ -98,7 +107,7 @@ def experiment(config: ConfigDict) -> Experiment:
 
 
 def fixed(n: int, law: str) -> Measure:
-    """Test accuracy at the step that is best for n = 1; a guess if it diverges."""
+    """Test accuracy at the step that is best for n = 1; a guess if it ends higher."""
     at_one = dict(n=1, law="none")
     return kept("test_accuracy", best_at=at_one, lost=0.1, n=n, law=law)
 

@@ -1,7 +1,7 @@
 """At which step size does delayed gradient descent diverge?
 
 Full-batch gradient descent, no noise: every step size and every delay is one cell of
-one program. Cells that diverge are black. Just past the limit a logistic loss cycles,
+one program. Cells that end higher are black. Past the limit a logistic loss cycles,
 since its gradient is bounded. The limit is not fitted: it is
 
     stability.Dynamics(tau).step_limit() / lambda = 2 sin(pi / (2 (2 tau + 1))) / lambda

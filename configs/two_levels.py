@@ -90,8 +90,8 @@ def excess(workers: int, cores: int) -> Measure:
 
 
 def lost(workers: int, cores: int) -> Measure:
-    """The share of the seeds that diverge at a step of 0.01."""
-    return mean("diverged", workers=workers, cores=cores, learning_rate=0.01)
+    """The share of the seeds that end higher at a step of 0.01."""
+    return mean("ended_higher", workers=workers, cores=cores, learning_rate=0.01)
 
 
 def grown(workers: int, cores: int) -> Measure:
@@ -147,5 +147,5 @@ def answer(found: Found, config: ConfigDict) -> str:
         f"With the step tuned, {most} workers change the excess loss of one core,"
         f" {excess(1, 1)(found):.4f}, by {', '.join(rows)} cores each. At a step of"
         f" 0.01, {lost(most, max(config.cores))(found):.0%} of the runs with"
-        f" {max(config.cores)} cores diverge."
+        f" {max(config.cores)} cores end higher than they began."
     )

@@ -122,7 +122,7 @@ def published(config: ConfigDict) -> list[Published]:
         Published(
             text=f"A large staleness diverges: {most} workers with regular times",
             said="a large staleness diverges",
-            measure=mean("diverged", law="gamma 16", workers=most),
+            measure=mean("ended_higher", law="gamma 16", workers=most),
             at_least=0.9,
             **yu,
         ),

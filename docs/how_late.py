@@ -58,7 +58,7 @@ def draw(edge: Run, language: Run, limit: Any) -> Figure:
         line = table[table["label"] == label]
         over.plot_line(right, line, style, solid=True)
         marks.append((line["at"][line["lost"]].tolist(), style))
-    scales.gutter(right, marks, "diverged")
+    scales.gutter(right, marks, tables.fate(language))
     scales.x_axis([right], places, with_unit("delay"))
     right.set_ylabel(f"excess {with_unit('test_loss', loss_unit(language))}")
     _legend(right, palette.handles(named.styles))

@@ -31,7 +31,10 @@ from experiments.training.experiment import Experiment
 _CONFIG = config_flags.DEFINE_config_file("config", None, "A file in configs/.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "The folder to write to; gs:// too.")
 _SHARD = flags.DEFINE_string(
-    "shard", "0/1", "i/n: every n-th cell, from number i on (0/n to (n-1)/n)."
+    "shard",
+    "0/1",
+    "i/n: every n-th cell, from number i on. Together 0/n to (n-1)/n are the whole grid"
+    " up to rounding, which cells near their limit of stability enlarge.",
 )
 _CHECK = flags.DEFINE_bool("check", False, "Exit with 1 where a record is missed.")
 _QUIET = flags.DEFINE_bool("quiet", False, "No progress, only warnings and errors.")
@@ -245,7 +248,8 @@ def _report(experiment: Experiment, found: Found, changed: Mapping[str, Any]) ->
     place.upload()
     progress.log.info("report: %s", place.shown(path))
     for judged in claims.judge(experiment.published, found):
-        progress.log.info("%s", judged)
+        if judged.measured is not None or judged.claim.measure is None:
+            progress.log.info("%s", judged)  # the report says why there is none
     if changed:
         return True
     compared = claims.compare(experiment.records, found)

@@ -39,6 +39,7 @@ from experiments.training import column_names
 from experiments.training.experiment import Experiment
 
 
+@progress.shown()
 def run(
     experiment: Experiment,
     workdir: str | os.PathLike[str] | None = None,
@@ -55,11 +56,15 @@ def run(
 ) -> Found:
     """Trains all cells of an experiment. The same call goes on where it stopped.
 
+    Progress is a bar on a terminal, and lines of the log "experiments" elsewhere;
+    `logging.getLogger("experiments").setLevel("WARNING")` turns both off.
+
     Args:
         experiment: what to train.
         workdir: the folder of the run's records and checkpoints; None for a temporary
             one.
-        shard: (i, n): train every n-th cell, from number i on.
+        shard: (i, n): train every n-th cell, from number i on. The parts are the whole
+            grid up to rounding, which cells near their limit of stability enlarge.
         config: the values that the experiment was made of, for the records.
         changed: those that are not the config file's own, {key: [own, value]}.
         source: the config file.
@@ -107,6 +112,12 @@ def run(
     }
     with contextlib.ExitStack() as stack:
 
+        def forget(name):
+            progress.log.info(
+                "%s begins at update 0: it was evaluated after other updates", name
+            )
+            place.remove_checkpoints(name)
+
         def opened():
             if not processes.is_first():
                 return None
@@ -116,7 +127,7 @@ def run(
                 place.clear()
             digests = {trainer.program.name: digest.of(trainer) for trainer in trainers}
             record = _record(experiment, made, digests) | about
-            folder.begin(record, digests, first_traces(made))
+            folder.begin(record, digests, first_traces(made), forget)
             return folder
 
         folder = processes.together(opened)  # where it is refused, none waits for 0
@@ -163,7 +174,8 @@ def run(
                 searcher.table(),
             )
             if folder is not None:
-                found = tables.with_lost(place.local, found)
+                asked_rows = [row for own in made for row in own.evaluations()]
+                found = tables.with_lost(place.local, found, asked_rows)
                 tables.write(place.local, found)
                 folder.finish(asked)
                 place.upload()
@@ -199,9 +211,14 @@ def _record(
 
 
 def _asked(trainer: Trainer) -> dict[str, Any]:
-    """What the records of a finished program hold: updates, and names of metrics."""
+    """What the records of a finished program hold: evaluations, names of metrics."""
+    rule = trainer.program.rule
     metrics = jax.eval_shape(trainer.evaluate, trainer.shapes())
-    return {"updates": trainer.program.rule.updates, "metrics": sorted(metrics)}
+    return {
+        "updates": rule.updates,
+        "evaluate_every": rule.evaluate_every,
+        "metrics": sorted(metrics),
+    }
 
 
 def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Trainer]:
@@ -367,7 +384,9 @@ def _train(trainer: Trainer, how: _How) -> tuple[_Rows, _Rows]:
         )
         curves = []
         if metrics is not None:
-            curves = tables.curve_rows(metrics.rows(), program.seeds, cells)
+            curves = tables.curve_rows(
+                metrics.rows(), program.seeds, cells, program.rule.evaluates
+            )
     return rows.results(counters, initial, final), curves
 
 

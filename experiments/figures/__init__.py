@@ -194,7 +194,7 @@ def stability_map(
     title: str = "",
     name: str = "",
 ) -> tuple[str, str]:
-    """The final loss over the step and another axis; diverged cells are black.
+    """The final loss over the step and another axis; cells that end higher are black.
 
     What else is varied has a panel for each value.
 
@@ -209,8 +209,9 @@ def stability_map(
         name: of the file.
     """
     return "stability_map", (
-        f"Map of the final {words(metric)} over {words(axis)} and {words(x)}. Diverged"
-        " cells are black; where it is known, a line is the computed limit."
+        f"Map of the final {words(metric)} over {words(axis)} and {words(x)}. Cells"
+        " that end above where they began, or diverge, are black; where it is known, a"
+        " line is the computed limit."
     )
 
 

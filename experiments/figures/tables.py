@@ -30,7 +30,7 @@ class Chosen(NamedTuple):
 
     @property
     def unfit(self) -> pd.Series:
-        """Whether a row of `best` is no best: it diverged, or never got there."""
+        """Whether a row of `best` is no best: it is lost, or never got there."""
         choice = self.run.choice
         judged = choice.judged(self.best, self.run.curves)
         return lost(judged, choice.column)
@@ -122,10 +122,7 @@ def series_of(
 
 
 def points(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
-    """Mean and interval over seeds; `lost` where a seed has no value.
-
-    A seed has none where it diverged, or where the value is not finite.
-    """
+    """Mean and interval over seeds; `lost` where a seed is, as `lost` says."""
     if frame.empty:
         return pd.DataFrame(columns=[*by, "mean", "low", "high", "seeds", "lost"])
     table = analysis.spread(frame, metric, by)
@@ -135,9 +132,20 @@ def points(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
 
 
 def lost(frame: pd.DataFrame, metric: str) -> pd.Series:
-    """Whether a row has no value: it diverged, or the metric is not finite."""
-    gone = ~np.isfinite(frame[metric])
-    return gone | (frame["diverged"] > 0) if "diverged" in frame else gone
+    """Whether a row has no place on a scale.
+
+    It ended higher than it began, diverged, or the metric is not finite.
+    """
+    return ~np.isfinite(frame[metric]) | analysis.lost(frame)
+
+
+def fate(run: Run) -> str:
+    """The word for a run's rows that are lost: "diverged" where all of them did."""
+    rows = run.results
+    bounded = analysis.lost(rows) & np.isfinite(rows["train_loss"])
+    if "diverged" in rows:
+        bounded &= rows["diverged"] == 0
+    return "ended higher" if bounded.any() else "diverged"
 
 
 class Named(NamedTuple):
@@ -251,15 +259,31 @@ def at_ends(chosen: Chosen, axis: str) -> pd.DataFrame:
 
 
 def edge_notes(chosen: Chosen, label: Callable[[Mapping[str, Any]], str]) -> list[str]:
-    """Which series have their best step at an end of what they tried, as sentences."""
+    """Which series have their best step at an end of what they tried, as sentences.
+
+    A label that is drawn over an axis or in several panels has several best steps.
+    Where they are not all at this end, the settings of those that are name them.
+    """
     notes = []
+    settings = [name for name in chosen.run.settings if name not in chosen.axes]
+    told = analysis.told_by(chosen.best[settings])
+    labels = np.asarray([label(row) for row in chosen.best.to_dict("records")], object)
     live = ~chosen.unfit.to_numpy()
     for axis in chosen.axes:
         marks = at_ends(chosen, axis)
         for kind in marks:
-            there = chosen.best[marks[kind].to_numpy() & live]
-            for end, rows in there.groupby(axis):
-                names = map(label, rows.to_dict("records"))
+            marked = marks[kind].to_numpy() & live
+            for end in sorted(set(chosen.best[axis][marked])):
+                here = marked & (chosen.best[axis] == end).to_numpy()
+                elsewhere = set(labels[live & ~here])
+                names = [
+                    analysis.label({name: row[name] for name in told})
+                    if own in elsewhere
+                    else own
+                    for own, row in zip(
+                        labels[here], chosen.best[here].to_dict("records"), strict=True
+                    )
+                ]
                 names = list(dict.fromkeys(filter(None, names)))
                 who = f"{'; '.join(names)}: " if names else ""
                 notes.append(

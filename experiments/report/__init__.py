@@ -1,6 +1,7 @@
 """One self-contained report.html of a run, which answers its question."""
 
 import base64
+import logging
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,10 +15,13 @@ from experiments.figures import Drawn
 from experiments.figures.axis_labels import loss_unit, with_unit, words
 from experiments.report import page
 from experiments.results import analysis, claims
+from experiments.results.folder import TABLES
 from experiments.results.runs import Run
 from experiments.training.experiment import Experiment
 
+_log = logging.getLogger("experiments")
 _METRICS = ("train_loss", "test_loss", "test_error", "seconds", "updates")
+_FATES = ("lost", "diverged")  # of a series in the final table, not shown
 _TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 
 
@@ -36,7 +40,8 @@ def write(
         format: of the figures, "png" or "svg".
 
     Returns:
-        The file. It loads nothing: its figures are inside.
+        The file. It loads nothing: its figures are inside. A part that fails is left
+        out: the report and a line of the log say which and why.
     """
     wanted = experiment.figures if experiment else ()
     drawn = figures.save(run, wanted or figures.default(run), format)
@@ -66,6 +71,12 @@ def write(
     return path
 
 
+def _said(why: str) -> str:
+    """What the report lacks and why, in the log too: the training is whole."""
+    _log.warning("report: %s", " ".join(why.split()))
+    return why
+
+
 def headline(run: Run, experiment: Experiment | None, table: pd.DataFrame) -> str:
     """The answer, in a sentence or two made of this run's numbers."""
     if experiment is None or experiment.answer is None or run.info.get("changed"):
@@ -73,14 +84,15 @@ def headline(run: Run, experiment: Experiment | None, table: pd.DataFrame) -> st
     try:
         return experiment.answer(run.found)
     except Exception as error:  # a function of the user's own
-        why = f"`answer` fails: {type(error).__name__}: {error}"
+        why = _said(f"`answer` fails: {type(error).__name__}: {error}")
         return f"{_best_row(run, table)} ({why})"
 
 
 def final_table(run: Run) -> pd.DataFrame:
     """A row a series at its best value of what is tuned, which is shown too.
 
-    Settings, metrics with intervals, and the share of all cells that diverged.
+    Settings, metrics with intervals, and the shares of all cells that diverged and that
+    ended higher than they began; a diverged one counts there, too.
     """
     series = _series(run)
     rows = run.best
@@ -98,7 +110,10 @@ def final_table(run: Run) -> pd.DataFrame:
             (own,) = analysis.spread(group, metric, []).to_dict("records")
             row[metric] = own["mean"], own["low"], own["high"]
         row["diverged cells"] = f"{every[key]['diverged'].mean():.0%}"
-        table.append(row | {"lost": bool(group["diverged"].any())})
+        row["cells that ended higher"] = f"{analysis.lost(every[key]).mean():.0%}"
+        fates = {"lost": analysis.lost(group).any()}
+        fates["diverged"] = (group["diverged"] > 0).any()
+        table.append(row | fates)
     return pd.DataFrame(table)
 
 
@@ -144,7 +159,8 @@ def _best_row(run: Run, table: pd.DataFrame) -> str:
     )
     live = table[~table["lost"]] if len(table) else table
     if not metric or live.empty:
-        return f"Every one of the {len(table)} series diverged."
+        fate = "diverged" if table["diverged"].all() else "ended higher than it began"
+        return f"Every one of the {len(table)} series {fate}."
     best = live.loc[[min(live.index, key=lambda i: live[metric][i][0])]]
     name = (
         analysis.label({c: best[c].iloc[0] for c in _told(run)}) if _told(run) else ""
@@ -174,6 +190,8 @@ def _published(run: Run, published: Sequence[claims.Published]) -> str:
         return ""
     rows = []
     for own in claims.judge(published, run.found):
+        if own.measured is None and own.claim.measure is not None:
+            _said(f"{own.claim.text!r} cannot be measured: {own.reason}")
         said = [own.claim.source, own.claim.setting, f"said: {own.claim.said}"]
         rows.append(
             [
@@ -204,6 +222,10 @@ def _records(run: Run, experiment: Experiment | None) -> str:
     """The numbers that guard the results."""
     if experiment is None or run.info.get("changed"):
         return ""
+    compared = claims.compare(experiment.records, run.found)
+    for own in compared:
+        if own.measured is None:
+            _said(f"{own.record.text!r} cannot be measured: {own.reason}")
     rows = [
         [
             own.record.text,
@@ -211,7 +233,7 @@ def _records(run: Run, experiment: Experiment | None) -> str:
             own.shown,
             page.mark("met" if own.met else "missed"),
         ]
-        for own in claims.compare(experiment.records, run.found)
+        for own in compared
     ]
     if not rows:
         return ""
@@ -222,7 +244,7 @@ def _records(run: Run, experiment: Experiment | None) -> str:
 
 def _figure(drawn: Drawn) -> str:
     if drawn.path is None:
-        why = f"{drawn.name} is not drawn: {drawn.reason}"
+        why = _said(f"{drawn.name} is not drawn: {drawn.reason}")
         return f'<p class="note">{page.text(why)}</p>'
     said = page.text(drawn.text)
     kind = _TYPES.get(drawn.path.suffix)
@@ -240,9 +262,11 @@ def _own_tables(run: Run, tables: Sequence[Any]) -> str:
     shown = []
     for own in tables:
         try:
+            if own.name in TABLES:
+                raise ValueError(f"{own.name}.csv is the run's: choose another name.")
             frame = own.of(run)
         except Exception as error:  # a table of the user's own, or of what is not there
-            why = f"{own.name} is not shown: {type(error).__name__}: {error}"
+            why = _said(f"{own.name} is not shown: {type(error).__name__}: {error}")
             shown.append(f'<p class="note">{page.text(why)}</p>')
             continue
         frame.to_csv(run.folder / f"{own.name}.csv", index=False)
@@ -254,11 +278,11 @@ def _own_tables(run: Run, tables: Sequence[Any]) -> str:
 
 def _final(run: Run, table: pd.DataFrame) -> str:
     seeds = run.results["seed"].nunique()
-    measured = [c for c in table if c not in run.settings and c != "lost"]
+    measured = [c for c in table if c not in (*run.settings, *_FATES)]
     columns = [*_told(run), *measured]
     header = [with_unit(name, loss_unit(run)) for name in columns]
     rows = [
-        [_cell(row[c], row["lost"]) for c in columns]
+        [_cell(row[c], row["diverged"]) for c in columns]
         for row in table.to_dict("records")
     ]
     chosen = _how_chosen(run)
@@ -286,10 +310,10 @@ def _how_chosen(run: Run) -> str:
     return f"{what}, chosen by {by} on the seeds {seeds}, which are not reported"
 
 
-def _cell(value: Any, lost: bool) -> str:
+def _cell(value: Any, diverged: bool) -> str:
     if not isinstance(value, tuple):
         return _value(value)
-    if lost:
+    if diverged:
         return "diverged"
     mean, low, high = value
     if low == high:

@@ -83,8 +83,9 @@ def best(
 ) -> pd.DataFrame:
     """The rows at the best value of some axes: one value for all seeds of a series.
 
-    Best is the value with the smallest mean of `by` over the seeds that choose. A
-    diverged cell counts as worst, and so does a seed without a row.
+    Best is the value with the smallest mean of `by` over the seeds that choose. A value
+    under which a seed ended higher than it began counts only where each has such a
+    seed. A diverged cell counts as worst of all, and so does a seed without a row.
 
     Args:
         frame: results, a row a cell and seed.
@@ -116,15 +117,30 @@ def best(
     score = judged[by] * (-1.0 if largest else 1.0)
     if "diverged" in judged:
         score = score.where(judged["diverged"] == 0, np.inf)
-    scored = judged.assign(**{by: score.fillna(np.inf)})
+    scored = judged.assign(**{by: score.fillna(np.inf), "ended_higher": lost(judged)})
     chosen = []
     for _, group in grouped(scored, series):
-        each = group.groupby(axes, dropna=False, sort=False)[by].agg(["mean", "size"])
+        values = group.groupby(axes, dropna=False, sort=False)
+        each = values[by].agg(["mean", "size"])
         whole = each["size"] == group["seed"].nunique()
-        value = each.index[each["mean"].where(whole, np.inf).argmin()]
+        mean = each["mean"].where(whole, np.inf).to_numpy()
+        higher = values["ended_higher"].any().to_numpy()
+        value = each.index[np.lexsort((mean, higher, np.isposinf(mean)))[0]]
         row = dict(zip(axes, value if len(axes) > 1 else (value,), strict=True))
         chosen.append(group[series].iloc[[0]].assign(**row))
     return pd.concat(chosen).merge(frame)[[*frame]] if chosen else frame
+
+
+def lost(frame: pd.DataFrame) -> pd.Series:
+    """Whether each row's training ended higher than it began, or diverged.
+
+    Example:
+        >>> fates = {"diverged": [0, 0, 1], "ended_higher": [0, 1, 1]}
+        >>> lost(pd.DataFrame(fates)).tolist()
+        [False, True, True]
+    """
+    fates = [name for name in ("diverged", "ended_higher") if name in frame]
+    return (frame[fates] > 0).any(axis=1)
 
 
 def grouped(frame: pd.DataFrame, by: Sequence[str]) -> Any:
@@ -143,10 +159,15 @@ def spread(
 ) -> pd.DataFrame:
     """Mean over seeds of a metric for each series, with a t interval.
 
-        mean +- t_{n - 1} s / sqrt(n)
+        mean +- h                                  if a number is negative
+        mean exp(-h / mean), mean exp(h / mean)    if none is
 
-    with s the standard deviation over the n seeds that have a number. Of few seeds it
-    covers the mean as often as it says, which a bootstrap interval does not.
+    where h = t_{n - 1} s / sqrt(n), with s the standard deviation over the n seeds that
+    have a number. The second is the interval of log(mean), whose standard error is that
+    of the mean over the mean: a loss, an error or a time cannot be negative, so neither
+    is an end of its interval. Where h is small beside the mean both are the same. Of
+    few seeds it covers the mean as often as it says, which a bootstrap interval does
+    not.
 
     Args:
         frame: results, a row a series and seed.
@@ -157,6 +178,13 @@ def spread(
     Returns:
         One row a series: `mean`, `low`, `high` and `seeds`. One seed has no interval:
         its `low` and `high` are its number.
+
+    Example:
+        >>> frame = pd.DataFrame({"seed": [0, 1, 2], "loss": [0.1, 0.2, 0.9]})
+        >>> spread(frame, "loss", []).round(2).values.tolist()
+        [[0.4, 0.03, 5.99, 3.0]]
+        >>> spread(frame - 0.4, "loss", []).round(2).values.tolist()
+        [[0.0, -1.08, 1.08, 3.0]]
     """
     if not 0 < level < 1:
         raise ValueError(f"`level` must be in (0, 1), as 0.95, got {level}.")
@@ -168,7 +196,10 @@ def spread(
         if len(values) > 1 and finite.all():
             error = values.std(ddof=1) / np.sqrt(len(values))
             half = stats.t.ppf(0.5 + level / 2, len(values) - 1) * error
-        found = {"mean": mean, "low": mean - half, "high": mean + half}
+        low, high = mean - half, mean + half
+        if half and values.min() >= 0:  # then the mean is positive
+            low, high = mean * np.exp(-half / mean), mean * np.exp(half / mean)
+        found = {"mean": mean, "low": low, "high": high}
         row = dict(zip(series, key, strict=True))
         rows.append(row | found | {"seeds": int(finite.sum())})
     return pd.DataFrame(rows)

@@ -30,8 +30,8 @@ class TimeTo(NamedTuple):
     def of(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
         """The results with this column; inf where the value is not reached.
 
-        Whether a cell diverged is left out: it counts whether it got there, not what
-        became of it afterwards.
+        Whether a cell diverged or ended higher is left out: it counts whether it got
+        there, not what became of it afterwards.
         """
         when = analysis.time_to(
             curves, self.metric, self.value, along=self.along, largest=self.largest
@@ -40,7 +40,7 @@ class TimeTo(NamedTuple):
         column = when.rename(self.name).reset_index()
         rest = results.drop(columns=self.name, errors="ignore")
         found = rest.merge(column, on=keys, how="left")
-        return found.drop(columns="diverged", errors="ignore")
+        return found.drop(columns=["diverged", "ended_higher"], errors="ignore")
 
 
 class Choice(NamedTuple):

@@ -3,8 +3,10 @@
 import contextlib
 import datetime
 import fcntl
+import hashlib
 import importlib.metadata
 import json
+import logging
 import os
 import platform
 import subprocess
@@ -21,8 +23,14 @@ import delayjax as dj
 TABLES = ("results", "curves")
 """What a finished run has, each a file .csv."""
 
+TUNING = "tuning"
+"""The folder with the tables of the tuning seeds."""
+
 Digest = Callable[[int], dict[str, str]]
 """updates -> {part of a program: its fingerprint}, of a run of so many."""
+
+
+_log = logging.getLogger("experiments")
 
 
 class Folder:
@@ -61,6 +69,7 @@ class Folder:
         record: Mapping[str, Any],
         digests: Mapping[str, Digest],
         traces: Mapping[str, tuple[Mapping[str, Any], dj.cluster.Trace]],
+        forget: Callable[[str], None],
     ) -> None:
         """Checks that what is there belongs to this run; writes run.json and traces.
 
@@ -68,6 +77,8 @@ class Folder:
             record: what is run, as run.json has it.
             digests: {program: its digest}.
             traces: {program: (labels, what its cluster does)}.
+            forget: called with each program that begins at update 0 once more: what
+                there is of it lacks evaluations that a run from the start has.
 
         Raises:
             ValueError: if the folder holds another run, naming what differs, or files
@@ -77,6 +88,8 @@ class Folder:
         record = json.loads(json.dumps(record, default=str))
         if before:
             _check_same(self.path, before, record, digests)
+            for name in _evaluated_otherwise(before, record):
+                forget(name)
         else:
             _check_empty(self.path)
         saved = []
@@ -97,6 +110,7 @@ class Folder:
                 "started": before.get("started") or now,
                 "wall_seconds": before.get("wall_seconds", 0.0),
                 "finished": before.get("finished", {}),
+                "tables": before.get("tables", {}),
             }
         )
 
@@ -115,21 +129,40 @@ class Folder:
         trace.save(path)
 
     def finish(self, programs: Mapping[str, Any]) -> None:
-        """Notes that the tables are whole.
+        """Notes that the tables are whole, and a fingerprint of each.
 
         Args:
-            programs: {name: {"updates": ..., "metrics": [...]}}.
+            programs: {name: {"updates": ..., "evaluate_every": ..., "metrics": [...]}}.
         """
-        self._write(read_info(self.path) | {"finished": dict(programs)})
+        tables = {
+            name: _fingerprint(path)
+            for name, path in _tables(self.path).items()
+            if path.exists()
+        }
+        done = {"finished": dict(programs), "tables": tables}
+        self._write(read_info(self.path) | done)
 
     def is_finished(self, programs: Mapping[str, Any]) -> bool:
-        """Whether the tables have these updates and metrics of these programs."""
-        there = read_info(self.path).get("finished", {})
-        return all((self.path / f"{table}.csv").exists() for table in TABLES) and all(
-            name in there
-            and there[name]["updates"] == own["updates"]
-            and {*own["metrics"]} <= {*there[name]["metrics"]}
-            for name, own in programs.items()
+        """Whether the tables have these updates, evaluations and metrics of these.
+
+        Tables that are not as the run wrote them are said, and are to be made anew.
+        """
+        info = read_info(self.path)
+        there, changed = info.get("finished", {}), changed_tables(self.path, info)
+        for name in changed:
+            _log.warning(
+                "%s is not as the run wrote it: the tables are made anew.",
+                self.path / name,
+            )
+        return (
+            not changed
+            and bool(info.get("tables"))
+            and all(
+                name in there
+                and there[name] | {"metrics": own["metrics"]} == own
+                and {*own["metrics"]} <= {*there[name]["metrics"]}
+                for name, own in programs.items()
+            )
         )
 
     def spent(self, seconds: float) -> None:
@@ -159,6 +192,32 @@ def read_info(folder: Path) -> dict[str, Any]:
         raise ValueError(
             f"{path} cannot be read ({error}): choose another --workdir."
         ) from error
+
+
+def changed_tables(folder: Path, info: Mapping[str, Any]) -> list[str]:
+    """The tables that are not as the run wrote them: cut off, edited, or gone.
+
+    Args:
+        folder: the run's.
+        info: its run.json. Before the end of a run it knows of no table.
+    """
+    paths, known = _tables(folder), info.get("tables", {})
+    return [
+        name
+        for name, fingerprint in known.items()
+        if not paths[name].exists() or _fingerprint(paths[name]) != fingerprint
+    ]
+
+
+def _tables(folder: Path) -> dict[str, Path]:
+    """{name: file} of all tables that a run may have."""
+    names = [f"{name}.csv" for name in TABLES]
+    names += [f"{TUNING}/{name}" for name in names]
+    return {name: folder / name for name in names}
+
+
+def _fingerprint(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def _check_same(
@@ -216,6 +275,23 @@ def _check_same(
             + "\nChoose another --workdir, give the same config and code to go on with"
             " it, or begin anew, --anew, which removes its records."
         )
+
+
+def _evaluated_otherwise(
+    there: Mapping[str, Any], here: Mapping[str, Any]
+) -> list[str]:
+    """The programs that have not been evaluated wherever this run evaluates them."""
+    now = {own["name"]: own.get("evaluate_every", 1) for own in here["programs"]}
+    every = {
+        own["name"]: (own["updates"], own.get("evaluate_every", now[own["name"]]))
+        for own in there["programs"]
+        if own["name"] in now
+    }
+    return [
+        name
+        for name, (updates, before) in every.items()
+        if any(update % before for update in range(0, updates, now[name]))
+    ]
 
 
 def _check_empty(path: Path) -> None:

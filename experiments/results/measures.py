@@ -17,7 +17,8 @@ def tuned(metric: str, *, lost: float = np.nan, **where: Any) -> Measure:
 
     Args:
         metric: a column of the results; a tuned axis means its best value.
-        lost: what a seed that diverges counts as; by default there is no mean then.
+        lost: what a seed counts as that ends higher than it began, or diverges; by
+            default there is no mean then.
         **where: which settings, {label or axis: value}.
     """
     return lambda found: _mean(_best(found, where), metric, lost)
@@ -43,14 +44,15 @@ def mean(metric: str, **where: Any) -> Measure:
 
 
 def largest_stable(over: str, **where: Any) -> Measure:
-    """The largest value such that no seed diverges at it or at a smaller one; or nan.
+    """The largest value up to which no seed ends higher than it began; or nan.
 
-    A diverged cell ends above the loss that it began with, or is not finite.
+    One that diverges counts as such, too.
     """
 
     def measure(found):
-        diverged = _those(found, where).groupby(over)["diverged"].max().sort_index()
-        stable = diverged.index[diverged.cummax() == 0]
+        rows = _those(found, where)
+        unstable = analysis.lost(rows).groupby(rows[over]).max().sort_index()
+        stable = unstable.index[unstable.cummax() == 0]
         return float(stable.max()) if len(stable) else np.nan
 
     return measure
@@ -142,14 +144,15 @@ def _those(found: Found, where: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _mean(rows: pd.DataFrame, metric: str, lost: float = np.nan) -> float:
-    """The mean of all rows; of a model that diverged a metric counts as `lost`."""
+    """The mean of all rows; the metric of a model that is lost counts as `lost`."""
     fact = metric in _FACTS or metric in analysis.settings(rows)
     values = rows[metric]
-    if not fact and "diverged" in rows:
-        values = values.where(rows["diverged"] == 0, lost)
+    if not fact:
+        values = values.where(~analysis.lost(rows), lost)
     return float(values.mean(skipna=False))
 
 
 _FACTS = ("seconds", "updates", "examples", "dropped", "dropped_in_row", "diverged")
+_FACTS += ("ended_higher",)
 _FACTS += ("staleness_mean", "staleness_p99", "staleness_max")
 """What does not depend on the model."""

@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +10,13 @@ import pandas as pd
 
 from experiments.results import analysis
 from experiments.results.choice import Choice
-from experiments.results.folder import TABLES, replace
+from experiments.results.folder import (
+    TABLES,
+    TUNING,
+    changed_tables,
+    read_info,
+    replace,
+)
 from experiments.results.gains import gains
 
 
@@ -19,7 +25,20 @@ class Found(NamedTuple):
 
     A row of `results` is a cell and a seed after the last update; a row of `curves` is
     one at an evaluation. Both have a column for each label, each axis and the seed.
-    `choice` says what is tuned, and has the tables of the tuning seeds.
+    `choice` says what is tuned, and has the tables of the tuning seeds. It is printed
+    as a short table: each series at its best value of what is tuned, and the metric
+    that chose it, with its 95 % interval over the seeds.
+
+    Example:
+        >>> rows = [("a", 0.1, 0, 1.0), ("a", 0.1, 1, 1.2), ("a", 0.3, 0, 2.0)]
+        >>> rows += [("b", 0.1, 0, 3.0), ("b", 0.3, 0, 0.5), ("b", 0.3, 1, 0.5)]
+        >>> columns = ["law", "learning_rate", "seed", "train_loss"]
+        >>> print(Found(pd.DataFrame(rows, columns=columns), pd.DataFrame(),
+        ...             Choice(("learning_rate",))))
+        2 series, 2 seeds; each at its best learning_rate
+        law  learning_rate train_loss (95 % interval)
+          a            0.1      1.1 (0.3465 to 3.492)
+          b            0.3                        0.5
     """
 
     results: pd.DataFrame
@@ -47,6 +66,39 @@ class Found(NamedTuple):
     def gains(self, over: str, **options: Any) -> pd.DataFrame:
         """What each other value of a label gains over one; see `gains.gains`."""
         return gains(self.results, self.curves, self.choice, over=over, **options)
+
+    def __repr__(self):
+        return _shown(self)
+
+
+_ROWS_SHOWN = 30
+
+
+def _shown(found: Found) -> str:
+    """The series of a run as text."""
+    names, metric = analysis.settings(found.results), found.choice.column
+    axes = [axis for axis in found.choice.axes if axis in names]
+    if found.results.empty or "seed" not in found.results:
+        return f"{len(found.results)} results"
+    best = found.choice.judged(found.best, found.curves)
+    others = [name for name in names if name not in axes]
+    rows = []
+    for _, group in analysis.grouped(best, others):
+        (own,) = analysis.spread(group, metric, []).to_dict("records")
+        value = f"{own['mean']:.4g}"
+        if "diverged" in group and group["diverged"].any():
+            value = "diverged"
+        elif own["high"] > own["low"]:
+            value += f" ({own['low']:.4g} to {own['high']:.4g})"
+        shown = group[[*analysis.told_by(best[others]), *axes]].iloc[0].to_dict()
+        rows.append(shown | {f"{metric} (95 % interval)": value})
+    said = f"{len(rows)} series, {found.results['seed'].nunique()} seeds"
+    if axes:
+        said += f"; each at its best {' and '.join(axes)}"
+    table = pd.DataFrame(rows[:_ROWS_SHOWN]).to_string(index=False)
+    left = len(rows) - _ROWS_SHOWN
+    more = f"\n{left} more series: see `best`" if left > 0 else ""
+    return f"{said}\n{table}{more}"
 
 
 def of(
@@ -87,6 +139,7 @@ def curve_rows(
     metrics: Iterable[Mapping[str, Any]],
     seeds: Sequence[int],
     cells: Sequence[Mapping[str, Any]],
+    evaluates: Callable[[int], bool],
 ) -> list[dict[str, Any]]:
     """The rows of a program for curves.csv, one a seed, cell and evaluation.
 
@@ -94,10 +147,13 @@ def curve_rows(
         metrics: the program's rows of metrics.jsonl.
         seeds: of the program.
         cells: its settings.
+        evaluates: whether a run from the start has an evaluation after an update; of
+            others, such as the end of a shorter run, there is no row.
     """
     found = []
     for row in metrics:
-        for s, seed in enumerate(seeds if "evaluation" in row else ()):
+        shown = "evaluation" in row and evaluates(row["step"])
+        for s, seed in enumerate(seeds if shown else ()):
             for c, setting in enumerate(cells):
                 values = {
                     name: math.nan if table[s][c] is None else table[s][c]
@@ -113,31 +169,51 @@ def curve_rows(
     return found
 
 
-def with_lost(folder: Path, found: Found) -> Found:
+def with_lost(
+    folder: Path, found: Found, evaluations: Sequence[Mapping[str, Any]]
+) -> Found:
     """The tables, with evaluations that only the folder's own curves.csv has.
 
     Their lines of metrics.jsonl can no longer be read.
+
+    Args:
+        folder: the run's.
+        found: what the lines tell that can be read.
+        evaluations: the settings and the update of each one that a run from the start
+            has; of others no row is wanted.
     """
-    found = found._replace(curves=_with_lost(folder / "curves.csv", found.curves))
-    choice = found.choice
+    asked = pd.DataFrame(evaluations)
+    changed = changed_tables(folder, read_info(folder))
+
+    def filled(name, curves):
+        if name in changed or not (folder / name).exists():
+            return curves
+        return _with_lost(folder / name, curves, asked)
+
+    found, choice = (
+        found._replace(curves=filled("curves.csv", found.curves)),
+        found.choice,
+    )
     if choice.curves is None:
         return found
-    curves = _with_lost(folder / _TUNING / "curves.csv", choice.curves)
+    curves = filled(f"{TUNING}/curves.csv", choice.curves)
     return found._replace(choice=choice._replace(curves=curves))
 
 
-def _with_lost(file: Path, curves: pd.DataFrame) -> pd.DataFrame:
-    if not file.exists():
+def _with_lost(file: Path, curves: pd.DataFrame, asked: pd.DataFrame) -> pd.DataFrame:
+    before, now = _read(file), _as_read(curves)
+    cell = [*analysis.settings(now), "update"]
+    if not {*cell, "seed"} <= {*before}:
         return curves
-    before = _read(file)
-    text = io.StringIO(curves.to_csv(index=False))
-    now = pd.read_csv(text, keep_default_na=False, na_values=[""])
-    keys = [*analysis.settings(now), "seed", "update"]
-    if not {*keys} <= {*before}:
-        return curves
-    there = set(now[keys].astype(str).itertuples(index=False, name=None))
-    rows = before[keys].astype(str).itertuples(index=False, name=None)
-    lost = before[[row not in there for row in rows]]
+
+    def rows(table, *columns):
+        return table[[*columns]].astype(str).itertuples(index=False, name=None)
+
+    there = {*rows(now, *cell, "seed")}
+    wanted = {*rows(_as_read(asked), *cell)}
+    lost = before[
+        [row not in there and row[:-1] in wanted for row in rows(before, *cell, "seed")]
+    ]
     if lost.empty:
         return curves
     return pd.concat([now, lost], ignore_index=True).sort_values(
@@ -154,8 +230,8 @@ def write(folder: Path, found: Found) -> None:
         text = found.choice.optima.to_csv(index=False)
         replace(folder / "optima.csv", text)
     if found.choice.results is not None:
-        (folder / _TUNING).mkdir(exist_ok=True)
-        _write(folder / _TUNING, found.choice)
+        (folder / TUNING).mkdir(exist_ok=True)
+        _write(folder / TUNING, found.choice)
     _write(folder, found)
 
 
@@ -168,25 +244,34 @@ def read(folder: Path, choice: Choice, *, tuning: bool) -> Found:
         tuning: whether seeds of their own choose.
 
     Raises:
-        ValueError: if the folder holds no finished run.
+        ValueError: if the folder holds no finished run, or a table is not as the run
+            wrote it.
     """
+    for name in changed_tables(folder, read_info(folder)):
+        if (folder / name).exists():
+            raise ValueError(
+                f"{folder / name} is not as its run wrote it: a line may be lost, or a"
+                " number changed. The command of the run makes the tables anew."
+            )
     results, curves = (_read(folder / f"{name}.csv") for name in TABLES)
     if tuning:
-        chosen = (_read(folder / _TUNING / f"{name}.csv") for name in TABLES)
+        chosen = (_read(folder / TUNING / f"{name}.csv") for name in TABLES)
         choice = choice._replace(**dict(zip(TABLES, chosen, strict=True)))
     if (folder / "optima.csv").exists():
         choice = choice._replace(optima=_read(folder / "optima.csv"))
     return Found(results, curves, choice)
 
 
-_TUNING = "tuning"
-"""The folder with the tables of the tuning seeds."""
-
-
 def _write(folder: Path, tables: Found | Choice) -> None:
     for name in TABLES:
         table = getattr(tables, name)
         replace(folder / f"{name}.csv", table.to_csv(index=False))
+
+
+def _as_read(table: pd.DataFrame) -> pd.DataFrame:
+    """A table as its file would be read."""
+    text = io.StringIO(table.to_csv(index=False))
+    return pd.read_csv(text, keep_default_na=False, na_values=[""])
 
 
 def _read(file: Path) -> pd.DataFrame:

@@ -12,8 +12,9 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from experiments.running.program import without_addresses
+from experiments.running.program import Program, without_addresses
 from experiments.running.trainer import Trainer
+from experiments.training.rules import data_seed
 
 Digest = Callable[[int], dict[str, str]]
 """updates -> {part of a program: its fingerprint}, of a run of so many."""
@@ -25,9 +26,10 @@ def of(trainer: Trainer) -> Digest:
     """The fingerprint of a program, as far as its first updates need it.
 
     It is of the traced functions (primitives, shapes, every constant), the seeds and
-    the cells, the first, the middle and the last of these updates' batches, their
-    examples and simulated times, and the traces up to there. More updates of the
-    same program have the same fingerprint of the former number; a schedule that
+    the cells, the first, the middle and the last of these updates' batches, of all
+    workers, their examples and simulated times, and the traces up to there. Where
+    workers along a trace have data of their own, it is of a batch of each. More updates
+    of the same program have the same fingerprint of the former number; a schedule that
     depends on their number is a constant, and makes another.
     """
     rule, (named, values) = trainer.program.rule, _named(trainer.values)
@@ -39,7 +41,8 @@ def of(trainer: Trainer) -> Digest:
 
     def parts(updates):
         steps = sorted({0, updates // 2, updates - 1})
-        arrays = jax.tree.leaves([trainer.batch(step) for step in steps])
+        batches = [trainer.batch(step) for step in steps]
+        arrays = jax.tree.leaves([*batches, *_of_each_worker(trainer.program)])
         clocks = [clock(updates) for clock in (rule.examples, rule.seconds) if clock]
         return functions() | {
             "grid and seeds": _hash(repr(named).encode(), *map(_of_array, values)),
@@ -51,6 +54,17 @@ def of(trainer: Trainer) -> Digest:
         }
 
     return parts
+
+
+def _of_each_worker(program: Program) -> list[Any]:
+    """A batch of each worker of the traces, where they have data of their own."""
+    drawn = program.task.batches_of
+    if drawn is None:
+        return []
+    return [
+        drawn(data_seed(seed), 0, np.arange(trace.num_workers))
+        for seed, trace in zip(program.seeds, program.rule.traces, strict=False)
+    ]
 
 
 def _named(values: Any) -> tuple[list[str], list[Any]]:

@@ -71,9 +71,8 @@ class Feed:
         return jax.tree.map(of_chunk, self.one), count
 
     def batch(self, step: int) -> Any:
-        """What one update is given; of several workers the first."""
-        first = np.arange(1) if self._rule.worker_axes else None
-        return self._rule.given(step, step + 1, first)
+        """What one update is given, of all workers; every process may draw it."""
+        return self._rule.given(step, step + 1)
 
 
 def _check_shapes(rows: Any, one: Any, updates: tuple[int], axes: Any) -> None:

@@ -77,13 +77,14 @@ def run(
     if start >= updates:
         return state
 
-    def end(start):
-        """Of the chunk that begins there; there is an end at each evaluation."""
-        every = rule.evaluate_every
-        return min(start + length, (start // every + 1) * every, updates)
+    def end_of(start):
+        """Of a chunk: where it would end in a run from the start, too."""
+        begun = start - start % rule.evaluate_every  # an evaluation ends a chunk
+        whole = start - (start - begun) % length + length
+        return min(whole, begun + rule.evaluate_every, updates)
 
     def given(start):
-        return trainer.given(start, end(start))
+        return trainer.given(start, end_of(start))
 
     unreported: list[tuple] = []  # the chunk before, while the next one runs
 
@@ -94,7 +95,7 @@ def run(
     following, saved = given(start), time.monotonic()
     with Termination() as termination:
         while start < updates:
-            stop = end(start)
+            stop = end_of(start)
             with _profiled(*profile, start, stop):
                 started = compile_clock.working()
                 count = np.int32(stop - start)
@@ -107,8 +108,9 @@ def run(
                 chunk, counted = jax.device_get(trainer.summary(state, chunk))
                 chunk = jax.tree.map(lambda x, n=count: x[:n], chunk)
                 seconds = compile_clock.working() - started
-            evaluates = stop % rule.evaluate_every == 0 or stop == updates
-            metrics = jax.device_get(trainer.evaluate(state)) if evaluates else None
+            metrics = None
+            if rule.evaluates(stop):
+                metrics = jax.device_get(trainer.evaluate(state))
             ended = compile_clock.working()
             unreported.append((stop, chunk, counted, seconds, metrics, ended))
             if single and counted.diverged_step.item() >= 0:

@@ -106,6 +106,12 @@ class Program:
             for cell in self.settings()
         ]
 
+    def evaluations(self) -> list[dict[str, Any]]:
+        """The columns of each cell and evaluation, whatever the run resumed at."""
+        updates = filter(self.rule.evaluates, range(self.rule.updates + 1))
+        cells = self.settings()
+        return [cell | {"update": update} for update in updates for cell in cells]
+
     def record(self) -> dict[str, Any]:
         """What the records of a run say of it."""
         return {
@@ -113,6 +119,7 @@ class Program:
             "cells": self.series(),
             "searched": {a: dataclasses.astuple(r) for a, r in self.searched.items()},
             "updates": self.rule.updates,
+            "evaluate_every": self.rule.evaluate_every,
             "facts": dict(self.task.facts),
             "batch": self.task.examples,
         }

@@ -74,8 +74,9 @@ class Rows:
     ) -> list[dict[str, Any]]:
         """The rows for results.csv, one a seed and cell.
 
-        A cell has diverged if its loss was not finite at some update, or if its
-        training loss ends above where it began.
+        A cell has diverged if its loss was not finite at some update or is not at the
+        end. It ended higher if its training loss ends above where it began, or if it
+        diverged: a bounded one may do so, too.
 
         Args:
             counters: what the last state has counted.
@@ -90,13 +91,15 @@ class Rows:
                 stopped = int(counters.diverged_step[s, c])
                 done = ends[s] if stopped < 0 else stopped
                 counts = counters.staleness_counts[s, c]
-                worse = not final["train_loss"][s, c] <= initial["train_loss"][s, c]
+                before, after = (x["train_loss"][s, c] for x in (initial, final))
+                diverged = stopped >= 0 or not math.isfinite(after)
                 row = setting | {
                     "seed": seed,
                     "updates": done,
                     "examples": int(rule.examples(done)[s]),
-                    "diverged": int(stopped >= 0 or worse),
+                    "diverged": int(diverged),
                     "diverged_update": stopped,
+                    "ended_higher": int(diverged or not after <= before),
                     **{name: float(values[s, c]) for name, values in final.items()},
                     **staleness_summary(counts),
                     "dropped": float(dropped[s, c]),

@@ -103,7 +103,7 @@ class Trainer:
         return self._feed.given(start, stop)
 
     def batch(self, step: int) -> Any:
-        """What one update is given; of several workers the first."""
+        """What one update is given, of all workers."""
         return self._feed.batch(step)
 
     def evaluate(self, state: Any) -> dict[str, jax.Array]:

@@ -45,8 +45,9 @@ class Task:
             takes a fourth argument, a `Part`: batches(s, 0, 4, part) equals
             batches(s, 0, 4)[:, part], and no other example is drawn.
         evaluate: parameters -> {metric: float32 []}. `train_loss` is needed; a grid
-            marks a cell as diverged by it. Traced. Large data sets are gone through a
-            block of examples at a time (`jax.lax.map` with a `batch_size`).
+            marks by it a cell that diverged or ended higher. Traced. Large data sets
+            are gone through a block of examples at a time (`jax.lax.map` with a
+            `batch_size`).
         facts: what is worth printing beside the results: sizes, entropies, a SHA-256,
             `sharpness` (the largest curvature at the optimum), `optimum_loss`.
         examples: how many a batch has, along the second axis of its leaves. With it

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 CLOCKS = ("seed", "update", "updates", "examples", "seconds")
 """Which replicate a row is of, and when."""
 
-FATES = ("diverged", "diverged_update", "dropped", "dropped_in_row")
+FATES = ("diverged", "diverged_update", "ended_higher", "dropped", "dropped_in_row")
 FATES += ("staleness_mean", "staleness_p99", "staleness_max")
 """What the runner counts in each cell."""
 

@@ -129,6 +129,10 @@ class Rule(NamedTuple):
     traces: Sequence[dj.cluster.Trace] = ()  # a cluster's, one a seed
     room: Room = NO_ROOM  # of what is compiled of it
 
+    def evaluates(self, update: int) -> bool:
+        """Whether a run has an evaluation after this update; whatever it resumed at."""
+        return update % self.evaluate_every == 0 or update == self.updates
+
     @property
     def workers(self) -> int:
         """How many there are."""

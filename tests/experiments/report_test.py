@@ -115,6 +115,43 @@ def test_an_answer_that_fails_says_why(tmp_path):
     assert "(`answer` fails: AttributeError: 'Found' object has no" in words
 
 
+@dataclasses.dataclass
+class Failing:
+    """A table of one's own."""
+
+    name: str = "own_table"
+    caption: str = "Own"
+
+    def of(self, run):
+        return {}["absent"]
+
+
+def test_each_part_that_fails_is_a_line_of_the_log_and_the_rest_is_there(
+    tmp_path, caplog
+):
+    asks_too_much = Record("Nothing", lambda found: found.nothing, 1.0, 0.0)
+    failing = experiment(
+        answer=lambda found: found.nothing,
+        records=[asks_too_much],
+        tables=[Failing(), Failing("results")],
+    )
+    run = made(tmp_path)
+    words = shown(report.write(run, failing))
+    nothing = "AttributeError: 'Found' object has no attribute 'nothing'"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"report: `answer` fails: {nothing}",
+        f"report: 'It asks too much' cannot be measured: {nothing}",
+        "report: staleness is not drawn: ValueError: the run has no traces.",
+        "report: own_table is not shown: KeyError: 'absent'",
+        "report: results is not shown: ValueError: results.csv is the run's: choose"
+        " another name.",
+        f"report: 'Nothing' cannot be measured: {nothing}",
+    ]
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+    assert "It learns" in words and "Results" in words
+    assert not (tmp_path / "results.csv").exists()
+
+
 def test_an_overridden_run_never_shows_the_notes_of_the_unchanged_one(tmp_path):
     run = made(tmp_path, info={"changed": {"updates": [1000, 40], "law": [None, "x"]}})
     words = shown(report.write(run, experiment()))
@@ -151,6 +188,19 @@ def test_the_final_table_has_each_series_at_its_best_step(tmp_path):
     words = shown(report.write(run))
     assert "delay (updates) best step size training loss (nats)" in words
     assert "chosen on these seeds by the least training loss" in words
+
+
+def test_a_bounded_run_that_ends_higher_has_its_number_and_its_share(tmp_path):
+    run = made(tmp_path, lambda **cell: 5.0)
+    higher = (run.results.seed == 1).astype(int)
+    fates = run.results.assign(ended_higher=higher)
+    run = dataclasses.replace(run, results=fates)
+    table = report.final_table(run)
+    assert (table["diverged cells"] == "0%").all()
+    assert (table["cells that ended higher"] == "33%").all()
+    words = shown(report.write(run))
+    assert "Every one of the 3 series ended higher than it began." in words
+    assert " 0 0.1 5 5.1" in words or " 0 0.03 5 5.1" in words  # and not "diverged"
 
 
 def test_a_run_that_diverged_everywhere_has_a_report(tmp_path):

@@ -3,6 +3,8 @@
 import contextlib
 import copy
 import dataclasses
+import json
+import logging
 import os
 import shutil
 import signal
@@ -79,6 +81,17 @@ def whole(tmp_path_factory):
     """A run that nothing interrupted: its folder, which is to stay, and its tables."""
     folder = tmp_path_factory.mktemp("whole")
     return folder, run(experiment(), str(folder), keep_checkpoints=True)
+
+
+TUNED = experiment(updates=10, tuned="learning_rate", tuning_seeds=1)
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """The folder of a run with tuning seeds."""
+    folder = tmp_path_factory.mktemp("tuned")
+    run(TUNED, str(folder), keep_checkpoints=True)
+    return folder
 
 
 @pytest.fixture
@@ -162,6 +175,16 @@ def test_a_cell_that_diverges_is_frozen_and_its_neighbors_go_on(tmp_path):
         assert row.diverged == 0
 
 
+def test_a_bounded_run_that_begins_at_the_optimum_ends_higher_and_is_tuned(tmp_path):
+    """Noise alone moves it: the smallest step ends lowest, and is not the first."""
+    at_optimum = dataclasses.replace(QUADRATIC, init=lambda key: jnp.zeros(2))
+    grid = {"learning_rate": (0.2, 0.02), "delay": (0,)}
+    asked = experiment(task=at_optimum, grid=grid, tuned="learning_rate")
+    found = run(asked, str(tmp_path))
+    assert found.results["ended_higher"].all() and not found.results["diverged"].any()
+    assert found.best["learning_rate"].unique().tolist() == [0.02]
+
+
 def test_everything_may_diverge(tmp_path):
     found = run(
         experiment(grid={"learning_rate": (1e25, 2e25), "delay": (0,)}), str(tmp_path)
@@ -213,6 +236,92 @@ def test_more_updates_go_on_from_the_last_checkpoint(tmp_path, caplog):
         assert (folder / "checkpoints").exists() == kept
         pd.testing.assert_frame_equal(found.results, whole.results, rtol=0)
         pd.testing.assert_frame_equal(found.curves, whole.curves, rtol=0)
+
+
+# the first run, then the one that goes on in its folder
+EVALUATIONS = {
+    "edited to be more": (dict(evaluate_every=10), dict(evaluate_every=4)),
+    "edited to be fewer": (dict(evaluate_every=5), dict(evaluate_every=10)),
+    "more updates, from between two": (dict(updates=25), dict(updates=50)),
+    "more updates, further apart": (
+        dict(updates=20, evaluate_every=None, evaluations=4),
+        dict(updates=40, evaluate_every=None, evaluations=4),
+    ),
+    "more updates, elsewhere": (
+        dict(updates=20, evaluate_every=None, evaluations=3),
+        dict(updates=40, evaluate_every=None, evaluations=5),
+    ),
+}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("name", EVALUATIONS)
+def test_a_run_that_goes_on_has_the_evaluations_of_one_from_the_start(
+    name, kept, tmp_path
+):
+    first, then = EVALUATIONS[name]
+    run(experiment(**first), str(tmp_path / "there"), keep_checkpoints=kept)
+    found = run(experiment(**then), str(tmp_path / "there"))
+    whole = run(experiment(**then), str(tmp_path / "whole"))
+    pd.testing.assert_frame_equal(found.curves, whole.curves, rtol=0)
+    pd.testing.assert_frame_equal(found.results, whole.results, rtol=0)
+    again = run(experiment(**then), str(tmp_path / "there"))
+    pd.testing.assert_frame_equal(again.curves, whole.curves, rtol=0)
+
+
+def test_checkpoints_are_used_where_the_evaluations_before_them_are_there(
+    tmp_path, caplog
+):
+    caplog.set_level("INFO", logger=progress.log.name)
+    run(experiment(updates=25), str(tmp_path), keep_checkpoints=True)
+    run(experiment(updates=40), str(tmp_path), keep_checkpoints=True)
+    assert "all resumes at update 25" in caplog.text
+    caplog.clear()
+    run(experiment(updates=60, evaluate_every=4), str(tmp_path))
+    assert "all begins at update 0: it was evaluated after other upd" in caplog.text
+    assert "resumes" not in caplog.text
+
+
+# what happened to a table: a copy that was cut off, an editor
+DAMAGED = {
+    "the last line is lost": lambda text: text[: text[:-1].rindex("\n") + 1],
+    "half a line is lost": lambda text: text[: -len(text.splitlines()[-1]) // 2],
+    "all rows are lost": lambda text: text[: text.index("\n") + 1],
+    "text for a number": lambda text: text.replace(text.split(",")[-1], "?\n"),
+    "another number": lambda text: text.replace("0.2", "0.3"),
+    "nothing is left": lambda text: "",
+}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("name", ["results.csv", "curves.csv", "tuning/curves.csv"])
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_table_is_seen_and_made_anew(
+    tuned, tmp_path, damage, name, kept, caplog
+):
+    folder = shutil.copytree(tuned, tmp_path / "copy")
+    if not kept:
+        shutil.rmtree(folder / "checkpoints")
+    file = folder / name
+    before = file.read_text()
+    file.write_text(DAMAGED[damage](before))
+    assert file.read_text() != before
+    with pytest.raises(ValueError, match=rf"{name} is not as its run wrote it: a line"):
+        Run.read(folder)
+    run(TUNED, str(folder))
+    assert f"{name} is not as the run wrote it: the tables are made" in caplog.text
+    assert file.read_text() == before
+    Run.read(folder)
+
+
+def test_tables_of_an_earlier_version_have_no_fingerprint_and_are_made_anew(folder):
+    info = json.loads((folder / "run.json").read_text())
+    tables = info.pop("tables")
+    assert sorted(tables) == ["curves.csv", "results.csv"]
+    (folder / "run.json").write_text(json.dumps(info))
+    (folder / "results.csv").write_text("seed\n0\n")
+    run(experiment(), str(folder))
+    assert Run.read(folder).info["tables"] == tables
 
 
 def stopping(signal_number, at):
@@ -571,6 +680,22 @@ def test_a_check_that_takes_long_is_said_every_five_seconds(monkeypatch, caplog)
         now[0] += 2.0
     said = [record.getMessage() for record in caplog.records]
     assert said == [f"program {number} of 12" for number in (4, 7, 10)]
+
+
+@pytest.mark.parametrize("level", ["NOTSET", "WARNING"])
+def test_a_run_from_python_shows_progress_unless_its_log_is_set(
+    level, tmp_path, caplog, monkeypatch
+):
+    monkeypatch.setattr(progress.log, "propagate", True)
+    before = progress.log.level
+    try:
+        progress.log.setLevel(level)
+        run(experiment(), str(tmp_path))
+        assert progress.log.level == getattr(logging, level)
+    finally:
+        progress.log.setLevel(before)
+    lines = [line for line in caplog.messages if "update 30/30, median batch" in line]
+    assert len(lines) == (level == "NOTSET")
 
 
 SECONDS, EXAMPLES = dict(seconds=20.0), dict(examples=170)

@@ -29,7 +29,7 @@ def draw(run: Run, *, metric, fixed, panels, color, only, theory, title) -> Figu
     rows = tables.name(table, rows_by, panels, spread=False)
     labels = list(rows.styles)
     colors = tables.name(table, [color] if color else [], spread=False)
-    lost = "not reached" if isinstance(metric, tuple) else "diverged"
+    lost = "not reached" if isinstance(metric, tuple) else tables.fate(chosen.run)
     handles = palette.handles(colors.styles, lines=False)
     if (table["kind"] == "fixed").any():
         what = f"{' and '.join(map(words, chosen.axes))} of the first row"

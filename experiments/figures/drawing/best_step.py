@@ -58,9 +58,9 @@ def draw(run: Run, *, x, axis, limit, panels, color, only, title, x_label) -> Fi
             edge = live[live["edge"]]
             plot.plot(edge["at"], edge["best"], **_RING)
             marks.append((line["at"][line["lost"]].tolist(), style))
-        scales.gutter(plot, marks, "diverged")
+        scales.gutter(plot, marks, tables.fate(chosen.run))
         if table["lost"].all():
-            sheets.empty(plot, "diverged")
+            sheets.empty(plot, tables.fate(chosen.run))
         elif (table["best"][~table["lost"]] > 0).all():  # a momentum may be 0
             plot.set_yscale("log")
             scales.log_ticks(plot.yaxis, table["best"][~table["lost"]])

@@ -50,7 +50,7 @@ def draw(run: Run, *, metric, against, panels, color, only, target, title) -> Fi
             [],
             color=style.color,
             ls=style.dashes,
-            label=label if label in live else f"{label} (diverged)",
+            label=label if label in live else f"{label} ({tables.fate(chosen.run)})",
         )
         for label, style in named.styles.items()
         if label and not (at_ends and label in live)
@@ -79,7 +79,7 @@ def draw(run: Run, *, metric, against, panels, color, only, target, title) -> Fi
             scales.y_label(axis, with_unit(metric, loss_unit(run)))
         _scales(axis, list(lines.values()), metric, wide=wide)
         if not live:
-            sheets.empty(axis, "diverged")
+            sheets.empty(axis, tables.fate(chosen.run))
             axis.set_xticks([])
     if at_ends:
         _name_ends(
@@ -101,7 +101,8 @@ def numbers(
     Seeds are compared at equal numbers of updates; `at` is the mean over seeds.
     """
     keys = [*chosen.run.settings, "seed"]
-    columns = [*keys, "diverged"] if "diverged" in chosen.best else keys
+    fates = [n for n in ("diverged", "ended_higher") if n in chosen.best]
+    columns = [*keys, *fates]
     rows = chosen.run.curves.merge(chosen.best[columns], on=keys)
     by = [*series, "update"]
     table = tables.points(rows, metric, by)

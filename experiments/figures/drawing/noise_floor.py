@@ -44,7 +44,7 @@ def draw(run: Run, *, x, axis, theory, limit, metric, only, title) -> Figure:
             _plot(axes[1], live[axis] / live["limit"], shares, style)
         marks.append((line[x][line["lost"]].tolist(), style))
     shown = table["mean"][~table["lost"]]
-    scales.gutter(axes[0], marks, "diverged")
+    scales.gutter(axes[0], marks, tables.fate(run))
     if len(shown) and shown.min() > 0:
         axes[0].set_yscale("log")
         axes[0].set_ylim(0.6 * table["low"].min(), 1.6 * shown.max())

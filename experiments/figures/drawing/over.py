@@ -28,7 +28,7 @@ def draw(
     table = numbers(chosen, x, fixed=fixed, panels=panels)
     named = tables.name(table, series_in(table, x), panels, color)
     places = scales.positions(table[x].dropna())
-    lost = "not reached" if isinstance(metric, tuple) else "diverged"
+    lost = "not reached" if isinstance(metric, tuple) else tables.fate(chosen.run)
     kinds = set(table["kind"])
     handles = palette.handles(named.styles, dashes=False, lines=places.numeric)
     if len(kinds) > 1:

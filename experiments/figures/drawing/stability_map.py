@@ -30,8 +30,8 @@ class Cells(NamedTuple):
 
     rates: np.ndarray  # steps, ascending [R]
     delays: np.ndarray  # the other axis, ascending [D]
-    excess: np.ndarray  # loss over the optimum; nan if diverged or not run [D, R]
-    diverged: np.ndarray  # whether a seed did, bool [D, R]
+    excess: np.ndarray  # loss over the optimum; nan if lost or not run [D, R]
+    lost: np.ndarray  # whether a seed ended higher or diverged, bool [D, R]
     optimum_loss: float | None  # None is unknown, and the excess then over 0
     limits: np.ndarray  # the computed steps; nan where there is none [D]
 
@@ -94,18 +94,18 @@ def cells(
         np.full((len(taus), len(rates)), math.nan),
         np.full(len(taus), math.nan),
     )
-    diverged = np.zeros(loss.shape, bool)
+    lost = np.zeros(loss.shape, bool)
     for row in rows:
         i, j = np.searchsorted(taus, row[x]), np.searchsorted(rates, row[axis])
-        diverged[i, j] = row["lost"]
+        lost[i, j] = row["lost"]
         loss[i, j] = math.nan if row["lost"] else row["mean"]
         limits[i] = tables.limit_of(limit, row, x)
     excess = np.maximum(loss - (optimum_loss or 0.0), _FLOOR)
-    return Cells(rates, taus, excess, diverged, optimum_loss, limits)
+    return Cells(rates, taus, excess, lost, optimum_loss, limits)
 
 
 def bounded(shown: Cells) -> np.ndarray:
-    """The cells past the limit that neither diverged nor settled, bool [D, R].
+    """The cells past the limit that are neither lost nor settled, bool [D, R].
 
     Where gradients are bounded, as with a logistic loss, descent past the limit
     may cycle at a high loss instead. Without the optimum no loss tells, and none is.
@@ -145,7 +145,7 @@ def plot(axis: Axes, shown: Cells, x_label: str, y_label: str) -> QuadMesh:
     )
     axis.pcolormesh(
         *edges,
-        np.ma.masked_array(np.ones(colors.shape), ~shown.diverged),
+        np.ma.masked_array(np.ones(colors.shape), ~shown.lost),
         cmap=ListedColormap(["black"]),
         vmin=0.0,
         vmax=1.0,
@@ -170,10 +170,10 @@ def plot(axis: Axes, shown: Cells, x_label: str, y_label: str) -> QuadMesh:
 
 
 def _handles(maps: Sequence[Cells]) -> list[Artist]:
-    diverged = patches.Patch(color="black", label="diverged: ends above where it began")
+    lost = patches.Patch(color="black", label="diverged, or ended above where it began")
     if not any(np.isfinite(shown.limits).any() for shown in maps):
-        return [diverged]
-    found = [limit_handle(), diverged]
+        return [lost]
+    found = [limit_handle(), lost]
     if any(bounded(shown).any() for shown in maps):
         label = "bounded, but never settles"
         found.append(patches.Patch(color=BOUNDED, label=label))

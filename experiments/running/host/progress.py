@@ -29,6 +29,23 @@ def start_log(*, quiet: bool = False) -> None:
     log.propagate = False
 
 
+@contextlib.contextmanager
+def shown() -> Iterator[None]:
+    """The run's lines are shown meanwhile, unless the log has a level already.
+
+    They go where the program's logging goes, or to stderr.
+    """
+    if log.level != logging.NOTSET:
+        yield
+        return
+    logging.basicConfig()  # changes nothing where logging is set up
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.setLevel(logging.NOTSET)
+
+
 class Lines:
     """Says now and then how far some work is: nothing, where it is short."""
 

@@ -151,10 +151,11 @@ class Workdir:
                     path.unlink(missing_ok=True)
         self._uploaded = {}
 
-    def remove_checkpoints(self) -> None:
-        """Removes them all."""
-        if self.checkpoints.exists():
-            self.checkpoints.rmtree()
+    def remove_checkpoints(self, program: str = "") -> None:
+        """Removes them all, or those of one program."""
+        folder = self.checkpoints / program
+        if folder.exists():
+            folder.rmtree()
 
     def upload(self) -> None:
         """Copies what has changed since; nothing to do for a local folder."""

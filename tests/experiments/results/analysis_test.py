@@ -82,7 +82,8 @@ def test_a_time_to_a_value_may_decide_whatever_became_of_the_cell():
         ]
     )
     results = curves[curves["update"] == 2].drop(columns=["update", "seconds"])
-    results = results.assign(diverged=(results.learning_rate == 0.4).astype(int))
+    gone = (results.learning_rate == 0.4).astype(int)
+    results = results.assign(diverged=gone, ended_higher=gone)
     choice = Choice(("learning_rate",), TimeTo("loss", 2.0))
     assert set(choice.best(results, curves).learning_rate) == {0.4}
     assert "diverged" in choice.best(results, curves)
@@ -107,6 +108,39 @@ def test_the_largest_or_another_column_may_decide():
     assert most.learning_rate.tolist() == least.learning_rate.tolist()
 
 
+# (step size, loss, diverged, ended higher) of two seeds each -> the best
+FATES = {
+    "a diverged seed is worst, whatever is left of its loss": (
+        [(0.1, 9.0, 0, 1), (0.3, 0.5, 1, 1)],
+        0.1,
+    ),
+    "where all end higher the least loss is best, and not the first value": (
+        [(0.1, 9.0, 0, 1), (0.3, 5.0, 0, 1), (1.0, 7.0, 0, 1)],
+        0.3,
+    ),
+    "a value that ends higher is none beside one that does not": (
+        [(0.1, 1.0, 0, 1), (0.3, 2.0, 0, 0)],
+        0.3,
+    ),
+    "a seed that is not there is as bad as one that diverged": (
+        [(0.1, None, 0, 0), (0.3, 5.0, 0, 1)],
+        0.3,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FATES)
+def test_the_best_value_is_one_that_trains(name):
+    cells, expected = FATES[name]
+    rows = []
+    for rate, loss, *fates in cells:
+        rows.append((rate, 0, 0.5, 0, 0))  # one seed trains in any case
+        rows += [(rate, 1, loss, *fates)] * (loss is not None)
+    columns = ["learning_rate", "seed", "train_loss", "diverged", "ended_higher"]
+    found = analysis.best(pd.DataFrame(rows, columns=columns), "learning_rate")
+    assert found.learning_rate.unique().tolist() == [expected]
+
+
 def test_an_absent_setting_is_a_value():
     table = frame()
     table["law"] = table.law.where(table.law != "none")
@@ -117,8 +151,9 @@ def test_settings_stand_left_of_the_seed():
     assert analysis.settings(frame()) == ["learning_rate", "law"]
 
 
-def test_spread_is_the_mean_and_its_t_interval():
+def test_spread_is_the_mean_and_its_t_interval_where_numbers_may_be_negative():
     table = frame()
+    table["train_loss"] -= table["train_loss"].max()
     for level in (0.5, 0.95):
         found = analysis.spread(table, "train_loss", ["law"], level=level)
         for row in found.itertuples():
@@ -127,6 +162,26 @@ def test_spread_is_the_mean_and_its_t_interval():
             assert row.mean == pytest.approx(values.mean())
             assert (row.low, row.high) == pytest.approx((test.low, test.high))
             assert row.seeds == len(SEEDS)
+
+
+def test_the_interval_of_what_is_not_negative_is_the_t_interval_of_its_logarithm():
+    """By the delta method: the error of log(mean) is that of the mean over the mean."""
+    rng = np.random.default_rng(0)
+    for spread in (0.001, 0.1, 1.0, 3.0):
+        values = np.exp(spread * rng.standard_normal(6))
+        for some in (values, values * (np.arange(6) > 0)):  # one may be 0
+            table = pd.DataFrame({"seed": range(6), "loss": some})
+            (row,) = analysis.spread(table, "loss", []).itertuples()
+            t = stats.ttest_1samp(some, 0.0).confidence_interval()
+            half = (t.high - t.low) / 2 / some.mean()
+            expected = np.log(some.mean()) + half * np.array([-1, 1])
+            np.testing.assert_allclose(np.log([row.low, row.high]), expected)
+            assert 0 < row.low < row.mean < row.high
+            if spread == 0.001 and some is values:
+                assert (row.low, row.high) == pytest.approx((t.low, t.high), rel=1e-5)
+    zeros = pd.DataFrame({"seed": range(6), "loss": [0.0] * 6})
+    (row,) = analysis.spread(zeros, "loss", []).itertuples()
+    assert (row.low, row.mean, row.high) == (0.0, 0.0, 0.0)
 
 
 def test_of_five_seeds_the_interval_covers_the_mean_as_often_as_it_says():

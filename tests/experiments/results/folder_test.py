@@ -31,7 +31,7 @@ RECORD = {
 def begun(path, traces=None):
     folder = Folder(path)
     try:
-        folder.begin(RECORD, {"all": lambda updates: {}}, traces or {})
+        folder.begin(RECORD, {"all": lambda updates: {}}, traces or {}, print)
     finally:
         folder.close()
     return folder

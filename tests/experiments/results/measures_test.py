@@ -78,6 +78,20 @@ def test_a_seed_that_diverged_may_count_as_a_number():
     assert measures.tuned("diverged", lost=4.0, delay=0)(own) == 0.5  # no metric
 
 
+def test_a_seed_that_ends_higher_counts_as_lost_too_and_is_not_stable():
+    """Its loss is bounded: it did not diverge."""
+    rows = [(0.1, 0, 0, 1.0, 0, 0), (0.1, 0, 1, 5.0, 0, 1), (0.01, 0, 0, 3.0, 0, 0)]
+    own = found([*rows, (0.01, 0, 1, 3.0, 0, 0)], [*COLUMNS, "ended_higher"])
+    loss = dict(delay=0, learning_rate=0.1)
+    assert math.isnan(measures.tuned("train_loss", **loss)(own))
+    assert measures.tuned("train_loss", lost=4.0, **loss)(own) == (1.0 + 4.0) / 2
+    assert measures.tuned("ended_higher", **loss)(own) == 0.5
+    assert measures.tuned("diverged", **loss)(own) == 0.0
+    assert measures.tuned("learning_rate", delay=0)(own) == pytest.approx(0.01)
+    stable = measures.largest_stable("learning_rate", delay=0)
+    assert stable(own) == pytest.approx(0.01)
+
+
 def test_a_ratio_to_what_never_arrives_has_no_value_and_decides_nothing():
     """A finite time over an infinite one is 0: within each upper bound, of nothing."""
     never = measures.ratio(lambda found: 3.0, lambda found: math.inf)

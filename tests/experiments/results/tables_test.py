@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.results import tables
-from experiments.results.choice import Choice
+from experiments.results.choice import Choice, TimeTo
 from experiments.results.runs import Run
 
 
@@ -44,8 +44,12 @@ def test_tuning_seeds_have_tables_of_their_own(tmp_path):
         assert there.best.train_loss.tolist() == [0.2]
     # a line of metrics.jsonl that was lost stays in both curves
     fewer = table_of(rows, points[1:3], (6,))
-    again = tables.with_lost(tmp_path, fewer)
+    asked = [{"learning_rate": rate, "update": 0} for rate in (0.01, 0.03)]
+    again = tables.with_lost(tmp_path, fewer, asked)
     assert len(again.curves) == len(again.choice.curves) == 2
+    # but not of what a run from the start does not evaluate
+    again = tables.with_lost(tmp_path, fewer, [row | {"update": 5} for row in asked])
+    assert len(again.curves) == len(again.choice.curves) == 1
     # beside a run without tuning seeds, each is judged as it says
     other = tmp_path / "other"
     other.mkdir()
@@ -69,3 +73,36 @@ def test_tables_are_read_as_they_are_written(tmp_path):
     pd.testing.assert_frame_equal(read, found.results.replace("", np.nan), rtol=0)
     assert list(read)[:3] == ["law", "learning_rate", "seed"]
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_what_a_run_found_is_printed_as_its_series_and_not_as_frames():
+    """The interval is that of the metric that chose, of the reported seed alone."""
+    rows = [
+        {"law": law, "learning_rate": rate, "seed": seed, "train_loss": loss * rate}
+        for law, loss in (("none", 2.0), ("inverse", 1.0))
+        for rate in (0.5, 1.0)
+        for seed in (5, 6, 7)
+    ]
+    choice = Choice(("learning_rate",))
+    found = tables.of(["law", "learning_rate"], rows, rows, choice=choice)
+    said, header, *shown = str(found).splitlines()
+    assert said == "2 series, 3 seeds; each at its best learning_rate"
+    assert header.split() == [
+        "law",
+        "learning_rate",
+        *["train_loss", "(95", "%", "interval)"],
+    ]
+    assert [line.split() for line in shown] == [
+        ["none", "0.5", "1"],
+        ["inverse", "0.5", "0.5"],
+    ]
+    many = [row | {"law": str(i)} for i in range(40) for row in rows[:1]]
+    found = tables.of(["law", "learning_rate"], many, [], choice=choice)
+    assert str(found).splitlines()[-1] == "10 more series: see `best`"
+    assert str(tables.Found(pd.DataFrame(), pd.DataFrame())) == "0 results"
+    late = TimeTo("train_loss", 1.5, along="update")
+    curves = [row | {"update": 10 * row["seed"]} for row in rows]
+    timed = tables.of(
+        ["law", "learning_rate"], rows, curves, choice=choice._replace(by=late)
+    )
+    assert "update_to_train_loss_1.5 (95 % interval)" in str(timed)

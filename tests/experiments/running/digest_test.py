@@ -1,6 +1,7 @@
 """A fingerprint is of one computation: what else is computed has another."""
 
 import contextlib
+import dataclasses
 import os
 import subprocess
 import sys
@@ -67,6 +68,36 @@ def shifted(shift, at):
         return NOISY.batches(seed, start, stop) + shift * (start == at)
 
     return Task(NOISY.init, NOISY.loss, batches, NOISY.evaluate)
+
+
+def of_two_workers(shift):
+    """Other data of the second worker alone, who has the last four examples."""
+
+    def batches(seed, start, stop, examples=slice(None)):
+        drawn = np.zeros((stop - start, 8, 2), np.float32)
+        drawn[:, 4:] += shift
+        return drawn[:, examples]
+
+    task = Task(NOISY.init, linear, batches, NOISY.evaluate, examples=8)
+
+    def mean(learning_rate):
+        return dj.exchange.mean(optax.sgd(learning_rate))
+
+    return experiment(optimizer(mean, workers=2), task=task)
+
+
+def linear(params, batch):
+    return (params * batch.mean(0)).sum()
+
+
+def of_clients(shift):
+    """Other data of the last of three clients, who is in none of 0, 4 and 7."""
+
+    def batches_of(seed, start, workers):
+        return np.where(workers == 2, shift, 0.0)[:, None, None] * np.ones((1, 4, 2))
+
+    task = dataclasses.replace(NOISY, loss=linear, batches_of=batches_of)
+    return experiment(following(2.0), task=task)
 
 
 def following(seconds):
@@ -138,6 +169,12 @@ SECOND = {
         experiment(task=shifted(0.5, at=UPDATES // 2)),
         {"data"},
     ),
+    "other data of another worker": (
+        of_two_workers(0.0),
+        of_two_workers(0.5),
+        {"data"},
+    ),
+    "other data of another client": (of_clients(0.0), of_clients(0.5), {"data"}),
     # arguments of one compiled program
     "another grid": (
         experiment(),

@@ -91,16 +91,27 @@ def test_results_are_tidy():
         "train_loss": np.array([[1.0, 3.0], [np.nan, 1.0]]),
         "test_accuracy": np.full((2, 2), 0.5),
     }
-    rows = Rows(PROGRAM).results(counters([[-1, -1], [7, -1]]), initial, final)
+    counted = counters([[-1, -1], [7, -1]])
+    rows = Rows(PROGRAM).results(counted, initial, final)
     found = pd.DataFrame(rows)
     assert found["seed"].tolist() == [5, 5, 6, 6]
     assert found["learning_rate"].tolist() == [0.01, 0.03] * 2
-    # ending above the initial loss is diverging too
-    assert found["diverged"].tolist() == [0, 1, 1, 0]
+    # a bounded run that ends above the initial loss has not diverged
+    assert found["diverged"].tolist() == [0, 0, 1, 0]
+    assert found["ended_higher"].tolist() == [0, 1, 1, 0]
     assert found["diverged_update"].tolist() == [-1, -1, 7, -1]
     # seven updates were done before the loss was not finite
     assert found["updates"].tolist() == [10, 10, 7, 10]
     assert found["test_accuracy"].eq(0.5).all() and "seconds" not in found
+
+
+@pytest.mark.parametrize("end", [np.nan, np.inf])
+def test_a_loss_that_is_not_finite_at_the_end_alone_has_diverged(end):
+    """The batches' losses, by which a cell is frozen, may all have been finite."""
+    initial, final = ({"train_loss": np.full((2, 2), value)} for value in (2.0, end))
+    found = pd.DataFrame(Rows(PROGRAM).results(counters(), initial, final))
+    assert found["diverged"].all() and found["ended_higher"].all()
+    assert (found["diverged_update"] == -1).all()
 
 
 def test_rows_have_the_clock_and_the_share_of_dropped_gradients():
@@ -145,9 +156,10 @@ def test_rows_hold_the_clock_and_the_evaluation_and_curves_are_read_from_them():
     assert row["losses"] == [[2.0, 2.0], [5.0, 5.0]]
     assert row["seconds"] == [2.0, 2.0] and row["examples"] == [12, 8]
     assert row["evaluation"] == {"train_loss": [[0.5, None], [2.0, 3.0]]}
-    found = pd.DataFrame(
-        tables.curve_rows([row], SIMULATED.seeds, SIMULATED.settings())
-    )
+    asked = SIMULATED.seeds, SIMULATED.settings()
+    assert tables.curve_rows([row], *asked, lambda update: update != 2) == []
+    rows = tables.curve_rows([row], *asked, SIMULATED.rule.evaluates)
+    found = pd.DataFrame(rows)
     assert found["seed"].tolist() == [5, 5, 6, 6]
     assert found["learning_rate"].tolist() == [0.01, 0.03] * 2
     assert found["examples"].tolist() == [12, 12, 8, 8]

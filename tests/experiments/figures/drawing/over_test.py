@@ -9,6 +9,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from experiments import figures
+from experiments.figures import tables
 from experiments.results import analysis
 from tests.experiments.figures.legible import check_legible, legend, texts
 from tests.experiments.figures.runs import DELAYS, RATES, limit, made, valley
@@ -107,6 +108,17 @@ def test_what_diverged_is_a_cross_outside_of_the_scale(tmp_path):
     assert strip.get_window_extent().y0 > axis.get_window_extent().y1
     assert "diverged" in [text.get_text() for text in strip.get_yticklabels()]
     check_legible(figure)
+
+
+@pytest.mark.parametrize("draw", [figures.over, figures.best_step])
+def test_what_ended_higher_and_did_not_diverge_is_not_said_to(draw, tmp_path):
+    run = made(tmp_path, lambda **cell: 5.0 + cell["learning_rate"])
+    higher = (run.results.delay == 4).astype(int)
+    for diverged, word in ((0, "ended higher"), (higher, "diverged")):
+        fates = run.results.assign(diverged=diverged, ended_higher=higher)
+        figure = draw("delay").draw(dataclasses.replace(run, results=fates))
+        (strip,) = figure.axes[0].child_axes
+        assert [text.get_text() for text in strip.get_yticklabels()] == [word]
 
 
 @pytest.mark.parametrize(
@@ -313,10 +325,10 @@ def test_steps_of_three_decades_have_ticks_apart_in_each_of_two_panels(tmp_path)
 
 
 def test_an_interval_does_not_stretch_a_logarithmic_axis(tmp_path):
-    """The interval of 2 - 0.75, 2 and 2 + 0.75 begins at 0.14."""
+    """The interval of 2 - 1.9, 2 and 2 + 1.9 begins at 0.19."""
 
     def loss(learning_rate, delay, seed):
-        return {0: 100.0, 1: 2.0 + 0.75 * seed}[delay]
+        return {0: 100.0, 1: 2.0 + 1.9 * seed}[delay]
 
     run = made(tmp_path, loss, seeds=(-1, 0, 1), learning_rate=(0.1,), delay=(0, 1))
     (axis,) = figures.over("delay", "train_loss", fixed=False).draw(run).axes
@@ -381,3 +393,29 @@ def test_an_end_is_of_the_values_that_the_series_tried(setting, tmp_path):
         sentence = f"the best step size is the largest one tried, {end:g}."
         assert any(sentence in own for own in shown), (end, shown)
     assert not any("smallest one tried" in own for own in shown)
+
+
+def test_no_name_is_said_to_be_at_both_ends(tmp_path):
+    """Small steps are best without delay, large ones at 4, but for law b."""
+
+    def loss(learning_rate, delay, law, seed):
+        rises = delay == 0 or law == "b"
+        return 2.0 + (learning_rate if rises else -learning_rate)
+
+    run = made(
+        *(tmp_path, loss),
+        **dict(learning_rate=RATES[:3], delay=(0, 4), law=("a", "b")),
+    )
+    chosen = tables.choose(run, "test_error", None, "delay")
+    for panels in (None, "law"):
+        named = tables.name(chosen.best, ["law"], panels)
+        b = "delay=0, b; delay=4, b" if panels else "b"
+        assert tables.edge_notes(chosen, named.label) == [
+            f"delay=0, a; {b}: the best step size is the smallest one tried, 0.03.",
+            "delay=4, a: the best step size is the largest one tried, 0.3.",
+        ]
+
+
+def test_where_one_value_was_tried_it_is_no_end(tmp_path):
+    run = made(tmp_path, learning_rate=(0.1,), delay=DELAYS)
+    assert not any("one tried" in own for own in texts(figures.over("delay").draw(run)))
