@@ -22,7 +22,6 @@ import experiments
 from delayjax import cluster, exchange, pipelines, stability, testing, workers
 from delayjax.cluster import protocols
 from experiments import Experiment, Published, Run, Simulation, figures, tasks
-from experiments.comparison import given, spaces
 from experiments.figures import __main__ as figures_command
 from experiments.pods import chips, compile_pod
 from experiments.running.programs import programs
@@ -241,7 +240,7 @@ def drawn(*arguments):
 
 
 # names of the rows that no function above has
-OTHERS = chips, compile_pod, figures, given, methods, spaces, stability, testing
+OTHERS = chips, compile_pod, figures, methods, stability, testing
 
 # the library, in the order of its modules
 AVERAGING = r"""
@@ -1353,19 +1352,6 @@ drawn("--trace=trace.csv")
     ValueError: give folders of runs, or --trace=FILE.
 figures_command.main(["--trace=trace.csv"])
     ValueError: --trace needs --out=DIR.
-given.named("mine")
-    ValueError: --cures must be module:name, got 'mine'.
-given.named("nowhere_at_all:mine")
-    ValueError: --cures=nowhere_at_all:mine: the module nowhere_at_all cannot be...
-    module named 'nowhere_at_all'): run in its folder, or set PYTHONPATH.
-given.named("optax:sgd")
-    ValueError: --cures=optax:sgd must be a Cure or a list of some, got function:
-    wrap... trial: trial.descent(after=[rule()])). The module's cures are [].
-given.named("experiments.comparison.cures:CURES")
-    ValueError: --cures=experiments.comparison.cures:CURES: the name 'plain' is taken:
-    give another one.
-spaces.check({"learning_rate": spaces.Range(1.0, 0.1)})
-    ValueError: the range of `learning_rate` must ascend, got 1.0 to 0.1.
 chips.topology("v5e")
     PodError: `topology` must be CHIP:AxB or CHIP:AxBxC, as v5e:4x4, v5e:16x16,...
     axis at most 16 of v4, 16 of v5e, 28 of v5p, 16 of v6e, 16 of tpu7x.
@@ -1422,18 +1408,4 @@ experiments.book --workdir=book --size=medium
     IllegalFlagValueError: flag --size=medium: value should be one of <small|full>
 experiments.book --workdir=book softsync
     UsageError: unknown arguments: softsync
-experiments.comparison
-    SystemExit: error: --out must name the table: for example --out=mine.csv.
-experiments.comparison extra
-    SystemExit: error: unknown arguments: extra.
-experiments.comparison --study=mnist
-    IllegalFlagValueError: flag --study=mnist: value should be one of
-    <digits|digits_long|digits_cosine|digits_recorded|cnn|char_lm|convex>
-experiments.comparison --out=table.csv --shard=0/4
-    SystemExit: error: --shard must be as 1/4, got '0/4'.
-experiments.comparison --out=table.csv --shard=a/b
-    SystemExit: error: --shard must be as 1/4, got 'a/b'.
-experiments.comparison --out=table.csv --size=medium
-    IllegalFlagValueError: flag --size=medium: value should be one of
-    <small|full|large>
 """

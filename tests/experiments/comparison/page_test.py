@@ -118,16 +118,6 @@ def test_the_kept_page_is_of_the_stored_tables():
     assert page.PAGE.read_text() == page.stored_text()
 
 
-def test_a_row_that_lacks_a_search_is_left_out():
-    study = studies.digits("full", [page.CURES["clipping"]])
-    rows = [cell._asdict() for cell in study.cells() if cell.optimizer == "sgd"]
-    table = pd.DataFrame(rows)
-    pd.testing.assert_frame_equal(page.whole_rows(table, study), table)
-    last = table.index[table["rule"] == "clipping"][-1]
-    left = page.whole_rows(table.drop(index=last), study)
-    assert set(left["rule"]) == {verdicts.PLAIN, verdicts.AGAIN}
-
-
 README_ROWS = {
     "`dana`: a momentum for each worker": "DANA",
     "`correct_late_updates`": "late updates",

@@ -8,8 +8,7 @@ import pytest
 
 import delayjax as dj
 from experiments import tasks
-from experiments.comparison import page, trials
-from experiments.comparison.study import read_numbers
+from experiments.comparison import clusters, page, stored
 
 TASK = tasks.digits_mlp(batch_size=32)
 BUDGET, FIRST_SEED = 500, 1_000_000
@@ -120,10 +119,10 @@ def test_a_list_of_past_parameters_trains_to_the_stored_loss(
     keys = {"optimizer": optimizer, "rule": rule, "cluster": cluster, "search": 0}
     own = (table[list(keys)] == pd.Series(keys)).all(axis=1)
     (row,) = table[own].to_dict("records")
-    numbers = read_numbers(row["numbers"])
+    numbers = stored.numbers(row["numbers"])
     protocol = dj.cluster.protocols.k_batch_async(1)
     trace = dj.cluster.simulate(
-        trials.clusters()[cluster], protocol, BUDGET, seed=FIRST_SEED
+        clusters.clusters()[cluster], protocol, BUDGET, seed=FIRST_SEED
     )
     order = np.random.SeedSequence([0, FIRST_SEED]).generate_state(1)[0]
     batches = TASK.batches(int(order), 0, BUDGET)

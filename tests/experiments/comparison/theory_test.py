@@ -5,9 +5,13 @@ import pytest
 
 import delayjax as dj
 from experiments import tasks
-from experiments.comparison import cures, trials
+from experiments.comparison import clusters, cures
+from experiments.comparison.compare import compare
 from experiments.comparison.page import EQUAL
 from experiments.comparison.theory import Bowl
+from experiments.running import loop
+from experiments.running.programs import programs
+from experiments.running.trainer import Trainer
 
 BOWL = Bowl((0.2, 1.0), noise=0.3, updates=60)
 
@@ -16,16 +20,31 @@ BOWL = Bowl((0.2, 1.0), noise=0.3, updates=60)
 def test_it_is_the_mean_of_trainings(cluster, delay):
     """The trainings of the comparison itself, of 200 seeds."""
     task = tasks.quadratic(BOWL.curvatures, noise=BOWL.noise)
-    setting = trials.Setting(task, budget=BOWL.updates)
-    numbers = {"learning_rate": [0.06, 0.02], "decay": [1.0, 0.3]}
-    given = {name: np.array(own) for name, own in numbers.items()}
-    ends = [
-        setting.losses(cures.OPTIMIZERS["sgd"], cures.BASELINE, cluster, given, seed)
-        for seed in range(200)
+    points = [(0.06, 1.0), (0.02, 0.3)]  # learning rate, decay
+    experiment = compare(
+        [],
+        task,
+        {"sgd": cures.OPTIMIZERS["sgd"]},
+        clusters={cluster: clusters.clusters()[cluster]},
+        updates=BOWL.updates,
+        seeds=200,
+    )
+    (program,) = programs(experiment)
+    cells = [
+        program.rows[0] | {"learning_rate": rate, "decay": decay}
+        for rate, decay in points
     ]
-    means, errors = np.mean(ends, axis=0), np.std(ends, axis=0) / np.sqrt(len(ends))
-    for i, mean in enumerate(means):
-        rate, decay = (own[i] for own in numbers.values())
+    trainer = Trainer(program.of(cells))
+    state = loop.run(
+        trainer,
+        trainer.init(),
+        save=lambda state: None,
+        report=lambda *chunk: None,
+        alone=False,
+    )
+    ends = np.asarray(trainer.evaluate(state)["train_loss"])
+    means, errors = ends.mean(axis=0), ends.std(axis=0) / np.sqrt(len(ends))
+    for i, (mean, (rate, decay)) in enumerate(zip(means, points, strict=True)):
         expected = BOWL.expected_loss(delay, rate, decay)
         assert abs(mean - expected) < 4 * errors[i]
         assert errors[i] < 0.1 * expected

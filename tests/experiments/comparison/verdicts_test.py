@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from experiments.comparison import verdicts
-from experiments.comparison.trials import NO_DELAY
+from experiments.comparison.clusters import NO_DELAY
 from experiments.comparison.verdicts import AGAIN, PLAIN, Losses
 
 SEARCHES, SEEDS = 4, 20

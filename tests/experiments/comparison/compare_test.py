@@ -1,0 +1,222 @@
+"""The comparison is an experiment: a row at a point trains as `dj.replay` trains it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import delayjax as dj
+from experiments import Search, run, tasks
+from experiments.comparison import clusters, cures, studies
+from experiments.comparison.clusters import NO_DELAY
+from experiments.comparison.compare import compare
+from experiments.running import loop
+from experiments.running.programs import programs
+from experiments.running.trainer import Trainer
+from experiments.training.rules import data_seed
+
+UPDATES, SEED = 60, 3
+TASK = tasks.digits_mlp(batch_size=8, width=4)
+NAMED = {cure.name: cure for cure in cures.CURES}
+LATE = clusters.clusters()
+MOST = max(cluster.workers for cluster in LATE.values())
+
+
+def of(cure, optimizer="sgd", **options):
+    optimizers = {optimizer: cures.OPTIMIZERS[optimizer]}
+    options = {"clusters": LATE, "updates": UPDATES, "seeds": (SEED,)} | options
+    return compare([cure], TASK, optimizers, **options)
+
+
+def program_of(experiment, rule, cluster):
+    (program,) = (
+        program
+        for program in programs(experiment)
+        if program.columns["rule"] == rule
+        and program.settings()[0]["cluster"] == cluster
+    )
+    return program
+
+
+def trained(program, points):
+    """The training loss of each point at the end, and the trainer."""
+    cells = [program.rows[0] | point for point in points]
+    trainer = Trainer(program.of(cells).evaluated_once())
+    state = loop.run(
+        trainer,
+        trainer.init(),
+        save=lambda state: None,
+        report=lambda *chunk: None,
+        alone=False,
+    )
+    return np.asarray(trainer.evaluate(state)["train_loss"][0])
+
+
+def amid(space, share=0.45):
+    numbers = {}
+    for name, one in space.items():
+        low, high = one.ends
+        numbers[name] = one.value(low + share * (high - low))
+    return numbers
+
+
+def trial_of(optimizer, numbers, workers):
+    batch = jax.tree.map(lambda leaf: leaf[0], TASK.batches(0, 0, 1))
+    return cures.Trial(
+        optimizer=cures.OPTIMIZERS[optimizer],
+        numbers={name: jnp.float32(own) for name, own in numbers.items()},
+        shape=lambda step: 1.0,
+        mean=jnp.int32(workers - 1),
+        most=MOST,
+        loss=lambda params: TASK.loss(params, batch),
+    )
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rule", "cluster"),
+    [
+        ("adam", "DC-ASGD-a", "heavy tails, 16"),  # reads old parameters
+        ("sgd", "DANA", "memoryless, 4"),  # reads workers
+        ("sgd", "drop stale", "straggler, 4"),  # refuses
+        ("muon", "late updates", "constant, 4"),  # has an output of its own
+        ("adam", "average of the weights", "memoryless, 16"),
+    ],
+)
+def test_a_training_is_a_replay_of_the_cluster(optimizer, rule, cluster):
+    cure = NAMED[rule]
+    numbers = amid(cure.whole_space(cures.OPTIMIZERS[optimizer]))
+    other = {name: 0.3 * own for name, own in numbers.items()}
+    program = program_of(of(cure, optimizer), rule, cluster)
+    ours = trained(program, [numbers, other])
+    (trace,) = program.rule.traces
+    grad_fn = jax.value_and_grad(TASK.loss)
+    tx = cure.make(trial_of(optimizer, numbers, LATE[cluster].workers))
+    training = dj.replay(trace, lambda x, batch, key: grad_fn(x, batch), tx)
+    start = TASK.init(jax.random.fold_in(jax.random.key(0), SEED))
+    state = training.init(start, jax.random.key(0))
+    batches = TASK.batches(data_seed(SEED), 0, UPDATES)
+    state, _ = training.run(state, jax.tree.map(lambda leaf: leaf[:, None], batches))
+    output = cure.output(state.params, state.opt_state)
+    wanted = float(TASK.evaluate(output)["train_loss"])
+    assert ours[0] == pytest.approx(wanted, rel=1e-4)
+    assert abs(ours[1] - ours[0]) > 5e-4 * wanted  # another point is another training
+
+
+def test_a_rule_that_evaluates_more_gradients_makes_fewer_updates():
+    arms = of(NAMED["guided"]).arms
+    assert {arm.labels["rule"]: arm.updates for arm in arms} == {
+        "plain": 60,
+        "guided": 45,  # of 4/3 gradients each
+    }
+
+
+CLUSTERS = LATE | clusters.recorded()
+
+
+@pytest.mark.parametrize("name", list(CLUSTERS))
+def test_clusters_have_the_mean_staleness_of_their_name(name):
+    cluster = CLUSTERS[name]
+    assert name == NO_DELAY or name.endswith(f", {cluster.workers - 1}")
+    protocol = dj.cluster.protocols.k_batch_async(1)
+    trace = dj.cluster.simulate(cluster, protocol, 4000, seed=0)
+    taus = trace.staleness[400:]
+    # P - 1 in the mean, over many rounds of all workers
+    np.testing.assert_allclose(taus.mean(), cluster.workers - 1, rtol=0.05)
+    is_constant = name.startswith("constant") or name == NO_DELAY
+    assert (np.ptp(taus) == 0) == is_constant
+    assert np.isfinite(dj.cluster.pareto(1 / 3, 1.5).mean)
+
+
+def test_rows_are_trained_where_they_are_more_than_another_step():
+    def where(cure):
+        (arm,) = (a for a in of(cure).arms if a.labels["rule"] == cure.name)
+        return set(arm.grid["cluster"])
+
+    assert where(NAMED["clipping"]) == set(LATE)  # it may help without delay
+    assert where(NAMED["Gap-Aware"]) == set(LATE) - {NO_DELAY}
+    late = {name for name in LATE if not name.startswith("constant")}
+    assert where(NAMED["inverse law"]) == late - {NO_DELAY}
+
+
+def test_a_row_contains_plain_delay_if_it_can_switch_its_numbers_off():
+    found = {name: cure.contained() for name, cure in NAMED.items()}
+    assert found["DC-ASGD-a"] == found["clipping"] == found["hinge law"] == "plain"
+    assert found["plain"] is None and found["late updates"] is None
+    assert found["adaptive 1"] is None and found["Gap-Aware"] is None
+    assert found["one slow momentum"] == "no momentum"
+    # the row that it contains may be absent
+    (plain, slow) = of(NAMED["one slow momentum"]).arms
+    assert plain.contains is slow.contains is None
+
+
+OFF = [
+    cure
+    for cure in cures.CURES
+    if cure.contained() == "plain" and cure.optimizers is None
+]
+
+
+@pytest.mark.parametrize("cure", OFF, ids=lambda cure: cure.name)
+def test_a_row_whose_numbers_are_off_is_plain_delay(cure):
+    experiment = of(cure)
+    numbers = amid(cures.OPTIMIZERS["sgd"].space)
+    plain = program_of(experiment, "plain", "memoryless, 4")
+    rule = program_of(experiment, cure.name, "memoryless, 4")
+    if rule.rule.updates != plain.rule.updates:
+        pytest.skip("it makes fewer updates")
+    off = {name: one.off for name, one in cure.space.items()}
+    (wanted,), (found,) = trained(plain, [numbers]), trained(rule, [numbers | off])
+    assert found == pytest.approx(wanted, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", list(studies.STUDIES))
+def test_each_study_is_an_experiment(name):
+    made = studies.STUDIES[name]([NAMED["late updates"]], ("adam",))
+    assert {arm.labels["rule"] for arm in made.arms} == {"plain", "late updates"}
+    assert set(made.searched) == {"learning_rate", "decay"}
+
+
+def test_a_rule_of_a_user_is_compared_with_plain_delay():
+    half = cures.Cure("half", lambda t: t.descent(after=[optax.scale(0.5)]))
+    mine = compare(
+        [half],
+        tasks.quadratic((1.0,), noise=0.3),
+        {"sgd": cures.OPTIMIZERS["sgd"]},
+        clusters=clusters.some("memoryless, 4"),
+        updates=20,
+        search=Search(seeds=3, repeats=1, tolerance=0.05),
+    )
+    found = run(mine)
+    (row,) = found.gains("plain").to_dict("records")
+    # it is only another step
+    assert row["rule"] == "half" and row["found"] and abs(row["gain"]) < 0.1
+    assert row["low"] <= row["gain"] <= row["high"] and row["settings"] == 1
+
+
+def test_a_blind_twin_is_told_the_mean_and_the_parameters_of_then():
+    told = []
+
+    def telling(trial):
+        def update(updates, state, params=None, *, staleness, stale_params, worker):
+            told.append((int(staleness), float(stale_params), int(worker)))
+            return updates, state
+
+        return optax.GradientTransformationExtraArgs(lambda p: (), update)
+
+    twin = cures.told_the_mean(cures.Cure("telling", telling))
+    assert twin.name == "telling, told the mean"
+    trial = trial_of("sgd", {"learning_rate": 1.0}, workers=3)
+    tx = twin.make(trial)
+    state = tx.init(jnp.float32(0.0))
+    for t in range(5):
+        _, state = tx.update(
+            jnp.float32(1.0),
+            state,
+            jnp.float32(10.0 * t),
+            staleness=99,
+            stale_params=jnp.float32(-1.0),
+            worker=7,
+        )
+    old = [0.0, 0.0, 0.0, 10.0, 20.0]  # of two updates before, from the third on
+    assert told == [(2, x, t % 3) for t, x in enumerate(old)]
