@@ -1,6 +1,7 @@
 """Training along what a cluster did: simulated, or the log of a real one."""
 
 import dataclasses
+import functools
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -199,7 +200,10 @@ class Traces:
             there = trace.arrivals(min(start, last), last, width=self.width)
             ended = stop - max(start, end)
             if ended > 0:
-                there = jax.tree.map(lambda x, n=ended: _followed(x, n), there)
+                none = there._replace(
+                    staleness=-1, worker=-1, divisor=1.0, slot=0, written=0
+                )
+                there = jax.tree.map(functools.partial(_followed, ended), there, none)
             rows.append(there)
         return jax.tree.map(lambda *columns: np.stack(columns, axis=1), *rows)
 
@@ -234,9 +238,8 @@ class Traces:
         return max(trace.max_staleness for trace in self.traces)
 
 
-def _followed(rows: np.ndarray, more: int) -> np.ndarray:
-    """Arrivals, and behind them updates without a gradient."""
-    none = 1.0 if rows.ndim == 1 else -1  # the divisor; staleness and worker
+def _followed(more: int, rows: np.ndarray, none: float) -> np.ndarray:
+    """A column of arrivals, and behind it that of updates without a gradient."""
     return np.concatenate([rows, np.full((more, *rows.shape[1:]), none, rows.dtype)])
 
 
