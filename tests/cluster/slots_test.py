@@ -1,5 +1,7 @@
 """Every version has a slot for itself while it is kept, and there are few slots."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -141,6 +143,15 @@ def test_a_log_keeps_a_version_until_it_is_read_last():
     assert log.max_staleness == 2 and log.max_versions == 2
     assert log.arrivals(0, 4).written.tolist() == [0, 1, 1, 0]
     # worker 1 reads nothing later, and in a simulation it would hold version 3
+
+
+def test_a_version_that_is_let_go_of_gives_its_slot_to_the_newest():
+    rows = [(t, [(0, t)]) for t in range(6)] + [(6, [(1, 2)])]
+    # a worker held version 0 until two updates were done, and another one reads 2
+    held_until = np.array([2, 1, 6, 3, 4, 5, 6], np.int32)
+    trace = dataclasses.replace(by_hand(3, rows), held_until=held_until)
+    assert trace.max_staleness == 4 and trace.max_versions == 2
+    assert trace.arrivals(0, 7).written.tolist() == [0, 1, 0, 1, 1, 1, 1]
 
 
 def test_a_version_older_than_all_that_are_read_is_not_kept_for_its_holder():

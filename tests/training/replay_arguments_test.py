@@ -81,6 +81,13 @@ BAD = {
         ValueError,
         r"`each` must not hold optax's scale_by_lbfgs: ",
     ),
+    "an optimizer that pairs gradients, which may be late in another trace": (
+        lambda: construct(
+            trace=TRACES["serial"], tx=optax.scale_by_lbfgs(), max_versions=2
+        ).init(PARAMS, KEY),
+        ValueError,
+        r"`tx` must not hold optax's scale_by_lbfgs: ",
+    ),
     "a run along two traces": (
         run_of_two_traces,
         ValueError,

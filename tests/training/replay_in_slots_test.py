@@ -199,7 +199,7 @@ def test_a_row_that_no_row_of_the_traces_is_like_reports_nan():
     trace = trace_of(late_rows(1, 8, width=2))
     replay = dj.replay(trace, itself, SGD, max_versions=4)
     others = {
-        "fewer": trace_of([*late_rows(1, 7, width=2), [(0, 6)]]),
+        "fewer": trace_of([*late_rows(1, 7, width=2), [(0, 6)]], divisor=[2.0] * 8),
         "apart": trace_of([*late_rows(1, 7, width=2), [(0, 6), (1, 7)]]),
         "divided": trace_of(late_rows(1, 8, width=2), divisor=[2.0] * 7 + [3.0]),
     }
