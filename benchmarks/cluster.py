@@ -5,7 +5,8 @@
 First the event loop: microseconds a gradient under every protocol, for 8, 1,000 and
 100,000 workers, and the seconds that a million gradients of 1,000 workers take. Then
 training along traces of 8, 1,000 and 100,000 workers whose staleness is cut at 64, one
-gradient an update and 15, beside
+gradient an update and 15, and along one of 17 workers with a heavy tail, whose largest
+staleness is at least 10 P, beside
 
     fresh scan   a `lax.scan` of SGD that averages as many gradients at one version
     union scan   the same with one gradient of all their examples
@@ -13,7 +14,8 @@ gradient an update and 15, beside
                  and updates
     eager loop   a Python loop over events, one jitted gradient, Optax called eagerly
 
-all taking turns, and the bytes that training needs.
+all taking turns, and the MiB of the state's versions and of what training needs
+besides.
 """
 
 import argparse
@@ -33,6 +35,7 @@ from experiments import tasks
 
 RATE = 0.01
 BOUND = 64  # of the staleness, in updates
+HEAVY = 17  # workers with a heavy tail
 
 
 def protocols(workers: int) -> dict[str, Any]:
@@ -118,17 +121,22 @@ def quadratic(dimension: int) -> Problem:
     return Problem(jnp.ones(dimension), loss, batches)
 
 
-def compiled_scans(
-    problem: Problem, trace: dj.cluster.Trace, batches: Any
-) -> dict[str, Callable[[Any], Any]]:
-    """Parameters -> parameters after all updates, in one compiled scan each."""
+def replay_of(problem: Problem, trace: dj.cluster.Trace) -> dj.Replay:
+    """SGD along a trace."""
     gradient = jax.grad(problem.loss)
 
     def grad_fn(params, batch, key):
         del key
         return {}, gradient(params, batch)
 
-    replay = dj.replay(trace, grad_fn, optax.sgd(RATE))
+    return dj.replay(trace, grad_fn, optax.sgd(RATE))
+
+
+def compiled_scans(
+    problem: Problem, trace: dj.cluster.Trace, batches: Any
+) -> dict[str, Callable[[Any], Any]]:
+    """Parameters -> parameters after all updates, in one compiled scan each."""
+    gradient, replay = jax.grad(problem.loss), replay_of(problem, trace)
     arrivals = jax.tree.map(jnp.asarray, trace.arrivals(0, trace.num_updates))
 
     def along(params):
@@ -206,13 +214,21 @@ def training(rounds: int) -> None:
         "quadratic, d = 1,000": quadratic(1_000),
     }
     names = "replay", "fresh scan", "union scan", "fused step", "eager loop"
-    print(f"| problem | K | P | depth | {' us | '.join(names)} us | MiB |")
-    print("|---" * (len(names) + 5) + "|")
+    print(
+        "| problem | K | P | largest staleness | versions |"
+        f" {' us | '.join(names)} us | MiB of versions | MiB besides |"
+    )
+    print("|---" * (len(names) + 7) + "|")
     for title, problem in problems.items():
         for k in (1, 15):
-            for workers in (8, 1_000, 100_000):
+            for workers in (8, HEAVY, 1_000, 100_000):
                 updates, looped = 6_000 // k, 300 // k
-                trace = cut_trace(workers, k, updates)
+                if workers != HEAVY:
+                    trace = cut_trace(workers, k, updates)
+                elif k == 1:
+                    trace = heavy_trace(updates)
+                else:  # 15 of 17 workers are seldom late
+                    continue
                 batches = jax.tree.map(
                     lambda leaf, k=k: jnp.asarray(leaf).reshape(-1, k, *leaf.shape[1:]),
                     problem.batches(updates * k),
@@ -235,10 +251,16 @@ def training(rounds: int) -> None:
                     )
                 ]
                 analysis = scans["replay"].lower(problem.params).compile()
-                mib = analysis.memory_analysis().temp_size_in_bytes / 2**20
+                start = replay_of(problem, trace).init, problem.params
+                kept = jax.eval_shape(*start, jax.random.key(0)).versions.slots
+                leaves = jax.tree.leaves(kept)
+                held = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+                # the program makes its state itself
+                besides = analysis.memory_analysis().temp_size_in_bytes - held
                 print(
                     f"| {title} | {k} | {workers:,} | {trace.max_staleness} |"
-                    f" {' | '.join(cells)} | {mib:.2f} |",
+                    f" {trace.max_versions} | {' | '.join(cells)} |"
+                    f" {held / 2**20:.2f} | {besides / 2**20:.2f} |",
                     flush=True,
                 )
 
@@ -251,6 +273,18 @@ def cut_trace(workers: int, k: int, updates: int) -> dj.cluster.Trace:
         updates,
         seed=0,
     )
+
+
+def heavy_trace(updates: int) -> dj.cluster.Trace:
+    """One gradient an update of workers with Pareto times: staleness of 10 P."""
+    trace = dj.cluster.simulate(
+        dj.cluster.Cluster(HEAVY, dj.cluster.pareto(1.0, 1.5)),
+        dj.cluster.protocols.k_async(1),
+        updates,
+        seed=0,
+    )
+    assert trace.max_staleness >= 10 * HEAVY
+    return trace
 
 
 def main() -> None:

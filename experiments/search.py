@@ -176,6 +176,7 @@ class Searcher:
                 [row | self._clocks(program, row["step"]) for row in rows],
                 program.seeds,
                 [{"cell": cell} for cell in cells],
+                program.rule.evaluates,
             )
             results = pd.DataFrame({"cell": cells, "seed": program.seeds[0]})
             judged = Choice(by=by).judged(results, pd.DataFrame(of_rows))

@@ -300,7 +300,7 @@ changed(update=TRACE.update - 1, read_version=TRACE.read_version - 1)
     ValueError: `Trace` must have read_version <= update < 12, ascending updates from 0
     on,... it names the row.
 changed(worker=TRACE.worker + 4)
-    ValueError: `Trace` must have... and workers below 4: check them, or read a
+    ValueError: `Trace` must have... workers below 4, and... check them, or read a
     log with cluster.load_trace: it names the row.
 cluster.Cluster(cluster.exponential(1.0), 4)
     TypeError: `workers` must be a static integer, got ServiceTime(mean=1.0,
@@ -1005,8 +1005,8 @@ dj.replay(FOUR, grad_fn, SGD)
 dj.replay("trace.csv", grad_fn, SGD)
     TypeError: `trace` must be a trace, or a list of some, got 'trace.csv': make it
     with cluster.simulate(cluster, protocol, ...) or cluster.load_trace(path).
-dj.replay(TRACE, grad_fn, SGD, max_staleness=1)
-    ValueError: `trace` has a staleness of 4, more than `max_staleness`, got 1: allow
+dj.replay(TRACE, grad_fn, SGD, max_versions=1)
+    ValueError: `trace` needs 4 versions at once, more than `max_versions`, got 1: allow
     more, or bound the staleness in the cluster with protocols.bounded_staleness(...).
 dj.replay(TRACE, grad_fn, SGD, read_spread=2.0)
     ValueError: `read_spread` must be in [0, 1], got 2.0.

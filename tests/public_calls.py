@@ -462,7 +462,7 @@ ROWS = (
         each=(None, or_none(no.transformation)),
         aggregation=(None, no.some(3, "mean", SGD, len)),
         chunk=(None, or_none(no.count)),
-        max_staleness=(None, or_none(no.bound)),
+        max_versions=(None, or_none(no.count)),
         **up_to_one(read_spread=0.0),
     ),
     call(

@@ -67,7 +67,7 @@ class Program:
         """
         axes = {axis: [cell[axis] for cell in cells] for axis in self.axes}
         seeds, rule = self.seeds if seeds is None else seeds, self.rule
-        if seeds != self.seeds or not rule.room.holds(room):
+        if seeds != self.seeds or not rule.room.holds(room.needs):
             rule = self.bind(seeds, room)
         return dataclasses.replace(self, axes=axes, seeds=seeds, rule=rule)
 

@@ -98,14 +98,16 @@ class Trials:
         """The functions of a program's kin, for these cells; compiled anew if small."""
         first = self._trainers.get(program.kin)
         room = program.rule.room if first is None else first.program.rule.room
-        program = program.of(cells, (seed,), room)
+        made = program.of(cells, (seed,), room)
+        fits = first is not None and room.holds(made.rule.room.needs)
+        if not fits:
+            made = program.of(cells, (seed,), made.rule.room.roomy())
         if not self._on_the_way:
-            program = program.evaluated_once()
-        if first is None or not room.holds(program.rule.room):
-            self._trainers[program.kin] = first = Trainer(
-                program, measure=self._measure
-            )
-        return first.of(program)
+            made = made.evaluated_once()
+        if not fits:
+            first = Trainer(made, measure=self._measure)
+            self._trainers[program.kin] = first
+        return first.of(made)
 
 
 class _Saved:

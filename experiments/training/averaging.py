@@ -165,7 +165,7 @@ def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
         init=init,
         update=update,
         given=given,
-        depth=lambda memory: traces.room.needs[0],
+        depth=lambda memory: traces.room.needs.staleness,
         model=evaluated,
         seconds=traces.seconds,
         examples=traces.examples,

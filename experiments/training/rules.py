@@ -41,35 +41,52 @@ class Update(NamedTuple):
     ages: jax.Array
 
 
-class Room(NamedTuple):
-    """What is compiled of a rule for the traces of a cluster, and may be too small.
+class Needs(NamedTuple):
+    """What is compiled of traces: how much of each their training needs."""
 
-    A program that is compiled for some seeds can be fed with others whose traces need
-    no more than theirs.
+    staleness: int = 0  # the largest, updates
+    versions: int = 0  # of the parameters, kept at once
+    gradients: int = 0  # of an update
+    uneven: bool = False  # whether updates have different numbers of gradients,
+    divided: bool = False  # are sums over another divisor,
+    apart: bool = False  # or have gradients of different versions
+
+
+class Room(NamedTuple):
+    """What there is room for in a compiled program: these traces, and others like them.
 
     Attributes:
-        needs: of all traces: how much, the largest of each kind.
-        traces: that need it.
+        needs: of all traces, the largest of each.
+        traces: those that need it.
     """
 
-    needs: tuple[int, ...] = ()
+    needs: Needs = Needs()
     traces: tuple[dj.cluster.Trace, ...] = ()
 
-    def holds(self, other: "Room") -> bool:
-        """Whether there is room for another one's traces."""
-        if not other.needs:
-            return True
-        pairs = zip(other.needs, self.needs, strict=True) if self.needs else ()
-        return bool(self.needs) and all(need <= here for need, here in pairs)
+    def holds(self, needs: Needs) -> bool:
+        """Whether there is room for traces that need this."""
+        return all(need <= here for need, here in zip(needs, self.needs, strict=True))
 
     def with_room_for(self, other: "Room") -> "Room":
         """Room for both."""
-        if self.holds(other):
+        if self.holds(other.needs):
             return self
-        if not self.needs:
-            return other
-        needs = tuple(map(max, self.needs, other.needs))
+        needs = Needs(*map(max, self.needs, other.needs))
         return Room(needs, self.traces + other.traces)
+
+    def roomy(self) -> "Room":
+        """Room for traces that are up to twice as stale: what is longer is rare."""
+        needs = self.needs
+        more = dict(
+            staleness=_power_of_two(needs.staleness),
+            versions=_power_of_two(needs.versions),
+        )
+        return self._replace(needs=needs._replace(**more))
+
+
+def _power_of_two(number: int) -> int:
+    """The least power of two that is no smaller; 0 for 0."""
+    return 1 << (number - 1).bit_length() if number else 0
 
 
 NO_ROOM = Room()

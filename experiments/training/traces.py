@@ -1,6 +1,7 @@
 """Training along what a cluster did: simulated, or the log of a real one."""
 
 import dataclasses
+import functools
 import math
 import sys
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from experiments.training.rules import (
     NONE,
     REFUSED,
     Model,
+    Needs,
     Plan,
     Room,
     Rule,
@@ -82,7 +84,8 @@ class _Along:
                     f" 0 to {len(source) - 1}, got {number!r}."
                 )
             source = list(source.values())[number]
-        traces = Traces.of(source, task, plan)
+        spread = self.options["read_spread"] > 0
+        traces = Traces.of(source, task, plan, spread=spread)
         return _rule(self, task, traces, ends_apart=plan.updates is None)
 
 
@@ -134,7 +137,7 @@ class Traces:
         evaluate_every: updates.
         examples_each: examples in a gradient.
         seeds: the numbers of the seeds.
-        room: what is compiled: the largest staleness, and more; see `_needs`.
+        room: that there is in what is compiled.
     """
 
     traces: tuple[dj.cluster.Trace, ...]
@@ -146,7 +149,13 @@ class Traces:
 
     @classmethod
     def of(
-        cls, source: Any, task: Task, plan: Plan, *, together: bool = False
+        cls,
+        source: Any,
+        task: Task,
+        plan: Plan,
+        *,
+        together: bool = False,
+        spread: bool = False,
     ) -> "Traces":
         """The traces of a source, each as long as it fits into the plan.
 
@@ -155,6 +164,7 @@ class Traces:
             task: what is trained.
             plan: how long.
             together: whether all seeds end with the seed that has the fewest updates.
+            spread: whether a gradient is read at several versions.
 
         Raises:
             ValueError: if not a single update of a seed fits.
@@ -185,7 +195,7 @@ class Traces:
         every = plan.cadence(max(ends))
         room = plan.room
         for trace in traces:
-            room = room.with_room_for(Room(_needs(trace), (trace,)))
+            room = room.with_room_for(Room(_needs(trace, spread), (trace,)))
         ends = tuple(ends)
         return cls(tuple(traces), ends, every, task.examples or 1, plan.seeds, room)
 
@@ -197,7 +207,7 @@ class Traces:
     @property
     def width(self) -> int:
         """K, the most gradients of an update."""
-        return self.room.needs[1]
+        return self.room.needs.gradients
 
     def arrivals(self, start: int, stop: int) -> Any:
         """The updates start .. stop - 1: [n, seeds, K], the divisor [n, seeds].
@@ -210,7 +220,10 @@ class Traces:
             there = trace.arrivals(min(start, last), last, width=self.width)
             ended = stop - max(start, end)
             if ended > 0:
-                there = jax.tree.map(lambda x, n=ended: _followed(x, n), there)
+                none = there._replace(
+                    staleness=-1, worker=-1, divisor=1.0, slot=0, written=0
+                )
+                there = jax.tree.map(functools.partial(_followed, ended), there, none)
             rows.append(there)
         return jax.tree.map(lambda *columns: np.stack(columns, axis=1), *rows)
 
@@ -240,29 +253,23 @@ class Traces:
         return dropped / np.maximum(dropped + self.gradients(step), 1)
 
 
-def _needs(trace: dj.cluster.Trace) -> tuple[int, ...]:
-    """What `replay` compiles of a trace: a program that has more can follow it.
-
-    Returns:
-        The largest staleness, the most gradients of an update, and whether updates
-        have different numbers of gradients, are sums over other divisors, or have
-        gradients of different versions.
-    """
-    counts, width = trace.counts, max(1, trace.max_gradients)
+def _needs(trace: dj.cluster.Trace, spread: bool) -> Needs:
+    """What is compiled of a trace; a spread read may be of any version."""
+    width = max(1, trace.max_gradients)
     first = np.searchsorted(trace.update, trace.update)
     apart = (trace.read_version != trace.read_version[first]).any()
-    return (
-        trace.max_staleness,
-        width,
-        int((counts != width).any()),
-        int((trace.divisor != width).any()),
-        int(apart),
+    return Needs(
+        staleness=trace.max_staleness,
+        versions=trace.max_staleness + 1 if spread else trace.max_versions,
+        gradients=width,
+        uneven=bool((trace.counts != width).any()),
+        divided=bool((trace.divisor != width).any()),
+        apart=bool(apart),
     )
 
 
-def _followed(rows: np.ndarray, more: int) -> np.ndarray:
-    """Arrivals, and behind them updates without a gradient."""
-    none = 1.0 if rows.ndim == 1 else -1  # the divisor; staleness and worker
+def _followed(more: int, rows: np.ndarray, none: float) -> np.ndarray:
+    """A column of arrivals, and behind it that of updates without a gradient."""
     return np.concatenate([rows, np.full((more, *rows.shape[1:]), none, rows.dtype)])
 
 
@@ -295,7 +302,10 @@ def _rule(
         if training.client is not None:
             client = called(training.client, hyper, key)
             take = dj.local_training(grad_fn, client, training.client_steps)
-        return dj.replay(traces.room.traces, take, make, **options)
+        versions = traces.room.needs.versions
+        return dj.replay(
+            traces.room.traces, take, make, max_versions=versions, **options
+        )
 
     # the model stands beside it, where a diverged cell's is masked; the key is fixed
     def kept(state):
@@ -359,7 +369,7 @@ def _rule(
         init=init,
         update=update,
         given=given,
-        depth=lambda memory: traces.room.needs[0],
+        depth=lambda memory: traces.room.needs.staleness,
         model=evaluated,
         ends=traces.ends,
         seconds=traces.seconds,

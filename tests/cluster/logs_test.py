@@ -1,6 +1,7 @@
 """Files: what is saved comes back, and a log is read as it says or refused by line."""
 
 import itertools
+import pickle
 import re
 
 import numpy as np
@@ -27,6 +28,30 @@ def test_npz_keeps_everything_to_the_bit(name, tmp_path):
         again = cluster.load_trace(path)
         assert_equal(trace, again)
         assert type(again.num_workers) is int
+
+
+def test_an_older_npz_does_not_say_what_workers_held(tmp_path):
+    trace, path = simulate("ASGD"), tmp_path / "older.npz"
+    trace.save(path)
+    with np.load(path) as held:
+        np.savez(path, **{name: held[name] for name in held if name != "held_until"})
+    again = cluster.load_trace(path)
+    assert len(again.held_until) == 0 < len(trace.held_until)
+    np.testing.assert_array_equal(again.read_version, trace.read_version)
+
+
+def test_what_a_trace_remembers_of_its_slots_is_neither_saved_nor_pickled_wrong(
+    tmp_path,
+):
+    trace, fresh = simulate("ASGD"), simulate("ASGD")
+    trace.arrivals(0, 3)
+    trace.save(tmp_path / "used.npz")
+    with np.load(tmp_path / "used.npz") as held:
+        assert not [name for name in held if name.startswith("_")]
+    again = pickle.loads(pickle.dumps(trace))
+    assert_equal(again, fresh)
+    for one, other in zip(again.arrivals(0, 60), fresh.arrivals(0, 60), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("name", LOGGABLE)

@@ -615,7 +615,7 @@ BAD = {
     "a state of a shallower history": (
         lambda: one_step(deep(5), of=deep(4)),
         ValueError,
-        r"`state` .* staleness of 4, got a trace with 5",
+        r"`state` must keep 6 versions, got one that keeps 5: .*resize_history",
     ),
     "a batch of two for six workers": (
         lambda: one_step(construct(), width=2),

@@ -52,6 +52,12 @@ def row_of_another_width():
     return shapes_after(replay, wide, batches_of(wide))
 
 
+def arrivals_without_slots():
+    rows = SINGLE.arrivals(0, 1)._replace(slot=None, written=None)
+    replay, inputs = construct(), pick((rows, batches_of(SINGLE)), 0)
+    return jax.eval_shape(replay.step, jax.eval_shape(replay.init, PARAMS, KEY), inputs)
+
+
 def state_of_a_shallower_trace():
     state = jax.eval_shape(construct(ONE["serial"]).init, PARAMS, KEY)
     inputs = pick((SINGLE.arrivals(0, 1), batches_of(SINGLE)), 0)
@@ -75,20 +81,37 @@ BAD = {
         ValueError,
         r"`each` must not hold optax's scale_by_lbfgs: ",
     ),
+    "an optimizer that pairs gradients, which may be late in another trace": (
+        lambda: construct(
+            trace=TRACES["serial"], tx=optax.scale_by_lbfgs(), max_versions=2
+        ).init(PARAMS, KEY),
+        ValueError,
+        r"`tx` must not hold optax's scale_by_lbfgs: ",
+    ),
     "a run along two traces": (
         run_of_two_traces,
         ValueError,
         r"`run` follows one trace, got 2: map `step`",
     ),
-    "a trace deeper than the history": (
-        lambda: construct(max_staleness=SINGLE.max_staleness - 1),
+    "a trace of more versions than are kept": (
+        lambda: construct(max_versions=SINGLE.max_versions - 1),
         ValueError,
-        rf"`trace`.*\b{SINGLE.max_staleness}\b.*`max_staleness`",
+        rf"`trace` needs {SINGLE.max_versions} versions .*`max_versions`, got 3: allow",
     ),
-    "one of several deeper than the history": (
-        lambda: construct(trace=[TRACES["serial"], SINGLE], max_staleness=1),
+    "one of several with more versions than are kept": (
+        lambda: construct(trace=[TRACES["serial"], SINGLE], max_versions=1),
         ValueError,
-        rf"`trace`.*\b{SINGLE.max_staleness}\b.*`max_staleness`",
+        rf"`trace` needs {SINGLE.max_versions} versions .*`max_versions`, got 1: allow",
+    ),
+    "a spread over more versions than are kept": (
+        lambda: construct(max_versions=SINGLE.max_staleness, read_spread=1.0),
+        ValueError,
+        rf"`trace` needs {SINGLE.max_staleness + 1} versions .*`max_versions`",
+    ),
+    "arrivals without slots": (
+        arrivals_without_slots,
+        ValueError,
+        r"`arrivals` must have `slot` and `written`, got None: .*arrivals\(start",
     ),
     "a batch of two for one gradient": (
         lambda: one_step(width=2),
@@ -103,7 +126,7 @@ BAD = {
     "a state of a shallower trace": (
         state_of_a_shallower_trace,
         ValueError,
-        rf"`state` .* got a trace with {SINGLE.max_staleness}: .*resize",
+        rf"`state` must keep {SINGLE.max_versions} versions, got .* 1: .*resize",
     ),
     "a rule that answers a number": (
         lambda: one_step(each=only(lambda grads, staleness: 0.5)),

@@ -68,7 +68,7 @@ def test_devices_divide_the_work_and_the_numbers_are_those_of_one(params, batch)
 def assert_sharded_as_parameters(state):
     """History and optimizer."""
     for name, spec in SPLIT.items():
-        slots = state.versions.slots.params[name]
+        slots = state.versions.slots.item.params[name]
         moment = state.opt_state[0].mu[name]
         assert state.params[name].sharding.spec == spec
         assert moment.sharding.spec == spec

@@ -34,19 +34,27 @@ from tests.training.traces import (
 )
 
 
-def depth_of(replay):
+def kept_by(replay):
     shapes = jax.eval_shape(replay.init, PARAMS, KEY)
     (capacity,) = {x.shape[0] for x in jax.tree.leaves(shapes.versions.slots)}
-    return capacity - 1
+    return capacity
 
 
-def test_the_history_is_as_deep_as_the_deepest_trace():
-    shallow, deep = trace_of(draw(1, [2] * 6, 1)), trace_of(draw(2, [2] * 6, 5))
-    assert 0 < shallow.max_staleness < deep.max_staleness
-    for traces in (deep, [shallow, deep], (deep, shallow)):
-        assert depth_of(dj.replay(traces, grad_fn, SGD)) == deep.max_staleness
-    allowed = dj.replay(deep, grad_fn, SGD, max_staleness=deep.max_staleness)
-    assert depth_of(allowed) == deep.max_staleness
+def test_a_state_keeps_as_many_versions_as_the_trace_that_needs_most():
+    few, many = trace_of(draw(1, [2] * 6, 1)), trace_of(draw(2, [2] * 6, 5))
+    assert 1 < few.max_versions < many.max_versions
+    for traces in (many, [few, many], (many, few)):
+        assert kept_by(dj.replay(traces, grad_fn, SGD)) == many.max_versions
+    for more in (0, 3):
+        stated = dj.replay(few, grad_fn, SGD, max_versions=few.max_versions + more)
+        assert kept_by(stated) == few.max_versions + more
+
+
+def test_reads_that_are_spread_need_the_last_versions_all():
+    heavy = trace_of([[(0, 0)] if t == 7 else [(1, t)] for t in range(8)])
+    assert heavy.max_versions == 2
+    assert kept_by(dj.replay(heavy, grad_fn, SGD)) == 2
+    assert kept_by(dj.replay(heavy, grad_fn, SGD, read_spread=0.5)) == 7 + 1
 
 
 @functools.cache
@@ -190,9 +198,10 @@ def test_rows_that_ask_for_what_was_never_kept_report_nan():
 def test_a_deeper_history_reports_nan_until_it_holds_what_is_read():
     deep, shallow = trace_of(late_rows(4, 12)), trace_of(late_rows(2, 12))
     key = jax.random.key(0)
-    replay = dj.replay(shallow, itself, SGD)
+    # less than one version of spread: of the last versions all
+    replay = dj.replay(shallow, itself, SGD, read_spread=0.1)
     state, _ = replay.run(replay.init(jnp.ones(()), key), np.ones((5, 1)))
-    replay = dj.replay(deep, itself, SGD)
+    replay = dj.replay(deep, itself, SGD, read_spread=0.1)
     state = dj.resize_history(state, replay.init(jnp.ones(()), key))
     _, reports = replay.run(state, np.ones((7, 1)))
     # versions 2, 3 and 4 were kept, and update 5 reads version 1

@@ -78,10 +78,13 @@ def load_trace(
             f"All arguments but `path` are options of a .csv, got one for {path}."
         )
     names = [field.name for field in dataclasses.fields(Trace)]
+    apart = "dropped", "held_until"
     try:
         with path.open("rb") as file, np.load(file) as held:
-            fields = {name: held[name] for name in names if name != "dropped"}
+            fields = {name: held[name] for name in names if name not in apart}
             dropped = Dropped(*(held[f"dropped_{name}"] for name in Dropped._fields))
+            if "held_until" in held:  # older files have none
+                fields["held_until"] = held["held_until"]
     except (EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} holds no trace: {error}") from error
     fields["num_workers"] = int(fields["num_workers"])

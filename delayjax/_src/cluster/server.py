@@ -84,6 +84,7 @@ class Server:
         # of each worker's last task
         self._task = [0] * workers  # its number; 0 if the worker idles
         self._read = [0] * workers
+        self._holds = [False] * workers  # whether it computes at what it read
         self._begun = [0.0] * workers
         self._limit = [math.inf] * workers
         self._work = [1.0] * workers
@@ -93,6 +94,9 @@ class Server:
         self._open: dict[int, Arrival] = {}  # by id: neither taken nor dropped yet
         self._must_start = set(range(workers))
         self._taken: list[Arrival] = []
+        self._left: list[Arrival] = []  # taken for an update behind the end
+        # of each version: the updates done when a worker last let go of it
+        self._held_until = [0]
         self._applied: list[Arrival] = []
         self._dropped: list[tuple[int, Arrival]] = []
         self._seconds: list[float] = []  # of each update
@@ -138,6 +142,7 @@ class Server:
         self._limit[worker] = limit
         self._work[worker] = work
         self._read[worker] = version
+        self._holds[worker] = read_version is not None or not self._serial
         if read_version is not None:
             self._compute(worker, self.now)
         elif self._serial:  # the version is known when its turn has come
@@ -242,12 +247,14 @@ class Server:
             raise ValueError("`divisor` must be given if nothing is taken, got None.")
         taken, self._taken = self._taken, []
         if self.done:  # a protocol may have one more to apply
+            self._left += taken
             return
         self._applied += taken
         self._seconds.append(self.now)
         self._counts.append(len(taken))
         self._divisors.append(len(taken) if divisor is None else divisor)
         self.version += 1
+        self._held_until.append(self.version)
         self._wasted = 0
         endless = self.num_updates == math.inf and self.version % _PATIENCE == 0
         if endless and self._seconds[-_PATIENCE] == self.now:
@@ -259,6 +266,7 @@ class Server:
     def trace(self) -> Trace:
         """The trace until the last update."""
         end = self._seconds[-1] if self._seconds else 0.0
+        held_until = self._until()
         for worker in range(self.num_workers):
             self._stop(worker, end)
         busy = np.zeros(self.num_workers)
@@ -276,7 +284,16 @@ class Server:
                 **_columns([arrival for _, arrival in dropped]),
             ),
             busy_seconds=busy,
+            held_until=held_until,
         )
+
+    def _until(self) -> np.ndarray:
+        """`Trace.held_until`. A gradient that has yet to be applied is held too."""
+        until = np.asarray(self._held_until, np.int32)
+        held = [self._read[w] for w, holds in enumerate(self._holds) if holds]
+        arrived = *self._open.values(), *self._taken, *self._left
+        until[[*held, *(arrival.read_version for arrival in arrived)]] = self.version
+        return until[:-1]  # no update of the trace begins at the newest version
 
     def check_end(self) -> None:
         """Checks, after a protocol returned, that it served all workers to the end."""
@@ -304,6 +321,7 @@ class Server:
             if self._task[worker] == task:
                 if what == _IS_SENT:
                     self._read[worker] = self.version
+                    self._holds[worker] = True
                 self._serves = True
                 self._push(self.now + self._transfer, worker, what)
                 return
@@ -358,6 +376,9 @@ class Server:
         """Ends a worker's task, and notes how long it computed."""
         if self._task[worker]:
             self._task[worker] = 0
+            if self._holds[worker]:
+                self._holds[worker] = False
+                self._held_until[self._read[worker]] = self.version
             begin, end = self._computes[worker]
             self._spent.append((worker, begin, min(end, now)))
 

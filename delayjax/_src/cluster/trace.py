@@ -2,12 +2,15 @@
 
 import csv
 import dataclasses
+import functools
 import math
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from delayjax._src.cluster import slots
 from delayjax._src.cluster.staleness import StalenessLaw
 from delayjax._src.ground import checks
 from delayjax._src.ground.checks import check_integer
@@ -29,6 +32,9 @@ class Arrivals(NamedTuple):
     staleness: Any  # updates, int32 [n, K], -1 where there is no gradient
     worker: Any  # int32 [n, K], -1 likewise
     divisor: Any  # of the sum of the gradients, float32 [n]
+    # where the version of each gradient is kept, int32 [n, K]; the newest without one
+    slot: Any = None
+    written: Any = None  # where the version that the update changes is kept, int32 [n]
 
 
 class Summary(NamedTuple):
@@ -69,6 +75,8 @@ class Trace:
             abandoned and dropped gradients, float64 [P]; nan in a log.
         dropped: gradients that the server refused, in arrays [D]: `version` (of the
             server's parameters then), `worker`, `read_version`, `begun`, `arrived`.
+        held_until: of each version, the updates done when the last worker let go of it,
+            int32 [T]; T if one still holds it after update T - 1. Empty in a log.
     """
 
     num_workers: int
@@ -81,16 +89,21 @@ class Trace:
     divisor: np.ndarray
     busy_seconds: np.ndarray
     dropped: Dropped = _NONE
+    held_until: np.ndarray = dataclasses.field(
+        default_factory=functools.partial(np.zeros, 0, np.int32)
+    )
 
     def __post_init__(self):
         sound = (self.read_version <= self.update) & (self.update < self.num_updates)
         sound &= np.minimum(self.update, self.worker) >= 0
         sound &= self.worker < self.num_workers
-        if not sound.all() or (np.diff(self.update) < 0).any():
+        fits = len(self.held_until) in (0, self.num_updates)
+        if not (sound.all() and fits) or (np.diff(self.update) < 0).any():
             raise ValueError(
                 f"`Trace` must have read_version <= update < {self.num_updates},"
-                f" ascending updates from 0 on, and workers below {self.num_workers}:"
-                " check them, or read a log with cluster.load_trace: it names the row."
+                f" ascending updates from 0 on, workers below {self.num_workers}, and"
+                " a `held_until` of each version or none: check them, or read a log"
+                " with cluster.load_trace: it names the row."
             )
 
     @property
@@ -106,12 +119,12 @@ class Trace:
     @property
     def staleness(self) -> np.ndarray:
         """int32 [T, K] with K = `max_gradients`; -1 where an update has fewer."""
-        return self.arrivals(0, self.num_updates).staleness
+        return self._rows(self.update - self.read_version)
 
     @property
     def workers(self) -> np.ndarray:
         """The worker of each gradient, int32 [T, K]; -1 where an update has fewer."""
-        return self.arrivals(0, self.num_updates).worker
+        return self._rows(self.worker)
 
     @property
     def max_staleness(self) -> int:
@@ -123,6 +136,41 @@ class Trace:
         """K, the most gradients of an update."""
         return int(self.counts.max(initial=0))
 
+    @property
+    def max_versions(self) -> int:
+        """The most versions that `replay` keeps at once, the newest among them.
+
+        At most min(P, `max_staleness` + 1). A version is kept until its last gradient
+        has arrived, and as long as a worker holds it. If these are more than
+        `max_staleness` + 1, none is kept longer than `max_staleness` updates: a
+        protocol that drops late gradients may leave any number of old ones in flight.
+
+        So a run may go on along a longer trace of the same simulation, bit for bit, if
+        both traces keep what workers hold, or both have the same `max_staleness`. It
+        may not along a log, which does not say what workers hold. Then the reports of
+        updates whose versions are lost have nan.
+        """
+        return slots.most(self._last_rows)
+
+    @cached_property
+    def _last_rows(self) -> np.ndarray:
+        """The last update at which each version is kept, int64 [T]."""
+        own = np.arange(self.num_updates)
+        read = own.copy()
+        np.maximum.at(read, self.read_version, self.update)
+        if not len(self.held_until):
+            return read
+        last = np.maximum(read, self.held_until - 1)
+        # a gradient that is dropped when it arrives may be as old as the run
+        if slots.most(last) > self.max_staleness + 1:
+            last = np.minimum(last, own + self.max_staleness)
+        return last
+
+    @cached_property
+    def _slots(self) -> np.ndarray:
+        """The slot of each version, int32 [T]."""
+        return slots.given(self._last_rows)
+
     def arrivals(self, start: int, stop: int, *, width: int = 0) -> Arrivals:
         """The updates start .. stop - 1, as `replay` takes them.
 
@@ -133,22 +181,35 @@ class Trace:
         """
         start = check_integer("start", start, 0, self.num_updates)
         stop = check_integer("stop", stop, start, self.num_updates)
-        width = checks.check_bound("width", width)
+        width = max(checks.check_bound("width", width), self.max_gradients)
+        rows = functools.partial(self._rows, start=start, stop=stop, width=width)
+        written = self._slots[start:stop]
+        slot = rows(self._slots[self.read_version])
+        return Arrivals(
+            staleness=rows(self.update - self.read_version),
+            worker=rows(self.worker),
+            divisor=self.divisor[start:stop].astype(np.float32),
+            slot=np.where(slot < 0, written[:, None], slot),  # of the newest
+            written=written,
+        )
+
+    def _rows(
+        self,
+        values: np.ndarray,
+        *,
+        start: int = 0,
+        stop: int | None = None,
+        width: int | None = None,
+    ) -> np.ndarray:
+        """Values of the gradients in a row for each update; -1 where there is none."""
+        stop = self.num_updates if stop is None else stop
+        width = self.max_gradients if width is None else width
         first, last = np.searchsorted(self.update, (start, stop))
         update = self.update[first:last]
         column = np.arange(first, last) - np.searchsorted(self.update, update)
-        shape = stop - start, max(width, self.max_gradients)
-
-        def padded(values):
-            table = np.full(shape, -1, np.int32)
-            table[update - start, column] = values[first:last]
-            return table
-
-        return Arrivals(
-            staleness=padded(self.update - self.read_version),
-            worker=padded(self.worker),
-            divisor=self.divisor[start:stop].astype(np.float32),
-        )
+        table = np.full((stop - start, width), -1, np.int32)
+        table[update - start, column] = values[first:last]
+        return table
 
     def summary(self) -> Summary:
         """The staleness, the gradients of each worker, and the rates.
@@ -207,7 +268,8 @@ class Trace:
         """
         path = Path(path)
         if path.suffix == ".npz":
-            fields = dict(vars(self))
+            names = [field.name for field in dataclasses.fields(self)]
+            fields = {name: getattr(self, name) for name in names}
             for name, values in fields.pop("dropped")._asdict().items():
                 fields[f"dropped_{name}"] = values
             np.savez_compressed(path, **fields)

@@ -10,6 +10,7 @@ import numpy as np
 from delayjax._src.ground import checks, named_arrays, trees, xla
 from delayjax._src.history import deliveries, lookback, shared_clocks
 from delayjax._src.history import ring as rings
+from delayjax._src.history.slots import Numbered
 
 
 def strip_history(state: Any) -> Any:
@@ -48,7 +49,8 @@ def resize_history(state: Any, like: Any) -> Any:
 
     Returns:
         `state` with the rings of `like`, which hold the newest items that fit in both,
-        in the precision of `like` (`ring.cast`).
+        in the precision of `like` (`ring.cast`). The versions of `replay` stay in their
+        slots, for a trace that is longer or needs more of them.
         A deeper history fills up first, as in the warm-up of `delayed`. Costs one write
         and one read of each kept item. All gradients in flight of `delivered` are kept.
         A shallower history has a last step that it can reach; gradients due later
@@ -92,6 +94,9 @@ def _check_sizes(old: list[Any], new: list[Any]) -> None:
             _check_changes(empty, held, ())
         elif empty.slots is None or held.slots is None:  # stripped
             ages = None
+        elif isinstance(held.slots, Numbered):
+            numbers = empty.slots.number, held.slots.number
+            _check_changes(empty.slots, held.slots, numbers)
         elif isinstance(held.slots, lookback.Origin):
             ages = empty.slots.age, held.slots.age
         elif ages is not None:
@@ -147,6 +152,10 @@ def _resize(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
         if axis is None:
             return _as_kept(old, new)
         depth, held = new.shape[axis], old.shape[axis]
+        if isinstance(ring.slots, Numbered):  # each item stays where it is
+            kept = jax.lax.slice_in_dim(old, 0, min(depth, held), axis=axis)
+            kept = _as_kept(kept, new)
+            return jax.lax.dynamic_update_slice_in_dim(new, kept, 0, axis)
         if depth > held:
             lost.append(ring.pushed - held)
 

@@ -140,7 +140,7 @@ def adasync(
     if not scheme.restarts:
         depth = checks.check_bound("max_staleness", max_staleness)
     tx = transforms.as_transformation("tx", tx)
-    plan = Plan(grad_fn=grad_fn, tx=tx, depth=depth, width=cluster.workers)
+    plan = Plan(grad_fn=grad_fn, tx=tx, capacity=depth + 1, width=cluster.workers)
 
     def init_fn(params, key, *, model_state=None):
         state = AdaSyncState(

@@ -26,11 +26,16 @@ class Row:
     batches: Any  # leaves [K, ...]
     shared: versions.Version | None = None  # where all are of one version
 
-    def read(self, age: jax.Array, key: jax.Array) -> versions.Version:
-        """The version of `age` rows ago."""
-        how = {"depth": self.plan.depth, "spread": self.plan.read_spread}
+    @property
+    def places(self) -> jax.Array:
+        """Where the version of each gradient is kept, int32 [K]."""
+        return versions.places(self.state.versions, self.arrivals)
+
+    def read(self, place: jax.Array, key: jax.Array) -> versions.Version:
+        """The version in a place."""
+        how = {"capacity": self.plan.capacity, "spread": self.plan.read_spread}
         kept = self.state.versions
-        return versions.read(kept, newest(self.state), age, key, **how)
+        return versions.read(kept, newest(self.state), place, key, **how)
 
 
 class Gathered(NamedTuple):
@@ -52,6 +57,7 @@ class _Chunk(NamedTuple):
     first: jax.Array  # the first slot, int32 []
     there: jax.Array  # whether a slot is new and has a gradient, bool [c]
     ages: jax.Array  # in rows of the trace, 0 where there is no gradient, int32 [c]
+    places: jax.Array  # of their versions, int32 [c]
     workers: jax.Array  # int32 [c]
     given: tuple[Any, jax.Array]  # batches and keys, leaves [c, ...]
 
@@ -121,22 +127,22 @@ def _cut(row: Row, block: Any) -> _Chunk:
     # the last chunk begins early, so as not to reach beyond the row
     first = jnp.minimum(begin, row.plan.width - size)
     slots = first + jnp.arange(size)
-    staleness, workers, batches = jax.tree.map(
+    staleness, places, workers, batches = jax.tree.map(
         lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, size),
-        (row.arrivals.staleness, row.arrivals.worker, row.batches),
+        (row.arrivals.staleness, row.places, row.arrivals.worker, row.batches),
     )
     there = (staleness >= 0) & (slots >= begin)
     ages = jnp.maximum(staleness, 0)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(row.key, slots)
-    return _Chunk(begin, first, there, ages, workers, (batches, keys))
+    return _Chunk(begin, first, there, ages, places, workers, (batches, keys))
 
 
 def _read(row: Row, chunk: _Chunk) -> versions.Version:
     """The version of each gradient, leaves [c, ...]."""
     _, keys = chunk.given
     if row.plan.chunk == 1:
-        return _of_one(row.read, chunk.ages, keys)
-    return xla.each_in_turn(row.read, chunk.ages, keys)
+        return _of_one(row.read, chunk.places, keys)
+    return xla.each_in_turn(row.read, chunk.places, keys)
 
 
 def _take(row: Row, at: versions.Version, chunk: _Chunk) -> gradients.Taken:

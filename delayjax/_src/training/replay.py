@@ -43,7 +43,7 @@ def replay(
     each: optax.GradientTransformation | None = None,
     aggregation: Aggregation | None = None,
     chunk: int | None = None,
-    max_staleness: int | None = None,
+    max_versions: int | None = None,
     read_spread: float = 0.0,
 ) -> Replay:
     """Trains along the trace of a cluster.
@@ -85,7 +85,9 @@ def replay(
             gradient, in order, also when `tx` refuses their mean.
         aggregation: replaces the sum over the trace's divisor.
         chunk: the number of gradients that one `vmap` takes; by default all.
-        max_staleness: the largest staleness allowed, in updates.
+        max_versions: the number of versions that the state keeps; by default as many as
+            the traces need (`Trace.max_versions`). State more, and one compiled `step`
+            takes the arrivals of other traces, for example of other seeds.
         read_spread: the share of a gradient's staleness over which its read is spread,
             in [0, 1]. Each coordinate is read at its own version, drawn uniformly from
             tau - floor(spread tau) .. tau updates ago (Hogwild!: reads without a lock).
@@ -96,18 +98,22 @@ def replay(
         [n, K, ...], returns the state and a `ReplayReport`. `run(state, batches)` scans
         the next n updates and donates the state. If a row has fewer than K gradients,
         its other batches are not used. If a row asks for a version that is not kept (of
-        another trace, or soon after `resize_history`), its report has nan.
+        another trace, or soon after `resize_history`), or has not what all rows of the
+        given traces have (K gradients, one version), its report has nan.
 
-        The state holds (largest staleness + 1) parameter trees, none if it is 0, and
-        one model state; `versions.pushed` is the number of rows done, and `version` the
-        number of updates applied, which is smaller if a rule refused some. An update
-        needs `chunk` more of both, whatever the number of workers. It costs the
-        gradients, one write and K reads of a tree. Under `vmap` use
+        The state holds one model state and `max_versions` parameter trees, none if no
+        gradient is late: each version until its last gradient has arrived, so at most
+        min(P, largest staleness + 1) of them; with a `read_spread` the last ones,
+        largest staleness + 1. `versions.pushed` is the number of rows done, and
+        `version` the number of updates applied, which is smaller if a rule refused
+        some. An update needs `chunk` more of both, whatever the number of workers. It
+        costs the gradients, one write and K reads of a tree. Under `vmap` use
         `ring.vmap_axes(state)`. A run that is saved and restored between two calls of
-        `run` ends in the same bits.
+        `run` ends in the same bits, also along a longer trace of the same simulation:
+        see `Trace.max_versions`.
 
     Raises:
-        ValueError: if the trace is deeper than `max_staleness`, (in `init`) gradients
+        ValueError: if the trace needs more than `max_versions`, (in `init`) gradients
             are late and `tx` or `each` needs fresh ones (see `delayed`), or a rule that
             refuses is not last in its chain, or (in `step`) the batches do not fit the
             trace.
@@ -137,12 +143,15 @@ def replay(
     read_spread = checks.check_scalar("read_spread", read_spread, most=1)
     if not isinstance(aggregation, Aggregation | None):
         raise TypeError(f"`aggregation` must be an Aggregation, got {aggregation!r}.")
-    depth = max(one.max_staleness for one in traces)
-    allowed = depth if max_staleness is None else max_staleness
-    if depth > checks.check_bound("max_staleness", allowed):
+    slotted = read_spread == 0.0
+    needed = max(
+        one.max_versions if slotted else one.max_staleness + 1 for one in traces
+    )
+    allowed = needed if max_versions is None else max_versions
+    if needed > checks.check_bound("max_versions", allowed, at_least=1):
         raise ValueError(
-            f"`trace` has a staleness of {depth}, more than `max_staleness`, got"
-            f" {max_staleness}: allow more, or bound the staleness in the cluster with"
+            f"`trace` needs {needed} versions at once, more than `max_versions`, got"
+            f" {max_versions}: allow more, or bound the staleness in the cluster with"
             " protocols.bounded_staleness(...)."
         )
     width = max(1, *(one.max_gradients for one in traces))
@@ -152,7 +161,7 @@ def replay(
     plan = Plan(
         grad_fn=grad_fn,
         tx=transforms.as_transformation("tx", tx),
-        depth=depth,
+        capacity=allowed,
         width=width,
         chunk=min(chunk, width),
         full=full,
@@ -161,6 +170,7 @@ def replay(
         each=None if each is None else transforms.as_transformation("each", each),
         aggregation=aggregation,
         read_spread=float(read_spread),
+        slotted=slotted,
     )
     step = functools.partial(update, plan)
     scan = jax.jit(functools.partial(jax.lax.scan, step), donate_argnums=0)

@@ -21,7 +21,7 @@ class ReplayState(NamedTuple):
     params: Any
     model_state: Any  # the server's newest; None where the model has none
     version: jax.Array  # updates that were applied, int32 []
-    versions: rings.Ring  # the last `Version`s; `pushed` counts refused updates too
+    versions: rings.Ring  # `Version`s; `pushed` counts refused updates too
     opt_state: Any
     each_state: Any
     aggregation_state: Any
@@ -34,7 +34,7 @@ class Plan:
 
     grad_fn: GradFn
     tx: optax.GradientTransformationExtraArgs
-    depth: int  # the largest staleness, in updates
+    capacity: int  # versions kept at once, the newest among them
     width: int  # the most gradients of an update, K
     chunk: int = 1  # gradients taken at once
     full: bool = False  # every update has K gradients
@@ -43,6 +43,7 @@ class Plan:
     each: optax.GradientTransformationExtraArgs | None = None
     aggregation: Aggregation | None = None
     read_spread: float = 0.0
+    slotted: bool = False  # the arrivals say in which slot each version is kept
 
     @property
     def dense(self) -> bool:
@@ -61,7 +62,9 @@ def begin(
         params=params,
         model_state=model_state,
         version=jnp.zeros((), jnp.int32),
-        versions=rings.init((), plan.depth + 1),
+        versions=versions.none(
+            versions.Version((), ()), plan.capacity, slotted=plan.slotted
+        ),
         opt_state=plan.tx.init(params),
         each_state=plan.each.init(params) if plan.each else (),
         aggregation_state=plan.aggregation.init(params) if plan.aggregation else (),
@@ -69,10 +72,10 @@ def begin(
     )
     refusal.check_place("tx", state.opt_state)
     refusal.check_place("each", state.each_state, alone=False)
-    if plan.depth:
+    if plan.capacity > 1:
         wrapped.check_late("tx", state.opt_state)
         wrapped.check_late("each", state.each_state)
-    empty = rings.init(versions.kept(newest(state), plan.depth), plan.depth + 1)
+    empty = versions.none(newest(state), plan.capacity, slotted=plan.slotted)
     return donation.unshared(state._replace(versions=empty))
 
 

@@ -9,7 +9,6 @@ import optax
 
 from delayjax._src.cluster.trace import Arrivals
 from delayjax._src.ground import refusal, trees
-from delayjax._src.history import ring as rings
 from delayjax._src.training import chunks, gradients, model_states, sums, versions
 from delayjax._src.training.state import Plan, ReplayState, newest
 
@@ -28,17 +27,16 @@ def update(
 ) -> tuple[ReplayState, ReplayReport]:
     """One update of the server."""
     arrivals, batches = arrived
-    _check_width(plan.width, arrivals, batches)
-    versions.check_depth(state.params, state.versions, plan.depth)
+    _check_rows(plan, arrivals, batches)
+    versions.check_capacity(state.params, state.versions, plan.capacity)
     step = state.versions.pushed
-    # write, then read: a read of the old buffer would copy the whole ring
-    pushed = rings.push(state.versions, versions.kept(newest(state), plan.depth))
-    state = state._replace(versions=pushed)
+    # write, then read: a read of the old buffer would copy the whole history
+    own = newest(state), plan.capacity, arrivals.written
+    state = state._replace(versions=versions.push(state.versions, *own))
     key = jax.random.fold_in(state.key, step)
     row = chunks.Row(plan, state, key, arrivals, batches)
     if plan.shared:
-        age = jnp.maximum(arrivals.staleness[0], 0)
-        shared = row.read(age, jax.random.fold_in(key, 0))
+        shared = row.read(row.places[0], jax.random.fold_in(key, 0))
         row = dataclasses.replace(row, shared=shared)
     gathered = chunks.gather(row)
     report = _counted(gathered)
@@ -57,9 +55,21 @@ def update(
         aggregation_state=aggregation_state,
     )
     after, report = _without_refused(state, after, gathered, report)
-    oldest = jnp.minimum(step - state.versions.first, plan.depth)
-    is_kept = (arrivals.staleness <= oldest).all()
-    return after, _nan_unless(is_kept, report)
+    fits = versions.are_kept(state.versions, arrivals, plan.capacity)
+    return after, _nan_unless(fits & _fits(plan, arrivals), report)
+
+
+def _fits(plan: Plan, arrivals: Arrivals) -> jax.Array:
+    """Whether a row has what all rows of the plan's traces have; or no gradient."""
+    there = arrivals.staleness >= 0
+    fits = jnp.ones((), bool)
+    if plan.full:
+        fits &= there.all()
+    if plan.shared:
+        fits &= ((arrivals.staleness == arrivals.staleness[0]) | ~there).all()
+    if plan.divisor is not None:
+        fits &= arrivals.divisor == plan.divisor
+    return fits | ~there.any()
 
 
 def _counted(gathered: chunks.Gathered) -> ReplayReport:
@@ -150,7 +160,8 @@ def _nan_unless(is_kept: jax.Array, report: ReplayReport) -> ReplayReport:
     return report._replace(metrics=metrics, staleness=staleness)
 
 
-def _check_width(width: int, arrivals: Arrivals, batches: Any) -> None:
+def _check_rows(plan: Plan, arrivals: Arrivals, batches: Any) -> None:
+    width = plan.width
     leaves = {"arrivals": arrivals.staleness, "batches": batches}
     for path, leaf in jax.tree.leaves_with_path(leaves):
         if jnp.shape(leaf)[:1] != (width,):
@@ -160,3 +171,8 @@ def _check_width(width: int, arrivals: Arrivals, batches: Any) -> None:
                 f" {jnp.shape(leaf)} at {trees.path_name(path)}: scan `step` over"
                 f" trace.arrivals(start, stop, width={width})."
             )
+    if plan.slotted and (arrivals.slot is None or arrivals.written is None):
+        raise ValueError(
+            "An update's `arrivals` must have `slot` and `written`, got None: scan"
+            " `step` over trace.arrivals(start, stop)."
+        )

@@ -1,4 +1,4 @@
-"""The last versions of the parameters: kept, and read at an age."""
+"""Versions of the parameters: kept in a ring or in slots, and read."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from delayjax._src.cluster.trace import Arrivals
 from delayjax._src.history import ring as rings
+from delayjax._src.history import slots
 
 
 class Version(NamedTuple):
@@ -16,42 +18,77 @@ class Version(NamedTuple):
     number: Any  # updates that were applied before, int32 []; () where all are
 
 
-def kept(newest: Version, depth: int) -> Version:
+def none(newest: Version, capacity: int, *, slotted: bool) -> rings.Ring:
+    """An empty history of versions like `newest`: of the last ones, or in slots."""
+    init = slots.init if slotted else rings.init
+    return init(_kept(newest, capacity), capacity)
+
+
+def push(
+    kept: rings.Ring, newest: Version, capacity: int, slot: jax.Array
+) -> rings.Ring:
+    """The history with the newest version; in this slot, if it has any."""
+    item = _kept(newest, capacity)
+    if isinstance(kept.slots, slots.Numbered):
+        return slots.push(kept, item, slot)
+    return rings.push(kept, item)
+
+
+def _kept(newest: Version, capacity: int) -> Version:
     """The part of a version that is kept: nothing where no gradient is late."""
-    return newest if depth else Version((), ())
+    return newest if capacity > 1 else Version((), ())
+
+
+def places(kept: rings.Ring, arrivals: Arrivals) -> jax.Array:
+    """Where the version of each gradient is: its slot, or its age in a ring."""
+    if isinstance(kept.slots, slots.Numbered):
+        return arrivals.slot
+    return jnp.maximum(arrivals.staleness, 0)
 
 
 def read(
-    versions: rings.Ring,
+    kept: rings.Ring,
     newest: Version,
-    age: jax.Array,
+    place: jax.Array,
     key: jax.Array,
     *,
-    depth: int,
+    capacity: int,
     spread: float,
 ) -> Version:
-    """The version of `age` updates ago; a mixture of several with a `spread`."""
-    if depth == 0:
+    """The version in a place; a mixture with younger ones with a `spread`."""
+    if capacity == 1:
         return newest
+    if isinstance(kept.slots, slots.Numbered):
+        return slots.read(kept, place, newest)
     if spread == 0.0:
-        return rings.read(versions, age, newest)
-    least = age - jnp.floor(spread * age).astype(jnp.int32)
+        return rings.read(kept, place, newest)
+    least = place - jnp.floor(spread * place).astype(jnp.int32)
     ages = optax.tree.random_like(
         # another key than the user's
         jax.random.fold_in(key, 0x5EED),
         newest.params,
-        lambda key, shape, dtype: jax.random.randint(key, shape, least, age + 1),
+        lambda key, shape, dtype: jax.random.randint(key, shape, least, place + 1),
     )
-    number = jax.tree.map(lambda _: age, newest.number)
-    return rings.read(versions, Version(ages, number), newest)
+    number = jax.tree.map(lambda _: place, newest.number)
+    return rings.read(kept, Version(ages, number), newest)
 
 
-def check_depth(params: Any, versions: rings.Ring, depth: int) -> None:
-    """Checks that a state keeps versions of this age."""
-    held = min((len(kept) - 1 for kept in jax.tree.leaves(versions.slots)), default=0)
-    if jax.tree.leaves(params) and held < depth:
+def are_kept(kept: rings.Ring, arrivals: Arrivals, capacity: int) -> jax.Array:
+    """Whether each gradient's version is in its place, bool []."""
+    if isinstance(kept.slots, slots.Numbered):
+        number = kept.pushed - arrivals.staleness  # 0 or less before the first version
+        is_there = (kept.slots.number[arrivals.slot] == number) & (number > 0)
+        return (is_there | (arrivals.staleness < 0)).all()
+    oldest = jnp.minimum(kept.pushed - 1 - kept.first, capacity - 1)
+    return (arrivals.staleness <= oldest).all()
+
+
+def check_capacity(params: Any, kept: rings.Ring, capacity: int) -> None:
+    """Checks that a state keeps so many versions."""
+    held = min(map(len, jax.tree.leaves(kept.slots)), default=1)
+    if jax.tree.leaves(params) and held < capacity:
         raise ValueError(
-            f"`state` keeps versions up to a staleness of {held}, got a trace with"
-            f" {depth}: change it with resize_history(state, training.init(params,"
-            " key)), and `model_state=` if there is one."
+            f"`state` must keep {capacity} versions, got one that keeps {held}: change"
+            " it with resize_history(state, training.init(params, key)), and"
+            " `model_state=` if there is one."
         )

@@ -1,0 +1,33 @@
+"""Slots for versions: each version has one from its update to its last reader."""
+
+from heapq import heappop, heappush
+
+import numpy as np
+
+
+def most(last: np.ndarray) -> int:
+    """The most versions that are kept at once: version t from update t to `last[t]`."""
+    ended = np.bincount(last + 1, minlength=len(last) + 1)[: len(last)].cumsum()
+    return int((np.arange(1, len(last) + 1) - ended).max(initial=1))
+
+
+def given(last: np.ndarray) -> np.ndarray:
+    """The slot of each version, int32 [T]: the first one that is free.
+
+    Which one that is depends on what has ended before, and on nothing behind it. So a
+    longer trace of the same cluster gives the same slots.
+    """
+    by_end = np.argsort(last, kind="stable").tolist()
+    ends = last[by_end].tolist()
+    slots: list[int] = []
+    free: list[int] = []
+    used = ended = 0
+    for update in range(len(last)):
+        while ends[ended] < update:
+            heappush(free, slots[by_end[ended]])
+            ended += 1
+        if not free:
+            free.append(used)
+            used += 1
+        slots.append(heappop(free))
+    return np.asarray(slots, np.int32)
