@@ -186,6 +186,18 @@ def run(
     return found
 
 
+def _searched(experiment: Experiment) -> dict[str, Any]:
+    """What the trainings of a search depend on: with another one they are others."""
+    if not experiment.searched:
+        return {}
+    return dataclasses.asdict(experiment.search) | {
+        "by": str(experiment.tuned_by),
+        "also_at": list(map(dict, experiment.also_at)),
+        "contains": [arm.contains for arm in experiment.all_arms],
+        "end": [experiment.updates, experiment.seconds, experiment.examples],
+    }
+
+
 def _record(
     experiment: Experiment,
     made: Sequence[Program],
@@ -201,7 +213,7 @@ def _record(
         "seeds": list(experiment.seed_numbers),
         "tuning_seeds": list(experiment.tuning_seed_numbers),
         "tuned": [*experiment.tuned_axes, *experiment.searched],
-        "search": dataclasses.asdict(experiment.search) if experiment.searched else [],
+        "search": _searched(experiment),
         "tuned_by": by if isinstance(by, str) else by._asdict(),
         "programs": [
             program.record() | {"digest": digests[program.name](program.rule.updates)}

@@ -212,7 +212,7 @@ def changed_tables(folder: Path, info: Mapping[str, Any]) -> list[str]:
 def _tables(folder: Path) -> dict[str, Path]:
     """{name: file} of all tables that a run may have."""
     names = [f"{name}.csv" for name in TABLES]
-    names += [f"{TUNING}/{name}" for name in names]
+    names += [*(f"{TUNING}/{name}" for name in names), "optima.csv"]
     return {name: folder / name for name in names}
 
 
@@ -237,7 +237,7 @@ def _check_same(
     differing += [
         f"  {what.replace('_', ' ')}: {there.get(what)} there, {here[what]} now"
         for what in ("seeds", "tuning_seeds", "search")
-        if there.get(what, []) != here[what]
+        if (there.get(what) or []) != (here[what] or [])
     ]
     for what in ("cells", "searched", "facts", "batch"):
         old, new = (

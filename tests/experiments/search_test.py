@@ -204,6 +204,9 @@ def test_a_finished_run_trains_nothing_again(whole, monkeypatch):
     "changes",
     [
         {"search": dataclasses.replace(LITTLE, tolerance=0.1)},
+        {"updates": UPDATES + 1},  # trainings of the search are shorter
+        {"tuned_by": TimeTo("train_loss", 0.1, along="update")},
+        {"also_at": [{"delay": 0}]},
         {"grid": {"delay": (0, 3), "learning_rate": Range(0.01, 2.0)}},
     ],
 )
