@@ -256,7 +256,7 @@ def training(rounds: int) -> None:
                 leaves = jax.tree.leaves(kept)
                 held = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
                 # the program makes its state itself
-                besides = analysis.memory_analysis().temp_size_in_bytes - held
+                besides = max(analysis.memory_analysis().temp_size_in_bytes - held, 0)
                 print(
                     f"| {title} | {k} | {workers:,} | {trace.max_staleness} |"
                     f" {trace.max_versions} | {' | '.join(cells)} |"
