@@ -120,6 +120,10 @@ def main(argv: list[str]) -> None:
                 trainers = prepared(made, shard)
             for trainer in trainers:
                 print(f"{trainer.program.name}: {costs(trainer)}")
+                if trainer.program.searched:
+                    axes = ", ".join(trainer.program.searched)
+                    most = f"{made.search.most:,} trainings of a series at most"
+                    print(f"  before that a search   of {axes}: {most}")
             return
         found = run(
             made,

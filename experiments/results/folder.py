@@ -235,9 +235,9 @@ def _check_same(
         and key not in ("updates", "seconds", "examples", "target")
     ]
     differing += [
-        f"  {what.replace('_', ' ')}: {there.get(what)} there, {here[what]} now"
+        f"  {what.replace('_', ' ')}: {there.get(what)} there, {here.get(what)} now"
         for what in ("seeds", "tuning_seeds", "search")
-        if (there.get(what) or []) != (here[what] or [])
+        if (there.get(what) or []) != (here.get(what) or [])
     ]
     for what in ("cells", "searched", "facts", "batch"):
         old, new = (

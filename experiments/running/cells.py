@@ -80,35 +80,9 @@ class Cells:
 
     def updated(self, state: State, given: Any) -> tuple[State, Chunk]:
         """The states after an update, and what it reports."""
-        of_seeds = self._of_seeds
-        over_seeds = jax.vmap(self.updated_of_seed, (of_seeds, 0), (of_seeds, 0))
-        return over_seeds(state, given)
-
-    def updated_of_seed(self, state: State, given: Any) -> tuple[State, Chunk]:
-        """The same of one seed, whose leaves are [cells, ...]."""
-        of_cells = self._of_cells
-        return jax.vmap(self._updated, (of_cells, None), (of_cells, 0))(state, given)
-
-    def split(self, state: State) -> tuple[list[jax.Array], list[jax.Array]]:
-        """The leaves that each seed has, and those that all seeds share: clocks."""
-        leaves, has_seeds = jax.tree.leaves(state), self._have_seeds(state)
-        apart = [x for x, flag in zip(leaves, has_seeds, strict=True) if flag]
-        shared = [x for x, flag in zip(leaves, has_seeds, strict=True) if not flag]
-        return apart, shared
-
-    def joined(self, like: State, apart: list[Any], shared: list[Any]) -> State:
-        """Undoes `split`; `like` has the structure."""
-        both = iter(apart), iter(shared)
-        leaves = [next(both[not flag]) for flag in self._have_seeds(like)]
-        return jax.tree.unflatten(jax.tree.structure(like), leaves)
-
-    def _have_seeds(self, state: State) -> list[bool]:
-        flags = jax.tree.map(
-            lambda axis, part: jax.tree.map(lambda _: axis is not None, part),
-            *(self._of_seeds, state),
-            is_leaf=lambda axis: axis is None,
-        )
-        return jax.tree.leaves(flags)
+        of_cells, of_seeds = self._of_cells, self._of_seeds
+        over_cells = jax.vmap(self._updated, (of_cells, None), (of_cells, 0))
+        return jax.vmap(over_cells, (of_seeds, 0), (of_seeds, 0))(state, given)
 
     def _key(self, seed: jax.Array) -> jax.Array:
         return jax.random.fold_in(jax.random.key(0), seed)

@@ -35,6 +35,8 @@ class Program:
         arm: the number of its arm.
         contains: the numbers of the arms that this one contains.
         kin: programs of one kin are compiled alike.
+        jaxpr: the start and the first update of a cell, as `tracing.of_cell` traces it,
+            if it has been traced.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Program:
     arm: int = 0
     contains: tuple[int, ...] = ()
     kin: int = 0
+    jaxpr: Any = None
 
     def of(
         self,

@@ -101,7 +101,7 @@ def _of_arm(
         own = {axis: v for axis, v in grid.items() if axis in of_training}
         fed = {axis: own[axis] for axis in getattr(arm.training, "fed", ())}
         rules = _rules(arm.training, tasks[key], plan, _products(fed))
-        traced = tracing.traced_axes(tasks[key], rules[0][1], own, declared)
+        traced, jaxpr = tracing.traced_axes(tasks[key], rules[0][1], own, declared)
         tracing.check_values(tasks[key], rules[0][1], own, traced)
         _check_traced({**searched, **fed}, traced, known)
         # a search begins amid a range; what is fed has a program for each value
@@ -111,7 +111,7 @@ def _of_arm(
             if axis not in fed
         }
         rest = {axis: values for axis, values in own.items() if axis not in traced}
-        for static in _products(rest):
+        for number, static in enumerate(_products(rest)):
             kin, columns = len(made), {**arm.labels, **chosen, **static}
             for values, rule, bind in rules:
                 cells = [{**values, **cell} for cell in _products(several)]
@@ -129,6 +129,7 @@ def _of_arm(
                         takes=tuple(known),
                         searched={a: r for a, r in searched.items() if a in traced},
                         kin=kin,
+                        jaxpr=None if number else jaxpr,  # of the first values
                     )
                 )
     return made

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr
 
 from experiments.running.failures import naming
 from experiments.running.program import column, label
@@ -24,7 +25,9 @@ types in words of theirs. Any other error is a mistake in these functions.
 Grid = Mapping[str, Sequence[Any]]
 
 
-def traced_axes(task: Task, rule: Rule, grid: Grid, declared: set[str]) -> list[str]:
+def traced_axes(
+    task: Task, rule: Rule, grid: Grid, declared: set[str]
+) -> tuple[list[str], ClosedJaxpr]:
     """The axes that can be traced: the functions work with an unknown number there.
 
     Args:
@@ -33,10 +36,18 @@ def traced_axes(task: Task, rule: Rule, grid: Grid, declared: set[str]) -> list[
         grid: the axes that the training takes.
         declared: axes that are not to be traced.
 
+    Returns:
+        The axes, and the trace, `of_cell`, with the first values of the others.
+
     Raises:
         ValueError: if the functions fail, whatever is traced.
     """
-    trace = _trace(task, rule, grid)
+    first = {axis: values[0] for axis, values in grid.items()}
+    traced: dict[tuple[str, ...], ClosedJaxpr] = {}
+
+    def trace(axes):
+        columns = {axis: column(grid[axis])[0] for axis in axes}
+        traced[tuple(axes)] = of_cell(task, rule, first, columns)
 
     def works(axes):
         try:
@@ -49,13 +60,13 @@ def traced_axes(task: Task, rule: Rule, grid: Grid, declared: set[str]) -> list[
     candidates = [axis for axis in numbers if axis not in declared]
     with naming("The training", {a: label(own[0]) for a, own in grid.items()}):
         if works(candidates):
-            return candidates
+            return candidates, traced[tuple(candidates)]
         alone = [axis for axis in candidates if works([axis])]
         while alone and not works(alone):
             alone.pop()
         if not alone:
             trace([])  # not for the tracers: what is wrong is said before any work
-    return alone
+    return alone, traced[tuple(alone)]
 
 
 def check_values(task: Task, rule: Rule, grid: Grid, traced: Sequence[str]) -> None:
@@ -88,31 +99,32 @@ def check_values(task: Task, rule: Rule, grid: Grid, traced: Sequence[str]) -> N
                 ) from error
 
 
-def _trace(task: Task, rule: Rule, grid: Grid) -> Callable[[Sequence[str]], None]:
-    """A function that traces an update, with unknown numbers on some axes."""
-    first = {axis: values[0] for axis, values in grid.items()}
-    given: list[Any] = []  # drawn once, and not before a trace asks for it
+def of_cell(
+    task: Task, rule: Rule, hyper: Mapping[str, Any], cell: Mapping[str, jax.Array]
+) -> ClosedJaxpr:
+    """The start and the first update of a cell, traced.
 
-    def step(cell):
+    Args:
+        task: what is minimized.
+        rule: how.
+        hyper: the value of each axis.
+        cell: the axes whose numbers are unknown, with any number.
+    """
+
+    def step(cell, given):
         key = jax.random.key(0)
-        hyper = {**first, **cell}
-        model, memory = rule.init(key, hyper, begun(task, key))
-        return rule.update(key, hyper, jnp.int32(0), model, memory, given[0])
+        values = {**hyper, **cell}
+        model, memory = rule.init(key, values, begun(task, key))
+        return rule.update(key, values, jnp.int32(0), model, memory, given)
 
-    def trace(axes):
-        if not given:
-            first_of = (0, 0, 0) if rule.workers > 1 else (0, 0)
-            rows = rule.given(0, 1)
-            given.append(jax.tree.map(lambda x: jnp.asarray(x[first_of]), rows))
-        cell = {axis: column(grid[axis])[0] for axis in axes}
-        try:
-            jax.eval_shape(_over_workers(step, rule), cell)
-        except NameError as error:
-            if error.name:  # no axis: a name of Python's
-                raise
-            raise ValueError(_no_such_axis(rule, error)) from error
-
-    return trace
+    first_of = (0, 0, 0) if rule.workers > 1 else (0, 0)
+    given = jax.tree.map(lambda x: jnp.asarray(x[first_of]), rule.given(0, 1))
+    try:
+        return jax.make_jaxpr(_over_workers(step, rule))(dict(cell), given)
+    except NameError as error:
+        if error.name:  # no axis: a name of Python's
+            raise
+        raise ValueError(_no_such_axis(rule, error)) from error
 
 
 def _over_workers(function: Callable[..., Any], rule: Rule) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from experiments.running import cells, counters, execution, sharing
+from experiments.running import cells, counters, execution, sharing, tracing
 from experiments.running.cells import SHARED, Cells, Chunk
 from experiments.running.counters import Counters
 from experiments.running.evaluation import evaluator
@@ -67,8 +67,6 @@ class Trainer:
         self.values = self._cells.values
         self.shapes = functools.cache(self._shapes)
         self.run_chunk = _in_chunks(self._executed, self.chunk)
-        if not self._axes and jax.default_backend() == "cpu":
-            self.run_chunk = _seed_after_seed(self._cells, self.chunk)
         self.step = jax.jit(self._executed.step, donate_argnums=0)
         everywhere = self._executed.everywhere
         self.summary = jax.jit(self._summary, out_shardings=everywhere)
@@ -124,10 +122,13 @@ class Trainer:
         measured = {"evaluation": ()} | {
             f"metric {name}": ((name, value),) for name, value in self.measure.items()
         }
-        return {
-            "update": jax.make_jaxpr(alone.step)(held, self._one),
-            "start": jax.make_jaxpr(self._cells.begun)(*values),
-        } | {
+        program, (_, cells) = self.program, values
+        first = {axis: values[0] for axis, values in cells.items() if axis}
+        hyper = {**program.static, **program.rows[0]}
+        cell = program.jaxpr or tracing.of_cell(
+            program.task, program.rule, hyper, first
+        )
+        return {"update": cell} | {
             name: jax.make_jaxpr(of_state(evaluator(self.program.task, own)))(held)
             for name, own in measured.items()
         }
@@ -177,47 +178,6 @@ def _in_chunks(executed: execution.Execution, chunk: int) -> Any:
         _, report = jax.eval_shape(executed.step, state, row(0))
         reports = jax.tree.map(lambda x: jnp.zeros((chunk, *x.shape), x.dtype), report)
         return jax.lax.fori_loop(0, count, one, (state, reports))
-
-    return run_chunk
-
-
-def _seed_after_seed(cells: Cells, chunk: int) -> Any:
-    """The same, where the updates of a seed follow each other before the next seed's.
-
-    On a CPU that takes less time than the updates of all seeds at once: the states of
-    the cells of a seed stay in its caches.
-    """
-
-    @functools.partial(jax.jit, donate_argnums=0)
-    def run_chunk(state, given, count):
-        apart, shared = cells.split(state)
-
-        def of_seed(seed, carry):
-            apart, _, reports = carry
-
-            def update(i, carry):
-                one, reports = carry
-                one, report = cells.updated_of_seed(
-                    one, jax.tree.map(lambda x: x[i, seed], given)
-                )
-                put = jax.tree.map(
-                    lambda all_, x: all_.at[i, seed].set(x), reports, report
-                )
-                return one, put
-
-            mine = [x[seed] for x in apart]
-            one = cells.joined(state, mine, shared)
-            one, reports = jax.lax.fori_loop(0, count, update, (one, reports))
-            mine, after = cells.split(one)
-            put = [x.at[seed].set(y) for x, y in zip(apart, mine, strict=True)]
-            return put, after, reports
-
-        shape = state.diverged_step.shape
-        reports = Chunk(jnp.zeros((chunk, *shape)), jnp.zeros((chunk, *shape)))
-        apart, shared, reports = jax.lax.fori_loop(
-            0, shape[0], of_seed, (apart, shared, reports)
-        )
-        return cells.joined(state, apart, shared), reports
 
     return run_chunk
 

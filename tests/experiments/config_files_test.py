@@ -138,7 +138,7 @@ def test_a_config_makes_an_experiment_whose_claims_can_fail(file, question, tmp_
     kinds = {type(arm.training): arm for arm in made.all_arms}
     short = dict(seeds=1, updates=2, seconds=None, examples=None, static=())
     for arm in kinds.values():
-        arm = dataclasses.replace(arm, seconds=None)
+        arm = dataclasses.replace(arm, seconds=None, updates=None, contains=None)
         task = arm.task or made.task
         taken = {
             **arm.training.arguments(),

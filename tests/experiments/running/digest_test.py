@@ -152,7 +152,7 @@ SECOND = {
     "another rule": (
         experiment(),
         experiment(optax.adam),
-        {"start", "update", "evaluation"},
+        {"update", "evaluation"},
     ),
     "other data in the first update": (
         experiment(task=shifted(0.0, at=0)),
