@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 from scipy.stats import qmc
 
 from experiments.training.ranges import NEAR, Range, Search
@@ -52,8 +52,12 @@ Asking = Generator[list[Trial], Sequence[float], Any]
 _STREAM = 100_000  # from the first seed of one search to the first of the next
 _COARSE = 0.5  # decades between a point and its first neighbors
 _LAST = math.log10(2.0)  # and its last ones, before they are `NEAR`
+_ON_THE_WAY = 3.0  # tolerances: the error of means on the way down
 _FIRST_SEEDS = 2  # of the starts, and of the way down
-_GROWTH = 1.5  # of the number of seeds, where an interval does not decide
+_LEAST_GROWTH, _GROWTH = (
+    1.1,
+    1.5,
+)  # of the number of seeds, where an interval does not decide
 _LEVEL = 0.95
 
 
@@ -83,8 +87,19 @@ def find(
         _Climb(space, search, table, f"{name}, search {i}", first_seed + i * _STREAM)
         for i in range(1, search.repeats + 1)
     ]
+    return table.filled(_agreed(table, search, climbs, first_seed, nested))
+
+
+def _agreed(
+    table: "_Table",
+    search: Search,
+    climbs: Sequence["_Climb"],
+    first_seed: int,
+    nested: Sequence[Point],
+) -> Asking:
+    """Lets all searches end, and those search on that do not agree with the best."""
     centers: list[Point] = []
-    common, attempt = [first_seed + i for i in range(search.seeds)], 0
+    common, attempt = _seeds(first_seed, search.seeds), 0
     try:
         centers = yield from together([one.run(nested) for one in climbs])
         while True:
@@ -92,21 +107,26 @@ def find(
             best = min(centers, key=lambda point: table.mean(point, common))
             if not apart:
                 score = table.mean(best, common)
-                return Outcome(best, score, True, "", len(table))
+                finite = math.isfinite(score)
+                why = "" if finite else "all points that were tried diverge"
+                return Outcome(best, score, finite, why, len(table))
             attempt += 1
             # who lost looks elsewhere first, and then from where the others are
             known = [*nested, best] if attempt > 1 else nested
             again = yield from together(
                 [climbs[i].run([*known, centers[i]], attempt) for i in apart]
             )
+            if attempt > 1 and again == [centers[i] for i in apart]:
+                # they know the best, and their own seeds do not say that it is better
+                common = _seeds(first_seed, math.ceil(_GROWTH * len(common)))
             for i, center in zip(apart, again, strict=True):
                 centers[i] = center
     except _SpentError:
-        best, seeds = table.best(centers)
         why = f"not found within {search.most:,} trainings"
         if attempt:
             why += f": {search.repeats} searches do not agree"
-        return Outcome(best, table.mean(best, seeds), False, why, len(table))
+        best, score = table.best(centers)
+        return Outcome(best, score, False, why, len(table))
 
 
 def together(askings: Sequence[Asking]) -> Asking:
@@ -130,7 +150,7 @@ def together(askings: Sequence[Asking]) -> Asking:
     while asked:
         answers = iter((yield list(itertools.chain(*asked.values()))))
         for i, trials in list(asked.items()):
-            proceed(i, [next(answers) for _ in trials])
+            proceed(i, list(itertools.islice(answers, len(trials))))
     return [returned[i] for i in range(len(askings))]
 
 
@@ -148,20 +168,35 @@ class _Table:
     def __len__(self) -> int:
         return sum(map(len, self._scores.values()))
 
+    def filled(self, asking: Asking) -> Asking:
+        """Passes on the trials that are asked for, each once, and keeps their scores.
+
+        All scores of a round are here before any search goes on.
+        """
+        trials = next(asking)
+        while True:
+            new = [trial for trial in dict.fromkeys(trials) if not self.has(trial)]
+            try:
+                if len(self) + len(new) > self._most:
+                    trials = asking.throw(_SpentError())
+                    continue
+                scores = (yield new) if new else []
+                for (point, seed), score in zip(new, scores, strict=True):
+                    score = math.inf if math.isnan(score) else float(score)
+                    self._scores.setdefault(point, {})[seed] = score
+                trials = asking.send([])
+            except StopIteration as end:
+                return end.value
+
+    def has(self, trial: Trial) -> bool:
+        return trial.seed in self._scores.get(trial.point, ())
+
     def fill(self, points: Iterable[Point], seeds: Sequence[int]) -> Asking:
         """Asks for what is missing of these points under these seeds."""
-        missing = [
-            Trial(point, seed)
-            for point, seed in itertools.product(dict.fromkeys(points), seeds)
-            if seed not in self._scores.get(point, ())
-        ]
-        if len(self) + len(missing) > self._most:
-            raise _SpentError
+        trials = [Trial(*one) for one in itertools.product(points, seeds)]
+        missing = [trial for trial in trials if not self.has(trial)]
         if missing:
-            scores = yield missing
-            for (point, seed), score in zip(missing, scores, strict=True):
-                score = math.inf if math.isnan(score) else float(score)
-                self._scores.setdefault(point, {})[seed] = score
+            yield missing
 
     def mean(self, point: Point, seeds: Sequence[int]) -> float:
         """The mean score of a point; inf where a seed is missing or diverged."""
@@ -178,18 +213,38 @@ class _Table:
         """
         one, two = self._scores[point], self._scores[other]
         seeds = [s for s in one if s in two and 0 <= s - first_seed < _STREAM]
-        with np.errstate(invalid="ignore"):
-            values = np.array([one[seed] for seed in seeds])
-            values -= np.array([two[seed] for seed in seeds])
-        values[np.isnan(values)] = math.inf  # a seed under which both diverge
-        if np.isinf(values).any():
-            return _Difference(math.copysign(math.inf, values.sum()), 0.0)
+        ones, twos = np.array([[one[seed], two[seed]] for seed in seeds]).T
+        if not np.isfinite([ones, twos]).all():
+            # who diverges less often is better; equally often: no point is
+            less = (~np.isfinite(ones)).sum() < (~np.isfinite(twos)).sum()
+            return _Difference(-math.inf if less else math.inf, 0.0, len(seeds))
+        values = ones - twos
         error = values.std(ddof=1) / math.sqrt(len(values))
-        half = stats.t.ppf(0.5 + _LEVEL / 2, len(values) - 1) * error
-        return _Difference(float(values.mean()), float(half))
+        half = special.stdtrit(len(values) - 1, 0.5 + _LEVEL / 2) * error
+        return _Difference(float(values.mean()), float(half), len(values))
 
-    def best(self, points: Sequence[Point]) -> tuple[Point, list[int]]:
-        """The best of some points, or of all, under the seeds that it was tried with.
+    def near(self, first_seed: int) -> list[Point]:
+        """All points that a search has tried."""
+        return [
+            point
+            for point, there in self._scores.items()
+            if any(0 <= seed - first_seed < _STREAM for seed in there)
+        ]
+
+    def noise(self, points: Sequence[Point], seeds: Sequence[int]) -> float:
+        """The standard deviation of a difference of two points under one seed.
+
+        By medians: most points are far from the best, and some diverge.
+        """
+        each = [[self._scores[point][seed] for seed in seeds] for point in points]
+        scores = np.array(each)[np.isfinite(each).all(axis=1)]
+        if len(scores) < 2:
+            return 0.0
+        apart = scores[:, 0] - scores[:, 1]
+        return float(stats.median_abs_deviation(apart, scale="normal"))
+
+    def best(self, points: Sequence[Point]) -> tuple[Point, float]:
+        """The best of some points, or of all, by the seeds that it was tried with.
 
         Points that were tried under more seeds come first.
         """
@@ -197,8 +252,8 @@ class _Table:
         among = among or list(self._scores)
         most = max(len(self._scores[point]) for point in among)
         tried = [point for point in among if 2 * len(self._scores[point]) > most]
-        best = min(tried, key=lambda point: self.mean(point, [*self._scores[point]]))
-        return best, list(self._scores[best])
+        means = [self.mean(point, [*self._scores[point]]) for point in tried]
+        return min(zip(tried, means, strict=True), key=lambda one: one[1])
 
 
 class _Difference(NamedTuple):
@@ -206,6 +261,7 @@ class _Difference(NamedTuple):
 
     mean: float
     half: float  # of its interval of 95 %
+    seeds: int
 
     @property
     def low(self) -> float:
@@ -220,26 +276,36 @@ def _agreement(
     table: _Table, search: Search, centers: Sequence[Point], seeds: list[int]
 ) -> Generator[list[Trial], Sequence[float], tuple[list[int], list[int]]]:
     """Which centers are worse than the best by more than the tolerance."""
-    if len(set(centers)) == 1:
-        yield from table.fill(centers, seeds)
-        return [], seeds
     while True:
         yield from table.fill(centers, seeds)
         best = min(centers, key=lambda point: table.mean(point, seeds))
-        apart, open_ = [], False
-        for i, center in enumerate(centers):
-            worse = table.difference(center, best, seeds[0])
-            if worse.low > search.tolerance:
-                apart.append(i)
-            elif worse.high > 2 * search.tolerance:
-                open_ = True
+        worse = [table.difference(center, best, seeds[0]) for center in centers]
+        apart = [i for i, one in enumerate(worse) if one.low > search.tolerance]
+        open_ = [
+            one
+            for one in worse
+            if one.high > 2 * search.tolerance and one.half > search.tolerance
+        ]
         if apart or not open_:
             return apart, seeds
-        seeds = _more(seeds)
+        seeds = _more(seeds, open_, search.tolerance)
 
 
-def _more(seeds: list[int]) -> list[int]:
-    return [seeds[0] + i for i in range(math.ceil(_GROWTH * len(seeds)))]
+def _more(
+    seeds: list[int], undecided: Iterable[_Difference], tolerance: float
+) -> list[int]:
+    """The seeds, and as many more as the first of some pairs needs to be decided."""
+    count = len(seeds)
+    shares = [
+        one.half / max(tolerance, tolerance + one.mean, -one.mean) for one in undecided
+    ]
+    needed = math.ceil(count * min(shares) ** 2)
+    least, most = math.ceil(_LEAST_GROWTH * count), math.ceil(_GROWTH * count)
+    return _seeds(seeds[0], min(max(needed, least), most))
+
+
+def _seeds(first: int, number: int) -> list[int]:
+    return list(range(first, first + number))
 
 
 class _Climb:
@@ -269,15 +335,37 @@ class _Climb:
             known: further starts.
             attempt: another one has other starts.
         """
-        seeds = [self._first_seed + i for i in range(_FIRST_SEEDS)]
-        ways = [
-            self._down(
-                [*self._starts(branch, attempt), *self._those(known, branch)], seeds
-            )
+        starts = [
+            [*self._starts(branch, attempt), *self._those(known, branch)]
             for branch in self._branches
         ]
-        ends = yield from together(ways)
+        few = self._seeds(_FIRST_SEEDS)
+        every = list(itertools.chain(*starts))
+        yield from self._table.fill(every, few)
+        noise = self._table.noise(every, few)
+        ends = yield from together([self._down(those, noise) for those in starts])
+        # a number may be better off or on, or in another basin
+        lines = [point for end in ends for point in self._lines(end)]
+        starts = [
+            [end, *self._those(lines, self._branch(end))] for end in dict.fromkeys(ends)
+        ]
+        ends = yield from together([self._down(those, noise) for those in starts])
         return (yield from self._settled([*ends, *known]))
+
+    def _seeds(self, number: int) -> list[int]:
+        return _seeds(self._first_seed, number)
+
+    def _lines(self, center: Point) -> list[Point]:
+        """One number at values of its whole range or off, the others as in a point."""
+        points = []
+        for i, one in enumerate(self._ranges):
+            values = [] if one.off is None else [one.off]
+            others = sum(self._branch(center)) - (center[i] != one.off)
+            if others:  # one number alone has starts in its whole range
+                count = math.ceil(np.ptp(one.ends))
+                values += [self._at(one, (k + 0.5) / count) for k in range(count)]
+            points += [(*center[:i], value, *center[i + 1 :]) for value in values]
+        return [point for point in points if point != center]
 
     def _those(self, points: Sequence[Point], branch: tuple[bool, ...]) -> list[Point]:
         return [point for point in points if self._branch(point) == branch]
@@ -309,24 +397,31 @@ class _Climb:
         low, high = one.ends
         return one.value(low + share * (high - low))
 
-    def _down(self, starts: list[Point], seeds: list[int]) -> Asking:
+    def _down(self, starts: list[Point], noise: float) -> Asking:
         """From the best start to a point without better neighbors at a factor of 2."""
         table, step = self._table, _COARSE
-        yield from table.fill(starts, seeds)
+        few = self._seeds(_FIRST_SEEDS)
+        enough = math.ceil((noise / (_ON_THE_WAY * self._search.tolerance)) ** 2)
+        seeds = self._seeds(min(max(enough, _FIRST_SEEDS), 2 * self._search.seeds))
         tried = list(dict.fromkeys(starts))
 
-        def best():
-            return min(tried, key=lambda point: table.mean(point, seeds))
+        def raced(points):
+            yield from table.fill(points, few)
+            means = [table.mean(point, few) for point in points]
+            reach = min(means) + 2 * noise / math.sqrt(_FIRST_SEEDS)
+            both = zip(points, means, strict=True)
+            yield from table.fill(
+                [point for point, mean in both if mean <= reach], seeds
+            )
+            return min(points, key=lambda point: table.mean(point, seeds))
 
-        center = best()
+        center = yield from raced(tried)
         while True:
-            around = self._star(center, step)
-            around += self._fitted(center, tried, seeds, 2 * step)
+            around = self._star(center, step) + self._fitted(center, 2 * step)
             if not around:
                 return center
-            yield from table.fill(around, seeds)
             tried = list(dict.fromkeys([*tried, *around]))
-            before, center = center, best()
+            before, center = center, (yield from raced(tried))
             if center == before:
                 if step <= _LAST:
                     return center
@@ -336,19 +431,25 @@ class _Climb:
         """From the best candidate to a point that is found."""
         table = self._table
         candidates = list(dict.fromkeys(candidates))
-        seeds = [self._first_seed + i for i in range(self._search.seeds)]
+        seeds = self._seeds(self._search.seeds)
         yield from table.fill(candidates, seeds)
         center = min(candidates, key=lambda point: table.mean(point, seeds))
-        tried = list(candidates)
+        # the fit is a mean over many points, and the best of them is a lucky one
+        for center in self._fitted(center, _COARSE) or [center]:
+            yield from table.fill([center], seeds)
+        centers = []
         while True:
+            if center in centers:
+                # a circle: its pairs have been compared under different seeds
+                seeds = self._seeds(math.ceil(_GROWTH * len(seeds)))
+            centers.append(center)
             others = [*self._star(center, NEAR), *self._star(center, _LAST)]
-            others += self._fitted(center, tried, seeds, _COARSE)
-            others = [o for o in dict.fromkeys([*others, *candidates]) if o != center]
-            tried = list(dict.fromkeys([*tried, *others]))
+            others += self._fitted(center, _COARSE)
+            every = dict.fromkeys([*others, *candidates, *centers])
+            others = [other for other in every if other != center]
             better = yield from self._better(center, others, seeds)
             if better is None:
                 return center
-            candidates = [*candidates, center]
             center = better
 
     def _better(
@@ -374,15 +475,16 @@ class _Climb:
             ]
             if better:
                 return min(better, key=lambda one: differences[one].mean)
-            undecided = [
-                one
+            differences = {
+                one: worse
                 for one, worse in differences.items()
                 if worse.low < -tolerance
                 and not (worse.half <= tolerance and worse.mean >= -tolerance)
-            ]
-            if not undecided:
+            }
+            if not differences:
                 return None
-            seeds = _more(seeds)
+            undecided = list(differences)
+            seeds = _more(seeds, differences.values(), tolerance)
 
     def _star(self, center: Point, step: float) -> list[Point]:
         """The neighbors of a point, one to each side of each number that is on."""
@@ -396,38 +498,42 @@ class _Climb:
                     points.append((*center[:i], moved, *center[i + 1 :]))
         return points
 
-    def _fitted(
-        self,
-        center: Point,
-        tried: Sequence[Point],
-        seeds: Sequence[int],
-        within: float,
-    ) -> list[Point]:
-        """The minimum of a quadratic function fitted to the points nearby, if any."""
-        on = [i for i, is_on in enumerate(self._branch(center)) if is_on]
+    def _fitted(self, center: Point, within: float) -> list[Point]:
+        """The minimum of a quadratic function fitted to the points nearby, if any.
+
+        Fitted are differences to the center, by how many seeds they are means over.
+        """
+        table, branch = self._table, self._branch(center)
+        on = [i for i, is_on in enumerate(branch) if is_on]
 
         def place(point):
-            return [self._ranges[i].coordinate(point[i]) for i in on]
+            return np.array([self._ranges[i].coordinate(point[i]) for i in on])
 
-        middle = np.array(place(center))
-        near, heights = [], []
-        for point in self._those(tried, self._branch(center)):
-            away = np.array(place(point)) - middle
-            height = self._table.mean(point, seeds)
-            if np.abs(away).max(initial=0) <= 2 * within and math.isfinite(height):
-                near.append(away)
-                heights.append(height)
+        middle = place(center)
+        near, heights, weights = [], [], []
+        for point in self._those(table.near(self._first_seed), branch):
+            away = place(point) - middle
+            if np.abs(away).max(initial=0) <= 2 * within:
+                worse = table.difference(point, center, self._first_seed)
+                if math.isfinite(worse.mean):
+                    near.append(away)
+                    heights.append(worse.mean)
+                    weights.append(worse.seeds)
         terms = (len(on) + 1) * (len(on) + 2) // 2
         if len(near) <= terms:
             return []
-        lowest = _lowest(np.array(near), np.array(heights), within)
+        lowest = _lowest(np.array(near), np.array(heights), within, np.array(weights))
+        if np.abs(lowest).max() < NEAR / 2:
+            return []
         moved = list(center)
         for i, away, where in zip(on, lowest, middle, strict=True):
             moved[i] = self._ranges[i].value(where + away)
         return [tuple(moved)]
 
 
-def _lowest(points: np.ndarray, heights: np.ndarray, within: float) -> np.ndarray:
+def _lowest(
+    points: np.ndarray, heights: np.ndarray, within: float, seeds: np.ndarray
+) -> np.ndarray:
     """The lowest place of a quadratic function fitted to heights [n], near 0.
 
     Args:
@@ -438,18 +544,26 @@ def _lowest(points: np.ndarray, heights: np.ndarray, within: float) -> np.ndarra
     Example:
         >>> points = np.random.default_rng(0).uniform(-1, 1, (16, 2))
         >>> heights = ((points - np.array([0.3, 0.6])) ** 2).sum(axis=1)
-        >>> _lowest(points, heights, 1.0).round(4).tolist()
+        >>> _lowest(points, heights, 1.0, np.ones(16)).round(4).tolist()
         [0.3, 0.6]
     """
-    weights, *_ = np.linalg.lstsq(_quadratic(points), heights, rcond=None)
-
-    def height(point):
-        return float((_quadratic(point[None]) @ weights)[0])
+    by = np.sqrt(seeds)
+    terms, *_ = np.linalg.lstsq(
+        by[:, None] * _quadratic(points), by * heights, rcond=None
+    )
 
     dimensions = points.shape[1]
+    slope, upper = terms[1 : 1 + dimensions], np.zeros((dimensions, dimensions))
+    upper[np.triu_indices(dimensions)] = terms[1 + dimensions :]
+
+    def height(point):
+        bent = (upper + upper.T) @ point
+        return slope @ point + bent @ point / 2, slope + bent
+
     begin = np.clip(points[np.argmin(heights)], -within, within)
+    bounds = [(-within, within)] * dimensions
     ends = [
-        optimize.minimize(height, start, bounds=[(-within, within)] * dimensions)
+        optimize.minimize(height, start, jac=True, bounds=bounds)
         for start in (begin, np.zeros(dimensions))
     ]
     return np.clip(min(ends, key=lambda end: end.fun).x, -within, within)

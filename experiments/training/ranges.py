@@ -12,7 +12,9 @@ NEAR = math.log10(1.25)
 """The distance of neighbors that a found optimum has been compared with, decades."""
 
 _LINEAR_DECADES = 2.0  # that a linear range counts as
+_EXPONENT = 30  # values are below 10^30, and float32 has them
 _DIGITS = 4  # of a tried value: readable, and far finer than a neighbor's distance
+_MOST_REPEATS, _MOST_TRAININGS = 40, 200_000  # so that all seeds are below 2^31
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,8 +56,10 @@ class Range:
         shown = f"got Range({self.low}, {self.high})"
         if self.scale not in (LOG, LINEAR):
             raise ValueError(f'`scale` must be "log" or "linear", got {self.scale!r}.')
-        if not (math.isfinite(self.low) and math.isfinite(self.high)):
-            raise ValueError(f"`low` and `high` must be finite, {shown}.")
+        if not max(abs(self.low), abs(self.high)) <= 10.0**_EXPONENT:
+            raise ValueError(
+                f"`low` and `high` must be finite, and at most 10^{_EXPONENT}, {shown}."
+            )
         if not self.low < self.high:
             raise ValueError(f"`low` must be less than `high`, {shown}.")
         if self.scale == LOG and self.low <= 0:
@@ -63,6 +67,13 @@ class Range:
                 f'`low` must be positive, {shown}: use scale="linear", or `off=0.0`'
                 " beside a range of positive numbers."
             )
+        if self.scale == LOG and self.low < 10.0**-_EXPONENT:
+            raise ValueError(
+                f"`low` must be at least 10^-{_EXPONENT}, {shown}: smaller numbers are"
+                " 0 in float32."
+            )
+        if self.off is not None and math.isnan(self.off):
+            raise ValueError(f"`off` must be a number, got {self.off}.")
         if self.off is not None and self.low < self.off < self.high:
             raise ValueError(
                 f"`off` must not lie between `low` and `high`, got {self.off}, and"
@@ -77,13 +88,14 @@ class Range:
 
     def value(self, coordinate: float) -> float:
         """The value at a place, in four digits and in no place that is impossible."""
-        low, high = self.limits
+        least, most = self.limits
         if self.scale == LOG:
-            number = 10.0 ** min(max(coordinate, low), high)
+            exponent = min(max(coordinate, -_EXPONENT), _EXPONENT)
+            number = 10.0**exponent
         else:
-            share = min(max(coordinate, low), high) / _LINEAR_DECADES
+            share = coordinate / _LINEAR_DECADES
             number = self.low + share * (self.high - self.low)
-        return float(f"{number:.{_DIGITS}g}")
+        return min(max(float(f"{number:.{_DIGITS}g}"), least), most)
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -92,14 +104,13 @@ class Range:
 
     @property
     def limits(self) -> tuple[float, float]:
-        """The coordinates that no value passes."""
-        low, high = self.ends
+        """The smallest and the largest value that a search may try."""
         if self.hard or (self.hard is None and self.scale == LINEAR):
-            return low, high
-        least, most = -30.0, 30.0  # within float32
-        if self.off is not None and self.off > 0:
-            bound = self.coordinate(self.off)
-            least, most = (bound, most) if self.off <= self.low else (least, bound)
+            return self.low, self.high
+        most = 10.0**_EXPONENT
+        least = 1 / most if self.scale == LOG else -most
+        if self.off is not None and least < self.off < most:
+            return (self.off, most) if self.off <= self.low else (least, self.off)
         return least, most
 
 
@@ -140,9 +151,16 @@ class Search:
     def __post_init__(self):
         for name, least in dict(seeds=3, repeats=1, most=1).items():
             value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if not whole or value < least:
                 raise ValueError(
                     f"`{name}` must be a whole number, {least} or more, got {value!r}."
+                )
+        for name, largest in dict(repeats=_MOST_REPEATS, most=_MOST_TRAININGS).items():
+            if getattr(self, name) > largest:
+                raise ValueError(
+                    f"`{name}` must be at most {largest:,}: a search has seeds for no"
+                    f" more, got {getattr(self, name):,}."
                 )
         if not 0 < self.tolerance < math.inf:
             raise ValueError(
