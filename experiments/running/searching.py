@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import optimize, special
 from scipy.stats import qmc
 
 from experiments.training.ranges import NEAR, Range, Search
@@ -54,11 +54,9 @@ _COARSE = 0.5  # decades between a point and its first neighbors
 _LAST = math.log10(2.0)  # and its last ones, before they are `NEAR`
 _ON_THE_WAY = 3.0  # tolerances: the error of means on the way down
 _FIRST_SEEDS = 2  # of the starts, and of the way down
-_LEAST_GROWTH, _GROWTH = (
-    1.1,
-    1.5,
-)  # of the number of seeds, where an interval does not decide
+_LEAST_GROWTH, _GROWTH = 1.1, 1.5  # of the seeds, until an interval decides
 _LEVEL = 0.95
+_MEDIAN = special.ndtri(0.75)  # of a standard normal number's absolute value
 
 
 def find(
@@ -125,7 +123,9 @@ def _agreed(
         why = f"not found within {search.most:,} trainings"
         if attempt:
             why += f": {search.repeats} searches do not agree"
-        best, score = table.best(centers)
+        best, score = climbs[0].first, math.nan
+        if len(table):
+            best, score = table.best(centers)
         return Outcome(best, score, False, why, len(table))
 
 
@@ -215,9 +215,9 @@ class _Table:
         seeds = [s for s in one if s in two and 0 <= s - first_seed < _STREAM]
         ones, twos = np.array([[one[seed], two[seed]] for seed in seeds]).T
         if not np.isfinite([ones, twos]).all():
-            # who diverges less often is better; equally often: no point is
-            less = (~np.isfinite(ones)).sum() < (~np.isfinite(twos)).sum()
-            return _Difference(-math.inf if less else math.inf, 0.0, len(seeds))
+            # the one that diverges under fewer seeds is better
+            more = (~np.isfinite(ones)).sum() - (~np.isfinite(twos)).sum()
+            return _Difference(float(more and more * math.inf), 0.0, 0)
         values = ones - twos
         error = values.std(ddof=1) / math.sqrt(len(values))
         half = special.stdtrit(len(values) - 1, 0.5 + _LEVEL / 2) * error
@@ -241,7 +241,7 @@ class _Table:
         if len(scores) < 2:
             return 0.0
         apart = scores[:, 0] - scores[:, 1]
-        return float(stats.median_abs_deviation(apart, scale="normal"))
+        return float(np.median(np.abs(apart - np.median(apart))) / _MEDIAN)
 
     def best(self, points: Sequence[Point]) -> tuple[Point, float]:
         """The best of some points, or of all, by the seeds that it was tried with.
@@ -261,7 +261,7 @@ class _Difference(NamedTuple):
 
     mean: float
     half: float  # of its interval of 95 %
-    seeds: int
+    seeds: int  # how many, or 0 where a training diverged
 
     @property
     def low(self) -> float:
@@ -327,6 +327,7 @@ class _Climb:
         ]
         # which numbers are on
         self._branches = list(itertools.product(*optional))
+        self.first = self._starts(self._branches[-1], 0)[0]
 
     def run(self, known: Sequence[Point], attempt: int = 0) -> Asking:
         """Yields trials; returns a point that no neighbor beats.
@@ -378,7 +379,7 @@ class _Climb:
         """Quasi-random points of the ranges that are on; more of more numbers."""
         dimensions = sum(branch)
         if not dimensions:
-            return [tuple(one.off for one in self._ranges)]
+            return [tuple(one.off for one in self._ranges if one.off is not None)]
         seed = zlib.crc32(f"{self._name}, {branch}, {attempt}".encode())
         count = 4 + 2 ** (dimensions + 1)
         shares = qmc.Sobol(dimensions, rng=seed).random(2 ** math.ceil(np.log2(count)))
@@ -387,7 +388,7 @@ class _Climb:
             places = iter(row)
             points.append(
                 tuple(
-                    self._at(one, next(places)) if on else one.off
+                    self._at(one, next(places)) if on or one.off is None else one.off
                     for one, on in zip(self._ranges, branch, strict=True)
                 )
             )
@@ -435,8 +436,8 @@ class _Climb:
         yield from table.fill(candidates, seeds)
         center = min(candidates, key=lambda point: table.mean(point, seeds))
         # the fit is a mean over many points, and the best of them is a lucky one
-        for center in self._fitted(center, _COARSE) or [center]:
-            yield from table.fill([center], seeds)
+        center = (self._fitted(center, _COARSE) or [center])[0]
+        yield from table.fill([center], seeds)
         centers = []
         while True:
             if center in centers:
@@ -494,7 +495,7 @@ class _Climb:
                 continue
             for sign in (-1, 1):
                 moved = one.value(one.coordinate(value) + sign * step)
-                if moved not in (value, one.off):
+                if moved != value:  # it may be "off", which is an end
                     points.append((*center[:i], moved, *center[i + 1 :]))
         return points
 
@@ -515,7 +516,7 @@ class _Climb:
             away = place(point) - middle
             if np.abs(away).max(initial=0) <= 2 * within:
                 worse = table.difference(point, center, self._first_seed)
-                if math.isfinite(worse.mean):
+                if worse.seeds:
                     near.append(away)
                     heights.append(worse.mean)
                     weights.append(worse.seeds)
@@ -539,7 +540,8 @@ def _lowest(
     Args:
         points: [n, dimensions].
         heights: [n].
-        within: of each coordinate.
+        within: the largest absolute value of each coordinate.
+        seeds: [n], how many seeds each height is the mean of: its weight.
 
     Example:
         >>> points = np.random.default_rng(0).uniform(-1, 1, (16, 2))

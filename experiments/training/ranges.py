@@ -12,7 +12,7 @@ NEAR = math.log10(1.25)
 """The distance of neighbors that a found optimum has been compared with, decades."""
 
 _LINEAR_DECADES = 2.0  # that a linear range counts as
-_EXPONENT = 30  # values are below 10^30, and float32 has them
+_EXPONENT, _SMALLEST, _LARGEST = 30, 1e-30, 1e30  # values that float32 has
 _DIGITS = 4  # of a tried value: readable, and far finer than a neighbor's distance
 _MOST_REPEATS, _MOST_TRAININGS = 40, 200_000  # so that all seeds are below 2^31
 
@@ -56,7 +56,7 @@ class Range:
         shown = f"got Range({self.low}, {self.high})"
         if self.scale not in (LOG, LINEAR):
             raise ValueError(f'`scale` must be "log" or "linear", got {self.scale!r}.')
-        if not max(abs(self.low), abs(self.high)) <= 10.0**_EXPONENT:
+        if not (abs(self.low) <= _LARGEST and abs(self.high) <= _LARGEST):
             raise ValueError(
                 f"`low` and `high` must be finite, and at most 10^{_EXPONENT}, {shown}."
             )
@@ -67,7 +67,7 @@ class Range:
                 f'`low` must be positive, {shown}: use scale="linear", or `off=0.0`'
                 " beside a range of positive numbers."
             )
-        if self.scale == LOG and self.low < 10.0**-_EXPONENT:
+        if self.scale == LOG and self.low < _SMALLEST:
             raise ValueError(
                 f"`low` must be at least 10^-{_EXPONENT}, {shown}: smaller numbers are"
                 " 0 in float32."
@@ -107,8 +107,7 @@ class Range:
         """The smallest and the largest value that a search may try."""
         if self.hard or (self.hard is None and self.scale == LINEAR):
             return self.low, self.high
-        most = 10.0**_EXPONENT
-        least = 1 / most if self.scale == LOG else -most
+        least, most = _SMALLEST if self.scale == LOG else -_LARGEST, _LARGEST
         if self.off is not None and least < self.off < most:
             return (self.off, most) if self.off <= self.low else (least, self.off)
         return least, most
