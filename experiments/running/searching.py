@@ -1,8 +1,8 @@
 """Where the optimum of a series is: points and seeds to train next, until it is found.
 
-On NumPy alone. A search is a generator: it yields the trials that it needs, is sent
-their losses, and returns an `Outcome`. It depends on nothing else, so that a search
-that is given the losses of before goes the same way again.
+With NumPy and SciPy alone. A search is a generator: it yields the trials that it
+needs, is sent their scores, and returns an `Outcome`. It depends on nothing else: the
+same scores lead to the same trials, so that a search that was killed can be resumed.
 """
 
 import itertools
@@ -22,7 +22,7 @@ Point = tuple[float, ...]
 
 
 class Trial(NamedTuple):
-    """A training."""
+    """A training: of a point, under a seed."""
 
     point: Point
     seed: int
@@ -32,11 +32,12 @@ class Outcome(NamedTuple):
     """What a search found.
 
     Attributes:
-        point: the best one.
-        score: its mean, on seeds that no single search used; lower is better.
-        found: whether it is an optimum, as `Search` says.
-        why: it is not, or "".
-        trainings: that it took.
+        point: the best point.
+        score: the mean of its scores, the lower the better. If the point is found, the
+            mean is over seeds that chose no point before; nan if nothing was trained.
+        found: whether the point is an optimum, as `Search` says.
+        why: the reason why it is not found, or "".
+        trainings: how many trainings the search needed.
     """
 
     point: Point
@@ -47,13 +48,14 @@ class Outcome(NamedTuple):
 
 
 Asking = Generator[list[Trial], Sequence[float], Any]
-"""Yields trials, is sent their scores."""
+"""A generator that yields trials and is sent their scores."""
 
 _STREAM = 100_000  # from the first seed of one search to the first of the next
 _COARSE = 0.5  # decades between a point and its first neighbors
 _LAST = math.log10(2.0)  # and its last ones, before they are `NEAR`
-_ON_THE_WAY = 3.0  # tolerances: the error of means on the way down
-_FIRST_SEEDS = 2  # of the starts, and of the way down
+_ON_THE_WAY = 3.0  # tolerances: the error of a difference on the way down
+_REACH = 2.0  # such errors: points that are worse by more get no more seeds
+_FIRST_SEEDS = 2  # of each start
 _LEAST_GROWTH, _GROWTH = 1.1, 1.5  # of the seeds, until an interval decides
 _LEVEL = 0.95
 _MEDIAN = special.ndtri(0.75)  # of a standard normal number's absolute value
@@ -70,11 +72,11 @@ def find(
     """Searches the optimum of one series.
 
     Args:
-        space: of the numbers.
-        search: how hard.
-        name: of the series: others begin at other points.
-        first_seed: the first seed that it may use; it uses
-            first_seed .. first_seed + 100,000 (repeats + 1).
+        space: the searched numbers and their ranges.
+        search: how hard the optimum is searched.
+        name: the name of the series: searches of another name begin at other points.
+        first_seed: the first seed that it may use. All of its seeds are less than
+            first_seed + 100,000 (repeats + 1).
         nested: optima of series that this one contains, as points of `space`.
 
     Returns:
@@ -95,7 +97,7 @@ def _agreed(
     first_seed: int,
     nested: Sequence[Point],
 ) -> Asking:
-    """Lets all searches end, and those search on that do not agree with the best."""
+    """Runs all searches, and again those that end worse than the best."""
     centers: list[Point] = []
     common, attempt = _seeds(first_seed, search.seeds), 0
     try:
@@ -106,16 +108,16 @@ def _agreed(
             if not apart:
                 score = table.mean(best, common)
                 finite = math.isfinite(score)
-                why = "" if finite else "all points that were tried diverge"
+                why = "" if finite else "the best point diverges under some seeds"
                 return Outcome(best, score, finite, why, len(table))
             attempt += 1
-            # who lost looks elsewhere first, and then from where the others are
+            # a search that lost begins elsewhere; the second time also at the best
             known = [*nested, best] if attempt > 1 else nested
             again = yield from together(
                 [climbs[i].run([*known, centers[i]], attempt) for i in apart]
             )
             if attempt > 1 and again == [centers[i] for i in apart]:
-                # they know the best, and their own seeds do not say that it is better
+                # under their seeds the best is not better: more seeds must decide
                 common = _seeds(first_seed, math.ceil(_GROWTH * len(common)))
             for i, center in zip(apart, again, strict=True):
                 centers[i] = center
@@ -130,10 +132,13 @@ def _agreed(
 
 
 def together(askings: Sequence[Asking]) -> Asking:
-    """Several at once: each round has what all of them ask for.
+    """Runs several generators at once: a round has the trials of all of them.
+
+    Args:
+        askings: the generators.
 
     Returns:
-        A generator that returns the list of what they return.
+        A generator that returns the list of what these return.
     """
     returned: dict[int, Any] = {}
     asked: dict[int, list[Trial]] = {}
@@ -169,9 +174,10 @@ class _Table:
         return sum(map(len, self._scores.values()))
 
     def filled(self, asking: Asking) -> Asking:
-        """Passes on the trials that are asked for, each once, and keeps their scores.
+        """Yields the trials that a generator asks for, each only once.
 
-        All scores of a round are here before any search goes on.
+        All scores of a round are in the table before the generator is resumed, since
+        two of its searches may wait for the same trial.
         """
         trials = next(asking)
         while True:
@@ -207,9 +213,9 @@ class _Table:
         """How much worse a point is than another, over all seeds of both.
 
         Args:
-            point: any that was trained.
-            other: likewise.
-            first_seed: of the search; other searches' seeds do not count.
+            point: a point that was trained.
+            other: another one.
+            first_seed: the first seed of the search; seeds of others do not count.
         """
         one, two = self._scores[point], self._scores[other]
         seeds = [s for s in one if s in two and 0 <= s - first_seed < _STREAM]
@@ -244,9 +250,9 @@ class _Table:
         return float(np.median(np.abs(apart - np.median(apart))) / _MEDIAN)
 
     def best(self, points: Sequence[Point]) -> tuple[Point, float]:
-        """The best of some points, or of all, by the seeds that it was tried with.
+        """The best of some points, or of all points if none of them was trained.
 
-        Points that were tried under more seeds come first.
+        Points with less than half of the most seeds of a point do not count.
         """
         among = [point for point in points if point in self._scores]
         among = among or list(self._scores)
@@ -257,7 +263,7 @@ class _Table:
 
 
 class _Difference(NamedTuple):
-    """How much worse a point is than another, over paired seeds."""
+    """How much worse a point is than another: a mean over seeds of both."""
 
     mean: float
     half: float  # of its interval of 95 %
@@ -275,7 +281,12 @@ class _Difference(NamedTuple):
 def _agreement(
     table: _Table, search: Search, centers: Sequence[Point], seeds: list[int]
 ) -> Generator[list[Trial], Sequence[float], tuple[list[int], list[int]]]:
-    """Which centers are worse than the best by more than the tolerance."""
+    """Compares the points where the searches ended, under seeds of none of them.
+
+    Returns:
+        The numbers of those that are worse than the best by more than the tolerance;
+        and the seeds, which are more until each interval is short enough.
+    """
     while True:
         yield from table.fill(centers, seeds)
         best = min(centers, key=lambda point: table.mean(point, seeds))
@@ -294,7 +305,7 @@ def _agreement(
 def _more(
     seeds: list[int], undecided: Iterable[_Difference], tolerance: float
 ) -> list[int]:
-    """The seeds, and as many more as the first of some pairs needs to be decided."""
+    """The seeds and further ones: about as many as the first of the pairs needs."""
     count = len(seeds)
     shares = [
         one.half / max(tolerance, tolerance + one.mean, -one.mean) for one in undecided
@@ -333,8 +344,8 @@ class _Climb:
         """Yields trials; returns a point that no neighbor beats.
 
         Args:
-            known: further starts.
-            attempt: another one has other starts.
+            known: further points to begin with.
+            attempt: a number; the starts of another attempt are other points.
         """
         starts = [
             [*self._starts(branch, attempt), *self._those(known, branch)]
@@ -345,7 +356,7 @@ class _Climb:
         yield from self._table.fill(every, few)
         noise = self._table.noise(every, few)
         ends = yield from together([self._down(those, noise) for those in starts])
-        # a number may be better off or on, or in another basin
+        # these see optima far away along one number, and numbers better off or on
         lines = [point for end in ends for point in self._lines(end)]
         starts = [
             [end, *self._those(lines, self._branch(end))] for end in dict.fromkeys(ends)
@@ -376,7 +387,7 @@ class _Climb:
         return tuple(value != one.off for value, one in both)
 
     def _starts(self, branch: tuple[bool, ...], attempt: int) -> list[Point]:
-        """Quasi-random points of the ranges that are on; more of more numbers."""
+        """Quasi-random points; the more numbers are on, the more points."""
         dimensions = sum(branch)
         if not dimensions:
             return [tuple(one.off for one in self._ranges if one.off is not None)]
@@ -409,7 +420,7 @@ class _Climb:
         def raced(points):
             yield from table.fill(points, few)
             means = [table.mean(point, few) for point in points]
-            reach = min(means) + 2 * noise / math.sqrt(_FIRST_SEEDS)
+            reach = min(means) + _REACH * noise / math.sqrt(_FIRST_SEEDS)
             both = zip(points, means, strict=True)
             yield from table.fill(
                 [point for point, mean in both if mean <= reach], seeds
@@ -435,13 +446,13 @@ class _Climb:
         seeds = self._seeds(self._search.seeds)
         yield from table.fill(candidates, seeds)
         center = min(candidates, key=lambda point: table.mean(point, seeds))
-        # the fit is a mean over many points, and the best of them is a lucky one
+        # the best candidate may owe that to luck; the fit is a mean over many points
         center = (self._fitted(center, _COARSE) or [center])[0]
         yield from table.fill([center], seeds)
         centers = []
         while True:
             if center in centers:
-                # a circle: its pairs have been compared under different seeds
+                # the search goes in a circle: its pairs had different seeds
                 seeds = self._seeds(math.ceil(_GROWTH * len(seeds)))
             centers.append(center)
             others = [*self._star(center, NEAR), *self._star(center, _LAST)]
@@ -456,10 +467,10 @@ class _Climb:
     def _better(
         self, center: Point, others: Sequence[Point], seeds: list[int]
     ) -> Generator[list[Trial], Sequence[float], Point | None]:
-        """A point that is better than the center, or None: none is by the tolerance.
+        """The best of the points that beat the center, or None if no point does.
 
-        Seeds are added for those that are not decided. A pair is compared under all
-        seeds that both were trained with.
+        None means that no point is better by more than the tolerance. Points that are
+        not decided get more seeds. A pair is compared under all seeds of both.
         """
         table, tolerance = self._table, self._search.tolerance
         undecided = list(others)
@@ -502,7 +513,7 @@ class _Climb:
     def _fitted(self, center: Point, within: float) -> list[Point]:
         """The minimum of a quadratic function fitted to the points nearby, if any.
 
-        Fitted are differences to the center, by how many seeds they are means over.
+        The heights are differences to the center. Their weights are numbers of seeds.
         """
         table, branch = self._table, self._branch(center)
         on = [i for i, is_on in enumerate(branch) if is_on]
@@ -535,11 +546,11 @@ class _Climb:
 def _lowest(
     points: np.ndarray, heights: np.ndarray, within: float, seeds: np.ndarray
 ) -> np.ndarray:
-    """The lowest place of a quadratic function fitted to heights [n], near 0.
+    """The lowest place of a quadratic function that is fitted to heights.
 
     Args:
         points: [n, dimensions].
-        heights: [n].
+        heights: [n], at the points.
         within: the largest absolute value of each coordinate.
         seeds: [n], how many seeds each height is the mean of: its weight.
 

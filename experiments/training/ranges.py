@@ -9,7 +9,7 @@ import numpy as np
 LOG, LINEAR = "log", "linear"
 
 NEAR = math.log10(1.25)
-"""The distance of neighbors that a found optimum has been compared with, decades."""
+"""The distance to the nearest points that an optimum is compared with, in decades."""
 
 _LINEAR_DECADES = 2.0  # that a linear range counts as
 _EXPONENT, _SMALLEST, _LARGEST = 30, 1e-30, 1e30  # values that float32 has
@@ -123,22 +123,26 @@ class Search:
 
     A series (one combination of all values that are not searched) is *found* when
 
-    - each number has tried values within a factor of 1.25 on both sides, and none is
-      better by more than `tolerance`; beside them values at a factor of 2, the fitted
-      minimum, and the best points with an optional number "off" or "on";
-    - `repeats` searches, of other seeds and other first points, agree within
-      `tolerance` on seeds that none of them used.
+    - for each number that is on, values at a factor of 1.25 below and above were
+      tried, and none is better by more than `tolerance`. Values at a factor of 2, the
+      minimum of a fit, and the best points with an optional number "off" or "on" are
+      tried too;
+    - `repeats` searches, which begin at other points and have other seeds, end at
+      points that agree: compared under seeds that none of them used, none is worse
+      than the best by more than `tolerance`.
 
-    "Better" is a mean over paired seeds; seeds are added until its interval of 95 %
-    decides. What is not found within `most` trainings says so, and has no verdict.
+    Two points are compared by the mean difference of their scores under the same seeds.
+    Seeds are added until the interval of 95 % decides, or until its half is no longer
+    than `tolerance`: then the mean decides. A series that is not found within `most`
+    trainings says so, and has no verdict.
 
     Attributes:
-        seeds: that a point and its neighbors are compared under first.
-        repeats: independent searches of each series.
-        tolerance: of the metric that is searched by, in its unit.
-        relative: whether the logarithm of the metric is compared: then 0.01 is one
-            percent.
-        most: trainings of a series.
+        seeds: under how many seeds a point and its neighbors are compared first.
+        repeats: how many independent searches each series has.
+        tolerance: a difference that does not matter, in the unit of the metric.
+        relative: whether the logarithm of the metric is compared: then a tolerance of
+            0.01 is one percent.
+        most: the largest number of trainings of a series.
     """
 
     seeds: int = 6
@@ -167,6 +171,10 @@ class Search:
             )
 
     def score(self, losses: Any) -> Any:
-        """What is compared, of the values of the metric."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.log(losses) if self.relative else np.asarray(losses, float)
+        """What is compared: values of the metric, or their logarithms."""
+        losses = np.asarray(losses, float)
+        if not self.relative:
+            return losses
+        with np.errstate(invalid="ignore"):
+            # a loss of 0 is good and not diverged: it has a finite logarithm
+            return np.log(np.where(losses == 0, np.finfo(float).tiny, losses))

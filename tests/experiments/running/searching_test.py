@@ -120,11 +120,13 @@ def sides(space, point):
 
 
 def compared(result, space, number):
-    """How much worse points at a factor of 1.25, or at a limit, are than the point that is found.
+    """How much worse the points around the found one are.
+
+    They are at a factor of 1.25, or at a limit that is nearer.
 
     Returns:
         {(number, side): [(mean, half of its interval of 95 %)]}, over the seeds of one
-        search, which are paired.
+        search.
     """
     scores, ranges = {}, list(space.values())
     for (point, seed), score in result.answers.items():
@@ -299,9 +301,10 @@ def test_what_diverges_is_never_found(diverged):
     def cliff(a):
         return diverged if a > 0.1 else -(math.log10(a / 0.1) ** 2) - a
 
-    result = searched(cliff, dict(a=RATE), Noise(0.005))
-    assert result.outcome.found
-    assert result.outcome.point[0] <= 0.1
+    for name in "abcdefgh":
+        result = searched(cliff, dict(a=RATE), Noise(0.005), name)
+        assert result.outcome.found
+        assert result.outcome.point[0] <= 0.1
     every = searched(lambda a: diverged, dict(a=RATE), Noise(0.0))
     assert not every.outcome.found
     assert "diverge" in every.outcome.why
@@ -339,6 +342,15 @@ def test_a_constant_function_is_found_at_once():
     result = searched(lambda a, b: 1.0, dict(a=RATE, b=STRENGTH), Noise(0.0, 0.0))
     assert result.outcome.found
     assert result.outcome.trainings < 1000
+
+
+def test_searches_of_off_and_on_that_meet_train_a_point_once():
+    def meeting(a, b):
+        return 0.6 * (math.log10(a) - 0.9 * math.log10(b)) ** 2 + 0.03 * (b != 1.0)
+
+    for i in range(24):  # `ended` looks at each trial
+        result = searched(meeting, dict(a=RATE, b=DECAY), Noise(0.005), f"{i}")
+        assert result.outcome.point[1] == 1.0
 
 
 def test_noise_that_all_points_of_a_seed_share_changes_nothing():
