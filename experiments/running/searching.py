@@ -181,7 +181,7 @@ class _Table:
         """
         trials = next(asking)
         while True:
-            new = [trial for trial in dict.fromkeys(trials) if not self.has(trial)]
+            new = list(dict.fromkeys(trials))
             try:
                 if len(self) + len(new) > self._most:
                     trials = asking.throw(_SpentError())

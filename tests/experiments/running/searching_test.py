@@ -260,6 +260,33 @@ def test_on_and_off_are_told_apart_where_they_differ_by_three_tolerances(
     assert sum(right) >= nearly_all(len(right))
 
 
+def test_on_is_found_though_it_is_better_in_one_decade_of_six():
+    def narrow(a, b):
+        there = 0.0 if b == 0 else math.exp(-((math.log10(b) - 0.5) ** 2) / 0.1)
+        return 2 * math.log10(2 * a) ** 2 - 0.1 * there
+
+    points = [
+        searched(narrow, dict(a=RATE, b=STRENGTH), Noise(0.01), f"{i}").outcome.point
+        for i in range(12)
+    ]
+    right = [narrow(*point) <= -0.1 + 2 * TOLERANCE for point in points]
+    assert sum(right) >= nearly_all(12)
+
+
+@pytest.mark.parametrize(("gap", "apart"), [(0.05, [1]), (0.0, []), (0.005, [])])
+def test_searches_agree_if_their_ends_differ_by_no_more_than_the_tolerance(gap, apart):
+    answer = noisy(lambda a: gap * (a == 2.0), Noise(0.02))
+    table = searching._Table(10_000)
+    asking: Any = table.filled(
+        searching._agreement(table, Search(), [(1.0,), (2.0,)], list(range(6)))
+    )
+    trials = next(asking)
+    with pytest.raises(StopIteration) as end:
+        while True:
+            trials = asking.send([answer(trial) for trial in trials])
+    assert end.value.value[0] == apart
+
+
 def test_off_is_the_exact_value_wherever_it_is():
     for off, inside in [(0.0, 0.1), (1.0, 0.1), (0.01, 0.1), (123456.0, 0.1)]:
         space = dict(a=Range(0.01, 1.0, off=off))
