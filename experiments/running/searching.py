@@ -53,12 +53,9 @@ Asking = Generator[list[Trial], Sequence[float], Any]
 _STREAM = 100_000  # from the first seed of one search to the first of the next
 _COARSE = 0.5  # decades between a point and its first neighbors
 _LAST = math.log10(2.0)  # and its last ones, before they are `NEAR`
-_ON_THE_WAY = 3.0  # tolerances: the error of a difference on the way down
-_REACH = 2.0  # such errors: points that are worse by more get no more seeds
-_FIRST_SEEDS = 2  # of each start
+_FIRST_SEEDS = 2  # of the starts, and of the way down
 _LEAST_GROWTH, _GROWTH = 1.1, 1.5  # of the seeds, until an interval decides
 _LEVEL = 0.95
-_MEDIAN = special.ndtri(0.75)  # of a standard normal number's absolute value
 
 
 def find(
@@ -237,18 +234,6 @@ class _Table:
             if any(0 <= seed - first_seed < _STREAM for seed in there)
         ]
 
-    def noise(self, points: Sequence[Point], seeds: Sequence[int]) -> float:
-        """The standard deviation of a difference of two points under one seed.
-
-        By medians: most points are far from the best, and some diverge.
-        """
-        each = [[self._scores[point][seed] for seed in seeds] for point in points]
-        scores = np.array(each)[np.isfinite(each).all(axis=1)]
-        if len(scores) < 2:
-            return 0.0
-        apart = scores[:, 0] - scores[:, 1]
-        return float(np.median(np.abs(apart - np.median(apart))) / _MEDIAN)
-
     def best(self, points: Sequence[Point]) -> tuple[Point, float]:
         """The best of some points, or of all points if none of them was trained.
 
@@ -351,17 +336,13 @@ class _Climb:
             [*self._starts(branch, attempt), *self._those(known, branch)]
             for branch in self._branches
         ]
-        few = self._seeds(_FIRST_SEEDS)
-        every = list(itertools.chain(*starts))
-        yield from self._table.fill(every, few)
-        noise = self._table.noise(every, few)
-        ends = yield from together([self._down(those, noise) for those in starts])
+        ends = yield from together([self._down(those) for those in starts])
         # these see optima far away along one number, and numbers better off or on
         lines = [point for end in ends for point in self._lines(end)]
         starts = [
             [end, *self._those(lines, self._branch(end))] for end in dict.fromkeys(ends)
         ]
-        ends = yield from together([self._down(those, noise) for those in starts])
+        ends = yield from together([self._down(those) for those in starts])
         return (yield from self._settled([*ends, *known]))
 
     def _seeds(self, number: int) -> list[int]:
@@ -409,31 +390,23 @@ class _Climb:
         low, high = one.ends
         return one.value(low + share * (high - low))
 
-    def _down(self, starts: list[Point], noise: float) -> Asking:
+    def _down(self, starts: list[Point]) -> Asking:
         """From the best start to a point without better neighbors at a factor of 2."""
         table, step = self._table, _COARSE
-        few = self._seeds(_FIRST_SEEDS)
-        enough = math.ceil((noise / (_ON_THE_WAY * self._search.tolerance)) ** 2)
-        seeds = self._seeds(min(max(enough, _FIRST_SEEDS), 2 * self._search.seeds))
-        tried = list(dict.fromkeys(starts))
+        seeds, tried = self._seeds(_FIRST_SEEDS), list(dict.fromkeys(starts))
 
-        def raced(points):
-            yield from table.fill(points, few)
-            means = [table.mean(point, few) for point in points]
-            reach = min(means) + _REACH * noise / math.sqrt(_FIRST_SEEDS)
-            both = zip(points, means, strict=True)
-            yield from table.fill(
-                [point for point, mean in both if mean <= reach], seeds
-            )
-            return min(points, key=lambda point: table.mean(point, seeds))
+        def best():
+            return min(tried, key=lambda point: table.mean(point, seeds))
 
-        center = yield from raced(tried)
+        yield from table.fill(tried, seeds)
+        center = best()
         while True:
             around = self._star(center, step) + self._fitted(center, 2 * step)
             if not around:
                 return center
+            yield from table.fill(around, seeds)
             tried = list(dict.fromkeys([*tried, *around]))
-            before, center = center, (yield from raced(tried))
+            before, center = center, best()
             if center == before:
                 if step <= _LAST:
                     return center
