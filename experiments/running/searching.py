@@ -1,8 +1,8 @@
 """Where the optimum of a series is: points and seeds to train next, until it is found.
 
-On NumPy alone. A search is a generator: it yields the trials that it needs, is sent
-their losses, and returns an `Outcome`. It depends on nothing else, so that a search
-that is given the losses of before goes the same way again.
+With NumPy and SciPy alone. A search is a generator: it yields the trials that it
+needs, is sent their scores, and returns an `Outcome`. It depends on nothing else: the
+same scores lead to the same trials, so that a search that was killed can be resumed.
 """
 
 import itertools
@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize, special
 from scipy.stats import qmc
 
 from experiments.training.ranges import NEAR, Range, Search
@@ -22,7 +22,7 @@ Point = tuple[float, ...]
 
 
 class Trial(NamedTuple):
-    """A training."""
+    """A training: of a point, under a seed."""
 
     point: Point
     seed: int
@@ -32,11 +32,12 @@ class Outcome(NamedTuple):
     """What a search found.
 
     Attributes:
-        point: the best one.
-        score: its mean, on seeds that no single search used; lower is better.
-        found: whether it is an optimum, as `Search` says.
-        why: it is not, or "".
-        trainings: that it took.
+        point: the best point.
+        score: the mean of its scores, the lower the better. If the point is found, the
+            mean is over seeds that chose no point before; nan if nothing was trained.
+        found: whether the point is an optimum, as `Search` says.
+        why: the reason why it is not found, or "".
+        trainings: how many trainings the search needed.
     """
 
     point: Point
@@ -47,13 +48,13 @@ class Outcome(NamedTuple):
 
 
 Asking = Generator[list[Trial], Sequence[float], Any]
-"""Yields trials, is sent their scores."""
+"""A generator that yields trials and is sent their scores."""
 
 _STREAM = 100_000  # from the first seed of one search to the first of the next
 _COARSE = 0.5  # decades between a point and its first neighbors
 _LAST = math.log10(2.0)  # and its last ones, before they are `NEAR`
 _FIRST_SEEDS = 2  # of the starts, and of the way down
-_GROWTH = 1.5  # of the number of seeds, where an interval does not decide
+_LEAST_GROWTH, _GROWTH = 1.1, 1.5  # of the seeds, until an interval decides
 _LEVEL = 0.95
 
 
@@ -68,11 +69,11 @@ def find(
     """Searches the optimum of one series.
 
     Args:
-        space: of the numbers.
-        search: how hard.
-        name: of the series: others begin at other points.
-        first_seed: the first seed that it may use; it uses
-            first_seed .. first_seed + 100,000 (repeats + 1).
+        space: the searched numbers and their ranges.
+        search: how hard the optimum is searched.
+        name: the name of the series: searches of another name begin at other points.
+        first_seed: the first seed that it may use. All of its seeds are less than
+            first_seed + 100,000 (repeats + 1).
         nested: optima of series that this one contains, as points of `space`.
 
     Returns:
@@ -83,8 +84,19 @@ def find(
         _Climb(space, search, table, f"{name}, search {i}", first_seed + i * _STREAM)
         for i in range(1, search.repeats + 1)
     ]
+    return table.filled(_agreed(table, search, climbs, first_seed, nested))
+
+
+def _agreed(
+    table: "_Table",
+    search: Search,
+    climbs: Sequence["_Climb"],
+    first_seed: int,
+    nested: Sequence[Point],
+) -> Asking:
+    """Runs all searches, and again those that end worse than the best."""
     centers: list[Point] = []
-    common, attempt = [first_seed + i for i in range(search.seeds)], 0
+    common, attempt = _seeds(first_seed, search.seeds), 0
     try:
         centers = yield from together([one.run(nested) for one in climbs])
         while True:
@@ -92,28 +104,38 @@ def find(
             best = min(centers, key=lambda point: table.mean(point, common))
             if not apart:
                 score = table.mean(best, common)
-                return Outcome(best, score, True, "", len(table))
+                finite = math.isfinite(score)
+                why = "" if finite else "the best point diverges under some seeds"
+                return Outcome(best, score, finite, why, len(table))
             attempt += 1
-            # who lost looks elsewhere first, and then from where the others are
+            # a search that lost begins elsewhere; the second time also at the best
             known = [*nested, best] if attempt > 1 else nested
             again = yield from together(
                 [climbs[i].run([*known, centers[i]], attempt) for i in apart]
             )
+            if attempt > 1 and again == [centers[i] for i in apart]:
+                # under their seeds the best is not better: more seeds must decide
+                common = _seeds(first_seed, math.ceil(_GROWTH * len(common)))
             for i, center in zip(apart, again, strict=True):
                 centers[i] = center
     except _SpentError:
-        best, seeds = table.best(centers)
         why = f"not found within {search.most:,} trainings"
         if attempt:
             why += f": {search.repeats} searches do not agree"
-        return Outcome(best, table.mean(best, seeds), False, why, len(table))
+        best, score = climbs[0].first, math.nan
+        if len(table):
+            best, score = table.best(centers)
+        return Outcome(best, score, False, why, len(table))
 
 
 def together(askings: Sequence[Asking]) -> Asking:
-    """Several at once: each round has what all of them ask for.
+    """Runs several generators at once: a round has the trials of all of them.
+
+    Args:
+        askings: the generators.
 
     Returns:
-        A generator that returns the list of what they return.
+        A generator that returns the list of what these return.
     """
     returned: dict[int, Any] = {}
     asked: dict[int, list[Trial]] = {}
@@ -130,7 +152,7 @@ def together(askings: Sequence[Asking]) -> Asking:
     while asked:
         answers = iter((yield list(itertools.chain(*asked.values()))))
         for i, trials in list(asked.items()):
-            proceed(i, [next(answers) for _ in trials])
+            proceed(i, list(itertools.islice(answers, len(trials))))
     return [returned[i] for i in range(len(askings))]
 
 
@@ -148,20 +170,36 @@ class _Table:
     def __len__(self) -> int:
         return sum(map(len, self._scores.values()))
 
+    def filled(self, asking: Asking) -> Asking:
+        """Yields the trials that a generator asks for, each only once.
+
+        All scores of a round are in the table before the generator is resumed, since
+        two of its searches may wait for the same trial.
+        """
+        trials = next(asking)
+        while True:
+            new = list(dict.fromkeys(trials))
+            try:
+                if len(self) + len(new) > self._most:
+                    trials = asking.throw(_SpentError())
+                    continue
+                scores = (yield new) if new else []
+                for (point, seed), score in zip(new, scores, strict=True):
+                    score = math.inf if math.isnan(score) else float(score)
+                    self._scores.setdefault(point, {})[seed] = score
+                trials = asking.send([])
+            except StopIteration as end:
+                return end.value
+
+    def has(self, trial: Trial) -> bool:
+        return trial.seed in self._scores.get(trial.point, ())
+
     def fill(self, points: Iterable[Point], seeds: Sequence[int]) -> Asking:
         """Asks for what is missing of these points under these seeds."""
-        missing = [
-            Trial(point, seed)
-            for point, seed in itertools.product(dict.fromkeys(points), seeds)
-            if seed not in self._scores.get(point, ())
-        ]
-        if len(self) + len(missing) > self._most:
-            raise _SpentError
+        trials = [Trial(*one) for one in itertools.product(points, seeds)]
+        missing = [trial for trial in trials if not self.has(trial)]
         if missing:
-            scores = yield missing
-            for (point, seed), score in zip(missing, scores, strict=True):
-                score = math.inf if math.isnan(score) else float(score)
-                self._scores.setdefault(point, {})[seed] = score
+            yield missing
 
     def mean(self, point: Point, seeds: Sequence[int]) -> float:
         """The mean score of a point; inf where a seed is missing or diverged."""
@@ -172,40 +210,49 @@ class _Table:
         """How much worse a point is than another, over all seeds of both.
 
         Args:
-            point: any that was trained.
-            other: likewise.
-            first_seed: of the search; other searches' seeds do not count.
+            point: a point that was trained.
+            other: another one.
+            first_seed: the first seed of the search; seeds of others do not count.
         """
         one, two = self._scores[point], self._scores[other]
         seeds = [s for s in one if s in two and 0 <= s - first_seed < _STREAM]
-        with np.errstate(invalid="ignore"):
-            values = np.array([one[seed] for seed in seeds])
-            values -= np.array([two[seed] for seed in seeds])
-        values[np.isnan(values)] = math.inf  # a seed under which both diverge
-        if np.isinf(values).any():
-            return _Difference(math.copysign(math.inf, values.sum()), 0.0)
+        ones, twos = np.array([[one[seed], two[seed]] for seed in seeds]).T
+        if not np.isfinite([ones, twos]).all():
+            # the one that diverges under fewer seeds is better
+            more = (~np.isfinite(ones)).sum() - (~np.isfinite(twos)).sum()
+            return _Difference(float(more and more * math.inf), 0.0, 0)
+        values = ones - twos
         error = values.std(ddof=1) / math.sqrt(len(values))
-        half = stats.t.ppf(0.5 + _LEVEL / 2, len(values) - 1) * error
-        return _Difference(float(values.mean()), float(half))
+        half = special.stdtrit(len(values) - 1, 0.5 + _LEVEL / 2) * error
+        return _Difference(float(values.mean()), float(half), len(values))
 
-    def best(self, points: Sequence[Point]) -> tuple[Point, list[int]]:
-        """The best of some points, or of all, under the seeds that it was tried with.
+    def near(self, first_seed: int) -> list[Point]:
+        """All points that a search has tried."""
+        return [
+            point
+            for point, there in self._scores.items()
+            if any(0 <= seed - first_seed < _STREAM for seed in there)
+        ]
 
-        Points that were tried under more seeds come first.
+    def best(self, points: Sequence[Point]) -> tuple[Point, float]:
+        """The best of some points, or of all points if none of them was trained.
+
+        Points with less than half of the most seeds of a point do not count.
         """
         among = [point for point in points if point in self._scores]
         among = among or list(self._scores)
         most = max(len(self._scores[point]) for point in among)
         tried = [point for point in among if 2 * len(self._scores[point]) > most]
-        best = min(tried, key=lambda point: self.mean(point, [*self._scores[point]]))
-        return best, list(self._scores[best])
+        means = [self.mean(point, [*self._scores[point]]) for point in tried]
+        return min(zip(tried, means, strict=True), key=lambda one: one[1])
 
 
 class _Difference(NamedTuple):
-    """How much worse a point is than another, over paired seeds."""
+    """How much worse a point is than another: a mean over seeds of both."""
 
     mean: float
     half: float  # of its interval of 95 %
+    seeds: int  # how many, or 0 where a training diverged
 
     @property
     def low(self) -> float:
@@ -219,27 +266,42 @@ class _Difference(NamedTuple):
 def _agreement(
     table: _Table, search: Search, centers: Sequence[Point], seeds: list[int]
 ) -> Generator[list[Trial], Sequence[float], tuple[list[int], list[int]]]:
-    """Which centers are worse than the best by more than the tolerance."""
-    if len(set(centers)) == 1:
-        yield from table.fill(centers, seeds)
-        return [], seeds
+    """Compares the points where the searches ended, under seeds of none of them.
+
+    Returns:
+        The numbers of those that are worse than the best by more than the tolerance;
+        and the seeds, which are more until each interval is short enough.
+    """
     while True:
         yield from table.fill(centers, seeds)
         best = min(centers, key=lambda point: table.mean(point, seeds))
-        apart, open_ = [], False
-        for i, center in enumerate(centers):
-            worse = table.difference(center, best, seeds[0])
-            if worse.low > search.tolerance:
-                apart.append(i)
-            elif worse.high > 2 * search.tolerance:
-                open_ = True
+        worse = [table.difference(center, best, seeds[0]) for center in centers]
+        apart = [i for i, one in enumerate(worse) if one.low > search.tolerance]
+        open_ = [
+            one
+            for one in worse
+            if one.high > 2 * search.tolerance and one.half > search.tolerance
+        ]
         if apart or not open_:
             return apart, seeds
-        seeds = _more(seeds)
+        seeds = _more(seeds, open_, search.tolerance)
 
 
-def _more(seeds: list[int]) -> list[int]:
-    return [seeds[0] + i for i in range(math.ceil(_GROWTH * len(seeds)))]
+def _more(
+    seeds: list[int], undecided: Iterable[_Difference], tolerance: float
+) -> list[int]:
+    """The seeds and further ones: about as many as the first of the pairs needs."""
+    count = len(seeds)
+    shares = [
+        one.half / max(tolerance, tolerance + one.mean, -one.mean) for one in undecided
+    ]
+    needed = math.ceil(count * min(shares) ** 2)
+    least, most = math.ceil(_LEAST_GROWTH * count), math.ceil(_GROWTH * count)
+    return _seeds(seeds[0], min(max(needed, least), most))
+
+
+def _seeds(first: int, number: int) -> list[int]:
+    return list(range(first, first + number))
 
 
 class _Climb:
@@ -261,23 +323,42 @@ class _Climb:
         ]
         # which numbers are on
         self._branches = list(itertools.product(*optional))
+        self.first = self._starts(self._branches[-1], 0)[0]
 
     def run(self, known: Sequence[Point], attempt: int = 0) -> Asking:
         """Yields trials; returns a point that no neighbor beats.
 
         Args:
-            known: further starts.
-            attempt: another one has other starts.
+            known: further points to begin with.
+            attempt: a number; the starts of another attempt are other points.
         """
-        seeds = [self._first_seed + i for i in range(_FIRST_SEEDS)]
-        ways = [
-            self._down(
-                [*self._starts(branch, attempt), *self._those(known, branch)], seeds
-            )
+        starts = [
+            [*self._starts(branch, attempt), *self._those(known, branch)]
             for branch in self._branches
         ]
-        ends = yield from together(ways)
+        ends = yield from together([self._down(those) for those in starts])
+        # these see optima far away along one number, and numbers better off or on
+        lines = [point for end in ends for point in self._lines(end)]
+        starts = [
+            [end, *self._those(lines, self._branch(end))] for end in dict.fromkeys(ends)
+        ]
+        ends = yield from together([self._down(those) for those in starts])
         return (yield from self._settled([*ends, *known]))
+
+    def _seeds(self, number: int) -> list[int]:
+        return _seeds(self._first_seed, number)
+
+    def _lines(self, center: Point) -> list[Point]:
+        """One number at values of its whole range or off, the others as in a point."""
+        points = []
+        for i, one in enumerate(self._ranges):
+            values = [] if one.off is None else [one.off]
+            others = sum(self._branch(center)) - (center[i] != one.off)
+            if others:  # one number alone has starts in its whole range
+                count = math.ceil(np.ptp(one.ends))
+                values += [self._at(one, (k + 0.5) / count) for k in range(count)]
+            points += [(*center[:i], value, *center[i + 1 :]) for value in values]
+        return [point for point in points if point != center]
 
     def _those(self, points: Sequence[Point], branch: tuple[bool, ...]) -> list[Point]:
         return [point for point in points if self._branch(point) == branch]
@@ -287,10 +368,10 @@ class _Climb:
         return tuple(value != one.off for value, one in both)
 
     def _starts(self, branch: tuple[bool, ...], attempt: int) -> list[Point]:
-        """Quasi-random points of the ranges that are on; more of more numbers."""
+        """Quasi-random points; the more numbers are on, the more points."""
         dimensions = sum(branch)
         if not dimensions:
-            return [tuple(one.off for one in self._ranges)]
+            return [tuple(one.off for one in self._ranges if one.off is not None)]
         seed = zlib.crc32(f"{self._name}, {branch}, {attempt}".encode())
         count = 4 + 2 ** (dimensions + 1)
         shares = qmc.Sobol(dimensions, rng=seed).random(2 ** math.ceil(np.log2(count)))
@@ -299,7 +380,7 @@ class _Climb:
             places = iter(row)
             points.append(
                 tuple(
-                    self._at(one, next(places)) if on else one.off
+                    self._at(one, next(places)) if on or one.off is None else one.off
                     for one, on in zip(self._ranges, branch, strict=True)
                 )
             )
@@ -309,19 +390,18 @@ class _Climb:
         low, high = one.ends
         return one.value(low + share * (high - low))
 
-    def _down(self, starts: list[Point], seeds: list[int]) -> Asking:
+    def _down(self, starts: list[Point]) -> Asking:
         """From the best start to a point without better neighbors at a factor of 2."""
         table, step = self._table, _COARSE
-        yield from table.fill(starts, seeds)
-        tried = list(dict.fromkeys(starts))
+        seeds, tried = self._seeds(_FIRST_SEEDS), list(dict.fromkeys(starts))
 
         def best():
             return min(tried, key=lambda point: table.mean(point, seeds))
 
+        yield from table.fill(tried, seeds)
         center = best()
         while True:
-            around = self._star(center, step)
-            around += self._fitted(center, tried, seeds, 2 * step)
+            around = self._star(center, step) + self._fitted(center, 2 * step)
             if not around:
                 return center
             yield from table.fill(around, seeds)
@@ -336,28 +416,34 @@ class _Climb:
         """From the best candidate to a point that is found."""
         table = self._table
         candidates = list(dict.fromkeys(candidates))
-        seeds = [self._first_seed + i for i in range(self._search.seeds)]
+        seeds = self._seeds(self._search.seeds)
         yield from table.fill(candidates, seeds)
         center = min(candidates, key=lambda point: table.mean(point, seeds))
-        tried = list(candidates)
+        # the best candidate may owe that to luck; the fit is a mean over many points
+        center = (self._fitted(center, _COARSE) or [center])[0]
+        yield from table.fill([center], seeds)
+        centers = []
         while True:
+            if center in centers:
+                # the search goes in a circle: its pairs had different seeds
+                seeds = self._seeds(math.ceil(_GROWTH * len(seeds)))
+            centers.append(center)
             others = [*self._star(center, NEAR), *self._star(center, _LAST)]
-            others += self._fitted(center, tried, seeds, _COARSE)
-            others = [o for o in dict.fromkeys([*others, *candidates]) if o != center]
-            tried = list(dict.fromkeys([*tried, *others]))
+            others += self._fitted(center, _COARSE)
+            every = dict.fromkeys([*others, *candidates, *centers])
+            others = [other for other in every if other != center]
             better = yield from self._better(center, others, seeds)
             if better is None:
                 return center
-            candidates = [*candidates, center]
             center = better
 
     def _better(
         self, center: Point, others: Sequence[Point], seeds: list[int]
     ) -> Generator[list[Trial], Sequence[float], Point | None]:
-        """A point that is better than the center, or None: none is by the tolerance.
+        """The best of the points that beat the center, or None if no point does.
 
-        Seeds are added for those that are not decided. A pair is compared under all
-        seeds that both were trained with.
+        None means that no point is better by more than the tolerance. Points that are
+        not decided get more seeds. A pair is compared under all seeds of both.
         """
         table, tolerance = self._table, self._search.tolerance
         undecided = list(others)
@@ -374,15 +460,16 @@ class _Climb:
             ]
             if better:
                 return min(better, key=lambda one: differences[one].mean)
-            undecided = [
-                one
+            differences = {
+                one: worse
                 for one, worse in differences.items()
                 if worse.low < -tolerance
                 and not (worse.half <= tolerance and worse.mean >= -tolerance)
-            ]
-            if not undecided:
+            }
+            if not differences:
                 return None
-            seeds = _more(seeds)
+            undecided = list(differences)
+            seeds = _more(seeds, differences.values(), tolerance)
 
     def _star(self, center: Point, step: float) -> list[Point]:
         """The neighbors of a point, one to each side of each number that is on."""
@@ -392,64 +479,77 @@ class _Climb:
                 continue
             for sign in (-1, 1):
                 moved = one.value(one.coordinate(value) + sign * step)
-                if moved not in (value, one.off):
+                if moved != value:  # it may be "off", which is an end
                     points.append((*center[:i], moved, *center[i + 1 :]))
         return points
 
-    def _fitted(
-        self,
-        center: Point,
-        tried: Sequence[Point],
-        seeds: Sequence[int],
-        within: float,
-    ) -> list[Point]:
-        """The minimum of a quadratic function fitted to the points nearby, if any."""
-        on = [i for i, is_on in enumerate(self._branch(center)) if is_on]
+    def _fitted(self, center: Point, within: float) -> list[Point]:
+        """The minimum of a quadratic function fitted to the points nearby, if any.
+
+        The heights are differences to the center. Their weights are numbers of seeds.
+        """
+        table, branch = self._table, self._branch(center)
+        on = [i for i, is_on in enumerate(branch) if is_on]
 
         def place(point):
-            return [self._ranges[i].coordinate(point[i]) for i in on]
+            return np.array([self._ranges[i].coordinate(point[i]) for i in on])
 
-        middle = np.array(place(center))
-        near, heights = [], []
-        for point in self._those(tried, self._branch(center)):
-            away = np.array(place(point)) - middle
-            height = self._table.mean(point, seeds)
-            if np.abs(away).max(initial=0) <= 2 * within and math.isfinite(height):
-                near.append(away)
-                heights.append(height)
+        middle = place(center)
+        near, heights, weights = [], [], []
+        for point in self._those(table.near(self._first_seed), branch):
+            away = place(point) - middle
+            if np.abs(away).max(initial=0) <= 2 * within:
+                worse = table.difference(point, center, self._first_seed)
+                if worse.seeds:
+                    near.append(away)
+                    heights.append(worse.mean)
+                    weights.append(worse.seeds)
         terms = (len(on) + 1) * (len(on) + 2) // 2
         if len(near) <= terms:
             return []
-        lowest = _lowest(np.array(near), np.array(heights), within)
+        lowest = _lowest(np.array(near), np.array(heights), within, np.array(weights))
+        if np.abs(lowest).max() < NEAR / 2:
+            return []
         moved = list(center)
         for i, away, where in zip(on, lowest, middle, strict=True):
             moved[i] = self._ranges[i].value(where + away)
         return [tuple(moved)]
 
 
-def _lowest(points: np.ndarray, heights: np.ndarray, within: float) -> np.ndarray:
-    """The lowest place of a quadratic function fitted to heights [n], near 0.
+def _lowest(
+    points: np.ndarray, heights: np.ndarray, within: float, seeds: np.ndarray
+) -> np.ndarray:
+    """The lowest place of a quadratic function that is fitted to heights.
 
     Args:
         points: [n, dimensions].
-        heights: [n].
-        within: of each coordinate.
+        heights: [n], at the points.
+        within: the largest absolute value of each coordinate.
+        seeds: [n], how many seeds each height is the mean of: its weight.
 
     Example:
         >>> points = np.random.default_rng(0).uniform(-1, 1, (16, 2))
         >>> heights = ((points - np.array([0.3, 0.6])) ** 2).sum(axis=1)
-        >>> _lowest(points, heights, 1.0).round(4).tolist()
+        >>> _lowest(points, heights, 1.0, np.ones(16)).round(4).tolist()
         [0.3, 0.6]
     """
-    weights, *_ = np.linalg.lstsq(_quadratic(points), heights, rcond=None)
-
-    def height(point):
-        return float((_quadratic(point[None]) @ weights)[0])
+    by = np.sqrt(seeds)
+    terms, *_ = np.linalg.lstsq(
+        by[:, None] * _quadratic(points), by * heights, rcond=None
+    )
 
     dimensions = points.shape[1]
+    slope, upper = terms[1 : 1 + dimensions], np.zeros((dimensions, dimensions))
+    upper[np.triu_indices(dimensions)] = terms[1 + dimensions :]
+
+    def height(point):
+        bent = (upper + upper.T) @ point
+        return slope @ point + bent @ point / 2, slope + bent
+
     begin = np.clip(points[np.argmin(heights)], -within, within)
+    bounds = [(-within, within)] * dimensions
     ends = [
-        optimize.minimize(height, start, bounds=[(-within, within)] * dimensions)
+        optimize.minimize(height, start, jac=True, bounds=bounds)
         for start in (begin, np.zeros(dimensions))
     ]
     return np.clip(min(ends, key=lambda end: end.fun).x, -within, within)

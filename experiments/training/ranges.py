@@ -9,10 +9,12 @@ import numpy as np
 LOG, LINEAR = "log", "linear"
 
 NEAR = math.log10(1.25)
-"""The distance of neighbors that a found optimum has been compared with, decades."""
+"""The distance to the nearest points that an optimum is compared with, in decades."""
 
 _LINEAR_DECADES = 2.0  # that a linear range counts as
+_EXPONENT, _SMALLEST, _LARGEST = 30, 1e-30, 1e30  # values that float32 has
 _DIGITS = 4  # of a tried value: readable, and far finer than a neighbor's distance
+_MOST_REPEATS, _MOST_TRAININGS = 40, 200_000  # so that all seeds are below 2^31
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,8 +56,10 @@ class Range:
         shown = f"got Range({self.low}, {self.high})"
         if self.scale not in (LOG, LINEAR):
             raise ValueError(f'`scale` must be "log" or "linear", got {self.scale!r}.')
-        if not (math.isfinite(self.low) and math.isfinite(self.high)):
-            raise ValueError(f"`low` and `high` must be finite, {shown}.")
+        if not (abs(self.low) <= _LARGEST and abs(self.high) <= _LARGEST):
+            raise ValueError(
+                f"`low` and `high` must be finite, and at most 10^{_EXPONENT}, {shown}."
+            )
         if not self.low < self.high:
             raise ValueError(f"`low` must be less than `high`, {shown}.")
         if self.scale == LOG and self.low <= 0:
@@ -63,6 +67,13 @@ class Range:
                 f'`low` must be positive, {shown}: use scale="linear", or `off=0.0`'
                 " beside a range of positive numbers."
             )
+        if self.scale == LOG and self.low < _SMALLEST:
+            raise ValueError(
+                f"`low` must be at least 10^-{_EXPONENT}, {shown}: smaller numbers are"
+                " 0 in float32."
+            )
+        if self.off is not None and math.isnan(self.off):
+            raise ValueError(f"`off` must be a number, got {self.off}.")
         if self.off is not None and self.low < self.off < self.high:
             raise ValueError(
                 f"`off` must not lie between `low` and `high`, got {self.off}, and"
@@ -77,13 +88,14 @@ class Range:
 
     def value(self, coordinate: float) -> float:
         """The value at a place, in four digits and in no place that is impossible."""
-        low, high = self.limits
+        least, most = self.limits
         if self.scale == LOG:
-            number = 10.0 ** min(max(coordinate, low), high)
+            exponent = min(max(coordinate, -_EXPONENT), _EXPONENT)
+            number = 10.0**exponent
         else:
-            share = min(max(coordinate, low), high) / _LINEAR_DECADES
+            share = coordinate / _LINEAR_DECADES
             number = self.low + share * (self.high - self.low)
-        return float(f"{number:.{_DIGITS}g}")
+        return min(max(float(f"{number:.{_DIGITS}g}"), least), most)
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -92,14 +104,12 @@ class Range:
 
     @property
     def limits(self) -> tuple[float, float]:
-        """The coordinates that no value passes."""
-        low, high = self.ends
+        """The smallest and the largest value that a search may try."""
         if self.hard or (self.hard is None and self.scale == LINEAR):
-            return low, high
-        least, most = -30.0, 30.0  # within float32
-        if self.off is not None and self.off > 0:
-            bound = self.coordinate(self.off)
-            least, most = (bound, most) if self.off <= self.low else (least, bound)
+            return self.low, self.high
+        least, most = _SMALLEST if self.scale == LOG else -_LARGEST, _LARGEST
+        if self.off is not None and least < self.off < most:
+            return (self.off, most) if self.off <= self.low else (least, self.off)
         return least, most
 
 
@@ -113,22 +123,26 @@ class Search:
 
     A series (one combination of all values that are not searched) is *found* when
 
-    - each number has tried values within a factor of 1.25 on both sides, and none is
-      better by more than `tolerance`; beside them values at a factor of 2, the fitted
-      minimum, and the best points with an optional number "off" or "on";
-    - `repeats` searches, of other seeds and other first points, agree within
-      `tolerance` on seeds that none of them used.
+    - for each number that is on, values at a factor of 1.25 below and above were
+      tried, and none is better by more than `tolerance`. Values at a factor of 2, the
+      minimum of a fit, and the best points with an optional number "off" or "on" are
+      tried too;
+    - `repeats` searches, which begin at other points and have other seeds, end at
+      points that agree: compared under seeds that none of them used, none is worse
+      than the best by more than `tolerance`.
 
-    "Better" is a mean over paired seeds; seeds are added until its interval of 95 %
-    decides. What is not found within `most` trainings says so, and has no verdict.
+    Two points are compared by the mean difference of their scores under the same seeds.
+    Seeds are added until the interval of 95 % decides, or until its half is no longer
+    than `tolerance`: then the mean decides. A series that is not found within `most`
+    trainings says so, and has no verdict.
 
     Attributes:
-        seeds: that a point and its neighbors are compared under first.
-        repeats: independent searches of each series.
-        tolerance: of the metric that is searched by, in its unit.
-        relative: whether the logarithm of the metric is compared: then 0.01 is one
-            percent.
-        most: trainings of a series.
+        seeds: under how many seeds a point and its neighbors are compared first.
+        repeats: how many independent searches each series has.
+        tolerance: a difference that does not matter, in the unit of the metric.
+        relative: whether the logarithm of the metric is compared: then a tolerance of
+            0.01 is one percent.
+        most: the largest number of trainings of a series.
     """
 
     seeds: int = 6
@@ -140,9 +154,16 @@ class Search:
     def __post_init__(self):
         for name, least in dict(seeds=3, repeats=1, most=1).items():
             value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if not whole or value < least:
                 raise ValueError(
                     f"`{name}` must be a whole number, {least} or more, got {value!r}."
+                )
+        for name, largest in dict(repeats=_MOST_REPEATS, most=_MOST_TRAININGS).items():
+            if getattr(self, name) > largest:
+                raise ValueError(
+                    f"`{name}` must be at most {largest:,}: a search has seeds for no"
+                    f" more, got {getattr(self, name):,}."
                 )
         if not 0 < self.tolerance < math.inf:
             raise ValueError(
@@ -150,6 +171,10 @@ class Search:
             )
 
     def score(self, losses: Any) -> Any:
-        """What is compared, of the values of the metric."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.log(losses) if self.relative else np.asarray(losses, float)
+        """What is compared: values of the metric, or their logarithms."""
+        losses = np.asarray(losses, float)
+        if not self.relative:
+            return losses
+        with np.errstate(invalid="ignore"):
+            # a loss of 0 is good and not diverged: it has a finite logarithm
+            return np.log(np.where(losses == 0, np.finfo(float).tiny, losses))

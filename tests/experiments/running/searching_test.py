@@ -1,0 +1,518 @@
+"""A search finds optima that are known, in noise, and says when it does not."""
+
+import itertools
+import math
+import zlib
+from collections import Counter
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from experiments.running import searching
+from experiments.running.searching import Trial, find, together
+from experiments.training.ranges import NEAR, Range, Search
+
+STREAM = 100_000  # seeds of a search, as `find` documents
+FIRST = 1_000_000_000
+TOLERANCE = Search().tolerance
+RATE, DECAY, STRENGTH = (
+    Range(1e-3, 3.0),
+    Range(0.01, 1.0, off=1.0),
+    Range(1e-3, 1e3, off=0.0),
+)
+
+
+class Noise(NamedTuple):
+    """Standard deviations."""
+
+    pairs: float  # of a difference of two points under one seed
+    common: float = 0.3  # of what all points have under one seed
+
+
+class Ended(NamedTuple):
+    """A search that is over."""
+
+    outcome: searching.Outcome
+    answers: dict[Trial, float]
+    rounds: list[list[Trial]]
+
+    @property
+    def seeds(self):
+        """{number of the search: its seeds}; number 0 is the agreement."""
+        seeds = {}
+        for trial in self.answers:
+            seeds.setdefault((trial.seed - FIRST) // STREAM, set()).add(trial.seed)
+        return seeds
+
+
+def noisy(function, noise, name=""):
+    """What a trial answers: the same noise, whenever it is asked."""
+    spread = noise.pairs / math.sqrt(2)  # of each of two
+
+    def answer(trial):
+        own = np.random.default_rng(zlib.crc32(f"{name}{trial}".encode()))
+        every = np.random.default_rng((zlib.crc32(name.encode()), trial.seed))
+        value = function(*trial.point) + spread * own.normal()
+        return value + noise.common * every.normal()
+
+    return answer
+
+
+def ended(answer, space, name="a series", search=None, **arguments):
+    """Answers a search until it ends; no trial is asked for twice."""
+    search = search or Search()
+    asking: Any = find(space, search, name, first_seed=FIRST, **arguments)
+    answers, rounds, scores = {}, [], None
+    while True:
+        try:
+            trials = asking.send(scores)
+        except StopIteration as end:
+            assert len(answers) == end.value.trainings <= search.most
+            return Ended(end.value, answers, rounds)
+        assert trials
+        assert not answers.keys() & set(trials)
+        assert len(set(trials)) == len(trials)
+        rounds.append(trials)
+        scores = [answer(trial) for trial in trials]
+        answers.update(zip(trials, scores, strict=True))
+
+
+def searched(function, space, noise, name="a series", **arguments):
+    return ended(noisy(function, noise, name), space, name, **arguments)
+
+
+def bowl(*places, bend=0.5):
+    """A sum of `bend` (decades from a place)^2, where 0 is as bad as 0.001."""
+    return lambda *point: sum(
+        bend * math.log10((value or 0.001) / place) ** 2
+        for value, place in zip(point, places, strict=True)
+    )
+
+
+def lost(bend):
+    """How much is lost at most where no neighbor is better by more than the tolerance.
+
+    At a distance e of the optimum of bend x^2 the neighbor at h is better by
+    bend (2 e h - h^2); so e is at most (tolerance + bend h^2) / (2 bend h).
+    """
+    both = (bend * h**2 for h in (NEAR, math.log10(2.0)))
+    return min((TOLERANCE + drop) ** 2 / (4 * drop) for drop in both)
+
+
+def nearly_all(number, wrong=0.1):
+    """How many of a number must be right, where each is wrong with a probability.
+
+    An interval of 95 % that is looked at several times is wrong in at most 10 % of
+    searches here; fewer are right once in a thousand test runs.
+    """
+    return number - stats.binom.ppf(0.999, number, wrong)
+
+
+def sides(space, point):
+    """The (number, side) of each number that is on; there is nothing behind a limit."""
+    for i, (value, one) in enumerate(zip(point, space.values(), strict=True)):
+        if value != one.off:
+            for side, limit in zip((-1, 1), one.limits, strict=True):
+                if value != limit:
+                    yield i, side
+
+
+def compared(result, space, number):
+    """How much worse the points around the found one are.
+
+    They are at a factor of 1.25, or at a limit that is nearer.
+
+    Returns:
+        {(number, side): [(mean, half of its interval of 95 %)]}, over the seeds of one
+        search.
+    """
+    scores, ranges = {}, list(space.values())
+    for (point, seed), score in result.answers.items():
+        if (seed - FIRST) // STREAM == number:
+            scores.setdefault(point, {})[seed] = score
+    center, worse = result.outcome.point, {}
+    for i, side in sides(space, center):
+        for point, there in scores.items():
+            moved = [j for j in range(len(center)) if point[j] != center[j]]
+            if moved != [i] or point[i] == 0.0 or center not in scores:
+                continue
+            away = ranges[i].coordinate(point[i]) - ranges[i].coordinate(center[i])
+            seeds = there.keys() & scores[center].keys()
+            last = point[i] in ranges[i].limits and 0 < side * away < NEAR
+            # values have four digits
+            if (last or abs(side * away - NEAR) < 0.001) and len(seeds) > 1:
+                gaps = np.array([there[s] - scores[center][s] for s in seeds])
+                half = stats.t.ppf(0.975, len(gaps) - 1) * stats.sem(gaps)
+                worse.setdefault((i, side), []).append((gaps.mean(), half))
+    return worse
+
+
+CASES = {
+    "one": (bowl(0.03), dict(a=RATE)),
+    "two": (bowl(0.03, 0.1), dict(a=RATE, b=Range(0.01, 1.0))),
+    "three": (bowl(0.03, 0.1, 2.0), dict(a=RATE, b=Range(0.01, 1.0), c=STRENGTH)),
+    "at off": (bowl(0.03, 1.0), dict(a=RATE, b=DECAY)),
+    "near off": (bowl(0.03, 0.93), dict(a=RATE, b=DECAY)),
+    "beyond off": (bowl(0.03, 3.0), dict(a=RATE, b=DECAY)),
+    "outside": (bowl(30.0), dict(a=RATE)),
+    "hard": (bowl(30.0), dict(a=Range(1e-3, 3.0, hard=True))),
+}
+BEST = {"beyond off": 0.5 * math.log10(3.0) ** 2, "hard": 0.5}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("pairs", [0.005, 0.03])
+def test_no_tried_neighbor_of_a_found_point_is_better_by_the_tolerance(case, pairs):
+    function, space = CASES[case]
+    for name in "ab":
+        result = searched(function, space, Noise(pairs), name)
+        assert result.outcome.found
+        assert not result.outcome.why
+        every = [compared(result, space, i) for i in range(1, Search().repeats + 1)]
+        wanted = set(sides(space, result.outcome.point))
+        # one of the searches has ended there
+        (worse,) = [one for one in every if one.keys() == wanted][:1]
+        for mean, half in itertools.chain(*worse.values()):
+            assert mean >= -TOLERANCE
+            assert mean - half >= -TOLERANCE or half <= TOLERANCE
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nearly_all_found_points_lose_no_more_than_their_neighbors_allow(case):
+    function, space = CASES[case]
+    results = [
+        searched(function, space, Noise(0.03), f"{case} {i}").outcome for i in range(12)
+    ]
+    assert all(one.found for one in results)
+    best = BEST.get(case, 0.0)
+    right = [
+        function(*one.point) - best <= len(space) * lost(bend=0.5) for one in results
+    ]
+    assert sum(right) >= nearly_all(len(right))
+
+
+def test_the_search_follows_an_optimum_out_of_its_range_and_not_out_of_a_hard_one():
+    point = searched(*CASES["outside"], Noise(0.005)).outcome.point
+    assert math.isclose(point[0], 30.0, rel_tol=0.25)
+    assert searched(*CASES["hard"], Noise(0.005)).outcome.point == (3.0,)
+    low = Range(0.0, 0.9, scale="linear")
+    point = searched(lambda a: a, dict(a=low), Noise(0.005)).outcome.point
+    assert point == (0.0,)
+
+
+def test_four_numbers_in_a_bowl_are_found():
+    space = {name: Range(1e-2, 1.0) for name in "abcd"}
+    function = bowl(0.03, 0.1, 0.5, 0.2)
+    result = searched(function, space, Noise(0.01))
+    assert result.outcome.found
+    assert function(*result.outcome.point) <= 4 * lost(bend=0.5)
+
+
+def test_six_numbers_end_within_their_trainings():
+    space = {name: Range(1e-2, 1.0) for name in "abcdef"}
+    search = Search(most=3000, repeats=1)
+    result = searched(bowl(*[0.1] * 6), space, Noise(0.01), search=search)
+    assert result.outcome.found or result.outcome.why
+
+
+def valley(a, b):
+    """A rate over a decay, which diverges above 10^0.9 times its best value."""
+    along = math.log10(a) - 0.9 * math.log10(b)
+    bend = 0.15 * (math.log10(b) + 1) ** 2
+    return math.inf if along > 0.9 else 0.6 * along**2 + bend
+
+
+@pytest.mark.parametrize("pairs", [0.005, 0.03])
+def test_a_curved_valley_with_a_diverging_side_is_followed_to_its_end(pairs):
+    space = dict(a=RATE, b=DECAY)
+    results = [
+        searched(valley, space, Noise(pairs), f"valley {i}").outcome for i in range(12)
+    ]
+    assert all(one.found for one in results)
+    right = [valley(*one.point) <= 2 * TOLERANCE for one in results]
+    assert sum(right) >= nearly_all(len(right))
+
+
+def bump(a, b):
+    """On is better by 0.03, in a few of the six decades."""
+    there = 0.0 if b == 0 else math.exp(-((math.log10(b) - 0.5) ** 2) / 0.8)
+    return 0.6 * math.log10(2 * a) ** 2 - 0.03 * there
+
+
+def step(a, b):
+    """Off is better by 0.03."""
+    return 0.6 * math.log10(2 * a) ** 2 + 0.03 * (b != 0)
+
+
+@pytest.mark.parametrize(("function", "is_on"), [(bump, True), (step, False)])
+@pytest.mark.parametrize("pairs", [0.005, 0.03])
+def test_on_and_off_are_told_apart_where_they_differ_by_three_tolerances(
+    function, is_on, pairs
+):
+    space = dict(a=RATE, b=STRENGTH)
+    points = [
+        searched(function, space, Noise(pairs), f"{i}").outcome.point for i in range(12)
+    ]
+    assert all((point[1] == 0.0) == (point[1] < 1e-30) for point in points)
+    right = [(b != 0.0) == is_on for _, b in points]
+    assert sum(right) >= nearly_all(len(right))
+
+
+def test_on_is_found_though_it_is_better_in_one_decade_of_six():
+    def narrow(a, b):
+        there = 0.0 if b == 0 else math.exp(-((math.log10(b) - 0.5) ** 2) / 0.1)
+        return 2 * math.log10(2 * a) ** 2 - 0.1 * there
+
+    space, search = dict(a=RATE, b=STRENGTH), Search(repeats=1)
+    points = [
+        searched(narrow, space, Noise(0.01), f"{i}", search=search).outcome.point
+        for i in range(40)
+    ]
+    right = [narrow(*point) <= -0.1 + 2 * TOLERANCE for point in points]
+    assert sum(right) >= nearly_all(40)
+
+
+@pytest.mark.parametrize(("gap", "apart"), [(0.05, [1]), (0.0, []), (0.005, [])])
+def test_searches_agree_if_their_ends_differ_by_no_more_than_the_tolerance(gap, apart):
+    answer = noisy(lambda a: gap * (a == 2.0), Noise(0.02))
+    table = searching._Table(10_000)
+    asking: Any = table.filled(
+        searching._agreement(table, Search(), [(1.0,), (2.0,)], list(range(6)))
+    )
+    trials = next(asking)
+    with pytest.raises(StopIteration) as end:
+        while True:
+            trials = asking.send([answer(trial) for trial in trials])
+    assert end.value.value[0] == apart
+
+
+def test_off_is_the_exact_value_wherever_it_is():
+    for off, inside in [(0.0, 0.1), (1.0, 0.1), (0.01, 0.1), (123456.0, 0.1)]:
+        space = dict(a=Range(0.01, 1.0, off=off))
+        result = searched(lambda a, off=off: 0.1 * (a != off), space, Noise(0.005))
+        assert result.outcome.point == (off,)
+        function = bowl(inside) if off > 0 else lambda a: abs(a - 0.1)
+        result = searched(function, space, Noise(0.005))
+        assert math.isclose(result.outcome.point[0], inside, rel_tol=0.3)
+
+
+def two_basins(a, b):
+    """A wide basin, and a narrow one that is deeper by 0.1."""
+    wide = 0.5 * math.log10(a / 1.0) ** 2 + 0.1
+    narrow = 2.0 * math.log10(a / 0.004) ** 2
+    return min(wide, narrow) + 0.5 * math.log10(b / 0.1) ** 2
+
+
+def test_the_deeper_one_of_two_basins_is_found():
+    space = dict(a=RATE, b=Range(0.01, 1.0))
+    points = [
+        searched(two_basins, space, Noise(0.02), f"{i}").outcome.point
+        for i in range(12)
+    ]
+    assert sum(a < 0.03 for a, _ in points) >= nearly_all(12)
+
+
+def test_losses_of_different_scale_are_found_by_their_logarithms():
+    search = Search(relative=True)
+    value = noisy(bowl(0.03, bend=1.0), Noise(0.02))
+    results = [
+        ended(lambda t, k=k: float(search.score(k * math.exp(value(t)))), dict(a=RATE))
+        for k in (1e-6, 1e6)
+    ]
+    assert results[0].outcome.point == results[1].outcome.point
+
+
+@pytest.mark.parametrize("diverged", [math.nan, math.inf])
+def test_what_diverges_is_never_found(diverged):
+    def cliff(a):
+        return diverged if a > 0.1 else -(math.log10(a / 0.1) ** 2) - a
+
+    for name in "abcdefgh":
+        result = searched(cliff, dict(a=RATE), Noise(0.005), name)
+        assert result.outcome.found
+        assert result.outcome.point[0] <= 0.1
+    every = searched(lambda a: diverged, dict(a=RATE), Noise(0.0))
+    assert not every.outcome.found
+    assert "diverge" in every.outcome.why
+
+
+def test_a_point_that_diverges_under_fewer_seeds_is_better():
+    def answer(trial):
+        a, seed = trial
+        often = seed % 2 if a[0] > 0.1 else seed % 7 == 3
+        return math.nan if often else noisy(bowl(1.0), Noise(0.005))(trial)
+
+    result = ended(answer, dict(a=RATE))
+    assert result.outcome.point[0] <= 0.1
+    assert result.outcome.trainings <= Search().most
+
+
+def test_what_never_decides_ends_at_most_and_says_so():
+    search = Search(most=2000)
+    result = searched(bowl(0.03), dict(a=RATE), Noise(5.0), search=search)
+    assert not result.outcome.found
+    assert "not found within 2,000 trainings" in result.outcome.why
+    assert 1000 < result.outcome.trainings <= 2000
+    assert result.outcome.point in {trial.point for trial in result.answers}
+
+
+@pytest.mark.parametrize("most", [1, 30, 100])
+def test_too_few_trainings_to_begin_with_are_said_too(most):
+    result = searched(bowl(0.03), dict(a=RATE), Noise(0.02), search=Search(most=most))
+    assert not result.outcome.found
+    assert f"{most}" in result.outcome.why
+    assert 1e-3 <= result.outcome.point[0] <= 3.0
+
+
+def test_a_constant_function_is_found_at_once():
+    result = searched(lambda a, b: 1.0, dict(a=RATE, b=STRENGTH), Noise(0.0, 0.0))
+    assert result.outcome.found
+    assert result.outcome.trainings < 1000
+
+
+def test_searches_of_off_and_on_that_meet_train_a_point_once():
+    def meeting(a, b):
+        return 0.6 * (math.log10(a) - 0.9 * math.log10(b)) ** 2 + 0.03 * (b != 1.0)
+
+    for i in range(24):  # `ended` looks at each trial
+        result = searched(meeting, dict(a=RATE, b=DECAY), Noise(0.005), f"{i}")
+        assert result.outcome.point[1] == 1.0
+
+
+def test_noise_that_all_points_of_a_seed_share_changes_nothing():
+    points = [
+        searched(bowl(0.03), dict(a=RATE), Noise(0.02, common)).outcome.point
+        for common in (0.0, 100.0)
+    ]
+    assert points[0] == points[1]
+
+
+def test_a_series_ends_no_worse_than_an_optimum_that_it_contains():
+    """Of a narrow basin that its own starts do not see."""
+
+    def narrow(a, b):
+        far = math.hypot(math.log10(a / 0.002), math.log10(b / 0.012))
+        return 1.0 + 0.02 * far - 0.5 * math.exp(-((far / 0.05) ** 2))
+
+    space, known = dict(a=RATE, b=Range(0.01, 1.0)), (0.002, 0.012)
+    for i in range(4):
+        result = searched(narrow, space, Noise(0.02), f"{i}", nested=[known])
+        assert result.outcome.found
+        assert narrow(*result.outcome.point) <= narrow(*known) + 2 * TOLERANCE
+
+
+def test_the_same_answers_give_the_same_trials():
+    one, two = (searched(valley, dict(a=RATE, b=DECAY), Noise(0.03)) for _ in "ab")
+    assert one.rounds == two.rounds
+    assert one.outcome == two.outcome
+
+
+def test_a_search_that_was_killed_asks_for_exactly_the_rest():
+    whole = searched(valley, dict(a=RATE, b=DECAY), Noise(0.03))
+    trials = list(itertools.chain(*whole.rounds))
+    kept = dict(list(whole.answers.items())[: len(trials) // 2])
+    trained = []
+
+    def answer(trial):
+        if trial not in kept:
+            trained.append(trial)
+        return whole.answers[trial]
+
+    again = ended(answer, dict(a=RATE, b=DECAY))
+    assert trained == trials[len(kept) :]
+    assert again.outcome == whole.outcome
+
+
+@pytest.mark.parametrize("repeats", [1, 3, 5])
+def test_searches_share_no_seed_and_stay_within_their_interval(repeats):
+    search = Search(repeats=repeats)
+    result = searched(bowl(0.03), dict(a=RATE), Noise(0.05), search=search)
+    assert set(result.seeds) == set(range(repeats + 1))
+    seeds = list(itertools.chain(*result.seeds.values()))
+    assert len(set(seeds)) == len(seeds)
+    assert min(seeds) >= FIRST
+    assert max(seeds) < FIRST + STREAM * (repeats + 1)
+
+
+def test_the_score_is_a_mean_over_seeds_that_no_search_used():
+    result = searched(bowl(0.03), dict(a=RATE), Noise(0.02))
+    fresh = [
+        score
+        for (point, seed), score in result.answers.items()
+        if point == result.outcome.point and seed < FIRST + STREAM
+    ]
+    assert len(fresh) >= Search().seeds
+    assert math.isclose(result.outcome.score, np.mean(fresh), rel_tol=1e-12)
+
+
+def firsts(space, name="a series"):
+    """The points of the first round."""
+    asking = find(space, Search(repeats=1), name, first_seed=0)
+    return list(dict.fromkeys(trial.point for trial in next(asking)))
+
+
+def test_starts_grow_with_the_numbers_and_have_each_optional_one_on_and_off():
+    counts = [
+        len(firsts({f"{i}": Range(0.01, 1.0) for i in range(number)}))
+        for number in (1, 2, 3, 4)
+    ]
+    assert counts == sorted(set(counts))
+    space = dict(a=RATE, b=DECAY, c=STRENGTH)
+    branches = Counter((b == 1.0, c == 0.0) for _, b, c in firsts(space))
+    assert len(branches) == 4
+    assert branches[False, False] == max(branches.values())
+
+
+def test_series_of_other_names_begin_at_other_points_inside_of_the_range():
+    one, two = firsts(dict(a=RATE), "one"), firsts(dict(a=RATE), "two")
+    assert not set(one) & set(two)
+    assert all(RATE.low <= a <= RATE.high for (a,) in one + two)
+    # no gap of more than half of the range
+    places = sorted(RATE.coordinate(a) for (a,) in one)
+    assert max(np.diff([RATE.ends[0], *places, RATE.ends[1]])) <= np.ptp(RATE.ends) / 2
+
+
+def test_searches_of_one_series_begin_at_other_points():
+    asking = find(dict(a=RATE), Search(), "a series", first_seed=0)
+    starts = {}
+    for point, seed in next(asking):
+        starts.setdefault(seed // STREAM, set()).add(point)
+    assert len(set.union(*starts.values())) == sum(map(len, starts.values()))
+
+
+def test_a_search_with_nothing_on_trains_off():
+    result = searched(lambda a: float(a != 0), dict(a=STRENGTH), Noise(0.0))
+    assert result.outcome.point == (0.0,)
+
+
+@pytest.mark.parametrize("pairs", [0.005, 0.02])
+def test_a_repeat_of_two_numbers_needs_fewer_than_393_trainings(pairs):
+    """As many as a search of the comparison took before."""
+    space = dict(a=RATE, b=DECAY)
+    each = [
+        searched(valley, space, Noise(pairs), f"{i}").outcome.trainings
+        for i in range(8)
+    ]
+    assert max(each) / Search().repeats < 393
+
+
+def test_searches_that_run_together_get_their_own_answers():
+    def asks(name, rounds):
+        answers = []
+        for i in range(rounds):
+            answers += yield [Trial((name,), 10 * i + j) for j in range(i + 1)]
+        return answers
+
+    asking = together([asks(1.0, 3), asks(2.0, 0), asks(3.0, 1)])
+    trials, returned = next(asking), None
+    lengths = [len(trials)]
+    while returned is None:
+        try:
+            trials = asking.send([trial.point[0] + trial.seed for trial in trials])
+            lengths.append(len(trials))
+        except StopIteration as end:
+            returned = end.value
+    assert lengths == [2, 2, 3]
+    assert returned == [[1.0, 11.0, 12.0, 21.0, 22.0, 23.0], [], [3.0]]
