@@ -23,8 +23,8 @@ def get_config() -> ConfigDict:
     return ConfigDict(
         dict(
             study="digits",  # one of `experiments.comparison.studies`
-            optimizers=("sgd",),  # among sgd, adam, muon
-            rules=("late updates", "DC-ASGD-c"),  # or my_module:rule; () is all
+            optimizers=("adam",),  # among sgd, adam, muon
+            rules=("late updates",),  # or my_module:rule; () is all
             seeds=20,  # that are reported
             repeats=3,  # independent searches of each row on each cluster
             tolerance=0.01,  # nats; of the convex study a share of the loss
