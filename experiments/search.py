@@ -151,8 +151,10 @@ class Searcher:
             return end.value
 
     def _train(self, program: Program, asked: Sequence[Asked]) -> None:
-        missing = [one for one in asked if (program.name, *one) not in self._known]
-        for call in self._trials.calls(missing):
+        for whole in self._trials.calls(asked):
+            call = [one for one in whole if (program.name, *one) not in self._known]
+            if not call:
+                continue
             scores = self._trials.trained(program, call)
             trained = []
             for (series, trial), score in zip(call, scores, strict=True):
@@ -170,7 +172,8 @@ class Searcher:
         cells = range(program.size)
         if isinstance(by, str):
             frame = {name: values[0] for name, values in final.items()}
-            values = analysis.derived(pd.DataFrame(frame))[by]
+            derived = by not in frame
+            values = analysis.derived(pd.DataFrame(frame))[by] if derived else frame[by]
         else:
             of_rows = tables.curve_rows(
                 [row | self._clocks(program, row["step"]) for row in rows],

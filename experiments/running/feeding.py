@@ -25,6 +25,7 @@ class Feed:
 
     def __init__(self, rule: Rule, executed: Execution):
         self._rule, self._executed = rule, executed
+        self._last: tuple[int, int, Any] | None = None
         leaves = jax.tree.leaves(self.one)
         size = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
         self.chunk = _chunk(rule.evaluate_every, size)
@@ -32,7 +33,7 @@ class Feed:
     def of(self, rule: Rule) -> "Feed":
         """The feed of another rule that is compiled alike."""
         other = copy.copy(self)
-        other._rule = rule
+        other._rule, other._last = rule, None
         return other
 
     @functools.cached_property
@@ -49,7 +50,15 @@ class Feed:
         return jax.tree.map(of_all, self._rule.given(0, 1, np.arange(1)))
 
     def given(self, start: int, stop: int) -> Any:
-        """What updates start .. stop - 1 are given; padded to a whole chunk."""
+        """What updates start .. stop - 1 are given; padded to a whole chunk.
+
+        What was given last is kept: a search trains under a seed again and again.
+        """
+        if self._last is None or self._last[:2] != (start, stop):
+            self._last = start, stop, self._drawn(start, stop)
+        return self._last[2]
+
+    def _drawn(self, start: int, stop: int) -> Any:
         axes = self._rule.worker_axes
         own = placing.own(self._executed.fed, axes)
         rows = self._rule.given(start, stop, own)

@@ -93,8 +93,15 @@ class Trainer:
         """
         other = copy.copy(self)
         other.program, other.values = program, cells.values_of(program)
-        other._feed = self._feed.of(program.rule)
+        if program.rule is not self.program.rule:
+            other._feed = self._feed.of(program.rule)
         return other
+
+    @property
+    def given_bytes(self) -> int:
+        """Of a chunk."""
+        leaves = jax.tree.leaves(self.given_shapes()[0])
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
     def given(self, start: int, stop: int) -> Any:
         """What updates start .. stop - 1 are given; padded to a whole chunk."""

@@ -1,5 +1,6 @@
 """The trainings of a search: a fixed number of cells at once, seed after seed."""
 
+import collections
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,9 +14,11 @@ from experiments.running.program import Program
 from experiments.running.searching import Trial
 from experiments.running.trainer import Trainer
 
-_ON_A_CPU = 8
+_ON_A_CPU = 4
 _ELSEWHERE = 64
-"""Cells of a call: on a CPU more would not take less time each."""
+"""Cells of a call: more would take as long each, and calls are seldom full."""
+
+_KEPT_BYTES = 2**28  # of batches that later trainings under the same seeds take again
 
 Asked = tuple[int, Trial]
 """The number of a series of a program, and a point and a seed of it."""
@@ -46,6 +49,9 @@ class Trials:
         self._folder, self._judge = folder, judge
         self._measure, self._on_the_way = measure, on_the_way
         self._trainers: dict[int, Trainer] = {}
+        self._of_seeds: collections.OrderedDict[Any, Trainer] = (
+            collections.OrderedDict()
+        )
         cpu = jax.default_backend() == "cpu"
         self.width = _ON_A_CPU if cpu else _ELSEWHERE
 
@@ -67,17 +73,19 @@ class Trials:
             for series, trial in call
         ]
         cells += cells[-1:] * (self.width - len(cells))
-        trainer = self._trainer(program, cells, call[0][1].seed)
-        program, rows = trainer.program, []
-        name = zlib.crc32(repr((program.name, program.seeds, cells)).encode())
+        of_seed = self._trainer(program, call[0][1].seed)
+        trainer = of_seed.of(of_seed.program.of(cells))
+        rows, last = [], []
+        name = zlib.crc32(repr((program.name, call[0][1].seed, cells)).encode())
         saved = _Saved(self._folder / f"search-{name:08x}", trainer)
 
         def report(step, chunk, counters, seconds, metrics, ended):
             if metrics is not None and self._on_the_way:
                 rows.append({"step": step, "evaluation": metrics})
+            last[:] = metrics, counters.diverged_step >= 0
 
         state = saved.restore() if saved.there else None
-        state = loop.run(
+        loop.run(
             trainer,
             trainer.init() if state is None else state,
             save=saved.save,
@@ -85,19 +93,22 @@ class Trials:
             report=report,
             alone=False,
         )
-        final, diverged = jax.device_get(
-            (trainer.evaluate(state), trainer.counters(state).diverged_step >= 0)
-        )
         saved.remove()
-        scores = self._judge(program, final, rows)
+        final, diverged = last
+        scores = self._judge(trainer.program, final, rows)
         of_cells = zip(scores, diverged[0], strict=True)
         each = [float("nan") if bad else float(score) for score, bad in of_cells]
         return each[: len(call)]
 
-    def _trainer(self, program: Program, cells: Any, seed: int) -> Trainer:
-        """The functions of a program's kin, for these cells; compiled anew if small."""
+    def _trainer(self, program: Program, seed: int) -> Trainer:
+        """The functions of a program's kin under a seed; compiled anew if too small."""
+        key = program.name, seed
+        if key in self._of_seeds:
+            self._of_seeds.move_to_end(key)
+            return self._of_seeds[key]
         first = self._trainers.get(program.kin)
         room = program.rule.room if first is None else first.program.rule.room
+        cells = program.rows[:1] * self.width
         made = program.of(cells, (seed,), room)
         fits = first is not None and room.holds(made.rule.room.needs)
         if not fits:
@@ -107,7 +118,12 @@ class Trials:
         if not fits:
             first = Trainer(made, measure=self._measure)
             self._trainers[program.kin] = first
-        return first.of(made)
+        self._of_seeds[key] = first.of(made)
+        # each keeps its batches
+        most = max(1, _KEPT_BYTES // first.given_bytes)
+        while len(self._of_seeds) > most:
+            self._of_seeds.popitem(last=False)
+        return self._of_seeds[key]
 
 
 class _Saved:
