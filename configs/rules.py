@@ -7,9 +7,10 @@ are searched on each cluster until the optimum is found.
         --config.rules='("late updates",)'
 """
 
+import pandas as pd
 from ml_collections import ConfigDict
 
-from experiments import Experiment, Search, configs, figures
+from experiments import Experiment, Record, Search, configs, figures
 from experiments.comparison import cures, studies
 from experiments.comparison.clusters import NO_DELAY
 from experiments.results.runs import Run
@@ -27,7 +28,7 @@ def get_config() -> ConfigDict:
             rules=("late updates",),  # or my_module:rule; () is all
             seeds=20,  # that are reported
             repeats=3,  # independent searches of each row on each cluster
-            tolerance=0.01,  # nats; of the convex study a share of the loss
+            tolerance=0.02,  # nats; of the convex study a share of the loss
         )
     )
 
@@ -50,6 +51,9 @@ def experiment(config: ConfigDict) -> Experiment:
             relative=config.study == "convex",
         ),
         answer=answer,
+        records=[
+            Record("Nats that late updates gain over plain delay", gain, 0.0961, 0.0067)
+        ],
         figures=[figures.bars("train_loss", panels="cluster", color="optimizer")],
         tables=[figures.Table("gains", GAINS, gains)],
     )
@@ -59,12 +63,19 @@ def experiment(config: ConfigDict) -> Experiment:
 GAINS = "Training loss of plain delay less the rule's, a mean over the late clusters"
 
 
-def gains(run: Run):
+def gains(run: Run) -> pd.DataFrame:
     """The gain of each rule, the largest first."""
     return _late(run.found).sort_values("gain", ascending=False)
 
 
-def _late(found: Found):
+def gain(found: Found) -> float:
+    """The gain of late updates with the first optimizer."""
+    table = _late(found)
+    return float(table[table["rule"] == "late updates"]["gain"].iloc[0])
+
+
+def _late(found: Found) -> pd.DataFrame:
+    """Gains over plain delay, means over the clusters with late gradients."""
     late = [name for name in found.results["cluster"].unique() if name != NO_DELAY]
     return found.gains(cures.BASELINE.name, by=("optimizer",), cluster=late)
 
