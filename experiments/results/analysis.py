@@ -192,10 +192,8 @@ def spread(
     for key, group in grouped(frame, series):
         values = group.groupby("seed")[metric].mean().dropna().to_numpy(float)
         finite = np.isfinite(values)
-        mean, half = values.mean() if len(values) else np.nan, 0.0
-        if len(values) > 1 and finite.all():
-            error = values.std(ddof=1) / np.sqrt(len(values))
-            half = stats.t.ppf(0.5 + level / 2, len(values) - 1) * error
+        mean = values.mean() if len(values) else np.nan
+        half = half_interval(values, level)
         low, high = mean - half, mean + half
         if half and values.min() >= 0:  # then the mean is positive
             low, high = mean * np.exp(-half / mean), mean * np.exp(half / mean)
@@ -203,6 +201,19 @@ def spread(
         row = dict(zip(series, key, strict=True))
         rows.append(row | found | {"seeds": int(finite.sum())})
     return pd.DataFrame(rows)
+
+
+def half_interval(values: np.ndarray, level: float = 0.95) -> float:
+    """Half of the t interval of a mean; 0 of one value, or where one is not finite.
+
+    Example:
+        >>> round(half_interval(np.array([1.0, 2.0, 3.0])), 3)
+        2.484
+    """
+    if len(values) < 2 or not np.isfinite(values).all():
+        return 0.0
+    error = values.std(ddof=1) / np.sqrt(len(values))
+    return float(stats.t.ppf(0.5 + level / 2, len(values) - 1) * error)
 
 
 def where(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:

@@ -55,12 +55,14 @@ def gains(
     for name, group in rows[rows[label] != over].groupby(label, sort=False):
         pairs = group.merge(base, on=keys, suffixes=("", "_base"))
         pairs = pairs.assign(gain=pairs["value_base"] - pairs["value"])
-        for key, own in analysis.grouped(pairs, by):
-            (spread,) = analysis.spread(own, "gain", []).to_dict("records")
+        for key, rows_of in analysis.grouped(pairs, by):
+            of_seeds = rows_of.groupby("seed")["gain"].mean()
+            half = analysis.half_interval(of_seeds.to_numpy())
             table.append(
                 {label: name, **dict(zip(by, key, strict=True))}
-                | {"gain": spread["mean"], "low": spread["low"], "high": spread["high"]}
-                | {"settings": len(own[others].drop_duplicates()) if others else 1}
-                | {"found": bool((own["found"] & own["found_base"]).all())}
+                | {"gain": of_seeds.mean()}
+                | {"low": of_seeds.mean() - half, "high": of_seeds.mean() + half}
+                | {"settings": len(rows_of[others].drop_duplicates()) if others else 1}
+                | {"found": bool((rows_of["found"] & rows_of["found_base"]).all())}
             )
     return pd.DataFrame(table)

@@ -1,0 +1,130 @@
+"""A gain is a mean of paired differences, at the best values, with its t interval."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from experiments.results.choice import Choice, TimeTo
+from experiments.results.tables import Found
+
+RNG = np.random.default_rng(0)
+SEEDS = 5
+
+
+def rows(rule, cluster, rate, losses, **more):
+    return [
+        {"rule": rule, "cluster": cluster, "learning_rate": rate}
+        | {"seed": seed, "train_loss": loss, **more}
+        for seed, loss in enumerate(losses)
+    ]
+
+
+LOSSES = {
+    (rule, cluster): RNG.uniform(1.0, 2.0, SEEDS)
+    for rule in ("plain", "mine", "other")
+    for cluster in ("a", "b")
+}
+RESULTS = pd.DataFrame(
+    [
+        row
+        for (rule, cluster), losses in LOSSES.items()
+        for rate in (0.1, 0.2)  # the larger step is worse everywhere
+        for row in rows(rule, cluster, rate, losses + rate)
+    ]
+)
+FOUND = Found(RESULTS, pd.DataFrame(), Choice(("learning_rate",)))
+
+
+def t_interval(values):
+    half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
+    return values.mean() - half, values.mean() + half
+
+
+def test_a_gain_is_the_mean_of_what_each_seed_gains_over_all_settings():
+    table = FOUND.gains("plain").set_index("rule")
+    assert list(table.index) == ["mine", "other"]
+    for rule in table.index:
+        gained = np.mean(
+            [LOSSES["plain", one] - LOSSES[rule, one] for one in "ab"], axis=0
+        )
+        row = table.loc[rule]
+        assert row["gain"] == pytest.approx(gained.mean())
+        np.testing.assert_allclose((row["low"], row["high"]), t_interval(gained))
+        assert row["settings"] == 2 and row["found"]
+
+
+def test_a_gain_of_every_seed_may_still_be_a_loss_of_the_mean():
+    """Its interval is of a difference, which may be negative."""
+    results = RESULTS.assign(
+        train_loss=[
+            {"plain": 2.0 + 0.1 * seed, "mine": 1.9, "other": 1.9}[rule]
+            for rule, seed in zip(RESULTS["rule"], RESULTS["seed"], strict=True)
+        ]
+    )
+    row = FOUND._replace(results=results).gains("plain").iloc[0]
+    gained = 0.1 + 0.1 * np.arange(SEEDS)
+    np.testing.assert_allclose((row["low"], row["high"]), t_interval(gained))
+
+
+def test_a_setting_may_have_rows_of_its_own_or_be_left_out():
+    table = FOUND.gains("plain", by=["cluster"])
+    assert list(zip(table["rule"], table["cluster"], strict=True)) == [
+        ("mine", "a"),
+        ("mine", "b"),
+        ("other", "a"),
+        ("other", "b"),
+    ]
+    only = FOUND.gains("plain", cluster="b")
+    both = table[table["cluster"] == "b"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(only[["gain", "low"]], both[["gain", "low"]])
+
+
+def test_a_setting_that_one_of_them_lacks_does_not_count():
+    results = RESULTS.query("not (rule == 'mine' and cluster == 'a')")
+    row = FOUND._replace(results=results).gains("plain").iloc[0]
+    gained = LOSSES["plain", "b"] - LOSSES["mine", "b"]
+    assert row["gain"] == pytest.approx(gained.mean()) and row["settings"] == 1
+
+
+def test_logarithms_compare_ratios():
+    row = FOUND.gains("plain", logarithm=True, cluster="a").iloc[0]
+    ratios = np.log((LOSSES["plain", "a"] + 0.1) / (LOSSES["mine", "a"] + 0.1))
+    assert row["gain"] == pytest.approx(ratios.mean())
+
+
+def test_times_are_compared_where_they_were_tuned_by():
+    curves = pd.DataFrame(
+        [
+            {"rule": rule, "seed": 0, "update": update, "train_loss": 8 - pace * update}
+            for rule, pace in (("plain", 1), ("mine", 2))
+            for update in range(9)
+        ]
+    )
+    results = curves.query("update == 8").drop(columns="update")
+    by = TimeTo("train_loss", 4.0, along="update")
+    row = Found(results, curves, Choice(by=by)).gains("plain").iloc[0]
+    assert row["gain"] == 4 - 2
+
+
+def test_optima_that_are_not_found_are_said():
+    optima = pd.DataFrame(
+        [
+            {"rule": rule, "cluster": cluster, "learning_rate": 0.2, "found": found}
+            for rule, cluster in LOSSES
+            for found in [(rule, cluster) != ("mine", "b")]
+        ]
+    )
+    choice = Choice(("learning_rate",), optima=optima)
+    table = Found(RESULTS, pd.DataFrame(), choice).gains("plain", by=["cluster"])
+    assert list(table["found"]) == [True, False, True, True]
+    # the rows are those of the optimum, whatever is least on the reported seeds
+    gained = LOSSES["plain", "a"] - LOSSES["mine", "a"]
+    assert table["gain"][0] == pytest.approx(gained.mean())
+    best = Found(RESULTS, pd.DataFrame(), choice).best
+    assert set(best["learning_rate"]) == {0.2}
+
+
+def test_a_value_of_no_label_is_refused():
+    with pytest.raises(ValueError, match="`over` must be a value of a label, got 'no'"):
+        FOUND.gains("no")
