@@ -13,7 +13,7 @@ import numpy as np
 from experiments.running import tracing
 from experiments.running.program import Program, label, named
 from experiments.tasks.task import Task
-from experiments.training.axis_values import is_number
+from experiments.training.axis_values import is_number, is_whole
 from experiments.training.experiment import Arm, Experiment
 from experiments.training.ranges import Range
 from experiments.training.rules import NO_ROOM, Plan, Room, Rule, arguments
@@ -91,6 +91,13 @@ def _of_arm(
     of_training = arm.training.arguments()
     known = {**of_training, **of_task}
     _check_axes(experiment, arm, grid, known)
+    for axis in experiment.searched:
+        if axis in known and axis not in searched and len(grid.get(axis, ())) > 1:
+            raise ValueError(
+                f"`grid[{axis!r}]` is a `Range` of one arm and has several values of"
+                " another: the reported seeds would choose among these. Give each arm"
+                " a `Range` or one value."
+            )
     made = []
     declared = {*experiment.static, *of_task}
     for chosen in _products({a: v for a, v in grid.items() if a in of_task}):
@@ -119,7 +126,10 @@ def _of_arm(
                     Program(
                         name=_name(named({**columns, **values}, names), grid),
                         columns=columns,
-                        axes={axis: [cell[axis] for cell in cells] for axis in traced},
+                        axes={
+                            axis: _of_one_type([cell[axis] for cell in cells])
+                            for axis in traced
+                        },
                         task=tasks[key],
                         rule=rule,
                         seeds=plan.seeds,
@@ -160,6 +170,14 @@ def _rules(
         (values, rule, functools.partial(bind, values))
         for values, rule in zip(fed, rules, strict=True)
     ]
+
+
+def _of_one_type(values: list[Any]) -> list[Any]:
+    """Whole numbers beside others as floats, so that each cell is compiled alike."""
+    whole = [is_whole(value) for value in values]
+    if all(whole):
+        return values
+    return [float(v) if w else v for v, w in zip(values, whole, strict=True)]
 
 
 def _ends(searched: Range) -> tuple[float, ...]:

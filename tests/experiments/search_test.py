@@ -20,6 +20,7 @@ from experiments import (
     Simulation,
     along,
     run,
+    search,
     tasks,
 )
 from experiments.figures import TimeTo
@@ -418,3 +419,139 @@ def test_a_line_that_cannot_be_read_is_named(whole, tmp_path):
     (tmp_path / "search.csv").write_text("\n".join(lines) + "\n")
     with pytest.raises(ValueError, match=r"search.csv, line 5 cannot be read"):
         Ledger(tmp_path, ["learning_rate"]).read()
+
+
+def product_of(learning_rate, factor, other, delay=0):
+    return optax.chain(late(learning_rate, delay), optax.scale(factor * other))
+
+
+def in_two_orders():
+    """Two arms that have the same two numbers, each in another order."""
+    factor, other = Range(0.5, 2.0), Range(0.9, 1.1, hard=True)
+    a, b = dict(factor=factor, other=other), dict(other=other, factor=factor)
+    return experiment(
+        training=None,
+        arms=[
+            Arm(training=product_of, labels={"rule": "a"}, grid=a),
+            Arm(training=product_of, labels={"rule": "b"}, grid=b),
+        ],
+        grid={"learning_rate": (0.3,)},
+        search=Search(seeds=3, repeats=1, tolerance=0.1),
+    )
+
+
+def test_arms_whose_numbers_have_another_order_find_their_own_lines(
+    tmp_path, monkeypatch
+):
+    expected = run(in_two_orders(), tmp_path)
+    text = (tmp_path / "search.csv").read_text()
+    (tmp_path / "results.csv").unlink()
+    monkeypatch.setattr(trials.Trials, "trained", None)
+    again = run(in_two_orders(), tmp_path)
+    assert (tmp_path / "search.csv").read_text() == text
+    pd.testing.assert_frame_equal(again.choice.optima, expected.choice.optima)
+
+
+def test_no_two_arms_share_a_seed_whatever_their_labels():
+    # 60 numbers of 200: some hashes of labels are equal
+    many = [Arm(training=late, labels={"number": i}) for i in range(60)]
+    firsts = search.first_seeds(many)
+    assert len(set(firsts)) == 60
+    gaps = np.diff(sorted(firsts))
+    assert gaps.min() > 100_000 * (40 + 1)  # the most repeats, and the common seeds
+    assert firsts[0] >= FIRST_SEARCH_SEED and max(firsts) + 100_000 * 41 < 2**31
+    assert search.first_seeds(many[:1]) == firsts[:1]
+
+    def of_object():
+        return search.first_seeds([Arm(training=late, labels={"law": object()})])
+
+    assert of_object() == of_object()  # no address counts: processes agree
+    assert len(search.first_seeds(many * 4)) == 240  # more arms than numbers
+
+
+def test_a_rule_may_be_trained_at_the_optimum_of_a_rule_with_fewer_numbers():
+    found = run(
+        experiment(
+            training=None,
+            arms=arms(),
+            also_at=[PLAIN],
+            grid={"delay": (3,), "learning_rate": Range(0.01, 1.0)},
+        )
+    )
+    optima = found.choice.optima.set_index("rule")
+    of_rule = found.results[found.results["rule"] == "scaled"]
+    pairs = of_rule[["learning_rate", "factor"]].drop_duplicates()
+    assert {*pairs.itertuples(index=False, name=None)} == {
+        (optima["learning_rate"]["scaled"], optima["factor"]["scaled"]),
+        (optima["learning_rate"]["plain"], OFF),
+    }
+
+
+def test_also_at_a_series_without_a_needed_number_is_refused_before_the_search():
+    without_off = arms(contains=None, off=None)
+    made = experiment(training=None, arms=without_off, also_at=[PLAIN])
+    with pytest.raises(ValueError, match="`also_at` needs a value of 'factor'"):
+        run(made)
+    fixed = Arm(training=late, labels=PLAIN, grid={"learning_rate": (0.1,)})
+    beside = [fixed, arms(contains=None)[1]]
+    with pytest.raises(ValueError, match="not there or has no `Range`"):
+        run(experiment(training=None, arms=beside, also_at=[PLAIN]))
+
+
+def test_an_arm_without_a_search_is_reported_beside_one_with():
+    fixed = Arm(training=late, labels={"rule": "fixed"}, grid={"learning_rate": (0.1,)})
+    found = run(experiment(training=None, arms=[arms()[0], fixed]))
+    pd.testing.assert_frame_equal(
+        found.best.sort_values([*found.best][:4]).reset_index(drop=True),
+        found.results.sort_values([*found.best][:4]).reset_index(drop=True),
+    )
+    table = found.gains("plain", by=("delay",))
+    assert list(table["rule"]) == ["fixed"] * 2 and table["found"].all()
+    rates = found.choice.optima.set_index("delay")["learning_rate"]
+    rows = found.results.set_index(["delay", "learning_rate", "seed"]).sort_index()[
+        "train_loss"
+    ]
+    for row in table.to_dict("records"):
+        delay = row["delay"]
+        gain = rows[delay, rates[delay]] - rows[delay, 0.1]
+        assert row["gain"] == pytest.approx(gain.mean())
+
+
+def test_a_range_of_one_arm_is_no_list_of_values_of_another():
+    values = {"learning_rate": (0.1, 0.3)}
+    fixed = Arm(training=late, labels={"rule": "fixed"}, grid=values)
+    with pytest.raises(ValueError, match="a `Range` of one arm and has several values"):
+        programs(experiment(training=None, arms=[arms()[0], fixed]))
+    # the other way round: the range of an arm in place of the experiment's values
+    ranged = {"learning_rate": Range(0.01, 1.0)}
+    made = experiment(
+        training=None,
+        grid={"delay": (0,)} | values,
+        arms=[Arm(training=late, labels=PLAIN, grid=ranged)],
+    )
+    (program,) = programs(made)
+    assert [*program.searched] == ["learning_rate"] and program.size == 1
+
+
+def test_a_series_is_trained_in_the_program_of_the_others(monkeypatch):
+    def decayed(learning_rate, weight):  # 0 is written as a whole number
+        return optax.chain(optax.add_decayed_weights(weight), optax.sgd(learning_rate))
+
+    made = []
+    monkeypatch.setattr(
+        trials,
+        "Trainer",
+        lambda *args, **options: made.append(Trainer(*args, **options)) or made[-1],
+    )
+    grid = {"weight": (0, 0.5), "learning_rate": Range(0.01, 1.0)}
+    run(experiment(training=decayed, grid=grid))
+    assert [trainer.run_chunk._cache_size() for trainer in made] == [1]
+
+
+@pytest.mark.parametrize("name", ["program", "score", "found"])
+def test_a_column_of_a_search_is_no_label_and_no_axis(name):
+    with pytest.raises(ValueError, match=f"label '{name}', a column that the runner"):
+        experiment(training=None, arms=[Arm(training=late, labels={name: "a"})])
+    with pytest.raises(ValueError, match=f"axis '{name}', a column that the runner"):
+        experiment(grid={name: Range(0.1, 1.0)})
+    assert experiment(grid={name: (0.1,)}).grid  # nothing is searched
