@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -555,3 +556,77 @@ def test_a_column_of_a_search_is_no_label_and_no_axis(name):
     with pytest.raises(ValueError, match=f"axis '{name}', a column that the runner"):
         experiment(grid={name: Range(0.1, 1.0)})
     assert experiment(grid={name: (0.1,)}).grid  # nothing is searched
+
+
+def accuracy(model, task):
+    """1 - x^2, so that `train_error` is x^2."""
+    return 1.0 - sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(model.params))
+
+
+TIMES = [TimeTo("train_loss", 0.4, along="update")]
+TIMES += [TimeTo("train_error", 0.3, along="update")]
+
+
+@pytest.mark.parametrize("by", TIMES, ids=["in the first updates", "derived"])
+def test_a_time_that_is_searched_by_is_the_time_that_is_reported(by, tmp_path):
+    timed = experiment(
+        grid={"delay": (0,), "learning_rate": Range(0.01, 1.0)},
+        tuned_by=by,
+        search=Search(seeds=3, repeats=1, tolerance=1.0),
+        measure={"train_accuracy": accuracy},
+        evaluate_every=4,
+    )
+    run(timed, tmp_path)
+    lines = pd.read_csv(tmp_path / "search.csv").drop_duplicates("learning_rate")
+    seed = int(lines["seed"].iloc[0])
+    lines = lines[lines["seed"] == seed]
+    rates = tuple(lines["learning_rate"])
+    grid = {"delay": (0,), "learning_rate": rates}
+    found = run(dataclasses.replace(timed, grid=grid, seeds=(seed,)))
+    reported = by.of(found.results, found.curves).set_index("learning_rate")[by.name]
+    expected = reported[list(rates)].to_numpy()
+    assert len(rates) > 3 and (expected < 4).any()
+    np.testing.assert_allclose(lines["score"], expected, rtol=1e-4)
+
+
+def test_a_training_counts_that_reaches_the_value_and_diverges_afterwards(tmp_path):
+    # x_t = (1 - rate)^t x_0: a large step goes through the value at once
+    def rising(learning_rate):
+        return optax.sgd(lambda step: jnp.where(step < 4, learning_rate, 1e30))
+
+    timed = experiment(
+        training=rising,
+        grid={"learning_rate": Range(0.1, 1.0)},
+        tuned_by=TimeTo("train_loss", 0.4, along="update"),
+        search=Search(seeds=3, repeats=1, tolerance=1.0),
+        evaluate_every=1,
+    )
+    found = run(timed, tmp_path)
+    assert found.results["diverged"].all()
+    (row,) = found.choice.optima.to_dict("records")
+    assert row["found"] and row["score"] < 2
+
+
+def test_a_call_that_times_begins_anew(tmp_path, monkeypatch):
+    """Evaluations before a checkpoint count, and are not in it."""
+    timed = experiment(
+        grid={"delay": (3,), "learning_rate": Range(0.01, 1.0)},
+        tuned_by=TimeTo("train_loss", 0.4, along="update"),
+        search=Search(seeds=3, repeats=1, tolerance=1.0),
+        evaluate_every=1,
+    )
+    expected = run(timed)
+    chunks, given = itertools.count(), Trainer.given
+
+    def interrupted(self, start, stop):
+        if next(chunks) == UPDATES + 7:
+            raise Killed
+        return given(self, start, stop)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(loop, "_CHECKPOINT_SECONDS", 0.0)
+        patch.setattr(Trainer, "given", interrupted)
+        run(timed, tmp_path)
+    assert (tmp_path / "search.csv").exists()
+    again = run(timed, tmp_path)
+    pd.testing.assert_frame_equal(again.choice.optima, expected.choice.optima)
