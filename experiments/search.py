@@ -121,8 +121,8 @@ class Searcher:
     ) -> Asking:
         """The search of a series, which begins where the series that it contains end.
 
-        Its seeds are the same in all series of an arm, and others in another arm: two
-        arms that train alike are searched independently.
+        Its seeds are the same in all series of an arm. Another arm has other seeds, so
+        that two arms with the same training are searched independently.
         """
         return searching.find(
             program.searched,
@@ -215,10 +215,10 @@ def _numbered(number: int, asking: Asking) -> Any:
 
 
 def first_seeds(arms: Sequence[Arm]) -> list[int]:
-    """The first seed of the searches of each arm; no two arms have a seed in common.
+    """The first seed of the searches of each arm; 200 arms have no seed in common.
 
-    It depends on the labels of the arm, and seldom on other arms: beside other arms an
-    arm is searched under the same seeds.
+    It depends on the labels of the arm, and seldom on other arms: with other arms
+    beside it an arm keeps its seeds.
     """
     numbers: list[int] = []
     for arm in arms:

@@ -109,8 +109,7 @@ class Choice(NamedTuple):
         """The rows at the optimum of their series; all rows if none was searched."""
         series = self._series(results)
         searched = {*_keys(self.optima, series)}
-        # a tuned axis with values of its own has no column among the optima
-        columns = [name for name in names if name in series or name in self.optima]
+        columns = [name for name in names if name in self.optima]
         optima = {*_keys(self.optima, columns)}
         both = zip(_keys(results, series), _keys(results, columns), strict=True)
         kept = [key not in searched or place in optima for key, place in both]

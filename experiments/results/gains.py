@@ -64,14 +64,14 @@ def gains(
                 f" differ in `by`, or compare others. Settings: {', '.join(others)}."
             )
         pairs = pairs.assign(gain=pairs["value_base"] - pairs["value"])
-        for key, own in analysis.grouped(pairs, by):
-            (spread,) = analysis.spread(own, "gain", []).to_dict("records")
-            if own["gain"].isna().any():
+        for key, of_row in analysis.grouped(pairs, by):
+            (spread,) = analysis.spread(of_row, "gain", []).to_dict("records")
+            if of_row["gain"].isna().any():
                 spread = dict.fromkeys(spread, np.nan)
             table.append(
                 {label: name, **dict(zip(by, key, strict=True))}
                 | {"gain": spread["mean"], "low": spread["low"], "high": spread["high"]}
-                | {"settings": len(own[others].drop_duplicates()) if others else 1}
-                | {"found": bool((own["found"] & own["found_base"]).all())}
+                | {"settings": len(of_row[others].drop_duplicates()) if others else 1}
+                | {"found": bool((of_row["found"] & of_row["found_base"]).all())}
             )
     return pd.DataFrame(table)

@@ -88,21 +88,22 @@ class Trials:
                 rows.append({"step": step, "evaluation": metrics})
             last[:] = metrics, counters.diverged_step >= 0
 
-        state = saved.restore() if saved.there else None
-        if state is None:
-            state = trainer.init()
-        if self._on_the_way:
-            first = jax.device_get(trainer.evaluate(state))
-            rows.append({"step": 0, "evaluation": first})
-        loop.run(
-            trainer,
-            state,
-            # a checkpoint has no evaluations: a call that needs them begins anew
-            save=(lambda state: None) if self._on_the_way else saved.save,
-            wait=saved.wait,
-            report=report,
-            alone=False,
-        )
+        with saved:
+            state = saved.restore() if saved.there else None
+            if state is None:
+                state = trainer.init()
+            if self._on_the_way:
+                first = jax.device_get(trainer.evaluate(state))
+                rows.append({"step": 0, "evaluation": first})
+            loop.run(
+                trainer,
+                state,
+                # a checkpoint has no evaluations: a call that needs them begins anew
+                save=(lambda state: None) if self._on_the_way else saved.save,
+                wait=saved.wait,
+                report=report,
+                alone=False,
+            )
         saved.remove()
         final, diverged = last
         scores = self._judge(trainer.program, final, rows)
@@ -145,7 +146,7 @@ class _Saved:
     def __init__(self, folder: epath.Path, trainer: Trainer):
         self._folder, self._trainer = folder, trainer
         self._opened: checkpoints.Checkpoints | None = None
-        # a host may see a file of another one late, and all must begin alike
+        # a host may see a file of another one late, and all must do the same
         (self.there,) = processes.any_of(folder.exists())
 
     def _open(self) -> checkpoints.Checkpoints:
@@ -167,9 +168,16 @@ class _Saved:
         if self._opened is not None:
             self._opened.wait()
 
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exception: Any) -> None:
+        # a writer that stays would remove what the next run of this process reads
+        if self._opened is not None:
+            self._opened.__exit__(*exception)
+
     def remove(self) -> None:
         if self._opened is not None:
-            self._opened.close()
             processes.wait("no process reads the checkpoints of a call any more")
             if processes.is_first():
                 self._folder.rmtree()

@@ -29,6 +29,7 @@ from experiments.results import claims, measures
 from experiments.results.ledger import Ledger
 from experiments.running import feeding, loop, searching, trials
 from experiments.running.families import sharded
+from experiments.running.host import checkpoints
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
 from experiments.training.experiment import FIRST_SEARCH_SEED
@@ -185,7 +186,12 @@ def test_a_long_call_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
         patch.setattr(feeding, "_CHUNK_BYTES", 4)
         patch.setattr(loop, "_CHECKPOINT_SECONDS", 0.0)
         patch.setattr(Trainer, "given", interrupted)
+        closed, close = [], checkpoints.Checkpoints.close
+        patch.setattr(
+            checkpoints.Checkpoints, "close", lambda self: closed.append(close(self))
+        )
         run(made, tmp_path / "killed")
+    assert closed  # nothing goes on writing there
     assert list((tmp_path / "killed" / "checkpoints").glob("search-*"))
     monkeypatch.setattr(Trainer, "given", noted)
     again = run(made, tmp_path / "killed")
@@ -239,7 +245,8 @@ def arms(*, contains=PLAIN, off=OFF):
 NESTED = experiment(training=None, arms=arms())
 
 
-def test_a_series_begins_where_the_series_that_it_contains_ends(monkeypatch):
+@pytest.mark.parametrize("order", [1, -1], ids=["first", "last"])
+def test_a_series_begins_where_the_series_that_it_contains_ends(monkeypatch, order):
     known = {}
     find = searching.find
 
@@ -248,7 +255,7 @@ def test_a_series_begins_where_the_series_that_it_contains_ends(monkeypatch):
         return find(space, *args, nested=nested, **options)
 
     monkeypatch.setattr("experiments.search.searching.find", spied)
-    found = run(NESTED)
+    found = run(experiment(training=None, arms=arms()[::order]))
     optima = found.choice.optima
     plain = optima[optima["rule"] == "plain"].sort_values("delay")
     rates = plain["learning_rate"].to_list()

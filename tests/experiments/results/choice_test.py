@@ -56,7 +56,7 @@ def test_numbers_among_words_are_the_same_settings_in_both_tables():
         [("4", 0.1, 0, 1.0), ("all", 0.3, 0, 1.0)],
         columns=["K", "rate", "seed", "train_loss"],
     )
-    optima = pd.DataFrame([(4, 0.1, False)], columns=["K", "rate", "found"])
+    optima = pd.DataFrame([(4.0, 0.1, False)], columns=["K", "rate", "found"])
     chosen = Choice(("rate",), optima=optima)
     assert chosen.are_found(results).tolist() == [False, True]
     assert [*chosen.best(results, pd.DataFrame())["K"]] == ["4", "all"]

@@ -1,6 +1,7 @@
 """The lines of search.csv, written and read."""
 
 import math
+import os
 
 import pytest
 
@@ -47,3 +48,12 @@ def test_the_lines_of_another_search_are_refused(tmp_path):
     Ledger(tmp_path, ["rate"]).add([LINES[0]._replace(point={"rate": 0.1})])
     with pytest.raises(ValueError, match=r"search.csv, line 2 cannot be read"):
         Ledger(tmp_path, AXES).read()
+
+
+def test_lines_are_on_the_disk_when_they_are_added(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(
+        os, "fsync", lambda file: synced.append((tmp_path / "search.csv").read_text())
+    )
+    Ledger(tmp_path, AXES).add(LINES)
+    assert synced == [(tmp_path / "search.csv").read_text()]
