@@ -172,8 +172,7 @@ class Searcher:
         cells = range(program.size)
         if isinstance(by, str):
             frame = {name: values[0] for name, values in final.items()}
-            derived = by not in frame
-            values = analysis.derived(pd.DataFrame(frame))[by] if derived else frame[by]
+            values = analysis.derived(pd.DataFrame(frame))[by]
         else:
             of_rows = tables.curve_rows(
                 [row | self._clocks(program, row["step"]) for row in rows],

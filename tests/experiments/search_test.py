@@ -33,6 +33,7 @@ from experiments.running.host import checkpoints
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
 from experiments.training.experiment import FIRST_SEARCH_SEED
+from experiments.training.rules import Room
 
 CURVATURE, NOISE, UPDATES = 1.0, 0.5, 12
 BOWL = tasks.quadratic((CURVATURE,), noise=NOISE)
@@ -106,8 +107,8 @@ def test_the_seeds_of_a_search_are_none_of_the_reported(whole):
     folder, found = whole
     rows = pd.read_csv(folder / "search.csv")
     assert rows["seed"].min() >= FIRST_SEARCH_SEED > found.results["seed"].max()
-    # the trainings that the optima count are the lines of the file
-    assert len(rows) == found.choice.optima["trainings"].sum()
+    # the trainings that the optima count are the lines of the file, series by series
+    assert [*rows.groupby("series").size()] == [*found.choice.optima["trainings"]]
     assert not rows.duplicated(["program", "series", "learning_rate", "seed"]).any()
 
 
@@ -116,18 +117,22 @@ def test_a_line_of_search_csv_is_the_loss_of_that_training(whole):
     rows = pd.read_csv(folder / "search.csv")
     (template,) = programs(experiment())
     for row in rows.sample(5, random_state=0).to_dict("records"):
-        cell = template.rows[row["series"]] | {"learning_rate": row["learning_rate"]}
-        program = template.of([cell], (row["seed"],))
-        trainer = Trainer(program)
-        state = loop.run(
-            trainer,
-            trainer.init(),
-            save=lambda state: None,
-            report=lambda *chunk: None,
-            alone=False,
-        )
-        loss = trainer.evaluate(state)["train_loss"].item()
-        assert row["score"] == pytest.approx(loss, rel=1e-5)
+        assert row["score"] == pytest.approx(loss_of(template, row), rel=1e-5)
+
+
+def loss_of(template, row):
+    """The loss of the training of a line, in a program of its own."""
+    cell = template.rows[row["series"]] | {"learning_rate": row["learning_rate"]}
+    program = template.of([cell], (row["seed"],))
+    trainer = Trainer(program)
+    state = loop.run(
+        trainer,
+        trainer.init(),
+        save=lambda state: None,
+        report=lambda *chunk: None,
+        alone=False,
+    )
+    return trainer.evaluate(state)["train_loss"].item()
 
 
 def test_a_search_that_is_killed_goes_on_to_the_same_bytes(whole, tmp_path):
@@ -289,6 +294,7 @@ def test_a_series_is_trained_at_the_optimum_of_another_too():
     assert sorted(pairs.itertuples(index=False, name=None)) == sorted(
         {(0, optima[0]), (3, optima[3]), (3, optima[0])}
     )
+    assert len(found.results) == 3 * 4  # the optimum of delay 0 is there once
     best = found.best[["delay", "learning_rate"]].drop_duplicates()
     assert dict(best.itertuples(index=False, name=None)) == dict(optima)
     kept = measures.kept("train_loss", best_at={"delay": 0}, delay=3)(found)
@@ -332,6 +338,9 @@ def test_clusters_are_searched_with_one_compiled_program(monkeypatch):
     # compiled again only where a trace needs more room than all before
     needs = [trainer.program.rule.room.needs for trainer in made]
     assert needs == sorted(needs) and len(made) <= 3
+    # with room to spare: powers of two
+    spared = [number for one in needs for number in (one.staleness, one.versions)]
+    assert all(number == 2 ** round(np.log2(number)) for number in spared)
     assert all(trainer.run_chunk._cache_size() == 1 for trainer in made)
 
 
@@ -637,3 +646,40 @@ def test_a_call_that_times_begins_anew(tmp_path, monkeypatch):
     assert (tmp_path / "search.csv").exists()
     again = run(timed, tmp_path)
     pd.testing.assert_frame_equal(again.choice.optima, expected.choice.optima)
+
+
+def test_a_seed_whose_trace_needs_more_room_is_trained_in_a_larger_program(
+    tmp_path, monkeypatch
+):
+    made = []
+    monkeypatch.setattr(
+        trials,
+        "Trainer",
+        lambda *args, **options: made.append(Trainer(*args, **options)) or made[-1],
+    )
+    monkeypatch.setattr(Room, "roomy", lambda self: self)  # no room to spare
+    source = Simulation(Cluster(5, exponential(1.0)), protocols.k_async(1))
+    heavy = experiment(
+        training=along(source, optax.sgd),
+        grid={"learning_rate": Range(0.01, 1.0)},
+        seeds=1,
+        search=Search(seeds=8, repeats=1, tolerance=0.1),
+    )
+    run(heavy, tmp_path)
+    assert len(made) > 1
+    (template,) = programs(heavy)
+    lines = pd.read_csv(tmp_path / "search.csv").drop_duplicates("seed")
+    for row in lines.to_dict("records"):
+        assert row["score"] == pytest.approx(loss_of(template, row), rel=1e-5)
+
+
+def test_a_relative_search_compares_logarithms(tmp_path):
+    relative = experiment(
+        grid={"delay": (0,), "learning_rate": Range(0.01, 1.0)},
+        search=Search(seeds=3, repeats=1, tolerance=0.5, relative=True),
+    )
+    run(relative, tmp_path)
+    (template,) = programs(relative)
+    row = pd.read_csv(tmp_path / "search.csv").to_dict("records")[0]
+    expected = np.log(loss_of(template, row))
+    assert row["score"] == pytest.approx(expected, rel=1e-5)
