@@ -683,3 +683,29 @@ def test_a_relative_search_compares_logarithms(tmp_path):
     row = pd.read_csv(tmp_path / "search.csv").to_dict("records")[0]
     expected = np.log(loss_of(template, row))
     assert row["score"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_line_of_each_arm_and_static_value_is_the_loss_of_its_own_program(tmp_path):
+    def halved(learning_rate, nesterov):
+        return optax.sgd(learning_rate / 2, 0.5, nesterov=nesterov)
+
+    def plain(learning_rate, nesterov):
+        return optax.sgd(learning_rate, 0.5, nesterov=nesterov)
+
+    made = experiment(
+        training=None,
+        arms=[
+            Arm(training=plain, labels=PLAIN),
+            Arm(training=halved, labels={"rule": "halved"}),
+        ],
+        grid={"nesterov": (False, True), "learning_rate": Range(0.01, 1.0)},
+        search=Search(seeds=3, repeats=1, tolerance=0.5),
+    )
+    run(made, tmp_path)
+    lines = pd.read_csv(tmp_path / "search.csv").groupby("program").first()
+    templates = programs(made)
+    assert len(templates) == len(lines) == 4
+    for template in templates:
+        row = lines.loc[template.name]
+        row = row.to_dict() | {"series": int(row["series"]), "seed": int(row["seed"])}
+        assert row["score"] == pytest.approx(loss_of(template, row), rel=1e-5)
