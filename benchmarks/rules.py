@@ -40,7 +40,7 @@ def late(cure: cures.Cure, keep_params: bool) -> optax.GradientTransformationExt
     space = cure.whole_space(SGD)
     trial = cures.Trial(
         optimizer=SGD,
-        numbers={name: own.value(sum(own.ends) / 2) for name, own in space.items()},
+        numbers={name: r.value(sum(r.ends) / 2) for name, r in space.items()},
         shape=lambda step: 1.0,
         mean=DELAY,
         most=DELAY + 1,

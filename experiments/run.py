@@ -132,7 +132,7 @@ def run(
 
         folder = processes.together(opened)  # where it is refused, none waits for 0
         _say_devices()
-        asked = {own.program.name: _asked(own) for own in trainers}
+        asked = {trainer.program.name: _asked(trainer) for trainer in trainers}
         (done,) = processes.any_of(folder is not None and folder.is_finished(asked))
         if folder is not None:
             stack.callback(place.upload)
@@ -153,7 +153,7 @@ def run(
                 stack.callback(writer.close)
             searcher = Searcher(experiment, made)
             searcher.search(place)
-            trainers = [_optimal(searcher, own) for own in trainers]
+            trainers = [_optimal(searcher, trainer) for trainer in trainers]
             made = [trainer.program for trainer in trainers]
             updates, prices = (
                 [p.rule.updates for p in made],
@@ -170,11 +170,11 @@ def run(
             found = _tables(
                 experiment,
                 made,
-                [_train(own, how) for own in trainers],
+                [_train(trainer, how) for trainer in trainers],
                 searcher.table(),
             )
             if folder is not None:
-                asked_rows = [row for own in made for row in own.evaluations()]
+                asked_rows = [row for p in made for row in p.evaluations()]
                 found = tables.with_lost(place.local, found, asked_rows)
                 tables.write(place.local, found)
                 folder.finish(asked)
@@ -242,8 +242,8 @@ def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Tr
     """
     checked = progress.Lines("checking program %d of %d")
     made = programs(experiment)
-    own = sharded(made, *shard, experiment.also_at)
-    if not own:
+    of_shard = sharded(made, *shard, experiment.also_at)
+    if not of_shard:
         cells = sum(program.size for program in made)
         raise ValueError(
             f"--shard={shard[0]}/{shard[1]} has no cell: the grid has {cells}, so that"
@@ -251,8 +251,8 @@ def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Tr
         )
     settings = setting_names(made)
     trainers, of_kin = [], {}
-    for number, program in enumerate(own, 1):
-        checked.say(number, len(own))
+    for number, program in enumerate(of_shard, 1):
+        checked.say(number, len(of_shard))
         kin = program.kin, program.size
         if kin not in of_kin:
             shown = {name: label(value) for name, value in program.columns.items()}

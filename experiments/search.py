@@ -1,5 +1,6 @@
 """Searches the optimum of every series of an experiment, before it is reported."""
 
+import itertools
 import json
 import zlib
 from collections.abc import Mapping, Sequence
@@ -13,10 +14,10 @@ from experiments.results.ledger import Ledger, Line
 from experiments.running import families, searching
 from experiments.running.host import processes, progress
 from experiments.running.host.workdir import Workdir
-from experiments.running.program import Program
+from experiments.running.program import Program, label
 from experiments.running.searching import Asking, Outcome, Point, Trial
 from experiments.running.trials import Asked, Trials
-from experiments.training.experiment import FIRST_SEARCH_SEED, Experiment
+from experiments.training.experiment import FIRST_SEARCH_SEED, Arm, Experiment
 
 _ARMS = 200
 _SEEDS_OF_AN_ARM = 5_000_000
@@ -46,12 +47,14 @@ class Searcher:
             (program for program in programs if program.searched),
             key=lambda program: _depth(program, programs),
         )
+        self._first_seeds = first_seeds(experiment.all_arms)
         self._of: dict[str, list[Optimum]] = {}
         self._known: dict[tuple[str, int, Trial], float] = {}
 
     def search(self, place: Workdir) -> None:
         """Searches all; what search.csv of the folder has is not trained again."""
-        axes = dict.fromkeys(a for p in self._programs for a in p.searched)
+        numbers = {program.name: [*program.searched] for program in self._programs}
+        axes = dict.fromkeys(itertools.chain(*numbers.values()))
         self._ledger = Ledger(place.local, list(axes))
         self._trials = Trials(
             place.checkpoints,
@@ -64,7 +67,9 @@ class Searcher:
         # process 0 reads, and all know
         for row in json.loads(processes.of_all(json.dumps(read))[0]):
             line = Line(*row)
-            trial = Trial(tuple(line.point.values()), line.seed)
+            # a line has the numbers in the order of the file
+            point = map(line.point.get, numbers.get(line.program, ()))
+            trial = Trial(tuple(point), line.seed)
             self._known[line.program, line.series, trial] = line.score
         for program in self._programs:
             self._of[program.name] = self._optima(program)
@@ -77,10 +82,10 @@ class Searcher:
         for row, optimum in zip(program.rows, self._of[program.name], strict=True):
             optima = [optimum]
             for values in self._experiment.also_at:
-                other, i = families.at(optimum.series, values, self._programs)
+                other, i = families.at(program, optimum.series, values, self._programs)
                 optima.append(self._of[other.name][i])
             for one in optima:
-                cell = row | {axis: one.values[axis] for axis in program.searched}
+                cell = row | _numbers_of(program, one)
                 if cell not in cells:
                     cells.append(cell)
         return program.of(cells)
@@ -116,27 +121,22 @@ class Searcher:
     ) -> Asking:
         """The search of a series, which begins where the series that it contains end.
 
-        Its seeds are the same in all series of an arm, and others in another arm: two
-        arms that train alike are searched independently.
+        Its seeds are the same in all series of an arm. Another arm has other seeds, so
+        that two arms with the same training are searched independently.
         """
-        labels = {k: v for k, v in program.columns.items() if k not in program.static}
-        number = zlib.crc32(repr(sorted(labels.items())).encode()) % _ARMS
         return searching.find(
             program.searched,
             self._experiment.search,
             f"{series}",
-            first_seed=FIRST_SEARCH_SEED + number * _SEEDS_OF_AN_ARM,
+            first_seed=self._first_seeds[program.arm],
             nested=self._nested(program, axes),
         )
 
     def _nested(self, program: Program, axes: Mapping[str, Any]) -> list[Point]:
         """The optima of the series that a series contains, as its own points."""
         pairs = families.nested(program, axes, self._programs)
-        every = [self._of[other.name][i].values for other, i in pairs]
-        return [
-            tuple(values.get(a, own.off) for a, own in program.searched.items())
-            for values in every
-        ]
+        every = [self._of[other.name][i] for other, i in pairs]
+        return [tuple(_numbers_of(program, one).values()) for one in every]
 
     def _answered(self, program: Program, asking: Asking) -> list[Outcome]:
         """Trains what a search asks for, until it returns."""
@@ -172,8 +172,7 @@ class Searcher:
         cells = range(program.size)
         if isinstance(by, str):
             frame = {name: values[0] for name, values in final.items()}
-            derived = by not in frame
-            values = analysis.derived(pd.DataFrame(frame))[by] if derived else frame[by]
+            values = analysis.derived(pd.DataFrame(frame))[by]
         else:
             of_rows = tables.curve_rows(
                 [row | self._clocks(program, row["step"]) for row in rows],
@@ -182,7 +181,8 @@ class Searcher:
                 program.rule.evaluates,
             )
             results = pd.DataFrame({"cell": cells, "seed": program.seeds[0]})
-            judged = Choice(by=by).judged(results, pd.DataFrame(of_rows))
+            curves = analysis.derived(pd.DataFrame(of_rows))
+            judged = Choice(by=by).judged(results, curves)
             values = judged[by.name]
         return self._experiment.search.score(values)
 
@@ -194,6 +194,14 @@ class Searcher:
         return clocks
 
 
+def _numbers_of(program: Program, optimum: Optimum) -> dict[str, Any]:
+    """An optimum as a point of a program; numbers that the optimum lacks are off."""
+    return {
+        axis: optimum.values.get(axis, searched.off)
+        for axis, searched in program.searched.items()
+    }
+
+
 def _numbered(number: int, asking: Asking) -> Any:
     """A search whose trials have the number of their series."""
     answer = None
@@ -203,6 +211,22 @@ def _numbered(number: int, asking: Asking) -> Any:
         except StopIteration as end:
             return end.value
         answer = yield [(number, trial) for trial in trials]
+
+
+def first_seeds(arms: Sequence[Arm]) -> list[int]:
+    """The first seed of the searches of each arm; 200 arms have no seed in common.
+
+    It depends on the labels of the arm, and seldom on other arms: with other arms
+    beside it an arm keeps its seeds.
+    """
+    numbers: list[int] = []
+    for arm in arms:
+        labels = sorted((name, label(value)) for name, value in arm.labels.items())
+        number = zlib.crc32(repr(labels).encode()) % _ARMS
+        while number in numbers and len(numbers) < _ARMS:
+            number = (number + 1) % _ARMS
+        numbers.append(number)
+    return [FIRST_SEARCH_SEED + number * _SEEDS_OF_AN_ARM for number in numbers]
 
 
 def _depth(program: Program, programs: Sequence[Program]) -> int:

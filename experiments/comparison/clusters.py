@@ -41,7 +41,7 @@ def some(*names: str) -> dict[str, dj.cluster.Cluster]:
 
 def late() -> dict[str, dj.cluster.Cluster]:
     """All but the one without delay."""
-    return {name: own for name, own in clusters().items() if name != NO_DELAY}
+    return {name: one for name, one in clusters().items() if name != NO_DELAY}
 
 
 def recorded() -> dict[str, dj.cluster.Cluster]:

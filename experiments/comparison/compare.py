@@ -105,7 +105,7 @@ def _arm(
     named = [inspect.Parameter(axis, kind) for axis in ("cluster", *space)]
     make.__signature__ = inspect.Signature(named)
     protocol = dj.cluster.protocols.k_batch_async(1)
-    sources = {one: Simulation(own, protocol) for one, own in clusters.items()}
+    sources = {one: Simulation(cluster, protocol) for one, cluster in clusters.items()}
     numbers = {
         one: i
         for i, one in enumerate(clusters)

@@ -1,6 +1,7 @@
 """Which axes of a run are tuned, by which metric, and on which seeds."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -94,22 +95,25 @@ class Choice(NamedTuple):
         """
         if self.optima is None:
             return pd.Series(True, rows.index)
-        axes = {*self.axes}
-        keys = [
-            n for n in analysis.settings(rows) if n in self.optima and n not in axes
-        ]
-        table = self.optima[[*keys, "found"]]
-        if not keys:
-            return pd.Series(bool(table["found"].all()), rows.index)
-        joined = rows[keys].merge(table, on=keys, how="left")
-        return pd.Series(joined["found"].fillna(True).to_numpy(bool), rows.index)
+        series = self._series(rows)
+        of_optima = zip(_keys(self.optima, series), self.optima["found"], strict=True)
+        not_found = {key for key, found in of_optima if not found}
+        found = [key not in not_found for key in _keys(rows, series)]
+        return pd.Series(found, rows.index, dtype=bool)
+
+    def _series(self, rows: pd.DataFrame) -> list[str]:
+        """The settings that tell series apart."""
+        return [name for name in analysis.settings(rows) if name not in self.axes]
 
     def _at_optima(self, results: pd.DataFrame, names: list[str]) -> pd.DataFrame:
-        """The rows at the optimum of their series."""
+        """The rows at the optimum of their series; all rows if none was searched."""
+        series = self._series(results)
+        searched = {*_keys(self.optima, series)}
         columns = [name for name in names if name in self.optima]
-        searched = self.optima.dropna(axis=1, how="all")
-        columns = [name for name in columns if name in searched]
-        return results.merge(searched[columns].drop_duplicates(), on=columns)
+        optima = {*_keys(self.optima, columns)}
+        both = zip(_keys(results, series), _keys(results, columns), strict=True)
+        kept = [key not in searched or place in optima for key, place in both]
+        return results[pd.Series(kept, results.index, dtype=bool)]
 
     def judged(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
         """Results with the metric that decides, `column`."""
@@ -124,3 +128,17 @@ class Choice(NamedTuple):
     def seeds(self) -> list[int]:
         """The tuning seeds; none where the seeds that are reported choose."""
         return [] if self.results is None else sorted(set(self.results["seed"]))
+
+
+def _keys(table: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Some columns of each row, equal where the settings are: 4, 4.0 and "4" are one.
+
+    Columns that the table lacks are empty, as those of settings that a row lacks.
+    """
+    parts = []
+    for name in columns:
+        values = table[name] if name in table else pd.Series(None, table.index, object)
+        text = values.astype(str).where(values.notna(), "")
+        numbers = pd.to_numeric(text, errors="coerce").astype(object)
+        parts.append(numbers.where(numbers.notna(), text))
+    return list(zip(*parts, strict=True)) if parts else [()] * len(table)

@@ -159,9 +159,9 @@ class Folder:
             and bool(info.get("tables"))
             and all(
                 name in there
-                and there[name] | {"metrics": own["metrics"]} == own
-                and {*own["metrics"]} <= {*there[name]["metrics"]}
-                for name, own in programs.items()
+                and there[name] | {"metrics": asked["metrics"]} == asked
+                and {*asked["metrics"]} <= {*there[name]["metrics"]}
+                for name, asked in programs.items()
             )
         )
 
@@ -281,11 +281,17 @@ def _evaluated_otherwise(
     there: Mapping[str, Any], here: Mapping[str, Any]
 ) -> list[str]:
     """The programs that have not been evaluated wherever this run evaluates them."""
-    now = {own["name"]: own.get("evaluate_every", 1) for own in here["programs"]}
+    now = {
+        program["name"]: program.get("evaluate_every", 1)
+        for program in here["programs"]
+    }
     every = {
-        own["name"]: (own["updates"], own.get("evaluate_every", now[own["name"]]))
-        for own in there["programs"]
-        if own["name"] in now
+        program["name"]: (
+            program["updates"],
+            program.get("evaluate_every", now[program["name"]]),
+        )
+        for program in there["programs"]
+        if program["name"] in now
     }
     return [
         name

@@ -23,7 +23,8 @@ def gains(
     """The metric that was tuned by, of `over` less of each other, at their best values.
 
     A gain is a mean over all settings that both have, with the t interval of 95 % over
-    seeds, each of which is paired with itself.
+    seeds, each of which is paired with itself. A training that diverged counts as
+    infinitely bad; where both diverge under a seed there is no gain, nan.
 
     Args:
         results: of a run.
@@ -45,7 +46,10 @@ def gains(
     label = labels[0]
     rows = choice.best(analysis.where(results, **where), curves)
     rows = choice.judged(rows, curves)
-    values = np.log(rows[choice.column]) if logarithm else rows[choice.column]
+    values = rows[choice.column]
+    if "diverged" in rows:
+        values = values.where(rows["diverged"] == 0, np.inf)
+    values = np.log(values) if logarithm else values
     others = [name for name in names if name not in (label, *by)]
     keys = [*by, *others, "seed"]
     rows = rows.assign(value=values, found=choice.are_found(rows))
@@ -54,15 +58,20 @@ def gains(
     table = []
     for name, group in rows[rows[label] != over].groupby(label, sort=False):
         pairs = group.merge(base, on=keys, suffixes=("", "_base"))
+        if pairs.empty:
+            raise ValueError(
+                f"{over!r} and {name!r} have no settings in common: name those that"
+                f" differ in `by`, or compare others. Settings: {', '.join(others)}."
+            )
         pairs = pairs.assign(gain=pairs["value_base"] - pairs["value"])
-        for key, rows_of in analysis.grouped(pairs, by):
-            of_seeds = rows_of.groupby("seed")["gain"].mean()
+        for key, of_row in analysis.grouped(pairs, by):
+            of_seeds = of_row.groupby("seed")["gain"].mean()
             half = analysis.half_interval(of_seeds.to_numpy())
+            mean = np.nan if of_row["gain"].isna().any() else of_seeds.mean()
             table.append(
                 {label: name, **dict(zip(by, key, strict=True))}
-                | {"gain": of_seeds.mean()}
-                | {"low": of_seeds.mean() - half, "high": of_seeds.mean() + half}
-                | {"settings": len(rows_of[others].drop_duplicates()) if others else 1}
-                | {"found": bool((rows_of["found"] & rows_of["found_base"]).all())}
+                | {"gain": mean, "low": mean - half, "high": mean + half}
+                | {"settings": len(of_row[others].drop_duplicates()) if others else 1}
+                | {"found": bool((of_row["found"] & of_row["found_base"]).all())}
             )
     return pd.DataFrame(table)

@@ -58,8 +58,8 @@ class Found(NamedTuple):
         names = [n for n in analysis.settings(self.results) if n in optima]
         names = [name for name in names if name not in self.choice.axes]
         bad = optima[~optima["found"].astype(bool)]
-        told = analysis.told_by(optima[names])
-        shown = [analysis.label(row) for row in bad[told].to_dict("records")]
+        distinct = analysis.told_by(optima[names])
+        shown = [analysis.label(row) for row in bad[distinct].to_dict("records")]
         more = f" and {len(shown) - 3} more" * (len(shown) > 3)
         return f"No optimum is found of {'; '.join(shown[:3])}{more}."
 
@@ -84,12 +84,12 @@ def _shown(found: Found) -> str:
     others = [name for name in names if name not in axes]
     rows = []
     for _, group in analysis.grouped(best, others):
-        (own,) = analysis.spread(group, metric, []).to_dict("records")
-        value = f"{own['mean']:.4g}"
+        (interval,) = analysis.spread(group, metric, []).to_dict("records")
+        value = f"{interval['mean']:.4g}"
         if "diverged" in group and group["diverged"].any():
             value = "diverged"
-        elif own["high"] > own["low"]:
-            value += f" ({own['low']:.4g} to {own['high']:.4g})"
+        elif interval["high"] > interval["low"]:
+            value += f" ({interval['low']:.4g} to {interval['high']:.4g})"
         shown = group[[*analysis.told_by(best[others]), *axes]].iloc[0].to_dict()
         rows.append(shown | {f"{metric} (95 % interval)": value})
     said = f"{len(rows)} series, {found.results['seed'].nunique()} seeds"

@@ -37,18 +37,35 @@ def nested(
 
 
 def at(
-    series: Mapping[str, Any], values: Mapping[str, Any], programs: Sequence[Program]
+    program: Program,
+    series: Mapping[str, Any],
+    values: Mapping[str, Any],
+    programs: Sequence[Program],
 ) -> tuple[Program, int]:
-    """The series that has some values in place of another's.
+    """The searched series that has some values in place of another's.
+
+    Args:
+        program: of the series.
+        series: its labels and values.
+        values: of the series that is looked for.
+        programs: of the experiment.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if there is none, or its optimum is no point of the program.
     """
     wanted = {**series, **{name: label(value) for name, value in values.items()}}
-    for program in programs:
-        if wanted in program.series():
-            return program, program.series().index(wanted)
-    raise ValueError(f"`also_at` needs a series with {wanted}, which is not there.")
+    for other in programs:
+        if other.searched and wanted in other.series():
+            for axis, searched in program.searched.items():
+                if axis not in other.searched and searched.off is None:
+                    raise ValueError(
+                        f"`also_at` needs a value of {axis!r}, which the series with"
+                        f" {wanted} does not search: give its `Range` an `off`."
+                    )
+            return other, other.series().index(wanted)
+    raise ValueError(
+        f"`also_at` needs a series with {wanted}, which is not there or has no `Range`."
+    )
 
 
 def sharded(
@@ -69,7 +86,7 @@ def sharded(
         for i, (series, axes) in both:
             needed = [*nested(program, axes, programs)]
             if program.searched:
-                needed += [at(series, values, programs) for values in also_at]
+                needed += [at(program, series, v, programs) for v in also_at]
             for other, j in needed:
                 pairs.append((number[program.name] + i, number[other.name] + j))
     rows, columns = np.array(pairs, int).reshape(-1, 2).T

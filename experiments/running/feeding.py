@@ -31,7 +31,7 @@ class Feed:
         self.chunk = _chunk(rule.evaluate_every, size)
 
     def of(self, rule: Rule) -> "Feed":
-        """The feed of another rule that is compiled alike."""
+        """The feed of another rule, which has the same compiled program."""
         other = copy.copy(self)
         other._rule, other._last = rule, None
         return other

@@ -28,13 +28,14 @@ class Program:
         task: what is minimized.
         rule: how.
         seeds: of the replicates.
-        bind: (seeds, room) -> the rule under other seeds; all are compiled alike.
+        bind: (seeds, room) -> the rule under other seeds, which has the same compiled
+            program if there is room for it.
         names: {axis: {value: how tables show it}} of the axes whose values have names.
         takes: the axes that its task and its training can have.
         searched: {traced axis: its range}; `axes` have a value amid it.
         arm: the number of its arm.
         contains: the numbers of the arms that this one contains.
-        kin: programs of one kin are compiled alike.
+        kin: a number; programs with the same one share a compiled program.
         jaxpr: the start and the first update of a cell, as `tracing.of_cell` traces it,
             if it has been traced.
     """

@@ -13,7 +13,7 @@ import numpy as np
 from experiments.running import tracing
 from experiments.running.program import Program, label, named
 from experiments.tasks.task import Task
-from experiments.training.axis_values import is_number
+from experiments.training.axis_values import is_number, is_whole
 from experiments.training.experiment import Arm, Experiment
 from experiments.training.ranges import Range
 from experiments.training.rules import NO_ROOM, Plan, Room, Rule, arguments
@@ -44,15 +44,15 @@ def programs(experiment: Experiment, *, devices: int | None = None) -> list[Prog
     tasks: dict[Any, Task] = {}
     arms = experiment.all_arms
     for number, arm in enumerate(arms):
-        own = plan
+        plan_of_arm = plan
         if arm.seconds is not None or arm.updates is not None:
             end = dict(updates=arm.updates, seconds=arm.seconds)
-            own = plan._replace(**end, examples=None)
+            plan_of_arm = plan._replace(**end, examples=None)
         contains = _contained(arms, arm)
         kin = len(made)
         made += [
             dataclasses.replace(p, arm=number, contains=contains, kin=kin + p.kin)
-            for p in _of_arm(experiment, arm, own, tasks)
+            for p in _of_arm(experiment, arm, plan_of_arm, tasks)
         ]
     for axis in experiment.grid:
         if experiment.arms and all(axis not in program.takes for program in made):
@@ -91,6 +91,13 @@ def _of_arm(
     of_training = arm.training.arguments()
     known = {**of_training, **of_task}
     _check_axes(experiment, arm, grid, known)
+    for axis in experiment.searched:
+        if axis in known and axis not in searched and len(grid.get(axis, ())) > 1:
+            raise ValueError(
+                f"`grid[{axis!r}]` is a `Range` of one arm and has several values of"
+                " another: the reported seeds would choose among these. Give each arm"
+                " a `Range` or one value."
+            )
     made = []
     declared = {*experiment.static, *of_task}
     for chosen in _products({a: v for a, v in grid.items() if a in of_task}):
@@ -98,19 +105,19 @@ def _of_arm(
         if key not in tasks:
             tasks[key] = task if isinstance(task, Task) else task(**chosen)
             _check_batches(tasks[key])
-        own = {axis: v for axis, v in grid.items() if axis in of_training}
-        fed = {axis: own[axis] for axis in getattr(arm.training, "fed", ())}
+        axes = {axis: v for axis, v in grid.items() if axis in of_training}
+        fed = {axis: axes[axis] for axis in getattr(arm.training, "fed", ())}
         rules = _rules(arm.training, tasks[key], plan, _products(fed))
-        traced, jaxpr = tracing.traced_axes(tasks[key], rules[0][1], own, declared)
-        tracing.check_values(tasks[key], rules[0][1], own, traced)
+        traced, jaxpr = tracing.traced_axes(tasks[key], rules[0][1], axes, declared)
+        tracing.check_values(tasks[key], rules[0][1], axes, traced)
         _check_traced({**searched, **fed}, traced, known)
         # a search begins amid a range; what is fed has a program for each value
         several = {
-            axis: own[axis][:1] if axis in searched else own[axis]
+            axis: axes[axis][:1] if axis in searched else axes[axis]
             for axis in traced
             if axis not in fed
         }
-        rest = {axis: values for axis, values in own.items() if axis not in traced}
+        rest = {axis: values for axis, values in axes.items() if axis not in traced}
         for number, static in enumerate(_products(rest)):
             kin, columns = len(made), {**arm.labels, **chosen, **static}
             for values, rule, bind in rules:
@@ -119,7 +126,10 @@ def _of_arm(
                     Program(
                         name=_name(named({**columns, **values}, names), grid),
                         columns=columns,
-                        axes={axis: [cell[axis] for cell in cells] for axis in traced},
+                        axes={
+                            axis: _of_one_type([cell[axis] for cell in cells])
+                            for axis in traced
+                        },
                         task=tasks[key],
                         rule=rule,
                         seeds=plan.seeds,
@@ -160,6 +170,14 @@ def _rules(
         (values, rule, functools.partial(bind, values))
         for values, rule in zip(fed, rules, strict=True)
     ]
+
+
+def _of_one_type(values: list[Any]) -> list[Any]:
+    """Whole numbers beside others as floats, so that all cells have one dtype."""
+    whole = [is_whole(value) for value in values]
+    if all(whole):
+        return values
+    return [float(v) if w else v for v, w in zip(values, whole, strict=True)]
 
 
 def _ends(searched: Range) -> tuple[float, ...]:

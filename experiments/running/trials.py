@@ -9,7 +9,7 @@ import jax
 from etils import epath
 
 from experiments.running import execution, loop
-from experiments.running.host import checkpoints
+from experiments.running.host import checkpoints, processes
 from experiments.running.program import Program
 from experiments.running.searching import Trial
 from experiments.running.trainer import Trainer
@@ -67,7 +67,11 @@ class Trials:
         ]
 
     def trained(self, program: Program, call: Sequence[Asked]) -> list[float]:
-        """Trains a call; returns what is compared, nan where a cell diverged."""
+        """Trains a call; returns what is compared.
+
+        It is nan where a cell diverged, but for a time to a value: whether a cell got
+        there counts, and not what became of it afterwards.
+        """
         cells = [
             program.rows[series] | dict(zip(program.searched, trial.point, strict=True))
             for series, trial in call
@@ -84,20 +88,30 @@ class Trials:
                 rows.append({"step": step, "evaluation": metrics})
             last[:] = metrics, counters.diverged_step >= 0
 
-        state = saved.restore() if saved.there else None
-        loop.run(
-            trainer,
-            trainer.init() if state is None else state,
-            save=saved.save,
-            wait=saved.wait,
-            report=report,
-            alone=False,
-        )
+        with saved:
+            state = saved.restore() if saved.there else None
+            if state is None:
+                state = trainer.init()
+            if self._on_the_way:
+                first = jax.device_get(trainer.evaluate(state))
+                rows.append({"step": 0, "evaluation": first})
+            loop.run(
+                trainer,
+                state,
+                # a checkpoint has no evaluations: a call that needs them begins anew
+                save=(lambda state: None) if self._on_the_way else saved.save,
+                wait=saved.wait,
+                report=report,
+                alone=False,
+            )
         saved.remove()
         final, diverged = last
         scores = self._judge(trainer.program, final, rows)
         of_cells = zip(scores, diverged[0], strict=True)
-        each = [float("nan") if bad else float(score) for score, bad in of_cells]
+        each = [
+            float("nan") if bad and not self._on_the_way else float(score)
+            for score, bad in of_cells
+        ]
         return each[: len(call)]
 
     def _trainer(self, program: Program, seed: int) -> Trainer:
@@ -132,7 +146,8 @@ class _Saved:
     def __init__(self, folder: epath.Path, trainer: Trainer):
         self._folder, self._trainer = folder, trainer
         self._opened: checkpoints.Checkpoints | None = None
-        self.there = folder.exists()
+        # a host may see a file of another one late, and all must do the same
+        (self.there,) = processes.any_of(folder.exists())
 
     def _open(self) -> checkpoints.Checkpoints:
         if self._opened is None:
@@ -153,7 +168,16 @@ class _Saved:
         if self._opened is not None:
             self._opened.wait()
 
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exception: Any) -> None:
+        # a writer that stays would remove what the next run of this process reads
+        if self._opened is not None:
+            self._opened.__exit__(*exception)
+
     def remove(self) -> None:
         if self._opened is not None:
-            self._opened.close()
-            self._folder.rmtree()
+            processes.wait("no process reads the checkpoints of a call any more")
+            if processes.is_first():
+                self._folder.rmtree()

@@ -9,16 +9,20 @@ FATES = ("diverged", "diverged_update", "ended_higher", "dropped", "dropped_in_r
 FATES += ("staleness_mean", "staleness_p99", "staleness_max")
 """What the runner counts in each cell."""
 
+SEARCH = ("program", "series", "score", "point", "found", "why", "trainings")
+"""What a search says of its trainings and of its optima."""
+
 OURS = frozenset((*CLOCKS, *FATES, "run"))
 """Columns that the runner and its analysis write themselves."""
 
 
-def check_setting(name: str, what: str) -> None:
+def check_setting(name: str, what: str, *, searched: bool = False) -> None:
     """Checks that an axis or a label is no column of the runner's own.
 
     Args:
         name: of the column.
         what: it is, for the error.
+        searched: whether the experiment searches a number.
 
     Raises:
         ValueError: if it is one.
@@ -29,7 +33,7 @@ def check_setting(name: str, what: str) -> None:
         ValueError: `grid` has the axis 'seed', a column that the runner writes: \
 choose another name (seeds are `seeds`).
     """
-    if name in OURS:
+    if name in OURS or (searched and name in SEARCH):
         remedy = " (seeds are `seeds`)" * (name == "seed")
         raise ValueError(
             f"{what} {name!r}, a column that the runner writes: choose another"

@@ -197,15 +197,19 @@ class Experiment:
 
     def _check_columns(self):
         """Checks labels, axes and metrics, each of which is a column of the tables."""
-        arms = self.all_arms
+        arms, searched = self.all_arms, bool(self.searched)
         for grid in (self.grid, *(arm.grid for arm in arms)):
             for axis, values in grid.items():
-                column_names.check_setting(axis, "`grid` has the axis")
+                column_names.check_setting(
+                    axis, "`grid` has the axis", searched=searched
+                )
                 if not isinstance(values, Range):
                     check_axis(axis, values)
         for arm in arms:
             for name in arm.labels:
-                column_names.check_setting(name, "`arms` have the label")
+                column_names.check_setting(
+                    name, "`arms` have the label", searched=searched
+                )
         axes = {*self.grid, *(axis for arm in arms for axis in arm.grid)}
         labels = {label for arm in arms for label in arm.labels}
         column_names.check_measured(self.measure, axes | labels)

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -20,6 +21,7 @@ from experiments import (
     Simulation,
     along,
     run,
+    search,
     tasks,
 )
 from experiments.figures import TimeTo
@@ -27,9 +29,11 @@ from experiments.results import claims, measures
 from experiments.results.ledger import Ledger
 from experiments.running import feeding, loop, searching, trials
 from experiments.running.families import sharded
+from experiments.running.host import checkpoints
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
 from experiments.training.experiment import FIRST_SEARCH_SEED
+from experiments.training.rules import Room
 
 CURVATURE, NOISE, UPDATES = 1.0, 0.5, 12
 BOWL = tasks.quadratic((CURVATURE,), noise=NOISE)
@@ -103,8 +107,8 @@ def test_the_seeds_of_a_search_are_none_of_the_reported(whole):
     folder, found = whole
     rows = pd.read_csv(folder / "search.csv")
     assert rows["seed"].min() >= FIRST_SEARCH_SEED > found.results["seed"].max()
-    # the trainings that the optima count are the lines of the file
-    assert len(rows) == found.choice.optima["trainings"].sum()
+    # the trainings that the optima count are the lines of the file, series by series
+    assert [*rows.groupby("series").size()] == [*found.choice.optima["trainings"]]
     assert not rows.duplicated(["program", "series", "learning_rate", "seed"]).any()
 
 
@@ -113,18 +117,22 @@ def test_a_line_of_search_csv_is_the_loss_of_that_training(whole):
     rows = pd.read_csv(folder / "search.csv")
     (template,) = programs(experiment())
     for row in rows.sample(5, random_state=0).to_dict("records"):
-        cell = template.rows[row["series"]] | {"learning_rate": row["learning_rate"]}
-        program = template.of([cell], (row["seed"],))
-        trainer = Trainer(program)
-        state = loop.run(
-            trainer,
-            trainer.init(),
-            save=lambda state: None,
-            report=lambda *chunk: None,
-            alone=False,
-        )
-        loss = trainer.evaluate(state)["train_loss"].item()
-        assert row["score"] == pytest.approx(loss, rel=1e-5)
+        assert row["score"] == pytest.approx(loss_of(template, row), rel=1e-5)
+
+
+def loss_of(template, row):
+    """The loss of the training of a line, in a program of its own."""
+    cell = template.rows[row["series"]] | {"learning_rate": row["learning_rate"]}
+    program = template.of([cell], (row["seed"],))
+    trainer = Trainer(program)
+    state = loop.run(
+        trainer,
+        trainer.init(),
+        save=lambda state: None,
+        report=lambda *chunk: None,
+        alone=False,
+    )
+    return trainer.evaluate(state)["train_loss"].item()
 
 
 def test_a_search_that_is_killed_goes_on_to_the_same_bytes(whole, tmp_path):
@@ -183,7 +191,12 @@ def test_a_long_call_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
         patch.setattr(feeding, "_CHUNK_BYTES", 4)
         patch.setattr(loop, "_CHECKPOINT_SECONDS", 0.0)
         patch.setattr(Trainer, "given", interrupted)
+        closed, close = [], checkpoints.Checkpoints.close
+        patch.setattr(
+            checkpoints.Checkpoints, "close", lambda self: closed.append(close(self))
+        )
         run(made, tmp_path / "killed")
+    assert closed  # nothing goes on writing there
     assert list((tmp_path / "killed" / "checkpoints").glob("search-*"))
     monkeypatch.setattr(Trainer, "given", noted)
     again = run(made, tmp_path / "killed")
@@ -237,7 +250,8 @@ def arms(*, contains=PLAIN, off=OFF):
 NESTED = experiment(training=None, arms=arms())
 
 
-def test_a_series_begins_where_the_series_that_it_contains_ends(monkeypatch):
+@pytest.mark.parametrize("order", [1, -1], ids=["first", "last"])
+def test_a_series_begins_where_the_series_that_it_contains_ends(monkeypatch, order):
     known = {}
     find = searching.find
 
@@ -246,7 +260,7 @@ def test_a_series_begins_where_the_series_that_it_contains_ends(monkeypatch):
         return find(space, *args, nested=nested, **options)
 
     monkeypatch.setattr("experiments.search.searching.find", spied)
-    found = run(NESTED)
+    found = run(experiment(training=None, arms=arms()[::order]))
     optima = found.choice.optima
     plain = optima[optima["rule"] == "plain"].sort_values("delay")
     rates = plain["learning_rate"].to_list()
@@ -280,6 +294,7 @@ def test_a_series_is_trained_at_the_optimum_of_another_too():
     assert sorted(pairs.itertuples(index=False, name=None)) == sorted(
         {(0, optima[0]), (3, optima[3]), (3, optima[0])}
     )
+    assert len(found.results) == 3 * 4  # the optimum of delay 0 is there once
     best = found.best[["delay", "learning_rate"]].drop_duplicates()
     assert dict(best.itertuples(index=False, name=None)) == dict(optima)
     kept = measures.kept("train_loss", best_at={"delay": 0}, delay=3)(found)
@@ -323,6 +338,9 @@ def test_clusters_are_searched_with_one_compiled_program(monkeypatch):
     # compiled again only where a trace needs more room than all before
     needs = [trainer.program.rule.room.needs for trainer in made]
     assert needs == sorted(needs) and len(made) <= 3
+    # with room to spare: powers of two
+    spared = [number for one in needs for number in (one.staleness, one.versions)]
+    assert all(number == 2 ** round(np.log2(number)) for number in spared)
     assert all(trainer.run_chunk._cache_size() == 1 for trainer in made)
 
 
@@ -418,3 +436,276 @@ def test_a_line_that_cannot_be_read_is_named(whole, tmp_path):
     (tmp_path / "search.csv").write_text("\n".join(lines) + "\n")
     with pytest.raises(ValueError, match=r"search.csv, line 5 cannot be read"):
         Ledger(tmp_path, ["learning_rate"]).read()
+
+
+def product_of(learning_rate, factor, other, delay=0):
+    return optax.chain(late(learning_rate, delay), optax.scale(factor * other))
+
+
+def in_two_orders():
+    """Two arms that have the same two numbers, each in another order."""
+    factor, other = Range(0.5, 2.0), Range(0.9, 1.1, hard=True)
+    a, b = dict(factor=factor, other=other), dict(other=other, factor=factor)
+    return experiment(
+        training=None,
+        arms=[
+            Arm(training=product_of, labels={"rule": "a"}, grid=a),
+            Arm(training=product_of, labels={"rule": "b"}, grid=b),
+        ],
+        grid={"learning_rate": (0.3,)},
+        search=Search(seeds=3, repeats=1, tolerance=0.1),
+    )
+
+
+def test_arms_whose_numbers_have_another_order_find_their_own_lines(
+    tmp_path, monkeypatch
+):
+    expected = run(in_two_orders(), tmp_path)
+    text = (tmp_path / "search.csv").read_text()
+    (tmp_path / "results.csv").unlink()
+    monkeypatch.setattr(trials.Trials, "trained", None)
+    again = run(in_two_orders(), tmp_path)
+    assert (tmp_path / "search.csv").read_text() == text
+    pd.testing.assert_frame_equal(again.choice.optima, expected.choice.optima)
+
+
+def test_no_two_arms_share_a_seed_whatever_their_labels():
+    # 60 numbers of 200: some hashes of labels are equal
+    many = [Arm(training=late, labels={"number": i}) for i in range(60)]
+    firsts = search.first_seeds(many)
+    assert len(set(firsts)) == 60
+    gaps = np.diff(sorted(firsts))
+    assert gaps.min() > 100_000 * (40 + 1)  # the most repeats, and the common seeds
+    assert firsts[0] >= FIRST_SEARCH_SEED and max(firsts) + 100_000 * 41 < 2**31
+    assert search.first_seeds(many[:1]) == firsts[:1]
+
+    def of_object():
+        return search.first_seeds([Arm(training=late, labels={"law": object()})])
+
+    assert of_object() == of_object()  # no address counts: processes agree
+    assert len(search.first_seeds(many * 4)) == 240  # more arms than numbers
+
+
+def test_a_rule_may_be_trained_at_the_optimum_of_a_rule_with_fewer_numbers():
+    found = run(
+        experiment(
+            training=None,
+            arms=arms(),
+            also_at=[PLAIN],
+            grid={"delay": (3,), "learning_rate": Range(0.01, 1.0)},
+        )
+    )
+    optima = found.choice.optima.set_index("rule")
+    of_rule = found.results[found.results["rule"] == "scaled"]
+    pairs = of_rule[["learning_rate", "factor"]].drop_duplicates()
+    assert {*pairs.itertuples(index=False, name=None)} == {
+        (optima["learning_rate"]["scaled"], optima["factor"]["scaled"]),
+        (optima["learning_rate"]["plain"], OFF),
+    }
+
+
+def test_also_at_a_series_without_a_needed_number_is_refused_before_the_search():
+    without_off = arms(contains=None, off=None)
+    made = experiment(training=None, arms=without_off, also_at=[PLAIN])
+    with pytest.raises(ValueError, match="`also_at` needs a value of 'factor'"):
+        run(made)
+    fixed = Arm(training=late, labels=PLAIN, grid={"learning_rate": (0.1,)})
+    beside = [fixed, arms(contains=None)[1]]
+    with pytest.raises(ValueError, match="not there or has no `Range`"):
+        run(experiment(training=None, arms=beside, also_at=[PLAIN]))
+
+
+def test_an_arm_without_a_search_is_reported_beside_one_with():
+    fixed = Arm(training=late, labels={"rule": "fixed"}, grid={"learning_rate": (0.1,)})
+    found = run(experiment(training=None, arms=[arms()[0], fixed]))
+    pd.testing.assert_frame_equal(
+        found.best.sort_values([*found.best][:4]).reset_index(drop=True),
+        found.results.sort_values([*found.best][:4]).reset_index(drop=True),
+    )
+    table = found.gains("plain", by=("delay",))
+    assert list(table["rule"]) == ["fixed"] * 2 and table["found"].all()
+    rates = found.choice.optima.set_index("delay")["learning_rate"]
+    rows = found.results.set_index(["delay", "learning_rate", "seed"]).sort_index()[
+        "train_loss"
+    ]
+    for row in table.to_dict("records"):
+        delay = row["delay"]
+        gain = rows[delay, rates[delay]] - rows[delay, 0.1]
+        assert row["gain"] == pytest.approx(gain.mean())
+
+
+def test_a_range_of_one_arm_is_no_list_of_values_of_another():
+    values = {"learning_rate": (0.1, 0.3)}
+    fixed = Arm(training=late, labels={"rule": "fixed"}, grid=values)
+    with pytest.raises(ValueError, match="a `Range` of one arm and has several values"):
+        programs(experiment(training=None, arms=[arms()[0], fixed]))
+    # the other way round: the range of an arm in place of the experiment's values
+    ranged = {"learning_rate": Range(0.01, 1.0)}
+    made = experiment(
+        training=None,
+        grid={"delay": (0,)} | values,
+        arms=[Arm(training=late, labels=PLAIN, grid=ranged)],
+    )
+    (program,) = programs(made)
+    assert [*program.searched] == ["learning_rate"] and program.size == 1
+
+
+def test_a_series_is_trained_in_the_program_of_the_others(monkeypatch):
+    def decayed(learning_rate, weight):  # 0 is written as a whole number
+        return optax.chain(optax.add_decayed_weights(weight), optax.sgd(learning_rate))
+
+    made = []
+    monkeypatch.setattr(
+        trials,
+        "Trainer",
+        lambda *args, **options: made.append(Trainer(*args, **options)) or made[-1],
+    )
+    grid = {"weight": (0, 0.5), "learning_rate": Range(0.01, 1.0)}
+    run(experiment(training=decayed, grid=grid))
+    assert [trainer.run_chunk._cache_size() for trainer in made] == [1]
+
+
+@pytest.mark.parametrize("name", ["program", "score", "found"])
+def test_a_column_of_a_search_is_no_label_and_no_axis(name):
+    with pytest.raises(ValueError, match=f"label '{name}', a column that the runner"):
+        experiment(training=None, arms=[Arm(training=late, labels={name: "a"})])
+    with pytest.raises(ValueError, match=f"axis '{name}', a column that the runner"):
+        experiment(grid={name: Range(0.1, 1.0)})
+    assert experiment(grid={name: (0.1,)}).grid  # nothing is searched
+
+
+def accuracy(model, task):
+    """1 - x^2, so that `train_error` is x^2."""
+    return 1.0 - sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(model.params))
+
+
+TIMES = [TimeTo("train_loss", 0.4, along="update")]
+TIMES += [TimeTo("train_error", 0.3, along="update")]
+
+
+@pytest.mark.parametrize("by", TIMES, ids=["in the first updates", "derived"])
+def test_a_time_that_is_searched_by_is_the_time_that_is_reported(by, tmp_path):
+    timed = experiment(
+        grid={"delay": (0,), "learning_rate": Range(0.01, 1.0)},
+        tuned_by=by,
+        search=Search(seeds=3, repeats=1, tolerance=1.0),
+        measure={"train_accuracy": accuracy},
+        evaluate_every=4,
+    )
+    run(timed, tmp_path)
+    lines = pd.read_csv(tmp_path / "search.csv").drop_duplicates("learning_rate")
+    seed = int(lines["seed"].iloc[0])
+    lines = lines[lines["seed"] == seed]
+    rates = tuple(lines["learning_rate"])
+    grid = {"delay": (0,), "learning_rate": rates}
+    found = run(dataclasses.replace(timed, grid=grid, seeds=(seed,)))
+    reported = by.of(found.results, found.curves).set_index("learning_rate")[by.name]
+    expected = reported[list(rates)].to_numpy()
+    assert len(rates) > 3 and (expected < 4).any()
+    np.testing.assert_allclose(lines["score"], expected, rtol=1e-4)
+
+
+def test_a_training_counts_that_reaches_the_value_and_diverges_afterwards(tmp_path):
+    # x_t = (1 - rate)^t x_0: a large step goes through the value at once
+    def rising(learning_rate):
+        return optax.sgd(lambda step: jnp.where(step < 4, learning_rate, 1e30))
+
+    timed = experiment(
+        training=rising,
+        grid={"learning_rate": Range(0.1, 1.0)},
+        tuned_by=TimeTo("train_loss", 0.4, along="update"),
+        search=Search(seeds=3, repeats=1, tolerance=1.0),
+        evaluate_every=1,
+    )
+    found = run(timed, tmp_path)
+    assert found.results["diverged"].all()
+    (row,) = found.choice.optima.to_dict("records")
+    assert row["found"] and row["score"] < 2
+
+
+def test_a_call_that_times_begins_anew(tmp_path, monkeypatch):
+    """Evaluations before a checkpoint count, and are not in it."""
+    timed = experiment(
+        grid={"delay": (3,), "learning_rate": Range(0.01, 1.0)},
+        tuned_by=TimeTo("train_loss", 0.4, along="update"),
+        search=Search(seeds=3, repeats=1, tolerance=1.0),
+        evaluate_every=1,
+    )
+    expected = run(timed)
+    chunks, given = itertools.count(), Trainer.given
+
+    def interrupted(self, start, stop):
+        if next(chunks) == UPDATES + 7:
+            raise Killed
+        return given(self, start, stop)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(loop, "_CHECKPOINT_SECONDS", 0.0)
+        patch.setattr(Trainer, "given", interrupted)
+        run(timed, tmp_path)
+    assert (tmp_path / "search.csv").exists()
+    again = run(timed, tmp_path)
+    pd.testing.assert_frame_equal(again.choice.optima, expected.choice.optima)
+
+
+def test_a_seed_whose_trace_needs_more_room_is_trained_in_a_larger_program(
+    tmp_path, monkeypatch
+):
+    made = []
+    monkeypatch.setattr(
+        trials,
+        "Trainer",
+        lambda *args, **options: made.append(Trainer(*args, **options)) or made[-1],
+    )
+    monkeypatch.setattr(Room, "roomy", lambda self: self)  # no room to spare
+    source = Simulation(Cluster(5, exponential(1.0)), protocols.k_async(1))
+    heavy = experiment(
+        training=along(source, optax.sgd),
+        grid={"learning_rate": Range(0.01, 1.0)},
+        seeds=1,
+        search=Search(seeds=8, repeats=1, tolerance=0.1),
+    )
+    run(heavy, tmp_path)
+    assert len(made) > 1
+    (template,) = programs(heavy)
+    lines = pd.read_csv(tmp_path / "search.csv").drop_duplicates("seed")
+    for row in lines.to_dict("records"):
+        assert row["score"] == pytest.approx(loss_of(template, row), rel=1e-5)
+
+
+def test_a_relative_search_compares_logarithms(tmp_path):
+    relative = experiment(
+        grid={"delay": (0,), "learning_rate": Range(0.01, 1.0)},
+        search=Search(seeds=3, repeats=1, tolerance=0.5, relative=True),
+    )
+    run(relative, tmp_path)
+    (template,) = programs(relative)
+    row = pd.read_csv(tmp_path / "search.csv").to_dict("records")[0]
+    expected = np.log(loss_of(template, row))
+    assert row["score"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_line_of_each_arm_and_static_value_is_the_loss_of_its_own_program(tmp_path):
+    def halved(learning_rate, nesterov):
+        return optax.sgd(learning_rate / 2, 0.5, nesterov=nesterov)
+
+    def plain(learning_rate, nesterov):
+        return optax.sgd(learning_rate, 0.5, nesterov=nesterov)
+
+    made = experiment(
+        training=None,
+        arms=[
+            Arm(training=plain, labels=PLAIN),
+            Arm(training=halved, labels={"rule": "halved"}),
+        ],
+        grid={"nesterov": (False, True), "learning_rate": Range(0.01, 1.0)},
+        search=Search(seeds=3, repeats=1, tolerance=0.5),
+    )
+    run(made, tmp_path)
+    lines = pd.read_csv(tmp_path / "search.csv").groupby("program").first()
+    templates = programs(made)
+    assert len(templates) == len(lines) == 4
+    for template in templates:
+        row = lines.loc[template.name]
+        row = row.to_dict() | {"series": int(row["series"]), "seed": int(row["seed"])}
+        assert row["score"] == pytest.approx(loss_of(template, row), rel=1e-5)

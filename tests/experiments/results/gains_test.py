@@ -128,3 +128,51 @@ def test_optima_that_are_not_found_are_said():
 def test_a_value_of_no_label_is_refused():
     with pytest.raises(ValueError, match="`over` must be a value of a label, got 'no'"):
         FOUND.gains("no")
+
+
+SMALL = {
+    # rule, cluster: losses of the seeds 0, 1, 2
+    ("plain", 0): (1.0, 1.2, 1.4),
+    ("plain", 4): (2.0, 2.1, 2.6),
+    ("good", 0): (0.9, 1.2, 1.1),
+    ("good", 4): (1.0, 1.0, 1.0),
+    ("bad", 0): (1.5, 1.5, 1.5),
+    ("bad", 4): (3.0, 3.0, 3.0),
+}
+
+
+def table(losses=SMALL, diverged=()):
+    rows = [
+        (rule, delay, seed, loss, int((rule, delay, seed) in diverged))
+        for (rule, delay), each in losses.items()
+        for seed, loss in enumerate(each)
+    ]
+    columns = ["rule", "delay", "seed", "train_loss", "diverged"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def gains(*args, choice=None, **options):
+    found = Found(table(*args), pd.DataFrame(), choice or Choice())
+    return found.gains("plain", **options)
+
+
+def test_a_training_that_diverged_is_infinitely_bad():
+    # its last finite loss says nothing
+    diverged = {("good", 4, 1)}
+    rows = gains(SMALL, diverged, by=("delay",)).set_index(["rule", "delay"])
+    assert rows["gain"]["good", 4] == -np.inf and rows["high"]["good", 4] == -np.inf
+    assert np.isfinite(rows["gain"]["good", 0]) and np.isfinite(rows["gain"]["bad", 4])
+    rows = gains(SMALL, {("plain", 4, 1)}, by=("delay",)).set_index(["rule", "delay"])
+    assert rows["gain"]["good", 4] == np.inf == rows["low"]["good", 4]
+    both = gains(SMALL, {("plain", 4, 1), ("good", 4, 1)}).set_index("rule")
+    assert both.loc["good", ["gain", "low", "high"]].isna().all()
+    assert both["gain"]["bad"] == np.inf
+
+
+def test_what_has_no_settings_in_common_is_refused():
+    losses = {key: each for key, each in SMALL.items() if key != ("good", 4)}
+    losses.pop(("plain", 0))
+    with pytest.raises(ValueError, match="'plain' and 'good' have no settings in"):
+        gains(losses)
+    with pytest.raises(ValueError, match="`over` must be a value of a label"):
+        Found(table(), pd.DataFrame()).gains("none")

@@ -1,0 +1,86 @@
+"""Which rows of a run are at the optima that were searched."""
+
+import pandas as pd
+import pytest
+
+from experiments.results.choice import Choice
+
+COLUMNS = ["rule", "window", "rate", "decay", "seed", "train_loss"]
+ROWS = [
+    # searched: rate and decay, the optimum and the optimum of another series
+    ("a", None, 0.1, 0.5, 0, 1.0),
+    ("a", None, 0.3, 0.5, 0, 0.5),
+    # searched: rate alone
+    ("b", None, 0.2, None, 0, 1.0),
+    # searched: none
+    ("a", 4, 0.7, None, 0, 1.0),
+    ("c", None, 0.3, None, 0, 1.0),
+]
+OPTIMA = pd.DataFrame(
+    [("a", 0.1, 0.5, True), ("b", 0.2, None, False)],
+    columns=["rule", "rate", "decay", "found"],
+)
+RESULTS = pd.DataFrame(ROWS, columns=COLUMNS)
+
+
+def choice(**changes):
+    return Choice(("rate", "decay"), optima=OPTIMA)._replace(**changes)
+
+
+def test_the_best_rows_are_those_at_the_optima_and_of_what_was_not_searched():
+    best = choice().best(RESULTS, pd.DataFrame())
+    kept = RESULTS.iloc[[0, 2, 3, 4]].reset_index(drop=True)
+    # a better loss than the optimum's does not choose on the reported seeds
+    pd.testing.assert_frame_equal(best, kept, check_dtype=False)
+
+
+def test_what_was_not_searched_counts_as_found():
+    found = choice().are_found(RESULTS)
+    assert found.tolist() == [True, True, False, True, True]
+    unfound = []
+    choice(unfound=unfound).best(RESULTS, pd.DataFrame())
+    assert [*unfound[0]["rule"]] == ["b"]
+
+
+def test_one_series_without_a_label_is_found_or_not():
+    results = RESULTS[RESULTS["rule"] == "b"].drop(columns=["rule", "window", "decay"])
+    one = Choice(("rate",), optima=OPTIMA[["rate", "found"]].tail(1))
+    assert one.are_found(results).tolist() == [False]
+    assert len(one.best(results, pd.DataFrame())) == 1
+    assert one.are_found(results.iloc[:0]).empty
+
+
+def test_numbers_among_words_are_the_same_settings_in_both_tables():
+    # a column of a file has text where one of its values is a word
+    results = pd.DataFrame(
+        [("4", 0.1, 0, 1.0), ("all", 0.3, 0, 1.0)],
+        columns=["K", "rate", "seed", "train_loss"],
+    )
+    optima = pd.DataFrame([(4.0, 0.1, False)], columns=["K", "rate", "found"])
+    chosen = Choice(("rate",), optima=optima)
+    assert chosen.are_found(results).tolist() == [False, True]
+    assert [*chosen.best(results, pd.DataFrame())["K"]] == ["4", "all"]
+
+
+@pytest.mark.parametrize("setting", [True, False])
+def test_runs_that_are_read_together_keep_their_own_optima(setting):
+    parts = [
+        RESULTS[RESULTS["rule"] == rule].assign(run=run)
+        for rule, run in (("b", "first"), ("b", "second"))
+    ]
+    results = pd.concat(parts, ignore_index=True)
+    results.loc[1, "rate"] = 0.9
+    optima = pd.concat(
+        [
+            OPTIMA.tail(1).assign(run="first"),
+            OPTIMA.tail(1).assign(run="second", rate=0.9, found=True),
+        ]
+    )
+    if not setting:  # the shards of a run: other series, whose run does not tell
+        results.loc[1, "rule"] = "d"
+        optima["rule"] = ["b", "d"]
+    left = ["run"] * setting + COLUMNS
+    results = results[[*left, *(name for name in results if name not in left)]]
+    both = Choice(("rate", "decay"), optima=optima)
+    assert both.are_found(results).tolist() == [False, True]
+    assert both.best(results, pd.DataFrame())["rate"].tolist() == [0.2, 0.9]
