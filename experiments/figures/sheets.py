@@ -47,6 +47,10 @@ def save(figure: Figure, path: Path | str, note: str = "") -> Path:
     box = None
     if note:
         text = textwrap.fill(note, 90)
+        figure.draw_without_rendering()  # the layout places the legend
+        figure.set_layout_engine("none")
+        for legend in figure.legends:  # else it moves to the foot of the larger sheet
+            legend.set_bbox_to_anchor((0, 0, 1, 1), transform=figure.transFigure)
         figure.text(0.02, -0.01, text, color=palette.NOTE_COLOR, va="top")
         box = "tight"
     figure.savefig(path, dpi=_DPI, facecolor="white", bbox_inches=box)

@@ -118,11 +118,13 @@ def final_table(run: Run) -> pd.DataFrame:
 
 
 def _tuned(run: Run) -> list[str]:
-    """The axes of which the table shows the best value."""
+    """The axes of which the table shows the best value: all that are searched."""
+    optima = run.choice.optima
     return [
         axis
         for axis in run.choice.axes
-        if axis in run.settings and run.results[axis].nunique() > 1
+        if axis in run.settings
+        and (run.results[axis].nunique() > 1 or (optima is not None and axis in optima))
     ]
 
 

@@ -16,7 +16,7 @@ def gains(
     choice: Choice,
     *,
     over: str,
-    by: Sequence[str] = (),
+    by: str | Sequence[str] = (),
     logarithm: bool = False,
     **where: Any,
 ) -> pd.DataFrame:
@@ -31,7 +31,7 @@ def gains(
         curves: of the same.
         choice: what was tuned, and by which metric.
         over: a value of a label, such as a rule's name.
-        by: settings with rows of their own.
+        by: settings with rows of their own; a name, or several.
         logarithm: whether logarithms are compared: then 0.01 is one percent.
         **where: {label or axis: value or values} that are counted.
 
@@ -42,9 +42,22 @@ def gains(
     names = [name for name in analysis.settings(results) if name not in choice.axes]
     labels = [name for name in names if (results[name] == over).any()]
     if not labels:
-        raise ValueError(f"`over` must be a value of a label, got {over!r}.")
+        known = {name: [*results[name].unique()] for name in names}
+        raise ValueError(
+            f"`over` must be a value of a label, got {over!r}: the values are {known}."
+        )
     label = labels[0]
-    rows = choice.best(analysis.where(results, **where), curves)
+    by = [by] if isinstance(by, str) else [*by]
+    unknown = [name for name in (*by, *where) if name not in names or name == label]
+    if unknown:
+        raise ValueError(
+            f"`by` and conditions of `gains` must name settings other than {label!r},"
+            f" got {unknown}: there are {[name for name in names if name != label]}."
+        )
+    counted = analysis.where(results, **where)
+    if counted.empty:
+        raise ValueError(f"No row has {where}: give values that `results` has.")
+    rows = choice.best(counted, curves)
     rows = choice.judged(rows, curves)
     values = rows[choice.column]
     if "diverged" in rows:

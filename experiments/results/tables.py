@@ -98,7 +98,8 @@ def _shown(found: Found) -> str:
     table = pd.DataFrame(rows[:_ROWS_SHOWN]).to_string(index=False)
     left = len(rows) - _ROWS_SHOWN
     more = f"\n{left} more series: see `best`" if left > 0 else ""
-    return f"{said}\n{table}{more}"
+    missed = found.not_found()
+    return f"{said}\n{table}{more}" + (f"\n{missed}" if missed else "")
 
 
 def of(

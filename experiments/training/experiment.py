@@ -206,6 +206,11 @@ class Experiment:
                 if not isinstance(values, Range):
                     check_axis(axis, values)
         for arm in arms:
+            if not isinstance(arm.contains, Mapping | None):
+                raise TypeError(
+                    "`contains` must be labels of another arm, as"
+                    f' {{"rule": "plain"}}, got {arm.contains!r}.'
+                )
             for name in arm.labels:
                 column_names.check_setting(
                     name, "`arms` have the label", searched=searched
@@ -225,6 +230,11 @@ class Experiment:
                     f"`static` and `tuned` must not name {name!r}, a `Range`: its best"
                     " value is searched."
                 )
+        if not isinstance(self.search, Search):
+            raise TypeError(
+                f"`search` must be a `Search`, got {self.search!r}: leave it out for"
+                " the default."
+            )
         if self.also_at and not self.searched:
             raise ValueError(
                 "`also_at` needs a searched number, but the grid has no `Range`."

@@ -80,8 +80,9 @@ def numbers(
     where = fixed if isinstance(fixed, Mapping) else {}
     if fixed and len(tried) > 1:
         rows = tables.at_fixed_step(chosen, x, series, where)
-        parts.append(tables.points(rows, chosen.metric, [*series, x]))
-        parts[1]["kind"] = "fixed"
+        if rows[x].nunique(dropna=False) > 1:  # a search may have tried it nowhere else
+            parts.append(tables.points(rows, chosen.metric, [*series, x]))
+            parts[1]["kind"] = "fixed"
     return pd.concat(parts, ignore_index=True)
 
 
