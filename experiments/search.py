@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import time
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -22,6 +23,8 @@ from experiments.training.experiment import FIRST_SEARCH_SEED, Arm, Experiment
 _ARMS = 200
 _SEEDS_OF_AN_ARM = 5_000_000
 """200 x 5,000,000 seeds behind the first are below 2^31."""
+
+_UPLOAD_SECONDS = 30.0
 
 
 class Optimum(NamedTuple):
@@ -55,6 +58,7 @@ class Searcher:
         """Searches all; what search.csv of the folder has is not trained again."""
         numbers = {program.name: [*program.searched] for program in self._programs}
         axes = dict.fromkeys(itertools.chain(*numbers.values()))
+        self._place, self._uploaded = place, time.monotonic()
         self._ledger = Ledger(place.local, list(axes))
         self._trials = Trials(
             place.checkpoints,
@@ -163,6 +167,9 @@ class Searcher:
                 trained.append(Line(program.name, series, point, trial.seed, score))
             if processes.is_first():
                 self._ledger.add(trained)
+                if time.monotonic() - self._uploaded > _UPLOAD_SECONDS:
+                    self._place.upload()  # of a bucket: what is lost is trained again
+                    self._uploaded = time.monotonic()
 
     def _judged(
         self, program: Program, final: Mapping[str, Any], rows: Sequence[Any]
