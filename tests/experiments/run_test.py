@@ -687,6 +687,7 @@ def test_a_run_from_python_shows_progress_unless_its_log_is_set(
     level, tmp_path, caplog, monkeypatch
 ):
     monkeypatch.setattr(progress.log, "propagate", True)
+    monkeypatch.setattr(progress.log, "handlers", [])  # another test may leave one
     before = progress.log.level
     try:
         progress.log.setLevel(level)
