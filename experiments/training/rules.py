@@ -64,14 +64,23 @@ class Room(NamedTuple):
     traces: tuple[dj.cluster.Trace, ...] = ()
 
     def holds(self, needs: Needs) -> bool:
-        """Whether there is room for traces that need this."""
-        return all(need <= here for need, here in zip(needs, self.needs, strict=True))
+        """Whether there is room for traces that need this.
+
+        Fewer gradients than the most of an update leave places empty.
+        """
+        fits = needs.gradients == self.needs.gradients or self.needs.uneven
+        pairs = zip(needs, self.needs, strict=True)
+        return fits and all(need <= here for need, here in pairs)
 
     def with_room_for(self, other: "Room") -> "Room":
         """Room for both."""
         if self.holds(other.needs):
             return self
+        if not self.traces:
+            return other
         needs = Needs(*map(max, self.needs, other.needs))
+        if self.needs.gradients != other.needs.gradients:
+            needs = needs._replace(uneven=True, divided=True)
         return Room(needs, self.traces + other.traces)
 
     def roomy(self) -> "Room":

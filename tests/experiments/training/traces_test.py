@@ -192,14 +192,19 @@ def test_several_clusters_share_a_compiled_program_and_are_each_of_them_alone():
     assert first.run_chunk._cache_size() == 1
 
 
-def test_clusters_of_one_program_may_have_other_gradients_versions_and_ends():
-    sources = {
-        "one": simulated(protocols.k_async(1)),
-        "all": simulated(protocols.hardsync()),
-        "some": simulated(protocols.k_batch_async(2)),
-    }
+OTHERS = {
+    "one": simulated(protocols.k_async(1)),
+    "all": simulated(protocols.hardsync()),
+    "some": simulated(protocols.k_batch_async(2)),
+    "pair": simulated(protocols.hardsync(), 2),  # needs less of everything than "all"
+}
+
+
+@pytest.mark.parametrize("names", [("one", "all", "some"), ("all", "pair")])
+def test_clusters_of_one_program_may_have_other_gradients_versions_and_ends(names):
+    sources = {name: OTHERS[name] for name in names}
     made = several(sources, plain, updates=None, seconds=9.0)
-    first = Trainer(made["one"])
+    first = Trainer(made[names[0]])
     for name, program in made.items():
         run = Trained(of=first.of(program))
         alone = Trained(
