@@ -1,5 +1,6 @@
 """Rules on equal terms, as an experiment: all searched, on the same clusters."""
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -64,7 +65,7 @@ def compare(
     for i, arm in enumerate(arms):
         inside = arm.contains
         if inside and (inside["optimizer"], inside["rule"]) not in there:
-            arms[i] = Arm(**vars(arm) | {"contains": None})
+            arms[i] = dataclasses.replace(arm, contains=None)
     return Experiment(
         **dict(
             question="Which rule helps with late gradients?",
@@ -94,11 +95,13 @@ def _arm(
     workers = [cluster.workers for cluster in clusters.values()]
     batch = jax.tree.map(lambda leaf: leaf[0], task.batches(0, 0, 1))
 
+    def server_loss(params):
+        return task.loss(params, batch)
+
     def make(cluster, **numbers):
         mean = jnp.asarray(workers, jnp.int32)[cluster] - 1
         most, schedule = max(workers), shape(updates)
-        loss = lambda params: task.loss(params, batch)  # noqa: E731
-        return cure.make(Trial(optimizer, numbers, schedule, mean, most, loss))
+        return cure.make(Trial(optimizer, numbers, schedule, mean, most, server_loss))
 
     # the numbers of the space are its arguments
     kind = inspect.Parameter.KEYWORD_ONLY

@@ -133,7 +133,7 @@ class Choice(NamedTuple):
 def _keys(table: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     """Some columns of each row, equal where the settings are: 4, 4.0 and "4" are one.
 
-    Columns that the table lacks are empty, as those of settings that a row lacks.
+    A column that the table lacks is empty, like a setting that a row lacks.
     """
     parts = []
     for name in columns:

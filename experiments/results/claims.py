@@ -131,7 +131,7 @@ class Judged(NamedTuple):
     claim: Published
     measured: Estimate | None  # None: it could not be measured
     verdict: str
-    reason: str = ""  # why it could not be measured
+    reason: str = ""  # why it could not be measured, or has no verdict
 
     def __str__(self):
         return f"{self.verdict}: {self.claim.text}: {self.shown}"
@@ -143,7 +143,8 @@ class Judged(NamedTuple):
             return self.reason or "not measured"
         low, high = self.measured.interval()
         value = number(self.measured.value)
-        return value if math.isnan(low) else f"{value} ({low:.3g} to {high:.3g})"
+        interval = "" if math.isnan(low) else f" ({low:.3g} to {high:.3g})"
+        return value + interval + f"; {self.reason}" * bool(self.reason)
 
 
 class Compared(NamedTuple):
@@ -182,7 +183,7 @@ def judge(published: Sequence[Published], found: Found) -> list[Judged]:
         measured, reason = _measured(claim.measure, watched)
         verdict = _verdict(claim, measured)
         if any(len(rows) for rows in unfound):
-            verdict = NO_OPTIMUM
+            verdict, reason = NO_OPTIMUM, reason or "no optimum is found"
         judged.append(Judged(claim, measured, verdict, reason))
     return judged
 

@@ -78,7 +78,7 @@ def run(
         return state
 
     def end_of(start):
-        """Of a chunk: where it would end in a run from the start, too."""
+        """The last update of a chunk; a run from update 0 has the same chunks."""
         begun = start - start % rule.evaluate_every  # an evaluation ends a chunk
         whole = start - (start - begun) % length + length
         return min(whole, begun + rule.evaluate_every, updates)

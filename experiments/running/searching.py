@@ -218,7 +218,7 @@ class _Table:
         seeds = [s for s in one if s in two and 0 <= s - first_seed < _STREAM]
         ones, twos = np.array([[one[seed], two[seed]] for seed in seeds]).T
         if not np.isfinite([ones, twos]).all():
-            # the one that diverges under fewer seeds is better
+            # the point that diverges under fewer seeds is better
             more = (~np.isfinite(ones)).sum() - (~np.isfinite(twos)).sum()
             return _Difference(float(more and more * math.inf), 0.0, 0)
         values = ones - twos

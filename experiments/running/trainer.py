@@ -99,7 +99,7 @@ class Trainer:
 
     @property
     def given_bytes(self) -> int:
-        """Of a chunk."""
+        """Bytes of the batches of a chunk."""
         leaves = jax.tree.leaves(self.given_shapes()[0])
         return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 

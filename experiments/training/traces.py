@@ -269,7 +269,7 @@ def _needs(trace: dj.cluster.Trace, spread: bool) -> Needs:
 
 
 def _followed(more: int, rows: np.ndarray, none: float) -> np.ndarray:
-    """A column of arrivals, and behind it that of updates without a gradient."""
+    """A column of arrivals, and behind it rows of updates without a gradient."""
     return np.concatenate([rows, np.full((more, *rows.shape[1:]), none, rows.dtype)])
 
 

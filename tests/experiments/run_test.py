@@ -238,7 +238,7 @@ def test_more_updates_go_on_from_the_last_checkpoint(tmp_path, caplog):
         pd.testing.assert_frame_equal(found.curves, whole.curves, rtol=0)
 
 
-# the first run, then the one that goes on in its folder
+# the first run, then a run that goes on in the same folder
 EVALUATIONS = {
     "edited to be more": (dict(evaluate_every=10), dict(evaluate_every=4)),
     "edited to be fewer": (dict(evaluate_every=5), dict(evaluate_every=10)),

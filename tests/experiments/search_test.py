@@ -34,6 +34,7 @@ from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
 from experiments.training.experiment import FIRST_SEARCH_SEED
 from experiments.training.rules import Room
+from tests.support.training_runs import final_loss
 
 CURVATURE, NOISE, UPDATES = 1.0, 0.5, 12
 BOWL = tasks.quadratic((CURVATURE,), noise=NOISE)
@@ -125,14 +126,7 @@ def loss_of(template, row):
     cell = template.rows[row["series"]] | {"learning_rate": row["learning_rate"]}
     program = template.of([cell], (row["seed"],))
     trainer = Trainer(program)
-    state = loop.run(
-        trainer,
-        trainer.init(),
-        save=lambda state: None,
-        report=lambda *chunk: None,
-        alone=False,
-    )
-    return trainer.evaluate(state)["train_loss"].item()
+    return final_loss(trainer).item()
 
 
 def test_a_search_that_is_killed_goes_on_to_the_same_bytes(whole, tmp_path):

@@ -27,6 +27,18 @@ def program_of(training, **changes):
     return program
 
 
+def final_loss(trainer):
+    """The training loss after the last update, [seeds, cells]."""
+    state = loop.run(
+        trainer,
+        trainer.init(),
+        save=lambda state: None,
+        report=lambda *chunk: None,
+        alone=False,
+    )
+    return np.asarray(trainer.evaluate(state)["train_loss"])
+
+
 class Trained:
     """A program after its last update, and what it reported on the way."""
 

@@ -152,7 +152,7 @@ class Workdir:
         self._uploaded = {}
 
     def remove_checkpoints(self, program: str = "") -> None:
-        """Removes them all, or those of one program."""
+        """Removes all checkpoints, or the checkpoints of one program."""
         folder = self.checkpoints / program
         if folder.exists():
             folder.rmtree()

@@ -9,9 +9,9 @@ from experiments.comparison import clusters, cures
 from experiments.comparison.compare import compare
 from experiments.comparison.page import EQUAL
 from experiments.comparison.theory import Bowl
-from experiments.running import loop
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
+from tests.support.training_runs import final_loss
 
 BOWL = Bowl((0.2, 1.0), noise=0.3, updates=60)
 
@@ -35,14 +35,7 @@ def test_it_is_the_mean_of_trainings(cluster, delay):
         for rate, decay in points
     ]
     trainer = Trainer(program.of(cells))
-    state = loop.run(
-        trainer,
-        trainer.init(),
-        save=lambda state: None,
-        report=lambda *chunk: None,
-        alone=False,
-    )
-    ends = np.asarray(trainer.evaluate(state)["train_loss"])
+    ends = np.asarray(final_loss(trainer))
     means, errors = ends.mean(axis=0), ends.std(axis=0) / np.sqrt(len(ends))
     for i, (mean, (rate, decay)) in enumerate(zip(means, points, strict=True)):
         expected = BOWL.expected_loss(delay, rate, decay)

@@ -165,7 +165,7 @@ def test_spread_is_the_mean_and_its_t_interval_where_numbers_may_be_negative():
 
 
 def test_the_interval_of_what_is_not_negative_is_the_t_interval_of_its_logarithm():
-    """By the delta method: the error of log(mean) is that of the mean over the mean."""
+    """By the delta method, log(mean) has the standard error error(mean) / mean."""
     rng = np.random.default_rng(0)
     for spread in (0.001, 0.1, 1.0, 3.0):
         values = np.exp(spread * rng.standard_normal(6))

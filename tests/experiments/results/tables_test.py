@@ -76,7 +76,7 @@ def test_tables_are_read_as_they_are_written(tmp_path):
 
 
 def test_what_a_run_found_is_printed_as_its_series_and_not_as_frames():
-    """The interval is that of the metric that chose, of the reported seed alone."""
+    """The interval is of the metric that chose, over the reported seeds alone."""
     rows = [
         {"law": law, "learning_rate": rate, "seed": seed, "train_loss": loss * rate}
         for law, loss in (("none", 2.0), ("inverse", 1.0))

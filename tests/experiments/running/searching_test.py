@@ -390,7 +390,7 @@ def test_noise_that_all_points_of_a_seed_share_changes_nothing():
 
 
 def test_a_series_ends_no_worse_than_an_optimum_that_it_contains():
-    """Of a narrow basin that its own starts do not see."""
+    """The optimum lies in a narrow basin, which no start of the search hits."""
 
     def narrow(a, b):
         far = math.hypot(math.log10(a / 0.002), math.log10(b / 0.012))
