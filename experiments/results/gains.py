@@ -24,7 +24,8 @@ def gains(
 
     A gain is a mean over all settings that both have, with the t interval of 95 % over
     seeds, each of which is paired with itself. A training that diverged counts as
-    infinitely bad; where both diverge under a seed there is no gain, nan.
+    infinitely bad; where both diverge under a seed there is no gain, nan. The interval
+    of one seed is nan.
 
     Args:
         results: of a run.
@@ -79,7 +80,9 @@ def gains(
         pairs = pairs.assign(gain=pairs["value_base"] - pairs["value"])
         for key, of_row in analysis.grouped(pairs, by):
             of_seeds = of_row.groupby("seed")["gain"].mean()
-            half = analysis.half_interval(of_seeds.to_numpy())
+            # one seed has no interval
+            several = len(of_seeds) > 1
+            half = analysis.half_interval(of_seeds.to_numpy()) if several else np.nan
             mean = np.nan if of_row["gain"].isna().any() else of_seeds.mean()
             table.append(
                 {label: name, **dict(zip(by, key, strict=True))}

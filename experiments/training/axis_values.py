@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from experiments.training.ranges import Range
+
 
 def check_axis(axis: str, values: Sequence[Any] | Mapping[str, Any]) -> None:
     """Checks that an axis has values, each once.
@@ -33,6 +35,22 @@ def check_axis(axis: str, values: Sequence[Any] | Mapping[str, Any]) -> None:
             raise ValueError(
                 f"`grid[{axis!r}]` has the same value twice, in float32: {values}."
             )
+
+
+def check_range(axis: str, searched: Range) -> None:
+    """Checks that a search tries only what the axis may have.
+
+    Raises:
+        ValueError: if it is a delay, or a step size that is not positive.
+    """
+    if axis == "delay":
+        raise ValueError(
+            "`grid['delay']` must be whole numbers of updates, but a `Range` is"
+            " searched between them: give a tuple, and name 'delay' in `tuned`."
+        )
+    ends = (searched.low, searched.high, searched.off)
+    values = [value for value in ends if value is not None]
+    _check_argument(f"`grid[{axis!r}]`", axis, values)
 
 
 def _check_argument(where: str, name: str, values: Iterable[Any]) -> None:

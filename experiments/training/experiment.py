@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.tasks.task import Task
 from experiments.training import column_names
-from experiments.training.axis_values import check_axis, is_whole
+from experiments.training.axis_values import check_axis, check_range, is_whole
 from experiments.training.gradients import as_training
 from experiments.training.ranges import Range, Search
 from experiments.training.rules import Training
@@ -203,7 +203,9 @@ class Experiment:
                 column_names.check_setting(
                     axis, "`grid` has the axis", searched=searched
                 )
-                if not isinstance(values, Range):
+                if isinstance(values, Range):
+                    check_range(axis, values)
+                else:
                     check_axis(axis, values)
         for arm in arms:
             if not isinstance(arm.contains, Mapping | None):

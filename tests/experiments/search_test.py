@@ -376,8 +376,8 @@ STEP = {"learning_rate": (0.1,)}
 ONE = {"delay": (0,)}
 
 
-def whole_steps(learning_rate, delay):
-    return optax.sgd(learning_rate / int(delay))
+def whole_steps(learning_rate, period):
+    return optax.sgd(learning_rate / int(period))
 
 
 @pytest.mark.parametrize(
@@ -395,8 +395,13 @@ def whole_steps(learning_rate, delay):
             r"`grid\['width'\]` is a `Range`, so it must be an unknown",
         ),
         (
-            {"grid": STEP | {"delay": Range(1, 3)}, "training": whole_steps},
-            r"`grid\['delay'\]` is a `Range`, so it must be an unknown",
+            {"grid": STEP | {"period": Range(1, 3)}, "training": whole_steps},
+            r"`grid\['period'\]` is a `Range`, so it must be an unknown",
+        ),
+        ({"grid": STEP | {"delay": Range(1, 3)}}, "must be whole numbers of updates"),
+        (
+            {"grid": ONE | {"learning_rate": Range(-1, 1, scale="linear")}},
+            "must hold step sizes, positive",
         ),
         (
             {"training": None, "arms": arms(contains={"rule": "other"})},

@@ -67,6 +67,12 @@ def test_a_gain_of_every_seed_may_still_be_a_loss_of_the_mean():
     np.testing.assert_allclose((row["low"], row["high"]), t_interval(gained))
 
 
+def test_one_seed_has_no_interval():
+    found = FOUND._replace(results=RESULTS.query("seed == 0"))
+    row = found.gains("plain").iloc[0]
+    assert np.isfinite(row["gain"]) and np.isnan([row["low"], row["high"]]).all()
+
+
 def test_a_setting_may_have_rows_of_its_own_or_be_left_out():
     table = FOUND.gains("plain", by=["cluster"])
     assert list(zip(table["rule"], table["cluster"], strict=True)) == [
