@@ -4,7 +4,10 @@ from experiments.results import analysis as analysis
 from experiments.results import claims as claims
 from experiments.results import measures as measures
 from experiments.results.claims import Published as Published
-from experiments.results.claims import Record as Record
+from experiments.results.effects import Effect as Effect
+from experiments.results.effects import amount as amount
+from experiments.results.effects import percent as percent
+from experiments.results.effects import points as points
 from experiments.results.runs import Run as Run
 from experiments.results.runs import load as load
 from experiments.results.tables import Found as Found

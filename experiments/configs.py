@@ -143,34 +143,44 @@ def own_config(source: str) -> ConfigDict:
     return module_of(source).get_config(*([question] if question else []))
 
 
-def rebuilt(record: Mapping[str, Any]) -> Experiment | None:
-    """The experiment of a run.json; None where no config file made it."""
+def of_run(record: Mapping[str, Any]) -> ConfigDict | None:
+    """The values of a run.json; None where no config file made it."""
     source = record.get("source")
     if not source or not _file(source).exists():
         return None
     config = own_config(source)
     config.update(unflatten_dict(record["config"], sep="."))
-    return module_of(source).experiment(config)
+    return config
 
 
-def module_of(path: str) -> ModuleType:
+def rebuilt(record: Mapping[str, Any]) -> Experiment | None:
+    """The experiment of a run.json; None where no config file made it."""
+    config = of_run(record)
+    return None if config is None else module_of(record["source"]).experiment(config)
+
+
+_FUNCTIONS = {
+    "get_config()": "has the values that the command line may change",
+    "experiment(config)": "makes the experiment of its values",
+}
+
+
+def module_of(path: str, needed: Sequence[str] = tuple(_FUNCTIONS)) -> ModuleType:
     """The module of a config file; "FILE:question" is of FILE.
 
     Raises:
-        ValueError: if it lacks one of its two functions.
+        ValueError: if it lacks one of the functions that it needs.
     """
     spec = importlib.util.spec_from_file_location(_file(path).stem, _file(path))
     if spec is None or spec.loader is None:
         raise ValueError(f"--config={path} is no Python file: its name ends in .py.")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    needed = {
-        "get_config()": "has the values that the command line may change",
-        "experiment(config)": "makes the experiment of its values",
-    }
-    for name, what in needed.items():
+    for name in needed:
         if not hasattr(module, name.partition("(")[0]):
-            raise ValueError(f"--config={path} has no function `{name}`, which {what}.")
+            raise ValueError(
+                f"--config={path} has no function `{name}`, which {_FUNCTIONS[name]}."
+            )
     return module
 
 

@@ -16,7 +16,7 @@ import jax
 from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
-from experiments import configs
+from experiments import configs, statements
 from experiments.configs import knobs
 from experiments.results import claims, writers
 from experiments.results.runs import Run
@@ -26,6 +26,7 @@ from experiments.running import failures, loop
 from experiments.running.costs import costs
 from experiments.running.host import joining, processes, progress
 from experiments.running.host.workdir import Workdir
+from experiments.statements import Statements
 from experiments.training.experiment import Experiment
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "A file in configs/.")
@@ -37,6 +38,9 @@ _SHARD = flags.DEFINE_string(
     " up to rounding, which cells near their limit of stability enlarge.",
 )
 _CHECK = flags.DEFINE_bool("check", False, "Exit with 1 where a record is missed.")
+_RECORD = flags.DEFINE_bool(
+    "record", False, "Keep the numbers of this run as the records of the config."
+)
 _QUIET = flags.DEFINE_bool("quiet", False, "No progress, only warnings and errors.")
 _WANDB = flags.DEFINE_string(
     "wandb", None, "A project of Weights & Biases that gets the numbers as well."
@@ -107,13 +111,15 @@ def main(argv: list[str]) -> None:
             | {f"--{flag.name}": flag.value for flag in _SHARED_FLAGS}
         )
         changed = configs.changed(source, chosen)
-        if _CHECK.value and changed:
-            raise ValueError(
-                "--check compares the records of the config file's own values, but"
-                f" {', '.join(changed)} is changed: leave one of the two out."
-            )
+        for flag in (_CHECK, _RECORD):
+            if flag.value and changed:
+                raise ValueError(
+                    f"--{flag.name} is for the config file's values, but"
+                    f" {', '.join(changed)} is changed: leave one of the two out."
+                )
         with failures.of_changed(changed):
             made = processes.together(lambda: configs.made(source, _CONFIG.value))
+            stated = statements.of(source, _CONFIG.value)
         shard, profile = _shard(_SHARD.value), _updates(_PROFILE.value)
         if _DRY_RUN.value:
             with failures.of_changed(changed):
@@ -132,6 +138,7 @@ def main(argv: list[str]) -> None:
             config=chosen,
             changed=changed,
             source=source,
+            stated=claims.digest(stated.published),
             checkpoint_every=_CHECKPOINT_EVERY.value,
             keep_checkpoints=_KEEP_CHECKPOINTS.value,
             anew=_ANEW.value,
@@ -139,7 +146,7 @@ def main(argv: list[str]) -> None:
             profile=profile,
         )
         if processes.is_first():
-            met = _report(made, found, changed)
+            met = _report(made, source, stated, found, changed)
             if _CHECK.value and not met:
                 sys.exit(1)
     except loop.InterruptionError as stop:
@@ -239,27 +246,36 @@ def _updates(bounds: list[str]) -> range:
     return range(start, stop)
 
 
-def _report(experiment: Experiment, found: Found, changed: Mapping[str, Any]) -> bool:
-    """Writes report.html, and says whether all records are met.
+def _report(
+    experiment: Experiment,
+    source: str,
+    stated: Statements,
+    found: Found,
+    changed: Mapping[str, Any],
+) -> bool:
+    """Writes report.html, ends with the answer, and says if all records are met.
 
-    Records are of the config file's own values: a run with others has none.
+    Records are of the config file's values: a run with others has none.
     """
     from experiments import report  # matplotlib is needed now, and not earlier
 
     place = Workdir(_WORKDIR.value)
     place.download()
-    path = report.write(Run.read(place.local), experiment)
+    path = report.write(Run.read(place.local), experiment, stated)
     place.upload()
     progress.log.info("report: %s", place.shown(path))
-    for judged in claims.judge(experiment.published, found):
+    for judged in claims.judge(stated.published, found):
         if judged.measured is not None or judged.claim.measure is None:
             progress.log.info("%s", judged)  # the report says why there is none
+    compared = [] if changed else claims.compare(stated.records, found)
+    for one in compared:
+        progress.log.info("%s", one)
+    if _RECORD.value:
+        statements.record(source, compared)
     if changed:
-        return True
-    compared = claims.compare(experiment.records, found)
-    for own in compared:
-        progress.log.info("%s", own)
-    return all(own.met for own in compared)
+        progress.log.info("values changed: %s", ", ".join(changed))
+    progress.log.info("%s", "\n".join([found.question, *map(str, found.answers)]))
+    return all(one.met for one in compared)
 
 
 def _parse_flags(argv: list[str]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import pandas as pd
 
-from experiments.results import analysis, claims, tables
+from experiments.results import analysis, effects, tables
 from experiments.results.choice import Choice
 from experiments.results.folder import Folder
 from experiments.results.metrics import Metrics
@@ -48,6 +48,7 @@ def run(
     config: Mapping[str, Any] | None = None,
     changed: Mapping[str, Any] | None = None,
     source: str = "",
+    stated: str = "",
     checkpoint_every: int | None = None,
     keep_checkpoints: bool = False,
     anew: bool = False,
@@ -68,6 +69,7 @@ def run(
         config: the values that the experiment was made of, for the records.
         changed: those that are not the config file's own, {key: [own, value]}.
         source: the config file.
+        stated: a fingerprint of what is claimed of the run, for the records.
         checkpoint_every: updates; by default every 30 s. A program's end is saved too.
         keep_checkpoints: whether the checkpoints of a finished run stay, so that more
             updates or another metric go on from them. Without them these train from
@@ -109,6 +111,7 @@ def run(
         "source": source,
         "config": dict(config or {}),
         "changed": dict(changed or {}),
+        "published": stated,
     }
     with contextlib.ExitStack() as stack:
 
@@ -183,7 +186,8 @@ def run(
             processes.wait("the run is finished")
             if processes.is_first():
                 place.remove_checkpoints()
-    return found
+    answers = effects.answers(found, experiment.effects)
+    return found._replace(question=experiment.question, answers=answers)
 
 
 def _searched(experiment: Experiment) -> dict[str, Any]:
@@ -207,8 +211,6 @@ def _record(
     by = experiment.tuned_by
     return {
         "question": experiment.question,
-        "notes": experiment.notes,
-        "published": claims.digest(experiment.published),
         "settings": setting_names(made),
         "seeds": list(experiment.seed_numbers),
         "tuning_seeds": list(experiment.tuning_seed_numbers),

@@ -63,7 +63,7 @@ BUILDINGS = {
             {"tasks", "prepare"},
             {"training"},
             {"running", "results", "configs"},
-            {"search"},
+            {"search", "statements"},
             {"run"},
             {"figures"},
             {"report", "comparison", "pods"},

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec
 
-from experiments.figures.axis_labels import words
 from experiments.results import analysis
 from experiments.results.choice import TimeTo as TimeTo
+from experiments.results.column_words import words
 from experiments.results.runs import Run
 
 P = ParamSpec("P")

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import delayjax as dj
-from experiments import configs, figures, report
+from experiments import configs, figures, report, statements
 from experiments.results.runs import Run
 
 
@@ -66,7 +66,14 @@ def main(arguments: list[str]) -> None:
     else:
         for folder in asked.runs:
             run = Run.read(folder)
-            print(report.write(run, configs.rebuilt(run.info), format=asked.format))
+            print(
+                report.write(
+                    run,
+                    configs.rebuilt(run.info),
+                    statements.of_run(run.info),
+                    format=asked.format,
+                )
+            )
 
 
 def _draw_together(asked: argparse.Namespace) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from experiments.figures import palette, scales
-from experiments.figures.axis_labels import words
 from experiments.results import analysis
 from experiments.results.choice import TimeTo
+from experiments.results.column_words import words
 from experiments.results.runs import Run
 
 _MOST = 6  # series that one panel can hold

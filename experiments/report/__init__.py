@@ -12,11 +12,12 @@ import pandas as pd
 import delayjax as dj
 from experiments import figures
 from experiments.figures import Drawn
-from experiments.figures.axis_labels import loss_unit, with_unit, words
 from experiments.report import page
-from experiments.results import analysis, claims
+from experiments.results import analysis, claims, effects
+from experiments.results.column_words import loss_unit, with_unit, words
 from experiments.results.folder import TABLES
 from experiments.results.runs import Run
+from experiments.statements import Statements
 from experiments.training.experiment import Experiment
 
 _log = logging.getLogger("experiments")
@@ -28,6 +29,7 @@ _TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 def write(
     run: Run,
     experiment: Experiment | None = None,
+    stated: Statements = Statements(),  # noqa: B008 (immutable)
     *,
     format: str = "png",
 ) -> Path:
@@ -37,6 +39,7 @@ def write(
         run: what was recorded.
         experiment: that was run, with its answer, claims and figures; None draws the
             common figures.
+        stated: what is said of the run.
         format: of the figures, "png" or "svg".
 
     Returns:
@@ -51,17 +54,15 @@ def write(
     body = "\n".join(
         [
             f"<header>\n<h1>{page.text(question)}</h1>",
-            f'<p class="answer">{page.text(headline(run, experiment, table))}</p>',
+            _answer(run, experiment.effects if experiment else ()),
             _changed(changed),
-            # what was seen with other values is not what this run saw
-            "" if changed else _notes(run.info.get("notes", "")),
             "</header>",
-            _published(run, experiment.published if experiment else ()),
+            _published(run, stated.published),
             page.section("Figures", *map(_figure, drawn)) if drawn else "",
             _own_tables(run, experiment.tables if experiment else ()),
             _final(run, table),
             _clusters(run),
-            _records(run, experiment),
+            _records(run, stated.records),
             _commands(run),
             _provenance(run),
         ]
@@ -77,15 +78,17 @@ def _said(why: str) -> str:
     return why
 
 
-def headline(run: Run, experiment: Experiment | None, table: pd.DataFrame) -> str:
-    """The answer, in a sentence or two made of this run's numbers."""
-    if experiment is None or experiment.answer is None or run.info.get("changed"):
-        return _best_row(run, table)
-    try:
-        return experiment.answer(run.found)
-    except Exception as error:  # a function of the user's own
-        why = _said(f"`answer` fails: {type(error).__name__}: {error}")
-        return f"{_best_row(run, table)} ({why})"
+def _answer(run: Run, asked: Sequence[effects.Effect]) -> str:
+    """The answers in sentences, and the effects that they are made of."""
+    parts = []
+    for answer in effects.answers(run.found, asked):
+        if isinstance(answer, str):
+            parts.append(f'<p class="note">{page.text(_said(answer))}</p>')
+            continue
+        parts.append(f'<p class="answer">{page.text(answer.text)}</p>')
+        rows = answer.shown.to_numpy().tolist()
+        parts.append(page.table("Effects", list(answer.shown), rows))
+    return "\n".join(parts)
 
 
 def final_table(run: Run) -> pd.DataFrame:
@@ -155,35 +158,12 @@ def _keyed(frame: pd.DataFrame, by: Sequence[str]) -> list[tuple[Any, pd.DataFra
     ]
 
 
-def _best_row(run: Run, table: pd.DataFrame) -> str:
-    metric = next(
-        (m for m in ("test_error", "test_loss", "train_loss") if m in table), ""
-    )
-    live = table[~table["lost"]] if len(table) else table
-    if not metric or live.empty:
-        fate = "diverged" if table["diverged"].all() else "ended higher than it began"
-        return f"Every one of the {len(table)} series {fate}."
-    best = live.loc[[min(live.index, key=lambda i: live[metric][i][0])]]
-    name = (
-        analysis.label({c: best[c].iloc[0] for c in _told(run)}) if _told(run) else ""
-    )
-    value = _number(best[metric].iloc[0][0])
-    where = f" at {name}" if name else ""
-    return f"The lowest {words(metric)} is {value}{where}, of {len(table)} series."
-
-
 def _changed(changed: Mapping[str, Any]) -> str:
     if not changed:
         return ""
     rows = [(key, _value(own), _value(now)) for key, (own, now) in changed.items()]
     caption = "Values that differ from the config file; its notes describe other values"
     return page.table(caption, ["value", "config file", "this run"], rows)
-
-
-def _notes(notes: str) -> str:
-    return "\n".join(
-        f"<p>{page.text(part)}</p>" for part in notes.split("\n\n") if part
-    )
 
 
 def _published(run: Run, published: Sequence[claims.Published]) -> str:
@@ -220,11 +200,11 @@ def _published(run: Run, published: Sequence[claims.Published]) -> str:
     return page.section("Published", page.table(caption, header, rows), *notes)
 
 
-def _records(run: Run, experiment: Experiment | None) -> str:
+def _records(run: Run, records: Sequence[claims.Record]) -> str:
     """The numbers that guard the results."""
-    if experiment is None or run.info.get("changed"):
+    if run.info.get("changed"):
         return ""
-    compared = claims.compare(experiment.records, run.found)
+    compared = claims.compare(records, run.found)
     for own in compared:
         if own.measured is None:
             _said(f"{own.record.text!r} cannot be measured: {own.reason}")

@@ -25,6 +25,17 @@ def settings(frame: pd.DataFrame) -> list[str]:
     return columns[: columns.index("seed")] if "seed" in columns else columns
 
 
+_FACTS = ("seconds", "updates", "examples", "dropped", "dropped_in_row", "diverged")
+_FACTS += ("ended_higher",)
+_FACTS += ("staleness_mean", "staleness_p99", "staleness_max")
+
+
+def is_fact(column: str, frame: pd.DataFrame) -> bool:
+    """Whether a column does not depend on what becomes of the model."""
+    timed = "_to_" in column  # whether it got there counts, not what came afterwards
+    return timed or column in _FACTS or column in settings(frame)
+
+
 def told_by(frame: pd.DataFrame) -> list[str]:
     """The columns that it takes to tell the rows of settings apart, and to name each.
 

@@ -43,6 +43,13 @@ class TimeTo(NamedTuple):
         found = rest.merge(column, on=keys, how="left")
         return found.drop(columns=["diverged", "ended_higher"], errors="ignore")
 
+    def ends(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.Series:
+        """The last time of the clock in the curves of each row of some results."""
+        keys = [*analysis.settings(curves), "seed"]
+        last = curves.groupby(keys, dropna=False, sort=False)[self.along].max()
+        end = last.rename("end").reset_index()
+        return results[keys].merge(end, on=keys, how="left")["end"]
+
 
 class Choice(NamedTuple):
     """Which axes of a run are tuned, by what, and on which seeds.

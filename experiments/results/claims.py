@@ -93,22 +93,22 @@ class Published:
 class Record:
     """A number of ours. It shows when results change, and is no evidence.
 
-    A run misses it if its own number is further off than four spreads and 0.1 %.
+    A run misses it if the run's number is further off than four spreads and 0.1 %.
 
     Attributes:
         text: what the number is.
         measure: the tables of a run -> the number.
-        value: that was measured.
+        value: that was measured; nan where there is no record yet.
         spread: its standard error over the seeds; see `estimates.estimate`.
     """
 
     text: str
     measure: Measure
-    value: float
-    spread: float
+    value: float = math.nan
+    spread: float = 0.0
 
     def __post_init__(self):
-        if not (math.isfinite(self.value) and 0 <= self.spread < math.inf):
+        if math.isinf(self.value) or not 0 <= self.spread < math.inf:
             raise ValueError(
                 f"`Record` {self.text!r} needs a finite value and spread, got"
                 f" {self.value} and {self.spread}."
@@ -157,6 +157,8 @@ class Compared(NamedTuple):
 
     def __str__(self):
         record = self.record
+        if math.isnan(record.value):
+            return f"no record: {record.text}: {self.shown}; --record keeps it"
         mark = "met" if self.met else "MISSED"
         expected = f"{record.value:.4g} ± {record.tolerance:.2g}"
         return f"{mark}: {record.text}: {self.shown}, expected {expected}"

@@ -20,23 +20,42 @@ class Estimate(NamedTuple):
         error: its standard error; nan where there is one seed, and where a number is
             infinite or nan: it has no spread.
         seeds: how many there are.
+        form: "mean"; "ratio", whose interval is one of its logarithm; or "share" of
+            the seeds, whose interval is Clopper and Pearson's.
     """
 
     value: float
     error: float
     seeds: int
+    form: str = "mean"
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """The t interval with seeds - 1 degrees of freedom; nan of one seed.
+
+            value +- t error                           of a mean
+            value exp(-+ t error / value)              of a ratio
 
         Example:
             >>> low, high = Estimate(2.0, 0.5, 5).interval()
             >>> round(low, 3), round(high, 3)
             (0.612, 3.388)
+            >>> low, high = Estimate(2.0, 0.5, 5, "ratio").interval()
+            >>> round(low, 3), round(high, 3)
+            (0.999, 4.004)
+            >>> low, high = Estimate(0.0, 0.0, 5, "share").interval()
+            >>> round(low, 3), round(high, 3)
+            (0.0, 0.522)
         """
+        if self.form == "share":
+            count = round(self.value * self.seeds)
+            both = stats.binomtest(count, self.seeds).proportion_ci(level)
+            return float(both.low), float(both.high)
         if self.seeds < 2:
             return np.nan, np.nan
         half = stats.t.ppf(0.5 + level / 2, self.seeds - 1) * self.error
+        if self.form == "ratio":
+            factor = np.exp(half / abs(self.value)) if half else 1.0
+            return float(self.value / factor), float(self.value * factor)
         return float(self.value - half), float(self.value + half)
 
 
@@ -46,33 +65,64 @@ def estimate(measure: Measure, found: Found) -> Estimate:
         error^2 = (n - 1) / n sum_i (m_i - mean m)^2
 
     where m_i is the number without seed i of n. For the mean over seeds this is the
-    usual standard error; it also holds for ratios, best values and times. Where seeds
-    of their own choose the best values, they stay as they are; else each m_i chooses
-    among the seeds that are left. Where some m_i is not finite the error is nan.
+    usual standard error; it also holds for best values and times. Of a ratio m is its
+    logarithm, and the error is value times the error of m. Where seeds of their own
+    choose the best values, they stay as they are; else each m_i chooses among the seeds
+    that are left. Where some m_i is not finite the error is nan. Of the share of seeds the
+    error is sqrt(value (1 - value) / n).
 
     Args:
-        measure: the tables of a run -> a number.
+        measure: the tables of a run -> a number; its attribute `form`, if it has one,
+            is the estimate's.
         found: the tables.
 
     Raises:
         Exception: what `measure` raises of the whole tables.
     """
+    form = getattr(measure, "form", "mean")
+    if form == "share":
+        value, seeds = float(measure(found)), found.results["seed"].nunique()
+        error = np.sqrt(value * (1 - value) / seeds) if seeds > 1 else np.nan
+        return Estimate(value, float(error), seeds, form)
+
+    def number(part):
+        value = float(measure(part))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.array([np.log(value) if form == "ratio" else value])
+
+    (one,) = jackknife(number, found)
+    if form != "ratio":
+        return one
     value = float(measure(found))
+    return Estimate(value, one.error * value, one.seeds, form)
+
+
+def jackknife(numbers: Callable[[Found], np.ndarray], found: Found) -> list[Estimate]:
+    """Several numbers of the same tables, each as in `estimate`.
+
+    Args:
+        numbers: the tables of a run -> float64 [numbers].
+        found: the tables.
+    """
+    value = numbers(found)
     seeds = sorted(set(found.results["seed"]))
-    if len(seeds) < 2:
-        return Estimate(value, np.nan, len(seeds))
-    each = np.asarray([_without(measure, found, seed) for seed in seeds])
-    if not np.isfinite(each).all():
-        return Estimate(value, np.nan, len(seeds))
-    share = (len(seeds) - 1) / len(seeds)
-    error = np.sqrt(share * np.sum((each - each.mean()) ** 2))
-    return Estimate(value, float(error), len(seeds))
+    count = len(seeds)
+    if count < 2:
+        return [Estimate(float(own), np.nan, count) for own in value]
+    parts = np.stack([numbers(without(found, seed)) for seed in seeds])
+    with np.errstate(invalid="ignore"):
+        error = np.sqrt((count - 1) / count * ((parts - parts.mean(0)) ** 2).sum(0))
+    error = np.where(np.isfinite(parts).all(0), error, np.nan)
+    return [
+        Estimate(float(own), float(e), count)
+        for own, e in zip(value, error, strict=True)
+    ]
 
 
-def _without(measure: Measure, found: Found, seed: int) -> float:
-    """The number without a seed."""
+def without(found: Found, seed: int) -> Found:
+    """The tables without the rows of a seed."""
     left = [
         table[table["seed"] != seed] if "seed" in table else table
         for table in (found.results, found.curves)
     ]
-    return float(measure(Found(*left, found.choice)))
+    return found._replace(results=left[0], curves=left[1])

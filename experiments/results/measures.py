@@ -1,14 +1,14 @@
 """What claims measure: numbers of a run's tables."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from experiments.results import analysis
 from experiments.results.choice import TimeTo
-from experiments.results.estimates import Measure, estimate
+from experiments.results.estimates import Measure
 from experiments.results.tables import Found
 
 
@@ -58,13 +58,14 @@ def largest_stable(over: str, **where: Any) -> Measure:
     return measure
 
 
-def seconds_to(
+def first_time(
     metric: str, value: float, *, along: str = "seconds", **where: Any
 ) -> Measure:
-    """The mean over seeds of the simulated seconds until a metric falls to a value.
+    """The mean over seeds of the first time at which a metric is down to a value.
 
-    At the best value of the tuned axes, as the experiment chooses it; inf where some
-    seed never gets there. `along` is the column of the curves that has the seconds.
+    At the best value of the tuned axes, as the experiment chooses it. "Never" is a
+    value, inf, where some seed does not get there. `along` is the clock: "seconds" of
+    simulated time, "update" or "examples".
     """
     time = TimeTo(metric, value, along)
 
@@ -75,14 +76,44 @@ def seconds_to(
     return measure
 
 
+class Formed(NamedTuple):
+    """A measure with a form, which says what its interval is; see `Estimate`."""
+
+    value: Measure
+    form: str
+
+    def __call__(self, found: Found) -> float:
+        """The number."""
+        return self.value(found)
+
+
 def ratio(above: Measure, below: Measure) -> Measure:
-    """One number over another; nan where the other is infinite: it never arrives."""
+    """One number over another; its interval is one of its logarithm.
+
+    It is nan where the other is infinite, a time that is never reached, and then
+    decides nothing: how long "never" is nobody knows.
+    """
 
     def measure(found):
         divisor = below(found)
         return above(found) / divisor if np.isfinite(divisor) else np.nan
 
-    return measure
+    return Formed(measure, "ratio")
+
+
+def share(fate: str, **where: Any) -> Measure:
+    """The share of seeds that have a fate in some cell of some settings.
+
+    Args:
+        fate: "diverged", "ended_higher", or a column of the results that is 0 or 1.
+        **where: which settings.
+    """
+
+    def measure(found):
+        rows = _those(found, where)
+        return float((rows.groupby("seed")[fate].max() > 0).mean())
+
+    return Formed(measure, "share")
 
 
 def least(measures: Sequence[Measure]) -> Measure:
@@ -107,26 +138,6 @@ def difference(this: Measure, other: Measure) -> Measure:
     return lambda found: this(found) - other(found)
 
 
-def between(
-    measure: Measure, found: Found, *, same: float = 1.0, form: str = ".2f"
-) -> str:
-    """The interval of a comparison as text; it says so if `same` lies within it.
-
-    Example:
-        >>> runs = pd.DataFrame({"seed": [0, 1, 2], "loss": [1.0, 1.1, 0.9]})
-        >>> found = Found(runs, pd.DataFrame())
-        >>> between(mean("loss"), found)
-        '0.75 to 1.25 (seeds differ as much)'
-        >>> between(mean("loss"), found, same=0.0)
-        '0.75 to 1.25'
-    """
-    low, high = estimate(measure, found).interval()
-    if np.isnan(low):
-        return f"{measure(found):{form}}"
-    text = f"{low:{form}} to {high:{form}}"
-    return text + " (seeds differ as much)" * (low <= same <= high)
-
-
 def _chosen(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
     chosen = analysis.where(frame, **where)
     if chosen.empty:
@@ -145,14 +156,7 @@ def _those(found: Found, where: Mapping[str, Any]) -> pd.DataFrame:
 
 def _mean(rows: pd.DataFrame, metric: str, lost: float = np.nan) -> float:
     """The mean of all rows; the metric of a model that is lost counts as `lost`."""
-    fact = metric in _FACTS or metric in analysis.settings(rows)
     values = rows[metric]
-    if not fact:
+    if not analysis.is_fact(metric, rows):
         values = values.where(~analysis.lost(rows), lost)
     return float(values.mean(skipna=False))
-
-
-_FACTS = ("seconds", "updates", "examples", "dropped", "dropped_in_row", "diverged")
-_FACTS += ("ended_higher",)
-_FACTS += ("staleness_mean", "staleness_p99", "staleness_max")
-"""What does not depend on the model."""

@@ -21,13 +21,14 @@ from experiments.results.gains import gains
 
 
 class Found(NamedTuple):
-    """What a run found, as tables.
+    """What a run measured, as tables.
 
     A row of `results` is a cell and a seed after the last update; a row of `curves` is
     one at an evaluation. Both have a column for each label, each axis and the seed.
     `choice` says what is tuned, and has the tables of the tuning seeds. It is printed
-    as a short table: each series at its best value of what is tuned, and the metric
-    that chose it, with its 95 % interval over the seeds.
+    as the question, its answer, and a short table: each series at its best value of
+    what is tuned, and the metric that chose it, with its 95 % interval over the seeds.
+    `answers` are those of the experiment's effects, see `effects.answers`.
 
     Example:
         >>> rows = [("a", 0.1, 0, 1.0), ("a", 0.1, 1, 1.2), ("a", 0.3, 0, 2.0)]
@@ -44,6 +45,8 @@ class Found(NamedTuple):
     results: pd.DataFrame
     curves: pd.DataFrame
     choice: Choice = Choice()
+    question: str = ""
+    answers: Sequence[Any] = ()
 
     @property
     def best(self) -> pd.DataFrame:
@@ -95,11 +98,12 @@ def _shown(found: Found) -> str:
     said = f"{len(rows)} series, {found.results['seed'].nunique()} seeds"
     if axes:
         said += f"; each at its best {' and '.join(axes)}"
+    head = [found.question, *map(str, found.answers), said]
     table = pd.DataFrame(rows[:_ROWS_SHOWN]).to_string(index=False)
     left = len(rows) - _ROWS_SHOWN
     more = f"\n{left} more series: see `best`" if left > 0 else ""
     missed = found.not_found()
-    return f"{said}\n{table}{more}" + (f"\n{missed}" if missed else "")
+    return "\n".join(filter(None, [*head, table + more, missed]))
 
 
 def of(

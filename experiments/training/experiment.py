@@ -86,14 +86,11 @@ class Experiment:
         evaluations: the number of evaluations, in place of `evaluate_every`; equally
             many updates apart.
         measure: further metrics, {name: (model, task) -> float32 []}.
-        answer: the tables of a run -> the answer to `question`, one or two sentences
-            made of its numbers: the head of the report of an unchanged run.
-        published: what the sources say, see `claims.Published`: may fail.
-        records: numbers of ours, see `claims.Record`: `--check` compares them.
+        answer: what is compared to answer `question`, an `Effect` or several. Without
+            one each series is compared with the first.
         figures: objects with `name` and `draw(run)`; see `figures`.
         tables: objects with `name`, `caption` and `of(run)`, which returns a frame; see
             `figures.Table`.
-        notes: what was seen, for the report of an unchanged run.
     """
 
     question: str
@@ -114,12 +111,9 @@ class Experiment:
     evaluate_every: int | None = None
     evaluations: int = 20
     measure: Mapping[str, Callable[..., Any]] = dataclasses.field(default_factory=dict)
-    answer: Callable[[Any], str] | None = None
-    published: Sequence[Any] = ()
-    records: Sequence[Any] = ()
+    answer: Any = ()
     figures: Sequence[Any] = ()
     tables: Sequence[Any] = ()
-    notes: str = ""
 
     def __post_init__(self):
         if (self.training is None) == (not self.arms):
@@ -132,17 +126,18 @@ class Experiment:
 
     def _check_report(self):
         """Checks what the report is made of, which is used after the training."""
-        uses = {"figures": "draw", "tables": "of", "published": "measure"}
-        for name, attribute in (uses | {"records": "measure"}).items():
-            parts = getattr(self, name)
+        for name, attribute in (
+            ("figures", "draw"),
+            ("tables", "of"),
+            ("answer", "answer"),
+        ):
+            parts = self.effects if name == "answer" else getattr(self, name)
             listed = isinstance(parts, Sequence) and not isinstance(parts, str)
             if not listed or not all(hasattr(part, attribute) for part in parts):
                 raise TypeError(
                     f"`{name}` must be a list of objects with `{attribute}`, got"
                     f" {parts!r}."
                 )
-        if self.answer is not None and not callable(self.answer):
-            raise TypeError(f"`answer` must be a function, got {self.answer!r}.")
 
     def _check_end(self):
         ends = [self.updates, self.seconds, self.examples]
@@ -241,6 +236,12 @@ class Experiment:
             raise ValueError(
                 "`also_at` needs a searched number, but the grid has no `Range`."
             )
+
+    @property
+    def effects(self) -> tuple[Any, ...]:
+        """What is compared to answer the question."""
+        one = hasattr(self.answer, "answer")
+        return (self.answer,) if one else tuple(self.answer)
 
     @property
     def seed_numbers(self) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from delayjax import cluster
-from experiments import Experiment, configs
+from experiments import Experiment, configs, statements
 from experiments.running import programs
 from experiments.training.rules import arguments
 
@@ -128,11 +128,12 @@ def test_a_config_makes_an_experiment_whose_claims_can_fail(file, question, tmp_
     assert isinstance(made, Experiment)
     assert made.question.endswith("?") and len(made.question) <= 80
     assert made.figures
-    assert made.answer is not None and made.records
-    stated = [*made.published, *made.records]
-    texts = [own.text for own in stated]
+    assert made.effects
+    stated = statements.of(source_of(file, question), config)
+    assert stated.records
+    texts = [own.text for own in [*stated.published, *stated.records]]
     assert len(set(texts)) == len(texts)
-    for record in made.records:
+    for record in stated.records:
         assert record.spread < abs(record.value) or record.value == 0
     # what it trains can be traced; an arm of each kind, for a few updates
     kinds = {type(arm.training): arm for arm in made.all_arms}

@@ -12,8 +12,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from experiments.figures import palette, scales, sheets, tables
-from experiments.figures.axis_labels import loss_unit, with_unit, words
 from experiments.figures.drawing import over
+from experiments.results.column_words import loss_unit, with_unit, words
 from experiments.results.runs import Run
 
 _BAND = "0.955"  # the color behind every other row

@@ -5,8 +5,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from experiments.figures import palette, scales, sheets, tables
-from experiments.figures.axis_labels import with_unit, words
 from experiments.results import analysis
+from experiments.results.column_words import with_unit, words
 from experiments.results.runs import Run
 
 _RING = {

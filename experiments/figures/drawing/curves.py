@@ -12,9 +12,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from experiments.figures import palette, scales, sheets, tables
-from experiments.figures.axis_labels import do, loss_unit, with_unit, words
 from experiments.figures.drawing import over
 from experiments.results import analysis
+from experiments.results.column_words import do, loss_unit, with_unit, words
 from experiments.results.runs import Run
 
 _WIDE = 3.0  # a factor between the ends of series that takes a logarithmic axis

@@ -13,9 +13,9 @@ from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
 from experiments.figures import palette, scales, sheets, tables
-from experiments.figures.axis_labels import with_unit
 from experiments.figures.drawing import over
 from experiments.results import analysis
+from experiments.results.column_words import with_unit
 from experiments.results.runs import Run
 
 _LEAST = 1e-30  # of the first loss: float32 resolves what is above, and below 1 / it

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from experiments.figures import palette, scales, sheets, tables
-from experiments.figures.axis_labels import loss_unit, with_unit, words
 from experiments.figures.drawing import over
+from experiments.results.column_words import loss_unit, with_unit, words
 from experiments.results.runs import Run
 
 

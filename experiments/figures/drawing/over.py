@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from experiments.figures import palette, scales, sheets, tables
-from experiments.figures.axis_labels import do, loss_unit, with_unit, words
 from experiments.results import analysis
+from experiments.results.column_words import do, loss_unit, with_unit, words
 from experiments.results.runs import Run
 
 INTERVAL = {"color": "0.3", "alpha": 0.18, "label": "95 % interval of the mean"}

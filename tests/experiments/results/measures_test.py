@@ -120,7 +120,7 @@ def test_facts_are_means_over_cells_even_if_they_diverged():
     assert math.isnan(measures.mean("train_loss")(own))
 
 
-def test_seconds_to_a_value_are_those_of_the_chosen_step():
+def test_the_first_time_is_that_of_the_chosen_step():
     curves = [
         dict(learning_rate=rate, seed=seed, update=u, seconds=10.0 * u, train_loss=loss)
         for rate, losses in ((0.1, (4.0, 2.0, 1.0)), (0.3, (4.0, 1.0, 0.5)))
@@ -132,12 +132,12 @@ def test_seconds_to_a_value_are_those_of_the_chosen_step():
     own = own._replace(results=own.results.drop(columns="delay"))
     for by in ("train_loss", TimeTo("train_loss", 1.0)):
         own = own._replace(choice=own.choice._replace(by=by))
-        assert measures.seconds_to("train_loss", 1.0)(own) == 10.0
-        assert measures.seconds_to("train_loss", 2.5)(own) == pytest.approx(5.0)
-        assert measures.seconds_to("train_loss", 0.1)(own) == math.inf
+        assert measures.first_time("train_loss", 1.0)(own) == 10.0
+        assert measures.first_time("train_loss", 2.5)(own) == pytest.approx(5.0)
+        assert measures.first_time("train_loss", 0.1)(own) == math.inf
     slow = own.results.assign(train_loss=own.results.learning_rate)
     own = own._replace(results=slow, choice=own.choice._replace(by="train_loss"))
-    assert measures.seconds_to("train_loss", 1.0)(own) == 20.0
+    assert measures.first_time("train_loss", 1.0)(own) == 20.0
 
 
 def test_settings_that_were_not_run_are_an_error():

@@ -1,0 +1,431 @@
+"""The answer to a question: effects with intervals, beside a size that matters."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from experiments.results import analysis
+from experiments.results.choice import TimeTo
+from experiments.results.column_words import words
+from experiments.results.estimates import jackknife
+from experiments.results.formulas import formula
+from experiments.results.tables import Found
+
+
+class Size(NamedTuple):
+    """The smallest effect that matters to a reader.
+
+    Attributes:
+        value: of the effect; of a ratio, its distance from 1.
+        text: the same in words.
+        ratio: whether effects are ratios; they are differences if not.
+    """
+
+    value: float
+    text: str
+    ratio: bool = False
+
+    @property
+    def edge(self) -> float:
+        """The size on the scale of the effects: of a ratio, its logarithm."""
+        return math.log1p(self.value) if self.ratio else self.value
+
+
+def percent(number: float) -> Size:
+    """A ratio: 10 is a factor of 1.1, up or down.
+
+    Example:
+        >>> percent(10)
+        Size(value=0.1, text='10 %', ratio=True)
+    """
+    return Size(number / 100, f"{number:g} %", ratio=True)
+
+
+def points(number: float) -> Size:
+    """A difference of accuracies or errors: 1 is 0.01.
+
+    Example:
+        >>> points(1), points(0.5)
+        (Size(value=0.01, text='1 point', ratio=False), \
+Size(value=0.005, text='0.5 points', ratio=False))
+    """
+    return Size(number / 100, f"{number:g} point{'s' * (number != 1)}")
+
+
+def amount(number: float, unit: str = "") -> Size:
+    """A difference in the metric's unit.
+
+    Example:
+        >>> amount(0.02, "nats").text
+        '0.02 nats'
+    """
+    return Size(number, f"{number:g} {unit}".rstrip())
+
+
+class LargestStable(NamedTuple):
+    """A metric: the largest value of an axis up to which training does not fail.
+
+    Attributes:
+        axis: such as the step size; it must be among the tuned ones.
+        below: {metric: level} that the end must be below as well.
+    """
+
+    axis: str
+    below: Mapping[str, float] = {}
+
+    @property
+    def name(self) -> str:
+        """The name of the column."""
+        return f"largest_stable_{self.axis}"
+
+    def of(self, results: pd.DataFrame) -> pd.DataFrame:
+        """A row a series and seed with this column; 0 where no value is stable."""
+        fails = analysis.lost(results)
+        for metric, level in self.below.items():
+            fails |= ~(results[metric] < level)
+        names = [c for c in analysis.settings(results) if c != self.axis]
+        rows = results.assign(fails=fails).sort_values(self.axis, kind="stable")
+        keys = [*names, "seed"]
+        failed = rows.groupby(keys, dropna=False, sort=False)["fails"].cummax()
+        rows = rows.assign(**{self.name: rows[self.axis].where(~failed, 0.0)})
+        most = rows.groupby(keys, dropna=False, sort=False)[self.name].transform("max")
+        rows = rows.assign(**{self.name: most}).drop_duplicates(keys)
+        return rows.drop(columns=[self.axis, *_FATES], errors="ignore")
+
+
+_FATES = ("diverged", "ended_higher", "fails")
+HIGHER, LOWER, WITHIN = "higher", "lower", "within"
+UNDECIDED, NO_OPTIMUM = "undecided", "no optimum"
+LOST, NO_BASE = "lost", "nothing to compare with"
+"""What the interval of an effect says."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Effect:
+    """What is compared to answer a question, and which size of effect matters.
+
+    Each series is compared with the one that has the settings `against` and equals it
+    in all other settings; each has its best value of what is tuned. The effect of a
+    ratio is
+
+        log(metric here / metric there)
+
+    of a difference metric here - metric there, a mean over seeds with the t interval of
+    the jackknife (see `estimates.estimate`). The interval decides: all of it beyond the
+    size on one side is "higher" or "lower", all of it inside is "within", else the
+    seeds leave it "undecided". So absence of an effect is a finding of its own, and
+    never the same as too few seeds.
+
+    Attributes:
+        metric: a column of the results; a `TimeTo`, whose "never" is infinite; or a
+            `LargestStable`.
+        against: {label or axis: value}; or a function of settings, such as a theory,
+            that returns the number to compare with (None: no comparison).
+        size: that matters, of `percent`, `points` or `amount`.
+        where: {label or axis: value or values}, the rows that count.
+        name: of the metric in the answer; by default the words for the column.
+
+    Example:
+        >>> rows = [(0, 0, 0.10), (0, 1, 0.12), (8, 0, 0.20), (8, 1, 0.22)]
+        >>> columns = ["delay", "seed", "test_error"]
+        >>> found = Found(pd.DataFrame(rows, columns=columns), pd.DataFrame())
+        >>> one = Effect(metric="test_error", against={"delay": 0}, size=points(1))
+        >>> print(one.answer(found))
+        Test error, compared with delay=0 (0.11): more than 1 point higher at delay=8 \
+(+0.1 to +0.1).
+    """
+
+    metric: "str | TimeTo | LargestStable"
+    against: Mapping[str, Any] | Callable[..., float | None]
+    size: Size
+    where: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    name: str = ""
+
+    def table(self, found: Found) -> pd.DataFrame:
+        """A row a comparison: settings, `here`, `there`, `effect`, `low`, `high`.
+
+        Effects of a ratio are ratios. `reading` says what the interval says.
+
+        Raises:
+            ValueError: if no row has the settings `where` or `against`.
+        """
+        there = self._rows(found)
+        names = [c for c in analysis.settings(there) if c not in found.choice.axes]
+        # a number for each series, which every part without a seed keeps
+        if names:
+            number = there.groupby(names, dropna=False, sort=False).ngroup()
+        else:
+            number = pd.Series(0, there.index)
+        series = there[names].assign(series=number).drop_duplicates("series")
+        pairs = self._pairs(series, names)
+        if pairs.empty:
+            raise ValueError(f"no row can be compared with {self._base()}.")
+        numbered = found._replace(results=there.assign(series=number))
+        here = pairs["series"].to_numpy()
+
+        def both(part: Found) -> tuple[np.ndarray, np.ndarray]:
+            means, _ = self._means(part)
+            if callable(self.against):
+                return means.reindex(here).to_numpy(), pairs["theory"].to_numpy(float)
+            other = means.reindex(pairs["base"]).to_numpy()
+            return means.reindex(here).to_numpy(), other
+
+        def effects(part: Found) -> np.ndarray:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                this, other = both(part)
+                return np.log(this / other) if self.size.ratio else this - other
+
+        this, other = both(numbered)
+        _, never = self._means(numbered)
+        late = never.reindex(here).to_numpy(bool)
+        late_base = np.zeros(len(here), bool)
+        if "base" in pairs:
+            late_base = never.reindex(pairs["base"]).to_numpy(bool)
+        estimates = jackknife(effects, numbered)
+        low, high = np.array([own.interval() for own in estimates]).T
+        value = np.array([own.value for own in estimates])
+        readings = [
+            self._reading(*numbers)
+            for numbers in zip(this, other, low, high, late, late_base, strict=True)
+        ]
+        table = pairs[names].assign(
+            here=np.where(late, np.inf, this), there=np.where(late_base, np.inf, other)
+        )
+        shown = np.exp if self.size.ratio else np.asarray
+        table = table.assign(effect=shown(value), low=shown(low), high=shown(high))
+        table["reading"] = np.where(
+            self._are_found(found, there, number, pairs), readings, NO_OPTIMUM
+        )
+        return table.reset_index(drop=True)
+
+    def answer(self, found: Found) -> "Answer":
+        """The effects as a sentence and a table."""
+        table = self.table(found)
+        return Answer(self._sentence(found, table), self._shown(table), table)
+
+    def _rows(self, found: Found) -> pd.DataFrame:
+        rows = analysis.derived(analysis.where(found.results, **self.where))
+        if rows.empty:
+            raise ValueError(f"no row has {dict(self.where)}.")
+        return rows
+
+    def _pairs(self, series: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+        """Each series beside the one that it is compared with."""
+        if callable(self.against):
+            theory = [
+                formula(self.against, row) for row in series[names].to_dict("records")
+            ]
+            pairs = series.assign(theory=theory)
+            return pairs[pairs["theory"].notna()]
+        unknown = [name for name in self.against if name not in names]
+        if unknown:
+            raise ValueError(f"`against` names {unknown}, which no series has.")
+        base = analysis.where(series, **self.against)
+        # a base that lacks a setting is compared with every value of it
+        keys = [n for n in names if n not in self.against and base[n].notna().any()]
+        others = series[~series["series"].isin(base["series"])]
+        base = base[[*keys, "series"]].rename(columns={"series": "base"})
+        return others.merge(base, on=keys) if keys else others.merge(base, how="cross")
+
+    def _means(self, found: Found) -> tuple[pd.Series, pd.Series]:
+        """The metric of each series, a mean over the seeds; nan where one is lost.
+
+        And whether a seed never gets there: it counts as the end of its curve.
+        """
+        rows, curves = found.results, found.curves
+        if len(curves):
+            curves = analysis.where(curves, **self.where)
+        if isinstance(self.metric, LargestStable):
+            best = self.metric.of(rows)
+        else:
+            best = found.choice.best(rows, curves)
+        if isinstance(self.metric, TimeTo):
+            best = self.metric.of(best, curves)
+            best["never"] = np.isinf(best[self._column])
+            ends = self.metric.ends(best, curves).to_numpy()
+            best[self._column] = best[self._column].clip(upper=ends)
+        values = best[self._column]
+        if not analysis.is_fact(self._column, best):
+            values = values.where(~analysis.lost(best))
+        means = values.groupby(best["series"]).agg(lambda x: x.mean(skipna=False))
+        if "never" not in best:
+            return means, pd.Series(False, means.index)
+        return means, best.groupby("series")["never"].any()
+
+    def _are_found(self, found, rows, number, pairs) -> np.ndarray:
+        """Whether both series of a pair have an optimum, where it is searched."""
+        each = found.choice.are_found(rows).groupby(number).all()
+        both = pairs["series"].map(each)
+        if "base" in pairs:
+            both &= pairs["base"].map(each)
+        return both.to_numpy(bool)
+
+    def _reading(
+        self,
+        here: float,
+        there: float,
+        low: float,
+        high: float,
+        late: bool,
+        late_base: bool,
+    ) -> str:
+        if np.isnan(there):
+            return NO_BASE
+        if np.isnan(here):
+            return LOST
+        edge = self.size.edge
+        # the time of a seed that never gets there is longer than its curve: the effect
+        # is then known from one side
+        if low > edge and not late_base:
+            return HIGHER
+        if high < -edge and not late:
+            return LOWER
+        inside = -edge < low and high < edge and not (late or late_base)
+        return WITHIN if inside else UNDECIDED
+
+    @property
+    def _column(self) -> str:
+        return self.metric if isinstance(self.metric, str) else self.metric.name
+
+    def _base(self) -> str:
+        if callable(self.against):
+            return "theory"
+        return analysis.label(self.against)
+
+    def _labels(self, table: pd.DataFrame) -> list[str]:
+        names = [c for c in table.columns[: table.columns.get_loc("here")]]
+        told = analysis.told_by(table[names]) or [
+            n for n in names if not callable(self.against) and n in self.against
+        ]
+        return [analysis.label(row) for row in table[told].to_dict("records")]
+
+    def _sentence(self, found: Found, table: pd.DataFrame) -> str:
+        name = self.name or words(self._column)
+        axes = [axis for axis in found.choice.axes if axis in found.results]
+        free = [axis for axis in axes if axis not in self.where]
+        each = f", each with its best {' and '.join(map(words, free))}" if free else ""
+        there = table["there"].unique()
+        base = f" ({there[0]:.3g})" if len(there) == 1 else ""
+        parts = []
+        for reading, said in self._said().items():
+            rows = table[table["reading"] == reading]
+            if len(rows):
+                parts.append(f"{said} {_listed(self._labels(table), rows, self)}")
+        head = f"{name[:1].upper()}{name[1:]}{each}, compared with {self._base()}{base}"
+        return f"{head}: {'; '.join(parts)}."
+
+    def _said(self) -> dict[str, str]:
+        return {
+            HIGHER: f"more than {self.size.text} higher at",
+            LOWER: f"more than {self.size.text} lower at",
+            WITHIN: f"at most {self.size.text} apart at",
+            UNDECIDED: "not decided by these seeds at",
+            LOST: "higher at the end than at the beginning at",
+            NO_BASE: "nothing to compare with at",
+            NO_OPTIMUM: "no verdict, as no optimum is found, at",
+        }
+
+    def _shown(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The table as a reader sees it."""
+        kind = "ratio" if self.size.ratio else "difference"
+        return pd.DataFrame(
+            {
+                "series": self._labels(table),
+                self._column: [_number(own) for own in table["here"]],
+                "compared with": [_number(own) for own in table["there"]],
+                f"{kind} (95 % interval)": [
+                    _interval(row, self.size.ratio) for row in table.to_dict("records")
+                ],
+                f"beside {self.size.text}": table["reading"],
+            }
+        )
+
+
+class Answer(NamedTuple):
+    """The answer of a run to a question.
+
+    Attributes:
+        text: in a sentence.
+        shown: the effects, as text.
+        table: the effects, as numbers.
+    """
+
+    text: str
+    shown: pd.DataFrame
+    table: pd.DataFrame
+
+    def __str__(self):
+        return self.text
+
+
+_NAMED = 4
+
+
+def _listed(labels: Sequence[str], rows: pd.DataFrame, effect: Effect) -> str:
+    """Settings with their intervals; of many, the settings and the largest effect."""
+    records = rows.to_dict("records")
+    names = [labels[i] for i in rows.index]
+    if len(records) <= _NAMED:
+        parts = [
+            f"{name} ({_interval(row, effect.size.ratio)})"
+            for name, row in zip(names, records, strict=True)
+        ]
+        return ", ".join(parts)
+    size = np.log(rows["effect"]) if effect.size.ratio else rows["effect"]
+    most = int(np.nan_to_num(np.abs(size.to_numpy()), nan=-1.0).argmax())
+    interval = _interval(records[most], effect.size.ratio)
+    return f"{', '.join(names)} (largest at {names[most]}: {interval})"
+
+
+def _interval(row: Mapping[Any, Any], ratio: bool) -> str:
+    form = ".3g" if ratio else "+.3g"
+    times = " times" * ratio
+    if np.isinf(row["here"]) and np.isinf(row["there"]):
+        return "neither in time"
+    if np.isnan(row["effect"]):
+        return "no value"
+    if np.isinf(row["here"]):
+        return f"not in time; at least {row['low']:{form}}{times}"
+    if np.isinf(row["there"]):
+        return f"only this one in time; at most {row['high']:{form}}{times}"
+    if np.isnan(row["low"]):
+        return f"{row['effect']:{form}}{times}, no interval"
+    return f"{row['low']:{form}} to {row['high']:{form}}{times}"
+
+
+def _number(value: float) -> str:
+    return "never" if np.isinf(value) else "lost" if np.isnan(value) else f"{value:.4g}"
+
+
+def usual(found: Found) -> list[Effect]:
+    """The question that a run without an answer of its own is asked.
+
+    Each series is compared with the first one, in the metric by which it is tuned; 10 %
+    matters, or 1 point where the metric is an error.
+    """
+    names = [c for c in analysis.settings(found.results) if c not in found.choice.axes]
+    told = analysis.told_by(found.results[names])
+    if not told:
+        return []
+    first = found.results[told[0]].dropna().iloc[0]
+    metric = found.choice.by
+    size = points(1) if str(metric).endswith("error") else percent(10)
+    return [Effect(metric=metric, against={told[0]: first}, size=size)]
+
+
+def answers(found: Found, effects: Sequence[Effect]) -> list[Answer | str]:
+    """The answer of each effect; where one cannot be measured, why."""
+    made: list[Answer | str] = []
+    for effect in effects or usual(found):
+        try:
+            made.append(effect.answer(found))
+        except Exception as error:  # settings that a changed flag took away, or theory
+            made.append(
+                f"{words(effect._column)} cannot be compared with {effect._base()}:"
+                f" {type(error).__name__}: {error}"
+            )
+    return made
