@@ -1,0 +1,202 @@
+"""Effects against t tests of the same numbers, and readings of made-up intervals."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from experiments.results import effects
+from experiments.results.choice import Choice, TimeTo
+from experiments.results.effects import Effect, LargestStable, amount, percent, points
+from experiments.results.tables import Found
+
+RNG = np.random.default_rng(0)
+FRESH, LATE = 0.1 + 0.01 * RNG.normal(size=(2, 6))
+
+
+def found(rows, columns, curves=(), choice=None):
+    results = pd.DataFrame(rows, columns=columns)
+    return Found(results, pd.DataFrame(curves), choice or Choice())
+
+
+def of_delays(fresh, late):
+    rows = [
+        (delay, seed, loss)
+        for delay, losses in ((0, fresh), (8, late))
+        for seed, loss in enumerate(losses)
+    ]
+    return found(rows, ["delay", "seed", "train_loss"])
+
+
+def one(metric="train_loss", against=None, size=None, **more):
+    against = {"delay": 0} if against is None else against
+    return Effect(metric=metric, against=against, size=size or percent(10), **more)
+
+
+def test_a_difference_has_the_interval_of_the_paired_t_test():
+    (row,) = one(size=points(1)).table(of_delays(FRESH, LATE)).to_dict("records")
+    expected = stats.ttest_rel(LATE, FRESH).confidence_interval(0.95)
+    assert row["effect"] == pytest.approx(LATE.mean() - FRESH.mean())
+    assert (row["low"], row["high"]) == pytest.approx((expected.low, expected.high))
+
+
+def test_a_ratio_has_the_interval_of_the_logarithm_by_the_jackknife():
+    (row,) = one().table(of_delays(FRESH, LATE)).to_dict("records")
+    count = len(FRESH)
+    parts = [np.delete(own, i).mean() for own in (LATE, FRESH) for i in range(count)]
+    logs = np.log(parts[:count]) - np.log(parts[count:])
+    error = np.sqrt((count - 1) / count * ((logs - logs.mean()) ** 2).sum())
+    middle = np.log(LATE.mean() / FRESH.mean())
+    half = stats.t.ppf(0.975, count - 1) * error
+    assert row["effect"] == pytest.approx(np.exp(middle))
+    assert row["low"] == pytest.approx(np.exp(middle - half))
+    assert row["high"] == pytest.approx(np.exp(middle + half))
+
+
+@pytest.mark.parametrize(
+    ("late", "reading"),
+    [
+        ((0.20, 0.21, 0.22), "higher"),
+        ((0.05, 0.051, 0.052), "lower"),
+        ((0.102, 0.100, 0.101), "within"),
+        ((0.08, 0.13, 0.16), "undecided"),
+        ((0.11, math.nan, 0.11), "lost"),
+    ],
+)
+def test_the_interval_decides_beside_the_size_that_matters(late, reading):
+    table = one().table(of_delays((0.100, 0.101, 0.102), late))
+    assert table["reading"].tolist() == [reading]
+
+
+def test_one_seed_decides_nothing_and_no_comparison_without_a_base():
+    assert one().table(of_delays([0.1], [0.9]))["reading"].tolist() == ["undecided"]
+    bad = of_delays([math.nan] * 3, [0.1, 0.2, 0.3])
+    assert one().table(bad)["reading"].tolist() == ["nothing to compare with"]
+
+
+def test_each_series_is_compared_with_the_one_that_equals_it_in_all_else():
+    columns = ["law", "delay", "seed", "train_loss"]
+    rows = [
+        (law, delay, seed, loss + 0.1 * (delay == 4))
+        for law, loss in (("none", 1.0), ("inverse", 2.0), ("hinge", 3.0))
+        for delay in (0, 4)
+        for seed in range(3)
+    ]
+    table = one(against={"law": "none"}, size=amount(0.1)).table(found(rows, columns))
+    shown = table[["law", "delay", "effect"]].to_numpy().tolist()
+    assert shown == [
+        ["inverse", 0, pytest.approx(1.0)],
+        ["inverse", 4, pytest.approx(1.0)],
+        ["hinge", 0, pytest.approx(2.0)],
+        ["hinge", 4, pytest.approx(2.0)],
+    ]
+
+
+def test_a_base_that_lacks_a_setting_is_compared_with_every_value_of_it():
+    columns = ["rule", "power", "seed", "train_loss"]
+    rows = [("plain", math.nan, s, 1.0) for s in range(2)]
+    rows += [("law", power, s, power) for power in (2.0, 3.0) for s in range(2)]
+    table = one(against={"rule": "plain"}).table(found(rows, columns))
+    assert table["effect"].tolist() == pytest.approx([2.0, 3.0])
+
+
+def test_a_theory_is_compared_where_it_says_something():
+    rows = [(d, s, 2.0 * (d + 1)) for d in (0, 1, 2) for s in range(3)]
+    of = found(rows, ["delay", "seed", "train_loss"])
+
+    def theory(delay):
+        return None if delay == 1 else delay + 1.0
+
+    table = one(against=theory).table(of)
+    assert table["delay"].tolist() == [0, 2]
+    assert table["effect"].tolist() == pytest.approx([2.0, 2.0])
+
+
+def test_only_the_rows_that_count_are_compared():
+    of = of_delays([1.0, 1.0], [2.0, 2.0])
+    with pytest.raises(ValueError, match="no row has"):
+        one(where={"delay": 3}).table(of)
+    with pytest.raises(ValueError, match=r"`against` names \['law'\]"):
+        one(against={"law": "none"}).table(of)
+
+
+def times(arrivals, end):
+    """Curves that are at 0 from a time of arrival on; None never arrives."""
+    rows, curves = [], []
+    for delay, each in arrivals.items():
+        for seed, when in enumerate(each):
+            for second in range(end + 1):
+                there = when is not None and second >= when
+                curves.append((delay, seed, second, second, 0.0 if there else 1.0))
+            rows.append((delay, seed, curves[-1][-1]))
+    names = ["delay", "seed", "update", "seconds", "train_loss"]
+    return found(
+        rows, ["delay", "seed", "train_loss"], pd.DataFrame(curves, columns=names)
+    )
+
+
+@pytest.mark.parametrize(
+    ("base", "other", "reading"),
+    [
+        ((2, 2, 2), (None, None, None), "higher"),
+        ((2, 2, 2), (8, None, 9), "higher"),
+        # 10 s is the end: it may be 5 % later, or never
+        ((9, 10, 9), (10, None, 10), "undecided"),
+        ((None, None, None), (2, 2, 2), "lower"),
+        ((None, None, None), (10, 10, 9), "undecided"),
+        ((None, None, None), (None, None, None), "undecided"),
+    ],
+)
+def test_never_counts_as_later_than_the_end_and_as_no_more(base, other, reading):
+    to = TimeTo("train_loss", 0.0)
+    table = one(metric=to).table(times({0: base, 8: other}, end=10))
+    assert table["reading"].tolist() == [reading]
+    assert np.isinf(table["here"][0]) == (None in other)
+
+
+def test_the_largest_stable_step_is_below_the_first_that_fails():
+    columns = ["delay", "learning_rate", "seed", "train_loss", "ended_higher"]
+    rows = [
+        (0, rate, seed, rate, int(rate == 0.3))  # 1.0 is past one that fails
+        for rate in (0.1, 0.2, 0.3, 1.0)
+        for seed in range(2)
+    ]
+    of = found(rows, columns, choice=Choice(("learning_rate",)))
+    table = one(LargestStable("learning_rate"), against=lambda delay: 0.1).table(of)
+    assert table[["here", "effect"]].to_numpy().tolist() == [[0.2, pytest.approx(2.0)]]
+    below = LargestStable("learning_rate", {"train_loss": 0.15})
+    assert one(below, against=lambda: 0.1).table(of)["here"].tolist() == [0.1]
+
+
+def test_the_answer_names_settings_and_intervals():
+    answer = one().answer(of_delays((0.1, 0.1, 0.1), (0.2, 0.2, 0.2)))
+    assert answer.text == (
+        "Training loss, compared with delay=0 (0.1): more than 10 % higher at delay=8"
+        " (2 to 2 times)."
+    )
+    assert answer.shown["beside 10 %"].tolist() == ["higher"]
+
+
+def test_a_series_without_an_optimum_has_no_verdict():
+    of = of_delays((0.1, 0.1, 0.1), (0.2, 0.2, 0.2))
+    results = of.results.assign(learning_rate=0.1)
+    results = results[["delay", "learning_rate", "seed", "train_loss"]]
+    optima = pd.DataFrame(
+        {"delay": [0, 8], "learning_rate": [0.1, 0.1], "found": [True, False]}
+    )
+    choice = Choice(("learning_rate",), optima=optima)
+    table = one().table(Found(results, pd.DataFrame(), choice))
+    assert table["reading"].tolist() == ["no optimum"]
+
+
+def test_without_an_effect_each_series_is_compared_with_the_first():
+    (answer,) = effects.answers(of_delays((0.1, 0.1), (0.2, 0.2)), ())
+    assert answer.table["delay"].tolist() == [8]
+    assert effects.answers(of_delays([0.1], []), ()) == []
+
+
+def test_an_effect_that_cannot_be_measured_says_why():
+    (said,) = effects.answers(of_delays([1.0], [2.0]), [one(where={"delay": 5})])
+    assert "cannot be compared with delay=0: ValueError: no row has" in said
