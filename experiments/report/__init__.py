@@ -1,6 +1,5 @@
 """One self-contained report.html of a run, which answers its question."""
 
-import base64
 import logging
 import shlex
 from collections.abc import Mapping, Sequence
@@ -10,10 +9,10 @@ from typing import Any
 import pandas as pd
 
 import delayjax as dj
-from experiments import figures
+from experiments import figures, page
 from experiments.figures import Drawn
 from experiments.figures.axis_labels import loss_unit, with_unit, words
-from experiments.report import page
+from experiments.page import Picture, Statement, Table, Verdict
 from experiments.results import analysis, claims
 from experiments.results.folder import TABLES
 from experiments.results.runs import Run
@@ -22,7 +21,6 @@ from experiments.training.experiment import Experiment
 _log = logging.getLogger("experiments")
 _METRICS = ("train_loss", "test_loss", "test_error", "seconds", "updates")
 _FATES = ("lost", "diverged")  # of a series in the final table, not shown
-_TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 
 
 def write(
@@ -43,38 +41,54 @@ def write(
         The file. It loads nothing: its figures are inside. A part that fails is left
         out: the report and a line of the log say which and why.
     """
-    wanted = experiment.figures if experiment else ()
-    drawn = figures.save(run, wanted or figures.default(run), format)
-    changed = run.info.get("changed", {})
-    question = run.info.get("question", run.folder.name)
-    table = final_table(run)
-    body = "\n".join(
-        [
-            f"<header>\n<h1>{page.text(question)}</h1>",
-            f'<p class="answer">{page.text(headline(run, experiment, table))}</p>',
-            _changed(changed),
-            # what was seen with other values is not what this run saw
-            "" if changed else _notes(run.info.get("notes", "")),
-            "</header>",
-            _published(run, experiment.published if experiment else ()),
-            page.section("Figures", *map(_figure, drawn)) if drawn else "",
-            _own_tables(run, experiment.tables if experiment else ()),
-            _final(run, table),
-            _clusters(run),
-            _records(run, experiment),
-            _commands(run),
-            _provenance(run),
-        ]
-    )
     path = run.folder / "report.html"
-    path.write_text(page.document(question, body), encoding="utf-8")
+    shown = contents(run, experiment, format)
+    path.write_text(page.render("report.html", **shown), encoding="utf-8")
     return path
 
 
-def _said(why: str) -> str:
+def contents(run: Run, experiment: Experiment | None, format: str) -> dict[str, Any]:
+    """What the report shows, by the names of its template; draws the figures.
+
+    Nothing of it is HTML. What the config file says of a run of its own values is left
+    out where the run has others.
+    """
+    changed = run.info.get("changed", {})
+    published = experiment.published if experiment else ()
+    records = experiment.records if experiment and not changed else ()
+    wanted = experiment.figures if experiment else ()
+    drawn = figures.save(run, wanted or figures.default(run), format)
+    table = final_table(run)
+    stated = run.info.get("published")
+    return {
+        "question": run.info.get("question", run.folder.name),
+        "answer": headline(run, experiment, table),
+        "changed": [(k, _value(own), _value(now)) for k, (own, now) in changed.items()],
+        "notes": [own for own in run.info.get("notes", "").split("\n\n") if own],
+        "published": _published(run, published),
+        "edited": stated not in (None, claims.digest(published)),
+        "figures": [_figure(own) for own in drawn],
+        "tables": [_own_table(run, own) for own in experiment.tables]
+        if experiment
+        else [],
+        "results": _results(run, table),
+        "missed": run.found.not_found(),
+        "clusters": [_cluster(*own) for own in run.traces.items()],
+        "records": _records(run, records),
+        "commands": _commands(run),
+        "facts": _facts(run),
+        "programs": [_program(own, run) for own in run.info.get("programs", ())],
+        "config": [(k, _value(own)) for k, own in run.info.get("config", {}).items()],
+    }
+
+
+def _failed(what: str, why: str | Exception) -> str:
     """What the report lacks and why, in the log too: the training is whole."""
-    _log.warning("report: %s", " ".join(why.split()))
-    return why
+    if isinstance(why, Exception):
+        why = f"{type(why).__name__}: {why}"
+    said = f"{what}: {why}"
+    _log.warning("report: %s", " ".join(said.split()))
+    return said
 
 
 def headline(run: Run, experiment: Experiment | None, table: pd.DataFrame) -> str:
@@ -82,10 +96,12 @@ def headline(run: Run, experiment: Experiment | None, table: pd.DataFrame) -> st
     if experiment is None or experiment.answer is None or run.info.get("changed"):
         return _best_row(run, table)
     try:
-        return experiment.answer(run.found)
+        said = experiment.answer(run.found)
+        if not isinstance(said, str):
+            raise TypeError(f"it must return a text, got {said!r}.")
+        return said
     except Exception as error:  # a function of the user's own
-        why = _said(f"`answer` fails: {type(error).__name__}: {error}")
-        return f"{_best_row(run, table)} ({why})"
+        return f"{_best_row(run, table)} ({_failed('`answer` fails', error)})"
 
 
 def final_table(run: Run) -> pd.DataFrame:
@@ -172,127 +188,66 @@ def _best_row(run: Run, table: pd.DataFrame) -> str:
     return f"The lowest {words(metric)} is {value}{where}, of {len(table)} series."
 
 
-def _changed(changed: Mapping[str, Any]) -> str:
-    if not changed:
-        return ""
-    rows = [(key, _value(own), _value(now)) for key, (own, now) in changed.items()]
-    caption = "Values that differ from the config file; its notes describe other values"
-    return page.table(caption, ["value", "config file", "this run"], rows)
-
-
-def _notes(notes: str) -> str:
-    return "\n".join(
-        f"<p>{page.text(part)}</p>" for part in notes.split("\n\n") if part
-    )
-
-
-def _published(run: Run, published: Sequence[claims.Published]) -> str:
+def _published(run: Run, published: Sequence[claims.Published]) -> list[Statement]:
     """What the sources say, each with what this run found."""
-    if not published:
-        return ""
-    rows = []
-    for own in claims.judge(published, run.found):
+    judged = claims.judge(published, run.found)
+    for own in judged:
         if own.measured is None and own.claim.measure is not None:
-            _said(f"{own.claim.text!r} cannot be measured: {own.reason}")
-        said = [own.claim.source, own.claim.setting, f"said: {own.claim.said}"]
-        rows.append(
-            [
-                own.claim.text,
-                "; ".join(filter(None, said)),
-                own.claim.expected,
-                own.shown,
-                page.mark(own.verdict),
-            ]
-        )
-    caption = "What the sources say, and the 95 % interval of this run"
-    if run.info.get("changed"):
-        caption += "; this run has other values than the config file"
-    header = ["statement", "source", "bound", "measured", "verdict"]
-    notes = [
-        f"<p>{page.text(own.text)}: {page.text(own.tried)}</p>"
-        for own in published
-        if own.tried and own.measure is not None
-    ]
-    stated = run.info.get("published")
-    if stated and stated != claims.digest(published):
-        edited = "These statements were edited after the run began."
-        notes.append(f'<p class="note">{edited}</p>')
-    return page.section("Published", page.table(caption, header, rows), *notes)
+            _failed(f"{own.claim.text!r} cannot be measured", own.reason)
+    return [Statement.of(own) for own in judged]
 
 
-def _records(run: Run, experiment: Experiment | None) -> str:
-    """The numbers that guard the results."""
-    if experiment is None or run.info.get("changed"):
-        return ""
-    compared = claims.compare(experiment.records, run.found)
+def _records(run: Run, records: Sequence[claims.Record]) -> list[list[str]]:
+    """The numbers that guard the results, each with this run's."""
+    compared = claims.compare(records, run.found)
     for own in compared:
         if own.measured is None:
-            _said(f"{own.record.text!r} cannot be measured: {own.reason}")
-    rows = [
+            _failed(f"{own.record.text!r} cannot be measured", own.reason)
+    return [
         [
             own.record.text,
             f"{own.record.value:.4g} ± {own.record.tolerance:.2g}",
             own.shown,
-            page.mark("met" if own.met else "missed"),
+            Verdict("met" if own.met else "missed"),
         ]
         for own in compared
     ]
-    if not rows:
-        return ""
-    caption = "Numbers of an earlier run: they show when results change"
-    header = ["number", "record", "measured", "verdict"]
-    return page.section("Records", page.table(caption, header, rows))
 
 
-def _figure(drawn: Drawn) -> str:
+def _figure(drawn: Drawn) -> Picture | str:
+    """A figure, or why there is none."""
     if drawn.path is None:
-        why = _said(f"{drawn.name} is not drawn: {drawn.reason}")
-        return f'<p class="note">{page.text(why)}</p>'
-    said = page.text(drawn.text)
-    kind = _TYPES.get(drawn.path.suffix)
-    if kind is None:  # no picture of a page
-        return f"<p>figures/{page.text(drawn.path.name)}: {said}</p>"
-    data = base64.b64encode(drawn.path.read_bytes()).decode()
-    return (
-        f'<figure>\n<img src="data:{kind};base64,{data}" alt="{said}">\n'
-        f"<figcaption>{said}</figcaption>\n</figure>"
-    )
+        return _failed(f"{drawn.name} is not drawn", drawn.reason)
+    path = drawn.path
+    shown = Picture.of(drawn.text, path.read_bytes(), path.suffix)
+    beside = f"figures/{path.name}: {drawn.text}"  # no picture of a page
+    return shown if shown.source else Picture(beside, "")
 
 
-def _own_tables(run: Run, tables: Sequence[Any]) -> str:
-    """The experiment's own tables; each is a file beside the report too."""
-    shown = []
-    for own in tables:
-        try:
-            if own.name in TABLES:
-                raise ValueError(f"{own.name}.csv is the run's: choose another name.")
-            frame = own.of(run)
-        except Exception as error:  # a table of the user's own, or of what is not there
-            why = _said(f"{own.name} is not shown: {type(error).__name__}: {error}")
-            shown.append(f'<p class="note">{page.text(why)}</p>')
-            continue
+def _own_table(run: Run, own: Any) -> Table | str:
+    """A table of the experiment's own, a file beside the report too; or why not."""
+    try:
+        if own.name in TABLES:
+            raise ValueError(f"{own.name}.csv is the run's: choose another name.")
+        frame = own.of(run)
         frame.to_csv(run.folder / f"{own.name}.csv", index=False)
-        header = [words(column) for column in frame]
         rows = [[_value(value) for value in row] for row in frame.to_numpy()]
-        shown.append(page.table(own.caption, header, rows))
-    return page.section("Tables", *shown) if shown else ""
+        return Table(own.caption, [words(column) for column in frame], rows)
+    except Exception as error:  # a table of the user's own, or of what is not there
+        return _failed(f"{own.name} is not shown", error)
 
 
-def _final(run: Run, table: pd.DataFrame) -> str:
+def _results(run: Run, table: pd.DataFrame) -> Table:
     seeds = run.results["seed"].nunique()
     measured = [c for c in table if c not in (*run.settings, *_FATES)]
     columns = [*_told(run), *measured]
-    header = [with_unit(name, loss_unit(run)) for name in columns]
     rows = [
         [_cell(row[c], row["diverged"]) for c in columns]
         for row in table.to_dict("records")
     ]
-    chosen = _how_chosen(run)
-    missed = run.found.not_found()
     interval = f"; in brackets the 95 % interval of {seeds} seeds" * (seeds > 1)
-    caption = f"Each series{chosen}: means{interval}"
-    note = f'<p class="note">{page.text(missed)}</p>' if missed else ""
-    return page.section("Results", page.table(caption, header, rows), note)
+    caption = f"Each series{_how_chosen(run)}: means{interval}"
+    return Table(caption, [with_unit(name, loss_unit(run)) for name in columns], rows)
 
 
 def _how_chosen(run: Run) -> str:
@@ -323,18 +278,8 @@ def _cell(value: Any, diverged: bool) -> str:
     return f"{mean:.4g} ({low:.3g} to {high:.3g})"
 
 
-def _clusters(run: Run) -> str:
-    """What each arm's cluster did, under the first seed."""
-    if not run.traces:
-        return ""
-    rows = [_cluster(name, trace) for name, trace in run.traces.items()]
-    header = ["arm", "workers", "staleness (updates): mean, 99 % at most, all at most"]
-    header += ["seconds an update", "idle", "dropped gradients"]
-    caption = "What each arm's cluster did, under the first seed"
-    return page.section("Clusters", page.table(caption, header, rows))
-
-
 def _cluster(name: str, trace: dj.cluster.Trace) -> list[Any]:
+    """What an arm's cluster did, under the first seed."""
     own = trace.summary()
     staleness = f"{_number(own.mean)}, {own.p99:g}, {own.max}"
     idle = "unknown" if pd.isna(own.idle_share) else f"{max(own.idle_share, 0):.1%}"
@@ -344,7 +289,8 @@ def _cluster(name: str, trace: dj.cluster.Trace) -> list[Any]:
     return [name, trace.num_workers, staleness, seconds, idle, dropped]
 
 
-def _commands(run: Run) -> str:
+def _commands(run: Run) -> dict[str, str]:
+    """Commands by what they do."""
     folder = shlex.quote(str(run.folder))
     again = f"python -m experiments.figures {folder}"
     found = {}
@@ -356,23 +302,7 @@ def _commands(run: Run) -> str:
         options = f"--x={x} --y=train_loss --format=svg --out=."
         found["A figure of several runs"] = f"{again} OTHER {options}"
     tables = f"import experiments; experiments.load({str(run.folder)!r}).results"
-    found["Its tables, in Python"] = tables
-    return page.section("Commands", *page.commands(found))
-
-
-def _provenance(run: Run) -> str:
-    programs, config = run.info.get("programs", ()), run.info.get("config", {})
-    knobs = [(key, _value(value)) for key, value in config.items()]
-    return page.section(
-        "What ran",
-        page.table("Run", ["what", "value"], list(_facts(run).items())),
-        page.table(
-            "Programs",
-            ["program", "cells", "updates", "updates/s"],
-            [_program(own, run.metrics) for own in programs],
-        ),
-        page.table("Config", ["key", "value"], knobs) if knobs else "",
-    )
+    return found | {"Its tables, in Python": tables}
 
 
 def _facts(run: Run) -> dict[str, str]:
@@ -392,9 +322,9 @@ def _facts(run: Run) -> dict[str, str]:
     return found | info.get("versions", {}) | tasks
 
 
-def _program(own: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _program(own: Mapping[str, Any], run: Run) -> list[Any]:
     """A program, with the speed of its last chunk."""
-    rows = [row for row in metrics if row["program"] == own["name"]]
+    rows = [row for row in run.metrics if row["program"] == own["name"]]
     speeds = [row["updates_per_second"] for row in rows if "updates_per_second" in row]
     speed = _number(speeds[-1]) if speeds else ""
     return [own["name"], len(own["cells"]), f"{own['updates']:,}", speed]
