@@ -234,7 +234,8 @@ def _own_table(run: Run, own: Any) -> Table | str:
         rows = [[_value(value) for value in row] for row in frame.to_numpy()]
         return Table(own.caption, [words(column) for column in frame], rows)
     except Exception as error:  # a table of the user's own, or of what is not there
-        return _failed(f"{own.name} is not shown", error)
+        name = getattr(own, "name", type(own).__name__)
+        return _failed(f"{name} is not shown", error)
 
 
 def _results(run: Run, table: pd.DataFrame) -> Table:
