@@ -10,7 +10,7 @@ import pandas as pd
 
 from experiments import configs
 from experiments.book.chapters import CHAPTERS, NOT_RUN, SYSTEMS
-from experiments.page import Picture, Statement, markdown_text
+from experiments.page import Picture, Statement
 from experiments.results import claims, folder
 from experiments.results.runs import Run
 from experiments.training.experiment import Experiment
@@ -96,17 +96,6 @@ class Entry(NamedTuple):
     def command(self) -> str:
         """That runs the config alone."""
         return shlex.join(command(self.config, f"runs/{place(self.config)}"))
-
-    @property
-    def markdown_rows(self) -> list[list[str]]:
-        """The rows of the table of statements in Markdown."""
-        rows = []
-        for own in self.statements:
-            setting = f"; {own.setting}" * bool(own.setting)
-            said = f"{own.statement} (“{own.said}”: {own.source}{setting})"
-            cells = said, own.bound, own.measured, own.verdict
-            rows.append(list(map(markdown_text, cells)))
-        return rows
 
 
 def in_chapters(entries: Iterable[Entry]) -> dict[str, list[Entry]]:

@@ -13,7 +13,7 @@ import pandas as pd
 from absl import app, flags
 
 from experiments.book.entries import Entry, Status, from_table, in_chapters
-from experiments.page import Verdict, markdown_table, markdown_text, render
+from experiments.page import Markdown, Verdict, markdown_table, markdown_text, render
 from experiments.results import claims, folder
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +101,8 @@ def configs_list(entries: Sequence[Entry]) -> str:
         forms = [own.config.partition(":")[2] for own in (first, *others)]
         named = ", ".join(f"`:{form}`" for form in forms if form)
         question = markdown_text(first.question) + f" ({named})" * bool(named)
-        rows.append([f"`{first.source}`", question, _took(first)])
+        cells = f"`{first.source}`", question
+        rows.append([*map(Markdown, cells), _took(first)])
     return markdown_table(["config", "question", "a run took"], rows)
 
 

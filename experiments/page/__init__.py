@@ -1,6 +1,7 @@
 """The one writer of pages: plain data, and a template of templates/ that shows it."""
 
 import base64
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ _TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 
 
 class Table(NamedTuple):
-    """A table; the first column names the rows."""
+    """A table; the first column names the rows. Cells are shown as `shown` says."""
 
     caption: str
     header: Sequence[str]
@@ -82,6 +83,10 @@ class Statement(NamedTuple):
         return f"{self.statement}: {self.tried}" if there else ""
 
 
+class Markdown(str):
+    """A text that is Markdown already."""
+
+
 def render(template: str, **data: Any) -> str:
     """A page of data: a template shows it. In HTML all text of the data is escaped.
 
@@ -93,7 +98,7 @@ def render(template: str, **data: Any) -> str:
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown, of cells in Markdown.
+    """A table in Markdown, of plain text.
 
     Example:
         >>> print(markdown_table(["law", "loss"], [["hinge", "0.1"]]))
@@ -101,7 +106,8 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         |---|---|
         | hinge | 0.1 |
     """
-    lines = [f"| {' | '.join(cells)} |" for cells in (header, *rows)]
+    every = [map(markdown_text, cells) for cells in (header, *rows)]
+    lines = [f"| {' | '.join(cells)} |" for cells in every]
     lines.insert(1, "|" + "---|" * len(header))
     return "\n".join(lines)
 
@@ -113,9 +119,25 @@ def markdown_text(text: str) -> str:
         >>> print(markdown_text("2 * 3 | 4"))
         2 \* 3 \| 4
     """
+    if isinstance(text, Markdown):
+        return text
     for sign in "\\|*_<>$`[]":
         text = text.replace(sign, f"\\{sign}")
     return text
+
+
+def shown(value: Any) -> str:
+    """A value as a page shows it: four digits of a number, the parts of a list.
+
+    Example:
+        >>> shown(0.123456), shown([1, 0.5, float("nan")]), shown(None)
+        ('0.1235', '1, 0.5, none', '')
+    """
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(shown, value))
+    if isinstance(value, float):
+        return "none" if math.isnan(value) else f"{value:.4g}"
+    return "" if value is None else str(value)
 
 
 _TEMPLATES = jinja2.Environment(
@@ -127,5 +149,5 @@ _TEMPLATES = jinja2.Environment(
     keep_trailing_newline=True,
 )
 _TEMPLATES.globals["markdown_table"] = markdown_table
-_TEMPLATES.filters["markdown"] = markdown_text
+_TEMPLATES.filters |= {"markdown": markdown_text, "shown": shown}
 _TEMPLATES.tests["verdict"] = lambda value: isinstance(value, Verdict)

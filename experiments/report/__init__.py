@@ -12,7 +12,7 @@ import delayjax as dj
 from experiments import figures, page
 from experiments.figures import Drawn
 from experiments.figures.axis_labels import loss_unit, with_unit, words
-from experiments.page import Picture, Statement, Table, Verdict
+from experiments.page import Picture, Statement, Table, Verdict, shown
 from experiments.results import analysis, claims
 from experiments.results.folder import TABLES
 from experiments.results.runs import Run
@@ -42,8 +42,8 @@ def write(
         out: the report and a line of the log say which and why.
     """
     path = run.folder / "report.html"
-    shown = contents(run, experiment, format)
-    path.write_text(page.render("report.html", **shown), encoding="utf-8")
+    text = page.render("report.html", **contents(run, experiment, format))
+    path.write_text(text, encoding="utf-8")
     return path
 
 
@@ -63,7 +63,7 @@ def contents(run: Run, experiment: Experiment | None, format: str) -> dict[str, 
     return {
         "question": run.info.get("question", run.folder.name),
         "answer": headline(run, experiment, table),
-        "changed": [(k, _value(own), _value(now)) for k, (own, now) in changed.items()],
+        "changed": [(key, *values) for key, values in changed.items()],
         "notes": [own for own in run.info.get("notes", "").split("\n\n") if own],
         "published": _published(run, published),
         "edited": stated not in (None, claims.digest(published)),
@@ -75,10 +75,15 @@ def contents(run: Run, experiment: Experiment | None, format: str) -> dict[str, 
         "missed": run.found.not_found(),
         "clusters": [_cluster(*own) for own in run.traces.items()],
         "records": _records(run, records),
-        "commands": _commands(run),
+        "folder": shlex.quote(str(run.folder)),
+        "quoted": repr(str(run.folder)),
+        "arguments": shlex.join(run.info.get("argv", ["", ""])[1:])
+        if run.info.get("source")
+        else "",
+        "axes": _told(run),
         "facts": _facts(run),
         "programs": [_program(own, run) for own in run.info.get("programs", ())],
-        "config": [(k, _value(own)) for k, own in run.info.get("config", {}).items()],
+        "config": run.info.get("config", {}),
     }
 
 
@@ -112,7 +117,7 @@ def final_table(run: Run) -> pd.DataFrame:
     """
     series = _series(run)
     rows = run.best
-    shown = [
+    metrics = [
         name
         for name in (*_METRICS, *extra_metrics(run))
         if name in rows and rows[name].notna().any()
@@ -122,7 +127,7 @@ def final_table(run: Run) -> pd.DataFrame:
     for key, group in _keyed(rows, series):
         row = dict(zip(series, key, strict=True))
         row |= {f"best {words(axis)}": group[axis].iloc[0] for axis in _tuned(run)}
-        for metric in shown:
+        for metric in metrics:
             (own,) = analysis.spread(group, metric, []).to_dict("records")
             row[metric] = own["mean"], own["low"], own["high"]
         row["diverged cells"] = f"{every[key]['diverged'].mean():.0%}"
@@ -180,11 +185,9 @@ def _best_row(run: Run, table: pd.DataFrame) -> str:
         fate = "diverged" if table["diverged"].all() else "ended higher than it began"
         return f"Every one of the {len(table)} series {fate}."
     best = live.loc[[min(live.index, key=lambda i: live[metric][i][0])]]
-    name = (
-        analysis.label({c: best[c].iloc[0] for c in _told(run)}) if _told(run) else ""
-    )
-    value = _number(best[metric].iloc[0][0])
-    where = f" at {name}" if name else ""
+    told = {name: best[name].iloc[0] for name in _told(run)}
+    value = shown(best[metric].iloc[0][0])
+    where = f" at {analysis.label(told)}" if told else ""
     return f"The lowest {words(metric)} is {value}{where}, of {len(table)} series."
 
 
@@ -219,9 +222,9 @@ def _figure(drawn: Drawn) -> Picture | str:
     if drawn.path is None:
         return _failed(f"{drawn.name} is not drawn", drawn.reason)
     path = drawn.path
-    shown = Picture.of(drawn.text, path.read_bytes(), path.suffix)
+    made = Picture.of(drawn.text, path.read_bytes(), path.suffix)
     beside = f"figures/{path.name}: {drawn.text}"  # no picture of a page
-    return shown if shown.source else Picture(beside, "")
+    return made if made.source else Picture(beside, "")
 
 
 def _own_table(run: Run, own: Any) -> Table | str:
@@ -231,7 +234,7 @@ def _own_table(run: Run, own: Any) -> Table | str:
             raise ValueError(f"{own.name}.csv is the run's: choose another name.")
         frame = own.of(run)
         frame.to_csv(run.folder / f"{own.name}.csv", index=False)
-        rows = [[_value(value) for value in row] for row in frame.to_numpy()]
+        rows = frame.to_numpy(dtype=object).tolist()
         return Table(own.caption, [words(column) for column in frame], rows)
     except Exception as error:  # a table of the user's own, or of what is not there
         name = getattr(own, "name", type(own).__name__)
@@ -268,45 +271,27 @@ def _how_chosen(run: Run) -> str:
     return f"{what}, chosen by {by} on the seeds {seeds}, which are not reported"
 
 
-def _cell(value: Any, diverged: bool) -> str:
+def _cell(value: Any, diverged: bool) -> Any:
+    """A mean with its interval, as text; a setting as it is."""
     if not isinstance(value, tuple):
-        return _value(value)
-    if diverged:
-        return "diverged"
+        return value
     mean, low, high = value
-    if low == high:
-        return _number(mean)
-    return f"{mean:.4g} ({low:.3g} to {high:.3g})"
+    interval = f" ({low:.3g} to {high:.3g})" * (low != high)
+    return "diverged" if diverged else shown(mean) + interval
 
 
 def _cluster(name: str, trace: dj.cluster.Trace) -> list[Any]:
     """What an arm's cluster did, under the first seed."""
     own = trace.summary()
-    staleness = f"{_number(own.mean)}, {own.p99:g}, {own.max}"
+    staleness = f"{shown(own.mean)}, {own.p99:g}, {own.max}"
     idle = "unknown" if pd.isna(own.idle_share) else f"{max(own.idle_share, 0):.1%}"
     share = own.dropped / max(own.dropped + len(trace.worker), 1)
     dropped = f"{own.dropped:,} ({share:.1%})" if own.dropped else "0"
-    seconds = _number(1 / own.updates_per_second)
+    seconds = 1 / own.updates_per_second
     return [name, trace.num_workers, staleness, seconds, idle, dropped]
 
 
-def _commands(run: Run) -> dict[str, str]:
-    """Commands by what they do."""
-    folder = shlex.quote(str(run.folder))
-    again = f"python -m experiments.figures {folder}"
-    found = {}
-    if run.info.get("source"):
-        arguments = shlex.join(run.info.get("argv", [])[1:])
-        found["This run"] = f"python -m experiments.main {arguments}"
-    found["Its figures and this report again"] = again
-    for x in _told(run)[:1]:
-        options = f"--x={x} --y=train_loss --format=svg --out=."
-        found["A figure of several runs"] = f"{again} OTHER {options}"
-    tables = f"import experiments; experiments.load({str(run.folder)!r}).results"
-    return found | {"Its tables, in Python": tables}
-
-
-def _facts(run: Run) -> dict[str, str]:
+def _facts(run: Run) -> dict[str, Any]:
     """When, where and of what a run was made."""
     info, seconds = run.info, run.info.get("wall_seconds", 0.0)
     found = {
@@ -315,11 +300,11 @@ def _facts(run: Run) -> dict[str, str]:
         "started": info.get("started", "unknown"),
         "devices": info.get("devices", "unknown"),
         "git commit": info.get("git", "unknown"),
-        "seeds": _value(info.get("seeds", ())),
+        "seeds": info.get("seeds", ()),
     }
     if info.get("tuning_seeds"):
-        found["tuning seeds"] = _value(info["tuning_seeds"])
-    tasks = {f"task: {name}": _value(value) for name, value in run.facts.items()}
+        found["tuning seeds"] = info["tuning_seeds"]
+    tasks = {f"task: {name}": value for name, value in run.facts.items()}
     return found | info.get("versions", {}) | tasks
 
 
@@ -327,17 +312,5 @@ def _program(own: Mapping[str, Any], run: Run) -> list[Any]:
     """A program, with the speed of its last chunk."""
     rows = [row for row in run.metrics if row["program"] == own["name"]]
     speeds = [row["updates_per_second"] for row in rows if "updates_per_second" in row]
-    speed = _number(speeds[-1]) if speeds else ""
+    speed = speeds[-1] if speeds else None
     return [own["name"], len(own["cells"]), f"{own['updates']:,}", speed]
-
-
-def _number(value: float) -> str:
-    return "none" if pd.isna(value) else f"{value:.4g}"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(_value, value))
-    if isinstance(value, float):
-        return _number(value)
-    return "" if value is None else str(value)

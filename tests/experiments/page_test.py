@@ -11,7 +11,7 @@ from experiments.results import claims
 from experiments.results.estimates import Estimate
 
 NASTY = '<b onclick="x">&amp;</b>'
-CELLS = ["a", NASTY, 3, None, Verdict("reproduced"), Verdict("undecided")]
+CELLS = ["a", NASTY, 3, 0.123456, None, Verdict("reproduced"), Verdict("undecided")]
 
 
 def advice(**changes):
@@ -45,7 +45,8 @@ def test_each_table_scrolls_in_a_box_of_its_own_and_names_its_cells():
     assert re.search(r"\.box \{[^}]*overflow-x: auto", shown)
     # the cells of a wide table stand below each other on a phone, with their names
     assert shown.count('<table class="wide">') == 1
-    assert '<td data-name="3">3</td>' in shown
+    assert '<td data-name="3">3</td><td data-name="0.123456">0.1235</td>' in shown
+    assert '<td data-name="None"></td>' in shown
     assert '<th scope="row" data-name="x">a</th>' in shown
     assert 'name="viewport" content="width=device-width' in shown
 

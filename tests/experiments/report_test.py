@@ -131,6 +131,8 @@ class Failing:
 class Nameless:
     """A table without a name."""
 
+    of = None
+
 
 class Listed:
     """A table that is no frame."""
@@ -174,7 +176,8 @@ def test_each_part_that_fails_is_a_line_of_the_log_and_the_rest_is_there(
 
 def test_an_overridden_run_never_shows_the_notes_of_the_unchanged_one(tmp_path):
     run = made(tmp_path, info={"changed": {"updates": [1000, 40], "law": [None, "x"]}})
-    words = shown(report.write(run, experiment()))
+    records = [Record("Accuracy", accuracy, 0.5, 0.0)]
+    words = shown(report.write(run, experiment(records=records)))
     assert "Seen before." not in words
     assert "updates 1000 40" in words
     assert "this run has other values than the config file" in words
