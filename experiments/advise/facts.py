@@ -114,11 +114,6 @@ def tables(advices: Mapping[float, dj.cluster.Advice]) -> dict[str, Table]:
     ]
     noises = [f"Noise {noise:g}" for noise in advices]
     fast = "Seconds to the target, and how many times as fast: means (95 % intervals)"
-    return {
-        "speeds": Table(
-            "Speed and staleness: means over the seeds",
-            head[:-2],
-            [row[:-2] for row in rows],
-        ),
-        "times": Table(fast, [head[0], *noises], times),
-    }
+    means = "Speed and staleness: means over the seeds"
+    speeds = Table(means, head[:-2], [row[:-2] for row in rows])
+    return {"speeds": speeds, "times": Table(fast, [head[0], *noises], times)}

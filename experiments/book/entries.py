@@ -217,19 +217,12 @@ def _rows(entry: Entry) -> list[Mapping[str, str]]:
 def from_table(table: pd.DataFrame) -> list[Entry]:
     """The entries of such a table, without their pictures."""
     entries = []
-    for config, rows in table.groupby("config", sort=False):
+    for _, rows in table.groupby("config", sort=False):
         first = rows.iloc[0]
+        of_all = {name: first[name] for name in _OF_ALL if name != "system"}
+        of_all["status"] = Status(first["status"])
+        of_all["minutes"] = float(first["minutes"])
         texts = rows[list(Statement._fields)].to_numpy()
-        entries.append(
-            Entry(
-                str(config),
-                first["question"],
-                Status(first["status"]),
-                first["answer"],
-                first["reason"],
-                tuple(Statement(*own) for own in texts if own[0]),
-                float(first["minutes"]),
-                first["ran_on"],
-            )
-        )
+        statements = tuple(Statement(*own) for own in texts if own[0])
+        entries.append(Entry(**of_all, statements=statements))
     return entries

@@ -34,9 +34,8 @@ class Picture(NamedTuple):
         """The picture in a file of this suffix."""
         if suffix not in _TYPES:
             return cls(text, "")
-        return cls(
-            text, f"data:{_TYPES[suffix]};base64,{base64.b64encode(image).decode()}"
-        )
+        data = base64.b64encode(image).decode()
+        return cls(text, f"data:{_TYPES[suffix]};base64,{data}")
 
 
 class Verdict(str):

@@ -24,10 +24,7 @@ _FATES = ("lost", "diverged")  # of a series in the final table, not shown
 
 
 def write(
-    run: Run,
-    experiment: Experiment | None = None,
-    *,
-    format: str = "png",
+    run: Run, experiment: Experiment | None = None, *, format: str = "png"
 ) -> Path:
     """Draws the figures of a run and writes its report.html.
 
