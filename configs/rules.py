@@ -15,7 +15,6 @@ from ml_collections import ConfigDict
 from experiments import Experiment, Record, Search, configs, figures
 from experiments.comparison import cures, studies
 from experiments.comparison.clusters import NO_DELAY
-from experiments.results.runs import Run
 from experiments.results.tables import Found
 
 LIMITS = configs.at_least(1, "repeats") | configs.positive("tolerance")
@@ -57,17 +56,8 @@ def experiment(config: ConfigDict) -> Experiment:
             Record("Nats that late updates gain over plain delay", gain, 0.0961, 0.0067)
         ],
         figures=[figures.bars("train_loss", panels="cluster", color="optimizer")],
-        tables=[figures.Table("gains", GAINS, gains)],
     )
     return made
-
-
-GAINS = "Training loss of plain delay less the rule's, a mean over the late clusters"
-
-
-def gains(run: Run) -> pd.DataFrame:
-    """The gain of each rule, the largest first."""
-    return _late(run.found).sort_values("gain", ascending=False)
 
 
 def gain(found: Found) -> float:

@@ -66,6 +66,7 @@ BUILDINGS = {
             {"search", "statements"},
             {"run"},
             {"figures"},
+            {"page"},
             {"report", "comparison", "pods"},
             {"book", "advise"},
             {"main", "figures.__main__", "__init__"},

@@ -54,8 +54,7 @@ PRINTED = [
     for page in PAGES
     for module, given in commands(page.read_text())
 ]
-WITHOUT_FLAGS = ("experiments.comparison.page",)  # others need some, or are a name
-STARTED = [own for own in PRINTED if own[2] or own[1] in WITHOUT_FLAGS]
+STARTED = [own for own in PRINTED if own[2]]  # without flags it is a name
 MODULE = """
 import jax, optax
 from delayjax import averaging

@@ -16,7 +16,9 @@ from typing import Any
 from absl import app, flags
 
 import delayjax as dj
-from experiments.advise import facts, page, pictures
+from experiments import page
+from experiments.advise import facts, pictures
+from experiments.page import Picture
 
 _OUT = flags.DEFINE_string("out", "advice.html", "The page.")
 _COLUMNS = flags.DEFINE_list("columns", [], "Names in the file: worker=rank, ...")
@@ -90,7 +92,16 @@ def _advise(log: Path, out: Path) -> None:
         "Staleness": pictures.staleness(advices[noises[0]].choices),
         "Speed against staleness": pictures.speed_against_staleness(advices),
     }
-    page.write(out, log.name, verdicts, [*last, *first], advices, drawn, assumed)
+    shown = page.render(
+        "advice.html",
+        log=log.name,
+        verdicts=verdicts,
+        facts=[*last, *first],
+        pictures=[Picture.of(text, pictures.png(own)) for text, own in drawn.items()],
+        assumed=assumed,
+        **facts.tables(advices),
+    )
+    out.write_text(shown, "utf-8")
     print(f"the page: {out}")
 
 

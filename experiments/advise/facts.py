@@ -1,10 +1,11 @@
-"""What the recorded times say before any simulation, and what the simulation has."""
+"""What the recorded times and the simulations say, as sentences and tables."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
 import delayjax as dj
+from experiments.page import Table
 
 _MUCH = 1.1  # a worker that makes steps so many times as long is named
 _FEW = 50  # steps
@@ -101,3 +102,18 @@ def simulated(recorded: dj.cluster.Recorded, workers: int, resample: str) -> lis
             " wait longer for each other."
         )
     return found
+
+
+def tables(advices: Mapping[float, dj.cluster.Advice]) -> dict[str, Table]:
+    """The tables of the page, `speeds` and `times`, by the noise."""
+    of_noise = [own.rows() for own in advices.values()]
+    head, *rows = of_noise[-1]  # much noise takes long: the longest simulations
+    times = [
+        [row[0], *(f"{own[line][-2]}; {own[line][-1]} times" for own in of_noise)]
+        for line, row in enumerate(rows, start=1)
+    ]
+    noises = [f"Noise {noise:g}" for noise in advices]
+    fast = "Seconds to the target, and how many times as fast: means (95 % intervals)"
+    means = "Speed and staleness: means over the seeds"
+    speeds = Table(means, head[:-2], [row[:-2] for row in rows])
+    return {"speeds": speeds, "times": Table(fast, [head[0], *noises], times)}

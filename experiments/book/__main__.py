@@ -18,7 +18,7 @@ from pathlib import Path
 
 from absl import app, flags
 
-from experiments.book import binding, entries, runs
+from experiments.book import entries, page, runs
 from experiments.book.chapters import NOT_RUN, SYSTEMS
 from experiments.results import folder
 
@@ -49,7 +49,8 @@ def main(argv: list[str]) -> None:
         wanted, workdir, small=_SIZE.value == "small", jobs=_JOBS.value
     )
     bound = [entries.of(name, workdir) for name in _ONLY.value or SYSTEMS]
-    path = binding.write(bound, workdir / "book.html", about())
+    path = workdir / "book.html"
+    folder.replace(path, page.html(about(), bound))
     table = entries.table(bound)
     folder.replace(workdir / "book.csv", f"# {about()}\n{table.to_csv(index=False)}")
     print(f"the book: {path}, its table: {workdir / 'book.csv'}")

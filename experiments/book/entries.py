@@ -1,21 +1,32 @@
-"""What the book says of each config: its answer, and each statement's verdict."""
+"""What the book has of each config, as plain data: its answer, and what is said."""
 
+import enum
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 
-from experiments import configs
-from experiments.book.chapters import NOT_RUN, SYSTEMS
-from experiments.results import claims, folder
+from experiments import configs, statements
+from experiments.book.chapters import CHAPTERS, NOT_RUN, SYSTEMS
+from experiments.page import Picture, Statement
+from experiments.results import claims, effects, folder
 from experiments.results.runs import Run
 from experiments.training.experiment import Experiment
 
-COLUMNS = ("config", "system", "question", "answer", "minutes", "ran_on", "statement")
-COLUMNS += ("source", "setting", "said", "bound", "measured", "verdict", "tried")
+_OF_ALL = ("config", "system", "question", "status", "answer", "reason", "minutes")
+_OF_ALL += ("ran_on",)
+COLUMNS = _OF_ALL + Statement._fields
 """Of the table: a row a statement, and one of a config without statements."""
+
+
+class Status(enum.StrEnum):
+    """Whether the book has a run of a config."""
+
+    RUN = "run"
+    NOT_YET = "not run yet"
+    NOT_HERE = "not run here"
 
 
 class Entry(NamedTuple):
@@ -24,22 +35,26 @@ class Entry(NamedTuple):
     Attributes:
         config: its name, with its form: "k_async:pareto".
         question: that it asks.
-        answer: of this run, or why there is none.
-        judged: the statements of its sources.
+        status: whether there is a run.
+        answer: of the run.
+        reason: why there is no answer.
+        statements: of its sources.
         minutes: that the run took.
-        figure: of the run; the book shows it.
-        edited: whether statements were edited after the run began.
         ran_on: devices and the version of JAX, as "1 x cpu, jax 0.10.2".
+        edited: whether statements were edited after the run began.
+        picture: the first figure of the run.
     """
 
     config: str
     question: str
-    answer: str
-    judged: Sequence[claims.Judged] = ()
+    status: Status
+    answer: str = ""
+    reason: str = ""
+    statements: Sequence[Statement] = ()
     minutes: float = 0.0
-    figure: Path | None = None
-    edited: bool = False
     ran_on: str = ""
+    edited: bool = False
+    picture: Picture | None = None
 
     @property
     def system(self) -> str:
@@ -47,9 +62,35 @@ class Entry(NamedTuple):
         return SYSTEMS[self.config]
 
     @property
+    def shown(self) -> str:
+        """The answer, or that there is none and why.
+
+        Example:
+            >>> Entry("dana", "Why?", Status.NOT_HERE, reason="it needs a pod").shown
+            'Not run here: it needs a pod.'
+        """
+        if self.answer:
+            return self.answer
+        said = "No answer" if self.status is Status.RUN else self.status.capitalize()
+        return f"{said}: {self.reason}." if self.reason else f"{said}."
+
+    @property
     def verdict(self) -> str:
-        """About the system: of all its statements."""
-        return verdict(self.answer, [own.verdict for own in self.judged])
+        """About the system: of all its statements.
+
+        Example:
+            >>> Entry("dana", "Why?", Status.NOT_YET).verdict
+            'not run yet'
+        """
+        if self.status is not Status.RUN:
+            return str(self.status)
+        verdicts = [own.verdict for own in self.statements]
+        return claims.together(verdicts) if verdicts else "no statement"
+
+    @property
+    def source(self) -> str:
+        """The config file, as `--config` takes it."""
+        return source(self.config)
 
     @property
     def command(self) -> str:
@@ -57,20 +98,14 @@ class Entry(NamedTuple):
         return shlex.join(command(self.config, f"runs/{place(self.config)}"))
 
 
-NOT_YET = "Not run yet."
-"""The answer of a config that has no run."""
-
-
-def verdict(answer: str, verdicts: Sequence[str]) -> str:
-    """The verdict about a system.
-
-    Example:
-        >>> verdict("It helps.", ["reproduced", "undecided"]), verdict(NOT_YET, [])
-        ('in part', 'not run yet')
-    """
-    if answer.startswith("Not run"):
-        return "not run yet" if answer == NOT_YET else "not run here"
-    return claims.together(verdicts) if verdicts else "no statement"
+def in_chapters(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
+    """{chapter: its entries}, in the order of the book."""
+    known = {entry.config: entry for entry in entries}
+    chapters = {
+        title: [known[config] for config in own if config in known]
+        for title, own in CHAPTERS.items()
+    }
+    return {title: own for title, own in chapters.items() if own}
 
 
 def place(config: str) -> str:
@@ -118,74 +153,73 @@ def of(config: str, workdir: Path) -> Entry:
     module = configs.module_of(source(config))
     question = (module.__doc__ or "").strip().splitlines()[0]
     if config in NOT_RUN:
-        return Entry(config, question, f"Not run here: {NOT_RUN[config]}.")
+        return Entry(config, question, Status.NOT_HERE, reason=NOT_RUN[config])
     path = workdir / place(config)
     info = folder.read_info(path)
     if not info.get("finished"):
-        return Entry(config, question, NOT_YET)
+        return Entry(config, question, Status.NOT_YET)
+    why, experiment = f"{info.get('source')} is not there", None
     try:
-        experiment = configs.rebuilt(info)
+        experiment, stated = configs.rebuilt(info), statements.of_run(info)
     except (TypeError, ValueError, KeyError) as error:
         why = f"the folder holds a run of another config ({error})"
-        return Entry(config, question, f"Not run: {why}.")
     if experiment is None:
-        return Entry(config, question, f"Not run: {info.get('source')} is not there.")
+        return Entry(config, question, Status.NOT_YET, reason=why)
     run = Run.read(path)
-    stated = info.get("published")
+    answer, reason = _answer(experiment, run)
     return Entry(
         config,
         info["question"],
-        _answer(experiment, run),
-        claims.judge(experiment.published, run.found),
+        Status.RUN,
+        answer,
+        reason,
+        tuple(map(Statement.of, claims.judge(stated.published, run.found))),
         info["wall_seconds"] / 60,
-        _figure(experiment, path),
-        stated not in (None, claims.digest(experiment.published)),
         f"{info['devices']}, jax {info['versions']['jax']}",
+        info.get("published") not in (None, "", claims.digest(stated.published)),
+        _picture(config, experiment, path),
     )
 
 
-def _answer(experiment: Experiment, run: Run) -> str:
-    if experiment.answer is None:
-        return "The config makes no answer."
-    try:
-        return experiment.answer(run.found)
-    except Exception as error:  # a function of a config, on data it may not know
-        return f"No answer: {type(error).__name__}: {error}"
+def _answer(experiment: Experiment, run: Run) -> tuple[str, str]:
+    """The answer, and why there is none."""
+    made = effects.answers(run.found, experiment.effects)
+    texts = [one.text for one in made if isinstance(one, effects.Answer)]
+    return " ".join(texts), "; ".join(one for one in made if isinstance(one, str))
 
 
-def _figure(experiment: Experiment, path: Path) -> Path | None:
+def _picture(config: str, experiment: Experiment, path: Path) -> Picture | None:
     """The first picture of a run, in the order of its experiment."""
-    pictures = (path / "figures" / f"{own.name}.png" for own in experiment.figures)
-    return next(filter(Path.exists, pictures), None)
+    for own in experiment.figures:
+        file = path / "figures" / f"{own.name}.png"
+        if file.exists():
+            text = f"{SYSTEMS[config]}: {own.name.replace('_', ' ')}"
+            return Picture.of(text, file.read_bytes())
+    return None
 
 
-def table(entries: Sequence[Entry]) -> pd.DataFrame:
-    """All entries as one table, a row a statement."""
+def table(entries: Iterable[Entry]) -> pd.DataFrame:
+    """All entries as one table, a row a statement; all of it is text."""
     rows = [row for entry in entries for row in _rows(entry)]
-    return pd.DataFrame(rows, columns=list(COLUMNS)).fillna("")
+    return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def _rows(entry: Entry) -> list[Mapping[str, str]]:
-    first = {
-        "config": entry.config,
-        "system": entry.system,
-        "question": entry.question,
-        "answer": entry.answer,
-        "minutes": f"{entry.minutes:.1f}",
-        "ran_on": entry.ran_on,
-    }
-    stated = [
-        first
-        | {
-            "statement": own.claim.text,
-            "source": own.claim.source,
-            "setting": own.claim.setting,
-            "said": own.claim.said,
-            "bound": own.claim.expected,
-            "measured": own.shown,
-            "verdict": own.verdict,
-            "tried": own.claim.tried,
-        }
-        for own in entry.judged
-    ]
-    return stated or [first]
+    first = dict.fromkeys(COLUMNS, "")
+    first |= {name: str(getattr(entry, name)) for name in _OF_ALL}
+    first["minutes"] = f"{entry.minutes:.1f}"
+    return [first | own._asdict() for own in entry.statements] or [first]
+
+
+def from_table(table: pd.DataFrame) -> list[Entry]:
+    """The entries of such a table, without their pictures."""
+    entries = []
+    for _, rows in table.groupby("config", sort=False):
+        first = rows.iloc[0]
+        of_all = {name: first[name] for name in _OF_ALL if name != "system"}
+        of_all["status"] = Status(first["status"])
+        of_all["minutes"] = float(first["minutes"])
+        texts = rows[list(Statement._fields)].to_numpy()
+        statements = tuple(Statement(*own) for own in texts if own[0])
+        entries.append(Entry(**of_all, statements=statements))
+    return entries

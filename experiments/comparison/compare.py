@@ -12,6 +12,7 @@ import optax
 import delayjax as dj
 from experiments.comparison.clusters import NO_DELAY, late
 from experiments.comparison.cures import BASELINE, Cure, Optimizer, Trial
+from experiments.figures import Table
 from experiments.tasks.task import Task
 from experiments.training import Simulation, along
 from experiments.training.experiment import Arm, Experiment
@@ -41,7 +42,8 @@ def compare(
             gradient an update, applied as it arrives.
         updates: gradients that are evaluated, in all.
         shape: of the learning rate over time.
-        **options: of `Experiment`, such as `seeds` or `search`.
+        **options: of `Experiment`, such as `seeds` or `search`. Its report has two
+            tables of gains, before those of `tables`.
 
     Example:
         >>> import optax
@@ -66,18 +68,47 @@ def compare(
         inside = arm.contains
         if inside and (inside["optimizer"], inside["rule"]) not in there:
             arms[i] = dataclasses.replace(arm, contains=None)
-    return Experiment(
-        **dict(
-            question="Which rule helps with late gradients?",
-            task=task,
-            arms=arms,
-            updates=updates,
-            seeds=20,
-            evaluations=1,
-            search=Search(),
-        )
-        | options
+    asked = dict(
+        question="Which rule helps with late gradients?",
+        task=task,
+        arms=arms,
+        updates=updates,
+        seeds=20,
+        evaluations=1,
+        search=Search(),
     )
+    asked |= options
+    gained = gain_tables([*clusters], logarithm=asked["search"].relative)
+    return Experiment(**asked | {"tables": [*gained, *options.get("tables", ())]})
+
+
+def gain_tables(clusters: Sequence[str], *, logarithm: bool = False) -> list[Table]:
+    """The gains of all rules over plain delay: of all late clusters, and of each.
+
+    Args:
+        clusters: the names of those of the comparison.
+        logarithm: whether the search compares logarithms, as `Search.relative` says.
+    """
+    late = [name for name in clusters if name != NO_DELAY]
+
+    def gains(run, by, **where):
+        table = run.found.gains(BASELINE.name, by=by, logarithm=logarithm, **where)
+        return table.sort_values([*by, "gain"], ascending=[True] * len(by) + [False])
+
+    loss = "logarithm of the training loss" if logarithm else "training loss"
+    said = f"What rules gain: the {loss} of plain delay less the rule's"
+    means = f"{said}, a mean over the clusters with late gradients"
+    each = Table(
+        "gains_by_cluster",
+        f"{said}, on each cluster",
+        lambda run: gains(run, ["optimizer", "cluster"]),
+    )
+    if not late:
+        return [each]
+    return [
+        Table("gains", means, lambda run: gains(run, ["optimizer"], cluster=late)),
+        each,
+    ]
 
 
 def _arm(

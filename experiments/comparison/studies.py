@@ -1,4 +1,4 @@
-"""The studies that docs/rules.md reports, by name."""
+"""The studies of the comparison, by name."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from experiments import tasks
-from experiments.comparison import clusters, cures, theory
+from experiments.comparison import clusters, cures
 from experiments.comparison.compare import compare
 from experiments.training.experiment import Experiment
 from experiments.training.ranges import Range, Search
@@ -57,19 +57,15 @@ def _again(rows: Rows, optimizers: Sequence[str], **options: Any) -> Experiment:
     return compare(rows, task, _named(optimizers), **{"clusters": _three()} | options)
 
 
-BOWL = theory.Bowl((0.01, 0.1, 1.0), noise=0.03, updates=500)
-
-
 def convex(rows: Rows, optimizers: Sequence[str], **options: Any) -> Experiment:
-    """A quadratic with noise: logarithms of losses, then losses beside theory's."""
-    task = tasks.quadratic(BOWL.curvatures, noise=BOWL.noise)
+    """A quadratic with noise: logarithms of losses."""
+    task = tasks.quadratic((0.01, 0.1, 1.0), noise=0.03)
     sgd = cures.OPTIMIZERS["sgd"]._replace(learning_rate=Range(0.003, 3.0))
     return compare(
         rows,
         task,
         {"sgd": sgd},
         clusters=clusters.clusters(),
-        updates=BOWL.updates,
         **{"search": Search(relative=True)} | options,
     )
 

@@ -1,6 +1,5 @@
 """One self-contained report.html of a run, which answers its question."""
 
-import base64
 import logging
 import shlex
 from collections.abc import Mapping, Sequence
@@ -10,11 +9,11 @@ from typing import Any
 import pandas as pd
 
 import delayjax as dj
-from experiments import figures
+from experiments import figures, page
 from experiments.figures import Drawn
-from experiments.report import page
-from experiments.results import analysis, claims, effects
 from experiments.results.column_words import loss_unit, with_unit, words
+from experiments.page import Picture, Statement, Table, Verdict, shown
+from experiments.results import analysis, claims, effects
 from experiments.results.folder import TABLES
 from experiments.results.runs import Run
 from experiments.statements import Statements
@@ -23,7 +22,6 @@ from experiments.training.experiment import Experiment
 _log = logging.getLogger("experiments")
 _METRICS = ("train_loss", "test_loss", "test_error", "seconds", "updates")
 _FATES = ("lost", "diverged")  # of a series in the final table, not shown
-_TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 
 
 def write(
@@ -37,8 +35,8 @@ def write(
 
     Args:
         run: what was recorded.
-        experiment: that was run, with its answer, claims and figures; None draws the
-            common figures.
+        experiment: that was run, with its effects and figures; None draws the common
+            figures.
         stated: what is said of the run.
         format: of the figures, "png" or "svg".
 
@@ -46,49 +44,73 @@ def write(
         The file. It loads nothing: its figures are inside. A part that fails is left
         out: the report and a line of the log say which and why.
     """
-    wanted = experiment.figures if experiment else ()
-    drawn = figures.save(run, wanted or figures.default(run), format)
-    changed = run.info.get("changed", {})
-    question = run.info.get("question", run.folder.name)
-    table = final_table(run)
-    body = "\n".join(
-        [
-            f"<header>\n<h1>{page.text(question)}</h1>",
-            _answer(run, experiment.effects if experiment else ()),
-            _changed(changed),
-            "</header>",
-            _published(run, stated.published),
-            page.section("Figures", *map(_figure, drawn)) if drawn else "",
-            _own_tables(run, experiment.tables if experiment else ()),
-            _final(run, table),
-            _clusters(run),
-            _records(run, stated.records),
-            _commands(run),
-            _provenance(run),
-        ]
-    )
     path = run.folder / "report.html"
-    path.write_text(page.document(question, body), encoding="utf-8")
+    text = page.render("report.html", **contents(run, experiment, stated, format))
+    path.write_text(text, encoding="utf-8")
     return path
 
 
-def _said(why: str) -> str:
+def contents(
+    run: Run, experiment: Experiment | None, stated: Statements, format: str
+) -> dict[str, Any]:
+    """What the report shows, by the names of its template; draws the figures.
+
+    Nothing of it is HTML. Records are of the config file's values, and left out where
+    the run has others.
+    """
+    changed = run.info.get("changed", {})
+    records = stated.records if not changed else ()
+    wanted = experiment.figures if experiment else ()
+    drawn = figures.save(run, wanted or figures.default(run), format)
+    table = final_table(run)
+    begun_with = run.info.get("published")
+    return {
+        "question": run.info.get("question", run.folder.name),
+        "answers": _answers(run, experiment.effects if experiment else ()),
+        "changed": [(key, *values) for key, values in changed.items()],
+        "published": _published(run, stated.published),
+        "edited": begun_with not in (None, "", claims.digest(stated.published)),
+        "figures": [_figure(own) for own in drawn],
+        "tables": [_own_table(run, own) for own in experiment.tables]
+        if experiment
+        else [],
+        "results": _results(run, table),
+        "missed": run.found.not_found(),
+        "clusters": [_cluster(*own) for own in run.traces.items()],
+        "records": _records(run, records),
+        "folder": shlex.quote(str(run.folder)),
+        "quoted": repr(str(run.folder)),
+        "arguments": shlex.join(run.info.get("argv", ["", ""])[1:])
+        if run.info.get("source")
+        else "",
+        "axes": _told(run),
+        "facts": _facts(run),
+        "programs": [_program(own, run) for own in run.info.get("programs", ())],
+        "config": run.info.get("config", {}),
+    }
+
+
+def _failed(what: str, why: str | Exception) -> str:
     """What the report lacks and why, in the log too: the training is whole."""
-    _log.warning("report: %s", " ".join(why.split()))
-    return why
+    if isinstance(why, Exception):
+        why = f"{type(why).__name__}: {why}"
+    said = f"{what}: {why}"
+    _log.warning("report: %s", " ".join(said.split()))
+    return said
 
 
-def _answer(run: Run, asked: Sequence[effects.Effect]) -> str:
-    """The answers in sentences, and the effects that they are made of."""
-    parts = []
+def _answers(run: Run, asked: Sequence[effects.Effect]) -> list[dict[str, Any]]:
+    """Each answer as a text, with the table of its effects; or why there is none."""
+    made = []
     for answer in effects.answers(run.found, asked):
         if isinstance(answer, str):
-            parts.append(f'<p class="note">{page.text(_said(answer))}</p>')
+            why = _failed("`answer` fails", answer)
+            made.append({"text": why, "table": None})
             continue
-        parts.append(f'<p class="answer">{page.text(answer.text)}</p>')
         rows = answer.shown.to_numpy().tolist()
-        parts.append(page.table("Effects", list(answer.shown), rows))
-    return "\n".join(parts)
+        table = Table("Effects, with intervals over seeds", [*answer.shown], rows)
+        made.append({"text": answer.text, "table": table})
+    return made
 
 
 def final_table(run: Run) -> pd.DataFrame:
@@ -99,7 +121,7 @@ def final_table(run: Run) -> pd.DataFrame:
     """
     series = _series(run)
     rows = run.best
-    shown = [
+    metrics = [
         name
         for name in (*_METRICS, *extra_metrics(run))
         if name in rows and rows[name].notna().any()
@@ -109,7 +131,7 @@ def final_table(run: Run) -> pd.DataFrame:
     for key, group in _keyed(rows, series):
         row = dict(zip(series, key, strict=True))
         row |= {f"best {words(axis)}": group[axis].iloc[0] for axis in _tuned(run)}
-        for metric in shown:
+        for metric in metrics:
             (own,) = analysis.spread(group, metric, []).to_dict("records")
             row[metric] = own["mean"], own["low"], own["high"]
         row["diverged cells"] = f"{every[key]['diverged'].mean():.0%}"
@@ -158,121 +180,67 @@ def _keyed(frame: pd.DataFrame, by: Sequence[str]) -> list[tuple[Any, pd.DataFra
     ]
 
 
-def _changed(changed: Mapping[str, Any]) -> str:
-    if not changed:
-        return ""
-    rows = [(key, _value(own), _value(now)) for key, (own, now) in changed.items()]
-    caption = "Values that differ from the config file; its notes describe other values"
-    return page.table(caption, ["value", "config file", "this run"], rows)
-
-
-def _published(run: Run, published: Sequence[claims.Published]) -> str:
+def _published(run: Run, published: Sequence[claims.Published]) -> list[Statement]:
     """What the sources say, each with what this run found."""
-    if not published:
-        return ""
-    rows = []
-    for own in claims.judge(published, run.found):
+    judged = claims.judge(published, run.found)
+    for own in judged:
         if own.measured is None and own.claim.measure is not None:
-            _said(f"{own.claim.text!r} cannot be measured: {own.reason}")
-        said = [own.claim.source, own.claim.setting, f"said: {own.claim.said}"]
-        rows.append(
-            [
-                own.claim.text,
-                "; ".join(filter(None, said)),
-                own.claim.expected,
-                own.shown,
-                page.mark(own.verdict),
-            ]
-        )
-    caption = "What the sources say, and the 95 % interval of this run"
-    if run.info.get("changed"):
-        caption += "; this run has other values than the config file"
-    header = ["statement", "source", "bound", "measured", "verdict"]
-    notes = [
-        f"<p>{page.text(own.text)}: {page.text(own.tried)}</p>"
-        for own in published
-        if own.tried and own.measure is not None
-    ]
-    stated = run.info.get("published")
-    if stated and stated != claims.digest(published):
-        edited = "These statements were edited after the run began."
-        notes.append(f'<p class="note">{edited}</p>')
-    return page.section("Published", page.table(caption, header, rows), *notes)
+            _failed(f"{own.claim.text!r} cannot be measured", own.reason)
+    return [Statement.of(own) for own in judged]
 
 
-def _records(run: Run, records: Sequence[claims.Record]) -> str:
-    """The numbers that guard the results."""
-    if run.info.get("changed"):
-        return ""
+def _records(run: Run, records: Sequence[claims.Record]) -> list[list[str]]:
+    """The numbers that guard the results, each with this run's."""
     compared = claims.compare(records, run.found)
     for own in compared:
         if own.measured is None:
-            _said(f"{own.record.text!r} cannot be measured: {own.reason}")
-    rows = [
+            _failed(f"{own.record.text!r} cannot be measured", own.reason)
+    return [
         [
             own.record.text,
             f"{own.record.value:.4g} ± {own.record.tolerance:.2g}",
             own.shown,
-            page.mark("met" if own.met else "missed"),
+            Verdict("met" if own.met else "missed"),
         ]
         for own in compared
     ]
-    if not rows:
-        return ""
-    caption = "Numbers of an earlier run: they show when results change"
-    header = ["number", "record", "measured", "verdict"]
-    return page.section("Records", page.table(caption, header, rows))
 
 
-def _figure(drawn: Drawn) -> str:
+def _figure(drawn: Drawn) -> Picture | str:
+    """A figure, or why there is none."""
     if drawn.path is None:
-        why = _said(f"{drawn.name} is not drawn: {drawn.reason}")
-        return f'<p class="note">{page.text(why)}</p>'
-    said = page.text(drawn.text)
-    kind = _TYPES.get(drawn.path.suffix)
-    if kind is None:  # no picture of a page
-        return f"<p>figures/{page.text(drawn.path.name)}: {said}</p>"
-    data = base64.b64encode(drawn.path.read_bytes()).decode()
-    return (
-        f'<figure>\n<img src="data:{kind};base64,{data}" alt="{said}">\n'
-        f"<figcaption>{said}</figcaption>\n</figure>"
-    )
+        return _failed(f"{drawn.name} is not drawn", drawn.reason)
+    path = drawn.path
+    made = Picture.of(drawn.text, path.read_bytes(), path.suffix)
+    beside = f"figures/{path.name}: {drawn.text}"  # no picture of a page
+    return made if made.source else Picture(beside, "")
 
 
-def _own_tables(run: Run, tables: Sequence[Any]) -> str:
-    """The experiment's own tables; each is a file beside the report too."""
-    shown = []
-    for own in tables:
-        try:
-            if own.name in TABLES:
-                raise ValueError(f"{own.name}.csv is the run's: choose another name.")
-            frame = own.of(run)
-        except Exception as error:  # a table of the user's own, or of what is not there
-            why = _said(f"{own.name} is not shown: {type(error).__name__}: {error}")
-            shown.append(f'<p class="note">{page.text(why)}</p>')
-            continue
+def _own_table(run: Run, own: Any) -> Table | str:
+    """A table of the experiment's own, a file beside the report too; or why not."""
+    try:
+        if own.name in TABLES:
+            raise ValueError(f"{own.name}.csv is the run's: choose another name.")
+        frame = own.of(run)
         frame.to_csv(run.folder / f"{own.name}.csv", index=False)
-        header = [words(column) for column in frame]
-        rows = [[_value(value) for value in row] for row in frame.to_numpy()]
-        shown.append(page.table(own.caption, header, rows))
-    return page.section("Tables", *shown) if shown else ""
+        rows = frame.to_numpy(dtype=object).tolist()
+        return Table(own.caption, [words(column) for column in frame], rows)
+    except Exception as error:  # a table of the user's own, or of what is not there
+        name = getattr(own, "name", type(own).__name__)
+        return _failed(f"{name} is not shown", error)
 
 
-def _final(run: Run, table: pd.DataFrame) -> str:
+def _results(run: Run, table: pd.DataFrame) -> Table:
     seeds = run.results["seed"].nunique()
     measured = [c for c in table if c not in (*run.settings, *_FATES)]
     columns = [*_told(run), *measured]
-    header = [with_unit(name, loss_unit(run)) for name in columns]
     rows = [
         [_cell(row[c], row["diverged"]) for c in columns]
         for row in table.to_dict("records")
     ]
-    chosen = _how_chosen(run)
-    missed = run.found.not_found()
     interval = f"; in brackets the 95 % interval of {seeds} seeds" * (seeds > 1)
-    caption = f"Each series{chosen}: means{interval}"
-    note = f'<p class="note">{page.text(missed)}</p>' if missed else ""
-    return page.section("Results", page.table(caption, header, rows), note)
+    caption = f"Each series{_how_chosen(run)}: means{interval}"
+    return Table(caption, [with_unit(name, loss_unit(run)) for name in columns], rows)
 
 
 def _how_chosen(run: Run) -> str:
@@ -292,70 +260,27 @@ def _how_chosen(run: Run) -> str:
     return f"{what}, chosen by {by} on the seeds {seeds}, which are not reported"
 
 
-def _cell(value: Any, diverged: bool) -> str:
+def _cell(value: Any, diverged: bool) -> Any:
+    """A mean with its interval, as text; a setting as it is."""
     if not isinstance(value, tuple):
-        return _value(value)
-    if diverged:
-        return "diverged"
+        return value
     mean, low, high = value
-    if low == high:
-        return _number(mean)
-    return f"{mean:.4g} ({low:.3g} to {high:.3g})"
-
-
-def _clusters(run: Run) -> str:
-    """What each arm's cluster did, under the first seed."""
-    if not run.traces:
-        return ""
-    rows = [_cluster(name, trace) for name, trace in run.traces.items()]
-    header = ["arm", "workers", "staleness (updates): mean, 99 % at most, all at most"]
-    header += ["seconds an update", "idle", "dropped gradients"]
-    caption = "What each arm's cluster did, under the first seed"
-    return page.section("Clusters", page.table(caption, header, rows))
+    interval = f" ({low:.3g} to {high:.3g})" * (low != high)
+    return "diverged" if diverged else shown(mean) + interval
 
 
 def _cluster(name: str, trace: dj.cluster.Trace) -> list[Any]:
+    """What an arm's cluster did, under the first seed."""
     own = trace.summary()
-    staleness = f"{_number(own.mean)}, {own.p99:g}, {own.max}"
+    staleness = f"{shown(own.mean)}, {own.p99:g}, {own.max}"
     idle = "unknown" if pd.isna(own.idle_share) else f"{max(own.idle_share, 0):.1%}"
     share = own.dropped / max(own.dropped + len(trace.worker), 1)
     dropped = f"{own.dropped:,} ({share:.1%})" if own.dropped else "0"
-    seconds = _number(1 / own.updates_per_second)
+    seconds = 1 / own.updates_per_second
     return [name, trace.num_workers, staleness, seconds, idle, dropped]
 
 
-def _commands(run: Run) -> str:
-    folder = shlex.quote(str(run.folder))
-    again = f"python -m experiments.figures {folder}"
-    found = {}
-    if run.info.get("source"):
-        arguments = shlex.join(run.info.get("argv", [])[1:])
-        found["This run"] = f"python -m experiments.main {arguments}"
-    found["Its figures and this report again"] = again
-    for x in _told(run)[:1]:
-        options = f"--x={x} --y=train_loss --format=svg --out=."
-        found["A figure of several runs"] = f"{again} OTHER {options}"
-    tables = f"import experiments; experiments.load({str(run.folder)!r}).results"
-    found["Its tables, in Python"] = tables
-    return page.section("Commands", *page.commands(found))
-
-
-def _provenance(run: Run) -> str:
-    programs, config = run.info.get("programs", ()), run.info.get("config", {})
-    knobs = [(key, _value(value)) for key, value in config.items()]
-    return page.section(
-        "What ran",
-        page.table("Run", ["what", "value"], list(_facts(run).items())),
-        page.table(
-            "Programs",
-            ["program", "cells", "updates", "updates/s"],
-            [_program(own, run.metrics) for own in programs],
-        ),
-        page.table("Config", ["key", "value"], knobs) if knobs else "",
-    )
-
-
-def _facts(run: Run) -> dict[str, str]:
+def _facts(run: Run) -> dict[str, Any]:
     """When, where and of what a run was made."""
     info, seconds = run.info, run.info.get("wall_seconds", 0.0)
     found = {
@@ -364,29 +289,17 @@ def _facts(run: Run) -> dict[str, str]:
         "started": info.get("started", "unknown"),
         "devices": info.get("devices", "unknown"),
         "git commit": info.get("git", "unknown"),
-        "seeds": _value(info.get("seeds", ())),
+        "seeds": info.get("seeds", ()),
     }
     if info.get("tuning_seeds"):
-        found["tuning seeds"] = _value(info["tuning_seeds"])
-    tasks = {f"task: {name}": _value(value) for name, value in run.facts.items()}
+        found["tuning seeds"] = info["tuning_seeds"]
+    tasks = {f"task: {name}": value for name, value in run.facts.items()}
     return found | info.get("versions", {}) | tasks
 
 
-def _program(own: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _program(own: Mapping[str, Any], run: Run) -> list[Any]:
     """A program, with the speed of its last chunk."""
-    rows = [row for row in metrics if row["program"] == own["name"]]
+    rows = [row for row in run.metrics if row["program"] == own["name"]]
     speeds = [row["updates_per_second"] for row in rows if "updates_per_second" in row]
-    speed = _number(speeds[-1]) if speeds else ""
+    speed = speeds[-1] if speeds else None
     return [own["name"], len(own["cells"]), f"{own['updates']:,}", speed]
-
-
-def _number(value: float) -> str:
-    return "none" if pd.isna(value) else f"{value:.4g}"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(_value, value))
-    if isinstance(value, float):
-        return _number(value)
-    return "" if value is None else str(value)

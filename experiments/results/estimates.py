@@ -68,8 +68,8 @@ def estimate(measure: Measure, found: Found) -> Estimate:
     usual standard error; it also holds for best values and times. Of a ratio m is its
     logarithm, and the error is value times the error of m. Where seeds of their own
     choose the best values, they stay as they are; else each m_i chooses among the seeds
-    that are left. Where some m_i is not finite the error is nan. Of the share of seeds the
-    error is sqrt(value (1 - value) / n).
+    that are left. Where some m_i is not finite the error is nan. Of the share of seeds
+    the error is sqrt(value (1 - value) / n).
 
     Args:
         measure: the tables of a run -> a number; its attribute `form`, if it has one,

@@ -113,6 +113,8 @@ def test_an_answer_that_fails_says_why(tmp_path):
     words = shown(report.write(run, experiment(answer=lambda found: found.nothing)))
     assert "The lowest test error is" in words
     assert "(`answer` fails: AttributeError: 'Found' object has no" in words
+    words = shown(report.write(run, experiment(answer=lambda found: 0.5)))
+    assert "(`answer` fails: TypeError: it must return a text, got 0.5.)" in words
 
 
 @dataclasses.dataclass
@@ -126,6 +128,21 @@ class Failing:
         return {}["absent"]
 
 
+class Nameless:
+    """A table without a name."""
+
+    of = None
+
+
+class Listed:
+    """A table that is no frame."""
+
+    name, caption = "listed", "Own"
+
+    def of(self, run):
+        return [1, 2]
+
+
 def test_each_part_that_fails_is_a_line_of_the_log_and_the_rest_is_there(
     tmp_path, caplog
 ):
@@ -133,7 +150,7 @@ def test_each_part_that_fails_is_a_line_of_the_log_and_the_rest_is_there(
     failing = experiment(
         answer=lambda found: found.nothing,
         records=[asks_too_much],
-        tables=[Failing(), Failing("results")],
+        tables=[Failing(), Failing("results"), Nameless(), Listed(), Failing("a\nb")],
     )
     run = made(tmp_path)
     words = shown(report.write(run, failing))
@@ -145,6 +162,11 @@ def test_each_part_that_fails_is_a_line_of_the_log_and_the_rest_is_there(
         "report: own_table is not shown: KeyError: 'absent'",
         "report: results is not shown: ValueError: results.csv is the run's: choose"
         " another name.",
+        "report: Nameless is not shown: AttributeError: 'Nameless' object has no"
+        " attribute 'name'",
+        "report: listed is not shown: AttributeError: 'list' object has no attribute"
+        " 'to_csv'",
+        "report: a b is not shown: KeyError: 'absent'",  # one line
         f"report: 'Nothing' cannot be measured: {nothing}",
     ]
     assert {record.levelname for record in caplog.records} == {"WARNING"}
@@ -154,7 +176,8 @@ def test_each_part_that_fails_is_a_line_of_the_log_and_the_rest_is_there(
 
 def test_an_overridden_run_never_shows_the_notes_of_the_unchanged_one(tmp_path):
     run = made(tmp_path, info={"changed": {"updates": [1000, 40], "law": [None, "x"]}})
-    words = shown(report.write(run, experiment()))
+    records = [Record("Accuracy", accuracy, 0.5, 0.0)]
+    words = shown(report.write(run, experiment(records=records)))
     assert "Seen before." not in words
     assert "updates 1000 40" in words
     assert "this run has other values than the config file" in words

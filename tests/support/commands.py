@@ -18,7 +18,7 @@ TIMEOUT = 240.0  # seconds
 # the later ones are imported when something is drawn, or read
 PRELOADED = [
     "experiments.main",
-    "experiments.report.page",
+    "experiments.report",
     "experiments.figures.drawing.curves",
     "experiments.figures.drawing.over",
     "sklearn.datasets",

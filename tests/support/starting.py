@@ -20,7 +20,6 @@ WORK = {
     "experiments.main": ["experiments.run:run", "experiments.run:prepared"],
     "experiments.pods.compile_pod": ["experiments.pods.chips:Topology.devices"],
     "experiments.book": ["experiments.book.runs:run_all"],
-    "experiments.comparison.page": ["experiments.comparison.stored:parts"],
     "experiments.advise": ["delayjax.cluster:advise"],
     "experiments.figures": [
         "experiments.results.runs:Run.read",

@@ -1,6 +1,7 @@
 """The book: an entry a config, made from the folder of its run."""
 
 import ast
+import json
 import re
 import signal
 import subprocess
@@ -12,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from experiments import Published, Run, configs, figures
-from experiments.book import binding, entries, runs
+from experiments.book import entries, page, runs
 from experiments.book.chapters import CHAPTERS, NOT_RUN, SYSTEMS
-from experiments.book.entries import Entry
+from experiments.book.entries import Entry, Status
+from experiments.page import Picture, Statement
 from experiments.results import claims
 from experiments.results.claims import Judged
 from experiments.results.estimates import Estimate
@@ -37,7 +39,8 @@ def statement(text="It <halves>", measure=lambda found: 0.4, **options):
 
 
 def judged(verdict, claim=None):
-    return Judged(claim or statement(), Estimate(0.4, 0.01, 5), verdict)
+    own = Judged(claim or statement(), Estimate(0.4, 0.01, 5), verdict)
+    return Statement.of(own)
 
 
 class Text(HTMLParser):
@@ -66,48 +69,83 @@ def test_the_page_has_answers_statements_and_verdicts_and_loads_nothing(tmp_path
         Entry(
             "softsync",
             "Does it <help>?",
+            Status.RUN,
             "It helps & more.",
-            [judged(claims.REPRODUCED), judged(claims.NOT_REPRODUCED, tried)],
-            2.0,
-            picture[0].path,
+            statements=[
+                judged(claims.REPRODUCED),
+                judged(claims.NOT_REPRODUCED, tried),
+            ],
             edited=True,
+            picture=Picture.of("errors", picture[0].path.read_bytes()),
         ),
-        Entry("default", "How late?", "Four."),
-        Entry("dana", "Which momentum?", entries.NOT_YET),
+        Entry("default", "How late?", Status.RUN, "Four."),
+        Entry("dana", "Which momentum?", Status.NOT_YET),
+        Entry("imagenet", "Which cost?", Status.NOT_HERE, reason="a pod is needed"),
+        Entry("gossip", "Which <graph>?", Status.RUN, reason="KeyError: <x>"),
     ]
-    path = binding.write(bound, tmp_path / "book.html", "small size; today")
-    text = Text(path.read_text())
+    shown = page.html("small size; today", bound)
+    text = Text(shown)
     words = " ".join(text.words)
     assert text.loads == []
     assert "small size; today" in words
     assert "in part n-softsync" in words
-    assert "no statement Adam with late gradients not run yet DANA" in words
+    said = "no statement Adam with late gradients; D-PSGD, AD-PSGD and SGP not run yet"
+    assert f"{said} DANA not run here ResNet-50 on ImageNet" in words
+    assert "Which momentum? Not run yet." in words
+    assert "Which cost? Not run here: a pod is needed." in words
+    assert "Which <graph>? No answer: KeyError: <x>." in words
     assert "Does it <help>? It helps & more." in words
-    row = "It <halves> Doe (2020), Table 1 half at most 0.5 0.4 (0.372 to 0.428)"
+    source = "Doe (2020), Table 1; said: half"
+    row = f"It <halves> {source} at most 0.5 0.4 (0.372 to 0.428)"
     assert f"{row} reproduced" in words
     assert "It doubles: more <seeds>" in words
-    assert "The statements were edited after the run began." in words
+    assert "These statements were edited after the run began." in words
     assert "--config=configs/softsync.py --workdir=runs/softsync" in words
-    assert path.read_text().count("data:image/png;base64,") == 1
+    assert shown.count("data:image/png;base64,") == 1
 
 
-def test_a_table_has_a_row_a_statement():
-    two = Entry("softsync", "?", "a", [judged("reproduced"), judged("undecided")], 1.26)
-    two = two._replace(ran_on="a GPU")
-    table = entries.table([two, Entry("default", "??", "b")])
-    assert table["config"].tolist() == ["softsync", "softsync", "default"]
+def test_a_table_has_a_row_a_statement_and_is_read_as_it_was_written():
+    two = judged("reproduced"), judged("undecided")
+    run = Entry("softsync", "?", Status.RUN, "a", "", two, 1.26, "a GPU")
+    none = Entry("imagenet", "??", Status.NOT_HERE, reason="it needs a pod")
+    table = entries.table([run, none])
+    assert table["config"].tolist() == ["softsync", "softsync", "imagenet"]
     assert table["verdict"].tolist() == ["reproduced", "undecided", ""]
     assert table["minutes"].tolist() == ["1.3", "1.3", "0.0"]
     assert table["ran_on"].tolist() == ["a GPU", "a GPU", ""]
     assert table["measured"][0] == "0.4 (0.372 to 0.428)"
-    assert table["system"][2] == "Adam with late gradients"
+    assert table["system"][2] == "ResNet-50 on ImageNet"
+    assert table["status"].tolist() == ["run", "run", "not run here"]
+    assert table["reason"].tolist() == ["", "", "it needs a pod"]
+    assert entries.from_table(table) == [run._replace(minutes=1.3), none]
 
 
 def test_an_entry_says_why_there_is_no_run(tmp_path):
-    assert "needs a pod and ImageNet" in entries.of("imagenet", tmp_path).answer
-    assert entries.of("k_async:pareto", tmp_path).answer == "Not run yet."
+    pod = entries.of("imagenet", tmp_path)
+    assert (pod.status, pod.verdict) == (Status.NOT_HERE, "not run here")
+    assert pod.shown == "Not run here: it needs a pod and ImageNet."
+    later = entries.of("k_async:pareto", tmp_path)
+    assert (later.status, later.verdict) == (Status.NOT_YET, "not run yet")
+    assert later.shown == "Not run yet."
     assert entries.place("k_async:pareto") == "k_async-pareto"
     assert entries.source("k_async:pareto") == "configs/k_async.py:pareto"
+
+
+def test_an_answer_may_begin_with_any_words():
+    """The status says that there is a run, and no text does."""
+    run = Entry("default", "?", Status.RUN, "Not run here: a joke.")
+    assert run.verdict == "no statement" and run.shown == run.answer
+    (again,) = entries.from_table(entries.table([run]))
+    assert again == run
+
+
+def test_a_folder_with_another_run_is_not_run_yet_and_says_why(tmp_path):
+    (tmp_path / "default").mkdir()
+    lost = {"finished": True, "source": "configs/nowhere.py", "config": {}}
+    (tmp_path / "default" / "run.json").write_text(json.dumps(lost))
+    entry = entries.of("default", tmp_path)
+    assert entry.status is Status.NOT_YET
+    assert "configs/nowhere.py" in entry.shown
 
 
 def book(*arguments, code):
@@ -152,7 +190,7 @@ def test_a_run_with_other_values_is_said_and_the_book_is_bound(tmp_path):
     assert "each with its own best step" in (tmp_path / "book.html").read_text()
     first, head, *rows = (tmp_path / "book.csv").read_text().splitlines()
     assert re.match(r"# small size; delayjax \S+, jax .*; \d{4}-\d\d-\d\d", first)
-    assert head.startswith("config,system,question,answer,minutes,ran_on,statement")
+    assert head.startswith("config,system,question,status,answer,reason,minutes,ran_on")
     assert len(rows) == 1
 
 

@@ -1,56 +1,53 @@
 """docs/book.md and the lists of two other files say what the kept table says."""
 
+import re
+from html.parser import HTMLParser
+
 import pandas as pd
 import pytest
 
 from experiments import configs
 from experiments.book import entries, page
 from experiments.book.chapters import NOT_RUN, SYSTEMS
+from experiments.book.entries import Entry, Status
+from experiments.page import Statement
 from experiments.results import claims
 
 
-def table(*verdicts):
-    config = ["softsync"] * len(verdicts)
-    rows = {
-        "config": [*config, "default"],
-        "system": ["n-softsync" for _ in config] + ["Adam with late gradients"],
-        "question": "Why?",
-        "answer": "It <is> 2 * 3 | 4.",
-        "minutes": "1.5",
-        "ran_on": [*("a GPU" for _ in config), "a CPU"],
-        "statement": [f"number {i}" for i, _ in enumerate(verdicts)] + [""],
-        "source": "Doe (2020)",
-        "setting": "a net",
-        "said": "half",
-        "bound": "at most 0.5",
-        "measured": "0.4",
-        "verdict": [*verdicts, ""],
-        "tried": ["more seeds" for _ in config] + [""],
-    }
-    return pd.DataFrame(rows)
+def bound(*verdicts):
+    said = dict(source="Doe (2020)", setting="a net", said="half", bound="at most 0.5")
+    said |= dict(measured="0.4", tried="more seeds")
+    stated = [
+        Statement(statement=f"number {i}", verdict=own, **said)
+        for i, own in enumerate(verdicts)
+    ]
+    answer = "It <is> 2 * 3 | 4."
+    run = Entry("softsync", "Why?", Status.RUN, answer, minutes=1.5, ran_on="a GPU")
+    other = run._replace(config="default", ran_on="a CPU")
+    return [run._replace(statements=stated), other]
 
 
 def test_the_page_has_a_row_a_statement_and_markdown_is_escaped():
-    text = page.text("full size; today", table("reproduced", "undecided"))
+    text = page.markdown("full size; today", bound("reproduced", "undecided"))
     took = "Its runs took 2 minutes on a CPU and 2 minutes on a GPU."
     assert f"full size; today. {took}" in text
     assert "Verdict: **in part**." in text
-    said = "number 1 (“half”: Doe (2020); a net) | at most 0.5 | 0.4 | undecided |"
-    assert said in text
+    source = "Doe (2020); a net; said: half"
+    assert f"| number 1 | {source} | at most 0.5 | 0.4 | undecided |" in text
     assert "number 0: more seeds" in text
     assert r"It \<is\> 2 \* 3 \| 4." in text
     assert text.index("Adam with late gradients") < text.index("n-softsync")
 
 
 def test_the_list_is_between_its_marks_and_has_each_system_once():
-    found = page.readme_list(table("not reproduced"))
+    found = page.readme_list(bound("not reproduced"))
     assert found == (
         "- **Not reproduced** (1): n-softsync (1 of 1).\n"
         "- **No statement** (1): Adam with late gradients."
     )
-    several = table("reproduced", "undecided", "not testable here", "reproduced")
+    several = bound("reproduced", "undecided", "not testable here", "reproduced")
     assert "**In part** (1): n-softsync (2 of 3)." in page.readme_list(several)
-    several = table("undecided", "not reproduced", "undecided")
+    several = bound("undecided", "not reproduced", "undecided")
     assert "**Not reproduced** (1): n-softsync (1 of 3)." in page.readme_list(several)
     readme = f"a\n{page.BEGIN}\nold\n{page.END}\nb\n"
     once = page.between_marks(readme, "new")
@@ -59,17 +56,14 @@ def test_the_list_is_between_its_marks_and_has_each_system_once():
 
 
 def test_the_list_of_configs_has_a_row_a_file_with_its_forms_and_times():
-    runs = table("reproduced", "undecided")
-    runs["config"] = ["k_async", "k_async:pareto", "imagenet"]
-    runs["minutes"] = ["0.05", "9.0", ""]
-    runs["ran_on"] = ["1 x cpu, jax 0.10.2", "1 x NVIDIA H200, jax 0.11.2", ""]
-    assert page.configs_list(runs).splitlines()[2:] == [
+    run = Entry("k_async", "Why?", Status.RUN, minutes=0.05, ran_on="1 x cpu, jax 1.2")
+    form = run._replace(config="k_async:pareto", ran_on="1 x NVIDIA H200, jax 0.11.2")
+    pod = Entry("imagenet", "Why?", Status.NOT_HERE)
+    assert page.configs_list([run, form, pod]).splitlines()[2:] == [
         "| `configs/k_async.py` | Why? (`:pareto`) | 10 s |",
         "| `configs/imagenet.py` | Why? | not run here |",
     ]
-    runs["minutes"] = ["4.7", "9.0", ""]
-    runs["ran_on"] = ["1 x NVIDIA H200, jax 0.11.2", "", ""]
-    assert "| 5 min, NVIDIA H200 |" in page.configs_list(runs)
+    assert "| 5 min, NVIDIA H200 |" in page.configs_list([form._replace(minutes=4.7)])
 
 
 def test_a_table_of_a_small_run_is_refused(tmp_path):
@@ -81,34 +75,68 @@ def test_a_table_of_a_small_run_is_refused(tmp_path):
 
 def test_the_page_and_the_lists_are_of_the_kept_table():
     about, kept = page.read()
-    assert page.PAGE.read_text() == page.text(about, kept)
+    assert page.PAGE.read_text() == page.markdown(about, kept)
     for path, lines in (
         (page.README, page.readme_list(kept)),
         (page.CONFIGS, page.configs_list(kept)),
     ):
         assert page.between_marks(path.read_text(), lines) == path.read_text()
-    assert set(kept["config"]) == set(SYSTEMS)
+    assert {own.config for own in kept} == set(SYSTEMS)
+
+
+class Words(HTMLParser):
+    """The words of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.parts = []
+        self.feed(text)
+
+    def handle_data(self, data):
+        self.parts.append(data)
+
+    def __str__(self):
+        return " ".join(" ".join(self.parts).split())
+
+
+def test_no_statement_of_the_kept_table_is_lost_on_a_page():
+    """Each text of each row stands on book.html and in docs/book.md."""
+    about = page.TABLE.read_text().partition("\n")[0].removeprefix("# ")
+    table = pd.read_csv(page.TABLE, skiprows=1, dtype=str, na_filter=False)
+    bound = entries.from_table(table)
+    words = str(Words(page.html(about, bound)))
+    text = " ".join(page.PAGE.read_text().replace("\\", "").split())
+    shown = ("question", "answer", "reason", "statement", "source", "setting", "said")
+    shown += ("bound", "measured", "verdict", "tried", "system")
+    for row in table.to_dict("records"):
+        own = {name: " ".join(row[name].replace("\\", "").split()) for name in shown}
+        assert [name for name, part in own.items() if part not in words] == []
+        assert [name for name, part in own.items() if part not in text] == []
+    counted = sum(len(own.statements) for own in bound)
+    assert counted == (table["statement"] != "").sum() >= 100
 
 
 def test_each_kept_run_says_what_it_ran_on():
     _, kept = page.read()
-    ran = kept["minutes"].astype(float) > 0
-    assert ran.equals(kept["ran_on"].str.fullmatch(r"\d+ x .+, jax [\d.]+"))
+    for own in kept:
+        ran = re.fullmatch(r"\d+ x .+, jax [\d.]+", own.ran_on) is not None
+        assert ran == (own.minutes > 0)
 
 
 @pytest.mark.parametrize("name", [name for name in SYSTEMS if name not in NOT_RUN])
 def test_the_kept_statements_are_those_of_the_configs(name):
     _, kept = page.read()
-    rows = kept[kept["config"] == name]
-    if rows["answer"].iloc[0] == entries.NOT_YET:
+    (entry,) = (own for own in kept if own.config == name)
+    if entry.status is Status.NOT_YET:
         pytest.skip("its full run is still to be done")
-    rows = rows[rows["statement"] != ""]
     module = configs.module_of(entries.source(name))
     made = module.experiment(configs.own_config(entries.source(name)))
     asked = [(own.text, own.source, own.said, own.expected) for own in made.published]
-    columns = ["statement", "source", "said", "bound"]
-    assert [tuple(row) for row in rows[columns].to_numpy()] == asked
-    assert set(rows["verdict"]) <= {
+    said = [
+        (own.statement, own.source, own.said, own.bound) for own in entry.statements
+    ]
+    assert said == asked
+    assert {own.verdict for own in entry.statements} <= {
         claims.REPRODUCED,
         claims.UNDECIDED,
         claims.NOT_REPRODUCED,

@@ -4,16 +4,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas as pd
 import pytest
 
 import delayjax as dj
-from experiments import Search, run, tasks
+from experiments import Run, Search, report, run, tasks
 from experiments.comparison import clusters, cures, studies
 from experiments.comparison.clusters import NO_DELAY
-from experiments.comparison.compare import compare
+from experiments.comparison.compare import compare, gain_tables
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
 from experiments.training.rules import data_seed
+from tests.experiments.figures.runs import made
 from tests.support.cases import shortened
 from tests.support.training_runs import final_loss
 
@@ -173,7 +175,7 @@ def test_each_study_is_an_experiment(name):
     assert set(made.searched) == {"learning_rate", "decay"}
 
 
-def test_a_rule_of_a_user_is_compared_with_plain_delay():
+def test_a_rule_of_a_user_is_compared_with_plain_delay(tmp_path):
     half = cures.Cure("half", lambda t: t.descent(after=[optax.scale(0.5)]))
     mine = compare(
         [half],
@@ -183,11 +185,34 @@ def test_a_rule_of_a_user_is_compared_with_plain_delay():
         updates=20,
         search=Search(seeds=3, repeats=1, tolerance=0.05),
     )
-    found = run(mine)
+    found = run(mine, str(tmp_path))
     (row,) = found.gains("plain").to_dict("records")
     # it is only another step
     assert row["rule"] == "half" and row["found"] and abs(row["gain"]) < 0.1
     assert row["low"] <= row["gain"] <= row["high"] and row["settings"] == 1
+    # the report has the gains, though nobody asked for a table
+    report.write(Run.read(tmp_path), mine)
+    for name, column in (("gains", []), ("gains_by_cluster", ["cluster"])):
+        (shown,) = pd.read_csv(tmp_path / f"{name}.csv").to_dict("records")
+        assert shown["gain"] == pytest.approx(row["gain"])
+        assert {"optimizer", *column} <= set(shown)
+
+
+def test_the_gains_of_clusters_are_those_of_losses_made_by_hand(tmp_path):
+    """Of the late clusters a mean, without the one that has no delay."""
+    gain = {NO_DELAY: 7.0, "memoryless, 4": 0.1, "memoryless, 16": 0.5}
+
+    def loss(optimizer, rule, cluster, seed):
+        return 1.0 + 0.1 * seed - (gain[cluster] if rule == "half" else 0.0)
+
+    names = dict(optimizer=("sgd",), rule=("plain", "half"), cluster=(*gain,))
+    made_by_hand = made(tmp_path, loss, **names)
+    late, each = gain_tables([*gain])
+    assert late.of(made_by_hand)["gain"].tolist() == pytest.approx([0.3])
+    table = each.of(made_by_hand)
+    assert dict(zip(table.cluster, table.gain, strict=True)) == pytest.approx(gain)
+    (each,) = gain_tables([NO_DELAY])
+    assert each.name == "gains_by_cluster"
 
 
 def test_a_blind_twin_is_told_the_mean_and_the_parameters_of_then():

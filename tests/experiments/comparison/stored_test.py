@@ -1,5 +1,7 @@
 """The stored tables: a loop that shares no code with them gives the same losses."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,8 +10,10 @@ import pytest
 
 import delayjax as dj
 from experiments import tasks
-from experiments.comparison import clusters, page, stored
+from experiments.comparison import clusters, cures
 
+ROOT = Path(__file__).parents[3]
+STORED = ROOT / "experiments" / "comparison" / "stored"
 TASK = tasks.digits_mlp(batch_size=32)
 BUDGET, FIRST_SEED = 500, 1_000_000
 LOSS = jax.jit(jax.value_and_grad(TASK.loss))
@@ -115,11 +119,12 @@ CELLS = [
 def test_a_list_of_past_parameters_trains_to_the_stored_loss(
     optimizer, rule, cluster, direction
 ):
-    table = page.losses_of("digits").table
+    table = pd.read_csv(STORED / "digits_1.csv", comment="#", keep_default_na=False)
     keys = {"optimizer": optimizer, "rule": rule, "cluster": cluster, "search": 0}
     own = (table[list(keys)] == pd.Series(keys)).all(axis=1)
     (row,) = table[own].to_dict("records")
-    numbers = stored.numbers(row["numbers"])
+    pairs = (part.split("=") for part in row["numbers"].split())
+    numbers = {name: float(value) for name, value in pairs}
     protocol = dj.cluster.protocols.k_batch_async(1)
     trace = dj.cluster.simulate(
         clusters.clusters()[cluster], protocol, BUDGET, seed=FIRST_SEED
@@ -142,3 +147,71 @@ def test_a_list_of_past_parameters_trains_to_the_stored_loss(
         versions.append(params)
     loss = float(TASK.evaluate(params)["train_loss"])
     assert loss == pytest.approx(row["loss_0"], rel=1e-4)
+
+
+def test_each_rule_has_its_costs():
+    costs = pd.read_csv(STORED / "costs.csv", comment="#").set_index("rule")
+    blind = (cures.BASELINE, cures.AGAIN)
+    rules = {
+        own.name
+        for own in cures.CURES
+        if own not in blind and cures.TWIN not in own.name
+    }
+    assert set(costs.index) == rules
+    # a momentum for each of 5 workers, in place of one
+    assert round(costs.loc["DANA", "more memory"]) == 4
+
+
+def sections(page):
+    """{heading: its tables' rows as lists of cells} of a page in Markdown."""
+    found, title = {}, ""
+    for line in page.read_text().splitlines():
+        if line.startswith("#"):
+            title = line.strip("# ")
+        elif line.startswith("| "):
+            cells = [cell.strip() for cell in line.split(" |")[:-1]]
+            found.setdefault(title, []).append([cells[0].strip("| "), *cells[1:]])
+    return {
+        title: [[c.strip("| ") for c in row] for row in rows]
+        for title, rows in found.items()
+    }
+
+
+README_ROWS = {
+    "`dana`: a momentum for each worker": "DANA",
+    "`correct_late_updates`": "late updates",
+    "one slow momentum, mixed with the gradient": "one slow momentum",
+    "average of the weights": "average of the weights",
+    "`step_sizes.adadelay`": "AdaDelay",
+}
+
+
+def test_the_readme_s_table_has_the_gains_that_are_seen_and_no_others():
+    """Those that the page of the rules has in bold type."""
+    page = sections(ROOT / "docs" / "rules.md")
+    (readme,) = (
+        rows
+        for title, rows in sections(ROOT / "README.md").items()
+        if title == "Which rule for stale gradients helps?"
+    )
+    shown = {first: cells for first, *cells in readme}
+    (_, *costs) = page["What lateness costs"]
+    optimizers = ("SGD", "Adam", "Muon")
+    cost = {row[0]: float(row[-2]) for row in costs}
+    assert shown["what lateness costs plain delay"] == [
+        f"{cost[name]:.2f} nats" for name in optimizers
+    ]
+    seen, count = {}, 0
+    for name in optimizers:
+        (_, *rows) = page[name]
+        count += len(rows)
+        seen |= {(name, own[0].split("**")[1]): own for own in rows if "**" in own[0]}
+    for words, rule in README_ROWS.items():
+        for name, cell in zip(optimizers, shown[words], strict=True):
+            row = seen.get((name, rule))
+            assert cell == (row[3].replace("%", " %") if row else "")
+    # whatever gains is in the table: no law and no DC-ASGD, as the sentence says
+    gains = {rule for (_, rule), own in seen.items() if own[1].startswith("+")}
+    assert gains == set(README_ROWS.values())
+    text = " ".join((ROOT / "docs" / "rules.md").read_text().split())
+    assert f"Of {count} rows, {len(seen)} differ from plain delay" in text

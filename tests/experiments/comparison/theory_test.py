@@ -7,12 +7,12 @@ import delayjax as dj
 from experiments import tasks
 from experiments.comparison import clusters, cures
 from experiments.comparison.compare import compare
-from experiments.comparison.page import EQUAL
-from experiments.comparison.theory import Bowl
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
+from tests.experiments.comparison.bowl import Bowl
 from tests.support.training_runs import final_loss
 
+EQUAL = {clusters.NO_DELAY: 0, "constant, 4": 4, "constant, 16": 16}  # delays
 BOWL = Bowl((0.2, 1.0), noise=0.3, updates=60)
 
 

@@ -1,4 +1,4 @@
-"""The expected loss of delayed SGD on a quadratic: what a search should find."""
+"""The expected loss of delayed SGD on a quadratic, by its second moments."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

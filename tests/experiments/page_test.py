@@ -1,0 +1,81 @@
+"""Pages escape what data says, lack nothing that a template names, and fit a phone."""
+
+import re
+
+import jinja2
+import pytest
+
+from experiments import page
+from experiments.page import Picture, Statement, Verdict
+from experiments.results import claims
+from experiments.results.estimates import Estimate
+
+NASTY = '<b onclick="x">&amp;</b>'
+CELLS = ["a", NASTY, 3, 0.123456, None, Verdict("reproduced"), Verdict("undecided")]
+
+
+def advice(**changes):
+    shown = dict(log="times.csv", verdicts={}, facts=[], pictures=[], assumed=[])
+    shown["speeds"] = page.Table(NASTY, ["x", *CELLS[1:]], [CELLS])
+    shown["times"] = page.Table("Times", ["x", "y"], [["a", "b"]])
+    return page.render("advice.html", **shown | changes)
+
+
+def test_no_text_of_the_data_is_markup():
+    picture = Picture(NASTY, 'data:image/png;base64,"><script>')
+    everywhere = advice(
+        log=NASTY,
+        verdicts={NASTY: NASTY},
+        facts=[NASTY],
+        pictures=[picture],
+        assumed=[NASTY],
+    )
+    assert "<b onclick" not in everywhere and "<script" not in everywhere
+    assert everywhere.count("&lt;b onclick=&#34;x&#34;&gt;&amp;amp;&lt;/b&gt;") >= 10
+
+
+def test_data_that_lack_what_the_template_names_are_refused():
+    with pytest.raises(jinja2.UndefinedError, match="'log' is undefined"):
+        page.render("advice.html", verdicts={})
+
+
+def test_each_table_scrolls_in_a_box_of_its_own_and_names_its_cells():
+    shown = advice()
+    assert shown.count("<table") == shown.count('class="box"') == 2
+    assert re.search(r"\.box \{[^}]*overflow-x: auto", shown)
+    # the cells of a wide table stand below each other on a phone, with their names
+    assert shown.count('<table class="wide">') == 1
+    assert '<td data-name="3">3</td><td data-name="0.123456">0.1235</td>' in shown
+    assert '<td data-name="None"></td>' in shown
+    assert '<th scope="row" data-name="x">a</th>' in shown
+    assert 'name="viewport" content="width=device-width' in shown
+
+
+def test_a_verdict_has_the_color_of_its_kind():
+    kinds = {
+        "met": ["met", claims.REPRODUCED],
+        "missed": ["missed", claims.NOT_REPRODUCED],
+        "note": [claims.UNDECIDED, claims.NOT_TESTABLE, "in part"],
+    }
+    for kind, words in kinds.items():
+        assert {Verdict(own).kind for own in words} == {kind}
+    assert '<span class="met">reproduced</span>' in advice()
+    assert '<span class="note">undecided</span>' in advice()
+
+
+def test_a_picture_is_inside_of_the_page_where_browsers_show_its_file():
+    assert Picture.of("x", b"ab").source == "data:image/png;base64,YWI="
+    assert Picture.of("x", b"ab", ".svg").source.startswith("data:image/svg+xml;")
+    assert Picture.of("x", b"ab", ".pdf") == ("x", "")
+
+
+def test_a_statement_says_what_was_tried_but_once():
+    asked = dict(text="It halves", source="Doe", said="half", tried="more seeds")
+    claim = claims.Published(**asked, measure=lambda found: 0.4, at_most=0.5)
+    own = Statement.of(claims.Judged(claim, Estimate(0.4, 0.01, 5), claims.REPRODUCED))
+    assert own.cells[:2] == ["It halves", "Doe; said: half"]
+    assert own.cells[2:] == ["at most 0.5", "0.4 (0.372 to 0.428)", "reproduced"]
+    assert own.note == "It halves: more seeds"
+    untested = claims.Published(**asked)
+    own = Statement.of(claims.Judged(untested, None, claims.NOT_TESTABLE, "more seeds"))
+    assert (own.measured, own.note) == ("more seeds", "")
