@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
@@ -66,6 +66,19 @@ def amount(number: float, unit: str = "") -> Size:
     return Size(number, f"{number:g} {unit}".rstrip())
 
 
+class Metric(Protocol):
+    """A metric that is no column: results with a column of its `name`."""
+
+    @property
+    def name(self) -> str:
+        """The name of the column."""
+        ...
+
+    def of(self, results: pd.DataFrame) -> pd.DataFrame:
+        """A row a series and seed with this column."""
+        ...
+
+
 class LargestStable(NamedTuple):
     """A metric: the largest value of an axis up to which training does not fail.
 
@@ -121,12 +134,14 @@ class Effect:
     never the same as too few seeds.
 
     Attributes:
-        metric: a column of the results; a `TimeTo`, whose "never" is infinite; or a
-            `LargestStable`.
+        metric: a column of the results; a `TimeTo`, whose "never" is infinite; a
+            `LargestStable`; or a `Metric` of a config's own.
         against: {label or axis: value}; or a function of settings, such as a theory,
             that returns the number to compare with (None: no comparison).
         size: that matters, of `percent`, `points` or `amount`.
         where: {label or axis: value or values}, the rows that count.
+        kept: {label or axis: value}: each series keeps what is best for this one, in
+            place of its own best.
         name: of the metric in the answer; by default the words for the column.
 
     Example:
@@ -137,12 +152,26 @@ class Effect:
         >>> print(one.answer(found))
         Test error, compared with delay=0 (0.11): more than 1 point higher at delay=8 \
 (+0.1 to +0.1).
+
+        The same with the step kept that is best without delay:
+
+        >>> rows = [(r, d, s, 1 + abs(r - best) + s) for r in (1, 2)
+        ...         for d, best in ((0, 1), (8, 2)) for s in (0, 1)]
+        >>> columns = ["learning_rate", "delay", "seed", "train_loss"]
+        >>> found = Found(pd.DataFrame(rows, columns=columns), pd.DataFrame(),
+        ...               found.choice._replace(axes=("learning_rate",)))
+        >>> one = Effect(metric="train_loss", against={"delay": 0}, size=amount(0.5),
+        ...              kept={"delay": 0})
+        >>> print(one.answer(found))
+        Training loss, each with the step size that is best at delay=0, compared with \
+delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
     """
 
-    metric: "str | TimeTo | LargestStable"
+    metric: "str | TimeTo | Metric"
     against: Mapping[str, Any] | Callable[..., float | None]
     size: Size
     where: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    kept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     name: str = ""
 
     def table(self, found: Found) -> pd.DataFrame:
@@ -239,10 +268,14 @@ class Effect:
         rows, curves = found.results, found.curves
         if len(curves):
             curves = analysis.where(curves, **self.where)
-        if isinstance(self.metric, LargestStable):
-            best = self.metric.of(rows)
-        else:
+        if isinstance(self.metric, str | TimeTo):
             best = found.choice.best(rows, curves)
+        else:
+            best = self.metric.of(rows)
+        if self.kept:
+            chosen = analysis.where(best, **self.kept)
+            axes = [axis for axis in found.choice.axes if axis in rows]
+            best = rows.merge(chosen[["seed", *axes]], on=["seed", *axes])
         if isinstance(self.metric, TimeTo):
             best = self.metric.of(best, curves)
             best["never"] = np.isinf(best[self._column])
@@ -307,14 +340,20 @@ class Effect:
         name = self.name or words(self._column)
         axes = [axis for axis in found.choice.axes if axis in found.results]
         free = [axis for axis in axes if axis not in self.where]
-        each = f", each with its best {' and '.join(map(words, free))}" if free else ""
+        tuned = " and ".join(map(words, free))
+        each = f", each with its best {tuned}" if free else ""
+        if free and self.kept:
+            best_at = analysis.label(self.kept)
+            each = f", each with the {tuned} that is best at {best_at}"
         there = table["there"].unique()
         base = f" ({there[0]:.3g})" if len(there) == 1 else ""
         parts = []
         for reading, said in self._said().items():
             rows = table[table["reading"] == reading]
             if len(rows):
-                parts.append(f"{said} {_listed(self._labels(table), rows, self)}")
+                # commas part the series
+                labels = [own.replace(", ", " ") for own in self._labels(table)]
+                parts.append(f"{said} {_listed(labels, rows, self)}")
         head = f"{name[:1].upper()}{name[1:]}{each}, compared with {self._base()}{base}"
         return f"{head}: {'; '.join(parts)}."
 
