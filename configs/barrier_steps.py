@@ -15,18 +15,16 @@ task, gives the workers something to do; `barriers.py` has the learning.
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import optax
-import pandas as pd
 from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Effect, Experiment, Run, Simulation, along, figures, tasks
 from experiments.configs import at_least, positive
-from experiments.results.effects import amount, percent
+from experiments.results.effects import Computed, amount, percent
 
 LIMITS = at_least(1, "workers")
 LIMITS |= at_least(0, "shift_seconds", "mean_seconds", "poll_seconds")
@@ -99,27 +97,15 @@ class Steps:
         return figure
 
 
-class Apart(NamedTuple):
-    """A metric: how far apart workers are, as the standard deviation of their tasks."""
-
-    deviation: Callable[[str, int], float]  # of a barrier and a seed
-    name: str = "standard_deviation_of_a_worker's_tasks"
-
-    def of(self, results: pd.DataFrame) -> pd.DataFrame:
-        """The results with this column."""
-        each = map(self.deviation, results["barrier"], results["seed"])
-        return results.assign(**{self.name: [*each]})
-
-
-def apart(config: ConfigDict) -> Apart:
-    """How far apart the workers are at the end."""
+def apart(config: ConfigDict) -> Computed:
+    """How far apart workers are at the end: the standard deviation of their tasks."""
     simulated = simulations(config)
 
     @functools.cache
     def deviation(barrier, seed):
         return steps(simulated[barrier].trace(seed, None, config.seconds)).std()
 
-    return Apart(deviation)
+    return Computed("standard_deviation_of_tasks", deviation)
 
 
 def experiment(config: ConfigDict) -> Experiment:

@@ -15,20 +15,16 @@ from ml_collections import ConfigDict
 from optax.contrib import muon
 
 import delayjax as dj
-from experiments import Arm, Effect, Experiment, amount, figures, optimizer, tasks
-from experiments.configs import (
-    at_least,
-    below_one,
-    check_delays,
-    check_warmup,
-    positive,
-)
+from experiments import Arm, Effect, Experiment, configs, figures, optimizer, tasks
+from experiments.results.effects import amount
 from experiments.results.runs import Run
 
-LIMITS = at_least(1, "width", "depth")
-LIMITS |= at_least(0, "delay", "warmup_updates")
-LIMITS |= positive("sgd_learning_rate", "adam_learning_rate", "muon_learning_rate")
-LIMITS |= below_one("momentum", "muon_momentum")
+LIMITS = configs.at_least(1, "width", "depth")
+LIMITS |= configs.at_least(0, "delay", "warmup_updates")
+LIMITS |= configs.positive(
+    "sgd_learning_rate", "adam_learning_rate", "muon_learning_rate"
+)
+LIMITS |= configs.below_one("momentum", "muon_momentum")
 
 
 def get_config() -> ConfigDict:
@@ -65,8 +61,8 @@ FALL = {"SGD": 1.5, "Adam": 0.3, "Muon": 0.3}
 
 def experiment(config: ConfigDict) -> Experiment:
     """An arm for each optimizer and delay, since each has its own steps."""
-    check_warmup(config)
-    max_delay = check_delays("delay", config.delay, config.updates)
+    configs.check_warmup(config)
+    max_delay = configs.check_delays("delay", config.delay, config.updates)
     cosine = optax.cosine_decay_schedule(1.0, config.updates)
 
     def schedule(rate):

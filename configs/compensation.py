@@ -38,7 +38,7 @@ def experiment(config: ConfigDict) -> Experiment:
     """A program for each compensation."""
     max_delay = check_delays("delay", config.delay, config.updates)
 
-    def late(compensate, learning_rate, delay):
+    def of_late(compensate, learning_rate, delay):
         return dj.delayed(
             optax.chain(compensate, optax.sgd(learning_rate)),
             delay,
@@ -50,18 +50,20 @@ def experiment(config: ConfigDict) -> Experiment:
         return dj.delayed(optax.sgd(learning_rate), delay, max_delay=max_delay)
 
     def dc(learning_rate, delay, strength):
-        return late(dj.compensate_delay(strength), learning_rate, delay)
+        return of_late(dj.compensate_delay(strength), learning_rate, delay)
 
     def dc_adaptive(learning_rate, delay, strength):
         own = dj.compensate_delay(strength, adaptive=True, decay=0.95)
-        return late(own, learning_rate, delay)
+        return of_late(own, learning_rate, delay)
 
     def gap_aware(learning_rate, delay):
-        return late(dj.gap_aware(learning_rate), learning_rate, delay)
+        return of_late(dj.gap_aware(learning_rate), learning_rate, delay)
 
     def arm(name, make, **grid):
         return Arm(training=optimizer(make), labels=dict(compensation=name), grid=grid)
 
+    plain = {"compensation": "none"}
+    late = {"delay": [delay for delay in config.delay if delay]}
     return Experiment(
         question="Does delay compensation undo the harm of a stale gradient?",
         task=tasks.digits_mlp(batch_size=config.batch_size),
@@ -77,15 +79,10 @@ def experiment(config: ConfigDict) -> Experiment:
         tuning_seeds=config.tuning_seeds,
         updates=config.updates,
         answer=[
-            Effect(
-                metric="train_loss",
-                against={"compensation": "none"},
-                size=percent(10),
-                where={"delay": [delay for delay in config.delay if delay]},
-            ),
+            Effect(metric="train_loss", against=plain, size=percent(10), where=late),
             Effect(
                 metric="test_error",
-                against={"compensation": "none", "delay": 0},
+                against=plain | {"delay": 0},
                 size=points(1),
                 where={"delay": (0, 4, 16)},
             ),

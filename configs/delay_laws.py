@@ -111,12 +111,11 @@ def experiment(config: ConfigDict) -> Experiment:
 
 def stable_steps(found: Found, limit: Callable[[str, float], float]) -> pd.DataFrame:
     """A row for each mean delay, a column for each law."""
-    each = STABLE_STEP.of(found.results).groupby(["mean_delay", "law"], sort=False)
-    table = each[STABLE_STEP.name].mean().reset_index(name="step")
-    theory = map(limit, table["law"], table["mean_delay"])
-    table["shown"] = [
-        f"{step:.3g} ({own:.3g})"
-        for step, own in zip(table["step"], theory, strict=True)
-    ]
-    laws = table["law"].unique()
-    return table.pivot(index="mean_delay", columns="law")["shown"][laws].reset_index()
+    table = STABLE_STEP.of(found.results).pivot_table(
+        STABLE_STEP.name, "mean_delay", "law", sort=False
+    )
+    for law, each in table.items():
+        table[law] = [
+            f"{own:.3g} ({limit(law, mean):.3g})" for mean, own in each.items()
+        ]
+    return table.reset_index()

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -66,19 +66,6 @@ def amount(number: float, unit: str = "") -> Size:
     return Size(number, f"{number:g} {unit}".rstrip())
 
 
-class Metric(Protocol):
-    """A metric that is no column: results with a column of its `name`."""
-
-    @property
-    def name(self) -> str:
-        """The name of the column."""
-        ...
-
-    def of(self, results: pd.DataFrame) -> pd.DataFrame:
-        """A row a series and seed with this column."""
-        ...
-
-
 class LargestStable(NamedTuple):
     """A metric: the largest value of an axis up to which training does not fail.
 
@@ -110,6 +97,30 @@ class LargestStable(NamedTuple):
         return rows.drop(columns=[self.axis, *_FATES], errors="ignore")
 
 
+class Computed(NamedTuple):
+    """A metric that is no column of the results, but a function of settings and seed.
+
+    Attributes:
+        name: of its column.
+        function: its arguments are named as labels and axes are, and "seed".
+
+    Example:
+        >>> late = Computed("lateness", lambda delay, seed: delay / 2 + seed)
+        >>> late.of(pd.DataFrame({"delay": [2, 4], "seed": [0, 1]})).lateness.tolist()
+        [1.0, 3.0]
+    """
+
+    name: str
+    function: Callable[..., float]
+
+    def of(self, results: pd.DataFrame) -> pd.DataFrame:
+        """The results with this column."""
+        rows = results.to_dict("records")
+        return results.assign(
+            **{self.name: [formula(self.function, row) for row in rows]}
+        )
+
+
 _FATES = ("diverged", "ended_higher", "fails")
 HIGHER, LOWER, WITHIN = "higher", "lower", "within"
 UNDECIDED, NO_OPTIMUM = "undecided", "no optimum"
@@ -135,7 +146,7 @@ class Effect:
 
     Attributes:
         metric: a column of the results; a `TimeTo`, whose "never" is infinite; a
-            `LargestStable`; or a `Metric` of a config's own.
+            `LargestStable`; or a `Computed`.
         against: {label or axis: value}; or a function of settings, such as a theory,
             that returns the number to compare with (None: no comparison).
         size: that matters, of `percent`, `points` or `amount`.
@@ -167,7 +178,7 @@ class Effect:
 delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
     """
 
-    metric: "str | TimeTo | Metric"
+    metric: "str | TimeTo | LargestStable | Computed"
     against: Mapping[str, Any] | Callable[..., float | None]
     size: Size
     where: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -339,7 +350,8 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
     def _sentence(self, found: Found, table: pd.DataFrame) -> str:
         name = self.name or words(self._column)
         axes = [axis for axis in found.choice.axes if axis in found.results]
-        free = [axis for axis in axes if axis not in self.where]
+        shown = {*self.where, getattr(self.metric, "axis", None)}
+        free = [axis for axis in axes if axis not in shown]
         tuned = " and ".join(map(words, free))
         each = f", each with its best {tuned}" if free else ""
         if free and self.kept:
@@ -408,6 +420,8 @@ def _listed(labels: Sequence[str], rows: pd.DataFrame, effect: Effect) -> str:
     """Settings with their intervals; of many, the settings and the largest effect."""
     records = rows.to_dict("records")
     names = [labels[i] for i in rows.index]
+    if rows["effect"].isna().all():
+        return ", ".join(names)
     if len(records) <= _NAMED:
         parts = [
             f"{name} ({_interval(row, effect.size.ratio)})"
