@@ -12,11 +12,8 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Experiment, Published, Record, figures, replicas, tasks
+from experiments import Effect, Experiment, figures, points, replicas, tasks
 from experiments.configs import at_least, positive
-from experiments.results.estimates import Measure, estimate
-from experiments.results.measures import between, mean, ratio, tuned
-from experiments.results.tables import Found
 from experiments.training import methods
 
 LIMITS = at_least(1, "workers", "period")
@@ -61,6 +58,15 @@ def experiment(config: ConfigDict) -> Experiment:
         training = replicas(compared[name], cluster, optax.sgd)
         return dict(method=name, transfer_seconds=seconds), training
 
+    def against(other):
+        return Effect(
+            metric="test_accuracy",
+            against={"method": other},
+            size=points(1),
+            where={"method": ("A2SGD", other)},
+            name="test accuracy of A2SGD",
+        )
+
     return Experiment(
         question="Are two numbers a step enough to keep workers together?",
         task=tasks.digits_mlp(batch_size=config.batch_size),
@@ -70,9 +76,7 @@ def experiment(config: ConfigDict) -> Experiment:
         tuned="learning_rate",
         tuning_seeds=config.tuning_seeds,
         seconds=config.seconds,
-        answer=lambda found: answer(found, max(config.transfer_seconds)),
-        published=published(config),
-        records=records(config),
+        answer=[against("all-reduce"), against("nothing sent")],
         figures=[
             figures.over(
                 "transfer_seconds",
@@ -84,73 +88,4 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.curves("test_error", against="seconds", panels="transfer_seconds"),
             figures.update_times(),
         ],
-    )
-
-
-def accuracies(other: str, seconds: float) -> Measure:
-    """Test accuracy of A2SGD over another method's, each at its best step."""
-
-    def of(method):
-        return tuned("test_accuracy", method=method, transfer_seconds=seconds)
-
-    return ratio(of("A2SGD"), of(other))
-
-
-def published(config: ConfigDict) -> list[Published]:
-    """That A2SGD converges as an all-reduce does, and the time that it saves."""
-    del config
-    paper = dict(source="Bhattacharya, Yu, Chowdhury (2020), arXiv:2006.07405")
-    return [
-        Published(
-            text="After as many steps A2SGD is as accurate as SGD with an all-reduce",
-            said="converges similarly like the default distributed SGD",
-            setting="theory, and an LSTM on Penn Treebank, among others",
-            measure=accuracies("all-reduce", 0.0),
-            at_least=0.98,
-            bound_is_ours=True,
-            tried="Steps of 0.03 to 3, and a run of 1000 s in place of 200 s: there the"
-            " ratio is 0.951 (0.925 to 0.976).",
-            **paper,
-        ),
-        Published(
-            text="A2SGD needs less time in total than Top-K and QSGD",
-            said="3.2 times less than Top-K, 23.2 times less than QSGD",
-            setting="an LSTM on Penn Treebank",
-            tried="The time that compression itself takes is not simulated.",
-            **paper,
-        ),
-    ]
-
-
-def records(config: ConfigDict) -> list[Record]:
-    """Steps, and accuracy over an all-reduce's and over silent workers' accuracy."""
-    slow = max(config.transfer_seconds)
-    all_steps = [
-        mean("updates", method="A2SGD", transfer_seconds=own) for own in (slow, 0.0)
-    ]
-    free, silent = (accuracies(own, 0.0) for own in ("all-reduce", "nothing sent"))
-    slowest = accuracies("all-reduce", slow)
-    return [
-        Record("Steps of A2SGD, slowest link / free link", ratio(*all_steps), 1, 0),
-        Record("Accuracy, A2SGD / all-reduce, slowest link", slowest, 0.9723, 0.026),
-        Record("Accuracy, A2SGD / all-reduce, free link", free, 0.9172, 0.019),
-        Record("Accuracy, A2SGD / nothing sent, free link", silent, 0.9493, 0.017),
-    ]
-
-
-def answer(found: Found, slowest: float) -> str:
-    """A2SGD against an all-reduce on both links, and against silence."""
-    low, high = estimate(accuracies("all-reduce", 0.0), found).interval()
-    enough = "No" if high < 1 else "Yes" if low >= 0.98 else "The seeds do not decide"
-
-    def times(other, seconds):
-        return between(accuracies(other, seconds), found)
-
-    return (
-        f"{enough}: on a free link the mean of A2SGD's models has"
-        f" {times('all-reduce', 0.0)} times the accuracy of an all-reduce, and"
-        f" {times('nothing sent', 0.0)} times the mean of workers that send"
-        f" nothing. Where a transfer takes {slowest:g} s A2SGD has"
-        f" {times('all-reduce', slowest)} times the accuracy of an all-reduce after the"
-        " same time."
     )

@@ -10,20 +10,18 @@ MLP on scikit-learn's digits; what is compared is the loss after as many average
         --workdir=runs/adaptive_period
 """
 
-import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Experiment, Published, Record, figures, replicas, tasks
+from experiments import Effect, Experiment, figures, percent, replicas, tasks
 from experiments.configs import at_least, positive
-from experiments.results.estimates import Measure
-from experiments.results.measures import between, mean, ratio, tuned
-from experiments.results.tables import Found
-from experiments.training import Model, Plan, Rule, methods
+from experiments.training import methods
 from experiments.training.methods import Method
 
 LIMITS = at_least(1, "workers", "period")
@@ -46,53 +44,27 @@ def get_config() -> ConfigDict:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Counted:
-    """Training of replicas that counts how often they average."""
+class Counted(NamedTuple):
+    """A state of local SGD, and what is measured of it."""
 
-    training: Any
+    state: Any
+    averages: jax.Array  # so far
+    period_now: jax.Array
 
-    def arguments(self) -> dict[str, bool]:
-        """The grid axes that it takes."""
-        return self.training.arguments()
 
-    def rule(self, task: tasks.Task, plan: Plan) -> Rule:
-        """The rule of the replicas, with a count beside their memory."""
-        rule = self.training.rule(task, plan)
+def counted(tx: Any, period: Callable[[Any], tuple[Any, Any]]) -> Any:
+    """`tx` that counts; `period` says of a state: now, and whether models are equal."""
 
-        def counted(hyper, step, memory):
-            """The period, and whether the models were averaged after these steps."""
-            if "period" in hyper:
-                period, due = hyper["period"], step % hyper["period"] == 0
-            else:
-                adapted = optax.tree.get(memory.state, "memory")
-                period, due = adapted.period, adapted.local_steps == 0
-            return jnp.asarray(period, jnp.float32), due
+    def init(params):
+        state = tx.init(params)
+        return Counted(state, jnp.zeros(()), jnp.float32(period(state)[0]))
 
-        def init(key, hyper, model):
-            model, memory = rule.init(key, hyper, model)
-            period, _ = counted(hyper, 0, memory)
-            return model, (memory, jnp.zeros(()), period)
+    def update(grads, state, params=None, **extra):
+        moves, own = tx.update(grads, state.state, params, **extra)
+        now, averaged = period(own)
+        return moves, Counted(own, state.averages + averaged, jnp.float32(now))
 
-        def update(key, hyper, step, model, memory, given):
-            memory, averages, _ = memory
-            done = rule.update(key, hyper, step, model, memory, given)
-            period, due = counted(hyper, step + 1, done.memory)
-            return done._replace(memory=(done.memory, averages + due, period))
-
-        def evaluated(model, memory):
-            """With what is measured of a cell in its state."""
-            memory, averages, period = memory
-            state = {"averages": averages, "period_now": period}
-            return Model(rule.model(model, memory).params, state)
-
-        return rule._replace(
-            init=init,
-            update=update,
-            model=evaluated,
-            depth=lambda memory: rule.depth(memory[0]),
-            vmap_axes=lambda memory: (rule.vmap_axes(memory[0]), 0, 0),
-        )
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def experiment(config: ConfigDict) -> Experiment:
@@ -110,21 +82,25 @@ def experiment(config: ConfigDict) -> Experiment:
         return optax.cosine_decay_schedule(learning_rate, config.updates)
 
     def kept(learning_rate, period):
-        return dj.averaging.local_sgd(optax.sgd(cosine(learning_rate)), period=period)
+        tx = dj.averaging.local_sgd(optax.sgd(cosine(learning_rate)), period=period)
+        return counted(tx, lambda state: (period, state.step % period == 0))
 
     def adaptive(learning_rate):
-        return dj.averaging.adaptive_period(
+        tx = dj.averaging.adaptive_period(
             optax.sgd(cosine(learning_rate)),
             cosine(learning_rate),
             sampling_steps=config.updates // 4,
             period=config.first_period,
         )
-
-    def measured(name):
-        return lambda model, task: model.state[name]
+        return counted(tx, lambda s: (s.memory.period, s.memory.local_steps == 0))
 
     def arm(make):
-        return dict(method=make.__name__), Counted(replicas(as_made, cluster, make))
+        trained = replicas(as_made, cluster, make, seen=lambda state: state)
+        return dict(method=make.__name__), trained
+
+    def against_adaptive(metric, **options):
+        adaptive = {"method": "adaptive"}
+        return Effect(metric=metric, against=adaptive, size=percent(10), **options)
 
     return Experiment(
         question="Does a period that follows disagreement beat a period that is kept?",
@@ -135,10 +111,19 @@ def experiment(config: ConfigDict) -> Experiment:
         tuned="learning_rate",
         tuning_seeds=config.tuning_seeds,
         updates=config.updates,
-        measure={name: measured(name) for name in ("averages", "period_now")},
-        answer=lambda found: answer(found, config),
-        published=published(config),
-        records=records(config),
+        measure={
+            "averages": lambda model, task: model.state.averages,
+            "period_now": lambda model, task: model.state.period_now,
+        },
+        answer=[
+            against_adaptive("train_loss", name="training loss of periods kept"),
+            against_adaptive("averages", name="averages of periods kept"),
+            against_adaptive(
+                "train_loss",
+                where={"learning_rate": 1.0},
+                name="training loss of periods kept, at a step of 1",
+            ),
+        ],
         figures=[
             figures.over("period", "train_loss", color="method", fixed=False),
             figures.curves(
@@ -146,72 +131,4 @@ def experiment(config: ConfigDict) -> Experiment:
             ),
             figures.curves("period_now", title="How does the period change?"),
         ],
-    )
-
-
-ADAPTIVE = dict(method="adaptive")
-
-
-def over_kept(metric: str, period: int, **where) -> Measure:
-    """A number of the adaptive period over the number of a kept period."""
-    measure = mean if where else tuned
-    own = measure(metric, **ADAPTIVE, **where)
-    return ratio(own, measure(metric, method="kept", period=period, **where))
-
-
-def published(config: ConfigDict) -> list[Published]:
-    """That the period grows, and that less averaging costs no loss."""
-    jiang = "Jiang, Agrawal (2020), arXiv:2007.06134"
-    return [
-        Published(
-            text="The adaptive period is longer at the end than at first",
-            source=f"{jiang} (as we recall)",
-            said="averages are frequent early and rare late",
-            measure=tuned("period_now", **ADAPTIVE),
-            at_least=config.first_period + 1,
-            bound_is_ours=True,
-        ),
-        Published(
-            text="The adaptive period trains as well as averages at each step",
-            source=jiang,
-            said="1.14 to 1.27 times as fast as SGD with full communication",
-            measure=over_kept("train_loss", 1),
-            at_most=1.05,
-            bound_is_ours=True,
-        ),
-        Published(
-            text="It is faster than averages at each step",
-            source=jiang,
-            said="1.14 to 1.27 times as fast, half the communication of quantization",
-            tried="No time of an average is simulated here; averages are counted.",
-        ),
-    ]
-
-
-def records(config: ConfigDict) -> list[Record]:
-    """Loss and averages against the first period kept, and at a step of 1."""
-    first = config.first_period
-    large = over_kept("train_loss", 8, learning_rate=1.0)
-    loss, often = over_kept("train_loss", first), over_kept("averages", first)
-    return [
-        Record(
-            "Training loss, adaptive", tuned("train_loss", **ADAPTIVE), 0.08305, 0.0014
-        ),
-        Record("Training loss, adaptive / first period kept", loss, 0.9943, 0.0018),
-        Record("Averages, adaptive / first period kept", often, 0.476, 0.0033),
-        Record("Training loss, adaptive / 8 kept, step of 1", large, 0.3475, 0.16),
-    ]
-
-
-def answer(found: Found, config: ConfigDict) -> str:
-    """Loss and averages beside the first period kept, tuned and at a large step."""
-    first = config.first_period
-    tuned_loss = between(over_kept("train_loss", first), found)
-    large = between(over_kept("train_loss", 8, learning_rate=1.0), found)
-    return (
-        f"The training loss of the adaptive period, as a multiple: with the step tuned,"
-        f" {tuned_loss} of a period of {first} kept, with"
-        f" {over_kept('averages', first)(found):.2f} of its averages; at a step of 1,"
-        f" {large} of a period of 8 kept, with"
-        f" {over_kept('averages', 8, learning_rate=1.0)(found):.2f} of its averages."
     )

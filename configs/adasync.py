@@ -18,11 +18,8 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Experiment, Published, Record, figures, tasks
+from experiments import Effect, Experiment, figures, percent, tasks
 from experiments.configs import at_least, positive
-from experiments.results.estimates import Measure
-from experiments.results.measures import between, mean, ratio, seconds_to
-from experiments.results.tables import Found
 from experiments.training.adasync import AdaSync
 
 LIMITS = at_least(1, "workers")
@@ -73,6 +70,10 @@ def experiment(config: ConfigDict) -> Experiment:
     target = figures.TimeTo("train_loss", config.target, CLOCK)
     one_step = {"learning_rate": (0.02,)}
 
+    def against_adasync(**options):
+        adasync = {"method": "AdaSync", "k0": 1}
+        return Effect(metric=target, against=adasync, size=percent(10), **options)
+
     return Experiment(
         question="Does it pay to wait for few gradients at first and for more later?",
         task=tasks.quadratic((1.0,) * config.directions, noise=config.noise),
@@ -89,85 +90,15 @@ def experiment(config: ConfigDict) -> Experiment:
             "gradients": measured("gradients"),
             "k": measured("k"),
         },
-        answer=lambda found: answer(found, config),
-        published=published(config),
-        records=records(config),
+        answer=[
+            against_adasync(
+                where=one_step, name="seconds to the loss at a step of 0.02"
+            ),
+            against_adasync(name="seconds to the loss"),
+        ],
         figures=[
             figures.bars(target),
             figures.curves("train_loss", against=CLOCK, only=one_step),
             figures.curves("k", against=CLOCK, only=one_step, title="How does K grow?"),
         ],
-    )
-
-
-def until(config: ConfigDict, **where) -> Measure:
-    """Simulated seconds to the target, at the best step of those in `where`."""
-    return seconds_to("train_loss", config.target, along=CLOCK, **where)
-
-
-def over_fastest_kept(config: ConfigDict, **where) -> Measure:
-    """Seconds of AdaSync over the least of all K that are kept."""
-
-    def fastest(found):
-        each = (until(config, method="K kept", k0=k, **where) for k in config.k)
-        return min(own(found) for own in each)
-
-    return ratio(until(config, method="AdaSync", **where), fastest)
-
-
-def published(config: ConfigDict) -> list[Published]:
-    """AdaSync against all K kept, at one step as in the paper, and each tuned."""
-    dutta = dict(
-        source="Dutta, Wang, Joshi (2020), arXiv:2003.10579 (as we recall)",
-        said="K is chosen so that the error bound falls fastest in time",
-        setting="a network on CIFAR-10, 8 workers, a step of 0.12, K from 1 on",
-        at_most=1.0,
-        bound_is_ours=True,
-    )
-    return [
-        Published(
-            text="At one step for all, AdaSync is there before each K kept (our"
-            " reading)",
-            measure=over_fastest_kept(config, learning_rate=0.02),
-            **dutta,
-        ),
-        Published(
-            text="With the step tuned for each, AdaSync is there before each K kept"
-            " (our reading)",
-            measure=over_fastest_kept(config),
-            **dutta,
-        ),
-    ]
-
-
-def records(config: ConfigDict) -> list[Record]:
-    """The times, K at the end, and the time of an update that waits for all."""
-
-    def waiting(found):
-        own = dict(method="K kept", k0=8)
-        return mean(CLOCK, **own)(found) / mean("updates", **own)(found)
-
-    one_step = dict(learning_rate=0.02)
-    last = mean("k", method="AdaSync", **one_step)
-    own = until(config, method="AdaSync", **one_step)
-    fixed, best = over_fastest_kept(config, **one_step), over_fastest_kept(config)
-    return [
-        Record("K of AdaSync at the end, step of 0.02", last, 8, 0.0),
-        Record("Seconds of AdaSync, step of 0.02", own, 30.6, 1.8),
-        Record("Seconds of AdaSync / fastest K, step of 0.02", fixed, 0.7407, 0.044),
-        Record("Seconds of AdaSync / fastest K, tuned", best, 0.7407, 0.081),
-        Record("Seconds of an update that waits for all", waiting, 2.734, 0.0),
-    ]
-
-
-def answer(found: Found, config: ConfigDict) -> str:
-    """Seconds of AdaSync over the seconds of the fastest K kept, in two ways."""
-
-    def over(**where):
-        return between(over_fastest_kept(config, **where), found)
-
-    return (
-        "The seconds until the loss is reached, of AdaSync over the fastest K"
-        f" that is kept, are {over(learning_rate=0.02)} at a step of 0.02 for all, and"
-        f" {over()} where each has its best step."
     )

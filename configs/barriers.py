@@ -9,26 +9,14 @@ an MLP on scikit-learn's digits has a training loss of 0.7, step and momentum tu
     python -m experiments.main --config=configs/barriers.py --workdir=runs/barriers
 """
 
-import functools
 import math
 
 import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import (
-    Experiment,
-    Published,
-    Record,
-    Simulation,
-    along,
-    figures,
-    tasks,
-)
+from experiments import Effect, Experiment, Simulation, along, figures, percent, tasks
 from experiments.configs import at_least, below_one, positive
-from experiments.results.estimates import Measure, estimate
-from experiments.results.measures import between, least, mean, ratio, seconds_to, tuned
-from experiments.results.tables import Found
 
 LIMITS = at_least(1, "workers")
 LIMITS |= at_least(0, "shift_seconds", "mean_seconds", "target")
@@ -87,83 +75,10 @@ def experiment(config: ConfigDict) -> Experiment:
         tuning_seeds=config.tuning_seeds,
         seconds=config.seconds,
         evaluations=50,
-        answer=functools.partial(answer, config),
-        published=published(config),
-        records=records(config),
+        answer=Effect(metric=target, against={"barrier": "ASP"}, size=percent(10)),
         figures=[
             figures.bars(target),
             figures.curves("train_loss", against="seconds", **few),
             figures.curves("train_loss", against="update", **few),
         ],
-    )
-
-
-def until(config: ConfigDict, barrier: str, along: str = "seconds") -> Measure:
-    """Seconds, or updates, to the target; of SSP with the slack that tuning chooses."""
-    if barrier != "SSP":
-        return seconds_to("train_loss", config.target, along=along, barrier=barrier)
-    return least([until(config, f"SSP, {own} ahead", along) for own in config.bounds])
-
-
-def over(config: ConfigDict, barrier: str, other: str, along="seconds") -> Measure:
-    """Seconds, or updates, to the target, over the number of another barrier."""
-    return ratio(until(config, barrier, along), until(config, other, along))
-
-
-def published(config: ConfigDict) -> list[Published]:
-    """SSP in time, and BSP for each update."""
-    ho = dict(
-        source="Ho et al., NIPS 2013",
-        said="SSP beats BSP and asynchronous updates in time to the objective",
-        setting="topic model, matrix factorization, Lasso, 32 machines (as we recall)",
-        at_least=1.0,
-        bound_is_ours=True,
-    )
-    wang = dict(
-        source="Wang, Catterall, Mortier (2017), arXiv:1709.07772",
-        said="BSP has the best accuracy for each update",
-        setting="a convolutional network on MNIST, 6 nodes, Exp(1) s more a task",
-        at_most=1.0,
-        bound_is_ours=True,
-    )
-    bsp, asp = (over(config, own, "SSP") for own in ("BSP", "ASP"))
-    updates = over(config, "BSP", "ASP", "update")
-    return [
-        Published(
-            text="BSP takes longer than SSP with its best slack", measure=bsp, **ho
-        ),
-        Published(
-            text="ASP takes longer than SSP with its best slack", measure=asp, **ho
-        ),
-        Published(text="BSP takes fewer updates than ASP", measure=updates, **wang),
-    ]
-
-
-def records(config: ConfigDict) -> list[Record]:
-    """How many updates each makes in 200 s, and what comes of them."""
-    made = {"BSP": (1265.0, 12.0), "PSP, 4 asked": (1633.0, 13.0), "ASP": (3198.0, 6.1)}
-    bsp, asp = (tuned("test_accuracy", barrier=own) for own in ("BSP", "ASP"))
-    return [
-        Record(f"Updates of {own}", mean("updates", barrier=own), *expected)
-        for own, expected in made.items()
-    ] + [
-        Record("Seconds of ASP to the loss", until(config, "ASP"), 48.5, 1.1),
-        Record("Test accuracy of BSP", bsp, 0.903, 0.0047),
-        Record("Test accuracy of ASP", asp, 0.9303, 0.0067),
-    ]
-
-
-def answer(config: ConfigDict, found: Found) -> str:
-    """What barriers cost, and the strictest one that costs no time."""
-    made = found.results.groupby("barrier")["updates"].mean().sort_values()
-
-    def costs_none(barrier):
-        return estimate(over(config, barrier, "ASP"), found).interval()[0] <= 1.0
-
-    free = next(filter(costs_none, made.index), "ASP")
-    bsp, ssp = (between(over(config, own, "ASP"), found) for own in ("BSP", "SSP"))
-    return (
-        f"The strictest barrier that costs no time beyond what seeds do is {free}: to a"
-        f" training loss of {config.target:g} BSP takes {bsp} times as long as ASP, and"
-        f" SSP with its best slack {ssp} times."
     )

@@ -16,11 +16,8 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Experiment, Published, Record, Simulation, along, figures, tasks
+from experiments import Effect, Experiment, Simulation, along, figures, points, tasks
 from experiments.configs import at_least, positive
-from experiments.results.estimates import Measure
-from experiments.results.measures import between, difference, ratio, tuned
-from experiments.results.tables import Found
 
 LIMITS = at_least(1, "workers", "width")
 LIMITS |= positive("learning_rate")
@@ -77,6 +74,15 @@ def experiment(config: ConfigDict) -> Experiment:
         for name, make in momenta(workers).items():
             yield dict(momentum=name, workers=workers), along(simulated, make)
 
+    def dana_beside(other, said="", **where):
+        return Effect(
+            metric="test_error",
+            against={"momentum": other},
+            size=points(1),
+            where={"momentum": ("DANA", other), **where},
+            name=f"test error of DANA{said}",
+        )
+
     each = dict(color="momentum", fixed=False)
     at = dict(only={"decay": (0.9,)}, name="at_0.9")
     best = dict(color="momentum", title="Which step size is best?")
@@ -90,9 +96,11 @@ def experiment(config: ConfigDict) -> Experiment:
         tuning_seeds=config.tuning_seeds,
         updates=config.updates,
         evaluations=5,
-        answer=answer,
-        published=published(config),
-        records=records(config),
+        answer=[
+            dana_beside("Nesterov", " at a momentum of 0.9", decay=0.9),
+            dana_beside("Nesterov"),
+            dana_beside("one slow"),
+        ],
         figures=[
             figures.over(
                 "workers", **each, title="Which momentum bears many workers, tuned?"
@@ -100,67 +108,4 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.over("workers", **each, **at, title="And if it is 0.9?"),
             figures.best_step("workers", "learning_rate", **best),
         ],
-    )
-
-
-def of(metric: str, momentum: str, workers: int, **decay: float) -> Measure:
-    """A metric at the best step; at the best decay too, where none is given."""
-    return tuned(metric, momentum=momentum, workers=workers, **decay)
-
-
-def less(other: str, **decay: float) -> Measure:
-    """Test error of DANA less another's, 32 workers."""
-    return difference(*(of("test_error", m, 32, **decay) for m in ("DANA", other)))
-
-
-def published(config: ConfigDict) -> list[Published]:
-    """With a momentum of 0.9, as in the paper, and with the momentum tuned."""
-    del config
-    paper = dict(at_most=0.0, said="it outperforms existing methods in final accuracy")
-    paper["source"] = "Hakimi, Barkai, Gabel, Schuster (2019), arXiv:1907.11612"
-    paper["setting"] = "CIFAR and ImageNet, up to 64 asynchronous workers"
-    return [
-        Published(
-            text="With 32 workers and momentum 0.9, DANA has a smaller test error than"
-            " Nesterov's momentum on the server",
-            measure=less("Nesterov", decay=0.9),
-            **paper,
-        ),
-        Published(
-            text="The same, with the momentum of each tuned, down to none",
-            measure=less("Nesterov"),
-            **paper,
-        ),
-    ]
-
-
-def records(config: ConfigDict) -> list[Record]:
-    """Losses over Nesterov's, and test errors with 32 workers."""
-    del config
-    one, eight = (
-        ratio(*(of("train_loss", m, n, decay=0.9) for m in ("DANA", "Nesterov")))
-        for n in (1, 8)
-    )
-    dana, nesterov = (of("test_error", m, 32, decay=0.9) for m in ("DANA", "Nesterov"))
-    none = of("test_error", "heavy ball", 32, decay=0.0)
-    return [
-        Record("Loss of one worker at 0.9, DANA / Nesterov: the same", one, 1.0, 0.0),
-        Record("Loss of 8 workers at 0.9, DANA / Nesterov", eight, 0.3262, 0.048),
-        Record("Test error of 32 workers at 0.9, DANA", dana, 0.05958, 0.0041),
-        Record("Test error of 32 workers, Nesterov", nesterov, 0.09688, 0.0043),
-        Record("Test error of 32 workers, no momentum", none, 0.06258, 0.0028),
-    ]
-
-
-def answer(found: Found) -> str:
-    """Test errors of 32 workers, at one momentum and at each one's own."""
-
-    def by(other, **decay):
-        return between(less(other, **decay), found, same=0.0, form="+.3f")
-
-    return (
-        "The test error of DANA with 32 asynchronous workers, less the error of another"
-        f" momentum: at 0.9 Nesterov's {by('Nesterov', decay=0.9)}; with step and"
-        f" momentum tuned for each, Nesterov's {by('Nesterov')}, one slow momentum in"
-        f" one buffer {by('one slow')}."
     )

@@ -284,11 +284,12 @@ def _check_tuned_by(
             f" {', '.join(there)}."
         )
     if not isinstance(by, str) and (
-        by.along not in ("seconds", "update", "examples") or not math.isfinite(by.value)
+        by.along not in ("seconds", "update", "examples", *metrics)
+        or not math.isfinite(by.value)
     ):
         raise ValueError(
-            '`tuned_by` must reach a finite value along "seconds", "update" or'
-            f' "examples", got {by}.'
+            '`tuned_by` must reach a finite value along "seconds", "update",'
+            f' "examples" or a metric, got {by}.'
         )
     timed = trainer.program.rule.seconds is not None
     if not isinstance(by, str) and by.along == "seconds" and not timed:

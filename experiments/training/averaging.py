@@ -33,6 +33,7 @@ class _Replicas:
     method: Method
     cluster: dj.cluster.Cluster
     make: Callable[..., optax.GradientTransformation]
+    seen: Callable[[Any], Any] | None
 
     def arguments(self):
         return axes_of(self.make)
@@ -53,6 +54,8 @@ def replicas(
     method: Method,
     cluster: dj.cluster.Cluster,
     make: Callable[..., optax.GradientTransformation],
+    *,
+    seen: Callable[[Any], Any] | None = None,
 ) -> Any:
     """Trains a model on each worker of a cluster; a method mixes the models.
 
@@ -60,8 +63,9 @@ def replicas(
         method: how, and what that takes in time; `methods` has the papers'.
         cluster: whose workers take the steps.
         make: grid axes -> each worker's own optimizer.
+        seen: the method's state -> what `Experiment.measure` gets as `model.state`.
     """
-    return _Replicas(method, cluster, make)
+    return _Replicas(method, cluster, make, seen)
 
 
 def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
@@ -124,6 +128,12 @@ def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
         )
 
     def evaluated(model, memory):
+        model = averaged(model, memory)
+        if training.seen is None:
+            return model
+        return Model(model.params, training.seen(memory.state))
+
+    def averaged(model, memory):
         def mean(leaf):
             return leaf.mean(axis=2)
 

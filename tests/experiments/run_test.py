@@ -536,6 +536,13 @@ def test_what_would_fail_or_mislead_after_training_is_refused_before(
     assert not (tmp_path / "none").exists()
 
 
+def test_a_clock_may_be_measured(tmp_path):
+    by = TimeTo("train_loss", 1e9, "clock")
+    measured = {"clock": lambda model, task: jnp.float32(3.0)}
+    found = run(experiment(measure=measured, **tuned_by(by)), str(tmp_path / "run"))
+    assert set(by.of(found.results, found.curves)[by.name]) == {3.0}
+
+
 def test_batches_that_change_their_shape_are_refused(tmp_path):
     digits = tasks.digits_mlp(batch_size=8)
 

@@ -82,6 +82,13 @@ def test_models_averaged_at_each_step_are_gradients_averaged():
     assert_cells_are(run, momentum=0.0)
 
 
+def test_what_is_seen_of_a_method_s_state_can_be_measured():
+    training = replicas(methods.local_sgd(3), FOUR, sgd, seen=lambda state: state.step)
+    measure = {"steps": lambda model, task: model.state.astype(jnp.float32)}
+    run = Trained(of=Trainer(program_of(training, updates=7), measure=measure))
+    assert (np.asarray(run.trainer.evaluate(run.state)["steps"]) == 7).all()
+
+
 def last_before(seconds, times):
     """Which of the sorted times was the last one by then; -1 is none."""
     return np.searchsorted(times, np.asarray(seconds) * (1 + 1e-12), side="right") - 1

@@ -1,0 +1,59 @@
+"""What the barriers' authors say, and records of `configs/barriers.py`."""
+
+from ml_collections import ConfigDict
+
+from experiments import Published
+from experiments.results.estimates import Measure
+from experiments.results.measures import first_time, least, mean, ratio, tuned
+
+
+def until(config: ConfigDict, barrier: str, along: str = "seconds") -> Measure:
+    """Seconds, or updates, to the target; of SSP with the slack that tuning chooses."""
+    if barrier != "SSP":
+        return first_time("train_loss", config.target, along=along, barrier=barrier)
+    return least([until(config, f"SSP, {own} ahead", along) for own in config.bounds])
+
+
+def over(config: ConfigDict, barrier: str, other: str, along="seconds") -> Measure:
+    """Seconds, or updates, to the target, over the number of another barrier."""
+    return ratio(until(config, barrier, along), until(config, other, along))
+
+
+def published(config: ConfigDict) -> list[Published]:
+    """SSP in time, and BSP for each update."""
+    ho = dict(
+        source="Ho et al., NIPS 2013",
+        said="SSP beats BSP and asynchronous updates in time to the objective",
+        setting="topic model, matrix factorization, Lasso, 32 machines (as we recall)",
+        at_least=1.0,
+        bound_is_ours=True,
+    )
+    wang = dict(
+        source="Wang, Catterall, Mortier (2017), arXiv:1709.07772",
+        said="BSP has the best accuracy for each update",
+        setting="a convolutional network on MNIST, 6 nodes, Exp(1) s more a task",
+        at_most=1.0,
+        bound_is_ours=True,
+    )
+    bsp, asp = (over(config, own, "SSP") for own in ("BSP", "ASP"))
+    updates = over(config, "BSP", "ASP", "update")
+    return [
+        Published(
+            text="BSP takes longer than SSP with its best slack", measure=bsp, **ho
+        ),
+        Published(
+            text="ASP takes longer than SSP with its best slack", measure=asp, **ho
+        ),
+        Published(text="BSP takes fewer updates than ASP", measure=updates, **wang),
+    ]
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """How many updates each makes in 200 s, and what comes of them."""
+    made = ("BSP", "PSP, 4 asked", "ASP")
+    return {
+        **{f"Updates of {own}": mean("updates", barrier=own) for own in made},
+        "Seconds of ASP to the loss": until(config, "ASP"),
+        "Test accuracy of BSP": tuned("test_accuracy", barrier="BSP"),
+        "Test accuracy of ASP": tuned("test_accuracy", barrier="ASP"),
+    }

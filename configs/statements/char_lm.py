@@ -1,0 +1,57 @@
+"""What is said of late updates and momentum, and records of `configs/char_lm.py`."""
+
+from ml_collections import ConfigDict
+
+from experiments import Published
+from experiments.results.estimates import Measure
+from experiments.results.measures import difference, ratio, tuned
+
+NAMES = ("SGD", "Adam", "Muon")
+
+
+def loss(name: str, delay: float, **where: float) -> Measure:
+    """Held-out loss, nats a character."""
+    return tuned("test_loss", optimizer=name, delay=delay, **where)
+
+
+def cost(name: str, delay: float, **where: float) -> Measure:
+    """What a delay adds to it."""
+    return difference(loss(name, delay, **where), loss(name, 0, **where))
+
+
+def published(config: ConfigDict) -> list[Published]:
+    """What the source says of a delay of one update."""
+    del config
+    stated = dict(source="Zmushko et al. (2026), arXiv:2606.30634")
+    stated["setting"] = "SmolLM-360M, PipeDream-2BW; AdamW and Muon"
+    stated["tried"] = "A far smaller model; step and momentum tuned at each delay."
+    more, less = (cost("Adam", 1, momentum=m) for m in (0.9, 0.0))
+    least = dict(measure=cost("Adam", 1), at_least=0.2)
+    part = dict(measure=ratio(cost("Muon", 1), cost("Adam", 1)), at_most=0.06)
+    gain = dict(measure=difference(more, less), at_most=0.0, bound_is_ours=True)
+    return [
+        Published(
+            text="One update of delay costs Adam more than 0.2 nats",
+            said="a gap of more than 0.2 to the loss without delay",
+            **(stated | least),
+        ),
+        Published(
+            text="It costs Muon at most 6 % of what it costs Adam",
+            said="a gap of 0.012 with Muon and of more than 0.2 with AdamW",
+            **(stated | part),
+        ),
+        Published(
+            text="It costs Adam less with a momentum of 0.9 than with none",
+            said="more momentum absorbs more of the delay",
+            **(stated | gain),
+        ),
+    ]
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """Held-out losses without delay, and what the longest delay adds."""
+    del config
+    return {
+        **{f"Loss of {name} without delay": loss(name, 0) for name in NAMES},
+        **{f"A delay of 8 adds to {name}'s": cost(name, 8) for name in NAMES},
+    }

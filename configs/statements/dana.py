@@ -1,0 +1,56 @@
+"""What DANA's authors say, and records of `configs/dana.py`."""
+
+from ml_collections import ConfigDict
+
+from experiments import Published
+from experiments.results.estimates import Measure
+from experiments.results.measures import difference, ratio, tuned
+
+
+def of(metric: str, momentum: str, workers: int, **decay: float) -> Measure:
+    """A metric at the best step; at the best decay too, where none is given."""
+    return tuned(metric, momentum=momentum, workers=workers, **decay)
+
+
+def less(other: str, **decay: float) -> Measure:
+    """Test error of DANA less another's, 32 workers."""
+    return difference(*(of("test_error", m, 32, **decay) for m in ("DANA", other)))
+
+
+def published(config: ConfigDict) -> list[Published]:
+    """With a momentum of 0.9, as in the paper, and with the momentum tuned."""
+    del config
+    paper = dict(at_most=0.0, said="it outperforms existing methods in final accuracy")
+    paper["source"] = "Hakimi, Barkai, Gabel, Schuster (2019), arXiv:1907.11612"
+    paper["setting"] = "CIFAR and ImageNet, up to 64 asynchronous workers"
+    return [
+        Published(
+            text="With 32 workers and momentum 0.9, DANA has a smaller test error than"
+            " Nesterov's momentum on the server",
+            measure=less("Nesterov", decay=0.9),
+            **paper,
+        ),
+        Published(
+            text="The same, with the momentum of each tuned, down to none",
+            measure=less("Nesterov"),
+            **paper,
+        ),
+    ]
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """Losses over Nesterov's, and test errors with 32 workers."""
+    del config
+
+    def over_nesterov(workers):
+        both = ("DANA", "Nesterov")
+        return ratio(*(of("train_loss", m, workers, decay=0.9) for m in both))
+
+    error = "Test error of 32 workers"
+    return {
+        "Loss of one worker at 0.9, DANA / Nesterov: the same": over_nesterov(1),
+        "Loss of 8 workers at 0.9, DANA / Nesterov": over_nesterov(8),
+        f"{error} at 0.9, DANA": of("test_error", "DANA", 32, decay=0.9),
+        f"{error}, Nesterov": of("test_error", "Nesterov", 32, decay=0.9),
+        f"{error}, no momentum": of("test_error", "heavy ball", 32, decay=0.0),
+    }

@@ -1,0 +1,55 @@
+"""What is said of delays that grow, and records of `configs/dasgd.py`."""
+
+from ml_collections import ConfigDict
+
+from experiments import Published, analysis
+from experiments.results.estimates import Measure
+from experiments.results.measures import largest_stable, mean
+
+ROOT, HARMONIC, SLOWEST = "1/sqrt(t)", "1/t", "1/(t log t)"
+
+
+def loss(law: str, first: float) -> Measure:
+    """The loss at the end; nan where a seed ends higher."""
+    return mean("train_loss", law=law, first_step=first)
+
+
+def left(law: str) -> Measure:
+    """The largest share of the first loss that is left at the end, of all steps."""
+
+    def measure(found):
+        curves = analysis.where(found.curves, law=law)
+        means = curves.groupby(["first_step", "update"]).train_loss.mean().unstack()
+        return float((means.iloc[:, -1] / means.iloc[:, 0]).max(skipna=False))
+
+    return measure
+
+
+def published(config: ConfigDict) -> list[Published]:
+    """Of delays that grow linearly with t."""
+    del config
+    return [
+        Published(
+            text="With steps of 1/(t log t) training converges, from each first step:"
+            " at most a tenth of the loss is left",
+            source="Zhou, Mertikopoulos, Bambos, Glynn, Ye (2021), arXiv:2107.02919",
+            said="it converges with steps of 1/(t log t) if delays are of order t",
+            setting="theory",
+            measure=left(SLOWEST),
+            at_most=0.1,
+            bound_is_ours=True,
+        )
+    ]
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """Losses at the end, and the first steps up to which the rules are stable."""
+    del config
+    theory = "Largest stable first step of 1/t, in theory below 2.27"
+    return {
+        "Share of runs with 1/sqrt(t) that end higher": mean("ended_higher", law=ROOT),
+        theory: largest_stable("first_step", law=HARMONIC),
+        "Loss, 1/t, first step 0.5": loss(HARMONIC, 0.5),
+        "Loss, 1/(t log t), first step 0.5": loss(SLOWEST, 0.5),
+        "Loss, 1/(t log t), first step 4": loss(SLOWEST, 4.0),
+    }

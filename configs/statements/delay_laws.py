@@ -1,0 +1,33 @@
+"""Records of `configs/delay_laws.py`."""
+
+from ml_collections import ConfigDict
+
+from configs.delay_laws import STABLE_STEP, limits
+from experiments import analysis
+from experiments.results.estimates import Measure
+
+
+def stable_step(law: str, mean_delay: float) -> Measure:
+    """The largest step up to which a seed ends no higher; mean over seeds."""
+
+    def measure(found):
+        rows = analysis.where(found.results, law=law, mean_delay=mean_delay)
+        return float(STABLE_STEP.of(rows)[STABLE_STEP.name].mean())
+
+    return measure
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """Largest stable steps. Those of the grid are 10 % apart."""
+    limit = limits(config)
+
+    def over_theory(found):
+        return stable_step("geometric", 4)(found) / limit("geometric", 4)
+
+    return {
+        "Stable step, mean 16, constant": stable_step("constant", 16),
+        "Stable step, mean 16, Poisson": stable_step("poisson", 16),
+        "Stable step, mean 16, uniform": stable_step("uniform", 16),
+        "Stable step, mean 16, geometric": stable_step("geometric", 16),
+        "Mean 4, geometric, over theory": over_theory,
+    }
