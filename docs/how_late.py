@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from experiments import configs
 from experiments.figures import palette, scales, sheets, tables
-from experiments.results.column_words import loss_unit, with_unit
 from experiments.figures.drawing import over, stability_map
+from experiments.results.column_words import loss_unit, with_unit
 from experiments.results.runs import Run
 
 
