@@ -1,6 +1,6 @@
 """Compiler options under which communication hides behind computation."""
 
-import jax
+from typing import Any
 
 _WITHOUT_PRODUCTS = "xla_tpu_enable_async_collective_fusion_fuse_kloop_fusions"
 
@@ -47,7 +47,7 @@ the next round of a loop, as the outbox does already, and are gone in jaxlib 0.1
 """
 
 
-def overlap_options(device: jax.Device) -> dict[str, bool | int | float]:
+def overlap_options(device: Any) -> dict[str, bool | int | float]:
     """The compiler options with which late collectives hide behind computation.
 
     `overlapped_mean` and `late_reduce` need them: with a compiler's defaults the sums
@@ -61,7 +61,7 @@ def overlap_options(device: jax.Device) -> dict[str, bool | int | float]:
     with libtpu 0.0.42.1, for an H100 with jaxlib 0.10.2. Nothing was timed with them.
 
     Args:
-        device: that runs the step, or that the step is compiled for.
+        device: the `jax.Device` that runs the step, or that it is compiled for.
 
     Returns:
         {option: value}, for `jax.jit(step, compiler_options=...)` or
@@ -69,6 +69,7 @@ def overlap_options(device: jax.Device) -> dict[str, bool | int | float]:
         option that it does not know, so each platform has its options; a CPU has none.
 
     Example:
+        >>> import jax
         >>> device = jax.devices()[0]
         >>> options = overlap_options(device)
         >>> step = jax.jit(lambda x: x + 1, compiler_options=options or None)
