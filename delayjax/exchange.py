@@ -8,6 +8,7 @@ from delayjax._src.exchange.error_feedback import detached as detached
 from delayjax._src.exchange.error_feedback import error_feedback as error_feedback
 from delayjax._src.exchange.late import late_reduce as late_reduce
 from delayjax._src.exchange.mean import mean as mean
+from delayjax._src.exchange.overlap_options import overlap_options as overlap_options
 from delayjax._src.exchange.overlapped import overlapped_mean as overlapped_mean
 from delayjax._src.exchange.partial_mean import majority as majority
 from delayjax._src.exchange.partial_mean import partial_mean as partial_mean

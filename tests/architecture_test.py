@@ -130,7 +130,7 @@ def test_imports_lead_downwards_only(building):
         ("runner", "running.loop", "Experiment", True),  # of the root
         ("runner", "figures.look", "report", True),
         ("runner", "figures.__main__", "report", False),
-        ("runner", "running.execution", "running.overlap", False),
+        ("runner", "running.execution", "running.meshes", False),
     ],
 )
 def test_sideways_and_upward_imports_are_seen(name, own, target, forbidden):

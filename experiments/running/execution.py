@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import delayjax as dj
-from experiments.running import meshes, overlap, placing, sharing
+from experiments.running import meshes, placing, sharing
 from experiments.running.meshes import Axes
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
@@ -64,7 +64,7 @@ class OnMesh:
         examples = (None, sharing.AXIS) if specs else ()  # behind the seeds
         self.everywhere = NamedSharding(mesh, P())
         self.fed = NamedSharding(mesh, P(None, *axes, *examples))
-        self.options = overlap.options(mesh.devices.flat[0])
+        self.options = dj.exchange.overlap_options(mesh.devices.flat[0])
         workers = math.prod(mesh.shape[axis] for axis in axes)
         self._each_on_its_own = workers == math.prod(axes.values())
         self._workers = _simulated(step, axes)

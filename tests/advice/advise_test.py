@@ -130,7 +130,8 @@ def ratio_of_thirty(low):
             "Stay synchronous: dropping reaches the target in 30 (30 to 30) s, 1.33"
             " (1.33 to 1.33) times as fast as all. late with late gradients takes 25 (",
         ),
-        ([31.0, 31.0], "dropping", "Stay synchronous: dropping reaches the target"),
+        ([31.0, 31.0], "dropping", "About equal: dropping without late gradients"),
+        ([36.0, 36.0], "dropping", "Stay synchronous: dropping reaches the target"),
     ],
 )
 def test_late_gradients_must_surely_be_a_tenth_faster_than_fresh_ones(
@@ -141,6 +142,39 @@ def test_late_gradients_must_surely_be_a_tenth_faster_than_fresh_ones(
     assert advice.best.protocol == best
     assert advice.verdict.startswith(begins)
     assert advice.fresh is rows[1]
+
+
+@pytest.mark.parametrize("seconds", [26.2, 34.3])
+def test_within_fifteen_percent_neither_is_better(seconds):
+    rows = choice("all", [30.0, 30.0], 0), choice("late", [seconds] * 2, 3)
+    assert Advice(rows, ()).verdict.startswith("About equal: all without late")
+    assert "Train both" in Advice(rows, ()).verdict
+
+
+def test_positive_means_have_positive_intervals():
+    mean = Mean.of_times([1.0, 9.0])
+    assert mean.mean == 5.0 and 0 < mean.low < 5 < mean.high
+    assert mean.low * mean.high == pytest.approx(25.0)
+
+
+def test_with_momentum_late_gradients_need_smaller_steps():
+    cluster = Cluster(8, exponential(1.0))
+    limits = [
+        one(cluster, protocols.k_async(1), momentum=beta).step_limit.mean
+        for beta in (0.0, 0.9)
+    ]
+    assert limits[1] < 0.3 * limits[0]
+
+
+def test_a_dead_worker_loses_the_protocols_that_wait_for_it_alone():
+    from delayjax.cluster import Slowdown
+
+    dead = Cluster(4, constant(1.0), [Slowdown(3, math.inf, start_seconds=5.0)])
+    tried = [protocols.hardsync(), protocols.k_async(1)]
+    advice = advise(dead, protocols=tried, **FEW)
+    assert advice.choices[0].seconds_to_target.mean == math.inf
+    assert advice.best.protocol == "k_async(1)"
+    assert "A worker that is dead for good: hardsync() waits" in str(advice)
 
 
 def test_a_row_says_how_many_times_as_fast_as_the_first_it_is():

@@ -81,3 +81,21 @@ def test_a_step_that_diverges_does_not_hide_the_others():
     bowl = Bowl(np.array([1.0]), noise=0.0, target=0.01)
     trace = simulate(Cluster(2, constant(1.0)), protocols.hardsync(), 2000, seed=0)
     assert Descent(trace, bowl, largest=50.0).loss(2000) < 1e-6
+
+
+@pytest.mark.parametrize("momentum", [0.5, 0.9])
+def test_with_momentum_it_is_the_mean_over_runs_with_noise_too(momentum):
+    updates, step, runs = 60, 0.02, 20_000
+    bowl = BOWL._replace(momentum=momentum)
+    trace = trace_of(protocols.k_async(1), updates)
+    rng = np.random.default_rng(1)
+    x, m = [np.ones((runs, 3))], np.zeros((runs, 3))
+    for version in trace.read_version:
+        noise = math.sqrt(bowl.variance) * rng.standard_normal((runs, 3))
+        m = momentum * m + bowl.curvatures * x[version] + noise
+        x.append(x[-1] - step * m)
+    losses = x[-1] ** 2 @ bowl.curvatures / 2
+    descent = Descent(trace, bowl, largest=step)
+    descent.steps = descent.steps[:1]
+    error = losses.std() / math.sqrt(runs)
+    assert descent.loss(updates) == pytest.approx(losses.mean(), abs=4 * error)

@@ -75,7 +75,7 @@ def test_slowdowns_by_the_clock_give_back_the_run_that_was_recorded(name):
     assert ends > 0.7 * once.seconds[-1]
 
 
-def test_a_slowdown_holds_until_the_worker_s_next_task():
+def test_a_slowdown_holds_until_the_worker_s_next_task_and_its_mean_outside():
     recorded = cluster.Recorded(
         [[1.0, np.nan, 5.0], [2.0, 4.0, 3.0]],
         starts=[[0.5, np.nan, 3.0], [0.0, 2.0, 6.0]],
@@ -84,15 +84,108 @@ def test_a_slowdown_holds_until_the_worker_s_next_task():
         (slow.workers, slow.factor * 3.0, slow.start_seconds, slow.stop_seconds)
         for slow in recorded.slowdowns()
     ]
-    assert [worker for worker, *_ in rows] == [0, 0, 1, 1, 1]
-    expected = [(1, 0.5, 3), (5, 3, 8), (2, 0, 2), (4, 2, 6), (3, 6, 9)]
+    assert [worker for worker, *_ in rows] == [0, 0, 0, 0, 1, 1, 1, 1]
+    # in the mean a task takes the time over the tasks that were done in it
+    first, second = 7.5 / (2.5 / 1 + 5 / 5), 9 / (2 / 2 + 4 / 4 + 3 / 3)
+    expected = [(first, 0, 0.5), (1, 0.5, 3), (5, 3, 8), (first, 8, np.inf)]
+    expected += [(2, 0, 2), (4, 2, 6), (3, 6, 9), (second, 9, np.inf)]
     np.testing.assert_allclose([row for _, *row in rows], expected)
+
+
+def synchronous(spec, steps=900):
+    """The log of a synchronous run: what each worker computed, and when it began."""
+    run = cluster.simulate(spec, protocols.hardsync(), steps, seed=0)
+    order = np.lexsort((run.begun, run.worker))
+    begun, arrived = (
+        own[order].reshape(spec.workers, -1) for own in (run.begun, run.arrived)
+    )
+    return cluster.Recorded(arrived - begun, begun)
+
+
+def phases(workers, seconds):
+    """Each worker is five times slower for 100 s in every 300 s."""
+    return [
+        cluster.Slowdown(w, 5.0, max(begin, 0.0), begin + 100.0)
+        for w in range(workers)
+        for begin in np.arange(w * 300 / workers - 300, seconds, 300.0)
+        if begin > -100.0
+    ]
+
+
+TRUTHS = {
+    "jitter": cluster.Cluster(8, cluster.empirical([0.5, 1.5])),
+    "exponential": cluster.Cluster(8, cluster.exponential(1.0)),
+    "phases": cluster.Cluster(8, cluster.constant(1.0), phases(8, 9000.0)),
+    "both": cluster.Cluster(8, cluster.lognormal(1.0, 0.1), phases(8, 9000.0)),
+}
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+@pytest.mark.parametrize("starts", [True, False], ids=["starts", "steps alone"])
+def test_a_synchronous_log_gives_the_speed_of_other_protocols(name, starts):
+    spec = TRUTHS[name]
+    recorded = synchronous(spec)
+    seconds = 0.9 * recorded.starts.max()
+    if not starts:
+        recorded = cluster.Recorded(recorded.seconds)
+    assert recorded.lasts() == ("clock" if name in ("phases", "both") else "task")
+    for protocol in (
+        protocols.hardsync(),
+        protocols.k_sync(4),
+        protocols.k_async(1),
+        protocols.rennala(8),
+        protocols.ringmaster(8),
+    ):
+        truth, ours = (
+            cluster.simulate(own, protocol, None, seconds=seconds, seed=1).num_updates
+            for own in (spec, recorded.cluster())
+        )
+        assert ours == pytest.approx(truth, rel=0.03)
+
+
+def test_a_worker_that_is_always_slow_is_slow_after_the_log_too():
+    slow = cluster.Cluster(
+        2, cluster.lognormal(1.0, 0.05), [*phases(2, 300.0), cluster.Slowdown(1, 5.0)]
+    )
+    recorded = synchronous(slow, steps=50)
+    spec = cluster.Cluster(2, cluster.constant(1.0), recorded.slowdowns())
+    (_, speed), mean = spec.speeds(), recorded.law().mean
+    work = (recorded.seconds[1] / mean).sum()
+    assert speed.factors[-1] * mean > 4.0
+    assert speed.factors[-1] <= work
+
+
+def test_phases_whose_tasks_differ_are_refused():
+    spec = cluster.Cluster(8, cluster.exponential(1.0), phases(8, 9000.0))
+    with pytest.raises(ValueError, match="slowness lasts with the clock or with one"):
+        synchronous(spec).cluster()
+
+
+def test_more_workers_take_the_times_of_the_recorded_ones_in_turn():
+    spec = cluster.Recorded([[1.0, 1.1] * 10, [2.0, 2.1] * 10]).cluster(workers=5)
+    drawn = [spec.draw(worker, 50, seed=0).mean() for worker in range(5)]
+    assert [round(own) for own in drawn] == [1, 2, 1, 2, 1]
+
+
+def test_times_from_barrier_to_barrier_are_seen():
+    rng = np.random.default_rng(0)
+    steps = rng.uniform(1.0, 2.0, 200)
+    every = steps * (1 + 0.001 * rng.random((4, 200)))
+    with pytest.warns(UserWarning, match="also counts the wait for the slowest"):
+        cluster.Recorded(every).cluster()
+    cluster.Recorded(steps * rng.uniform(0.8, 1.2, (4, 200))).cluster()  # no warning
+
+
+def test_a_task_that_begins_in_the_one_before_is_refused():
+    with pytest.raises(ValueError, match=r"`starts` must not be before .* last task"):
+        cluster.Recorded([[2.0, 2.0]], starts=[[0.0, 1.0]])
+    cluster.Recorded([[2.0, 2.0]], starts=[[0.0, 1.985]])  # rounding
 
 
 def test_many_slowdowns_of_a_worker_are_read_in_one_pass():
     size = 20_000
     recorded = cluster.Recorded(
-        np.tile([[1.0, 3.0]], size // 2), starts=[2.0 * np.arange(size)]
+        np.tile([[1.0, 3.0]], size // 2), starts=[3.0 * np.arange(size)]
     )
     spec = cluster.Cluster(1, cluster.constant(2.0), recorded.slowdowns())
     (speed,) = spec.speeds()
@@ -111,7 +204,7 @@ def test_the_moments_of_the_law_are_those_of_the_rows(worker):
 
 
 def test_the_law_leaves_gaps_out():
-    recorded = cluster.Recorded([[1.0, np.nan], [3.0, 5.0]], starts=[[0, 0], [0, 3]])
+    recorded = cluster.Recorded([[1.0, np.nan], [3.0, 5.0]], starts=[[0, 0], [0, 4]])
     assert recorded.law(0).mean == 1.0
     assert recorded.law().mean == 3.0
 

@@ -8,6 +8,7 @@ import numpy as np
 import scipy
 
 _WORTH = 1.1  # late gradients must be so many times as fast
+_EQUAL = 1.15  # what another model, or another batch size, may change
 _UNSEEN = 0.1  # of an equal share of the gradients
 _HEAD = ("protocol", "s/update", "s/gradient", "idle", "used", "staleness", "largest")
 _HEAD += ("step limit", "s to target", "times as fast")
@@ -39,6 +40,16 @@ class Mean(NamedTuple):
         return cls(mean, float(mean - half), float(mean + half))
 
     @classmethod
+    def of_times(cls, seconds: Sequence[float] | np.ndarray) -> "Mean":
+        """The mean of times, and the interval of its logarithm: a time is positive."""
+        mean, _, high = cls.of(seconds)
+        if not math.isfinite(mean):
+            return cls(mean, mean, mean)
+        with np.errstate(over="ignore"):
+            factor = float(np.exp((high - mean) / mean))
+        return cls(mean, mean / factor, mean * factor)
+
+    @classmethod
     def of_ratios(cls, above: np.ndarray, below: np.ndarray) -> "Mean":
         """The geometric mean of ratios, and the interval of their logarithms."""
         with np.errstate(invalid="ignore"):  # inf / inf is nan
@@ -65,7 +76,7 @@ class Choice(NamedTuple):
     @property
     def seconds_to_target(self) -> Mean:
         """Until the target, at the best constant step; inf beyond 64,000 updates."""
-        return Mean.of(self.seconds_by_seed)
+        return Mean.of_times(self.seconds_by_seed)
 
     def times_as_fast_as(self, other: "Choice") -> Mean:
         """Seconds to the target of the other over this one's, seed by seed."""
@@ -102,6 +113,12 @@ class Advice(NamedTuple):
         return _fastest(fresh) if fresh else None
 
     @property
+    def late(self) -> Choice | None:
+        """The fastest protocol with late gradients, if one was tried."""
+        late = [one for one in self.choices if one.max_staleness]
+        return _fastest(late) if late else None
+
+    @property
     def best(self) -> Choice:
         """The fastest protocol; a late one must be surely more than 10 % faster."""
         fastest, fresh = self.fastest, self.fresh
@@ -115,6 +132,16 @@ class Advice(NamedTuple):
         best, fastest, fresh = self.best, self.fastest, self.fresh
         if not math.isfinite(fastest.seconds_to_target.mean):
             return "No protocol reaches the target: take a higher target."
+        late = self.late
+        if fresh and late and self._about_equal(late, fresh):
+            return (
+                f"About equal: {fresh.protocol} without late gradients reaches the"
+                f" target in {fresh.seconds_to_target} s, {late.protocol} with late"
+                f" gradients in {late.seconds_to_target} s, {_precise(late, fresh)}"
+                " times as fast. Train both: the interval is of the simulated times,"
+                f" and another model changes the ratio by {_EQUAL - 1:.0%} or more."
+                f"{_without(best)}"
+            )
         found = f"{best.protocol} reaches the target in {best.seconds_to_target} s"
         if best is not self.choices[0]:
             first = self.choices[0]
@@ -138,6 +165,10 @@ class Advice(NamedTuple):
                 f" {_WORTH} times."
             )
         return said + _without(best)
+
+    def _about_equal(self, late: Choice, fresh: Choice) -> bool:
+        """Whether the mean ratio of their times decides nothing."""
+        return 1 / _EQUAL < late.times_as_fast_as(fresh).mean < _EQUAL
 
     def rows(self) -> list[tuple[str, ...]]:
         """The table as text: a row of names, and a row for each protocol."""

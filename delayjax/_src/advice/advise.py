@@ -16,14 +16,18 @@ from delayjax._src.cluster.protocols.k_sync import k_sync
 from delayjax._src.cluster.protocols.rennala import rennala
 from delayjax._src.cluster.protocols.ringmaster import ringmaster
 from delayjax._src.cluster.protocols.ssp import ssp
-from delayjax._src.cluster.server import Server
+from delayjax._src.cluster.server import Server, WaitsForeverError
 from delayjax._src.cluster.simulate import name_of, simulate
 from delayjax._src.cluster.staleness import StalenessLaw
 from delayjax._src.cluster.trace import Trace
 from delayjax._src.ground import checks
 
 _SHORTEST, _LONGEST = 1000, 64_000  # updates of a trace
-_SYNCHRONOUS = 2.0  # the limit of eta times curvature, without delay
+
+
+def _synchronous(momentum: float) -> float:
+    """The limit of eta times curvature, without delay."""
+    return 2.0 * (1 + momentum)
 
 
 def advise(
@@ -33,6 +37,7 @@ def advise(
     noise: float = 1.0,
     curvatures: ArrayLike = (0.1, 0.3, 1.0),
     target: float = 0.01,
+    momentum: float = 0.0,
     seeds: int = 5,
 ) -> Advice:
     """Compares protocols on a cluster: time, staleness, steps, and time to a target.
@@ -59,6 +64,8 @@ def advise(
             scale of McCandlish et al. (arXiv:1812.06162) over the worker's batch size.
         curvatures: c, positive, [C].
         target: in (0, 1), a share of the first loss.
+        momentum: beta of SGD, in [0, 1): m = beta m + g. With it late gradients must
+            have smaller steps, and pay less often.
         seeds: how often each protocol is simulated, at least 2. Intervals are over the
             seeds; a ratio is their geometric mean. A seed draws the same service times
             under each protocol.
@@ -69,6 +76,8 @@ def advise(
 
     Raises:
         ValueError: if the cluster has one worker, or an argument is out of its range.
+            A protocol that waits for ever for a dead worker is no error: its times are
+            infinite.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant
@@ -80,7 +89,7 @@ def advise(
         [4.0, 1.0, 2.0]
     """
     _check_workers(cluster)
-    bowl = _bowl(noise, curvatures, target)
+    bowl = _bowl(noise, curvatures, target, momentum)
     seeds = checks.check_bound("seeds", seeds, at_least=2)
     given = _usual(cluster.workers) if protocols is None else tuple(protocols)
     if not given:
@@ -90,7 +99,12 @@ def advise(
         _choice(name_of(protocol), own)
         for protocol, own in zip(given, runs, strict=True)
     ]
-    return Advice(tuple(choices), tuple(_assumptions(cluster, bowl, seeds)))
+    assumptions = [*_assumptions(cluster, bowl, seeds)]
+    hang = [one.protocol for one in choices if math.isinf(one.seconds_per_update.mean)]
+    if hang:
+        who = " and ".join(hang)
+        assumptions.insert(0, f"A worker that is dead for good: {who} waits for ever.")
+    return Advice(tuple(choices), tuple(assumptions))
 
 
 def _usual(workers: int) -> tuple[Callable[[Server], None], ...]:
@@ -109,7 +123,7 @@ def _check_workers(cluster: Cluster) -> None:
         )
 
 
-def _bowl(noise: float, curvatures: ArrayLike, target: float) -> Bowl:
+def _bowl(noise: float, curvatures: ArrayLike, target: float, momentum: float) -> Bowl:
     own = np.atleast_1d(checks.as_reals("curvatures", curvatures))
     if own.ndim != 1 or not own.size or not ((own > 0) & np.isfinite(own)).all():
         raise ValueError(
@@ -119,6 +133,7 @@ def _bowl(noise: float, curvatures: ArrayLike, target: float) -> Bowl:
         own,
         float(checks.check_number("noise", noise)),
         float(checks.check_between("target", target, 0.0, 1.0)),
+        float(checks.check_number("momentum", momentum, below=1.0)),
     )
 
 
@@ -138,11 +153,14 @@ class _Run(NamedTuple):
 
 def _run(cluster: Cluster, protocol: Any, bowl: Bowl, seed: int) -> _Run:
     """One simulation until the target, and long enough for its staleness."""
-    trace = _settled(cluster, protocol, seed)
-    step_limit = _step_limit(trace)
+    try:
+        trace = _settled(cluster, protocol, seed)
+    except WaitsForeverError:
+        return _never(cluster.workers)
+    step_limit = _step_limit(trace, bowl.momentum)
     stable = 1.0 if math.isnan(step_limit) else step_limit
     gradients = len(trace.update) / trace.num_updates
-    stable *= _SYNCHRONOUS / bowl.curvatures.max()
+    stable *= _synchronous(bowl.momentum) / bowl.curvatures.max()
     largest = bowl.largest_step(gradients, stable)
     updates = max(trace.num_updates, bowl.updates_at(largest))
     arrival, tried = None, 0
@@ -180,7 +198,14 @@ def _settled(cluster: Cluster, protocol: Any, seed: int) -> Trace:
         updates *= 2
 
 
-def _step_limit(trace: Trace) -> float:
+def _never(workers: int) -> _Run:
+    """A protocol that waits for ever for a dead worker."""
+    never, unknown = math.inf, np.full(workers, math.nan)
+    law = StalenessLaw(np.ones(1))
+    return _Run(never, never, unknown, math.nan, unknown, law, 0, math.nan, never)
+
+
+def _step_limit(trace: Trace, momentum: float) -> float:
     """The largest stable step over the synchronous one; nan if updates are no means."""
     if not np.array_equal(trace.divisor, trace.counts) or not trace.counts.all():
         return math.nan
@@ -189,15 +214,16 @@ def _step_limit(trace: Trace) -> float:
     # stability is loaded on first use: training does not need it
     from delayjax._src.stability.trace_dynamics import TraceDynamics
 
-    return TraceDynamics(trace.staleness).step_limit().limit / _SYNCHRONOUS
+    limit = TraceDynamics(trace.staleness, momentum=momentum).step_limit().limit
+    return limit / _synchronous(momentum)
 
 
 def _choice(name: str, runs: Sequence[_Run]) -> Choice:
     """The means of the runs."""
     return Choice(
         protocol=name,
-        seconds_per_update=Mean.of([run.seconds_per_update for run in runs]),
-        seconds_per_gradient=Mean.of([run.seconds_per_gradient for run in runs]),
+        seconds_per_update=Mean.of_times([run.seconds_per_update for run in runs]),
+        seconds_per_gradient=Mean.of_times([run.seconds_per_gradient for run in runs]),
         idle_share=Mean.of([run.idle.mean() for run in runs]),
         idle_by_worker=np.mean([run.idle for run in runs], axis=0),
         used_share=Mean.of([run.used for run in runs]),
@@ -222,7 +248,8 @@ def _assumptions(cluster: Cluster, bowl: Bowl, seeds: int) -> Iterator[str]:
     yield f"{cluster.workers} workers; means over {seeds} seeds, 95 % t intervals."
     yield (
         f"Target: {bowl.target:g} of the first loss on a quadratic with curvatures"
-        f" {own}, at the best constant step of each protocol, without momentum."
+        f" {own}, at the best constant step of each protocol, with momentum"
+        f" {bowl.momentum:g}."
     )
     yield (
         "Idle: share of the workers' time without computation. Used: share of their"

@@ -7,7 +7,7 @@ import numpy as np
 
 from delayjax._src.cluster.trace import Trace
 
-_STEPS = 1 / 1.1 ** np.arange(48)  # times the largest one that may be the best
+_RATIO, _STEPS = 1.1, 48  # of the steps: the smallest may be an eighty-eighth
 _SPARE = 3.0  # the best step is seldom below the largest one over this
 
 
@@ -20,11 +20,13 @@ class Bowl(NamedTuple):
         curvatures: c, positive, float64 [C].
         noise: C s^2 / |c|^2, for the gradient of one worker.
         target: the mean loss to reach, as a share of the loss at first.
+        momentum: beta of the descent.
     """
 
     curvatures: np.ndarray
     noise: float
     target: float
+    momentum: float = 0.0
 
     @property
     def variance(self) -> float:
@@ -34,7 +36,9 @@ class Bowl(NamedTuple):
     def largest_step(self, gradients: float, limit: float) -> float:
         """The step above which noise or the limit keeps SGD from the target.
 
-        For small steps eta, fresh means of K gradients end at eta s^2 C / (4 K).
+        For small steps eta, fresh means of K gradients end at
+
+            eta s^2 C / (4 K (1 - beta))
 
         Args:
             gradients: K.
@@ -43,32 +47,45 @@ class Bowl(NamedTuple):
         if not self.noise:
             return limit
         noisy = self.variance * len(self.curvatures) / (4 * gradients)
+        noisy /= 1 - self.momentum
         return min(limit, self.target * self.curvatures.sum() / 2 / noisy)
 
     def updates_at(self, largest: float) -> int:
         """About how many updates the best step needs, from the largest one."""
-        rate = largest / _SPARE * self.curvatures.min()
+        rate = largest / _SPARE * self.curvatures.min() / (1 - self.momentum)
         return math.ceil(math.log(1 / self.target) / rate)
+
+    def steps(self, largest: float) -> np.ndarray:
+        """The steps that are tried, from the largest one down.
+
+        A step that suits a momentum is smaller by up to 1 - beta.
+        """
+        more = math.ceil(math.log(1 / (1 - self.momentum)) / math.log(_RATIO))
+        return largest / _RATIO ** np.arange(_STEPS + more)
 
 
 class Descent:
     """SGD with several constant steps along a trace.
 
-        x_{t+1} = x_t - (eta / d_t) sum_i (c x_{t - tau_ti} + s n_ti)
+        m_{t+1} = beta m_t + 1 / d_t sum_i (c x_{t - tau_ti} + s n_ti)
+        x_{t+1} = x_t - eta m_{t+1}
 
     with the divisor d_t. Each x_T is linear in x_0 and in the noise, so one pass back
-    from T gives the derivatives v_t = dx_T / dx_t, and with K_t gradients in update t
+    from T gives the derivatives v_t = dx_T / dx_t and u_t = -dx_T / dm_t, and with K_t
+    gradients in update t
 
-        E x_T^2 = v_0^2 + (eta s)^2 sum_t K_t / d_t^2 v_{t+1}^2
+        u_{t+1} = eta v_{t+1} + beta u_{t+2}
+        E x_T^2 = v_0^2 + s^2 sum_t K_t / d_t^2 u_{t+1}^2
 
     Args:
         trace: of the updates.
         bowl: the quadratic.
-        largest: of the steps eta; the smallest is an eighty-eighth of it.
+        largest: of the steps eta.
     """
 
     def __init__(self, trace: Trace, bowl: Bowl, largest: float):
-        self.updates, self.bowl, self.steps = trace.num_updates, bowl, largest * _STEPS
+        self.updates, self.bowl = trace.num_updates, bowl
+        self.steps = bowl.steps(largest)
         self.noisy = bowl.variance * trace.counts / trace.divisor**2  # of each update
         ends = np.cumsum(trace.counts)
         self.reads = []  # the versions that an update reads, and their shares in it
@@ -80,18 +97,19 @@ class Descent:
 
     def loss(self, updates: int) -> float:
         """The least mean loss of all steps after so many updates."""
-        moved = self.steps[:, None] * self.bowl.curvatures
-        v = np.zeros((updates + 1, *moved.shape))
+        curvatures, steps = self.bowl.curvatures, self.steps[:, None]
+        v = np.zeros((updates + 1, len(steps), len(curvatures)))
         v[updates] = 1.0
+        u, noise = np.zeros_like(v[0]), np.zeros_like(v[0])
         with np.errstate(over="ignore", invalid="ignore"):  # a step may diverge
             for update in range(updates - 1, -1, -1):
                 v[update] += v[update + 1]
-                change = moved * v[update + 1]
+                u = steps * v[update + 1] + self.bowl.momentum * u
+                noise += self.noisy[update] * u**2
+                change = curvatures * u
                 for version, share in self.reads[update]:
                     v[version] -= share * change
-            noise = np.einsum("t,tsc,tsc->sc", self.noisy[:updates], v[1:], v[1:])
-            squares = v[0] ** 2 + self.steps[:, None] ** 2 * noise
-            losses = squares @ self.bowl.curvatures / 2
+            losses = (v[0] ** 2 + noise) @ curvatures / 2
         return float(np.fmin.reduce(losses))
 
     def arrival(self, after: int = 0) -> int | None:

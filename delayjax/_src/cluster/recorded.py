@@ -1,23 +1,29 @@
 """The seconds that the tasks of a real cluster took."""
 
 import dataclasses
+import math
+import warnings
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from delayjax._src.cluster.block_length import block_length
-from delayjax._src.cluster.cluster import Slowdown
+from delayjax._src.cluster.cluster import Cluster, Slowdown
 from delayjax._src.cluster.recorded_arrays import (
     as_starts,
     as_steps,
     as_times,
     check_entries,
 )
+from delayjax._src.cluster.recorded_slowness import lasts_with
 from delayjax._src.cluster.resampled import Resampled
-from delayjax._src.cluster.service_time import ServiceTime, empirical
+from delayjax._src.cluster.service_time import ServiceTime, constant, empirical
 from delayjax._src.ground import checks
 from delayjax._src.ground.checks import as_seconds
+
+_STEADY = 4e-4  # a variance of log times of 2 %
+_EQUAL = 0.01  # a spread of a tenth
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -51,7 +57,7 @@ class Recorded:
     def __post_init__(self):
         seconds, starts = as_times(self.seconds, self.starts is not None), self.starts
         if starts is not None:
-            starts = as_starts(starts, np.isnan(seconds))
+            starts = as_starts(starts, seconds)
         steps = as_steps(self.steps, seconds.shape[1])
         for name, array in dict(seconds=seconds, starts=starts, steps=steps).items():
             if array is not None:
@@ -139,6 +145,99 @@ class Recorded:
         self._check_consecutive()
         return block_length(self.seconds)
 
+    def cluster(self, workers: int | None = None) -> Cluster:
+        """The recorded cluster, for `simulate` under any protocol.
+
+        A log shows how long tasks took, and not how fast a worker was while it waited.
+        So it matters with what slowness lasts; see `lasts`:
+
+        - "task": the times of a worker's tasks are independent, as those of data
+          of unequal length. A worker's k-th task takes the times of a random step.
+        - "clock": a worker stays slow for many tasks, as beside another job. It is slow
+          at the times of the clock at which it was slow; half of a wait belongs to the
+          task before it, half to the task after it. After the log's end a worker keeps
+          its mean speed.
+
+        Without `starts` all workers began each step together, when the slowest one had
+        done the step before.
+
+        Args:
+            workers: P; worker w is the recorded worker w % W. By default W.
+
+        Raises:
+            ValueError: if the log does not say with what slowness lasts.
+
+        A warning says so if all workers take nearly equal times in each step: then the
+        times may contain the wait for the slowest one.
+
+        Example:
+            >>> from delayjax.cluster import protocols, simulate
+            >>> rng = np.random.default_rng(0)
+            >>> recorded = Recorded(rng.choice([0.5, 1.5], (4, 1000)))  # synchronous
+            >>> recorded.lasts()
+            'task'
+            >>> run = simulate(recorded.cluster(), protocols.k_async(1), 4000, seed=0)
+            >>> round(run.summary().updates_per_second, 1)  # 4 / E x
+            4.0
+        """
+        count = self.workers if workers is None else workers
+        count = checks.check_bound("workers", count, at_least=1)
+        recorded = [w % self.workers for w in range(count)]
+        self._warn_of_waits()
+        if lasts_with(self.seconds) == "task":
+            return Cluster(count, Resampled(self._filled()[recorded], 1))
+        mean = float(np.nanmean(self.seconds))
+        each = _slowdowns(self.seconds, self._starts(), middle=True)
+        slow = [
+            dataclasses.replace(item, workers=worker)
+            for worker, row in enumerate(recorded)
+            for item in each[row]
+        ]
+        return Cluster(count, constant(mean), slow)
+
+    def lasts(self) -> Literal["clock", "task"]:
+        """With what slowness lasts: the clock, or one task alone; see `cluster`.
+
+        Raises:
+            ValueError: if the log does not say it.
+
+        Example:
+            >>> phases = np.repeat([[1.0, 5.0], [5.0, 1.0]], 20, axis=1)
+            >>> Recorded(phases).lasts()
+            'clock'
+        """
+        return lasts_with(self.seconds)
+
+    def _warn_of_waits(self) -> None:
+        """Warns where times seem to be from barrier to barrier."""
+        if self.workers < 2 or self.seconds.shape[1] < 10:
+            return
+        logs = np.log(self.seconds)
+        within = np.nanmean(np.nanvar(logs, axis=0))
+        between = np.nanvar(np.nanmean(logs, axis=0))
+        if between > _STEADY and within < _EQUAL * between:
+            warnings.warn(
+                "`seconds` are nearly equal for all workers in each step"
+                f" ({math.sqrt(within):.1%} apart, while steps differ by"
+                f" {math.sqrt(between):.1%}): a timer around an all-reduce also counts"
+                " the wait for the slowest worker, and then no protocol seems to help."
+                " Log the time until the gradient is ready, before it is sent.",
+                stacklevel=3,
+            )
+
+    def _filled(self) -> np.ndarray:
+        """The times, each gap with the mean of its worker."""
+        means = np.nanmean(self.seconds, axis=1, keepdims=True)
+        return np.where(np.isnan(self.seconds), means, self.seconds)
+
+    def _starts(self) -> np.ndarray:
+        """When tasks began; of a log that does not say it, in synchronous steps."""
+        if self.starts is not None:
+            return self.starts
+        slowest = self.seconds.max(axis=0)
+        begun = np.cumsum(slowest) - slowest
+        return np.broadcast_to(begun, self.seconds.shape)
+
     def slowdowns(self) -> list[Slowdown]:
         """The times by the clock, for `Cluster(slowdown=...)`; needs `starts`.
 
@@ -147,12 +246,13 @@ class Recorded:
             factor = seconds of the task / mean seconds of all recorded tasks
 
         times as long as the mean. Before its first task and after its last one a worker
-        needs the mean. In an asynchronous run the k-th tasks of two workers do not run
-        at the same time, so only the clock says which workers were slow together.
+        has the mean speed that the log shows of it. So the protocol of the log takes
+        the recorded times again; for another protocol use `cluster`.
 
         Returns:
-            A slowdown for each recorded task. With the service `constant(law().mean)` a
-            task that begins when a recorded one did takes as long as that one.
+            Slowdowns for each recorded task, and for the times before and after. With
+            the service `constant(law().mean)` a task that begins when a recorded one
+            did takes as long as that one.
 
         Example:
             >>> from delayjax.cluster import Cluster, constant, protocols, simulate
@@ -167,13 +267,8 @@ class Recorded:
                 "`starts` must be given for slowdowns, got None: give"
                 " Recorded(seconds, starts=...), or use service()."
             )
-        mean, found = np.nanmean(self.seconds), []
-        for worker, ran in enumerate(~np.isnan(self.seconds)):
-            seconds, starts = self.seconds[worker, ran], self.starts[worker, ran]
-            stops = np.append(starts[1:], starts[-1:] + seconds[-1:])
-            rows = np.stack([seconds / mean, starts, stops], axis=1).tolist()
-            found += [Slowdown(worker, *row) for row in rows]
-        return found
+        each = _slowdowns(self.seconds, self.starts, middle=False)
+        return [item for rows in each for item in rows]
 
     def law(self, worker: int | None = None) -> ServiceTime:
         """The recorded times as independent draws, for closed forms.
@@ -239,3 +334,30 @@ class Recorded:
                 "`steps` must be consecutive for blocks, got a gap between step"
                 f' {before} and step {after}: use resample="steps".'
             )
+
+
+def _slowdowns(
+    seconds: np.ndarray, starts: np.ndarray, *, middle: bool
+) -> list[list[Slowdown]]:
+    """The slowdowns of each worker, as factors of the mean of all recorded times.
+
+    Args:
+        seconds: of the tasks, float64 [W, T]; nan is a gap.
+        starts: of the tasks, likewise.
+        middle: whether the second half of a wait belongs to the task after it; else all
+            of it belongs to the task before.
+    """
+    each, mean = [], np.nanmean(seconds)
+    for worker, ran in enumerate(~np.isnan(seconds)):
+        factors, begun = seconds[worker, ran] / mean, starts[worker, ran]
+        ended = begun + seconds[worker, ran]
+        changes = (ended[:-1] + begun[1:]) / 2 if middle else begun[1:]
+        edges = np.concatenate([begun[:1], changes, ended[-1:]])
+        lengths = np.diff(edges)
+        usual = lengths.sum() / (lengths / factors).sum()  # time over work
+        rows = [*zip(factors, edges[:-1], edges[1:], strict=True)]
+        if edges[0] > 0:
+            rows.insert(0, (usual, 0.0, edges[0]))
+        rows.append((usual, edges[-1], np.inf))
+        each.append([Slowdown(worker, *map(float, row)) for row in rows])
+    return each

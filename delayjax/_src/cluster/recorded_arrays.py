@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 
 from delayjax._src.ground import checks
 
+_ROUNDING = 1e-3  # seconds, of a clock that is logged in milliseconds
 MOST_SECONDS = 1e8  # three years: larger numbers are a clock's
 
 
@@ -40,7 +41,8 @@ def check_entries(
         )
 
 
-def as_starts(starts: ArrayLike, gap: np.ndarray) -> np.ndarray:
+def as_starts(starts: ArrayLike, seconds: np.ndarray) -> np.ndarray:
+    gap = np.isnan(seconds)
     table = checks.as_reals("starts", starts)
     if table.shape != gap.shape:
         raise ValueError(
@@ -54,7 +56,18 @@ def as_starts(starts: ArrayLike, gap: np.ndarray) -> np.ndarray:
     must, remedy = "increase from task to task", "sort the tasks of each worker"
     later = increases(np.where(gap, math.nan, table))
     check_entries("starts", table, later, must, remedy)
+    must = "not be before the worker's last task has ended"
+    remedy = "give `seconds` of one task alone, in the unit of `starts`"
+    check_entries("starts", table, ~_overlaps(table, seconds), must, remedy)
     return table
+
+
+def _overlaps(starts: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    """Whether a task [W, T] begins before the worker's last one ended, but for 1 %."""
+    ended = starts + 0.99 * seconds - _ROUNDING
+    latest = np.maximum.accumulate(np.nan_to_num(ended, nan=-math.inf), axis=1)
+    before = np.pad(latest[:, :-1], ((0, 0), (1, 0)), constant_values=-math.inf)
+    return np.where(np.isnan(seconds), math.inf, starts) < before
 
 
 def increases(starts: np.ndarray) -> np.ndarray:

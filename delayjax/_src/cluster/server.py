@@ -385,11 +385,15 @@ class Server:
     def _report_hang(self) -> None:
         waiting = [worker for worker, task in enumerate(self._task) if task]
         shown = _shown(waiting) or "that do not work"
-        raise ValueError(
+        raise WaitsForeverError(
             f"`{self._name}` waits for ever for workers {shown},"
             f" after update {self.version} at {self.now:g} s: use service times and"
             " slowdowns that end, or a protocol that does not wait for all workers."
         )
+
+
+class WaitsForeverError(ValueError):
+    """A protocol waits for workers that do not end their tasks."""
 
 
 def _shown(workers: Iterable[int]) -> str:

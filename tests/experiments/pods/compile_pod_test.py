@@ -3,7 +3,6 @@
 import functools
 import json
 import math
-import types
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +16,6 @@ import delayjax as dj
 from configs import tokens_pod
 from experiments import Arm, Experiment, Simulation, along, on_devices, tasks
 from experiments.pods import chips, compile_pod
-from experiments.running import overlap
 from tests.support import extras
 from tests.support.commands import finish
 
@@ -55,7 +53,7 @@ def shape(mesh, spec, *sizes, dtype=jnp.float32):
 def examined(step, arguments, topology=SMALL, options=None):
     place = chips.topology(topology)
     if options is None:
-        options = overlap.options(place.devices()[0])
+        options = dj.exchange.overlap_options(place.devices()[0])
     jitted = jax.jit(step, donate_argnums=0, compiler_options=options)
     return compile_pod.examine(jitted, arguments, place)
 
@@ -618,24 +616,3 @@ def test_a_stray_argument_ends_the_command(monkeypatch):
     assert compile_pod._parse_flags(["compile_pod"]) == ["compile_pod"]
     with pytest.raises(SystemExit, match="error: unknown argument 'extra'"):
         compile_pod._parse_flags(["compile_pod", "extra"])
-
-
-def test_options_of_gpus_are_known_and_those_of_cpus_are_none():
-    lowered = jax.jit(jnp.tanh).lower(1.0)
-    lowered.compile(compiler_options=overlap.GPU)
-    with pytest.raises(jax.errors.JaxRuntimeError, match="No such compile option"):
-        lowered.compile(compiler_options={"xla_gpu_enable_nothing": True})
-    assert overlap.options(jax.devices("cpu")[0]) == {}
-
-
-@pytest.mark.parametrize(
-    ("platform", "kind", "options"),
-    [
-        ("tpu", "TPU v5 lite", overlap.TPU),
-        ("tpu", "TPU v6 lite", overlap.TPU_V6E),
-        ("gpu", "NVIDIA H100 80GB HBM3", overlap.GPU),
-    ],
-)
-def test_a_device_has_the_options_of_its_kind(platform, kind, options):
-    device = types.SimpleNamespace(platform=platform, device_kind=kind)
-    assert overlap.options(device) == options

@@ -1,17 +1,6 @@
-"""Compiler options under which communication hides behind computation.
+"""Compiler options under which communication hides behind computation."""
 
-For `jax.jit(step, compiler_options=overlap.options(jax.devices()[0]))`, or in the same
-way `jax.jit(step).lower(...).compile(compiler_options=...)`. An option that a backend
-does not know is refused, so each platform has its own.
-
-`dj.exchange.overlapped_mean` needs them: without them its sums run before the step,
-not during the step. On each platform they ask the compiler for the same: collectives
-that start and end in two places, computation between the two, and no merging of sums. A
-merged sum starts after the last gradient in it, and no part of it can be used before
-all of it has arrived.
-"""
-
-import jax
+from typing import Any
 
 _WITHOUT_PRODUCTS = "xla_tpu_enable_async_collective_fusion_fuse_kloop_fusions"
 
@@ -58,12 +47,34 @@ the next round of a loop, as the outbox does already, and are gone in jaxlib 0.1
 """
 
 
-def options(device: jax.Device) -> dict[str, bool | int | float]:
-    """The options for a device, or for one that is compiled for; none on a CPU.
+def overlap_options(device: Any) -> dict[str, bool | int | float]:
+    """The compiler options with which late collectives hide behind computation.
+
+    `overlapped_mean` and `late_reduce` need them: with a compiler's defaults the sums
+    of all gradients are merged and run before the step, not during the step. On each
+    platform the options ask the compiler for the same: collectives that start and end
+    in two places, computation between the two, and no merging of sums. A merged sum
+    starts after the last gradient in it, and no part of it can be used before all of it
+    has arrived.
+
+    They were read off programs that were compiled ahead of time: for v5e, v5p and v6e
+    with libtpu 0.0.42.1, for an H100 with jaxlib 0.10.2. Nothing was timed with them.
+
+    Args:
+        device: the `jax.Device` that runs the step, or that it is compiled for.
+
+    Returns:
+        {option: value}, for `jax.jit(step, compiler_options=...)` or
+        `jax.jit(step).lower(...).compile(compiler_options=...)`. A backend refuses an
+        option that it does not know, so each platform has its options; a CPU has none.
 
     Example:
-        >>> options(jax.devices("cpu")[0])
-        {}
+        >>> import jax
+        >>> device = jax.devices()[0]
+        >>> options = overlap_options(device)
+        >>> step = jax.jit(lambda x: x + 1, compiler_options=options or None)
+        >>> int(step(1))
+        2
     """
     if device.device_kind in ("TPU v6e", "TPU v6 lite"):
         return dict(TPU_V6E)
