@@ -18,14 +18,14 @@ from ml_collections import ConfigDict, config_flags
 
 from experiments import configs
 from experiments.configs import knobs
+from experiments.host import joining, processes, progress
+from experiments.host.folder import RunFolder
 from experiments.results import claims, writers
 from experiments.results.runs import Run
 from experiments.results.tables import Found
 from experiments.run import prepared, run
 from experiments.running import failures, loop
 from experiments.running.costs import costs
-from experiments.running.host import joining, processes, progress
-from experiments.running.host.workdir import Workdir
 from experiments.training.experiment import Experiment
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "A file in configs/.")
@@ -246,9 +246,9 @@ def _report(experiment: Experiment, found: Found, changed: Mapping[str, Any]) ->
     """
     from experiments import report  # matplotlib is needed now, and not earlier
 
-    place = Workdir(_WORKDIR.value)
+    place = RunFolder(_WORKDIR.value)
     place.download()
-    path = report.write(Run.read(place.local), experiment)
+    path = report.write(Run.read(place.path), experiment)
     place.upload()
     progress.log.info("report: %s", place.shown(path))
     for judged in claims.judge(experiment.published, found):

@@ -9,7 +9,8 @@ import pandas as pd
 
 from experiments import configs
 from experiments.book.chapters import NOT_RUN, SYSTEMS
-from experiments.results import claims, folder
+from experiments.host.folder import RunFolder
+from experiments.results import claims
 from experiments.results.runs import Run
 from experiments.training.experiment import Experiment
 
@@ -120,7 +121,7 @@ def of(config: str, workdir: Path) -> Entry:
     if config in NOT_RUN:
         return Entry(config, question, f"Not run here: {NOT_RUN[config]}.")
     path = workdir / place(config)
-    info = folder.read_info(path)
+    info = RunFolder(path).info
     if not info.get("finished"):
         return Entry(config, question, NOT_YET)
     try:

@@ -13,9 +13,9 @@ import delayjax as dj
 from experiments import figures
 from experiments.figures import Drawn
 from experiments.figures.axis_labels import loss_unit, with_unit, words
+from experiments.host.folder import TABLES
 from experiments.report import page
 from experiments.results import analysis, claims
-from experiments.results.folder import TABLES
 from experiments.results.runs import Run
 from experiments.training.experiment import Experiment
 

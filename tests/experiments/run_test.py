@@ -30,9 +30,10 @@ from experiments import (
     tasks,
 )
 from experiments.figures import TimeTo
+from experiments.host import checkpoints, progress
+from experiments.host.folder import RunFolder
 from experiments.running import loop
 from experiments.running.evaluation import gradient_norm
-from experiments.running.host import checkpoints, progress, workdir
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
 from experiments.training.rules import data_seed
@@ -584,23 +585,24 @@ def test_another_run_may_begin_anew_in_the_folder(folder, tmp_path):
 
 
 def test_hosts_that_share_no_folder_write_nothing(tmp_path, monkeypatch):
-    def check_shared(workdir):
+    def check_shared(folder):
         raise ValueError("not one folder")
 
-    monkeypatch.setattr(workdir.Workdir, "check_shared", check_shared)
+    monkeypatch.setattr(RunFolder, "check_shared", check_shared)
     with pytest.raises(ValueError, match="not one folder"):
         run(experiment(), str(tmp_path))
     assert not list(tmp_path.iterdir())
 
 
 def test_two_runs_at_once_in_one_folder_are_refused(tmp_path):
-    from experiments.results.folder import Folder
-
-    first = Folder(tmp_path)
-    with pytest.raises(ValueError, match="is in use by another run"):
-        Folder(tmp_path)
-    first.close()
-    Folder(tmp_path).close()
+    with (
+        RunFolder(tmp_path).locked(),
+        pytest.raises(ValueError, match="is in use by another run"),
+        RunFolder(tmp_path).locked(),
+    ):
+        pass
+    with RunFolder(tmp_path).locked():
+        pass
 
 
 def test_the_gradient_s_norm_is_a_metric(tmp_path):

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks import kill
 from experiments import load
-from experiments.running.host import joining, processes
+from experiments.host import joining, processes
 from tests.support.cases import shortened
 
 UPDATES = ("--config.updates=200", "--checkpoint_every=10")
