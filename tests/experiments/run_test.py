@@ -30,7 +30,7 @@ from experiments import (
     tasks,
 )
 from experiments.figures import TimeTo
-from experiments.host import checkpoints, progress
+from experiments.host import checkpoints, processes, progress
 from experiments.host.folder import RunFolder
 from experiments.running import loop
 from experiments.running.evaluation import gradient_norm
@@ -387,6 +387,27 @@ def test_a_chunk_is_reported_while_the_next_runs_and_before_its_checkpoint():
         *(("run", 30), ("run", 40), ("report", 30), ("report", 40), ("save", 40)),
         *(("wait", None), ("end", None)),
     ]
+
+
+@pytest.mark.parametrize("where", ["here", "in another process"])
+def test_a_row_that_cannot_be_written_ends_all_before_a_checkpoint(where, monkeypatch):
+    (program,) = programs(experiment(updates=40))
+    trainer, reported, saved = Trainer(program), [], []
+
+    def report(step, *rest):
+        reported.append(step)
+        if where == "here":
+            raise OSError("full")
+
+    message = "^full$"
+    if where == "in another process":  # of its flags, the last one is set
+        message = "process 1 stops, and says why"
+        monkeypatch.setattr(
+            processes, "_of_each", lambda *own: [list(own), [*own[1:], True]]
+        )
+    with pytest.raises((OSError, ValueError), match=message):
+        loop.run(trainer, trainer.init(), save=saved.append, report=report)
+    assert reported == ([10, 20] if where == "here" else [10]) and not saved
 
 
 def test_sigterm_while_the_last_state_is_saved_is_not_forgotten():
