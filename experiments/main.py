@@ -65,13 +65,22 @@ _COORDINATOR = flags.DEFINE_string(
     "coordinator", None, "HOST:PORT of process 0, if it is not found automatically."
 )
 _NUM_PROCESSES = flags.DEFINE_integer(
-    "num_processes", None, "The number of processes, if it is not found automatically."
+    "num_processes",
+    None,
+    "The number of processes, if it is not found automatically.",
+    lower_bound=1,
 )
 _PROCESS_ID = flags.DEFINE_integer(
-    "process_id", None, "This process's number, if it is not found automatically."
+    "process_id",
+    None,
+    "This process's number, if it is not found automatically.",
+    lower_bound=0,
 )
 _TIMEOUT = flags.DEFINE_integer(
-    "timeout_seconds", 100, "How long a process may be silent, or late at the start."
+    "timeout_seconds",
+    100,
+    "How long a process may be silent, or late at the start.",
+    lower_bound=1,
 )
 _COMPILE_CACHE = flags.DEFINE_string(
     "compile_cache",
@@ -196,13 +205,6 @@ def _check_flags() -> None:
                     " --distributed, or leave it out."
                 )
     count, number = _NUM_PROCESSES.value, _PROCESS_ID.value
-    for name, value, least in (
-        ("timeout_seconds", _TIMEOUT.value, 1),
-        ("num_processes", count, 1),
-        ("process_id", number, 0),
-    ):
-        if value is not None and value < least:
-            raise ValueError(f"--{name} must be at least {least}, got {value}.")
     if None not in (count, number) and number >= count:
         raise ValueError(
             f"--process_id must be less than --num_processes={count}, got {number}."

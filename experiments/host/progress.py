@@ -84,32 +84,28 @@ class Lines:
 class Bars:
     """The programs of a run, one after the other: which one, and the time left.
 
-    An update of a program takes as long as it took so far, an update of a later program
-    as long as an update of this run. A later program is compiled as long as the
-    programs before were, on average.
+    An update of a program takes as long as its updates so far; one of a later program
+    takes the run's average until now, with what compiling took.
     """
 
     def __init__(self, updates: Sequence[int]):
         """Takes how many updates each program has."""
         self._updates, self._number = list(updates), 0
-        self._done, self._trained, self._worked, self._compiled = 0, 0, 0.0, 0.0
+        self._done, self._seconds = 0, 0.0  # of the programs before
 
     @contextlib.contextmanager
     def of(self, name: str) -> Iterator["Bar"]:
         """The bar of the next program."""
-        updates, total = self._updates[self._number], len(self._updates)
+        (updates, *later), total = self._updates[self._number :], len(self._updates)
         self._number += 1
         title = f"{self._number} of {total}: {name}" if total > 1 else name
-        compiled, began = compiling(), time.monotonic()
-        later = self._updates[self._number :]
+        began = time.monotonic()
 
         def seconds_left(done, worked):
             """After so many updates, and so many seconds without compiling."""
-            an_update = (self._worked + worked) / max(self._done + done, 1)
-            spent = self._compiled + compiling() - compiled
-            to_compile = spent / (self._trained + 1) * len(later)
-            mine = worked / max(done, 1) * (updates - bar.start - done)
-            return mine + an_update * sum(later) + to_compile
+            spent = self._seconds + time.monotonic() - began
+            mine = worked / done * (updates - bar.start - done)
+            return mine + spent / (self._done + done) * sum(later)
 
         bar = Bar(title, updates, seconds_left)
         try:
@@ -117,11 +113,8 @@ class Bars:
         finally:
             bar.close()
             if bar.start < updates:
-                spent = compiling() - compiled
-                self._trained += 1
-                self._compiled += spent
-                self._worked += time.monotonic() - began - spent
                 self._done += updates - bar.start
+                self._seconds += time.monotonic() - began
 
 
 class Bar:

@@ -1,14 +1,18 @@
 """A folder in a bucket, which is here a file system in memory that fsspec has."""
 
 import json
+import sys
 from typing import ClassVar
 
 import fsspec
 import jax
+import optax
+import pandas as pd
 import pytest
 from etils import epath
 from fsspec.implementations.memory import MemoryFileSystem
 
+from experiments import Experiment, run, tasks
 from experiments.host import processes, shared_folder
 from experiments.host.folder import RunFolder
 
@@ -71,6 +75,40 @@ def test_records_end_up_in_the_bucket_and_the_next_command_finds_them(bucket):
     assert (again.path / "metrics.jsonl").read_text() == "1\n2\n"
     assert (again.path / "traces" / "a.npz").read_bytes() == b"\0\1"
     assert again.checkpoints == there / "checkpoints"
+
+
+def test_a_run_in_a_bucket_goes_on_from_it_and_is_read_from_it(
+    bucket, tmp_path, monkeypatch, caplog
+):
+    """Orbax writes to a bucket by itself: here the checkpoints are in a folder."""
+
+    class There(RunFolder):
+        def __init__(self, path):
+            super().__init__(path)
+            self.checkpoints = epath.Path(tmp_path / "checkpoints")
+
+    monkeypatch.setattr(sys.modules["experiments.run"], "RunFolder", There)
+    caplog.set_level("INFO", logger="experiments")
+    for question, updates in (("First?", 10), ("More?", 20), ("Again?", 20)):
+        asked = Experiment(
+            question=question,
+            task=tasks.quadratic((0.5, 2.0), noise=0.1),
+            training=optax.sgd,
+            grid={"learning_rate": (0.1,)},
+            seeds=2,
+            updates=updates,
+            evaluate_every=5,
+        )
+        found = run(asked, "gs://bucket/run", keep_checkpoints=updates == 10)
+    assert "resumes at update 10" in caplog.text
+    assert "the run is finished: its records are read" in caplog.text
+    expected = run(asked, tmp_path / "local")
+    pd.testing.assert_frame_equal(found.results, expected.results, rtol=0)
+    pd.testing.assert_frame_equal(found.curves, expected.curves, rtol=0)
+    info = json.loads((bucket / "run" / "run.json").read_text())
+    assert info["question"] == "Again?" and info["wall_seconds"] > 0
+    rows = (bucket / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(row)["step"] for row in rows] == [0, 5, 10, 15, 20]
 
 
 def test_only_what_has_changed_is_uploaded(bucket):
