@@ -41,16 +41,16 @@ def test_the_time_left_is_by_seconds_an_update_and_by_the_run_s_average(clock, c
     bars = progress.Bars([100, 100, 50])
     with bars.of("first") as bar:
         progress.time.sleep(10)
-        bar.begin(0)
-        trained(bar, 10, seconds=10)
+        bar.begin(40)
+        trained(bar, 50, seconds=10)
         # in 20 s 10 updates: those of later programs take 2 s each
-        assert left(caplog) == minutes(90 * 1 + 150 * 2)
-        trained(bar, 100, seconds=90)
+        assert left(caplog) == minutes(50 * 1 + 150 * 2)
+        trained(bar, 100, seconds=50)
     with bars.of("second") as bar:
         progress.time.sleep(10)
         bar.begin(60)
         trained(bar, 70, seconds=20)
-        assert left(caplog) == minutes(30 * 2 + 50 * (110 + 30) / 110)
+        assert left(caplog) == minutes(30 * 2 + 50 * (70 + 30) / (60 + 10))
 
 
 def test_a_program_that_was_done_before_takes_no_time(clock, caplog):
