@@ -15,7 +15,8 @@ from absl import app, flags
 
 from experiments.book.chapters import CHAPTERS
 from experiments.book.entries import source, verdict
-from experiments.results import claims, folder
+from experiments.host import disk
+from experiments.results import claims
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "docs" / "book.csv"
@@ -172,11 +173,11 @@ def main(argv: list[str]) -> None:
         raise app.UsageError(f"unknown arguments: {' '.join(argv[1:])}")
     if _TABLE.value is not None:
         read(Path(_TABLE.value))  # refused before anything is replaced
-        folder.replace(TABLE, Path(_TABLE.value).read_text())
+        disk.replace(TABLE, Path(_TABLE.value).read_text())
     about, table = read()
-    folder.replace(PAGE, text(about, table))
+    disk.replace(PAGE, text(about, table))
     for path, lines in ((README, readme_list(table)), (CONFIGS, configs_list(table))):
-        folder.replace(path, between_marks(path.read_text(), lines))
+        disk.replace(path, between_marks(path.read_text(), lines))
 
 
 if __name__ == "__main__":

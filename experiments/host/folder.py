@@ -217,10 +217,18 @@ class RunFolder:
             ValueError: if the folder holds another run, naming what differs, or files
                 of no run that would be overwritten.
         """
-        before, made_with = self.info, software.versions()
+        before = self.info
         record = json.loads(json.dumps(record, default=str))
+        record["versions"] = software.versions()
         if before:
-            self._check_same(before, record, digests, made_with)
+            differing = identity.differences(before, record, digests)
+            if differing:
+                raise ValueError(
+                    f"--workdir={self.path} holds another run:\n  "
+                    + "\n  ".join(differing)
+                    + "\nChoose another --workdir, give the same config and code to go"
+                    " on with it, or begin anew, --anew, which removes its records."
+                )
             for name in identity.evaluated_otherwise(before, record):
                 forget(name)
         else:
@@ -237,31 +245,12 @@ class RunFolder:
             | {
                 "traces": saved,
                 "argv": sys.argv,
-                "versions": made_with,
                 "git": software.git_hash(),
                 "devices": f"{len(jax.devices())} x {jax.devices()[0].device_kind}",
                 # as it was stated before the run began
                 "published": before.get("published") or record.get("published"),
             }
         )
-
-    def _check_same(
-        self,
-        before: Mapping[str, Any],
-        record: Mapping[str, Any],
-        digests: Mapping[str, Callable[[int], dict[str, str]]],
-        made_with: Mapping[str, str],
-    ) -> None:
-        differing = identity.differences(before, record, digests)
-        if differing and before["versions"]["jax"] != made_with["jax"]:
-            differing.append(f"jax: {before['versions']['jax']} there")
-        if differing:
-            raise ValueError(
-                f"--workdir={self.path} holds another run:\n  "
-                + "\n  ".join(differing)
-                + "\nChoose another --workdir, give the same config and code to go on"
-                " with it, or begin anew, --anew, which removes its records."
-            )
 
     def _check_empty(self) -> None:
         """Refuses a folder whose files a run would replace, though it is no run's."""

@@ -54,6 +54,9 @@ def differences(
             for part, hashed in before[name].get("digest", {}).items()
             if digest.get(part, hashed) != hashed  # a metric may come and go
         ]
+    made_with = there["versions"]["jax"]
+    if lines and made_with != here["versions"]["jax"]:
+        lines.append(f"jax: {made_with} there")
     return lines
 
 
