@@ -74,6 +74,7 @@ def start(
     timeout_seconds: int = 60,
     of_last: Sequence[str] = (),
     folders: Sequence[Path] = (),
+    config: str = __file__,
 ) -> list[subprocess.Popen]:
     """Starts the runner in several processes on this machine.
 
@@ -84,6 +85,7 @@ def start(
         timeout_seconds: handed to the runner.
         of_last: arguments of the last process alone.
         folders: where each begins, if not all in the checkout.
+        config: the config file.
     """
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
@@ -95,7 +97,7 @@ def start(
     return [
         subprocess.Popen(
             [
-                *(sys.executable, "-m", "experiments.main", f"--config={__file__}"),
+                *(sys.executable, "-m", "experiments.main", f"--config={config}"),
                 *arguments,
                 *((*joined, f"--process_id={i}") if processes > 1 else ()),
                 *(of_last if i == processes - 1 else ()),

@@ -18,14 +18,14 @@ from ml_collections import ConfigDict, config_flags
 
 from experiments import configs, statements
 from experiments.configs import knobs
+from experiments.host import joining, processes, progress
+from experiments.host.folder import RunFolder
 from experiments.results import claims, writers
 from experiments.results.runs import Run
 from experiments.results.tables import Found
 from experiments.run import prepared, run
 from experiments.running import failures, loop
 from experiments.running.costs import costs
-from experiments.running.host import joining, processes, progress
-from experiments.running.host.workdir import Workdir
 from experiments.statements import Statements
 from experiments.training.experiment import Experiment
 
@@ -69,13 +69,22 @@ _COORDINATOR = flags.DEFINE_string(
     "coordinator", None, "HOST:PORT of process 0, if it is not found automatically."
 )
 _NUM_PROCESSES = flags.DEFINE_integer(
-    "num_processes", None, "The number of processes, if it is not found automatically."
+    "num_processes",
+    None,
+    "The number of processes, if it is not found automatically.",
+    lower_bound=1,
 )
 _PROCESS_ID = flags.DEFINE_integer(
-    "process_id", None, "This process's number, if it is not found automatically."
+    "process_id",
+    None,
+    "This process's number, if it is not found automatically.",
+    lower_bound=0,
 )
 _TIMEOUT = flags.DEFINE_integer(
-    "timeout_seconds", 100, "How long a process may be silent, or late at the start."
+    "timeout_seconds",
+    100,
+    "How long a process may be silent, or late at the start.",
+    lower_bound=1,
 )
 _COMPILE_CACHE = flags.DEFINE_string(
     "compile_cache",
@@ -203,13 +212,6 @@ def _check_flags() -> None:
                     " --distributed, or leave it out."
                 )
     count, number = _NUM_PROCESSES.value, _PROCESS_ID.value
-    for name, value, least in (
-        ("timeout_seconds", _TIMEOUT.value, 1),
-        ("num_processes", count, 1),
-        ("process_id", number, 0),
-    ):
-        if value is not None and value < least:
-            raise ValueError(f"--{name} must be at least {least}, got {value}.")
     if None not in (count, number) and number >= count:
         raise ValueError(
             f"--process_id must be less than --num_processes={count}, got {number}."
@@ -259,9 +261,9 @@ def _report(
     """
     from experiments import report  # matplotlib is needed now, and not earlier
 
-    place = Workdir(_WORKDIR.value)
+    place = RunFolder(_WORKDIR.value)
     place.download()
-    path = report.write(Run.read(place.local), experiment, stated)
+    path = report.write(Run.read(place.path), experiment, stated)
     place.upload()
     progress.log.info("report: %s", place.shown(path))
     for judged in claims.judge(stated.published, found):

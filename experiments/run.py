@@ -13,18 +13,16 @@ from typing import Any, NamedTuple
 import jax
 import pandas as pd
 
+from experiments.host import checkpoints, processes, progress
+from experiments.host.folder import RunFolder
 from experiments.results import analysis, effects, tables
 from experiments.results.choice import Choice
-from experiments.results.folder import Folder
-from experiments.results.metrics import Metrics
 from experiments.results.runs import Run
 from experiments.results.tables import Found
-from experiments.results.writers import TensorBoard, Writer
-from experiments.running import costs, digest, execution, loop, throughput
+from experiments.results.writers import TensorBoard, Writer, scalars
+from experiments.running import costs, digest, execution, loop
 from experiments.running.failures import naming, of_changed
 from experiments.running.families import sharded
-from experiments.running.host import checkpoints, processes, progress
-from experiments.running.host.workdir import Workdir
 from experiments.running.program import (
     Program,
     first_traces,
@@ -105,8 +103,9 @@ def run(
             f"`profile` must lie in 0 .. {longest}, the updates of the run, got"
             f" {profile.start},{profile.stop}."
         )
-    place = Workdir(workdir or tempfile.mkdtemp(prefix="experiment-"))
+    place = RunFolder(workdir or tempfile.mkdtemp(prefix="experiment-"))
     place.check_shared()
+    asked = {trainer.program.name: _asked(trainer) for trainer in trainers}
     about = {
         "source": source,
         "config": dict(config or {}),
@@ -123,22 +122,20 @@ def run(
 
         def opened():
             if not processes.is_first():
-                return None
+                return False
             place.download()
-            folder = stack.enter_context(contextlib.closing(Folder(place.local)))
+            stack.enter_context(place.locked())
             if anew:
                 place.clear()
             digests = {trainer.program.name: digest.of(trainer) for trainer in trainers}
             record = _record(experiment, made, digests) | about
-            folder.begin(record, digests, first_traces(made), forget)
-            return folder
-
-        folder = processes.together(opened)  # where it is refused, none waits for 0
-        _say_devices()
-        asked = {trainer.program.name: _asked(trainer) for trainer in trainers}
-        (done,) = processes.any_of(folder is not None and folder.is_finished(asked))
-        if folder is not None:
+            place.begin(record, digests, first_traces(made), forget)
             stack.callback(place.upload)
+            return place.is_finished(asked)
+
+        # where it is refused, none waits for process 0
+        (done,) = processes.any_of(processes.together(opened))
+        _say_devices()
         if done:
             if profile:
                 raise ValueError(
@@ -146,42 +143,41 @@ def run(
                     " Choose another, or begin anew."
                 )
             progress.log.info("the run is finished: its records are read")
-            place.download()
-            found = Run.read(place.local).found
+            if not processes.is_first():
+                place.download()
+            found = Run.read(place.path).found
         else:
-            if folder is not None:
-                stack.callback(lambda: folder.spent(time.monotonic() - started))
-                writers = [TensorBoard(place.local / "tensorboard"), *writers]
+            if processes.is_first():
+                stack.callback(lambda: place.spent(time.monotonic() - started))
+                writers = [TensorBoard(place.tensorboard), *writers]
             for writer in writers:
                 stack.callback(writer.close)
             searcher = Searcher(experiment, made)
             searcher.search(place)
             trainers = [_optimal(searcher, trainer) for trainer in trainers]
             made = [trainer.program for trainer in trainers]
-            updates, prices = (
-                [p.rule.updates for p in made],
-                list(map(_price, trainers)),
-            )
             how = _How(
                 place=place,
                 checkpoint_every=checkpoint_every,
-                bars=progress.Bars(updates, prices),
+                bars=progress.Bars([program.rule.updates for program in made]),
                 writers=writers,
                 profile=profile,
                 alone=shard[1] == 1 and len(made) == 1,
             )
-            found = _tables(
-                experiment,
-                made,
-                [_train(trainer, how) for trainer in trainers],
-                searcher.table(),
-            )
-            if folder is not None:
-                asked_rows = [row for p in made for row in p.evaluations()]
-                found = tables.with_lost(place.local, found, asked_rows)
-                tables.write(place.local, found)
-                folder.finish(asked)
+            each = [_train(trainer, how) for trainer in trainers]
+            trained = _tables(experiment, made, each, searcher.table())
+
+            def written():
+                if not processes.is_first():
+                    return trained
+                rows = [row for program in made for row in program.evaluations()]
+                found = tables.with_lost(place, trained, rows)
+                tables.write(place, found)
+                place.finish(asked)
                 place.upload()
+                return found
+
+            found = processes.together(written)
         if not keep_checkpoints:
             processes.wait("the run is finished")
             if processes.is_first():
@@ -309,17 +305,6 @@ def _optimal(searcher: Searcher, trainer: Trainer) -> Trainer:
     return Trainer(program, measure=trainer.measure)
 
 
-def _price(trainer: Trainer) -> float:
-    """What all updates and evaluations of a program cost; see `throughput.price`."""
-    rule, state = trainer.program.rule, trainer.shapes()
-    step = trainer.run_chunk.trace(state, *trainer.given_shapes()).jaxpr
-    evaluation = jax.make_jaxpr(trainer.evaluate)(state)
-    evaluations = rule.updates / rule.evaluate_every
-    return rule.updates * throughput.price(step.jaxpr) + evaluations * throughput.price(
-        evaluation.jaxpr
-    )
-
-
 def _say_devices() -> None:
     """A run that fell back to a CPU shows it here."""
     devices, processes_ = jax.devices(), jax.process_count()
@@ -331,7 +316,7 @@ def _say_devices() -> None:
 class _How(NamedTuple):
     """How the programs of a run are trained."""
 
-    place: Workdir
+    place: RunFolder
     checkpoint_every: int | None  # updates
     bars: progress.Bars
     writers: Sequence[Writer]
@@ -366,24 +351,33 @@ def _train(trainer: Trainer, how: _How) -> tuple[_Rows, _Rows]:
         elif processes.is_first():
             done = "is done" if start >= updates else "resumes"
             progress.log.info("%s %s at update %d", program.name, done, start)
-        metrics = None
-        if bar is not None:
-            metrics = Metrics(place.local, program.name, cells, start, how.writers)
-            if start == 0:
-                metrics.write(rows.first(initial))
-            bar.begin(start)
+
+        def write(row):
+            place.add_row(row)
+            shown = scalars(cells, row)
+            for writer in how.writers:
+                writer.write(program.name, row["step"], shown)
+
+        def begin():
+            if bar is not None:
+                place.keep_rows(program.name, start)
+                if start == 0:
+                    write(rows.first(initial))
+                bar.begin(start)
 
         def report(*chunk):
             *numbers, ended = chunk
-            if metrics is not None:
+            if bar is not None:
                 row = rows.of_chunk(*numbers)
-                metrics.write(row)
+                write(row)
                 bar.update(row, ended)
 
         def save(state):
-            place.upload()  # the rows first: none may lack up to a checkpoint
+            # the rows first: none may lack up to a checkpoint
+            processes.together(place.upload)
             saved.save(state)
 
+        processes.together(begin)
         state = loop.run(
             trainer,
             state,
@@ -391,16 +385,16 @@ def _train(trainer: Trainer, how: _How) -> tuple[_Rows, _Rows]:
             wait=saved.wait,
             report=report,
             checkpoint_every=how.checkpoint_every,
-            profile=(how.profile, str(place.local / "profile")),
+            profile=(how.profile, str(place.profile)),
             alone=how.alone,
         )
         final, counters = jax.device_get(
             (trainer.evaluate(state), trainer.counters(state))
         )
         curves = []
-        if metrics is not None:
+        if bar is not None:
             curves = tables.curve_rows(
-                metrics.rows(), program.seeds, cells, program.rule.evaluates
+                place.rows(program.name), program.seeds, cells, program.rule.evaluates
             )
     return rows.results(counters, initial, final), curves
 

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from experiments.host import processes, progress
+from experiments.host.folder import RunFolder
 from experiments.results import analysis, tables
 from experiments.results.choice import Choice
 from experiments.results.ledger import Ledger, Line
 from experiments.running import families, searching
-from experiments.running.host import processes, progress
-from experiments.running.host.workdir import Workdir
 from experiments.running.program import Program, label
 from experiments.running.searching import Asking, Outcome, Point, Trial
 from experiments.running.trials import Asked, Trials
@@ -54,12 +54,12 @@ class Searcher:
         self._of: dict[str, list[Optimum]] = {}
         self._known: dict[tuple[str, int, Trial], float] = {}
 
-    def search(self, place: Workdir) -> None:
+    def search(self, place: RunFolder) -> None:
         """Searches all; what search.csv of the folder has is not trained again."""
         numbers = {program.name: [*program.searched] for program in self._programs}
         axes = dict.fromkeys(itertools.chain(*numbers.values()))
         self._place, self._uploaded = place, time.monotonic()
-        self._ledger = Ledger(place.local, list(axes))
+        self._ledger = Ledger(place, list(axes))
         self._trials = Trials(
             place.checkpoints,
             self._judged,
@@ -165,11 +165,15 @@ class Searcher:
                 self._known[program.name, series, trial] = score
                 point = dict(zip(program.searched, trial.point, strict=True))
                 trained.append(Line(program.name, series, point, trial.seed, score))
-            if processes.is_first():
-                self._ledger.add(trained)
-                if time.monotonic() - self._uploaded > _UPLOAD_SECONDS:
-                    self._place.upload()  # of a bucket: what is lost is trained again
-                    self._uploaded = time.monotonic()
+            processes.together(lambda lines=trained: self._keep(lines))
+
+    def _keep(self, lines: Sequence[Line]) -> None:
+        """Writes the lines of a call, in process 0."""
+        if processes.is_first():
+            self._ledger.add(lines)
+            if time.monotonic() - self._uploaded > _UPLOAD_SECONDS:
+                self._place.upload()  # of a bucket: what is lost is trained again
+                self._uploaded = time.monotonic()
 
     def _judged(
         self, program: Program, final: Mapping[str, Any], rows: Sequence[Any]

@@ -60,7 +60,8 @@ BUILDINGS = {
         ROOT / "experiments",
         "experiments.",
         (
-            {"tasks", "prepare"},
+            # a run's folder and processes, which results read and running writes
+            {"tasks", "prepare", "host"},
             {"training"},
             {"running", "results", "configs"},
             {"search", "statements"},

@@ -20,7 +20,7 @@ from absl import app, flags
 
 from experiments.book import entries, page, runs
 from experiments.book.chapters import NOT_RUN, SYSTEMS
-from experiments.results import folder
+from experiments.host import disk, software
 
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "The folder to write to.", required=True
@@ -50,9 +50,9 @@ def main(argv: list[str]) -> None:
     )
     bound = [entries.of(name, workdir) for name in _ONLY.value or SYSTEMS]
     path = workdir / "book.html"
-    folder.replace(path, page.html(about(), bound))
+    disk.replace(path, page.html(about(), bound))
     table = entries.table(bound)
-    folder.replace(workdir / "book.csv", f"# {about()}\n{table.to_csv(index=False)}")
+    disk.replace(workdir / "book.csv", f"# {about()}\n{table.to_csv(index=False)}")
     print(f"the book: {path}, its table: {workdir / 'book.csv'}")
     if failed:
         sys.exit(f"error: {', '.join(failed)} failed; the others are in the book.")
@@ -60,7 +60,7 @@ def main(argv: list[str]) -> None:
 
 def about() -> str:
     """When, with what and at which size the book was made."""
-    found = folder.versions()
+    found = software.versions()
     names = ("delayjax", "jax", "jaxlib", "optax", "numpy")
     versions = ", ".join(f"{name} {found[name]}" for name in names)
     return f"{_SIZE.value} size; {versions}; {datetime.date.today().isoformat()}"

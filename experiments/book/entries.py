@@ -10,8 +10,9 @@ import pandas as pd
 
 from experiments import configs, statements
 from experiments.book.chapters import CHAPTERS, NOT_RUN, SYSTEMS
+from experiments.host.folder import RunFolder
 from experiments.page import Picture, Statement
-from experiments.results import claims, effects, folder
+from experiments.results import claims, effects
 from experiments.results.runs import Run
 from experiments.training.experiment import Experiment
 
@@ -155,7 +156,7 @@ def of(config: str, workdir: Path) -> Entry:
     if config in NOT_RUN:
         return Entry(config, question, Status.NOT_HERE, reason=NOT_RUN[config])
     path = workdir / place(config)
-    info = folder.read_info(path)
+    info = RunFolder(path).info
     if not info.get("finished"):
         return Entry(config, question, Status.NOT_YET)
     why, experiment = f"{info.get('source')} is not there", None

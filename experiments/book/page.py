@@ -13,8 +13,9 @@ import pandas as pd
 from absl import app, flags
 
 from experiments.book.entries import Entry, Status, from_table, in_chapters
+from experiments.host import disk
 from experiments.page import Markdown, Verdict, markdown_table, markdown_text, render
-from experiments.results import claims, folder
+from experiments.results import claims
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "docs" / "book.csv"
@@ -129,11 +130,11 @@ def main(argv: list[str]) -> None:
         raise app.UsageError(f"unknown arguments: {' '.join(argv[1:])}")
     if _TABLE.value is not None:
         read(Path(_TABLE.value))  # refused before anything is replaced
-        folder.replace(TABLE, Path(_TABLE.value).read_text())
+        disk.replace(TABLE, Path(_TABLE.value).read_text())
     about, kept = read()
-    folder.replace(PAGE, markdown(about, kept))
+    disk.replace(PAGE, markdown(about, kept))
     for path, lines in ((README, readme_list(kept)), (CONFIGS, configs_list(kept))):
-        folder.replace(path, between_marks(path.read_text(), lines))
+        disk.replace(path, between_marks(path.read_text(), lines))
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ import pandas as pd
 import delayjax as dj
 from experiments import figures, page
 from experiments.figures import Drawn
+from experiments.host.folder import TABLES
 from experiments.page import Picture, Statement, Table, Verdict, shown
 from experiments.results import analysis, claims, effects
 from experiments.results.column_words import loss_unit, with_unit, words
-from experiments.results.folder import TABLES
 from experiments.results.runs import Run
 from experiments.statements import Statements
 from experiments.training.experiment import Experiment

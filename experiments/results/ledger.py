@@ -1,12 +1,12 @@
 """The file search.csv: every training of a run's searches."""
 
 import csv
-import os
+import io
 from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from experiments.results.folder import replace
+from experiments.host import disk
+from experiments.host.folder import RunFolder
 
 
 class Line(NamedTuple):
@@ -25,9 +25,9 @@ class Ledger:
     A search that was interrupted asks for the same trainings again, and finds them.
     """
 
-    def __init__(self, folder: Path, axes: Sequence[str]):
+    def __init__(self, folder: RunFolder, axes: Sequence[str]):
         """Takes the run's folder, and the searched numbers of all of its programs."""
-        self._path, self._axes = folder / "search.csv", tuple(axes)
+        self._file, self._axes = folder.search, tuple(axes)
 
     def read(self) -> list[Line]:
         """The lines so far, without one whose writing was cut off.
@@ -35,12 +35,10 @@ class Ledger:
         Raises:
             ValueError: if a line is none of this file's.
         """
-        if not self._path.exists():
-            return []
-        text = self._path.read_text()
+        text = self._file.read_text() if self._file.exists() else ""
         whole = text[: text.rfind("\n") + 1]
         if whole != text:
-            replace(self._path, whole)
+            disk.replace(self._file, whole)
         lines = []
         for number, row in enumerate(csv.DictReader(whole.splitlines()), start=2):
             try:
@@ -49,24 +47,23 @@ class Ledger:
                 lines.append(Line(*known, int(row["seed"]), float(row["score"])))
             except (KeyError, TypeError, ValueError) as error:
                 raise ValueError(
-                    f"{self._path}, line {number} cannot be read ({error!r}): remove"
+                    f"{self._file}, line {number} cannot be read ({error!r}): remove"
                     " this line, and the same command trains it again."
                 ) from error
         return lines
 
     def add(self, lines: Sequence[Line]) -> None:
-        """Appends lines; they are on the disk when it returns."""
-        begun = self._path.exists() and self._path.stat().st_size
-        with self._path.open("a", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            if not begun:
-                writer.writerow(["program", "series", *self._axes, "seed", "score"])
-            for line in lines:
-                numbers = [repr(line.point.get(axis, "")) for axis in self._axes]
-                writer.writerow(
-                    [line.program, line.series]
-                    + [number.strip("'") for number in numbers]
-                    + [line.seed, repr(line.score)]
-                )
-            file.flush()
-            os.fsync(file.fileno())
+        """Appends lines; they are on the disk when it returns.
+
+        Raises:
+            OSError: if the disk is full; the line that was cut off is trained again.
+        """
+        rows: list[list[Any]] = []
+        if not self._file.exists() or not self._file.stat().st_size:
+            rows.append(["program", "series", *self._axes, "seed", "score"])
+        for line in lines:  # of a float, csv writes its `repr`
+            numbers = [line.point.get(axis, "") for axis in self._axes]
+            rows.append([line.program, line.series, *numbers, line.seed, line.score])
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        disk.append(self._file, text.getvalue())

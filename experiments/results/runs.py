@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 
 import delayjax as dj
-from experiments.results import analysis, metrics, tables
+from experiments.host.folder import RunFolder
+from experiments.results import analysis, tables
 from experiments.results.choice import Choice, TimeTo
-from experiments.results.folder import read_info
 from experiments.results.tables import Found
 
 
@@ -52,11 +52,12 @@ class Run:
                 f"`folders` must name one folder or several, each once, got {folders}:"
                 " a run read twice would count its seeds twice."
             )
-        infos = list(map(read_info, paths))
-        rows = [row for path in paths for row in metrics.read(path)]
+        there = list(map(RunFolder, paths))
+        infos = [folder.info for folder in there]
+        rows = [row for folder in there for row in folder.rows()]
         found = [
-            tables.read(path, _choice(info), tuning=bool(info.get("tuning_seeds")))
-            for path, info in zip(paths, infos, strict=True)
+            tables.read(folder, _choice(info), tuning=bool(info.get("tuning_seeds")))
+            for folder, info in zip(there, infos, strict=True)
         ]
         left = dict.fromkeys(c for own in found for c in analysis.settings(own.results))
         names = [path.name for path in paths]

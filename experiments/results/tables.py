@@ -3,20 +3,13 @@
 import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
+from experiments.host.folder import TABLES, TUNING, RunFolder, read_table
 from experiments.results import analysis
 from experiments.results.choice import Choice
-from experiments.results.folder import (
-    TABLES,
-    TUNING,
-    changed_tables,
-    read_info,
-    replace,
-)
 from experiments.results.gains import gains
 
 
@@ -175,7 +168,7 @@ def curve_rows(
 
 
 def with_lost(
-    folder: Path, found: Found, evaluations: Sequence[Mapping[str, Any]]
+    folder: RunFolder, found: Found, evaluations: Sequence[Mapping[str, Any]]
 ) -> Found:
     """The tables, with evaluations that only the folder's own curves.csv has.
 
@@ -188,25 +181,21 @@ def with_lost(
             has; of others no row is wanted.
     """
     asked = pd.DataFrame(evaluations)
-    changed = changed_tables(folder, read_info(folder))
 
     def filled(name, curves):
-        if name in changed or not (folder / name).exists():
+        if curves is None or not folder.has_table(name):
             return curves
-        return _with_lost(folder / name, curves, asked)
+        return _with_lost(folder.table(name), curves, asked)
 
-    found, choice = (
-        found._replace(curves=filled("curves.csv", found.curves)),
-        found.choice,
-    )
-    if choice.curves is None:
-        return found
-    curves = filled(f"{TUNING}/curves.csv", choice.curves)
-    return found._replace(choice=choice._replace(curves=curves))
+    choice = found.choice
+    choice = choice._replace(curves=filled(f"{TUNING}/curves", choice.curves))
+    return found._replace(curves=filled("curves", found.curves), choice=choice)
 
 
-def _with_lost(file: Path, curves: pd.DataFrame, asked: pd.DataFrame) -> pd.DataFrame:
-    before, now = _read(file), _as_read(curves)
+def _with_lost(
+    before: pd.DataFrame, curves: pd.DataFrame, asked: pd.DataFrame
+) -> pd.DataFrame:
+    now = _as_read(curves)
     cell = [*analysis.settings(now), "update"]
     if not {*cell, "seed"} <= {*before}:
         return curves
@@ -226,21 +215,24 @@ def _with_lost(file: Path, curves: pd.DataFrame, asked: pd.DataFrame) -> pd.Data
     )
 
 
-def write(folder: Path, found: Found) -> None:
+def _as_read(table: pd.DataFrame) -> pd.DataFrame:
+    """A table as its file would be read."""
+    return read_table(io.StringIO(table.to_csv(index=False)))
+
+
+def write(folder: RunFolder, found: Found) -> None:
     """Writes results.csv and curves.csv, each whole or not at all.
 
     Those of the tuning seeds are in the folder tuning/; optima.csv has the optima.
     """
     if found.choice.optima is not None:
-        text = found.choice.optima.to_csv(index=False)
-        replace(folder / "optima.csv", text)
-    if found.choice.results is not None:
-        (folder / TUNING).mkdir(exist_ok=True)
-        _write(folder / TUNING, found.choice)
-    _write(folder, found)
+        folder.write_table("optima", found.choice.optima)
+    for place, tables in ((f"{TUNING}/", found.choice), ("", found)):
+        for name in TABLES if tables.results is not None else ():
+            folder.write_table(f"{place}{name}", getattr(tables, name))
 
 
-def read(folder: Path, choice: Choice, *, tuning: bool) -> Found:
+def read(folder: RunFolder, choice: Choice, *, tuning: bool) -> Found:
     """The tables of a finished run.
 
     Args:
@@ -252,38 +244,16 @@ def read(folder: Path, choice: Choice, *, tuning: bool) -> Found:
         ValueError: if the folder holds no finished run, or a table is not as the run
             wrote it.
     """
-    for name in changed_tables(folder, read_info(folder)):
-        if (folder / name).exists():
+    for file in (folder.path / name for name in folder.changed_tables()):
+        if file.exists():
             raise ValueError(
-                f"{folder / name} is not as its run wrote it: a line may be lost, or a"
-                " number changed. The command of the run makes the tables anew."
+                f"{file} is not as its run wrote it: a line may be lost, or a number"
+                " changed. The command of the run makes the tables anew."
             )
-    results, curves = (_read(folder / f"{name}.csv") for name in TABLES)
+    tables = {name: folder.table(name) for name in TABLES}
     if tuning:
-        chosen = (_read(folder / TUNING / f"{name}.csv") for name in TABLES)
-        choice = choice._replace(**dict(zip(TABLES, chosen, strict=True)))
-    if (folder / "optima.csv").exists():
-        choice = choice._replace(optima=_read(folder / "optima.csv"))
-    return Found(results, curves, choice)
-
-
-def _write(folder: Path, tables: Found | Choice) -> None:
-    for name in TABLES:
-        table = getattr(tables, name)
-        replace(folder / f"{name}.csv", table.to_csv(index=False))
-
-
-def _as_read(table: pd.DataFrame) -> pd.DataFrame:
-    """A table as its file would be read."""
-    text = io.StringIO(table.to_csv(index=False))
-    return pd.read_csv(text, keep_default_na=False, na_values=[""])
-
-
-def _read(file: Path) -> pd.DataFrame:
-    """A label may be "None" or "NA"; an empty place is nan."""
-    if not file.exists():
-        raise ValueError(f"{file.parent} holds no finished run: there is no {file}.")
-    try:
-        return pd.read_csv(file, keep_default_na=False, na_values=[""])
-    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-        raise ValueError(f"{file} cannot be read: {error}.") from error
+        chosen = {name: folder.table(f"{TUNING}/{name}") for name in TABLES}
+        choice = choice._replace(**chosen)
+    if folder.has_table("optima"):
+        choice = choice._replace(optima=folder.table("optima"))
+    return Found(**tables, choice=choice)

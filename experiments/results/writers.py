@@ -7,6 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 from tensorboardX import SummaryWriter
 
+from experiments.host import disk
+
 
 class Writer(Protocol):
     """Takes the numbers of each chunk. metrics.jsonl is written whatever there is."""
@@ -33,14 +35,21 @@ class TensorBoard:
                 str(self._folder / program),
                 purge_step=step,  # hides what an interrupted run wrote after it
             )
-        for name, value in scalars.items():
-            self._events[program].add_scalar(name, value, step)
-        self._events[program].flush()
+        with disk.one_line_if_full(self._folder):
+            for name, value in scalars.items():
+                self._events[program].add_scalar(name, value, step)
+            self._events[program].flush()
 
     def close(self) -> None:
-        """See `Writer`."""
+        """See `Writer`. On a full disk it is silent: what filled it has been said."""
         for events in self._events.values():
-            events.close()
+            try:
+                events.close()
+            except OSError:
+                # as the process ends tensorboardX would try again, with a traceback
+                writer = events.file_writer.event_writer
+                writer._worker.stop()
+                writer._closed = True
 
 
 class WeightsAndBiases:

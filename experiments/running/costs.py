@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 import delayjax as dj
+from experiments.host import processes
 from experiments.running import execution
-from experiments.running.host import processes
 from experiments.running.trainer import Trainer
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments.host import processes, progress
+from experiments.host.termination import Termination
 from experiments.running import execution
-from experiments.running.host import compile_clock, processes
-from experiments.running.host.termination import Termination
 from experiments.running.trainer import Trainer
 
 _CHECKPOINT_SECONDS = 30.0  # from one to the next, where nothing else is asked
@@ -56,7 +56,7 @@ def run(
             buffers must have been copied.
         report: called once a chunk with the step, the chunk's numbers and the counters
             so far, both on the host, the seconds it took without compiling, the metrics
-            of an evaluation, or None, and when all that ended, on `compiling.working`.
+            of an evaluation, or None, and when all that ended, on `progress.working`.
         wait: called after the last `save`, until that is written.
         checkpoint_every: updates; None for every 30 s. Checkpoints stand between two
             chunks.
@@ -69,6 +69,7 @@ def run(
     Raises:
         InterruptionError: after SIGTERM or SIGINT, once the state is saved.
         DivergenceError: if the only cell there is meets a loss that is not finite.
+        OSError: of `report`; ValueError where another process met it.
     """
     rule = trainer.program.rule
     updates, length = rule.updates, trainer.chunk
@@ -87,17 +88,26 @@ def run(
         return trainer.given(start, end_of(start))
 
     unreported: list[tuple] = []  # the chunk before, while the next one runs
+    failed: list[OSError] = []
 
     def report_all():
         while unreported:
-            report(*unreported.pop())
+            try:
+                report(*unreported.pop())
+            except OSError as error:  # process 0 alone writes: all end together, below
+                failed.append(error)
+
+    def reported():
+        report_all()
+        if failed:
+            raise failed[0]
 
     following, saved = given(start), time.monotonic()
     with Termination() as termination:
         while start < updates:
             stop = end_of(start)
             with _profiled(*profile, start, stop):
-                started = compile_clock.working()
+                started = progress.working()
                 count = np.int32(stop - start)
                 state, chunk = trainer.run_chunk(state, following, count)
                 termination.trains = True  # it is compiled, and has begun
@@ -107,28 +117,28 @@ def run(
                     following = given(stop)
                 chunk, counted = jax.device_get(trainer.summary(state, chunk))
                 chunk = jax.tree.map(lambda x, n=count: x[:n], chunk)
-                seconds = compile_clock.working() - started
+                seconds = progress.working() - started
             metrics = None
             if rule.evaluates(stop):
                 metrics = jax.device_get(trainer.evaluate(state))
-            ended = compile_clock.working()
+            ended = progress.working()
             unreported.append((stop, chunk, counted, seconds, metrics, ended))
             if single and counted.diverged_step.item() >= 0:
-                report_all()
+                processes.together(reported)
                 raise DivergenceError(
                     f"the loss was not finite at update {counted.diverged_step.item()}"
                     f" (in updates {start} to {stop}); what came before is recorded."
                     " Lower the learning rate or the delay."
                 )
             waited = time.monotonic() - saved
-            due, stopped = processes.any_of(
-                waited > _CHECKPOINT_SECONDS, bool(termination.requested)
+            due, stopped, full = processes.any_of(
+                waited > _CHECKPOINT_SECONDS, bool(termination.requested), bool(failed)
             )
             if checkpoint_every is not None:
                 due = stop // checkpoint_every > start // checkpoint_every
             start, ends = stop, stopped or stop == updates
-            if due or ends:
-                report_all()
+            if due or ends or full:
+                processes.together(reported)
                 save(state)
                 saved = time.monotonic()
             if ends:

@@ -106,32 +106,6 @@ def flops_of_an_example(task: Task) -> float:
     return 3.0 * _products(jaxpr.jaxpr)
 
 
-def price(jaxpr: Any) -> float:
-    """What a program costs beside another one, in no unit.
-
-    The FLOPs of its products, as in `flops_of_an_example`, the entries that it writes,
-    and as much as `_OPERATION` entries for each operation. The body of a `while` loop
-    counts once.
-    """
-    total = float(_products(jaxpr))
-    return total + _written(jaxpr)
-
-
-_OPERATION = 1000
-
-
-def _written(jaxpr: Any) -> float:
-    total = 0.0
-    for equation in jaxpr.eqns:
-        inner = [_written(body) for body in _bodies(equation.params)]
-        if inner:
-            total += equation.params.get("length", 1) * sum(inner)
-        else:
-            sizes = (getattr(v.aval, "size", 1) for v in equation.outvars)
-            total += _OPERATION + sum(sizes)
-    return total
-
-
 def _products(jaxpr: Any) -> int:
     """FLOPs of the products in a jaxpr; a scan's body counts once for each step."""
     total = 0

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 from etils import epath
 
+from experiments.host import checkpoints, processes
 from experiments.running import execution, loop
-from experiments.running.host import checkpoints, processes
 from experiments.running.program import Program
 from experiments.running.searching import Trial
 from experiments.running.trainer import Trainer
@@ -81,15 +81,26 @@ class Trials:
         trainer = of_seed.of(of_seed.program.of(cells))
         rows, last = [], []
         name = zlib.crc32(repr((program.name, call[0][1].seed, cells)).encode())
-        saved = _Saved(self._folder / f"search-{name:08x}", trainer)
+        folder = self._folder / f"search-{name:08x}"
+        # most calls are too short to have one
+        saved = checkpoints.Checkpoints(folder, kept=2, held=execution.held)
 
         def report(step, chunk, counters, seconds, metrics, ended):
             if metrics is not None and self._on_the_way:
                 rows.append({"step": step, "evaluation": metrics})
             last[:] = metrics, counters.diverged_step >= 0
 
+        def save(state):
+            # a checkpoint has no evaluations: a call that needs them begins anew;
+            # of a call that is done the score is enough
+            is_done = int(execution.held(state).step) == trainer.program.rule.updates
+            if not self._on_the_way and not is_done:
+                saved.save(state)
+
         with saved:
-            state = saved.restore() if saved.there else None
+            # a host may see a file of another one late, and all must do the same
+            (there,) = processes.any_of(folder.exists())
+            state = saved.restore(trainer.shapes()) if there else None
             if state is None:
                 state = trainer.init()
             if self._on_the_way:
@@ -98,8 +109,7 @@ class Trials:
             loop.run(
                 trainer,
                 state,
-                # a checkpoint has no evaluations: a call that needs them begins anew
-                save=(lambda state: None) if self._on_the_way else saved.save,
+                save=save,
                 wait=saved.wait,
                 report=report,
                 alone=False,
@@ -138,46 +148,3 @@ class Trials:
         while len(self._of_seeds) > most:
             self._of_seeds.popitem(last=False)
         return self._of_seeds[key]
-
-
-class _Saved:
-    """The checkpoints of a call; most calls are too short to have one."""
-
-    def __init__(self, folder: epath.Path, trainer: Trainer):
-        self._folder, self._trainer = folder, trainer
-        self._opened: checkpoints.Checkpoints | None = None
-        # a host may see a file of another one late, and all must do the same
-        (self.there,) = processes.any_of(folder.exists())
-
-    def _open(self) -> checkpoints.Checkpoints:
-        if self._opened is None:
-            self._opened = checkpoints.Checkpoints(
-                self._folder, kept=2, held=execution.held
-            )
-        return self._opened
-
-    def restore(self) -> Any:
-        return self._open().restore(self._trainer.shapes())
-
-    def save(self, state: Any) -> None:
-        """Writes a state; of a call that is done the score is enough."""
-        if int(execution.held(state).step) < self._trainer.program.rule.updates:
-            self._open().save(state)
-
-    def wait(self) -> None:
-        if self._opened is not None:
-            self._opened.wait()
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *exception: Any) -> None:
-        # a writer that stays would remove what the next run of this process reads
-        if self._opened is not None:
-            self._opened.__exit__(*exception)
-
-    def remove(self) -> None:
-        if self._opened is not None:
-            processes.wait("no process reads the checkpoints of a call any more")
-            if processes.is_first():
-                self._folder.rmtree()

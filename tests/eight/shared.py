@@ -18,8 +18,8 @@ from etils import epath
 import delayjax as dj
 from configs import tokens_pod
 from experiments import Experiment, on_devices, tasks
+from experiments.host import checkpoints
 from experiments.running import execution
-from experiments.running.host import checkpoints
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
 

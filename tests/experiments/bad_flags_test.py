@@ -15,7 +15,7 @@ import pytest
 from absl.testing import flagsaver
 
 from experiments import main
-from experiments.running.host import progress
+from experiments.host import progress
 from tests.support.commands import ROOT
 
 # ml_collections imports config files so

@@ -30,9 +30,10 @@ from experiments import (
     tasks,
 )
 from experiments.figures import TimeTo
+from experiments.host import checkpoints, processes, progress
+from experiments.host.folder import RunFolder
 from experiments.running import loop
 from experiments.running.evaluation import gradient_norm
-from experiments.running.host import checkpoints, progress, workdir
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
 from experiments.training.rules import data_seed
@@ -388,6 +389,27 @@ def test_a_chunk_is_reported_while_the_next_runs_and_before_its_checkpoint():
     ]
 
 
+@pytest.mark.parametrize("where", ["here", "in another process"])
+def test_a_row_that_cannot_be_written_ends_all_before_a_checkpoint(where, monkeypatch):
+    (program,) = programs(experiment(updates=40))
+    trainer, reported, saved = Trainer(program), [], []
+
+    def report(step, *rest):
+        reported.append(step)
+        if where == "here":
+            raise OSError("full")
+
+    message = "^full$"
+    if where == "in another process":  # of its flags, the last one is set
+        message = "process 1 stops, and says why"
+        monkeypatch.setattr(
+            processes, "_of_each", lambda *own: [list(own), [*own[1:], True]]
+        )
+    with pytest.raises((OSError, ValueError), match=message):
+        loop.run(trainer, trainer.init(), save=saved.append, report=report)
+    assert reported == ([10, 20] if where == "here" else [10]) and not saved
+
+
 def test_sigterm_while_the_last_state_is_saved_is_not_forgotten():
     """The next program would train on."""
     (program,) = programs(experiment(updates=10))
@@ -591,23 +613,24 @@ def test_another_run_may_begin_anew_in_the_folder(folder, tmp_path):
 
 
 def test_hosts_that_share_no_folder_write_nothing(tmp_path, monkeypatch):
-    def check_shared(workdir):
+    def check_shared(folder):
         raise ValueError("not one folder")
 
-    monkeypatch.setattr(workdir.Workdir, "check_shared", check_shared)
+    monkeypatch.setattr(RunFolder, "check_shared", check_shared)
     with pytest.raises(ValueError, match="not one folder"):
         run(experiment(), str(tmp_path))
     assert not list(tmp_path.iterdir())
 
 
 def test_two_runs_at_once_in_one_folder_are_refused(tmp_path):
-    from experiments.results.folder import Folder
-
-    first = Folder(tmp_path)
-    with pytest.raises(ValueError, match="is in use by another run"):
-        Folder(tmp_path)
-    first.close()
-    Folder(tmp_path).close()
+    with (
+        RunFolder(tmp_path).locked(),
+        pytest.raises(ValueError, match="is in use by another run"),
+        RunFolder(tmp_path).locked(),
+    ):
+        pass
+    with RunFolder(tmp_path).locked():
+        pass
 
 
 def test_the_gradient_s_norm_is_a_metric(tmp_path):

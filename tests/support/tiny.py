@@ -6,7 +6,9 @@ from ml_collections import ConfigDict
 import delayjax as dj
 from experiments import (
     Experiment,
+    Range,
     Record,
+    Search,
     Simulation,
     along,
     figures,
@@ -16,7 +18,7 @@ from experiments import (
 
 
 def get_config(question: str = "delay") -> ConfigDict:
-    """Under a delay, along a cluster, or on devices."""
+    """Under a delay, along a cluster, on devices, or searched on devices."""
     return ConfigDict(
         dict(
             question=question,
@@ -52,9 +54,12 @@ def experiment(config: ConfigDict) -> Experiment:
         return Experiment(**common, **_along(config))
     grid = {"learning_rate": config.learning_rate, "delay": config.delay}
     updates = dict(updates=config.updates, evaluate_every=config.evaluate_every)
-    if config.question == "devices":
+    if config.question in ("devices", "search"):
         common["task"] = tasks.digits_mlp(batch_size=config.batch_size, width=4)
         training = on_devices(_late_mean, workers=4)
+        if config.question == "search":
+            grid["learning_rate"] = Range(0.01, 0.1)
+            updates["search"] = Search(seeds=3, repeats=2, tolerance=0.5)
     else:
         training = _late
     return Experiment(**common, **updates, training=training, grid=grid)

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 
+from experiments.host.folder import RunFolder
 from experiments.results import tables
 from experiments.results.choice import Choice, TimeTo
 from experiments.results.runs import Run
@@ -34,7 +35,7 @@ def test_tuning_seeds_have_tables_of_their_own(tmp_path):
     rows = rows_of([[0.1, 0.2], [0.9, 0.8]])
     points = [row | {"update": 0} for row in rows]
     found = table_of(rows, points, (6,))
-    tables.write(tmp_path, found)
+    tables.write(RunFolder(tmp_path), found)
     info = {"tuned": ["learning_rate"], "tuning_seeds": [6], "tuned_by": "train_loss"}
     (tmp_path / "run.json").write_text(json.dumps(info))
     for there in (found, Run.read(tmp_path)):
@@ -45,16 +46,18 @@ def test_tuning_seeds_have_tables_of_their_own(tmp_path):
     # a line of metrics.jsonl that was lost stays in both curves
     fewer = table_of(rows, points[1:3], (6,))
     asked = [{"learning_rate": rate, "update": 0} for rate in (0.01, 0.03)]
-    again = tables.with_lost(tmp_path, fewer, asked)
+    again = tables.with_lost(RunFolder(tmp_path), fewer, asked)
     assert len(again.curves) == len(again.choice.curves) == 2
     # but not of what a run from the start does not evaluate
-    again = tables.with_lost(tmp_path, fewer, [row | {"update": 5} for row in asked])
+    again = tables.with_lost(
+        RunFolder(tmp_path), fewer, [row | {"update": 5} for row in asked]
+    )
     assert len(again.curves) == len(again.choice.curves) == 1
     # beside a run without tuning seeds, each is judged as it says
     other = tmp_path / "other"
     other.mkdir()
     plain = table_of(rows[:2], points[:2])
-    tables.write(other, plain)
+    tables.write(RunFolder(other), plain)
     (other / "run.json").write_text(json.dumps({"question": "another"}))
     both = Run.read(tmp_path, other).best
     assert both.groupby("run").learning_rate.unique().str[0].to_dict() == {
@@ -68,7 +71,7 @@ def test_tables_are_read_as_they_are_written(tmp_path):
     rows = rows_of([[0.1, 1 / 3], [np.nan, 1e-30]])
     rows = [{"law": name} | row for name, row in zip(names, rows, strict=True)]
     found = tables.of(["law", "learning_rate"], rows, [], choice=Choice())
-    tables.write(tmp_path, found)
+    tables.write(RunFolder(tmp_path), found)
     read = Run.read(tmp_path).results
     pd.testing.assert_frame_equal(read, found.results.replace("", np.nan), rtol=0)
     assert list(read)[:3] == ["law", "learning_rate", "seed"]

@@ -9,8 +9,8 @@ import pytest
 
 import delayjax as dj
 from experiments import on_devices, optimizer, tasks
+from experiments.host import checkpoints
 from experiments.running import counters, execution
-from experiments.running.host import checkpoints
 from experiments.running.trainer import Trainer
 from tests.support.cases import shortened
 from tests.support.training_runs import QUIET, Trained, program_of

@@ -10,10 +10,10 @@ import pytest
 
 import delayjax as dj
 from experiments import on_devices, optimizer
+from experiments.host import progress
 from experiments.running import meshes, rows, throughput
 from experiments.running.cells import Chunk
 from experiments.running.counters import Counters
-from experiments.running.host import compile_clock, progress
 from experiments.tasks import language, models
 from experiments.tasks.task import Task
 from tests.support.training_runs import DIGITS, program_of
@@ -147,9 +147,9 @@ def test_metrics_and_progress_say_tokens_a_second_and_mfu(monkeypatch, caplog, p
     assert row.get("mfu") == (None if peak is None else pytest.approx(1.28))
     with (
         caplog.at_level("INFO", logger="experiments"),
-        progress.Bars([30], [1.0]).of("name") as bar,
+        progress.Bars([30]).of("name") as bar,
     ):
         bar.begin(20)
-        bar.update(row, compile_clock.working())
+        bar.update(row, progress.working())
     assert "40/s, 8.19e+04 tokens/s" in caplog.text
     assert ("MFU 128.0%" in caplog.text) == (peak is not None)

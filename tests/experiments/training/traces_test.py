@@ -13,7 +13,7 @@ import pytest
 import delayjax as dj
 from delayjax.cluster import Cluster, constant, exponential, pareto, protocols
 from experiments import Arm, Experiment, Simulation, along, run, tasks
-from experiments.results import metrics
+from experiments.host.folder import RunFolder
 from experiments.running import loop
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
@@ -317,7 +317,7 @@ def test_a_filter_that_waits_for_a_dead_worker_says_so_in_tables_and_metrics(tmp
     found = results_of(training, tmp_path, evaluate_every=12)
     assert (found["dropped_in_row"] == 22).all()
     assert found["dropped"].to_numpy() == pytest.approx(22 / 24)
-    rows = metrics.read(tmp_path)[1:]
+    rows = RunFolder(tmp_path).rows()[1:]
     assert [row["dropped_in_row"] for row in rows] == [10, 22]
     assert [row["dropped"] for row in rows] == pytest.approx([10 / 12, 22 / 24])
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import delayjax as dj
-from experiments.results.folder import Folder
+from experiments.host.folder import RunFolder
 
 RECORD = {
     "question": "Why?",
@@ -29,11 +29,9 @@ RECORD = {
 
 
 def begun(path, traces=None):
-    folder = Folder(path)
-    try:
+    folder = RunFolder(path)
+    with folder.locked():
         folder.begin(RECORD, {"all": lambda updates: {}}, traces or {}, print)
-    finally:
-        folder.close()
     return folder
 
 
@@ -54,8 +52,11 @@ def test_an_unreadable_record_is_refused(tmp_path):
 
 def test_an_unwritable_folder_is_refused(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match=r"--workdir=.*file/run cannot be written"):
-        Folder(tmp_path / "file" / "run")
+    with (
+        pytest.raises(ValueError, match=r"--workdir=.*file/run cannot be written"),
+        RunFolder(tmp_path / "file" / "run").locked(),
+    ):
+        pass
 
 
 def test_the_first_seed_s_trace_is_kept_as_far_as_the_run_goes(tmp_path):

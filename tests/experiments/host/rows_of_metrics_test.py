@@ -1,15 +1,16 @@
 """Rows of metrics.jsonl: none is lost, and none is there twice."""
 
-from experiments.results import metrics
-from experiments.results.metrics import Metrics
+from experiments.host.folder import RunFolder
 
 
 def row(step, program="all"):
     return {"program": program, "step": step, "losses": [[1.0, None]]}
 
 
-def opened(folder, kept=0, program="all"):
-    return Metrics(folder, program, [{"rate": 0.1}, {"rate": 0.3}], kept)
+def opened(path, kept=0, program="all"):
+    folder = RunFolder(path)
+    folder.keep_rows(program, kept)
+    return folder
 
 
 def test_the_metrics_of_a_resumed_run_end_as_if_uninterrupted(tmp_path):
@@ -17,7 +18,7 @@ def test_the_metrics_of_a_resumed_run_end_as_if_uninterrupted(tmp_path):
         for kept, steps in resumed_at:
             own = opened(path, kept)
             for step in steps:
-                own.write(row(step))
+                own.add_row(row(step))
         return (path / "metrics.jsonl").read_text()
 
     for name in ("a", "b"):
@@ -36,7 +37,7 @@ def test_a_line_that_cannot_be_read_costs_itself_alone(tmp_path, caplog):
     text = "\n".join([*lines, '{"program": "a", "step": 3}', ""])
     (tmp_path / "metrics.jsonl").write_text(text)
     with caplog.at_level("WARNING", logger="experiments"):
-        rows = metrics.read(tmp_path)
+        rows = RunFolder(tmp_path).rows()
     assert [row["step"] for row in rows] == [1, 3]
     assert "3 lines cannot be read and are left out" in caplog.text
 
@@ -44,6 +45,6 @@ def test_a_line_that_cannot_be_read_costs_itself_alone(tmp_path, caplog):
 def test_the_rows_of_other_programs_stay(tmp_path):
     for name in ("all", "other", "all"):  # the first begins again
         own = opened(tmp_path, program=name)
-        own.write(row(10, name))
-        assert own.rows() == [row(10, name)]
-    assert [row["program"] for row in metrics.read(tmp_path)] == ["other", "all"]
+        own.add_row(row(10, name))
+        assert own.rows(name) == [row(10, name)]
+    assert [row["program"] for row in RunFolder(tmp_path).rows()] == ["other", "all"]

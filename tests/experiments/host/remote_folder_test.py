@@ -1,16 +1,20 @@
 """A folder in a bucket, which is here a file system in memory that fsspec has."""
 
 import json
+import sys
 from typing import ClassVar
 
 import fsspec
 import jax
+import optax
+import pandas as pd
 import pytest
 from etils import epath
 from fsspec.implementations.memory import MemoryFileSystem
 
-from experiments.running.host import processes, workdir
-from experiments.running.host.workdir import Workdir
+from experiments import Experiment, run, tasks
+from experiments.host import processes, shared_folder
+from experiments.host.folder import RunFolder
 
 
 class Bucket(MemoryFileSystem):
@@ -41,57 +45,91 @@ def bucket(monkeypatch):
 
 
 def test_a_local_folder_is_itself_and_nothing_is_copied(tmp_path):
-    workdir = Workdir(str(tmp_path / "run"))
-    workdir.download()
-    workdir.upload()
-    assert workdir.local == tmp_path / "run"
-    assert workdir.checkpoints == epath.Path(tmp_path / "run" / "checkpoints")
+    folder = RunFolder(str(tmp_path / "run"))
+    folder.download()
+    folder.upload()
+    assert folder.path == tmp_path / "run"
+    assert folder.checkpoints == epath.Path(tmp_path / "run" / "checkpoints")
     assert not list(tmp_path.iterdir())
-    assert workdir.shown(workdir.local) == str(tmp_path / "run")
+    assert folder.shown(folder.path) == str(tmp_path / "run")
 
 
 def test_records_end_up_in_the_bucket_and_the_next_command_finds_them(bucket):
-    first = Workdir("gs://bucket/run")
+    first = RunFolder("gs://bucket/run")
     first.download()
-    with (first.local / "metrics.jsonl").open("a") as file:
+    with (first.path / "metrics.jsonl").open("a") as file:
         file.write("1\n")
         file.flush()
         first.upload()
         file.write("2\n")
-    (first.local / "traces").mkdir()
-    (first.local / "traces" / "a.npz").write_bytes(b"\0\1")
-    (first.local / "figures").mkdir()
-    (first.local / "figures" / "a.png").write_bytes(b"png")
+    (first.path / "traces").mkdir()
+    (first.path / "traces" / "a.npz").write_bytes(b"\0\1")
+    (first.path / "figures").mkdir()
+    (first.path / "figures" / "a.png").write_bytes(b"png")
     first.upload()
     there = bucket / "run"
     assert (there / "metrics.jsonl").read_text() == "1\n2\n"
     assert (there / "figures" / "a.png").read_bytes() == b"png"
-    again = Workdir("gs://bucket/run")
+    again = RunFolder("gs://bucket/run")
     again.download()
-    assert (again.local / "metrics.jsonl").read_text() == "1\n2\n"
-    assert (again.local / "traces" / "a.npz").read_bytes() == b"\0\1"
+    assert (again.path / "metrics.jsonl").read_text() == "1\n2\n"
+    assert (again.path / "traces" / "a.npz").read_bytes() == b"\0\1"
     assert again.checkpoints == there / "checkpoints"
 
 
+def test_a_run_in_a_bucket_goes_on_from_it_and_is_read_from_it(
+    bucket, tmp_path, monkeypatch, caplog
+):
+    """Orbax writes to a bucket by itself: here the checkpoints are in a folder."""
+
+    class There(RunFolder):
+        def __init__(self, path):
+            super().__init__(path)
+            self.checkpoints = epath.Path(tmp_path / "checkpoints")
+
+    monkeypatch.setattr(sys.modules["experiments.run"], "RunFolder", There)
+    caplog.set_level("INFO", logger="experiments")
+    for question, updates in (("First?", 10), ("More?", 20), ("Again?", 20)):
+        asked = Experiment(
+            question=question,
+            task=tasks.quadratic((0.5, 2.0), noise=0.1),
+            training=optax.sgd,
+            grid={"learning_rate": (0.1,)},
+            seeds=2,
+            updates=updates,
+            evaluate_every=5,
+        )
+        found = run(asked, "gs://bucket/run", keep_checkpoints=updates == 10)
+    assert "resumes at update 10" in caplog.text
+    assert "the run is finished: its records are read" in caplog.text
+    expected = run(asked, tmp_path / "local")
+    pd.testing.assert_frame_equal(found.results, expected.results, rtol=0)
+    pd.testing.assert_frame_equal(found.curves, expected.curves, rtol=0)
+    info = json.loads((bucket / "run" / "run.json").read_text())
+    assert info["question"] == "Again?" and info["wall_seconds"] > 0
+    rows = (bucket / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(row)["step"] for row in rows] == [0, 5, 10, 15, 20]
+
+
 def test_only_what_has_changed_is_uploaded(bucket):
-    workdir = Workdir("gs://bucket/run")
-    workdir.download()
-    (workdir.local / "run.json").write_text("{}")
-    (workdir.local / "metrics.jsonl").write_text("1\n")
-    workdir.upload()
+    folder = RunFolder("gs://bucket/run")
+    folder.download()
+    (folder.path / "run.json").write_text("{}")
+    (folder.path / "metrics.jsonl").write_text("1\n")
+    folder.upload()
     Bucket.written.clear()
-    workdir.upload()
+    folder.upload()
     assert not Bucket.written
-    with (workdir.local / "metrics.jsonl").open("a") as file:
+    with (folder.path / "metrics.jsonl").open("a") as file:
         file.write("2\n")
-    workdir.upload()
+    folder.upload()
     assert [path.rpartition("/")[2] for path in Bucket.written] == ["metrics.jsonl"]
 
 
 def test_what_is_said_names_the_bucket(bucket):
-    workdir = Workdir("gs://bucket/run")
-    line = f"report: {workdir.local / 'report.html'}"
-    assert workdir.shown(line) == "report: gs://bucket/run/report.html"
+    folder = RunFolder("gs://bucket/run")
+    line = f"report: {folder.path / 'report.html'}"
+    assert folder.shown(line) == "report: gs://bucket/run/report.html"
 
 
 def test_a_storage_that_nobody_knows_is_refused_with_the_remedy(monkeypatch):
@@ -100,7 +138,7 @@ def test_a_storage_that_nobody_knows_is_refused_with_the_remedy(monkeypatch):
 
     monkeypatch.setattr(fsspec, "filesystem", unknown)
     with pytest.raises(ValueError, match=r"s3://bucket/run.*no s3fs.*pip install gcs"):
-        Workdir("s3://bucket/run").download()
+        RunFolder("s3://bucket/run").download()
 
 
 @pytest.fixture
@@ -118,7 +156,7 @@ def of_two(monkeypatch):
         monkeypatch.setattr(processes, "is_first", lambda: number == 0)
         monkeypatch.setattr(processes, "of_all", of_all)
         monkeypatch.setattr(processes, "_of_each", lambda flag: [[flag], [False]])
-        monkeypatch.setattr(workdir, "_PATIENCE", 0.2)
+        monkeypatch.setattr(shared_folder, "_PATIENCE", 0.2)
 
     return begin
 
@@ -141,7 +179,7 @@ def test_a_shared_folder_is_checked_and_left_as_it_was(
         return own(text)
 
     monkeypatch.setattr(processes, "of_all", of_all)
-    Workdir(str(path)).check_shared()
+    RunFolder(str(path)).check_shared()
     assert [len(texts) for texts in seen] == [0, 0, 1]
     assert not list(path.glob(".nonce-*"))
 
@@ -154,7 +192,7 @@ def test_who_cannot_read_the_nonce_is_named_with_both_folders(tmp_path, of_two):
         rf" 1 cannot .* Process 0 wrote \S+:{tmp_path}; process 1 looked for beta:/run"
         r" \(FileNotFoundError\)\.",
     ):
-        Workdir(str(tmp_path)).check_shared()
+        RunFolder(str(tmp_path)).check_shared()
     assert not list(tmp_path.iterdir())
 
 
@@ -164,18 +202,18 @@ def test_what_process_0_did_not_write_here_is_not_shared(tmp_path, of_two, there
     if there == "another number":
         (tmp_path / ".nonce-0123").write_text("4567")
     with pytest.raises(ValueError, match=r"process 1 cannot read there"):
-        Workdir(str(tmp_path)).check_shared()
+        RunFolder(str(tmp_path)).check_shared()
 
 
 def test_a_nonce_that_comes_late_is_waited_for(tmp_path, of_two, monkeypatch):
     of_two(1, folders(tmp_path), "0123", json.dumps(["alpha:/run", ""]))
-    monkeypatch.setattr(workdir, "_PATIENCE", 60.0)
+    monkeypatch.setattr(shared_folder, "_PATIENCE", 60.0)
     monkeypatch.setattr(
-        workdir.time,
+        shared_folder.time,
         "sleep",
         lambda seconds: (tmp_path / ".nonce-0123").write_text("0123"),
     )
-    Workdir(str(tmp_path)).check_shared()
+    RunFolder(str(tmp_path)).check_shared()
 
 
 def test_a_folder_that_cannot_be_written_is_refused_by_all(tmp_path, of_two):
@@ -183,4 +221,4 @@ def test_a_folder_that_cannot_be_written_is_refused_by_all(tmp_path, of_two):
     path = tmp_path / "file" / "run"
     of_two(0, folders(path), "")
     with pytest.raises(ValueError, match=rf"--workdir={path} cannot be used \(.*Not a"):
-        Workdir(str(path)).check_shared()
+        RunFolder(str(path)).check_shared()

@@ -5,8 +5,8 @@ import signal
 import threading
 from types import FrameType
 
-from experiments.running.host import joining
-from experiments.running.host.progress import log
+from experiments.host import joining
+from experiments.host.progress import log
 
 
 class Termination:

@@ -12,7 +12,7 @@ import traceback
 
 import jax
 
-from experiments.running.host import progress
+from experiments.host import progress
 
 _START = (
     "Start the same command on every host, within --timeout_seconds={timeout} of each"

@@ -7,10 +7,10 @@ import optax
 import pytest
 
 import delayjax as dj
+from experiments.host import processes
+from experiments.host.checkpoints import Checkpoints, OtherRunError
 from experiments.running import execution
 from experiments.running.cells import State
-from experiments.running.host import processes
-from experiments.running.host.checkpoints import Checkpoints, OtherRunError
 from experiments.training.rules import Model
 
 

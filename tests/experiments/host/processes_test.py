@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks import kill
 from experiments import load
-from experiments.running.host import joining, processes
+from experiments.host import joining, processes
 from tests.support.cases import shortened
 
 UPDATES = ("--config.updates=200", "--checkpoint_every=10")
@@ -135,6 +135,45 @@ def test_another_run_in_the_folder_ends_all_processes_at_once(whole, compiled):
     assert "holds another run" in outputs[0]
     assert "error: process 0 stops, and says why" in outputs[1]
     assert time.monotonic() - began < 100
+
+
+FULL = {  # a file that is cut off -> the config, and what the run leaves
+    "search.csv": ("search", ("search.csv", "optima.csv", "results.csv")),
+    "metrics.jsonl": ("devices", ("curves.csv", "results.csv")),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FULL)
+def test_a_disk_that_is_full_for_the_first_process_ends_all_at_once(
+    name, tmp_path, compiled, monkeypatch
+):
+    """They would wait in a collective; then the same command ends as if it was not."""
+    question, left = FULL[name]
+    few = "--config.updates=40", "--config.delay=(0,)", "--config.seeds=1", compiled
+    options = dict(config=f"tests/support/full_disk.py:{question}", timeout_seconds=200)
+
+    def run(place):
+        started = kill.start(f"--workdir={tmp_path / place}", *few, **options)
+        return kill.finish(started)
+
+    assert run("whole")[0] == [0, 0]
+    monkeypatch.setenv("FULL_DISK", f"{name},3")
+    began = time.monotonic()
+    codes, outputs = run("cut")
+    assert codes == [1, 1] and time.monotonic() - began < 100
+    last = [output.strip().splitlines()[-1] for output in outputs]
+    assert last[0].startswith(f"error: the disk of {tmp_path / 'cut'} is full: make ro")
+    assert last[1] == "error: process 0 stops, and says why."
+    assert not any("Traceback" in output for output in outputs)
+    there, cut = ((tmp_path / place / name).read_text() for place in ("whole", "cut"))
+    assert 0 < cut.count("\n") < there.count("\n")
+    monkeypatch.delenv("FULL_DISK")
+    codes, outputs = run("cut")
+    assert codes == [0, 0], outputs
+    for file in left:
+        whole, cut = (tmp_path / place / file for place in ("whole", "cut"))
+        assert cut.read_bytes() == whole.read_bytes()
 
 
 @pytest.mark.parametrize(("process_id", "message"), shortened(VAINLY, VAINLY[0]))

@@ -7,16 +7,37 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import jax.monitoring
 from absl import logging as absl_logging
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
-from experiments.running.host import compile_clock
 
 _SECONDS_BETWEEN_LINES = 5.0
 
 log = logging.getLogger("experiments")
 """The run's own lines."""
+
+_COMPILING = ("jaxpr_to_mlir_module_duration", "backend_compile_duration")
+_compiled = [0.0]  # seconds
+
+
+def _note(event: str, seconds: float, **about: object) -> None:
+    del about
+    if event.endswith(_COMPILING):
+        _compiled[0] += seconds
+
+
+jax.monitoring.register_event_duration_secs_listener(_note)
+
+
+def compiling() -> float:
+    """How long JAX has lowered and compiled programs, in seconds."""
+    return _compiled[0]
+
+
+def working() -> float:
+    """A clock, in seconds, that stands still while JAX compiles."""
+    return time.monotonic() - compiling()
 
 
 def start_log(*, quiet: bool = False) -> None:
@@ -63,41 +84,28 @@ class Lines:
 class Bars:
     """The programs of a run, one after the other: which one, and the time left.
 
-    What is left of a program takes as long as what is done of it did. A later program
-    takes its price, at the seconds that a unit of price has taken so far, and as long
-    to compile as the programs before took on average.
+    An update of a program takes as long as its updates so far; one of a later program
+    takes the run's average until now, with what compiling took.
     """
 
-    def __init__(self, updates: Sequence[int], prices: Sequence[float]):
-        """Takes how many updates each program has, and what its updates cost.
-
-        Args:
-            updates: of each program.
-            prices: of all updates of each program, in one unit; only ratios count.
-        """
-        self._updates, self._prices = list(updates), list(prices)
-        self._number = self._trained = 0
-        self._paid = self._worked = self._compiled = 0.0  # of those trained before
+    def __init__(self, updates: Sequence[int]):
+        """Takes how many updates each program has."""
+        self._updates, self._number = list(updates), 0
+        self._done, self._seconds = 0, 0.0  # of the programs before
 
     @contextlib.contextmanager
     def of(self, name: str) -> Iterator["Bar"]:
         """The bar of the next program."""
-        number, total = self._number, len(self._updates)
+        (updates, *later), total = self._updates[self._number :], len(self._updates)
         self._number += 1
-        title = f"{number + 1} of {total}: {name}" if total > 1 else name
-        compiled, began = compile_clock.seconds(), time.monotonic()
-        updates, price = self._updates[number], self._prices[number]
+        title = f"{self._number} of {total}: {name}" if total > 1 else name
+        began = time.monotonic()
 
-        def seconds_left(start, step, worked):
-            """After updates `start` to `step`, which took so long."""
-            done = max(step - start, 1)
-            left = worked / done * (updates - step)
-            paid = self._paid + price * done / updates
-            of_price = (self._worked + worked) / max(paid, 1e-9)
-            spent = self._compiled + compile_clock.seconds() - compiled
-            of_later = self._prices[self._number :]
-            to_compile = spent / (self._trained + 1) * len(of_later)
-            return left + of_price * sum(of_later) + to_compile
+        def seconds_left(done, worked):
+            """After so many updates, and so many seconds without compiling."""
+            spent = self._seconds + time.monotonic() - began
+            mine = worked / done * (updates - bar.start - done)
+            return mine + spent / (self._done + done) * sum(later)
 
         bar = Bar(title, updates, seconds_left)
         try:
@@ -105,23 +113,18 @@ class Bars:
         finally:
             bar.close()
             if bar.start < updates:
-                spent = compile_clock.seconds() - compiled
-                self._trained += 1
-                self._compiled += spent
-                self._worked += time.monotonic() - began - spent
-                self._paid += price * (updates - bar.start) / updates
+                self._done += updates - bar.start
+                self._seconds += time.monotonic() - began
 
 
 class Bar:
     """Updates, loss, speed and time left of one program."""
 
-    def __init__(
-        self, name: str, updates: int, left: Callable[[int, int, float], float]
-    ):
+    def __init__(self, name: str, updates: int, left: Callable[[int, float], float]):
         """Shows that the program is compiled; `left` says how long the run takes."""
         self._name, self._updates, self._left = name, updates, left
         self.start = updates
-        self._began = compile_clock.working()
+        self._began = working()
         self._last_line = time.monotonic()
         self._bar = None
         if sys.stderr.isatty() and log.level <= logging.INFO:
@@ -141,14 +144,14 @@ class Bar:
 
     def begin(self, start: int) -> None:
         """Training begins behind update `start`, as soon as its step is compiled."""
-        self.start, self._began = start, compile_clock.working()
+        self.start, self._began = start, working()
         if self._bar is not None:
             self._bar.update(self._task, completed=start)
         elif start < self._updates:
             log.info("%s: updates %d to %d", self._name, start, self._updates)
 
     def update(self, row: dict[str, Any], ended: float) -> None:
-        """Shows the numbers of a chunk that `ended` then, on `compiling.working`."""
+        """Shows the numbers of a chunk that `ended` then, as `working` counts."""
         step, loss = row["step"], row["train_loss"]
         # of the chunk's batches, and of several cells and seeds the median
         several = sum(map(len, row["losses"])) > 1
@@ -161,7 +164,7 @@ class Bar:
             numbers.append(f"{row['tokens_per_second']:.3g} tokens/s")
         if "mfu" in row:
             numbers.append(f"MFU {row['mfu']:.1%}")
-        left = self._left(self.start, step, ended - self._began)
+        left = self._left(step - self.start, ended - self._began)
         numbers.append(f"{_duration(left)} left")
         if self._bar is not None:
             self._bar.update(

@@ -1,22 +1,18 @@
 """Checkpoints of one program, through Orbax."""
 
-import contextlib
+import functools
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from experiments.running.host import processes
-from experiments.running.host.progress import log
+from experiments.host import disk, processes
+from experiments.host.progress import log
 
 _BESIDE = 2**16  # bytes of metadata
-_FULL = (
-    "the disk of {} is full: make room, and the same command goes on from the last"
-    " checkpoint."
-)
 
 
 class OtherRunError(ValueError):
@@ -35,7 +31,7 @@ class Checkpoints:
     def __init__(
         self, directory: epath.PathLike, *, kept: int, held: Callable[[Any], Any]
     ):
-        """Opens the folder, creating it.
+        """Names the folder, which is made when something is saved or restored.
 
         Args:
             directory: of this program's checkpoints alone; gs:// too.
@@ -43,17 +39,24 @@ class Checkpoints:
             held: a state -> what has its `step`, the number of updates done.
         """
         self._directory = epath.Path(directory).resolve()
-        self._held = held
-        self._manager = ocp.CheckpointManager(
-            self._directory,
-            options=ocp.CheckpointManagerOptions(
-                max_to_keep=kept, create=True, enable_async_checkpointing=True
-            ),
-            item_names=("state",),
-        )
+        self._kept, self._held = kept, held
         # The manager's own reading has barriers inside, at which the others would stand
         # where one process alone cannot read its part.
         self._state = ocp.StandardCheckpointHandler()
+
+    @functools.cached_property
+    def _manager(self) -> ocp.CheckpointManager:
+        return ocp.CheckpointManager(
+            self._directory,
+            options=ocp.CheckpointManagerOptions(
+                max_to_keep=self._kept, create=True, enable_async_checkpointing=True
+            ),
+            item_names=("state",),
+        )
+
+    @property
+    def _is_open(self) -> bool:
+        return "_manager" in self.__dict__
 
     def save(self, state: Any) -> None:
         """Begins to write a state under its own step; waits for the one before.
@@ -63,7 +66,7 @@ class Checkpoints:
                 checkpoints before are whole.
         """
         self._check_room(state)
-        with self._one_line_if_full():
+        with disk.one_line_if_full(self._directory):
             self._manager.save(
                 int(self._held(state).step),
                 args=ocp.args.Composite(state=ocp.args.StandardSave(state)),
@@ -75,8 +78,9 @@ class Checkpoints:
         Raises:
             OSError: as `save`.
         """
-        with self._one_line_if_full():
-            self._manager.wait_until_finished()
+        with disk.one_line_if_full(self._directory):
+            if self._is_open:
+                self._manager.wait_until_finished()
 
     def restore(self, like: Any) -> Any:
         """The newest state that can be read, or None.
@@ -119,7 +123,15 @@ class Checkpoints:
     def close(self) -> None:
         """Waits, and releases the folder; raises as `wait`."""
         self.wait()
-        self._manager.close()
+        if self._is_open:
+            self._manager.close()
+
+    def remove(self) -> None:
+        """Removes what was saved, of what was closed, once no process reads it."""
+        if self._is_open:
+            processes.wait(f"no process reads {self._directory.name} any more")
+            if processes.is_first():
+                self._directory.rmtree()
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -129,25 +141,20 @@ class Checkpoints:
         if kind is None or not issubclass(kind, jax.errors.JaxRuntimeError):
             self.close()
 
-    @contextlib.contextmanager
-    def _one_line_if_full(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # a quota, which the disk's free room does not show
-            if "No space left" in str(error) or "quota" in str(error):
-                raise OSError(_FULL.format(self._directory)) from error
-            raise
-
     def _check_room(self, state: Any) -> None:
         """Refuses to write where there is no room; failing midway is many lines."""
         if "://" in str(self._directory):
             return
-        shards = (shard for x in jax.tree.leaves(state) for shard in _shards(x))
-        needed = sum(shard.data.nbytes for shard in shards)
-        is_full = shutil.disk_usage(self._directory).free < needed + _BESIDE
+        needed = sum(
+            part.data.nbytes
+            for leaf in jax.tree.leaves(state)
+            for part in leaf.addressable_shards
+            if part.replica_id == 0  # that this process writes
+        )
+        is_full = shutil.disk_usage(self._manager.directory).free < needed + _BESIDE
         # all or none: the others would wait in Orbax for a process that has raised
         if any(processes.any_of(is_full)):
-            raise OSError(_FULL.format(self._directory))
+            raise disk.full(self._directory)
 
     def _check(self, path: epath.Path, like: Any) -> None:
         """Refuses a checkpoint whose leaves differ from `like`."""
@@ -184,11 +191,6 @@ class Checkpoints:
             path.rename(aside)
         processes.wait(f"{aside.name} is set aside")
         self._manager.reload()
-
-
-def _shards(leaf: Any) -> list[Any]:
-    """The parts of an array that this process writes."""
-    return [part for part in leaf.addressable_shards if part.replica_id == 0]
 
 
 def _leaves(tree: Any) -> dict[str, str]:

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments.running.host import joining
-from experiments.running.host.termination import Termination
+from experiments.host import joining
+from experiments.host.termination import Termination
 from tests.support.cases import shortened
 
 

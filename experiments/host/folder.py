@@ -1,0 +1,426 @@
+"""A run's folder: its files, who writes them, and its copy of a remote one."""
+
+import atexit
+import contextlib
+import datetime
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+from etils import epath
+
+import delayjax as dj
+from experiments.host import disk, identity, software
+from experiments.host.progress import log
+from experiments.host.shared_folder import check_shared
+
+TABLES = ("results", "curves")
+"""What a finished run has, each a file .csv."""
+
+TUNING = "tuning"
+"""The folder with the tables of the tuning seeds."""
+
+_TABLES = (*(f"{name}.csv" for name in TABLES), "optima.csv")
+_TABLES += tuple(f"{TUNING}/{name}.csv" for name in TABLES)
+_RECORDS = ("run.json", "metrics.jsonl", "search.csv")
+# what the same command reads when it goes on; checkpoints are read where they are
+_READ = (*_RECORDS, *_TABLES, "traces/*.npz")
+_WHILE_IT_RUNS = ("tensorboard", "profile")
+_OTHERS = (*_WHILE_IT_RUNS, "checkpoints", "figures", "report.html")
+_WRITTEN = dict.fromkeys(name.partition("/")[0] for name in (*_READ, *_OTHERS))
+
+
+class RunFolder:
+    """A run's folder, as it is, or a remote one through a local copy.
+
+    An object in a bucket cannot be appended to. Files of a remote run (gs://, s3://)
+    are therefore written to a local folder, and `upload` writes those that have changed
+    since as a whole. Checkpoints go straight to their place.
+
+    Attributes:
+        path: where the files are read and written.
+        checkpoints: the folder of the checkpoints, remote if the run's folder is.
+        metrics: the file of what a run says while it trains, a line a chunk.
+        search: the file of the trainings of its searches.
+        tensorboard: the folder of TensorBoard's event files.
+        profile: the folder of JAX's profiles.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        """Names the files; nothing is read or written yet. A leading ~ is home."""
+        text = os.fspath(path)
+        try:
+            self._place = epath.Path(text).expanduser()
+            self.path = Path(text).expanduser()
+        except KeyError:  # a scheme that nobody knows
+            raise ValueError(
+                f"--workdir={text}: no storage is called {text.partition('://')[0]!r}:"
+                " give a folder, or gs:// or s3://."
+            ) from None
+        except RuntimeError as error:  # a home that nobody has
+            raise ValueError(f"--workdir={text}: {error}: give a folder.") from None
+        self._is_remote = "://" in text
+        if self._is_remote:
+            self.path = Path(tempfile.mkdtemp(prefix="delayjax-"))
+            atexit.register(shutil.rmtree, self.path, ignore_errors=True)
+        self._uploaded: dict[Path, tuple[int, int]] = {}
+        self.checkpoints = self._place / "checkpoints"
+        self._record, self.metrics, self.search = (self.path / n for n in _RECORDS)
+        self.tensorboard, self.profile = (self.path / name for name in _WHILE_IT_RUNS)
+
+    def shown(self, text: object) -> str:
+        """A text with the folder's own name in place of the local copy's."""
+        return str(text).replace(str(self.path), str(self._place))
+
+    # who writes
+
+    def check_shared(self) -> None:
+        """Checks that all processes of a run reach this one folder.
+
+        Raises:
+            ValueError: in every process, naming those that do not; or if process 0
+                cannot write there.
+        """
+        check_shared(self._place, self._unusable)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Makes the folder, and keeps other runs out of it meanwhile.
+
+        Raises:
+            ValueError: if it holds more than a run, cannot be written, or another run
+                works in it.
+        """
+        place = self.path.resolve()
+        if place == place.parent or (place / ".git").exists():
+            raise ValueError(
+                f"--workdir={self.path} is {place}, which holds more than a run: name a"
+                f" folder in it, as {self.path / 'runs'}."
+            )
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise ValueError(
+                f"--workdir={self.path} cannot be written ({error.strerror}): choose a"
+                " folder of your own."
+            ) from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ValueError(
+                    f"--workdir={self.path} is in use by another run: wait for it, or"
+                    " choose another folder."
+                ) from None
+            yield
+
+    # the copy of a remote folder
+
+    def download(self) -> None:
+        """Fetches what the run wrote before; nothing to do for a local folder.
+
+        Raises:
+            ValueError: if the remote folder cannot be read and written.
+        """
+        if not self._is_remote:
+            return
+        try:
+            self._place.mkdir(parents=True, exist_ok=True)
+            probe = self._place / ".writable"
+            probe.write_text("")
+            probe.unlink()
+            for path in (path for name in _READ for path in self._place.glob(name)):
+                here = self.path / path.relative_to(self._place)
+                here.parent.mkdir(exist_ok=True)
+                here.write_bytes(path.read_bytes())
+                self._uploaded[here] = _version(here)
+        except Exception as error:  # each storage has errors of its own
+            raise ValueError(self._unusable(error)) from error
+
+    def upload(self) -> None:
+        """Copies what has changed since; nothing to do for a local folder."""
+        for here in sorted(self.path.rglob("*")) if self._is_remote else ():
+            if here.is_file() and self._uploaded.get(here) != _version(here):
+                version = _version(here)
+                path = self._place / here.relative_to(self.path)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(here.read_bytes())
+                self._uploaded[here] = version
+
+    def _unusable(self, error: Exception) -> str:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        remedy = "choose a folder of your own"
+        if self._is_remote:
+            remedy = (
+                "see that the bucket is there, that this host may write to it, and that"
+                " fsspec knows it (gs:// needs `pip install gcsfs`)"
+            )
+        return f"--workdir={self._place} cannot be used ({reason}): {remedy}."
+
+    def clear(self) -> None:
+        """Removes what a run writes, here and where it ends up; nothing else."""
+        for root in {self._place, epath.Path(self.path)}:
+            for name in _WRITTEN:
+                _remove(root / name)
+        self._uploaded = {}
+
+    def remove_checkpoints(self, program: str = "") -> None:
+        """Removes all checkpoints, or the checkpoints of one program."""
+        _remove(self.checkpoints / program)
+
+    # run.json: whose run it is
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What run.json says; empty where there is none.
+
+        Raises:
+            ValueError: if it cannot be read.
+        """
+        if not self._record.exists():
+            return {}
+        try:
+            return json.loads(self._record.read_text())
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f"{self._record} cannot be read ({error}): choose another --workdir."
+            ) from error
+
+    def begin(
+        self,
+        record: Mapping[str, Any],
+        digests: Mapping[str, Callable[[int], dict[str, str]]],
+        traces: Mapping[str, tuple[Mapping[str, Any], dj.cluster.Trace]],
+        forget: Callable[[str], None],
+    ) -> None:
+        """Checks that what is there belongs to this run; writes run.json and traces.
+
+        Args:
+            record: what is run, as run.json has it.
+            digests: {program: its digest, as in `identity.differences`}.
+            traces: {program: (labels, what its cluster does)}.
+            forget: called with each program that begins at update 0 once more: what
+                there is of it lacks evaluations that a run from the start has.
+
+        Raises:
+            ValueError: if the folder holds another run, naming what differs, or files
+                of no run that would be overwritten.
+        """
+        before = self.info
+        record = json.loads(json.dumps(record, default=str))
+        record["versions"] = software.versions()
+        if before:
+            differing = identity.differences(before, record, digests)
+            if differing:
+                raise ValueError(
+                    f"--workdir={self.path} holds another run:\n  "
+                    + "\n  ".join(differing)
+                    + "\nChoose another --workdir, give the same config and code to go"
+                    " on with it, or begin anew, --anew, which removes its records."
+                )
+            for name in identity.evaluated_otherwise(before, record):
+                forget(name)
+        else:
+            self._check_empty()
+        saved = []
+        for name, (labels, trace) in traces.items():
+            saved.append({"file": f"traces/{name}.npz", "labels": dict(labels)})
+            _save_trace(self.path / saved[-1]["file"], trace)
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        self._update(
+            {"started": now, "wall_seconds": 0.0, "finished": {}, "tables": {}}
+            | before
+            | record
+            | {
+                "traces": saved,
+                "argv": sys.argv,
+                "git": software.git_hash(),
+                "devices": f"{len(jax.devices())} x {jax.devices()[0].device_kind}",
+                # as it was stated before the run began
+                "published": before.get("published") or record.get("published"),
+            }
+        )
+
+    def _check_empty(self) -> None:
+        """Refuses a folder whose files a run would replace, though it is no run's."""
+        files = (self.path / name for name in _WRITTEN)
+        theirs = [path.name for path in files if path.is_file()]
+        if theirs:
+            raise ValueError(
+                f"--workdir={self.path} has {theirs[0]}, but no run.json: it is no"
+                " run's, and would be overwritten. Choose another --workdir."
+            )
+
+    def finish(self, programs: Mapping[str, Any]) -> None:
+        """Notes that the tables are whole, and a fingerprint of each.
+
+        Args:
+            programs: {name: {"updates": ..., "evaluate_every": ..., "metrics": [...]}}.
+        """
+        there = [name for name in _TABLES if (self.path / name).exists()]
+        hashes = {name: _fingerprint(self.path / name) for name in there}
+        self._update({"finished": dict(programs), "tables": hashes})
+
+    def is_finished(self, programs: Mapping[str, Any]) -> bool:
+        """Whether the tables have these updates, evaluations and metrics of these.
+
+        Tables that are not as the run wrote them are said, and are to be made anew.
+        """
+        info = self.info
+        finished, changed = info.get("finished", {}), self.changed_tables()
+        for name in changed:
+            log.warning(
+                "%s is not as the run wrote it: the tables are made anew.",
+                self.path / name,
+            )
+        return (
+            not changed
+            and bool(info.get("tables"))
+            and all(
+                name in finished
+                and finished[name] | {"metrics": asked["metrics"]} == asked
+                and {*asked["metrics"]} <= {*finished[name]["metrics"]}
+                for name, asked in programs.items()
+            )
+        )
+
+    def spent(self, seconds: float) -> None:
+        """Adds to the time that the run took."""
+        before = self.info.get("wall_seconds", 0.0)
+        with contextlib.suppress(OSError):  # a full disk, which is said elsewhere
+            self._update({"wall_seconds": before + seconds})
+
+    def _update(self, record: Mapping[str, Any]) -> None:
+        text = json.dumps({**self.info, **record}, indent=2) + "\n"
+        disk.replace(self._record, text)
+
+    # metrics.jsonl: what a run says while it trains
+
+    def rows(self, program: str | None = None) -> list[dict[str, Any]]:
+        """The rows of a program, or of all; a line that cannot be read is left out."""
+        text = self.metrics.read_text() if self.metrics.exists() else ""
+        rows, broken = [], 0
+        for line in text.splitlines():
+            try:
+                row = json.loads(line)
+                rows.append(row | {"program": row["program"], "step": row["step"]})
+            except (json.JSONDecodeError, KeyError, TypeError):
+                broken += 1
+        if broken:
+            log.warning(
+                "%s: %d lines cannot be read and are left out.", self.metrics, broken
+            )
+        return [row for row in rows if program in (None, row["program"])]
+
+    def keep_rows(self, program: str, last: int) -> None:
+        """Forgets the rows of a program after the update that it resumes from.
+
+        The file then ends as if the run had never been interrupted.
+
+        Args:
+            program: its name.
+            last: the update; 0 where it begins, and no row is kept.
+        """
+        rows = [
+            row
+            for row in self.rows()
+            if row["program"] != program or (last and row["step"] <= last)
+        ]
+        disk.replace(self.metrics, "".join(map(_line, rows)))
+
+    def add_row(self, row: Mapping[str, Any]) -> None:
+        """Appends the numbers of a chunk."""
+        disk.append(self.metrics, _line(row))
+
+    # the tables
+
+    def write_table(self, name: str, table: pd.DataFrame) -> None:
+        """Writes a table whole or not at all."""
+        path = self.path / f"{name}.csv"
+        path.parent.mkdir(exist_ok=True)
+        disk.replace(path, table.to_csv(index=False))
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Reads a table.
+
+        Raises:
+            ValueError: if there is none, or it cannot be read.
+        """
+        path = self.path / f"{name}.csv"
+        if not path.exists():
+            raise ValueError(
+                f"{path.parent} holds no finished run: there is no {path}."
+            )
+        try:
+            return read_table(path)
+        except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+            raise ValueError(f"{path} cannot be read: {error}.") from error
+
+    def has_table(self, name: str) -> bool:
+        """Whether a table is there, as the run wrote it."""
+        file = f"{name}.csv"
+        return (self.path / file).exists() and file not in self.changed_tables()
+
+    def changed_tables(self) -> list[str]:
+        """The tables that are not as the run wrote them: cut off, edited, or gone.
+
+        Before the end of a run it has no table.
+        """
+        known = self.info.get("tables", {}).items()
+        paths = {name: self.path / name for name, _ in known}
+        return [
+            name
+            for name, hashed in known
+            if not paths[name].exists() or _fingerprint(paths[name]) != hashed
+        ]
+
+
+def read_table(file: Any) -> pd.DataFrame:
+    """A table. A label may be "None" or "NA"; an empty place is nan."""
+    return pd.read_csv(file, keep_default_na=False, na_values=[""])
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    return json.dumps(row) + "\n"
+
+
+def _save_trace(path: Path, trace: dj.cluster.Trace) -> None:
+    """Writes a trace; a shorter one of the same run is replaced."""
+    path.parent.mkdir(exist_ok=True)
+    if path.exists():
+        there = dj.cluster.load_trace(path).seconds
+        both = min(len(there), trace.num_updates)
+        if not np.array_equal(there[:both], trace.seconds[:both]):
+            raise ValueError(
+                f"{path} is the trace of another run: choose another --workdir."
+            )
+        if len(there) >= trace.num_updates:
+            return
+    trace.save(path)
+
+
+def _fingerprint(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def _version(path: Path) -> tuple[int, int]:
+    now = path.stat()
+    return now.st_mtime_ns, now.st_size
+
+
+def _remove(path: epath.Path) -> None:
+    if path.is_dir():
+        path.rmtree()
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,65 @@
+"""The time left of a run is by what its updates have taken so far."""
+
+import pytest
+
+from experiments.host import progress
+
+ROW = {"train_loss": 1.0, "losses": [[1.0]], "not_finite": 0, "updates_per_second": 1.0}
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Time passes where a test sleeps; nothing compiles by JAX's account."""
+    now = [100.0]
+
+    def sleep(seconds):
+        now[0] += seconds
+
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress.time, "sleep", sleep)
+
+
+def left(caplog):
+    """The time left that the last line says."""
+    return caplog.messages[-1].rpartition(", ")[2]
+
+
+def minutes(seconds):
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s left"
+
+
+def trained(bar, step, seconds):
+    """Updates up to `step` have taken so long."""
+    progress.time.sleep(seconds)
+    bar.update(ROW | {"step": step}, progress.working())
+
+
+def test_the_time_left_is_by_seconds_an_update_and_by_the_run_s_average(clock, caplog):
+    """Each program compiles for 10 s; its updates take 1 s, then 2 s each."""
+    caplog.set_level("INFO", logger=progress.log.name)
+    bars = progress.Bars([100, 100, 50])
+    with bars.of("first") as bar:
+        progress.time.sleep(10)
+        bar.begin(40)
+        trained(bar, 50, seconds=10)
+        # in 20 s 10 updates: those of later programs take 2 s each
+        assert left(caplog) == minutes(50 * 1 + 150 * 2)
+        trained(bar, 100, seconds=50)
+    with bars.of("second") as bar:
+        progress.time.sleep(10)
+        bar.begin(60)
+        trained(bar, 70, seconds=20)
+        assert left(caplog) == minutes(30 * 2 + 50 * (70 + 30) / (60 + 10))
+
+
+def test_a_program_that_was_done_before_takes_no_time(clock, caplog):
+    caplog.set_level("INFO", logger=progress.log.name)
+    bars = progress.Bars([100, 100])
+    with bars.of("done") as bar:
+        progress.time.sleep(1000)
+        bar.begin(100)
+    with bars.of("program") as bar:
+        bar.begin(0)
+        trained(bar, 50, seconds=50)
+    assert left(caplog) == "50 s left"
