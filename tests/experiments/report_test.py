@@ -13,13 +13,23 @@ import pandas as pd
 import pytest
 
 import delayjax as dj
-from experiments import Experiment, Published, Record, Run, figures, report, tasks
+from experiments import (
+    Effect,
+    Experiment,
+    Published,
+    Run,
+    figures,
+    points,
+    report,
+    tasks,
+)
 from experiments import run as trained
 from experiments.figures.__main__ import main
 from experiments.results import analysis
-from experiments.results.claims import digest
+from experiments.results.claims import Record, digest
 from experiments.results.estimates import estimate
 from experiments.results.measures import tuned
+from experiments.statements import Statements
 from tests.experiments.figures.runs import RATES, made, traced, written
 
 
@@ -57,14 +67,14 @@ PUBLISHED = [
 ]
 
 
-def answer(found):
-    return f"Because it is {accuracy(found):.3f}."
+LATE = Effect(metric="test_error", against={"delay": 0}, size=points(1))
+STATED = Statements(PUBLISHED)
 
 
 def experiment(**changes):
     asked = dict(question="Why?", task=lambda: None, training=optax.sgd(1.0), updates=1)
     drawn = [figures.over("delay", "test_error"), figures.staleness()]
-    own = {"answer": answer, "published": PUBLISHED, "figures": drawn}
+    own = {"answer": LATE, "figures": drawn}
     return Experiment(**asked | own | changes)
 
 
@@ -84,8 +94,11 @@ def test_the_answer_and_the_statements_are_of_this_run(tmp_path):
         Record("Nearly", accuracy, mean + 0.01, 0.0025),
         Record("Another", accuracy, mean + 0.02, 0.0),
     ]
-    words = shown(report.write(run, experiment(records=records)))
-    assert f"Why? Because it is {mean:.3f}. Seen before." in words
+    words = shown(report.write(run, experiment(), Statements(PUBLISHED, records)))
+    answer = LATE.answer(run.found)
+    assert f"Why? {answer.text}" in words
+    for row in answer.shown.to_numpy().tolist():
+        assert " ".join(row) in words
     number = f"{mean:.4g} ({low:.3g} to {high:.3g})"
     said = "Doe (2020); said: "
     assert f"It learns {said}well at least 0.5 {number} reproduced" in words
@@ -102,19 +115,19 @@ def test_statements_that_were_edited_after_the_run_began_are_said_to_be(tmp_path
     said = "These statements were edited after the run began."
     stated = {"published": digest(PUBLISHED)}
     run = made(tmp_path, info=stated)
-    assert said not in shown(report.write(run, experiment()))
+    assert said not in shown(report.write(run, experiment(), STATED))
     milder = dataclasses.replace(PUBLISHED[1], at_least=0.9)
-    edited = experiment(published=[PUBLISHED[0], milder, *PUBLISHED[2:]])
-    assert said in shown(report.write(run, edited))
+    edited = Statements([PUBLISHED[0], milder, *PUBLISHED[2:]])
+    assert said in shown(report.write(run, experiment(), edited))
 
 
 def test_an_answer_that_fails_says_why(tmp_path):
     run = made(tmp_path)
-    words = shown(report.write(run, experiment(answer=lambda found: found.nothing)))
-    assert "The lowest test error is" in words
-    assert "(`answer` fails: AttributeError: 'Found' object has no" in words
-    words = shown(report.write(run, experiment(answer=lambda found: 0.5)))
-    assert "(`answer` fails: TypeError: it must return a text, got 0.5.)" in words
+    absent = dataclasses.replace(LATE, against={"law": "none"})
+    words = shown(report.write(run, experiment(answer=[absent, LATE])))
+    why = "test error cannot be compared with no law: ValueError: `against` names"
+    assert f"`answer` fails: {why}" in words
+    assert LATE.answer(run.found).text in words  # the other one
 
 
 @dataclasses.dataclass
@@ -148,15 +161,16 @@ def test_each_part_that_fails_is_a_line_of_the_log_and_the_rest_is_there(
 ):
     asks_too_much = Record("Nothing", lambda found: found.nothing, 1.0, 0.0)
     failing = experiment(
-        answer=lambda found: found.nothing,
-        records=[asks_too_much],
+        answer=dataclasses.replace(LATE, against={"law": "none"}),
         tables=[Failing(), Failing("results"), Nameless(), Listed(), Failing("a\nb")],
     )
     run = made(tmp_path)
-    words = shown(report.write(run, failing))
+    stated = Statements(PUBLISHED, [asks_too_much])
+    words = shown(report.write(run, failing, stated))
     nothing = "AttributeError: 'Found' object has no attribute 'nothing'"
     assert [record.getMessage() for record in caplog.records] == [
-        f"report: `answer` fails: {nothing}",
+        "report: `answer` fails: test error cannot be compared with no law:"
+        " ValueError: `against` names ['law'], which no series has.",
         f"report: 'It asks too much' cannot be measured: {nothing}",
         "report: staleness is not drawn: ValueError: the run has no traces.",
         "report: own_table is not shown: KeyError: 'absent'",
@@ -174,15 +188,13 @@ def test_each_part_that_fails_is_a_line_of_the_log_and_the_rest_is_there(
     assert not (tmp_path / "results.csv").exists()
 
 
-def test_an_overridden_run_never_shows_the_notes_of_the_unchanged_one(tmp_path):
+def test_an_overridden_run_keeps_its_answer_and_has_no_records(tmp_path):
     run = made(tmp_path, info={"changed": {"updates": [1000, 40], "law": [None, "x"]}})
     records = [Record("Accuracy", accuracy, 0.5, 0.0)]
-    words = shown(report.write(run, experiment(records=records)))
-    assert "Seen before." not in words
-    assert "updates 1000 40" in words
+    words = shown(report.write(run, experiment(), Statements(PUBLISHED, records)))
+    assert "Values changed" in words and "updates 1000 40" in words
     assert "this run has other values than the config file" in words
-    assert "Because it is" not in words and "Records" not in words
-    assert "The lowest test error is" in words
+    assert LATE.answer(run.found).text in words and "Records" not in words
 
 
 def test_figures_are_inside_and_what_cannot_be_drawn_says_why(tmp_path):
@@ -222,7 +234,7 @@ def test_a_bounded_run_that_ends_higher_has_its_number_and_its_share(tmp_path):
     assert (table["diverged cells"] == "0%").all()
     assert (table["cells that ended higher"] == "33%").all()
     words = shown(report.write(run))
-    assert "Every one of the 3 series ended higher than it began." in words
+    assert "nothing to compare with at" in words
     assert " 0 0.1 5 5.1" in words or " 0 0.03 5 5.1" in words  # and not "diverged"
 
 
@@ -351,12 +363,12 @@ def test_tables_figures_and_claims_agree_with_results_csv(tmp_path):
         training=late,
         grid={"learning_rate": rates, "delay": delays},
         **dict(seeds=3, tuned="learning_rate", tuning_seeds=2, updates=20),
-        records=[
-            Record(f"loss at {delay}", tuned("train_loss", delay=delay), 1.0, 1e9)
-            for delay in delays
-        ],
         figures=[],
     )
+    records = [
+        Record(f"loss at {delay}", tuned("train_loss", delay=delay), 1.0, 1e9)
+        for delay in delays
+    ]
     found = trained(asked, str(tmp_path))
     reported = pd.read_csv(tmp_path / "results.csv")
     tuning = pd.read_csv(tmp_path / "tuning" / "results.csv")
@@ -384,7 +396,7 @@ def test_tables_figures_and_claims_agree_with_results_csv(tmp_path):
     (axis,) = figures.curves("train_loss").draw(there).axes
     ends = [line.get_ydata()[-1] for line in axis.lines]
     assert ends == pytest.approx(losses)
-    words = shown(report.write(there, asked))
+    words = shown(report.write(there, asked, Statements((), records)))
     said = "chosen by the least training loss on the seeds 1000, 1001, which are not"
     assert said in words
     for loss in losses:
