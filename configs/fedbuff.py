@@ -56,8 +56,9 @@ def experiment(config: ConfigDict) -> Experiment:
     def arm(name, buffer, rates, make, each=None):
         rule = dj.cluster.protocols.fedbuff(buffer, concurrency=config.concurrency)
         local = dict(client=client, client_steps=config.client_steps)
-        own = along(Simulation(clients, rule), make, each=each, **local)
-        return Arm(training=own, labels={"server": name}, grid={"server_rate": rates})
+        training = along(Simulation(clients, rule), make, each=each, **local)
+        labels, grid = {"server": name}, {"server_rate": rates}
+        return Arm(training=training, labels=labels, grid=grid)
 
     def client(client_rate):
         return optax.sgd(client_rate)

@@ -61,11 +61,11 @@ def experiment(config: ConfigDict) -> Experiment:
     arms = [arm(protocols.groups(1), equal, grouping="no straggler", groups=1)]
     for kind, counts in dict(dynamic=config.groups, static=config.groups[1:]).items():
         for count in counts:  # one group is the same with both
-            own = protocols.groups(count, data=kind)
-            arms.append(arm(own, grouping=f"{kind} data", groups=count))
+            protocol = protocols.groups(count, data=kind)
+            arms.append(arm(protocol, grouping=f"{kind} data", groups=count))
     for every in config.examine_every:
-        own = protocols.progressive_groups(workers, every=every)
-        arms.append(arm(own, grouping=progressive(every)))
+        protocol = protocols.progressive_groups(workers, every=every)
+        arms.append(arm(protocol, grouping=progressive(every)))
     whole = dict(grouping="no straggler", groups=1)
     return Experiment(
         question="How many groups balance one straggler against staleness?",

@@ -48,7 +48,7 @@ def experiment(config: ConfigDict) -> Experiment:
     protocols = dj.cluster.protocols
     compared = {
         "ASGD": protocols.k_async(1),
-        **{f"Rennala, batch {own}": protocols.rennala(own) for own in config.batch},
+        **{f"Rennala, batch {size}": protocols.rennala(size) for size in config.batch},
         "MindFlayer": protocols.mindflayer(1, config.allotted_seconds),
     }
 

@@ -67,16 +67,16 @@ def experiment(config: ConfigDict) -> Experiment:
     }
 
     def arm(name, data, speeds):
-        own = {SLOW: slowdown, SAME: same}[speeds].tolist()
+        times_slower = {SLOW: slowdown, SAME: same}[speeds].tolist()
         times = dj.cluster.shifted_exponential(0.5, 0.5)
-        cluster = dj.cluster.Cluster(workers, times, slowdown=own)
+        cluster = dj.cluster.Cluster(workers, times, slowdown=times_slower)
         protocol, options = methods[name]
         training = along(Simulation(cluster, protocol), optax.sgd, **options)
         labels = dict(method=name, data=data, speeds=speeds)
         return Arm(training=training, labels=labels, task=split[data])
 
     data = {UNLIKE: min(config.concentration), ALIKE: max(config.concentration)}
-    split = {name: task_of(config, own) for name, own in data.items()}
+    split = {name: task_of(config, alpha) for name, alpha in data.items()}
     return Experiment(
         question="Does asynchrony favor the data of fast workers?",
         task=split[ALIKE],

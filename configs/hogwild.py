@@ -59,7 +59,7 @@ def experiment(config: ConfigDict) -> Experiment:
         task=task,
         arms=[
             arm(1, 0.0),
-            *(arm(count, own) for count in config.workers for own in config.spread),
+            *(arm(count, part) for count in config.workers for part in config.spread),
         ],
         grid={"learning_rate": config.learning_rate},
         seeds=config.seeds,

@@ -23,16 +23,16 @@ def published(config: ConfigDict) -> list[Published]:
     rare = max(config.period)
 
     nets = "LeNet, AlexNet, GoogLeNet and VGG"
-    own = dict(source=you, setting=nets, bound_is_ours=True)
+    of_you = dict(source=you, setting=nets, bound_is_ours=True)
 
     def ahead(this, that, said):
-        told = that.replace("Async", "async")
+        other = that.replace("Async", "async")
         return Published(
-            text=f"{this} trains better than {told} in the same time",
+            text=f"{this} trains better than {other} in the same time",
             said=f"{this} {said}",
             measure=difference(error(this, 1), error(that, 1)),
             at_most=0.0,
-            **own,
+            **of_you,
         )
 
     return [
@@ -46,7 +46,7 @@ def published(config: ConfigDict) -> list[Published]:
             measure=difference(error("Sync EASGD", 1), error("Hogwild EASGD", 1)),
             at_least=-0.02,
             at_most=0.02,
-            **own,
+            **of_you,
         ),
         Published(
             text="What is pushed after 64 local steps fails, where EASGD does not",

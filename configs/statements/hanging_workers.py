@@ -18,7 +18,7 @@ def loss(config: ConfigDict, method: str, chance: float) -> Measure:
     if method != "Rennala":
         return tuned("train_loss", method=method, tasks=hang(chance))
     return least(
-        [loss(config, f"Rennala, batch {own}", chance) for own in config.batch]
+        [loss(config, f"Rennala, batch {size}", chance) for size in config.batch]
     )
 
 

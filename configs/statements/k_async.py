@@ -7,6 +7,25 @@ from experiments import Published
 from experiments.results.estimates import Measure
 from experiments.results.measures import difference, mean, ratio, tuned
 
+COMPARED = {
+    "exponential": (
+        [("K-sync", 4), ("K-async", 4), ("K-batch-async", 4)],
+        [("K-async", 4), ("K-batch-async", 4)],
+        [("K-sync", 2), ("K-sync", 8), ("K-async", 1)],
+    ),
+    "shifted": (
+        [("K-sync", 8), ("K-batch-async", 8)],
+        [],
+        [("K-sync", 1), ("K-async", 1)],
+    ),
+    "pareto": (
+        [("K-sync", 8), ("K-batch-async", 8)],
+        [],
+        [("K-sync", 8), ("K-batch-async", 4)],
+    ),
+}
+"""By law of service times: updates, staleness and accuracies of which arms."""
+
 
 def accuracy(scheme: str, k: int) -> Measure:
     """Test accuracy at the best step of the arm."""
@@ -83,23 +102,3 @@ def records(config: ConfigDict) -> dict[str, Measure]:
 def over(theory: float, column: str, scheme: str, k: int) -> Measure:
     """A mean over what theory says."""
     return ratio(mean(column, scheme=scheme, K=k), lambda found: theory)
-
-
-COMPARED = {
-    "exponential": (
-        [("K-sync", 4), ("K-async", 4), ("K-batch-async", 4)],
-        [("K-async", 4), ("K-batch-async", 4)],
-        [("K-sync", 2), ("K-sync", 8), ("K-async", 1)],
-    ),
-    "shifted": (
-        [("K-sync", 8), ("K-batch-async", 8)],
-        [],
-        [("K-sync", 1), ("K-async", 1)],
-    ),
-    "pareto": (
-        [("K-sync", 8), ("K-batch-async", 8)],
-        [],
-        [("K-sync", 8), ("K-batch-async", 4)],
-    ),
-}
-"""By law of service times: updates, staleness and accuracies of which arms."""
