@@ -16,7 +16,7 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Arm, Effect, Experiment, figures, optimizer, percent, points
+from experiments import Arm, Effect, Experiment, figures, optimizer, percent
 from experiments.configs import at_least, positive
 from experiments.tasks import breast_cancer
 
@@ -66,7 +66,8 @@ def experiment(config: ConfigDict) -> Experiment:
     def unverified(params):  # it never falls: each batch counts as consistent
         return 0.0
 
-    most = max(config.replays)
+    most, rates = max(config.replays), config.learning_rate
+    small = dict(learning_rate=min(rates), mean_delay=max(config.mean_delay))
     return Experiment(
         question="Does a replay of gradients that agree with verification help?",
         task=task,
@@ -82,12 +83,12 @@ def experiment(config: ConfigDict) -> Experiment:
         tuning_seeds=config.tuning_seeds,
         answer=[
             Effect(metric="train_loss", against={"replays": "none"}, size=percent(10)),
-            Effect(metric="test_error", against={"replays": "none"}, size=points(1)),
             Effect(
                 metric="train_loss",
-                **dict(against={"replays": "none"}, size=percent(10)),
-                where={"learning_rate": min(config.learning_rate)},
-                name="training loss at the smallest step",
+                against={"replays": "none"},
+                size=percent(10),
+                where=small,
+                name="training loss at the smallest step and the longest delays",
             ),
         ],
         figures=[
