@@ -89,6 +89,7 @@ def experiment(config: ConfigDict) -> Experiment:
                 against=whole,
                 size=points(1),
                 where={"grouping": ("no straggler", "dynamic data")},
+                name="test accuracy with dynamic data",
             ),
         ],
         figures=[
