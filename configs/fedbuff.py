@@ -13,15 +13,11 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Arm, Experiment, Published, Record, Simulation, along, figures
+from experiments import Arm, Effect, Experiment, Simulation, along, figures, percent
 from experiments.configs import at_least, positive
-from experiments.results.estimates import Measure
-from experiments.results.measures import between, mean, ratio, seconds_to, tuned
-from experiments.results.tables import Found
 from experiments.tasks import digits_mlp
 
 FEDASYNC, BUFFERED, SINGLE = "FedAsync", "FedBuff", "FedBuff without a buffer"
-
 
 LIMITS = at_least(0, "target")
 LIMITS |= positive("seconds", "client_rate", "server_rate")
@@ -60,8 +56,9 @@ def experiment(config: ConfigDict) -> Experiment:
     def arm(name, buffer, rates, make, each=None):
         rule = dj.cluster.protocols.fedbuff(buffer, concurrency=config.concurrency)
         local = dict(client=client, client_steps=config.client_steps)
-        own = along(Simulation(clients, rule), make, each=each, **local)
-        return Arm(training=own, labels={"server": name}, grid={"server_rate": rates})
+        training = along(Simulation(clients, rule), make, each=each, **local)
+        labels, grid = {"server": name}, {"server_rate": rates}
+        return Arm(training=training, labels=labels, grid=grid)
 
     def client(client_rate):
         return optax.sgd(client_rate)
@@ -74,6 +71,8 @@ def experiment(config: ConfigDict) -> Experiment:
 
     digits = dict(workers=config.clients, concentration=config.concentration)
     shown = dict(color="server", target=config.target)
+    target = "train_loss", config.target
+    soon = figures.TimeTo(*target)
     return Experiment(
         question="Should a federated server update for each client, or for a buffer?",
         task=digits_mlp(depth=0, batch_size=config.batch_size, **digits),
@@ -86,82 +85,15 @@ def experiment(config: ConfigDict) -> Experiment:
         seeds=config.seeds,
         tuned=("client_rate", "server_rate"),
         tuning_seeds=config.tuning_seeds,
-        tuned_by=figures.TimeTo("train_loss", config.target),
+        tuned_by=soon,
         seconds=config.seconds,
         evaluations=40,
-        answer=lambda found: answer(found, config),
-        published=published(config),
-        records=records(config),
+        answer=[
+            Effect(metric=to_target, against={"server": BUFFERED}, size=percent(10))
+            for to_target in (soon, figures.TimeTo(*target, along="update"))
+        ],
         figures=[
             figures.curves(against="seconds", **shown, title="How soon is it there?"),
             figures.curves(against="update", **shown, title="How many updates?"),
         ],
-    )
-
-
-def until(config: ConfigDict, this: str, other: str) -> Measure:
-    """Seconds of a server over another's, until the target."""
-
-    def soon(server):
-        return seconds_to("train_loss", config.target, server=server)
-
-    return ratio(soon(this), soon(other))
-
-
-def ends(this: str, other: str) -> Measure:
-    """Training loss at the end over another's, at the steps that end lowest."""
-
-    def measure(found):
-        lowest = found._replace(choice=found.choice._replace(by="train_loss"))
-        return ratio(*(tuned("train_loss", server=s) for s in (this, other)))(lowest)
-
-    return measure
-
-
-def published(config: ConfigDict) -> list[Published]:
-    """FedBuff against what came before."""
-    source = "Nguyen et al. (2022), AISTATS, arXiv:2106.06639, abstract"
-    return [
-        Published(
-            text="FedBuff is sooner at a training loss than FedAsync",
-            source=source,
-            said="up to 2.5 times more efficient than asynchronous federated learning",
-            measure=until(config, FEDASYNC, BUFFERED),
-            at_least=1.0,
-            bound_is_ours=True,
-        ),
-        Published(
-            text="FedBuff is more efficient than synchronous federated learning",
-            source=source,
-            said="3.3 times more efficient",
-            tried="No server here waits for a round of clients that it drew.",
-        ),
-    ]
-
-
-def records(config: ConfigDict) -> list[Record]:
-    """A staleness, times until the target, and losses at the end."""
-    stale = mean("staleness_mean", server=BUFFERED)  # theory: (20 - 1) / 10
-    buffered, single = (until(config, own, FEDASYNC) for own in (BUFFERED, SINGLE))
-    return [
-        Record("Mean staleness of FedBuff", stale, 1.882, 0.0043),
-        Record("Seconds of FedBuff over FedAsync's", buffered, 0.7542, 0.039),
-        Record("Seconds over FedAsync's, no buffer", single, 0.6143, 0.059),
-        Record(
-            "Loss of FedBuff over FedAsync's", ends(BUFFERED, FEDASYNC), 1.036, 0.13
-        ),
-        Record("Over that without a buffer", ends(BUFFERED, SINGLE), 1.255, 0.23),
-    ]
-
-
-def answer(found: Found, config: ConfigDict) -> str:
-    """Times until the target, losses, and updates."""
-    buffered = between(until(config, BUFFERED, FEDASYNC), found)
-    single = between(until(config, BUFFERED, SINGLE), found)
-    loss = between(ends(BUFFERED, SINGLE), found)
-    return (
-        f"Until a training loss of {config.target:g} FedBuff takes {buffered} of the"
-        f" time of FedAsync, and {single} of the time of its own server without a"
-        f" buffer; after {config.seconds:g} s its loss is {loss} times that without a"
-        f" buffer, with one update of the server for each {config.buffer} clients."
     )

@@ -13,11 +13,9 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Experiment, Published, Record, figures, replicas, tasks
+from experiments import Effect, Experiment, figures, percent, points, replicas
 from experiments.configs import at_least, positive
-from experiments.results.estimates import Measure, estimate
-from experiments.results.measures import difference, mean, ratio, tuned
-from experiments.results.tables import Found
+from experiments.tasks import digits_mlp
 from experiments.training import methods
 
 LIMITS = at_least(1, "workers", "examples")
@@ -60,108 +58,24 @@ def experiment(config: ConfigDict) -> Experiment:
 
     return Experiment(
         question="Until how many workers does gossip keep up with an all-reduce?",
-        task=tasks.digits_mlp(batch_size=config.batch_size),
+        task=digits_mlp(batch_size=config.batch_size),
         arms=[arm(name, workers) for workers in config.workers for name in compared],
         grid={"learning_rate": config.learning_rate},
         seeds=config.seeds,
         tuned="learning_rate",
         tuning_seeds=config.tuning_seeds,
         examples=config.examples,
-        answer=lambda found: answer(found, config),
-        published=published(config),
-        records=records(config),
+        answer=[
+            Effect(
+                metric="test_error", against={"method": "all-reduce"}, size=points(1)
+            ),
+            Effect(
+                metric="seconds", against={"method": "all-reduce"}, size=percent(10)
+            ),
+        ],
         figures=[
             figures.over("workers", "test_error", color="method", fixed=False),
             figures.over("workers", "seconds", color="method", fixed=False),
             figures.curves("test_error", against="seconds", panels="workers"),
         ],
-    )
-
-
-def error(method: str, workers: int) -> Measure:
-    """Test error after the same number of examples, at the best step."""
-    return tuned("test_error", method=method, workers=workers)
-
-
-def behind(workers: int) -> Measure:
-    """Test error of pulled gossip less the all-reduce's."""
-    return difference(error("pull", workers), error("all-reduce", workers))
-
-
-def times(workers: int) -> Measure:
-    """Seconds of gossip over the all-reduce's."""
-
-    def seconds(method):
-        return mean("seconds", method=method, workers=workers)
-
-    return ratio(seconds("pull"), seconds("all-reduce"))
-
-
-def published(config: ConfigDict) -> list[Published]:
-    """Ahead on about 32 nodes, behind near 100; the bounds are ours."""
-    del config
-    jin = dict(
-        source="Jin et al. (2016), arXiv:1611.04581 (as we recall)",
-        setting="ResNet-18 on ImageNet, up to about 128 GPUs",
-        bound_is_ours=True,
-    )
-    return [
-        Published(
-            text="On 36 workers gossip has at most 0.01 more error than the all-reduce,"
-            " after the same examples",
-            said="up to about 32 nodes gossip converges faster",
-            measure=behind(36),
-            at_most=0.01,
-            **jin,
-        ),
-        Published(
-            text="On 100 workers the all-reduce is more accurate, after the same"
-            " examples",
-            said="near 100 nodes the all-reduce reaches a higher accuracy",
-            measure=behind(100),
-            at_least=0.0,
-            **jin,
-        ),
-    ]
-
-
-def records(config: ConfigDict) -> list[Record]:
-    """Errors on many workers, and the time."""
-    del config
-    return [
-        Record(
-            "Test error of the all-reduce on 100",
-            error("all-reduce", 100),
-            0.0392,
-            0.0036,
-        ),
-        Record("Test error of pulled gossip on 4", error("pull", 4), 0.02806, 0.0036),
-        Record(
-            "Test error of pulled gossip on 100", error("pull", 100), 0.05167, 0.0046
-        ),
-        Record(
-            "Test error of pushed gossip on 100", error("push", 100), 0.0735, 0.0045
-        ),
-        Record("Seconds of gossip / all-reduce on 100", times(100), 0.4963, 0.0025),
-    ]
-
-
-def answer(found: Found, config: ConfigDict) -> str:
-    """From how many workers on the error is larger, beyond what seeds do."""
-    each = {own: estimate(behind(own), found).interval() for own in config.workers}
-    late = [workers for workers, (low, _) in each.items() if low > 0]
-    rows = [
-        f"{low:+.3f} to {high:+.3f} on {workers}"
-        for workers, (low, high) in each.items()
-    ]
-    if late:
-        first = f"Gossip is behind the all-reduce, beyond what seeds do, on {late}"
-        first = first.replace("[", "").replace("]", "") + " workers"
-    else:
-        first = "On no number of workers is gossip behind beyond what seeds do"
-    most = max(config.workers)
-    return (
-        f"{first}: its test error less the all-reduce's, after the same examples,"
-        f" is {', '.join(rows)}. It needs {times(most)(found):.2f} of the time on"
-        f" {most}."
     )

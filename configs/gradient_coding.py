@@ -15,19 +15,9 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import (
-    Experiment,
-    Published,
-    Record,
-    Simulation,
-    along,
-    figures,
-    tasks,
-)
+from experiments import Effect, Experiment, Simulation, along, figures, percent
 from experiments.configs import at_least, positive
-from experiments.results.estimates import Measure
-from experiments.results.measures import between, mean, ratio
-from experiments.results.tables import Found
+from experiments.tasks import breast_cancer
 
 LIMITS = at_least(1, "workers")
 LIMITS |= at_least(0, "part_seconds", "l2")
@@ -54,6 +44,9 @@ def get_config() -> ConfigDict:
     )
 
 
+STAY, ANEW = "stragglers stay slow", "stragglers drawn anew"
+
+
 def experiment(config: ConfigDict) -> Experiment:
     """Three protocols with each kind of straggler."""
     half, share = 0.5 * config.part_seconds, config.slow_share
@@ -77,7 +70,7 @@ def experiment(config: ConfigDict) -> Experiment:
 
     return Experiment(
         question="Does dealing workers anew help gradient coding?",
-        task=tasks.breast_cancer(batch_size=config.workers, l2=config.l2),
+        task=breast_cancer(batch_size=config.workers, l2=config.l2),
         arms=[
             arm(stragglers, stay, scheme)
             for stragglers, stay in {STAY: config.stay, ANEW: share}.items()
@@ -88,9 +81,9 @@ def experiment(config: ConfigDict) -> Experiment:
         tuned="learning_rate",
         tuning_seeds=config.tuning_seeds,
         updates=config.updates,
-        answer=answer,
-        published=published(config),
-        records=records(config),
+        answer=Effect(
+            metric="seconds", against={"scheme": "static clusters"}, size=percent(10)
+        ),
         figures=[
             figures.bars(
                 "seconds",
@@ -99,66 +92,4 @@ def experiment(config: ConfigDict) -> Experiment:
             ),
             figures.update_times(),
         ],
-    )
-
-
-STAY, ANEW = "stragglers stay slow", "stragglers drawn anew"
-
-
-def seconds(scheme: str, stragglers: str) -> Measure:
-    """The simulated time of all updates."""
-    return mean("seconds", scheme=scheme, stragglers=stragglers)
-
-
-def dynamic(stragglers: str) -> Measure:
-    """The time of dynamic clusters over the time of static clusters."""
-    schemes = "dynamic clusters", "static clusters"
-    return ratio(*(seconds(scheme, stragglers) for scheme in schemes))
-
-
-def wins(found: Found) -> float:
-    """Share of the seeds in which dynamic clusters take less time."""
-    table = found.results[found.results["stragglers"] == STAY]
-    table = table.groupby(["scheme", "seed"]).seconds.mean().unstack(0)
-    return float((table["dynamic clusters"] < table["static clusters"]).mean())
-
-
-def published(config: ConfigDict) -> list[Published]:
-    """What dynamic clusters save."""
-    del config
-    return [
-        Published(
-            text="Where stragglers stay slow, dynamic clusters save up to 30 % of the"
-            " time of static ones",
-            source="Buyukates, Ozfatura, Ulukus, Gunduz (2020), arXiv:2011.01922",
-            said="up to 30 % less mean completion time",
-            setting="stragglers of two states that are correlated in time",
-            measure=dynamic(STAY),
-            at_least=0.7,
-            at_most=1.0,
-        ),
-    ]
-
-
-def records(config: ConfigDict) -> list[Record]:
-    """Times of both schemes; without memory the past says nothing of who is slow."""
-    del config
-    coded = ratio(seconds("static clusters", STAY), seconds("no coding", STAY))
-    return [
-        Record("Dynamic over static, stragglers stay slow", dynamic(STAY), 0.83, 0.013),
-        Record("Dynamic over static, drawn anew", dynamic(ANEW), 0.9932, 0.012),
-        Record("Static over no coding, stragglers stay slow", coded, 0.4083, 0.0057),
-        Record("Seeds in which dynamic is faster", wins, 1.0, 0.0),
-    ]
-
-
-def answer(found: Found) -> str:
-    """What dynamic clusters save, with and without memory."""
-
-    def said(stragglers):
-        return f"{between(dynamic(stragglers), found)} times as long as static ones"
-
-    return (
-        f"Where stragglers stay slow, dynamic clusters take {said(STAY)}; where they"
-        f" are drawn anew for each task, {said(ANEW)}."
     )

@@ -16,11 +16,9 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Arm, Experiment, Published, Record, figures, optimizer, tasks
+from experiments import Arm, Effect, Experiment, figures, optimizer, percent
 from experiments.configs import at_least, positive
-from experiments.results.estimates import Measure
-from experiments.results.measures import between, difference, mean, ratio, tuned
-from experiments.results.tables import Found
+from experiments.tasks import breast_cancer
 
 LIMITS = at_least(1, "period")
 LIMITS |= at_least(0, "mean_delay", "max_delay")
@@ -47,8 +45,8 @@ def get_config() -> ConfigDict:
 
 def experiment(config: ConfigDict) -> Experiment:
     """A program for each number of replays."""
-    task = tasks.breast_cancer(batch_size=config.batch_size)
-    drawn = tasks.breast_cancer(batch_size=config.verification).batches(0, 0, 1)
+    task = breast_cancer(batch_size=config.batch_size)
+    drawn = breast_cancer(batch_size=config.verification).batches(0, 0, 1)
     examples = jax.tree.map(lambda leaf: leaf[0], drawn)
 
     def arm(name, *before):
@@ -68,7 +66,8 @@ def experiment(config: ConfigDict) -> Experiment:
     def unverified(params):  # it never falls: each batch counts as consistent
         return 0.0
 
-    most = max(config.replays)
+    most, rates = max(config.replays), config.learning_rate
+    small = dict(learning_rate=min(rates), mean_delay=max(config.mean_delay))
     return Experiment(
         question="Does a replay of gradients that agree with verification help?",
         task=task,
@@ -82,9 +81,16 @@ def experiment(config: ConfigDict) -> Experiment:
         tuned="learning_rate",
         updates=config.updates,
         tuning_seeds=config.tuning_seeds,
-        answer=answer,
-        published=published(config),
-        records=records(config),
+        answer=[
+            Effect(metric="train_loss", against={"replays": "none"}, size=percent(10)),
+            Effect(
+                metric="train_loss",
+                against={"replays": "none"},
+                size=percent(10),
+                where=small,
+                name="training loss at the smallest step and the longest delays",
+            ),
+        ],
         figures=[
             figures.over("mean_delay", "train_loss", fixed=False),
             figures.over(
@@ -94,75 +100,4 @@ def experiment(config: ConfigDict) -> Experiment:
                 title="Is a replay more than a larger step? Mean delay 16",
             ),
         ],
-    )
-
-
-GUIDED, UNVERIFIED, PLAIN = "up to 4", "4, unverified", "none"
-
-
-def tuned_over_plain(delay: float) -> Measure:
-    """Training loss of guided SGD over SGD's, each at its best step."""
-    at = dict(mean_delay=delay)
-    return ratio(*(tuned("train_loss", replays=r, **at) for r in (GUIDED, PLAIN)))
-
-
-def small_over_plain(replays: str) -> Measure:
-    """The same at a step of 0.01 and a mean delay of 16."""
-    at = dict(learning_rate=0.01, mean_delay=16)
-    return ratio(*(mean("train_loss", replays=r, **at) for r in (replays, PLAIN)))
-
-
-def error_less() -> Measure:
-    """Test error of guided SGD less SGD's, at a mean delay of 16."""
-    at = dict(mean_delay=16)
-    return difference(*(tuned("test_error", replays=r, **at) for r in (GUIDED, PLAIN)))
-
-
-def published(config: ConfigDict) -> list[Published]:
-    """At equal data and each at its best step."""
-    del config
-    paper = dict(
-        source="Sharma (2021), arXiv:2101.07259",
-        said="replays undo the deviation that delay causes",
-        bound_is_ours=True,
-    )
-    loss = "At a mean delay of 16 guided SGD has less training loss than SGD"
-    error = (
-        "Its test error is no larger than SGD's, by one example of 142 (our reading)"
-    )
-    return [
-        Published(text=loss, measure=tuned_over_plain(16), at_most=1.0, **paper),
-        Published(text=error, measure=error_less(), at_most=1 / 142, **paper),
-    ]
-
-
-def records(config: ConfigDict) -> list[Record]:
-    """Training losses over SGD's training loss."""
-    del config
-    return [
-        Record("Loss, guided / SGD, mean delay 4", tuned_over_plain(4), 1.012, 0.0098),
-        Record(
-            "Loss, guided / SGD, mean delay 16", tuned_over_plain(16), 1.061, 0.0350
-        ),
-        Record(
-            "Loss, guided / SGD, step 0.01", small_over_plain(GUIDED), 0.931, 0.00095
-        ),
-        Record(
-            "And without verification", small_over_plain(UNVERIFIED), 0.9093, 0.0016
-        ),
-    ]
-
-
-def answer(found: Found) -> str:
-    """The loss over plain SGD's, with the step tuned and with a small one."""
-
-    def times(measure):
-        return between(measure, found, form=".3f")
-
-    return (
-        "At a mean delay of 16 and each with its best step, guided SGD has"
-        f" {times(tuned_over_plain(16))} times the training loss of SGD. At a step of"
-        f" 0.01 it has {times(small_over_plain(GUIDED))} times SGD's loss, and as many"
-        " replays without verification have"
-        f" {times(small_over_plain(UNVERIFIED))} times."
     )

@@ -12,27 +12,29 @@ training loss, and by how much the loss is higher on the data of the slower half
 
 import dataclasses
 
-import jax
 import numpy as np
 import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Arm, Experiment, Published, Record, Simulation, along, figures
+from experiments import (
+    Arm,
+    Effect,
+    Experiment,
+    Simulation,
+    along,
+    amount,
+    figures,
+    percent,
+)
 from experiments.configs import at_least, positive
-from experiments.results.estimates import Measure
-from experiments.results.measures import between, difference, tuned
-from experiments.results.tables import Found
 from experiments.tasks import Task, batches, digits_mlp
 
-_UNLIKE, _ALIKE = "unequal data", "equal data"
-_METHODS = ("ASGD", "Rennala", "Ringleader")
 _TITLE = "How much worse are the data of slow workers fitted?"
-_SLOW, _SAME = "unequal speeds", "equal speeds"
+UNLIKE, ALIKE = "unequal data", "equal data"
+SLOW, SAME = "unequal speeds", "equal speeds"
 
-
-LIMITS = at_least(1, "workers")
-LIMITS |= positive("seconds", "learning_rate")
+LIMITS = at_least(1, "workers") | positive("seconds", "learning_rate")
 
 
 def get_config() -> ConfigDict:
@@ -55,44 +57,55 @@ def get_config() -> ConfigDict:
 def experiment(config: ConfigDict) -> Experiment:
     """An arm for each method, split and speeds."""
     protocols, workers = dj.cluster.protocols, config.workers
-    ringleader = protocols.ringleader()
     slowdown = np.arange(1.0, workers + 1) ** config.power
     same = np.full(workers, workers / np.sum(1 / slowdown))  # as many gradients
+    table = protocols.ringleader()
     methods = {
         "ASGD": (protocols.k_async(1), {}),
         "Rennala": (protocols.rennala(config.batch), {}),
-        "Ringleader": (ringleader, {"aggregation": ringleader.aggregation(workers)}),
+        "Ringleader": (table, {"aggregation": table.aggregation(workers)}),
     }
 
-    def along_cluster(name, slow):
+    def arm(name, data, speeds):
+        times_slower = {SLOW: slowdown, SAME: same}[speeds].tolist()
         times = dj.cluster.shifted_exponential(0.5, 0.5)
-        cluster = dj.cluster.Cluster(workers, times, slowdown=slow.tolist())
+        cluster = dj.cluster.Cluster(workers, times, slowdown=times_slower)
         protocol, options = methods[name]
-        return along(Simulation(cluster, protocol), optax.sgd, **options)
+        training = along(Simulation(cluster, protocol), optax.sgd, **options)
+        labels = dict(method=name, data=data, speeds=speeds)
+        return Arm(training=training, labels=labels, task=split[data])
 
-    data = {_UNLIKE: min(config.concentration), _ALIKE: max(config.concentration)}
-    split = {name: task_of(config, own) for name, own in data.items()}
-    compared = (_UNLIKE, _SLOW), (_UNLIKE, _SAME), (_ALIKE, _SLOW)
+    data = {UNLIKE: min(config.concentration), ALIKE: max(config.concentration)}
+    split = {name: task_of(config, alpha) for name, alpha in data.items()}
     return Experiment(
         question="Does asynchrony favor the data of fast workers?",
-        task=split[_ALIKE],
+        task=split[ALIKE],
         arms=[
-            Arm(
-                training=along_cluster(name, slowdown if speeds == _SLOW else same),
-                labels=dict(method=name, data=own, speeds=speeds),
-                task=split[own],
-            )
-            for own, speeds in compared
-            for name in _METHODS
+            arm(name, data, speeds)
+            for data, speeds in ((UNLIKE, SLOW), (UNLIKE, SAME), (ALIKE, SLOW))
+            for name in methods
         ],
         grid={"learning_rate": config.learning_rate},
         seeds=config.seeds,
         tuned="learning_rate",
         tuning_seeds=config.tuning_seeds,
         seconds=config.seconds,
-        answer=answer,
-        published=published(),
-        records=records(),
+        answer=[
+            Effect(
+                metric="slow_data_excess_loss",
+                against={"speeds": SAME},
+                size=amount(0.02, "nats"),
+                where={"data": UNLIKE},
+                name="loss on slow workers' data less that on fast workers'",
+            ),
+            Effect(
+                metric="train_loss",
+                against={"method": "ASGD"},
+                size=percent(10),
+                where={"data": UNLIKE, "speeds": SLOW},
+                name="training loss on unequal data",
+            ),
+        ],
         figures=[
             figures.bars("slow_data_excess_loss", color="method", title=_TITLE),
             figures.bars("train_loss", color="method"),
@@ -105,79 +118,16 @@ def task_of(config: ConfigDict, concentration: float) -> Task:
     """Digits of workers, and how much higher the slower half's loss is."""
     split = dict(workers=config.workers, concentration=concentration)
     task = digits_mlp(depth=0, batch_size=config.batch_size, **split)
-    whole = digits_mlp(batch_size=0).batches(0, 0, 1)
-    whole = jax.tree.map(lambda x: np.array(x[0]), whole)
+    drawn = digits_mlp(batch_size=0).batches(0, 0, 1)
+    whole = {name: np.array(leaf[0]) for name, leaf in drawn.items()}
     owner = batches.dirichlet(whole["label"], **split, seed=0)  # as the task does
-    slow, fast = (
-        jax.tree.map(lambda x, own=own: x[own], whole)
-        for own in (owner >= config.workers // 2, owner < config.workers // 2)
-    )
+    of_slow = owner >= config.workers // 2
+
+    def loss(params, these):
+        return task.loss(params, {name: leaf[these] for name, leaf in whole.items()})
 
     def evaluate(params):
-        excess = task.loss(params, slow) - task.loss(params, fast)
+        excess = loss(params, of_slow) - loss(params, ~of_slow)
         return task.evaluate(params) | {"slow_data_excess_loss": excess}
 
     return dataclasses.replace(task, evaluate=evaluate)
-
-
-def loss(method: str, data: str = _UNLIKE, metric: str = "train_loss") -> Measure:
-    """A loss of a method at its best step, with workers of unequal speeds."""
-    return tuned(metric, method=method, data=data, speeds=_SLOW)
-
-
-def favor(method: str) -> Measure:
-    """What unequal speeds add to the loss on slow data less that on fast data."""
-    alike = dict(method=method, data=_UNLIKE, speeds=_SAME)
-    excess = tuned("slow_data_excess_loss", **alike)
-    return difference(loss(method, metric="slow_data_excess_loss"), excess)
-
-
-def cost(method: str) -> Measure:
-    """What unequal data add to the training loss."""
-    return difference(loss(method), loss(method, _ALIKE))
-
-
-def published() -> list[Published]:
-    """The paper's comparison."""
-    return [
-        Published(
-            text="Where data differ, Ringleader is ahead of Malenia SGD and of IA2SGD",
-            source="Maranjyan, Richtarik (2025), arXiv:2509.22860",
-            said="smaller gradient norms at the same time",
-            setting="MNIST and Fashion-MNIST, 100 clients, Dirichlet 0.1, an MLP",
-            tried="Neither of the two is here; ASGD and Rennala stand beside it.",
-        )
-    ]
-
-
-def records() -> list[Record]:
-    """What slow data lose, what unequal data cost, and losses."""
-    unlike, alike = (
-        loss("ASGD", data, "slow_data_excess_loss") for data in (_UNLIKE, _ALIKE)
-    )
-    return [
-        Record("What slow data lose where data differ, ASGD", unlike, 0.0666, 0.012),
-        Record(
-            "What slow data lose where data are alike, ASGD", alike, 0.05077, 0.0033
-        ),
-        Record("What unequal data cost ASGD", cost("ASGD"), 0.01364, 0.0021),
-        Record("ASGD's training loss, unequal data", loss("ASGD"), 0.07001, 0.0042),
-        Record("Ringleader's", loss("Ringleader"), 0.1085, 0.0041),
-    ]
-
-
-def answer(found: Found) -> str:
-    """What unequal speeds do to slow data, and which method ends lowest."""
-
-    def nats(measure):
-        return between(measure, found, same=0.0, form="+.3f")
-
-    alike = nats(loss("ASGD", _ALIKE, "slow_data_excess_loss"))
-    ahead = nats(difference(loss("Ringleader"), loss("ASGD")))
-    favored = [f"{name} {nats(favor(name))}" for name in _METHODS]
-    return (
-        "On unequal data, unequal speeds change the loss on the data of slow workers,"
-        f" less that on fast ones, by this (nats): {', '.join(favored)}. Where data are"
-        f" alike ASGD's is higher on slow workers' data by {alike}. Over all unequal"
-        f" data Ringleader's loss less ASGD's is {ahead}, each with its own best step."
-    )

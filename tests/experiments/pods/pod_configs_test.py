@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from configs import imagenet, tokens_pod
+from experiments import statements
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
 from experiments.training import Plan
@@ -16,12 +17,14 @@ CONFIGS = {"imagenet": imagenet, "tokens_pod": tokens_pod}
 @pytest.mark.parametrize("name", CONFIGS)
 def test_what_was_not_run_says_so(name):
     assert "Not run" in CONFIGS[name].__doc__
+    source, values = CONFIGS[name].__file__, CONFIGS[name].get_config()
+    assert statements.of(source, values) == statements.Statements()
 
 
 def sound(experiment):
     """One cell, a worker a device, and a mean that is one update late."""
     (arm,) = experiment.all_arms
-    assert not experiment.records and not experiment.grid
+    assert not experiment.grid
     assert experiment.seed_numbers == (0,)
     plan = Plan((0,), experiment.updates, None, None, experiment.evaluate_every)
     for devices, workers in ((8, 8), (16, 16), (None, jax.device_count())):

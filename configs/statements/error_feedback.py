@@ -1,0 +1,54 @@
+"""What Xu and Huang say of DEF, and records."""
+
+from ml_collections import ConfigDict
+
+from experiments import Published
+from experiments.results.estimates import Measure
+from experiments.results.measures import mean, ratio, tuned
+
+LEAST = 1 / 64
+
+
+def best(metric: str, method: str, share: float) -> Measure:
+    """A metric at the best step and momentum."""
+    return tuned(metric, method=method, share=share)
+
+
+def over_all(method: str) -> Measure:
+    """Loss of 1/64 over the loss of all, both with momentum 0.9 at a step of 0.003."""
+    at = dict(learning_rate=0.003, momentum=0.9)
+    arms = (method, LEAST), ("all", 1.0)
+    return ratio(*(mean("train_loss", method=m, share=s, **at) for m, s in arms))
+
+
+def over_feedback() -> Measure:
+    """Loss of 1/64 with DEF over the loss with error feedback."""
+    methods = ("DEF", "error feedback")
+    return ratio(*(best("train_loss", method, LEAST) for method in methods))
+
+
+def published(config: ConfigDict) -> list[Published]:
+    """DEF against error feedback."""
+    del config
+    return [
+        Published(
+            text="Of 1/64, DEF reaches a smaller training loss than error feedback (our"
+            " reading)",
+            source="Xu and Huang (2020), arXiv:2004.05298",
+            said="DEF trades the variance of gradients against their second moment",
+            measure=over_feedback(),
+            at_most=1.0,
+            bound_is_ours=True,
+        )
+    ]
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """Losses at one step, and what is lost with the step tuned."""
+    del config
+    return {
+        "Test error of a quarter, feedback": best("test_error", "error feedback", 0.25),
+        "Loss of 1/64 over all, at one step": over_all("error feedback"),
+        "Loss of 1/64 over all, no memory": over_all("no memory"),
+        "Loss of 1/64, DEF / feedback": over_feedback(),
+    }

@@ -1,0 +1,56 @@
+"""What Sharma says of guided SGD, and records."""
+
+from ml_collections import ConfigDict
+
+from experiments import Published
+from experiments.results.estimates import Measure
+from experiments.results.measures import difference, mean, ratio, tuned
+
+GUIDED, UNVERIFIED, PLAIN = "up to 4", "4, unverified", "none"
+
+
+def tuned_over_plain(delay: float) -> Measure:
+    """Training loss of guided SGD over SGD's, each at its best step."""
+    at = dict(mean_delay=delay)
+    return ratio(*(tuned("train_loss", replays=r, **at) for r in (GUIDED, PLAIN)))
+
+
+def small_over_plain(replays: str) -> Measure:
+    """The same at a step of 0.01 and a mean delay of 16."""
+    at = dict(learning_rate=0.01, mean_delay=16)
+    return ratio(*(mean("train_loss", replays=r, **at) for r in (replays, PLAIN)))
+
+
+def error_less() -> Measure:
+    """Test error of guided SGD less SGD's, at a mean delay of 16."""
+    at = dict(mean_delay=16)
+    return difference(*(tuned("test_error", replays=r, **at) for r in (GUIDED, PLAIN)))
+
+
+def published(config: ConfigDict) -> list[Published]:
+    """At equal data and each at its best step."""
+    del config
+    paper = dict(
+        source="Sharma (2021), arXiv:2101.07259",
+        said="replays undo the deviation that delay causes",
+        bound_is_ours=True,
+    )
+    loss = "At a mean delay of 16 guided SGD has less training loss than SGD"
+    error = (
+        "Its test error is no larger than SGD's, by one example of 142 (our reading)"
+    )
+    return [
+        Published(text=loss, measure=tuned_over_plain(16), at_most=1.0, **paper),
+        Published(text=error, measure=error_less(), at_most=1 / 142, **paper),
+    ]
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """Training losses over SGD's training loss."""
+    del config
+    return {
+        "Loss, guided / SGD, mean delay 4": tuned_over_plain(4),
+        "Loss, guided / SGD, mean delay 16": tuned_over_plain(16),
+        "Loss, guided / SGD, step 0.01": small_over_plain(GUIDED),
+        "And without verification": small_over_plain(UNVERIFIED),
+    }

@@ -1,0 +1,58 @@
+"""What Maranjyan et al. say of MindFlayer, and records."""
+
+from ml_collections import ConfigDict
+
+from configs.hanging_workers import hang
+from experiments import Published
+from experiments.results.estimates import Measure
+from experiments.results.measures import difference, least, mean, ratio, tuned
+
+
+def gradients(method: str, chance: float) -> Measure:
+    """The gradients that were used until the end."""
+    return mean("examples", method=method, tasks=hang(chance))
+
+
+def loss(config: ConfigDict, method: str, chance: float) -> Measure:
+    """The training loss at the end; of Rennala with the batch that tuning chooses."""
+    if method != "Rennala":
+        return tuned("train_loss", method=method, tasks=hang(chance))
+    return least(
+        [loss(config, f"Rennala, batch {size}", chance) for size in config.batch]
+    )
+
+
+def change(config: ConfigDict, method: str, chance: float) -> Measure:
+    """MindFlayer's training loss less the loss of another method."""
+    flayer = loss(config, "MindFlayer", chance)
+    return difference(flayer, loss(config, method, chance))
+
+
+def published(config: ConfigDict) -> list[Published]:
+    """MindFlayer against both others, where the most tasks hang."""
+    often = max(config.hang_probability)
+    return [
+        Published(
+            text=f"Where {hang(often)}, MindFlayer has less loss than {other}",
+            source="Maranjyan, Omar, Richtarik (2024), arXiv:2410.04285, abstract",
+            said="it outperforms baselines, above all where noise has heavy tails",
+            setting="a quadratic, and two layers on MNIST (as we recall)",
+            measure=change(config, other, often),
+            at_most=0.0,
+            bound_is_ours=True,
+        )
+        for other in ("Rennala", "ASGD")
+    ]
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """Losses and gradients of MindFlayer, which gets 0.9 in 1.5 s of each worker."""
+    used = gradients("MindFlayer", 0.1)
+    return {
+        "MindFlayer's gradients, 10 % hang": used,
+        "MindFlayer's gradients / ASGD's, 10 % hang": ratio(
+            used, gradients("ASGD", 0.1)
+        ),
+        "MindFlayer's loss, 10 % hang": loss(config, "MindFlayer", 0.1),
+        "ASGD's loss, none hangs": loss(config, "ASGD", 0.0),
+    }

@@ -1,0 +1,42 @@
+"""What Maranjyan and Richtarik say of Ringleader, and records."""
+
+from ml_collections import ConfigDict
+
+from configs.heterogeneous_data import ALIKE, SLOW, UNLIKE
+from experiments import Published
+from experiments.results.estimates import Measure
+from experiments.results.measures import difference, tuned
+
+
+def loss(method: str, data: str = UNLIKE, metric: str = "train_loss") -> Measure:
+    """A loss of a method at its best step, with workers of unequal speeds."""
+    return tuned(metric, method=method, data=data, speeds=SLOW)
+
+
+def published(config: ConfigDict) -> list[Published]:
+    """The paper's comparison."""
+    del config
+    return [
+        Published(
+            text="Where data differ, Ringleader is ahead of Malenia SGD and of IA2SGD",
+            source="Maranjyan, Richtarik (2025), arXiv:2509.22860",
+            said="smaller gradient norms at the same time",
+            setting="MNIST and Fashion-MNIST, 100 clients, Dirichlet 0.1, an MLP",
+            tried="Neither of the two is here; ASGD and Rennala stand beside it.",
+        )
+    ]
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """What slow data lose, what unequal data cost, and losses."""
+    del config
+    unlike, alike = (
+        loss("ASGD", data, "slow_data_excess_loss") for data in (UNLIKE, ALIKE)
+    )
+    return {
+        "What slow data lose where data differ, ASGD": unlike,
+        "What slow data lose where data are alike, ASGD": alike,
+        "What unequal data cost ASGD": difference(loss("ASGD"), loss("ASGD", ALIKE)),
+        "ASGD's training loss, unequal data": loss("ASGD"),
+        "Ringleader's": loss("Ringleader"),
+    }

@@ -1,0 +1,54 @@
+"""What Lian et al. and Niu et al. say of workers without a lock, and records."""
+
+from ml_collections import ConfigDict
+
+from configs.hogwild import ages_of
+from experiments import Published
+from experiments.results.estimates import Measure
+from experiments.results.measures import mean, ratio, tuned
+
+
+def excess(workers: int, spread: float) -> Measure:
+    """The excess loss at the best step."""
+    return tuned("excess_loss", workers=workers, ages=ages_of(spread))
+
+
+def mixed(workers: int) -> Measure:
+    """Excess loss of reads of all ages over reads of one age."""
+    return ratio(excess(workers, 1.0), excess(workers, 0.0))
+
+
+def published(config: ConfigDict) -> list[Published]:
+    """The number of workers that costs nothing, and what a lock costs."""
+    most = config.workers[-1]
+    return [
+        Published(
+            text="With up to sqrt(updates) workers and no lock the excess loss is at"
+            " most twice one worker's",
+            source="Lian, Huang, Li, Liu (2015), arXiv:1506.08272, abstract",
+            said="a linear speed-up while there are at most sqrt(updates) workers",
+            setting="theory, of nonconvex losses",
+            measure=ratio(excess(most, 1.0), excess(1, 0.0)),
+            at_most=2.0,
+            bound_is_ours=True,
+        ),
+        Published(
+            text="Ten cores without a lock need less time than ten that take turns",
+            source="Niu, Recht, Re, Wright (2011), arXiv:1106.5730",
+            said="9.5 s and 61.8 s (RCV1)",
+            setting="a sparse support vector machine, ten cores",
+            tried="A simulated worker pays nothing for a lock.",
+        ),
+    ]
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """Excess losses, what mixed ages change, and a mean staleness, P - 1."""
+    del config
+    return {
+        "Excess loss of one worker": excess(1, 0.0),
+        "Excess loss, 16 workers, one age": excess(16, 0.0),
+        "All ages over one, 16 workers": mixed(16),
+        "All ages over one, 64 workers": mixed(64),
+        "Staleness, 16": mean("staleness_mean", workers=16),
+    }
