@@ -9,6 +9,7 @@ both of the functions
 and the values of the records are in the table `configs/statements/records.csv`.
 """
 
+import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,9 +94,14 @@ COLUMNS = ["config", "record", "value", "spread"]
 
 
 def _name(source: str) -> str:
-    """The name of a config in the table, with its question: "workers:spectrum"."""
+    """The name of a config in the table, with its question: "workers:spectrum".
+
+    The question that a file asks without one is left out.
+    """
     file, _, question = source.partition(".py:")
-    return Path(file).stem + f":{question}" * bool(question)
+    get_config = configs.module_of(source, needed=("get_config()",)).get_config
+    usual = [own.default for own in inspect.signature(get_config).parameters.values()]
+    return Path(file).stem + f":{question}" * bool(question and question not in usual)
 
 
 def _file(source: str) -> Path:

@@ -97,6 +97,30 @@ class LargestStable(NamedTuple):
         return rows.drop(columns=[self.axis, *_FATES], errors="ignore")
 
 
+class Computed(NamedTuple):
+    """A metric that is no column of the results, but a function of settings and seed.
+
+    Attributes:
+        name: of its column.
+        function: its arguments are named as labels and axes are, and "seed".
+
+    Example:
+        >>> late = Computed("lateness", lambda delay, seed: delay / 2 + seed)
+        >>> late.of(pd.DataFrame({"delay": [2, 4], "seed": [0, 1]})).lateness.tolist()
+        [1.0, 3.0]
+    """
+
+    name: str
+    function: Callable[..., float]
+
+    def of(self, results: pd.DataFrame) -> pd.DataFrame:
+        """The results with this column."""
+        rows = results.to_dict("records")
+        return results.assign(
+            **{self.name: [formula(self.function, row) for row in rows]}
+        )
+
+
 _FATES = ("diverged", "ended_higher", "fails")
 HIGHER, LOWER, WITHIN = "higher", "lower", "within"
 UNDECIDED, NO_OPTIMUM = "undecided", "no optimum"
@@ -121,12 +145,16 @@ class Effect:
     never the same as too few seeds.
 
     Attributes:
-        metric: a column of the results; a `TimeTo`, whose "never" is infinite; or a
-            `LargestStable`.
+        metric: a column of the results; a `TimeTo`, whose "never" is infinite; a
+            `LargestStable`; or a `Computed`.
         against: {label or axis: value}; or a function of settings, such as a theory,
             that returns the number to compare with (None: no comparison).
         size: that matters, of `percent`, `points` or `amount`.
         where: {label or axis: value or values}, the rows that count.
+        mean_over: settings over whose values the effect is a mean; of a ratio the
+            mean of its logarithm. Only values count that both series have.
+        kept: {label or axis: value}: each series keeps what is best for this one, in
+            place of its own best.
         name: of the metric in the answer; by default the words for the column.
 
     Example:
@@ -137,12 +165,37 @@ class Effect:
         >>> print(one.answer(found))
         Test error, compared with delay=0 (0.11): more than 1 point higher at delay=8 \
 (+0.1 to +0.1).
+
+        The same with the step kept that is best without delay:
+
+        >>> rows = [(r, d, s, 1 + abs(r - best) + s) for r in (1, 2)
+        ...         for d, best in ((0, 1), (8, 2)) for s in (0, 1)]
+        >>> columns = ["learning_rate", "delay", "seed", "train_loss"]
+        >>> found = Found(pd.DataFrame(rows, columns=columns), pd.DataFrame(),
+        ...               found.choice._replace(axes=("learning_rate",)))
+        >>> one = Effect(metric="train_loss", against={"delay": 0}, size=amount(0.5),
+        ...              kept={"delay": 0})
+        >>> print(one.answer(found))
+        Training loss, each with the step size that is best at delay=0, compared with \
+delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
+
+        A mean over settings, each of which is compared with itself:
+
+        >>> rows = [("plain", 1, 0, 2.0), ("plain", 9, 0, 5.0), ("rule", 9, 0, 3.0)]
+        >>> columns = ["rule", "workers", "seed", "train_loss"]
+        >>> found = Found(pd.DataFrame(rows, columns=columns), pd.DataFrame())
+        >>> one = Effect(metric="train_loss", against={"rule": "plain"},
+        ...              size=amount(1), mean_over=("workers",))
+        >>> one.table(found)[["rule", "effect"]].values.tolist()
+        [['rule', -2.0]]
     """
 
-    metric: "str | TimeTo | LargestStable"
+    metric: "str | TimeTo | LargestStable | Computed"
     against: Mapping[str, Any] | Callable[..., float | None]
     size: Size
     where: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    mean_over: Sequence[str] = ()
+    kept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     name: str = ""
 
     def table(self, found: Found) -> pd.DataFrame:
@@ -166,6 +219,14 @@ class Effect:
             raise ValueError(f"no row can be compared with {self._base()}.")
         numbered = found._replace(results=there.assign(series=number))
         here = pairs["series"].to_numpy()
+        names = [name for name in names if name not in self.mean_over]
+        groups = np.zeros(len(pairs), int)
+        if names:
+            groups = pairs.groupby(names, dropna=False, sort=False).ngroup().to_numpy()
+        rows = pairs.assign(group=groups).drop_duplicates("group")
+
+        def mean(values: np.ndarray) -> np.ndarray:
+            return np.bincount(groups, values) / np.bincount(groups)
 
         def both(part: Found) -> tuple[np.ndarray, np.ndarray]:
             means, _ = self._means(part)
@@ -177,7 +238,7 @@ class Effect:
         def effects(part: Found) -> np.ndarray:
             with np.errstate(divide="ignore", invalid="ignore"):
                 this, other = both(part)
-                return np.log(this / other) if self.size.ratio else this - other
+                return mean(np.log(this / other) if self.size.ratio else this - other)
 
         this, other = both(numbered)
         _, never = self._means(numbered)
@@ -185,6 +246,8 @@ class Effect:
         late_base = np.zeros(len(here), bool)
         if "base" in pairs:
             late_base = never.reindex(pairs["base"]).to_numpy(bool)
+        this, other, late, late_base = map(mean, (this, other, late, late_base))
+        late, late_base = late > 0, late_base > 0
         estimates = jackknife(effects, numbered)
         low, high = np.array([own.interval() for own in estimates]).T
         value = np.array([own.value for own in estimates])
@@ -192,14 +255,13 @@ class Effect:
             self._reading(*numbers)
             for numbers in zip(this, other, low, high, late, late_base, strict=True)
         ]
-        table = pairs[names].assign(
+        table = rows[names].assign(
             here=np.where(late, np.inf, this), there=np.where(late_base, np.inf, other)
         )
         shown = np.exp if self.size.ratio else np.asarray
         table = table.assign(effect=shown(value), low=shown(low), high=shown(high))
-        table["reading"] = np.where(
-            self._are_found(found, there, number, pairs), readings, NO_OPTIMUM
-        )
+        optimum = mean(self._are_found(found, there, number, pairs)) == 1
+        table["reading"] = np.where(optimum, readings, NO_OPTIMUM)
         return table.reset_index(drop=True)
 
     def answer(self, found: Found) -> "Answer":
@@ -239,10 +301,14 @@ class Effect:
         rows, curves = found.results, found.curves
         if len(curves):
             curves = analysis.where(curves, **self.where)
-        if isinstance(self.metric, LargestStable):
-            best = self.metric.of(rows)
-        else:
+        if isinstance(self.metric, str | TimeTo):
             best = found.choice.best(rows, curves)
+        else:
+            best = self.metric.of(rows)
+        if self.kept:
+            chosen = analysis.where(best, **self.kept)
+            axes = [axis for axis in found.choice.axes if axis in rows]
+            best = rows.merge(chosen[["seed", *axes]], on=["seed", *axes])
         if isinstance(self.metric, TimeTo):
             best = self.metric.of(best, curves)
             best["never"] = np.isinf(best[self._column])
@@ -306,15 +372,24 @@ class Effect:
     def _sentence(self, found: Found, table: pd.DataFrame) -> str:
         name = self.name or words(self._column)
         axes = [axis for axis in found.choice.axes if axis in found.results]
-        free = [axis for axis in axes if axis not in self.where]
-        each = f", each with its best {' and '.join(map(words, free))}" if free else ""
+        shown = {*self.where, getattr(self.metric, "axis", None)}
+        free = [axis for axis in axes if axis not in shown]
+        tuned = " and ".join(map(words, free))
+        each = f", each with its best {tuned}" if free else ""
+        over = " and ".join(f"all values of {words(name)}" for name in self.mean_over)
+        if free and self.kept:
+            best_at = analysis.label(self.kept)
+            each = f", each with the {tuned} that is best at {best_at}"
         there = table["there"].unique()
         base = f" ({there[0]:.3g})" if len(there) == 1 else ""
         parts = []
         for reading, said in self._said().items():
             rows = table[table["reading"] == reading]
             if len(rows):
-                parts.append(f"{said} {_listed(self._labels(table), rows, self)}")
+                # commas part the series
+                labels = [own.replace(", ", " ") for own in self._labels(table)]
+                parts.append(f"{said} {_listed(labels, rows, self)}")
+        each += f", a mean over {over}" * bool(over)
         head = f"{name[:1].upper()}{name[1:]}{each}, compared with {self._base()}{base}"
         return f"{head}: {'; '.join(parts)}."
 
@@ -369,6 +444,8 @@ def _listed(labels: Sequence[str], rows: pd.DataFrame, effect: Effect) -> str:
     """Settings with their intervals; of many, the settings and the largest effect."""
     records = rows.to_dict("records")
     names = [labels[i] for i in rows.index]
+    if rows["effect"].isna().all():
+        return ", ".join(names)
     if len(records) <= _NAMED:
         parts = [
             f"{name} ({_interval(row, effect.size.ratio)})"
