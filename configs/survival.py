@@ -66,6 +66,11 @@ def experiment(config: ConfigDict) -> Experiment:
         )
 
     time = figures.TimeTo("train_loss", config.target)
+    with_eight = {
+        "against": {"workers": 8},
+        "size": percent(10),
+        "where": {"workers": tuple(n for n in config.workers if 8 <= n <= 64)},
+    }
     return Experiment(
         question="How many asynchronous workers kill the training of a network?",
         task=digits_mlp(batch_size=config.batch_size),
@@ -73,12 +78,10 @@ def experiment(config: ConfigDict) -> Experiment:
         seeds=config.seeds,
         seconds=float(config.updates),
         evaluations=50,
-        answer=Effect(
-            metric=time,
-            against={"workers": 8},
-            size=percent(10),
-            where={"workers": tuple(n for n in config.workers if 8 <= n <= 64)},
-        ),
+        answer=[
+            Effect(metric=time, **with_eight),
+            Effect(metric="train_loss", **with_eight),
+        ],
         figures=[
             figures.over(
                 "workers", time, color="law", fixed=False, title="How many workers?"

@@ -98,9 +98,13 @@ def experiment(config: ConfigDict) -> Experiment:
                 against={"method": "ASGD"},
                 size=percent(10),
                 where={"workers": config.workers[-1]},
+                name=f"time to the target on {config.workers[-1]} workers",
             ),
             Effect(
-                metric=time, against={"workers": config.workers[0]}, size=percent(10)
+                metric=time,
+                against={"workers": config.workers[0]},
+                size=percent(10),
+                name=f"time to the target on {config.workers[-1]} workers",
             ),
         ],
         figures=[figures.bars(time, color="workers", title="How soon is it there?")],

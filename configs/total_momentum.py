@@ -126,12 +126,14 @@ def experiment(config: ConfigDict) -> Experiment:
                 against={"delay": 0},
                 size=amount(0.05),
                 where={"task": "no noise"},
+                name="total momentum on a quadratic",
             ),
             Effect(
                 metric="test_error",
                 against={"momentum": "none"},
                 size=points(1),
                 where={"task": "digits"},
+                name="test error on digits",
             ),
         ],
         figures=[

@@ -71,13 +71,24 @@ def experiment(config: ConfigDict) -> Experiment:
         tuning_seeds=config.tuning_seeds,
         seconds=config.seconds,
         answer=[
-            Effect(metric="updates", size=percent(10), **both),
-            Effect(metric="test_error", size=points(1), **both),
+            Effect(
+                metric="updates",
+                size=percent(10),
+                name="updates of WAGMA-SGD",
+                **both,
+            ),
+            Effect(
+                metric="test_error",
+                size=points(1),
+                name="test error of WAGMA-SGD",
+                **both,
+            ),
             Effect(
                 metric="test_error",
                 against={"method": "WAGMA-SGD"},
                 size=points(1),
                 where={"workers": config.workers[-1]},
+                name=f"test error on {config.workers[-1]} workers",
             ),
         ],
         figures=[

@@ -376,12 +376,13 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         free = [axis for axis in axes if axis not in shown]
         tuned = " and ".join(map(words, free))
         each = f", each with its best {tuned}" if free else ""
-        over = " and ".join(f"all values of {words(name)}" for name in self.mean_over)
+        over = " and ".join(f"every {words(name)}" for name in self.mean_over)
         if free and self.kept:
             best_at = analysis.label(self.kept)
             each = f", each with the {tuned} that is best at {best_at}"
         there = table["there"].unique()
         base = f" ({there[0]:.3g})" if len(there) == 1 else ""
+        base = base.replace("(inf)", "(not in time)")
         parts = []
         for reading, said in self._said().items():
             rows = table[table["reading"] == reading]
