@@ -7,12 +7,12 @@ are searched on each cluster until the optimum is found.
         --config.rules='("late updates",)'
 """
 
-import functools
+import dataclasses
 
 import pandas as pd
 from ml_collections import ConfigDict
 
-from experiments import Experiment, Record, Search, configs, figures
+from experiments import Effect, Experiment, Search, amount, configs, figures, percent
 from experiments.comparison import cures, studies
 from experiments.comparison.clusters import NO_DELAY
 from experiments.results.tables import Found
@@ -42,44 +42,26 @@ def experiment(config: ConfigDict) -> Experiment:
     study = configs.named("study", config.study, studies.STUDIES)
     for name in config.optimizers:
         configs.named("optimizers", name, cures.OPTIMIZERS)
+    tolerance, relative = config.tolerance, config.study == "convex"
     made = study(
         rows,
         tuple(config.optimizers),
         seeds=config.seeds,
-        search=Search(
-            repeats=config.repeats,
-            tolerance=config.tolerance,
-            relative=config.study == "convex",
-        ),
-        answer=functools.partial(answer, tolerance=config.tolerance),
-        records=[
-            Record("Nats that late updates gain over plain delay", gain, 0.0961, 0.0067)
-        ],
+        search=Search(repeats=config.repeats, tolerance=tolerance, relative=relative),
         figures=[figures.bars("train_loss", panels="cluster", color="optimizer")],
     )
-    return made
+    late = {cluster for arm in made.arms for cluster in arm.grid["cluster"]}
+    answer = Effect(
+        metric="train_loss",
+        against={"rule": cures.BASELINE.name},
+        size=percent(100 * tolerance) if relative else amount(tolerance, "nats"),
+        where={"cluster": tuple(sorted(late - {NO_DELAY}))},
+        mean_over=("cluster",),
+    )
+    return dataclasses.replace(made, answer=answer)
 
 
-def gain(found: Found) -> float:
-    """The gain of late updates with the first optimizer."""
-    table = _late(found)
-    return float(table[table["rule"] == "late updates"]["gain"].iloc[0])
-
-
-def _late(found: Found) -> pd.DataFrame:
+def late_gains(found: Found) -> pd.DataFrame:
     """Gains over plain delay, means over the clusters with late gradients."""
     late = [name for name in found.results["cluster"].unique() if name != NO_DELAY]
     return found.gains(cures.BASELINE.name, by=("optimizer",), cluster=late)
-
-
-def answer(found: Found, *, tolerance: float) -> str:
-    """The gains that are larger than a search may miss, and how many are."""
-    table = _late(found)
-    helps = table[(table["low"] > tolerance) & table["found"]]
-    said = [
-        f"{row['rule']} gains {row['low']:.3f} to {row['high']:.3f} with"
-        f" {row['optimizer']}"
-        for row in helps.sort_values("gain", ascending=False).to_dict("records")
-    ]
-    rest = f"of {len(table)} rows {len(helps)} gain more than {tolerance:g}"
-    return f"{'; '.join(said)}: {rest}, in nats." if said else f"None gains: {rest}."

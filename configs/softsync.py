@@ -17,18 +17,15 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import (
+    Effect,
     Experiment,
-    Published,
-    Record,
     Simulation,
     along,
     configs,
     figures,
+    points,
     tasks,
 )
-from experiments.results.estimates import Measure, estimate
-from experiments.results.measures import difference, kept, mean, tuned
-from experiments.results.tables import Found
 
 LIMITS = configs.at_least(1, "workers", "examples")
 LIMITS |= configs.positive("learning_rate")
@@ -53,7 +50,7 @@ def get_config() -> ConfigDict:
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """A program for each n; the law is an axis."""
+    """An arm for each n and law."""
     n = min(config.n)
     most = (config.examples // config.batch_size + 1) * n - 1
     if config.workers > most:
@@ -73,101 +70,43 @@ def experiment(config: ConfigDict) -> Experiment:
     def server(learning_rate):
         return optax.sgd(learning_rate, config.momentum)
 
-    def arm(n):
+    def laws(n):
         inverse = dj.modulation.inverse
-        laws = (lambda tau: 1.0, inverse, lambda tau: inverse(staleness(n)))
+        return {
+            "none": lambda tau: 1.0,
+            "inverse": inverse,
+            "by the mean": lambda tau: inverse(staleness(n)),
+        }
 
-        def weighted(law):
-            return dj.scale_by_staleness(configs.one_of(laws, law))
-
+    def arm(n, law):
         simulated = Simulation(cluster, dj.cluster.protocols.n_softsync(n))
-        return dict(n=n), along(simulated, server, each=weighted)
+        weighted = dj.scale_by_staleness(laws(n)[law])
+        return dict(n=n, law=law), along(simulated, server, each=weighted)
+
+    first = {"n": n, "law": "none"}
 
     return Experiment(
         question="Does dividing by staleness rescue n-softsync?",
         task=tasks.digits_mlp(batch_size=config.batch_size),
-        arms=[arm(n) for n in config.n],
-        grid={
-            "learning_rate": config.learning_rate,
-            "law": {"none": 0, "inverse": 1, "by the mean": 2},
-        },
+        arms=[arm(n, law) for n in config.n for law in laws(n)],
+        grid={"learning_rate": config.learning_rate},
         seeds=config.seeds,
         tuned="learning_rate",
         tuning_seeds=config.tuning_seeds,
         examples=config.examples,
-        answer=answer,
-        published=published(config),
-        records=records(config),
+        answer=[
+            Effect(
+                metric="test_error",
+                against=first,
+                size=points(1),
+                where={"law": ("none", "inverse")},
+                kept=first,
+            ),
+            Effect(metric="test_error", against={"law": "none"}, size=points(1)),
+        ],
         figures=[
             figures.over("n", "test_error", color="law", fixed={"law": "none"}),
             figures.staleness(theory=staleness),
             figures.curves("test_error", against="examples", panels="n", color="law"),
         ],
-    )
-
-
-def fixed(n: int, law: str) -> Measure:
-    """Test accuracy at the step that is best for n = 1; a guess if it ends higher."""
-    at_one = dict(n=1, law="none")
-    return kept("test_accuracy", best_at=at_one, lost=0.1, n=n, law=law)
-
-
-def own_step(n: int, law: str) -> Measure:
-    """Test accuracy at the step that is best for this n and law."""
-    return tuned("test_accuracy", n=n, law=law)
-
-
-_ZHANG = "Zhang, Gupta, Lian, Liu (2016), arXiv:1511.05950"
-_CIFAR = "a convolutional network on CIFAR-10, 30 learners, momentum 0.9"
-
-
-def published(config: ConfigDict) -> list[Published]:
-    """At the step for n = 1, as the paper has it, and with the step tuned."""
-    del config
-    return [
-        Published(
-            text="With the step for n = 1, 30-softsync does not learn without a law",
-            source=f"{_ZHANG}, Section 5.1",
-            said="an error of 90 %",
-            setting=_CIFAR,
-            measure=fixed(30, "none"),
-            at_most=0.5,
-            bound_is_ours=True,
-        ),
-        Published(
-            text="Rates divided by staleness learn there as well as n = 1",
-            source=f"{_ZHANG}, Section 5.1",
-            said="about the error of 1-softsync and of hardsync",
-            setting=_CIFAR,
-            measure=difference(fixed(30, "inverse"), fixed(1, "none")),
-            at_least=-0.02,
-            bound_is_ours=True,
-        ),
-    ]
-
-
-def records(config: ConfigDict) -> list[Record]:
-    """Accuracies at the step for n = 1 and at each one's own, and a mean staleness."""
-    del config
-    return [
-        Record("Test accuracy, n = 1", fixed(1, "none"), 0.9368, 0.0047),
-        Record("n = 30, inverse, the same step", fixed(30, "inverse"), 0.9568, 0.0025),
-        Record("n = 30, by mean, the same", fixed(30, "by the mean"), 0.9559, 0.0026),
-        Record("Step tuned, n = 30, no law", own_step(30, "none"), 0.9626, 0.0033),
-        Record("Mean staleness, n = 30", mean("staleness_mean", n=30), 28.935, 0.0003),
-    ]
-
-
-def answer(found: Found) -> str:
-    """What the law gains at the step for n = 1, and with the step tuned."""
-    gained = difference(own_step(30, "inverse"), own_step(30, "none"))
-    low, high = estimate(gained, found).interval()
-    changes = f"the law changes accuracy by {low:+.3f} to {high:+.3f}"
-    if low <= 0.0 <= high:
-        changes = "the law changes nothing beyond what seeds do"
-    return (
-        "At the step that is best for n = 1, 30-softsync has a test accuracy of"
-        f" {fixed(30, 'none')(found):.3f} without a law and of"
-        f" {fixed(30, 'inverse')(found):.3f} with rates divided by staleness. With the"
-        f" step tuned for each, {changes}."
     )

@@ -16,11 +16,8 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Arm, Experiment, Published, Record, figures, replicas, tasks
+from experiments import Arm, Effect, Experiment, figures, percent, replicas, tasks
 from experiments.configs import at_least, below_one, positive
-from experiments.results.estimates import Measure, estimate
-from experiments.results.measures import ratio, seconds_to
-from experiments.results.tables import Found
 from experiments.training import methods
 
 LIMITS = at_least(1, "workers")
@@ -84,9 +81,9 @@ def experiment(config: ConfigDict) -> Experiment:
         tuning_seeds=config.tuning_seeds,
         seconds=config.seconds,
         evaluations=50,
-        answer=lambda found: answer(found, config),
-        published=published(config),
-        records=records(config),
+        answer=Effect(
+            metric=target, against={"method": "all-reduce"}, size=percent(10)
+        ),
         figures=[
             figures.over(
                 *("latency_seconds", target),
@@ -96,81 +93,4 @@ def experiment(config: ConfigDict) -> Experiment:
             ),
             figures.update_times(),
         ],
-    )
-
-
-def times(config: ConfigDict, batch: int, latency: float) -> Measure:
-    """Seconds of EA-wild as a multiple of the all-reduce's seconds."""
-
-    def of(method):
-        where = dict(method=method, batch_size=batch, latency_seconds=latency)
-        return seconds_to("train_loss", config.target, **where)
-
-    return ratio(of("EA-wild"), of("all-reduce"))
-
-
-def published(config: ConfigDict) -> list[Published]:
-    """Who wins at both ends, with large batches as in the paper, and with small."""
-    few, many = min(config.batch_size), max(config.batch_size)
-    quick, slow = min(config.latency_seconds), max(config.latency_seconds)
-
-    def favored(text, solvers, measure, **more):
-        return Published(
-            text=text,
-            source="Wongpanich, You, Demmel (2020), HPC Asia",
-            said=f"this ratio of computation to communication favors {solvers} solvers",
-            setting="ResNet-50 and others on ImageNet, up to 217,600 cores",
-            measure=measure,
-            **more,
-        )
-
-    tried = (
-        "Batches of 2 and 8, with which it holds. With 32 few steps are needed, and an"
-        " all-reduce waits at each for the longest of sixteen times."
-    )
-    text = "quick messages: the all-reduce is there first"
-    sync = dict(solvers="synchronous", at_least=1.0)
-    last = "Large batches, slow messages: EA-wild is there first"
-    large, small, slowed = (
-        times(config, *own) for own in ((many, quick), (few, quick), (many, slow))
-    )
-    return [
-        favored(f"Large batches, {text}", measure=large, tried=tried, **sync),
-        favored(f"Small batches, {text}", measure=small, **sync),
-        favored(last, "asynchronous", slowed, at_most=1.0),
-    ]
-
-
-def records(config: ConfigDict) -> list[Record]:
-    """Times of EA-wild over the all-reduce's, and one time in seconds."""
-    own = dict(method="all-reduce", batch_size=8, latency_seconds=0.01)
-    seconds = seconds_to("train_loss", config.target, **own)
-    text = "Seconds of EA-wild / all-reduce, batch"
-    return [
-        Record("Seconds of the all-reduce, batch 8, 0.01 s", seconds, 44.71, 1.7),
-        Record(f"{text} 2, messages of 0.01 s", times(config, 2, 0.01), 1.804, 0.053),
-        Record(f"{text} 8, messages of 0.01 s", times(config, 8, 0.01), 1.226, 0.043),
-        Record(f"{text} 8, messages of 1 s", times(config, 8, 1.0), 0.6537, 0.0096),
-        Record(f"{text} 32, messages of 1 s", times(config, 32, 1.0), 0.2934, 0.037),
-    ]
-
-
-def answer(found: Found, config: ConfigDict) -> str:
-    """The winner of each cluster and batch, where the seeds decide."""
-    messages = config.latency_seconds
-
-    def winner(batch, latency):
-        low, high = estimate(times(config, batch, latency), found).interval()
-        if high < 1:
-            return "EA-wild"
-        return "the all-reduce" if low > 1 else "neither"
-
-    rows = (
-        f"with a batch of {batch} {', '.join(winner(batch, own) for own in messages)}"
-        for batch in config.batch_size
-    )
-    return (
-        f"With messages of {', '.join(f'{own:g}' for own in messages)} s, for gradients"
-        f" of 1 s, the faster one at 95 % confidence is in this order:"
-        f' {"; ".join(rows)}. "Neither": they differ as the seeds do, or do not arrive.'
     )

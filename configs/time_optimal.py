@@ -15,30 +15,16 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import (
+    Effect,
     Experiment,
-    Published,
-    Record,
     Simulation,
     along,
     configs,
     figures,
+    percent,
 )
-from experiments.results.estimates import Measure
-from experiments.results.measures import between, least, ratio, seconds_to
-from experiments.results.tables import Found
 from experiments.running.evaluation import gradient_norm
 from experiments.tasks import breast_cancer
-
-METHODS = "ASGD", "ASGD capped", "Rennala", "Ringmaster", "Ringleader", "MindFlayer"
-SQRT = (
-    (54.97, 45.81, 82.1, 80.9, 45.29, 56.56, 0.9853),
-    (5.2, 2.3, 11.0, 11.0, 2.9, 13.0, 0.0033),
-)
-LINEAR = (
-    (82.17, 222.7, 160.5, 160.5, 93.67, 91.56, 1.0),
-    (8.1, 20.0, 22.0, 22.0, 11.0, 11.0, 0.0),
-)
-
 
 LIMITS = configs.at_least(1, "workers")
 LIMITS |= configs.at_least(
@@ -106,69 +92,20 @@ def experiment(config: ConfigDict) -> Experiment:
         seconds=config.seconds,
         evaluations=60,
         measure={"gradient_norm": gradient_norm},
-        answer=lambda found: answer(found, config),
-        published=published(config),
-        records=records(config),
+        answer=[
+            Effect(
+                metric=time,
+                against={"method": "ASGD"},
+                size=percent(10),
+                where={"workers": config.workers[-1]},
+                name=f"time to the target on {config.workers[-1]} workers",
+            ),
+            Effect(
+                metric=time,
+                against={"workers": config.workers[0]},
+                size=percent(10),
+                name=f"time to the target on {config.workers[-1]} workers",
+            ),
+        ],
         figures=[figures.bars(time, color="workers", title="How soon is it there?")],
-    )
-
-
-def until(config: ConfigDict, method: str, workers: int) -> Measure:
-    """Seconds to the target, at the step and threshold that other seeds find best."""
-    thresholds = {
-        "Rennala": [f", {size} a batch" for size in config.batch],
-        "Ringmaster": [f", below {bound}" for bound in config.bound],
-        "MindFlayer": [f", {most:g} s" for most in config.allotted_seconds],
-    }
-    at = dict(workers=workers)
-    return least(
-        [
-            seconds_to("gradient_norm", config.target, method=method + own, **at)
-            for own in thresholds.get(method, [""])
-        ]
-    )
-
-
-def over(config: ConfigDict, this: str, other: str, few: int = 128) -> Measure:
-    """Seconds of a method on 128 workers over another's on as many, or on few."""
-    return ratio(until(config, this, 128), until(config, other, few))
-
-
-def published(config: ConfigDict) -> list[Published]:
-    """The order of three methods."""
-    figure = dict(source="Maranjyan, Tyurin, Richtarik (2025), arXiv:2501.16168")
-    figure["setting"] = "a quadratic, 6174 workers of t_i = i + |N(0, i)|, and MNIST"
-    figure["said"] = "faster than Rennala and Delay-Adaptive ASGD"
-    stated = []
-    for other in ("Rennala", "ASGD capped"):
-        text = f"On 128 workers Ringmaster is faster than {other}"
-        measure = over(config, "Ringmaster", other)
-        stated.append(Published(text=text, measure=measure, at_most=1.0, **figure))
-    return stated
-
-
-def records(config: ConfigDict) -> list[Record]:
-    """Seconds of three methods on 32 and on 128 workers: values, and spreads.
-
-    Rennala drops each gradient of an earlier update, so a worker that is slower than an
-    update never counts: its 128 workers are about as fast as 32 by construction.
-    """
-    own = [(m, n) for m in ("ASGD", "Rennala", "Ringmaster") for n in (32, 128)]
-    told = [(f"Seconds of {name} on {n}", until(config, name, n)) for name, n in own]
-    told.append(("Rennala, 128 over 32", over(config, "Rennala", "Rennala", 32)))
-    known = dict(sqrt=SQRT, linear=LINEAR).get(config.speeds, ((), ()))
-    return [Record(*a, b, c) for a, b, c in zip(told, *known, strict=False)]
-
-
-def answer(found: Found, config: ConfigDict) -> str:
-    """Times on 128 workers, and what slow workers cost."""
-    seconds = {name: until(config, name, 128)(found) for name in METHODS}
-    first, second, *_ = sorted(seconds, key=seconds.get)
-    told = ", ".join(f"{name} {own:.0f} s" for name, own in seconds.items())
-    gain = between(over(config, first, second), found)
-    cost = [f"{n} {between(over(config, n, n, 32), found)}" for n in METHODS[:4]]
-    return (
-        f"On 128 workers the gradient's norm is {config.target:g} after these seconds:"
-        f" {told.replace('inf s', 'not in time')}. {first} takes {gain} of the time of"
-        f" {second}. Times on 128, over those on the fastest 32: {', '.join(cost)}."
     )

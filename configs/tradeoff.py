@@ -14,18 +14,16 @@ from ml_collections import ConfigDict
 import delayjax as dj
 from experiments import (
     Arm,
+    Effect,
     Experiment,
-    Published,
-    Record,
     Simulation,
     along,
     figures,
+    percent,
+    points,
     tasks,
 )
 from experiments.configs import at_least, below_one, positive
-from experiments.results.estimates import Measure
-from experiments.results.measures import between, difference, mean, ratio, tuned
-from experiments.results.tables import Found
 
 LIMITS = at_least(1, "workers", "examples")
 LIMITS |= at_least(0, "overhead_seconds", "example_seconds")
@@ -72,6 +70,7 @@ def experiment(config: ConfigDict) -> Experiment:
         arms.append(arm("hardsync", protocols.hardsync(), workers))
         arms.append(arm("1-softsync", protocols.n_softsync(1), workers))
         arms.append(arm("P-softsync", protocols.n_softsync(workers), workers))
+    alone = {"protocol": "hardsync", "workers": 1}
     return Experiment(
         question="What do accuracy and run time pay for each other?",
         task=tasks.digits_mlp(),
@@ -81,9 +80,10 @@ def experiment(config: ConfigDict) -> Experiment:
         tuned=("learning_rate", "momentum"),
         tuning_seeds=config.tuning_seeds,
         examples=config.examples,
-        answer=answer,
-        published=published(config),
-        records=records(config),
+        answer=[
+            Effect(metric="seconds", against=alone, size=percent(10)),
+            Effect(metric="test_error", against=alone, size=points(1)),
+        ],
         figures=[
             figures.curves(
                 "test_error",
@@ -92,81 +92,4 @@ def experiment(config: ConfigDict) -> Experiment:
             ),
             figures.over("workers", "test_error", color="protocol", fixed=False),
         ],
-    )
-
-
-def accuracy(protocol: str, workers: int, **where: float) -> Measure:
-    """Test accuracy at the best step and momentum."""
-    return tuned("test_accuracy", protocol=protocol, workers=workers, **where)
-
-
-RECIPE = dict(learning_rate=0.03, momentum=0.9)
-"""Step and momentum as they were before both were tuned."""
-
-
-def seconds(protocol: str, workers: int) -> Measure:
-    """The simulated time of the run, over hardsync's time with all workers."""
-    run = mean("seconds", protocol=protocol, workers=workers)
-    return ratio(run, mean("seconds", protocol="hardsync", workers=30))
-
-
-def less_accurate(protocol: str) -> Measure:
-    """Test accuracy of thirty workers less hardsync's test accuracy."""
-    return difference(accuracy(protocol, 30), accuracy("hardsync", 30))
-
-
-def published(config: ConfigDict) -> list[Published]:
-    """Accuracies; the cost of a gradient is assumed, so that run times follow."""
-    zhang = "Zhang, Gupta, Lian, Liu (2016), arXiv:1511.05950, Section 5.1"
-    setting = "a convolutional network on CIFAR-10, 30 learners of 4 examples"
-    accurate = [
-        Published(
-            text=f"{protocol} of thirty workers ends as accurate as hardsync",
-            source=zhang,
-            said="about the same error, 18 %, for all n",
-            setting=setting,
-            measure=less_accurate(protocol),
-            at_least=-0.01,
-            bound_is_ours=True,
-        )
-        for protocol in ("1-softsync", "P-softsync")
-    ]
-    fast = Published(
-        text="Thirty learners make an epoch 22 to 28 times faster than one",
-        source=zhang,
-        said="22 to 28 times",
-        tried=f"The {config.overhead_seconds} s of a gradient are assumed here.",
-    )
-    return [*accurate, fast]
-
-
-def records(config: ConfigDict) -> list[Record]:
-    """Accuracies, one at the recipe's momentum; run times over hardsync of 30."""
-    recipe = accuracy("P-softsync", 30, **RECIPE)
-    return [
-        Record("Accuracy, hardsync", accuracy("hardsync", 30), 0.9714, 0.0012),
-        Record("Change, 30-softsync", less_accurate("P-softsync"), -0.03096, 0.011),
-        Record("30-softsync, step 0.03, momentum 0.9", recipe, 0.9528, 0.0018),
-        Record("Time of one worker over 30", seconds("hardsync", 1), 18.38, 0.018),
-        Record("Time, 30-softsync", seconds("P-softsync", 30), 0.9057, 0.00039),
-    ]
-
-
-def answer(found: Found) -> str:
-    """How much time each way saves, and what it costs of accuracy."""
-
-    def said(protocol):
-        return between(less_accurate(protocol), found, same=0.0, form="+.3f")
-
-    recipe = accuracy("P-softsync", 30, **RECIPE)
-    untuned = difference(recipe, accuracy("hardsync", 30))
-    times = {own: seconds(own, 30)(found) for own in ("1-softsync", "P-softsync")}
-    return (
-        f"Hardsync of 30 workers is {seconds('hardsync', 1)(found):.1f} times faster"
-        " than one worker, with the same updates. 30-softsync takes"
-        f" {times['P-softsync']:.2f} times its time and changes test accuracy by"
-        f" {said('P-softsync')} (at a step of"
-        f" {RECIPE['learning_rate']} and a momentum of {RECIPE['momentum']} by"
-        f" {between(untuned, found, same=0.0, form='+.3f')}); 1-softsync takes"
-        f" {times['1-softsync']:.2f} times and changes it by {said('1-softsync')}."
     )

@@ -14,10 +14,7 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Experiment, Published, Record, configs, figures, replicas, tasks
-from experiments.results.estimates import Measure
-from experiments.results.measures import between, difference, mean, tuned
-from experiments.results.tables import Found
+from experiments import Effect, Experiment, amount, configs, figures, replicas, tasks
 from experiments.training import methods
 
 LIMITS = configs.at_least(1, "workers", "period", "examples")
@@ -73,79 +70,15 @@ def experiment(config: ConfigDict) -> Experiment:
         tuning_seeds=config.tuning_seeds,
         examples=config.examples,
         measure={"excess_loss": over_optimum},
-        answer=lambda found: answer(found, config),
-        published=published(config),
-        records=records(config),
+        answer=Effect(
+            metric="excess_loss",
+            against={"workers": 1, "cores": 1},
+            size=amount(0.01, "nats"),
+            where={"cores": (1, *config.cores[-2:])},
+        ),
         figures=[
             figures.over("workers", "excess_loss", color="cores"),
             figures.best_step("workers", color="cores"),
             figures.curves("excess_loss", against="examples", panels="workers"),
         ],
-    )
-
-
-def excess(workers: int, cores: int) -> Measure:
-    """The training loss above the optimum, at the best step."""
-    return tuned("excess_loss", workers=workers, cores=cores)
-
-
-def lost(workers: int, cores: int) -> Measure:
-    """The share of the seeds that end higher at a step of 0.01."""
-    return mean("ended_higher", workers=workers, cores=cores, learning_rate=0.01)
-
-
-def grown(workers: int, cores: int) -> Measure:
-    """How much larger the excess loss is than one core's excess loss."""
-    return difference(excess(workers, cores), excess(1, 1))
-
-
-def published(config: ConfigDict) -> list[Published]:
-    """The rate of the paper, 1 / sqrt(N), within both bounds."""
-    mohamad = dict(
-        source="Mohamad, Alamri, Bouchachia (2022), arXiv:2210.02882",
-        said="O(1/sqrt(N)) where cores <= N^(1/4) and workers <= N^(1/2)",
-        setting="a theorem",
-        at_most=config.examples**-0.5,
-        bound_is_ours=True,
-        tried="The theorem gives no constant. With 1 its bound is loose here: the"
-        " excess loss of one core is 0.0002.",
-    )
-    return [
-        Published(
-            text=f"{workers} workers of 10 cores lose at most 1/sqrt(N) to one core",
-            measure=grown(workers, 10),
-            **mohamad,
-        )
-        for workers in (16, 64)
-    ]
-
-
-def records(config: ConfigDict) -> list[Record]:
-    """Within the bounds and beyond, at the best step and at a step of 0.01."""
-    del config
-    return [
-        Record("Excess loss, 1 worker of 1 core", excess(1, 1), 0.0002445, 2.1e-05),
-        Record(
-            "Excess loss, 16 workers of 10 cores", excess(16, 10), 0.0002263, 2.9e-05
-        ),
-        Record(
-            "Excess loss, 64 workers of 10 cores", excess(64, 10), 0.001832, 0.00047
-        ),
-        Record("Excess loss, 64 workers of 32 cores", excess(64, 32), 0.03373, 0.0022),
-        Record("Share lost at 0.01, 64 workers of 32 cores", lost(64, 32), 1, 0.0),
-    ]
-
-
-def answer(found: Found, config: ConfigDict) -> str:
-    """What the error grows by, at the most workers, for each number of cores."""
-    most = max(config.workers)
-    rows = []
-    for cores in config.cores:
-        added = between(grown(most, cores), found, same=0.0, form="+.4f")
-        rows.append(f"{added} with {cores}")
-    return (
-        f"With the step tuned, {most} workers change the excess loss of one core,"
-        f" {excess(1, 1)(found):.4f}, by {', '.join(rows)} cores each. At a step of"
-        f" 0.01, {lost(most, max(config.cores))(found):.0%} of the runs with"
-        f" {max(config.cores)} cores end higher than they began."
     )

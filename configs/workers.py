@@ -16,12 +16,8 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Arm, Experiment, Published, Record, Simulation, along, figures
+from experiments import Arm, Effect, Experiment, Simulation, along, figures, percent
 from experiments.configs import at_least, positive
-from experiments.results import analysis
-from experiments.results.estimates import Measure
-from experiments.results.measures import between, mean, ratio, seconds_to
-from experiments.results.tables import Found
 from experiments.tasks import quadratic
 
 LAWS = {
@@ -68,6 +64,8 @@ def experiment(config: ConfigDict) -> Experiment:
         steps = config.learning_rate * np.asarray(config.eigenvalues)
         return dj.stability.workers_decay_rate(steps, int(workers), LAWS[law]).min()
 
+    # all of few laws
+    shown = config.workers[2:] if len(config.law) < 3 else config.workers[2:7]
     return Experiment(
         question="How many asynchronous workers are fastest, and how many too many?",
         task=quadratic(config.eigenvalues),
@@ -75,106 +73,11 @@ def experiment(config: ConfigDict) -> Experiment:
         seeds=config.seeds,
         seconds=config.least_seconds,
         evaluations=60,
-        answer=lambda found: answer(found, config),
-        published=published(config),
-        records=records(config),
+        answer=Effect(
+            metric=figures.TimeTo("train_loss", config.target),
+            against={"workers": 8},
+            size=percent(10),
+            where={"workers": shown},
+        ),
         figures=[figures.decay_rate("workers", theory=rate)],
-    )
-
-
-def until(config: ConfigDict, law: str, workers: int) -> Measure:
-    """Simulated seconds until the target; inf where some seed never gets there."""
-    return seconds_to("train_loss", config.target, law=law, workers=workers)
-
-
-def published(config: ConfigDict) -> list[Published]:
-    """The paper's findings, on regular workers."""
-    single, most = len(config.eigenvalues) == 1, max(config.workers)
-    few = 8 if single else 24
-    yu = dict(
-        source="Yu, Chen, Poor (2024), arXiv:2406.11159",
-        setting="synthetic models and MNIST",
-        bound_is_ours=True,
-    )
-
-    def over(these, others):
-        return ratio(*(until(config, "gamma 16", count) for count in (these, others)))
-
-    return [
-        Published(
-            text="A small staleness does not slow training: with regular times (gamma"
-            " 16) four workers need a quarter of the seconds of one, or less",
-            said="small staleness does not necessarily slow convergence",
-            measure=over(1, 4),
-            at_least=4.0,
-            **yu,
-        ),
-        Published(
-            text="More workers do not always help: with regular times 32 are slower"
-            f" than {few}",
-            said="more activated workers do not always help",
-            measure=over(32, few),
-            at_least=1.0,
-            tried="With regular times no seed gets there with 32, and infinity has no"
-            " interval." * single,
-            **yu,
-        ),
-        Published(
-            text=f"A large staleness diverges: {most} workers with regular times",
-            said="a large staleness diverges",
-            measure=mean("ended_higher", law="gamma 16", workers=most),
-            at_least=0.9,
-            **yu,
-        ),
-    ]
-
-
-def records(config: ConfigDict) -> list[Record]:
-    """Seconds until the target, who gets there, and a mean staleness."""
-
-    def arrived(found):
-        curves = analysis.where(found.curves, law="gamma 16", workers=32)
-        times = analysis.time_to(curves, "train_loss", config.target)
-        return np.isfinite(times).mean()
-
-    age = mean("staleness_mean", law="gamma 16", workers=8)
-    single = len(config.eigenvalues) == 1
-    seconds = {
-        "gamma 16": {1: (266.5, 1.4), 8: (15.48, 0.051), 16: (25.04, 0.52)},
-        "gamma 2": {8: (19.41, 0.23), 32: (40.19, 0.91)},
-        "exponential": {8: (21.38, 0.8), 96: (33.8, 1.5)},
-    }
-    both = {
-        "gamma 16": {1: (576.3, 2.9), 8: (66.87, 0.35), 24: (21.3, 0.11)},
-        "gamma 2": {24: (17.72, 0.27), 32: (18.78, 0.76)},
-    }
-    return [
-        *(
-            Record(f"Seconds, {law}, P = {count}", until(config, law, count), *own)
-            for law, times in (seconds if single else both).items()
-            for count, own in times.items()
-        ),
-        Record("Share of seeds that get there, P = 32", arrived, 1.0 - single, 0.0),
-        Record("Mean staleness, P = 8", age, 6.954, 0.0011),
-    ]
-
-
-def answer(found: Found, config: ConfigDict) -> str:
-    """The fastest number of each law, and the largest that gets there."""
-
-    def of(law):
-        times = {count: until(config, law, count)(found) for count in config.workers}
-        there = [count for count, seconds in times.items() if np.isfinite(seconds)]
-        if not there:
-            return f"{law}: none in all runs"
-        best, least = min(there, key=times.get), min(there)
-        gain = ratio(until(config, law, least), until(config, law, best))
-        return (
-            f"{law}: {best} workers, {between(gain, found, form='.3g')} times as fast"
-            f" as {least}; up to {max(there)} workers all runs get there"
-        )
-
-    return (
-        f"At a step of {config.learning_rate:g} these numbers of workers get to a loss"
-        f" of {config.target:g} first. {'. '.join(map(of, config.law))}."
     )

@@ -151,6 +151,8 @@ class Effect:
             that returns the number to compare with (None: no comparison).
         size: that matters, of `percent`, `points` or `amount`.
         where: {label or axis: value or values}, the rows that count.
+        mean_over: settings over whose values the effect is a mean; of a ratio the
+            mean of its logarithm. Only values count that both series have.
         kept: {label or axis: value}: each series keeps what is best for this one, in
             place of its own best.
         name: of the metric in the answer; by default the words for the column.
@@ -176,12 +178,23 @@ class Effect:
         >>> print(one.answer(found))
         Training loss, each with the step size that is best at delay=0, compared with \
 delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
+
+        A mean over settings, each of which is compared with itself:
+
+        >>> rows = [("plain", 1, 0, 2.0), ("plain", 9, 0, 5.0), ("rule", 9, 0, 3.0)]
+        >>> columns = ["rule", "workers", "seed", "train_loss"]
+        >>> found = Found(pd.DataFrame(rows, columns=columns), pd.DataFrame())
+        >>> one = Effect(metric="train_loss", against={"rule": "plain"},
+        ...              size=amount(1), mean_over=("workers",))
+        >>> one.table(found)[["rule", "effect"]].values.tolist()
+        [['rule', -2.0]]
     """
 
     metric: "str | TimeTo | LargestStable | Computed"
     against: Mapping[str, Any] | Callable[..., float | None]
     size: Size
     where: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    mean_over: Sequence[str] = ()
     kept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     name: str = ""
 
@@ -206,6 +219,14 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
             raise ValueError(f"no row can be compared with {self._base()}.")
         numbered = found._replace(results=there.assign(series=number))
         here = pairs["series"].to_numpy()
+        names = [name for name in names if name not in self.mean_over]
+        groups = np.zeros(len(pairs), int)
+        if names:
+            groups = pairs.groupby(names, dropna=False, sort=False).ngroup().to_numpy()
+        rows = pairs.assign(group=groups).drop_duplicates("group")
+
+        def mean(values: np.ndarray) -> np.ndarray:
+            return np.bincount(groups, values) / np.bincount(groups)
 
         def both(part: Found) -> tuple[np.ndarray, np.ndarray]:
             means, _ = self._means(part)
@@ -217,7 +238,7 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         def effects(part: Found) -> np.ndarray:
             with np.errstate(divide="ignore", invalid="ignore"):
                 this, other = both(part)
-                return np.log(this / other) if self.size.ratio else this - other
+                return mean(np.log(this / other) if self.size.ratio else this - other)
 
         this, other = both(numbered)
         _, never = self._means(numbered)
@@ -225,6 +246,8 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         late_base = np.zeros(len(here), bool)
         if "base" in pairs:
             late_base = never.reindex(pairs["base"]).to_numpy(bool)
+        this, other, late, late_base = map(mean, (this, other, late, late_base))
+        late, late_base = late > 0, late_base > 0
         estimates = jackknife(effects, numbered)
         low, high = np.array([own.interval() for own in estimates]).T
         value = np.array([own.value for own in estimates])
@@ -232,14 +255,13 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
             self._reading(*numbers)
             for numbers in zip(this, other, low, high, late, late_base, strict=True)
         ]
-        table = pairs[names].assign(
+        table = rows[names].assign(
             here=np.where(late, np.inf, this), there=np.where(late_base, np.inf, other)
         )
         shown = np.exp if self.size.ratio else np.asarray
         table = table.assign(effect=shown(value), low=shown(low), high=shown(high))
-        table["reading"] = np.where(
-            self._are_found(found, there, number, pairs), readings, NO_OPTIMUM
-        )
+        optimum = mean(self._are_found(found, there, number, pairs)) == 1
+        table["reading"] = np.where(optimum, readings, NO_OPTIMUM)
         return table.reset_index(drop=True)
 
     def answer(self, found: Found) -> "Answer":
@@ -354,11 +376,13 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         free = [axis for axis in axes if axis not in shown]
         tuned = " and ".join(map(words, free))
         each = f", each with its best {tuned}" if free else ""
+        over = " and ".join(f"every {words(name)}" for name in self.mean_over)
         if free and self.kept:
             best_at = analysis.label(self.kept)
             each = f", each with the {tuned} that is best at {best_at}"
         there = table["there"].unique()
         base = f" ({there[0]:.3g})" if len(there) == 1 else ""
+        base = base.replace("(inf)", "(not in time)")
         parts = []
         for reading, said in self._said().items():
             rows = table[table["reading"] == reading]
@@ -366,6 +390,7 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
                 # commas part the series
                 labels = [own.replace(", ", " ") for own in self._labels(table)]
                 parts.append(f"{said} {_listed(labels, rows, self)}")
+        each += f", a mean over {over}" * bool(over)
         head = f"{name[:1].upper()}{name[1:]}{each}, compared with {self._base()}{base}"
         return f"{head}: {'; '.join(parts)}."
 

@@ -1,0 +1,19 @@
+"""Records of `configs/rules.py`."""
+
+from ml_collections import ConfigDict
+
+from configs.rules import late_gains
+from experiments.results.estimates import Measure
+from experiments.results.tables import Found
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """The gain of a row that helps."""
+    del config
+    return {"Nats that late updates gain over plain delay": gain}
+
+
+def gain(found: Found) -> float:
+    """The gain of late updates with the first optimizer."""
+    table = late_gains(found)
+    return float(table[table["rule"] == "late updates"]["gain"].iloc[0])

@@ -1,0 +1,51 @@
+"""What Zhang et al. say of n-softsync, and our numbers."""
+
+from ml_collections import ConfigDict
+
+from experiments.results.claims import Published
+from experiments.results.estimates import Measure
+from experiments.results.measures import difference, kept, mean, tuned
+
+
+def published(config: ConfigDict) -> list[Published]:
+    """At the step for n = 1, as the paper has it, and with the step tuned."""
+    del config
+    zhang = dict(
+        source="Zhang, Gupta, Lian, Liu (2016), arXiv:1511.05950, Section 5.1",
+        setting="a convolutional network on CIFAR-10, 30 learners, momentum 0.9",
+        bound_is_ours=True,
+    )
+    return [
+        Published(
+            text="With the step for n = 1, 30-softsync does not learn without a law",
+            said="an error of 90 %",
+            measure=fixed(30, "none"),
+            at_most=0.5,
+            **zhang,
+        ),
+        Published(
+            text="Rates divided by staleness learn there as well as n = 1",
+            said="about the error of 1-softsync and of hardsync",
+            measure=difference(fixed(30, "inverse"), fixed(1, "none")),
+            at_least=-0.02,
+            **zhang,
+        ),
+    ]
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """Accuracies at the step for n = 1 and at each one's own, and a mean staleness."""
+    del config
+    return {
+        "Test accuracy, n = 1": fixed(1, "none"),
+        "n = 30, inverse, the same step": fixed(30, "inverse"),
+        "n = 30, by mean, the same": fixed(30, "by the mean"),
+        "Step tuned, n = 30, no law": tuned("test_accuracy", n=30, law="none"),
+        "Mean staleness, n = 30": mean("staleness_mean", n=30),
+    }
+
+
+def fixed(n: int, law: str) -> Measure:
+    """Test accuracy at the step that is best for n = 1; a guess if it ends higher."""
+    at_one = dict(n=1, law="none")
+    return kept("test_accuracy", best_at=at_one, lost=0.1, n=n, law=law)

@@ -1,0 +1,54 @@
+"""Records of `configs/stability_edge.py`: steps over the limit."""
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from configs.stability_edge import level_of, limit_of, task_of
+from experiments.results import analysis
+from experiments.results.estimates import Measure
+from experiments.results.measures import largest_stable, ratio, tuned
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """Steps over the limit. One seed has no spread; the perceptron's are ours."""
+    task = task_of(config)
+    limit, level = limit_of(task), level_of(task)
+
+    def over_limit(which, measure, *delays):
+        return {
+            f"{which}, {delay} late, over the limit": ratio(
+                measure(delay), lambda found, delay=delay: limit(delay)
+            )
+            for delay in delays
+        }
+
+    def settles(delay):
+        return settled(delay, level)
+
+    def bounded(delay):
+        return largest_stable("learning_rate", delay=delay)
+
+    def best(delay):
+        return tuned("learning_rate", delay=delay)
+
+    if config.task == "digits_mlp":
+        losses = {f"Loss {n} late": tuned("train_loss", delay=n) for n in (0, 8)}
+        return over_limit("Best step", best, 0, 8, 16) | losses
+    if config.task not in ("breast_cancer", "quadratic"):
+        return {}
+    stated = over_limit("Largest step that settles", settles, 0, 8, 32)
+    if config.task == "breast_cancer":
+        stated |= over_limit("Largest step that stays bounded", bounded, 8)
+    return stated
+
+
+def settled(delay: float, level: float) -> Measure:
+    """The largest step at which all seeds end below a loss; 0 if there is none."""
+
+    def largest(found):
+        cells = analysis.where(found.results, delay=delay)
+        loss = cells["train_loss"].where(cells["diverged"] == 0, np.inf)
+        worst = loss.fillna(np.inf).groupby(cells["learning_rate"]).max()
+        return max(worst.index[worst < level], default=0.0)
+
+    return largest

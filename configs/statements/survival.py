@@ -1,0 +1,91 @@
+"""What Yu, Chen and Poor say of many workers, and our numbers."""
+
+import functools
+
+import jax
+from ml_collections import ConfigDict
+
+import delayjax as dj
+from configs.survival import regular
+from experiments.results import analysis
+from experiments.results.claims import Published
+from experiments.results.estimates import Measure
+from experiments.results.measures import first_time, ratio
+from experiments.tasks import digits_mlp
+
+
+def published(config: ConfigDict) -> list[Published]:
+    """The paper's findings, on regular workers and a network."""
+
+    def worst(found):
+        """The least loss at the end with more than twice as many as the limit."""
+        most = 2 * limit_of(config)
+        many = tuple(count for count in config.workers if count > most)
+        those = analysis.where(found.results, law="regular", workers=many)
+        return float(those["train_loss"].min())
+
+    stated = dict(
+        source="Yu, Chen, Poor (2024), arXiv:2406.11159",
+        setting="synthetic models and MNIST, losses that are not convex included",
+        bound_is_ours=True,
+    )
+    return [
+        Published(
+            text="More workers do not always help: 16 regular ones are slower than 8",
+            said="more activated workers do not always help",
+            measure=ratio(until(config, "regular", 16), until(config, "regular", 8)),
+            at_least=1.0,
+            **stated,
+        ),
+        Published(
+            text="A large staleness diverges: no run of more than twice the limit of"
+            " regular workers gets below 2 nats",
+            said="a large staleness diverges",
+            measure=worst,
+            at_least=2.0,
+            **stated,
+        ),
+    ]
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """Speedups of each law, and where the fastest number is."""
+    limit = limit_of(config)
+
+    def over_limit(found):
+        times = {n: until(config, "regular", n)(found) for n in config.workers}
+        return min(times, key=times.get) / limit
+
+    measures = {"The fastest number over the limit, regular": over_limit}
+    for law, few, many in (
+        ("regular", 1, 4),
+        ("regular", 1, 8),
+        ("memoryless", 8, 64),
+        ("heavy tails", 1, 8),
+        ("heavy tails", 8, 16),
+        ("recorded", 1, 8),
+    ):
+        measures[f"Seconds of {few} over {many} workers, {law}"] = ratio(
+            until(config, law, few), until(config, law, many)
+        )
+    return measures
+
+
+def until(config: ConfigDict, law: str, workers: int) -> Measure:
+    """Simulated seconds until the target; inf where some seed never gets there."""
+    return first_time("train_loss", config.target, law=law, workers=workers)
+
+
+def limit_of(config: ConfigDict) -> float:
+    """The number of regular workers that diverges, of the curvature at the start."""
+    step = config.learning_rate * sharpness()
+    return dj.stability.optimal_workers(step, regular(config)).limit
+
+
+@functools.cache
+def sharpness() -> float:
+    """The curvature of the whole loss at the start."""
+    whole = digits_mlp(batch_size=0)
+    (batch,) = jax.tree.map(lambda x: x[0], [whole.batches(0, 0, 1)])
+    params = whole.init(jax.random.fold_in(jax.random.key(0), 0))
+    return float(dj.stability.sharpness(whole.loss, params, batch))

@@ -1,0 +1,67 @@
+"""What Wongpanich, You and Demmel say of both kinds of solvers, and our numbers."""
+
+from ml_collections import ConfigDict
+
+from experiments.results.claims import Published
+from experiments.results.estimates import Measure
+from experiments.results.measures import first_time, ratio
+
+
+def published(config: ConfigDict) -> list[Published]:
+    """Who wins at both ends, with large batches as in the paper, and with small."""
+    few, many = min(config.batch_size), max(config.batch_size)
+    quick, slow = min(config.latency_seconds), max(config.latency_seconds)
+
+    def favored(text, solvers, measure, **more):
+        return Published(
+            text=text,
+            source="Wongpanich, You, Demmel (2020), HPC Asia",
+            said=f"this ratio of computation to communication favors {solvers} solvers",
+            setting="ResNet-50 and others on ImageNet, up to 217,600 cores",
+            measure=measure,
+            **more,
+        )
+
+    tried = (
+        "Batches of 2 and 8, with which it holds. With 32 few steps are needed, and an"
+        " all-reduce waits at each for the longest of sixteen times."
+    )
+    text = "quick messages: the all-reduce is there first"
+    sync = dict(solvers="synchronous", at_least=1.0)
+    last = "Large batches, slow messages: EA-wild is there first"
+    large, small, slowed = (
+        times(config, *both) for both in ((many, quick), (few, quick), (many, slow))
+    )
+    return [
+        favored(f"Large batches, {text}", measure=large, tried=tried, **sync),
+        favored(f"Small batches, {text}", measure=small, **sync),
+        favored(last, "asynchronous", slowed, at_most=1.0),
+    ]
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """Times of EA-wild over the all-reduce's, and one time in seconds."""
+    text = "Seconds of EA-wild / all-reduce, batch"
+    return {
+        "Seconds of the all-reduce, batch 8, 0.01 s": until(
+            config, "all-reduce", 8, 0.01
+        ),
+        f"{text} 2, messages of 0.01 s": times(config, 2, 0.01),
+        f"{text} 8, messages of 0.01 s": times(config, 8, 0.01),
+        f"{text} 8, messages of 1 s": times(config, 8, 1.0),
+        f"{text} 32, messages of 1 s": times(config, 32, 1.0),
+    }
+
+
+def times(config: ConfigDict, batch: int, latency: float) -> Measure:
+    """Seconds of EA-wild as a multiple of the all-reduce's seconds."""
+    return ratio(
+        until(config, "EA-wild", batch, latency),
+        until(config, "all-reduce", batch, latency),
+    )
+
+
+def until(config: ConfigDict, method: str, batch: int, latency: float) -> Measure:
+    """Simulated seconds until the target; inf where some seed never gets there."""
+    where = dict(method=method, batch_size=batch, latency_seconds=latency)
+    return first_time("train_loss", config.target, **where)

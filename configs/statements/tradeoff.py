@@ -1,0 +1,62 @@
+"""What Zhang et al. say of accuracy and run time, and our numbers."""
+
+from ml_collections import ConfigDict
+
+from experiments.results.claims import Published
+from experiments.results.estimates import Measure
+from experiments.results.measures import difference, mean, ratio, tuned
+
+RECIPE = dict(learning_rate=0.03, momentum=0.9)
+"""Step and momentum as they were before both were tuned."""
+
+
+def published(config: ConfigDict) -> list[Published]:
+    """Accuracies; the cost of a gradient is assumed, so that run times follow."""
+    zhang = "Zhang, Gupta, Lian, Liu (2016), arXiv:1511.05950, Section 5.1"
+    accurate = [
+        Published(
+            text=f"{protocol} of thirty workers ends as accurate as hardsync",
+            source=zhang,
+            said="about the same error, 18 %, for all n",
+            setting="a convolutional network on CIFAR-10, 30 learners of 4 examples",
+            measure=less_accurate(protocol),
+            at_least=-0.01,
+            bound_is_ours=True,
+        )
+        for protocol in ("1-softsync", "P-softsync")
+    ]
+    fast = Published(
+        text="Thirty learners make an epoch 22 to 28 times faster than one",
+        source=zhang,
+        said="22 to 28 times",
+        tried=f"The {config.overhead_seconds} s of a gradient are assumed here.",
+    )
+    return [*accurate, fast]
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """Accuracies, one at the recipe's momentum; run times over hardsync of 30."""
+    del config
+    return {
+        "Accuracy, hardsync": accuracy("hardsync"),
+        "Change, 30-softsync": less_accurate("P-softsync"),
+        "30-softsync, step 0.03, momentum 0.9": accuracy("P-softsync", **RECIPE),
+        "Time of one worker over 30": seconds("hardsync", 1),
+        "Time, 30-softsync": seconds("P-softsync", 30),
+    }
+
+
+def accuracy(protocol: str, **where: float) -> Measure:
+    """Test accuracy of thirty workers at the best step and momentum."""
+    return tuned("test_accuracy", protocol=protocol, workers=30, **where)
+
+
+def less_accurate(protocol: str) -> Measure:
+    """Test accuracy of thirty workers less hardsync's test accuracy."""
+    return difference(accuracy(protocol), accuracy("hardsync"))
+
+
+def seconds(protocol: str, workers: int) -> Measure:
+    """The simulated time of the run, over hardsync's time with all workers."""
+    run = mean("seconds", protocol=protocol, workers=workers)
+    return ratio(run, mean("seconds", protocol="hardsync", workers=30))

@@ -1,0 +1,78 @@
+"""What Yu, Chen and Poor say of many workers on a quadratic, and our numbers."""
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from experiments.results import analysis
+from experiments.results.claims import Published
+from experiments.results.estimates import Measure
+from experiments.results.measures import first_time, mean, ratio, share
+
+
+def published(config: ConfigDict) -> list[Published]:
+    """The paper's findings, on regular workers."""
+    single, most = len(config.eigenvalues) == 1, max(config.workers)
+    few = 8 if single else 24
+    yu = dict(
+        source="Yu, Chen, Poor (2024), arXiv:2406.11159",
+        setting="synthetic models and MNIST",
+        bound_is_ours=True,
+    )
+
+    def over(these, others):
+        return ratio(*(until(config, "gamma 16", count) for count in (these, others)))
+
+    return [
+        Published(
+            text="A small staleness does not slow training: with regular times (gamma"
+            " 16) four workers need a quarter of the seconds of one, or less",
+            said="small staleness does not necessarily slow convergence",
+            measure=over(1, 4),
+            at_least=4.0,
+            **yu,
+        ),
+        Published(
+            text="More workers do not always help: with regular times 32 are slower"
+            f" than {few}",
+            said="more activated workers do not always help",
+            measure=over(32, few),
+            at_least=1.0,
+            tried="With regular times no seed gets there with 32, and infinity has no"
+            " interval." * single,
+            **yu,
+        ),
+        Published(
+            text=f"A large staleness diverges: {most} workers with regular times",
+            said="a large staleness diverges",
+            measure=share("ended_higher", law="gamma 16", workers=most),
+            at_least=0.9,
+            **yu,
+        ),
+    ]
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """Seconds until the target, who gets there, and a mean staleness."""
+    seconds = {"gamma 16": (1, 8, 24), "gamma 2": (24, 32)}
+    if len(config.eigenvalues) == 1:
+        seconds = {"gamma 16": (1, 8, 16), "gamma 2": (8, 32), "exponential": (8, 96)}
+
+    def arrived(found):
+        curves = analysis.where(found.curves, law="gamma 16", workers=32)
+        times = analysis.time_to(curves, "train_loss", config.target)
+        return np.isfinite(times).mean()
+
+    measures = {
+        f"Seconds, {law}, P = {count}": until(config, law, count)
+        for law, counts in seconds.items()
+        for count in counts
+    }
+    return measures | {
+        "Share of seeds that get there, P = 32": arrived,
+        "Mean staleness, P = 8": mean("staleness_mean", law="gamma 16", workers=8),
+    }
+
+
+def until(config: ConfigDict, law: str, workers: int) -> Measure:
+    """Simulated seconds until the target; inf where some seed never gets there."""
+    return first_time("train_loss", config.target, law=law, workers=workers)
