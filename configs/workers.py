@@ -78,7 +78,9 @@ def experiment(config: ConfigDict) -> Experiment:
         answer=lambda found: answer(found, config),
         published=published(config),
         records=records(config),
-        figures=[figures.decay_rate("workers", theory=rate)],
+        figures=[
+            figures.over("workers", figures.DecayRate(), theory=rate, name="decay_rate")
+        ],
     )
 
 

@@ -1,10 +1,9 @@
 """The scales of a panel: ticks, logarithms, labels, and what is not on the scale."""
 
 import math
-import numbers
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from matplotlib import transforms
 from matplotlib.axes import Axes
@@ -17,7 +16,7 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
-from experiments.figures import palette
+from experiments.figures import palette, tables
 
 _CHARACTERS = 25  # of tick labels that one of two panels has room for
 _BELOW = 3.0  # factor below the least mean at which an interval is cut off
@@ -76,30 +75,7 @@ def crowds(column: str) -> float:
     return 4.0 if column.endswith("error") else 10.0
 
 
-class Positions(NamedTuple):
-    """Where the values of an axis stand: numbers at themselves, names in a row."""
-
-    values: list[Any]  # in order
-    numeric: bool
-
-    def of(self, values: Iterable[Any]) -> list[float]:
-        """Their places."""
-        if self.numeric:
-            return [float(value) for value in values]
-        return [float(self.values.index(value)) for value in values]
-
-
-def positions(values: Iterable[Any]) -> Positions:
-    """Numbers ascending; names in the order of the run."""
-    found = list(dict.fromkeys(values))
-    numeric = all(
-        isinstance(value, numbers.Real) and not isinstance(value, bool)
-        for value in found
-    )
-    return Positions(sorted(found) if numeric else found, numeric)
-
-
-def x_axis(axes: Sequence[Axes], places: Positions, label: str) -> None:
+def x_axis(axes: Sequence[Axes], places: tables.Positions, label: str) -> None:
     """Scale, ticks and label: octaves from 0 on where numbers are wide apart."""
     for axis in axes:
         axis.set_xlabel(label)

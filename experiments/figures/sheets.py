@@ -1,16 +1,16 @@
 """The sheet of a figure: title, panels, legend, notes at the foot, and its file."""
 
+import io
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import matplotlib
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from experiments.figures import palette
 
@@ -31,11 +31,26 @@ STYLED = matplotlib.rc_context(
 _DPI = 150
 _WIDTH = 6.0  # inches: 900 pixels, what a README shows
 _NOTES_SHOWN = 3
+_BESIDE = 1.06  # the place of what is written beside a row
+# how a browser shows an SVG on a dark page: (color, its color there)
+_DARK = {
+    "#000000": "#e6e6e6",
+    "#4d4d4d": "#bdbdbd",
+    "#666666": "#a6a6a6",
+    "#b3b3b3": "#5c5c5c",
+    "#ededed": "#2e2e2e",
+    "#f0f0f0": "#2e2e2e",
+    "#f4f4f4": "#242424",
+    "#ffffff": "#161616",
+    palette.NOTE_COLOR.lower(): "#ffa366",
+}
 
 
 @STYLED
 def save(figure: Figure, path: Path | str, note: str = "") -> Path:
     """Writes a figure in the format of the file's name, and returns its path.
+
+    An .svg has no background, and light texts on a dark page; others are on white.
 
     Args:
         figure: to write.
@@ -44,7 +59,7 @@ def save(figure: Figure, path: Path | str, note: str = "") -> Path:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    box = None
+    options: dict[str, Any] = {"dpi": _DPI, "facecolor": "white"}
     if note:
         text = textwrap.fill(note, 90)
         figure.draw_without_rendering()  # the layout places the legend
@@ -52,9 +67,30 @@ def save(figure: Figure, path: Path | str, note: str = "") -> Path:
         for legend in figure.legends:  # else it moves to the foot of the larger sheet
             legend.set_bbox_to_anchor((0, 0, 1, 1), transform=figure.transFigure)
         figure.text(0.02, -0.01, text, color=palette.NOTE_COLOR, va="top")
-        box = "tight"
-    figure.savefig(path, dpi=_DPI, facecolor="white", bbox_inches=box)
+        options["bbox_inches"] = "tight"
+    if path.suffix != ".svg":
+        figure.savefig(path, **options)
+        return path
+    written = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": "figure"}):  # the same file each time
+        figure.savefig(
+            written, format="svg", transparent=True, metadata={"Date": None}, **options
+        )
+    head, root, body = written.getvalue().partition("<svg")
+    tag, end, body = body.partition(">")
+    path.write_text(f"{head}{root}{tag}{end}{_dark_style()}{body}", encoding="utf-8")
     return path
+
+
+def _dark_style() -> str:
+    """Colors of a dark page. Matplotlib leaves black out where it fills."""
+    rules = [
+        f'[style*="{kind}: {color}"]{{{kind}:{dark}!important}}'
+        for color, dark in _DARK.items()
+        for kind in ("fill", "stroke")
+    ]
+    text = f":root,svg{{fill:{_DARK['#000000']}}}{''.join(rules)}"
+    return f"\n<style>@media (prefers-color-scheme:dark){{{text}}}</style>"
 
 
 def sheet(
@@ -63,6 +99,8 @@ def sheet(
     handles: Sequence[Artist] = (),
     notes: Sequence[str] = (),
     *,
+    question: str = "",
+    finding: str = "",
     height: float = 2.8,
     columns: int = 2,
     sharey: bool = True,
@@ -70,15 +108,21 @@ def sheet(
     """An empty figure: title, a panel for each name, legend below, notes at the foot.
 
     Args:
-        title: the question that the figure answers.
+        title: the question that the figure answers; "" takes the finding, if there is
+            one, or else `question`.
         panels: the titles of the panels.
         handles: the legend's.
         notes: warnings; what does not fit is counted.
+        question: the title where there is neither a title nor a finding.
+        finding: what the numbers say; above the panel where the title is a question.
         height: of a panel, in inches.
         columns: how many panels there are in a row, at most.
         sharey: whether panels have the same vertical axis.
     """
     panels = list(panels)
+    if finding and title and panels == [""]:
+        panels = [textwrap.fill(finding, 62)]
+    title = title or finding or question
     title = "\n".join(textwrap.fill(line, 58) for line in title.splitlines())
     columns = min(len(panels), columns)
     rows = math.ceil(len(panels) / columns)
@@ -110,47 +154,33 @@ def sheet(
     return figure, axes[: len(panels)]
 
 
-class Rows(NamedTuple):
-    """A sheet with a row for each name."""
-
-    figure: Figure
-    axis: Axes
-    labels: list[str]  # wrapped names
-    theory: dict[str, float]  # the mean in theory by name; nan where there is none
-    head: str  # of the column of means
-
-
 def rows(
-    title: str,
     names: Iterable[str],
+    title: str,
+    panels: Iterable[str],
     handles: Sequence[Artist],
-    theory: Mapping[str, float] | None,
     *,
-    height: float,
-) -> Rows:
-    """An empty sheet with a row for each name; the legend has theory where it is known.
+    least: float,
+    **texts: Any,
+) -> tuple[Figure, list[Axes]]:
+    """An empty figure with a row for each name.
 
     Args:
-        title: the question or the finding.
-        names: of the rows.
-        handles: of the legend.
-        theory: the mean that a formula gives, by name.
-        height: the least height of a row, in inches.
+        names: of the rows, from above.
+        title: as in `sheet`, and so `panels`, `handles` and `texts`.
+        panels: their titles.
+        handles: the legend's.
+        least: the height of a row, in inches, where its name takes one line.
+        **texts: the notes, the question and the finding.
     """
-    expected = dict.fromkeys(names, math.nan) | dict(theory or {})
-    labels = [wrapped(name) for name in expected]
-    known = any(math.isfinite(value) for value in expected.values())
-    if known:
-        handles = [
-            *handles,
-            Line2D([], [], label="theory", **palette.THEORY),
-        ]
+    labels = [wrapped(name) for name in names]
     lines = max(label.count("\n") + 1 for label in labels)
-    total = 1.0 + len(labels) * max(height, 0.2 * lines)
-    figure, (axis,) = sheet(title, [""], handles, height=total)
-    axis.tick_params(axis="y", length=0)
-    head = "mean (theory)" if known else "mean"
-    return Rows(figure, axis, labels, expected, head)
+    height = 0.9 + len(labels) * max(least, 0.12 + 0.17 * lines)
+    figure, axes = sheet(title, panels, handles, height=height, **texts)
+    for axis in axes:
+        axis.tick_params(axis="y", length=0)
+    axes[0].set_yticks(range(len(labels)), labels)
+    return figure, axes
 
 
 def _note_lines(notes: Sequence[str]) -> list[str]:
@@ -184,15 +214,17 @@ def empty(axis: Axes, lost: str) -> None:
     )
 
 
-def beside(axis: Axes, height: float, text: str) -> None:
-    """A text in a column of its own, right of the axis."""
-    axis.text(1.02, height, text, va="center", transform=axis.get_yaxis_transform())
+def beside(axis: Axes, at: float, mean: float | str, theory: float) -> None:
+    """What was measured, and in brackets what theory says, right of a row."""
+    text = mean if isinstance(mean, str) else f"{mean:.3g}"
+    text = text if math.isnan(theory) else f"{text} ({theory:.3g})"
+    axis.text(_BESIDE, at, text, va="center", transform=axis.get_yaxis_transform())
 
 
-def mean_and_theory(mean: float, theory: float) -> str:
-    """What was measured, and in brackets what theory says, if anything."""
-    measured = "none" if math.isnan(mean) else f"{mean:.3g}"
-    return measured if math.isnan(theory) else f"{measured} ({theory:.3g})"
+def head(axis: Axes, known: bool) -> None:
+    """The head of the column that `beside` writes."""
+    text = "mean (theory)" if known else "mean"
+    axis.text(_BESIDE, 1.01, text, va="bottom", transform=axis.transAxes)
 
 
 def wrapped(label: str, width: int = 26) -> str:

@@ -2,19 +2,44 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import numbers
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from experiments.figures import palette, scales
+from experiments.figures import palette
 from experiments.figures.axis_labels import words
+from experiments.figures.figure import column as column_of
 from experiments.results import analysis
 from experiments.results.choice import TimeTo
 from experiments.results.runs import Run
 
 _MOST = 6  # series that one panel can hold
+
+
+class Positions(NamedTuple):
+    """Where the values of an axis stand: numbers at themselves, names in a row."""
+
+    values: list[Any]  # in order
+    numeric: bool
+
+    def of(self, values: Iterable[Any]) -> list[float]:
+        """Their places."""
+        if self.numeric:
+            return [float(value) for value in values]
+        return [float(self.values.index(value)) for value in values]
+
+
+def positions(values: Iterable[Any]) -> Positions:
+    """Numbers ascending; names in the order of the run."""
+    found = list(dict.fromkeys(values))
+    numeric = all(
+        isinstance(value, numbers.Real) and not isinstance(value, bool)
+        for value in found
+    )
+    return Positions(sorted(found) if numeric else found, numeric)
 
 
 class Chosen(NamedTuple):
@@ -27,6 +52,7 @@ class Chosen(NamedTuple):
     metric: str
     axes: list[str]  # that are tuned
     best: pd.DataFrame
+    fate: str  # the word for what has no place on a scale
 
     @property
     def unfit(self) -> pd.Series:
@@ -37,13 +63,13 @@ class Chosen(NamedTuple):
 
 
 def choose(
-    run: Run, metric: str | TimeTo, only: Mapping[str, Any] | None, *but: str
+    run: Run, metric: Any, only: Mapping[str, Any] | None, *but: str | None
 ) -> Chosen:
     """The rows shown, each at the best value of the tuned axes.
 
     Args:
         run: any.
-        metric: that is shown.
+        metric: that is shown: a column, or an object that makes one of the curves.
         only: {setting: the values shown}.
         *but: axes that are shown, and not tuned therefore.
 
@@ -56,30 +82,30 @@ def choose(
         curves=analysis.where(run.curves, **(only or {})),
         choice=run.choice.but(*but),
     )
-    best = run.best
-    if isinstance(metric, TimeTo):
+    best, name = run.best, column_of(metric)
+    if not isinstance(metric, str):
         best = metric.of(best, run.curves)
         run = dataclasses.replace(run, results=metric.of(run.results, run.curves))
-        metric = metric.name
-    require(run.results, metric)
+    require(run.results, name)
     axes = [axis for axis in run.choice.axes if axis in run.settings]
-    return Chosen(run, metric, axes, best)
+    word = "not reached" if isinstance(metric, TimeTo) else fate(run)
+    return Chosen(run, name, axes, best, word)
 
 
-def require(frame: pd.DataFrame, column: str) -> str:
+def require(frame: pd.DataFrame, name: str) -> str:
     """The column.
 
     Raises:
         ValueError: if it is not there, or empty.
     """
-    if column not in frame or frame[column].isna().all():
-        there = [name for name in frame if not frame[name].isna().all()]
-        raise ValueError(f"the run has no {column!r}; it has {', '.join(there)}.")
-    return column
+    if name not in frame or frame[name].isna().all():
+        there = [own for own in frame if not frame[own].isna().all()]
+        raise ValueError(f"the run has no {name!r}; it has {', '.join(there)}.")
+    return name
 
 
 def at_fixed_step(
-    chosen: Chosen, x: str, series: Sequence[str], where: Mapping[str, Any]
+    chosen: Chosen, x: str, series: Sequence[str], where: dict[str, Any]
 ) -> pd.DataFrame:
     """The rows at the tuned axes' best value for the first `x`, for each seed.
 
@@ -89,7 +115,7 @@ def at_fixed_step(
         series: the settings that tell series apart.
         where: settings whose best value all series keep; of {} each keeps its own.
     """
-    first = scales.positions(chosen.best[x].dropna()).values[0]
+    first = positions(chosen.best[x].dropna()).values[0]
     start = analysis.where(chosen.best, **where | {x: first})
     own = [name for name in series if name not in where]
     keys = [*own, "seed", *chosen.axes]
@@ -157,11 +183,17 @@ class Named(NamedTuple):
     panels: list[str]
     styles: dict[str, palette.Style]  # by label; one for "" where there is one series
 
-    def rows(self, table: pd.DataFrame, panel: str, label: str) -> pd.DataFrame:
-        """The rows of a table that are of this panel and label."""
-        own = table.to_dict("records")
-        there = [(self.panel(row), self.label(row)) == (panel, label) for row in own]
-        return table[np.asarray(there, bool)]
+    def lines(
+        self, table: pd.DataFrame, panel: str | None = None
+    ) -> list[tuple[str, palette.Style, pd.DataFrame]]:
+        """Label, style and rows of each series of a table that has any in a panel."""
+        rows = table.to_dict("records")
+        here = np.asarray([panel in (None, self.panel(row)) for row in rows], bool)
+        labels = np.asarray([self.label(row) for row in rows], object)
+        parts = [(own, here & (labels == own)) for own in self.styles]
+        return [
+            (name, self.styles[name], table[own]) for name, own in parts if any(own)
+        ]
 
 
 def name(
@@ -206,18 +238,18 @@ def name(
     def label(row):
         return analysis.label({c: row[c] for c in told}) if told else ""
 
-    rows = own.to_dict("records")
-    if color:
-        order = list(dict.fromkeys(own[color]))
-        rows.sort(key=lambda row: order.index(row[color]))
-    labels = list(dict.fromkeys(map(label, rows)))
+    def names(of, rows):
+        return list(dict.fromkeys(map(of, rows.to_dict("records"))))
+
     numeric = len(told) == 1 and pd.api.types.is_numeric_dtype(own[told[0]])
+    order = own
     if numeric:
-        labels = list(
-            dict.fromkeys(map(label, own.sort_values(told).to_dict("records")))
-        )
-    found = list(dict.fromkeys(map(panel, own.to_dict("records"))))
-    return Named(panel, label, found, palette.styles(labels, ordered=numeric))
+        order = own.sort_values(told)
+    elif color:
+        first = pd.Series(pd.factorize(own[color], use_na_sentinel=False)[0], own.index)
+        order = own.loc[first.sort_values(kind="stable").index]
+    styles = palette.styles(names(label, order), ordered=numeric)
+    return Named(panel, label, names(panel, own), styles)
 
 
 def _panels(own: pd.DataFrame, told: Sequence[str]) -> str | None:
@@ -292,17 +324,25 @@ def edge_notes(chosen: Chosen, label: Callable[[Mapping[str, Any]], str]) -> lis
     return notes
 
 
-def formula(
-    theory: Callable[..., Any] | Mapping[Any, Any], row: Mapping[str, Any]
-) -> Any:
-    """What a function of settings says; nan for None."""
+def formula(theory: Any, row: Mapping[str, Any], key: str) -> float:
+    """What a function of settings says, or a table of a value; nan where it does not.
+
+    Args:
+        theory: the function, the table, or None.
+        row: settings, by the names of the function's arguments.
+        key: the setting whose values the table has.
+    """
+    if theory is None:
+        return np.nan
+    if not callable(theory):
+        return theory.get(row[key], np.nan)
     names = inspect.signature(theory).parameters
-    value = theory(**{key: row[key] for key in names if key in row})
+    value = theory(**{name: row[name] for name in names if name in row})
     return np.nan if value is None else value
 
 
-def of_arms(run: Run, theory: Callable[..., Any] | None) -> dict[str, float]:
-    """What a function of labels says of each arm with a trace; nan where nothing.
+def of_arms(run: Run, theory: Any) -> dict[str, float]:
+    """What theory says of each arm with a trace; nan where nothing.
 
     Raises:
         ValueError: if the run has no traces.
@@ -310,15 +350,6 @@ def of_arms(run: Run, theory: Callable[..., Any] | None) -> dict[str, float]:
     if not run.trace_labels:
         raise ValueError("the run has no traces.")
     return {
-        arm: formula(theory, labels) if theory else np.nan
+        arm: formula(theory, {"arm": arm, **labels}, "arm")
         for arm, labels in run.trace_labels.items()
     }
-
-
-def limit_of(limit: Any, row: Mapping[str, Any], x: str) -> float:
-    """A limit at a value of `x`, from a function or a table; nan if there is none."""
-    if limit is None:
-        return np.nan
-    if callable(limit):
-        return formula(limit, row)
-    return limit.get(row[x], np.nan)

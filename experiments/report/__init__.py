@@ -29,7 +29,7 @@ def write(
     run: Run,
     experiment: Experiment | None = None,
     *,
-    format: str = "png",
+    format: str = "svg",
 ) -> Path:
     """Draws the figures of a run and writes its report.html.
 
@@ -37,7 +37,7 @@ def write(
         run: what was recorded.
         experiment: that was run, with its answer, claims and figures; None draws the
             common figures.
-        format: of the figures, "png" or "svg".
+        format: of the figures, "svg" or "png".
 
     Returns:
         The file. It loads nothing: its figures are inside. A part that fails is left
@@ -248,7 +248,7 @@ def _figure(drawn: Drawn) -> str:
     if drawn.path is None:
         why = _said(f"{drawn.name} is not drawn: {drawn.reason}")
         return f'<p class="note">{page.text(why)}</p>'
-    said = page.text(drawn.text)
+    said = page.text(drawn.caption)
     kind = _TYPES.get(drawn.path.suffix)
     if kind is None:  # no picture of a page
         return f"<p>figures/{page.text(drawn.path.name)}: {said}</p>"
@@ -346,14 +346,14 @@ def _cluster(name: str, trace: dj.cluster.Trace) -> list[Any]:
 
 def _commands(run: Run) -> str:
     folder = shlex.quote(str(run.folder))
-    again = f"python -m experiments.figures {folder}"
+    again = f"python -m experiments.draw {folder}"
     found = {}
     if run.info.get("source"):
         arguments = shlex.join(run.info.get("argv", [])[1:])
         found["This run"] = f"python -m experiments.main {arguments}"
     found["Its figures and this report again"] = again
     for x in _told(run)[:1]:
-        options = f"--x={x} --y=train_loss --format=svg --out=."
+        options = f"--x={x} --y=train_loss --out=."
         found["A figure of several runs"] = f"{again} OTHER {options}"
     tables = f"import experiments; experiments.load({str(run.folder)!r}).results"
     found["Its tables, in Python"] = tables

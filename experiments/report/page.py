@@ -22,9 +22,7 @@ pre { padding: 0.75rem; background: var(--soft); white-space: pre-wrap;
   overflow-wrap: anywhere; user-select: all; }
 figure { margin: 1.5rem 0; }
 figcaption { font-size: 0.9rem; }
-img { display: block; max-width: 100%; height: auto; background: #ffffff;
-  border-radius: 0.3rem; }
-@media (prefers-color-scheme: dark) { img { filter: invert(0.9) hue-rotate(180deg); } }
+img { display: block; max-width: 100%; height: auto; }
 table { width: 100%; margin: 1.5rem 0; border-collapse: collapse;
   font-variant-numeric: tabular-nums; }
 caption { padding-bottom: 0.5rem; text-align: left; font-weight: bold; }

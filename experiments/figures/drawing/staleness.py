@@ -5,59 +5,79 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from matplotlib import patches
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 import delayjax as dj
-from experiments.figures import palette, scales, sheets, tables
+from experiments.figures import palette, tables
+from experiments.figures.figure import Figure, Theory
 from experiments.results.runs import Run
 
 _HEIGHT = 0.8  # of the highest bar, in rows
 _WIDE = 100.0  # updates; staleness beyond it takes a logarithmic axis
 _OCTAVE = 0.25  # the narrowest bin of that axis
-_MEAN = palette.COLORS[1]
+_BAR, _MEAN = palette.COLORS[5], palette.COLORS[1]
 
 
-def draw(run: Run, *, theory: Any = None, title: str = "") -> Figure:
-    """Draws `figures.staleness`."""
-    return of_traces(run.traces, tables.of_arms(run, theory), title)
+def staleness(
+    *, theory: Theory | None = None, title: str = "", name: str = "staleness"
+) -> Figure:
+    """How stale the gradients of each arm were, under the first seed.
+
+    Args:
+        theory: the mean in updates, a function of labels or {arm: mean}.
+        title: the question.
+        name: of the file.
+    """
+
+    def draw(run: Run) -> Any:
+        return of_traces(run.traces, tables.of_arms(run, theory), title)
+
+    caption = "Histograms of the staleness of each arm's gradients, with their mean."
+    return Figure(name, caption, draw)
 
 
-@sheets.STYLED
 def of_traces(
     traces: Mapping[str, dj.cluster.Trace],
     theory: Mapping[str, float] | None = None,
     title: str = "",
-) -> Figure:
+) -> Any:
     """A histogram of staleness for each trace, its mean and, where known, theory's.
+
+    Bars point upwards from their row: areas are shares, and all highest are equal.
 
     Args:
         traces: by name.
         theory: the mean that a formula gives, by name; nan where it gives none.
-        title: the question or the finding.
+        title: the question.
     """
+    from experiments.figures import scales, sheets
+
+    said = dict.fromkeys(traces, math.nan) | dict(theory or {})
+    known = bool(np.isfinite([*said.values()]).any())
     handles = [
-        patches.Patch(color=palette.COLORS[5], label="share of its gradients"),
-        Line2D([], [], color=_MEAN, lw=2.2, label="mean"),
+        palette.area("share of its gradients", color=_BAR),
+        palette.mark("mean", color=_MEAN, lw=2.2),
+        *[palette.mark("theory", **palette.THEORY)] * known,
     ]
-    figure, axis, labels, theory, head = sheets.rows(
-        title or "How stale are gradients?", traces, handles, theory, height=0.34
-    )
+    title = title or "How stale are gradients?"
+    figure, (axis,) = sheets.rows(traces, title, [""], handles, least=0.34)
     last = max(_percentile(trace) for trace in traces.values())
     wide = last > _WIDE
     edges = bins(last, wide=wide)
     for row, (arm, trace) in enumerate(traces.items()):
-        _plot(axis, row, trace, edges, wide=wide)
-        mean, expected = trace.summary().mean, theory[arm]
+        counts, _ = np.histogram(trace.update - trace.read_version, edges)
+        density = counts / np.diff(_octaves(edges) if wide else edges)
+        tops = row - _HEIGHT * density / max(density.max(), 1e-30)
+        axis.stairs(tops, edges, baseline=row, fill=True, color=_BAR)
+        axis.axhline(row, color="0.7", lw=0.8, zorder=0)
+        mean = trace.summary().mean
         axis.plot([mean, mean], [row, row - _HEIGHT], color=_MEAN, lw=2.2)
-        if math.isfinite(expected):
-            axis.plot(expected, row, **palette.THEORY)
-        sheets.beside(axis, row - _HEIGHT / 2, sheets.mean_and_theory(mean, expected))
-    sheets.beside(axis, -0.9 - _HEIGHT / 2, head)
-    axis.set_yticks([row - _HEIGHT / 2 for row in range(len(labels))], labels)
-    axis.set_ylim(len(labels) - 0.8, -1.0)
+        if math.isfinite(said[arm]):
+            axis.plot(said[arm], row, **palette.THEORY)
+        sheets.beside(axis, row - _HEIGHT / 2, mean, said[arm])
+    sheets.head(axis, known)
+    middle = [row - _HEIGHT / 2 for row in range(len(traces))]
+    axis.set_yticks(middle, axis.get_yticklabels())
+    axis.set_ylim(len(traces) - 0.8, -1.0)
     if wide:
         axis.set_xscale("function", functions=(_octaves, lambda y: 2.0**y - 1.0))
         powers = [4.0**i for i in range(math.floor(math.log(last, 4.0)) + 1)]
@@ -93,20 +113,3 @@ def _percentile(trace: dj.cluster.Trace) -> float:
     """What 99 of 100 gradients do not exceed."""
     p99 = trace.summary().p99
     return 1.0 if math.isnan(p99) else max(1.0, p99)
-
-
-def _plot(
-    axis: Axes, row: int, trace: dj.cluster.Trace, edges: np.ndarray, *, wide: bool
-) -> None:
-    """Bars upwards from a row; their areas are shares, the highest is as all others."""
-    counts, _ = np.histogram(trace.update - trace.read_version, edges)
-    density = counts / np.diff(_octaves(edges) if wide else edges)
-    heights = density / max(density.max(), 1e-30)
-    axis.stairs(
-        row - _HEIGHT * heights,
-        edges,
-        baseline=row,
-        fill=True,
-        color=palette.COLORS[5],
-    )
-    axis.axhline(row, color="0.7", lw=0.8, zorder=0)
