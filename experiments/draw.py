@@ -15,7 +15,7 @@ import numpy as np
 import delayjax as dj
 from experiments import configs, figures, report
 from experiments.figures import sheets
-from experiments.figures.drawing import gantt, staleness
+from experiments.figures.drawing import bars, gantt
 from experiments.results.runs import Run
 
 
@@ -95,7 +95,7 @@ def _draw_together(asked: argparse.Namespace) -> None:
 def _draw_trace(path: Path, out: Path, format: str) -> None:
     trace = dj.cluster.load_trace(path)
     print(_describe(trace))
-    pictures = {"staleness": staleness.of_traces, "gantt": gantt.of_traces}
+    pictures = {"staleness": bars.staleness_of, "gantt": gantt.of_traces}
     if np.isnan(trace.seconds).any():  # as in a log of ages
         del pictures["gantt"]
     for name, draw in pictures.items():

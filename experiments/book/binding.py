@@ -87,4 +87,6 @@ def _figure(entry: Entry) -> str:
         return ""
     data = base64.b64encode(entry.figure.read_bytes()).decode()
     name = page.text(f"{entry.system}: {entry.figure.stem.replace('_', ' ')}")
-    return f'<figure>\n<img src="data:image/png;base64,{data}" alt="{name}">\n</figure>'
+    kind = {".svg": "svg+xml"}.get(entry.figure.suffix, "png")
+    source = f"data:image/{kind};base64,{data}"
+    return f'<figure>\n<img src="{source}" alt="{name}">\n</figure>'

@@ -155,7 +155,12 @@ def _answer(experiment: Experiment, run: Run) -> str:
 
 def _figure(experiment: Experiment, path: Path) -> Path | None:
     """The first picture of a run, in the order of its experiment."""
-    pictures = (path / "figures" / f"{own.name}.png" for own in experiment.figures)
+    folder = path / "figures"
+    pictures = (
+        folder / f"{own.name}.{kind}"
+        for own in experiment.figures
+        for kind in ("svg", "png")
+    )
     return next(filter(Path.exists, pictures), None)
 
 

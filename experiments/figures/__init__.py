@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.figures.drawing.bars import bars as bars
+from experiments.figures.drawing.bars import staleness as staleness
 from experiments.figures.drawing.bars import update_times as update_times
 from experiments.figures.drawing.curves import curves as curves
 from experiments.figures.drawing.gantt import gantt as gantt
 from experiments.figures.drawing.over import best_step as best_step
 from experiments.figures.drawing.over import over as over
 from experiments.figures.drawing.stability_map import stability_map as stability_map
-from experiments.figures.drawing.staleness import staleness as staleness
 from experiments.figures.figure import Figure as Figure
 from experiments.results import analysis
 from experiments.results.choice import TimeTo as TimeTo

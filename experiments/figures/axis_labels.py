@@ -13,6 +13,7 @@ _WORDS = {
     "staleness_mean": "mean staleness",
     "staleness_p99": "staleness, 99th percentile",
     "staleness_max": "largest staleness",
+    "decay_rate": "rate of decay",
     "dropped": "dropped gradients",
     "dropped_in_row": "gradients dropped in a row",
 }
@@ -21,6 +22,7 @@ _UNITS = {
     "staleness_mean": "updates",
     "staleness_p99": "updates",
     "staleness_max": "updates",
+    "decay_rate": "1 / simulated s",
     "delay": "updates",
     "mean_delay": "updates",
     "period": "updates",

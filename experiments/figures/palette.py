@@ -13,7 +13,6 @@ _DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 # how a value that theory gives is marked
 THEORY = {"color": COLORS[6], "marker": "D", "mfc": "none", "ls": ""}
 NOTE_COLOR = "#A33B00"
-_INTERVAL = "95 % interval of the mean"
 
 
 class Style(NamedTuple):
@@ -75,9 +74,10 @@ def area(label: str, **looks: Any) -> Any:
     return Patch(label=label, **looks)
 
 
-def interval(label: str = _INTERVAL, alpha: float = 0.18) -> Any:
-    """The legend's, of a band around means."""
-    return area(label, color="0.3", alpha=alpha)
+def interval(table: Any, alpha: float = 0.18) -> list[Any]:
+    """The legend's, of bands around means, where a table has several seeds."""
+    band = area("95 % interval of the mean", color="0.3", alpha=alpha)
+    return [band] if table["seeds"].max() > 1 else []
 
 
 def handles(

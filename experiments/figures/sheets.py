@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -31,7 +32,6 @@ STYLED = matplotlib.rc_context(
 _DPI = 150
 _WIDTH = 6.0  # inches: 900 pixels, what a README shows
 _NOTES_SHOWN = 3
-_BESIDE = 1.06  # the place of what is written beside a row
 # how a browser shows an SVG on a dark page: (color, its color there)
 _DARK = {
     "#000000": "#e6e6e6",
@@ -154,35 +154,6 @@ def sheet(
     return figure, axes[: len(panels)]
 
 
-def rows(
-    names: Iterable[str],
-    title: str,
-    panels: Iterable[str],
-    handles: Sequence[Artist],
-    *,
-    least: float,
-    **texts: Any,
-) -> tuple[Figure, list[Axes]]:
-    """An empty figure with a row for each name.
-
-    Args:
-        names: of the rows, from above.
-        title: as in `sheet`, and so `panels`, `handles` and `texts`.
-        panels: their titles.
-        handles: the legend's.
-        least: the height of a row, in inches, where its name takes one line.
-        **texts: the notes, the question and the finding.
-    """
-    labels = [wrapped(name) for name in names]
-    lines = max(label.count("\n") + 1 for label in labels)
-    height = 0.9 + len(labels) * max(least, 0.12 + 0.17 * lines)
-    figure, axes = sheet(title, panels, handles, height=height, **texts)
-    for axis in axes:
-        axis.tick_params(axis="y", length=0)
-    axes[0].set_yticks(range(len(labels)), labels)
-    return figure, axes
-
-
 def _note_lines(notes: Sequence[str]) -> list[str]:
     shown = [_shortened(note) for note in notes[:_NOTES_SHOWN]]
     if len(notes) > _NOTES_SHOWN:
@@ -201,30 +172,10 @@ def _shortened(note: str) -> str:
 
 def empty(axis: Axes, lost: str) -> None:
     """Says that there is nothing to draw; an empty scale would look like numbers."""
-    said = f"is {lost}" if lost.startswith("not ") else lost
+    said = f"every series {'is ' * lost.startswith('not ')}{lost}"
     axis.set_yticks([])
-    axis.text(
-        0.5,
-        0.5,
-        f"every series {said}",
-        color=palette.NOTE_COLOR,
-        ha="center",
-        va="center",
-        transform=axis.transAxes,
-    )
-
-
-def beside(axis: Axes, at: float, mean: float | str, theory: float) -> None:
-    """What was measured, and in brackets what theory says, right of a row."""
-    text = mean if isinstance(mean, str) else f"{mean:.3g}"
-    text = text if math.isnan(theory) else f"{text} ({theory:.3g})"
-    axis.text(_BESIDE, at, text, va="center", transform=axis.get_yaxis_transform())
-
-
-def head(axis: Axes, known: bool) -> None:
-    """The head of the column that `beside` writes."""
-    text = "mean (theory)" if known else "mean"
-    axis.text(_BESIDE, 1.01, text, va="bottom", transform=axis.transAxes)
+    place = {"ha": "center", "va": "center", "transform": axis.transAxes}
+    axis.text(0.5, 0.5, said, color=palette.NOTE_COLOR, **place)
 
 
 def wrapped(label: str, width: int = 26) -> str:
@@ -234,12 +185,6 @@ def wrapped(label: str, width: int = 26) -> str:
         >>> wrapped("n_softsync, workers=30, K=4", 14).splitlines()
         ['n_softsync,', 'workers=30,', 'K=4']
     """
-    lines = [""]
-    for part in label.split(", "):
-        longer = f"{lines[-1]}, {part}" if lines[-1] else part
-        if lines[-1] and len(longer) > width:
-            lines[-1] += ","
-            lines.append(part)
-        else:
-            lines[-1] = longer
-    return "\n".join(lines)
+    whole = re.sub("(?<!,) ", "\0", label)  # is not broken
+    lines = textwrap.wrap(whole, width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace("\0", " ")

@@ -2,8 +2,7 @@
 
 import dataclasses
 import inspect
-import numbers
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,29 +16,6 @@ from experiments.results.choice import TimeTo
 from experiments.results.runs import Run
 
 _MOST = 6  # series that one panel can hold
-
-
-class Positions(NamedTuple):
-    """Where the values of an axis stand: numbers at themselves, names in a row."""
-
-    values: list[Any]  # in order
-    numeric: bool
-
-    def of(self, values: Iterable[Any]) -> list[float]:
-        """Their places."""
-        if self.numeric:
-            return [float(value) for value in values]
-        return [float(self.values.index(value)) for value in values]
-
-
-def positions(values: Iterable[Any]) -> Positions:
-    """Numbers ascending; names in the order of the run."""
-    found = list(dict.fromkeys(values))
-    numeric = all(
-        isinstance(value, numbers.Real) and not isinstance(value, bool)
-        for value in found
-    )
-    return Positions(sorted(found) if numeric else found, numeric)
 
 
 class Chosen(NamedTuple):
@@ -58,8 +34,18 @@ class Chosen(NamedTuple):
     def unfit(self) -> pd.Series:
         """Whether a row of `best` is no best: it is lost, or never got there."""
         choice = self.run.choice
-        judged = choice.judged(self.best, self.run.curves)
-        return lost(judged, choice.column)
+        return lost(choice.judged(self.best, self.run.curves), choice.column)
+
+    def kept(
+        self, x: str, series: Sequence[str], where: Mapping[str, Any]
+    ) -> pd.DataFrame:
+        """The rows at the tuned axes' best value for the first `x`, for each seed.
+
+        Of the series with the settings `where`, or of each series its own.
+        """
+        start = analysis.where(self.best, **{**where, x: first(self.best[x])})
+        keys = [*(name for name in series if name not in where), "seed", *self.axes]
+        return self.run.results.merge(start[keys].drop_duplicates(), on=keys)
 
 
 def choose(
@@ -104,22 +90,15 @@ def require(frame: pd.DataFrame, name: str) -> str:
     return name
 
 
-def at_fixed_step(
-    chosen: Chosen, x: str, series: Sequence[str], where: dict[str, Any]
-) -> pd.DataFrame:
-    """The rows at the tuned axes' best value for the first `x`, for each seed.
+def first(values: pd.Series) -> Any:
+    """The smallest number, or the first name."""
+    return values.min() if numeric(values) else values.dropna().iloc[0]
 
-    Args:
-        chosen: what is drawn.
-        x: the axis.
-        series: the settings that tell series apart.
-        where: settings whose best value all series keep; of {} each keeps its own.
-    """
-    first = positions(chosen.best[x].dropna()).values[0]
-    start = analysis.where(chosen.best, **where | {x: first})
-    own = [name for name in series if name not in where]
-    keys = [*own, "seed", *chosen.axes]
-    return chosen.run.results.merge(start[keys].drop_duplicates(), on=keys)
+
+def numeric(values: pd.Series) -> bool:
+    """Whether all are numbers, and none a truth."""
+    number = pd.api.types.is_numeric_dtype(values)
+    return number and not pd.api.types.is_bool_dtype(values)
 
 
 def series_of(
@@ -131,29 +110,26 @@ def series_of(
         for name in analysis.settings(frame)
         if name not in (*axes, x) or name == panels
     ]
-    if x is None:
+    if x is None or frame[x].isna().all():
         return columns
     there = frame[frame[x].notna()]
-    each = there.groupby(x)
 
     def follows(name):
-        number = pd.api.types.is_numeric_dtype(there[name])
-        return number and each[name].nunique(dropna=False).max() == 1
+        few = there.groupby(x)[name].nunique(dropna=False).max() == 1
+        varied = there[name].nunique(dropna=False) > 1
+        return name != panels and varied and few and numeric(there[name])
 
-    if there.empty:
-        return columns
-    several = [name for name in columns if there[name].nunique(dropna=False) > 1]
-    dropped = {name for name in several if name != panels and follows(name)}
-    return [name for name in columns if name not in dropped]
+    return [name for name in columns if not follows(name)]
 
 
 def points(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
-    """Mean and interval over seeds; `lost` where a seed is, as `lost` says."""
-    if frame.empty:
-        return pd.DataFrame(columns=[*by, "mean", "low", "high", "seeds", "lost"])
+    """Mean and interval over seeds; `lost` where a seed is, and `edge`, if marked."""
     table = analysis.spread(frame, metric, by)
-    groups = analysis.grouped(frame.assign(lost=lost(frame, metric)), by)
-    table["lost"] = [bool(group["lost"].any()) for _, group in groups]
+    marks = pd.DataFrame({"lost": lost(frame, metric), "edge": False}, frame.index)
+    marks.update(frame[[name for name in marks if name in frame]])
+    groups = analysis.grouped(frame, by)
+    for name in marks:
+        table[name] = [bool(marks[name][own.index].any()) for _, own in groups]
     return table
 
 
@@ -174,6 +150,11 @@ def fate(run: Run) -> str:
     return "ended higher" if bounded.any() else "diverged"
 
 
+def crowds(column: str) -> float:
+    """The factor from which on a metric is shown on a logarithmic axis."""
+    return 4.0 if column.endswith("error") else 10.0
+
+
 class Named(NamedTuple):
     """How series are spread over panels, and named and drawn."""
 
@@ -183,17 +164,19 @@ class Named(NamedTuple):
     panels: list[str]
     styles: dict[str, palette.Style]  # by label; one for "" where there is one series
 
-    def lines(
-        self, table: pd.DataFrame, panel: str | None = None
-    ) -> list[tuple[str, palette.Style, pd.DataFrame]]:
-        """Label, style and rows of each series of a table that has any in a panel."""
+    def tell(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The table with the columns `panel` and `label`."""
         rows = table.to_dict("records")
-        here = np.asarray([panel in (None, self.panel(row)) for row in rows], bool)
-        labels = np.asarray([self.label(row) for row in rows], object)
-        parts = [(own, here & (labels == own)) for own in self.styles]
-        return [
-            (name, self.styles[name], table[own]) for name, own in parts if any(own)
-        ]
+        labels = [self.label(row) for row in rows]
+        return table.assign(panel=[self.panel(row) for row in rows], label=labels)
+
+    def lines(
+        self, told: pd.DataFrame, panel: str | None = None
+    ) -> list[tuple[str, palette.Style, pd.DataFrame]]:
+        """Label, style and rows of each series that a panel has, of a `tell` table."""
+        here = told if panel is None else told[told["panel"] == panel]
+        parts = [(own, here[here["label"] == own]) for own in self.styles]
+        return [(own, self.styles[own], rows) for own, rows in parts if len(rows)]
 
 
 def name(
@@ -216,11 +199,9 @@ def name(
     Raises:
         ValueError: if `panels` or `color` is no such setting.
     """
-    for asked in filter(None, (panels, color)):
-        if asked not in series:
-            raise ValueError(
-                f"{asked!r} tells no series apart; there are {', '.join(series)}."
-            )
+    for asked in {panels, color} - {None, *series}:
+        there = ", ".join(series)
+        raise ValueError(f"{asked!r} tells no series apart; there are {there}.")
     own = frame[list(series)].drop_duplicates()
     told = [c for c in analysis.told_by(own) if c != panels]
     if panels and len(told) > 1:
@@ -241,26 +222,23 @@ def name(
     def names(of, rows):
         return list(dict.fromkeys(map(of, rows.to_dict("records"))))
 
-    numeric = len(told) == 1 and pd.api.types.is_numeric_dtype(own[told[0]])
-    order = own
-    if numeric:
-        order = own.sort_values(told)
+    ordered = len(told) == 1 and pd.api.types.is_numeric_dtype(own[told[0]])
+    rows = own
+    if ordered:
+        rows = own.sort_values(told)
     elif color:
-        first = pd.Series(pd.factorize(own[color], use_na_sentinel=False)[0], own.index)
-        order = own.loc[first.sort_values(kind="stable").index]
-    styles = palette.styles(names(label, order), ordered=numeric)
+        order = pd.Series(pd.factorize(own[color], use_na_sentinel=False)[0], own.index)
+        rows = own.loc[order.sort_values(kind="stable").index]
+    styles = palette.styles(names(label, rows), ordered=ordered)
     return Named(panel, label, names(panel, own), styles)
 
 
 def _panels(own: pd.DataFrame, told: Sequence[str]) -> str | None:
     """The setting that spreads series over the fewest panels that can hold them."""
-    candidates = []
-    for column in told:
-        rest = [other for other in told if other != column]
-        sizes = own[[*rest, column]].drop_duplicates().groupby(column, dropna=False)
-        if rest and sizes.size().max() <= _MOST and len(sizes) <= _MOST:
-            candidates.append((len(sizes), column))
-    return min(candidates)[1] if candidates else None
+    rows = own[[*told]].drop_duplicates()
+    sizes = {column: rows[column].value_counts(dropna=False) for column in told}
+    fit = [(len(n), c) for c, n in sizes.items() if n.max() <= _MOST >= len(n)]
+    return min(fit)[1] if fit and len(told) > 1 else None
 
 
 def at_ends(chosen: Chosen, axis: str) -> pd.DataFrame:
@@ -296,31 +274,23 @@ def edge_notes(chosen: Chosen, label: Callable[[Mapping[str, Any]], str]) -> lis
     A label that is drawn over an axis or in several panels has several best steps.
     Where they are not all at this end, the settings of those that are name them.
     """
-    notes = []
+    notes, best = [], chosen.best
     settings = [name for name in chosen.run.settings if name not in chosen.axes]
-    told = analysis.told_by(chosen.best[settings])
-    labels = np.asarray([label(row) for row in chosen.best.to_dict("records")], object)
+    told = analysis.told_by(best[settings])
+    rows = best.to_dict("records")
+    labels = np.asarray([label(row) for row in rows], object)
+    longer = np.asarray([analysis.label({c: row[c] for c in told}) for row in rows])
     live = ~chosen.unfit.to_numpy()
     for axis in chosen.axes:
-        marks = at_ends(chosen, axis)
-        for kind in marks:
-            marked = marks[kind].to_numpy() & live
-            for end in sorted(set(chosen.best[axis][marked])):
-                here = marked & (chosen.best[axis] == end).to_numpy()
-                elsewhere = set(labels[live & ~here])
-                names = [
-                    analysis.label({name: row[name] for name in told})
-                    if own in elsewhere
-                    else own
-                    for own, row in zip(
-                        labels[here], chosen.best[here].to_dict("records"), strict=True
-                    )
-                ]
-                names = list(dict.fromkeys(filter(None, names)))
-                who = f"{'; '.join(names)}: " if names else ""
-                notes.append(
-                    f"{who}the best {words(axis)} is the {kind} one tried, {end:g}."
-                )
+        for kind, marks in at_ends(chosen, axis).items():
+            marked = marks.to_numpy() & live
+            for end in sorted(set(best[axis][marked])):
+                here = marked & (best[axis] == end).to_numpy()
+                mixed = np.isin(labels, [*set(labels[live & ~here])])
+                names = dict.fromkeys(np.where(mixed, longer, labels)[here])
+                who = "; ".join(filter(None, names))
+                text = f"the best {words(axis)} is the {kind} one tried, {end:g}."
+                notes.append(f"{who}: {text}" if who else text)
     return notes
 
 
@@ -341,15 +311,6 @@ def formula(theory: Any, row: Mapping[str, Any], key: str) -> float:
     return np.nan if value is None else value
 
 
-def of_arms(run: Run, theory: Any) -> dict[str, float]:
-    """What theory says of each arm with a trace; nan where nothing.
-
-    Raises:
-        ValueError: if the run has no traces.
-    """
-    if not run.trace_labels:
-        raise ValueError("the run has no traces.")
-    return {
-        arm: formula(theory, {"arm": arm, **labels}, "arm")
-        for arm, labels in run.trace_labels.items()
-    }
+def formulas(theory: Any, table: pd.DataFrame, key: str) -> list[float]:
+    """What theory says of each row of a table."""
+    return [formula(theory, row, key) for row in table.to_dict("records")]

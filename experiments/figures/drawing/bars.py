@@ -1,6 +1,6 @@
 """A row for each label, or for each arm: a dot and an interval."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,15 @@ from experiments.figures.figure import Figure, Metric, Only, Theory, beside, col
 from experiments.results.runs import Run
 
 _BAND = "0.955"  # the color behind every other row
-_GUTTER = 1.03  # the place of what is not on the scale
-_SHARES = (0.05, 0.95)  # quantiles between which most updates lie
+_GUTTER, _BESIDE = 1.03, 1.06  # the places of what is not on the scale, and of means
+_WIDE = 100.0  # from which factor times, and from which staleness, are on a log scale
+_NONE = (np.nan,) * 3
+_SHARE = palette.COLORS[5]
 
 
 def bars(
     metric: Metric = "test_error",
     *,
-    fixed: bool = False,
     panels: str | None = None,
     color: str | None = None,
     only: Only | None = None,
@@ -32,7 +33,6 @@ def bars(
 
     Args:
         metric: as in `over`.
-        fixed: whether to show as well, hollow, the best value of the first row.
         panels: as in `over`.
         color: a setting whose values share a row, in colors.
         only: as in `over`.
@@ -42,39 +42,31 @@ def bars(
     """
 
     def draw(run: Run) -> Any:
-        from experiments.figures import scales
-
         chosen = tables.choose(run, metric, only, panels, color)
         series = tables.series_of(chosen.run.results, chosen.axes, None)
-        table = numbers(chosen, series, fixed=fixed)
+        table = tables.points(chosen.best, chosen.metric, series).assign(kind="tuned")
         by = [own for own in series if own != color]
         rows = tables.name(table, by, panels, spread=False)
         colors = tables.name(table, [color] if color else [], spread=False)
-        table = _named(table, rows.panel, "panel")
-        table = _named(table, lambda row: rows.label(row) or words(of), "row")
-        table = _named(table, colors.label, "color")
-        table = _named(table, lambda row: tables.formula(theory, row, "row"), "theory")
-        handles = palette.handles(colors.styles, lines=False)
-        if (table["kind"] == "fixed").any():
-            what = f"{' and '.join(map(words, chosen.axes))} of the first row"
-            handles.append(palette.hollow(what))
-        if table["seeds"].max() > 1:
-            handles.append(palette.interval(alpha=0.4))
-        single = len(rows.panels) == len(colors.styles) == 1
-        alone = table[table["kind"] == "tuned"].assign(name=table["row"])
-        return plot(
-            table,
+        table = rows.tell(table).assign(color=colors.tell(table)["label"])
+        table["row"] = table["label"].replace("", words(of))
+        alone = table.assign(name=table["row"])
+        figure = plot(
+            table.assign(theory=tables.formulas(theory, table, "row")),
             rows.panels,
-            handles,
+            colors.styles,
+            palette.handles(colors.styles, lines=False) + palette.interval(table),
             title=title,
-            styles=colors.styles,
             notes=tables.edge_notes(chosen, rows.label),
             question=f"Which has the least {words(of)}?",
-            finding=findings.least(alone, words(of)) if single else "",
+            finding="" if color or panels else findings.least(alone, words(of)),
             lost=chosen.fate,
-            label=with_unit(of, loss_unit(run)),
-            wide=scales.crowds(of),
+            wide=tables.crowds(of),
         )
+
+        for axis in figure.axes:
+            axis.set_xlabel(with_unit(of, loss_unit(run)))
+        return figure
 
     of = column(metric)
     return Figure(
@@ -95,95 +87,144 @@ def update_times(
         title: the question.
         name: of the file.
     """
-
-    def draw(run: Run) -> Any:
-        table = times(run.traces, tables.of_arms(run, theory))
-        return plot(
-            table.assign(panel="", color="", kind="tuned"),
-            [""],
-            [
-                palette.interval("9 of 10 updates", alpha=0.4),
-                palette.mark("mean", color=palette.COLORS[0], marker="o", ls=""),
-            ],
-            title=title,
-            question="How long does an update take?",
-            lost="none",
-            label="time since the update before (simulated s)",
-            wide=100.0,
-            from_zero=True,
-        )
-
     caption = "The time between updates of each arm: where nine of ten lie, and their"
+    draw = _of_run(times_of, theory, title)
     return Figure(name, f"{caption} mean.", draw)
 
 
-def numbers(
-    chosen: tables.Chosen, series: Sequence[str], *, fixed: bool
-) -> pd.DataFrame:
-    """What is drawn: settings, `kind`, mean, low, high, seeds and `lost`."""
-    table = tables.points(chosen.best, chosen.metric, series).assign(kind="tuned")
-    if not (fixed and chosen.axes):
-        return table
-    first = chosen.best[[*series]].iloc[[0]]
-    start = chosen.best.merge(first, on=[*series]) if series else chosen.best
-    rows = chosen.run.results.merge(start[["seed", *chosen.axes]])
-    other = tables.points(rows, chosen.metric, series).assign(kind="fixed")
-    return pd.concat([other, table], ignore_index=True)
+def staleness(
+    *, theory: Theory | None = None, title: str = "", name: str = "staleness"
+) -> Figure:
+    """How stale the gradients of each arm were, under the first seed.
+
+    Args:
+        theory: the mean in updates, a function of labels or {arm: mean}.
+        title: the question.
+        name: of the file.
+    """
+    caption = "Histograms of the staleness of each arm's gradients, with their mean."
+    return Figure(name, caption, _of_run(staleness_of, theory, title))
 
 
-def times(
-    traces: Mapping[str, dj.cluster.Trace], theory: Mapping[str, float]
-) -> pd.DataFrame:
-    """Seconds between the updates of each arm: mean, and where most of them lie."""
-    rows = []
-    for arm, trace in traces.items():
-        seconds = np.diff(trace.seconds, prepend=0.0)
-        none = not len(seconds)
-        own = [np.nan] if none else seconds
-        rows.append((arm, np.mean(own), *np.quantile(own, _SHARES), none, theory[arm]))
-    return pd.DataFrame(rows, columns=["row", "mean", "low", "high", "lost", "theory"])
+def _of_run(of_traces: Callable[..., Any], theory: Any, title: str) -> Any:
+    def draw(run: Run) -> Any:
+        arms = [{"arm": arm, **labels} for arm, labels in run.trace_labels.items()]
+        if not arms:
+            raise ValueError("the run has no traces.")
+        said = tables.formulas(theory, pd.DataFrame(arms), "arm")
+        return of_traces(run.traces, said, title)
+
+    return draw
+
+
+Traces = Mapping[str, dj.cluster.Trace]
+
+
+def times_of(traces: Traces, theory: Any = np.nan, title: str = "") -> Any:
+    """The seconds between the updates of each trace, beside the means of theory."""
+    every = [np.diff(trace.seconds, prepend=0.0) for trace in traces.values()]
+    figure = _of_arms(
+        traces,
+        [np.quantile(own, (0.05, 0.5, 0.95)) if len(own) else _NONE for own in every],
+        [own.mean() if len(own) else np.nan for own in every],
+        theory,
+        title or "How long does an update take?",
+        palette.area("9 of 10 updates", color="0.3", alpha=0.4),
+    )
+    (axis,) = figure.axes
+    if axis.get_xscale() == "linear":
+        axis.set_xlim(left=0.0)
+    axis.set_xlabel("time since the update before (simulated s)")
+    return figure
+
+
+def staleness_of(traces: Traces, theory: Any = np.nan, title: str = "") -> Any:
+    """How often each staleness was in each trace; all highest bars are equally high."""
+    figure = _of_arms(
+        traces,
+        [_NONE] * len(traces),
+        [trace.summary().mean for trace in traces.values()],
+        theory,
+        title or "How stale are gradients?",
+        palette.area("share of its gradients", color=_SHARE),
+    )
+    (axis,) = figure.axes
+    last, most = 1.0, 0
+    for row, trace in enumerate(traces.values()):
+        ages, counts = np.unique(trace.update - trace.read_version, return_counts=True)
+        tops = row + 0.4 - 0.8 * counts / max(counts, default=1)
+        axis.vlines(ages, row + 0.4, tops, color=_SHARE, lw=4)
+        last = max(last, np.nan_to_num(trace.summary().p99))
+        most = max(most, trace.max_staleness)
+    if last > _WIDE:
+        axis.set_xscale("symlog", base=4, linthresh=1.0)
+    axis.set_xlim(-0.5, last + 0.5)
+    axis.set_xlabel("staleness (updates)" + ", at most 1 % beyond" * bool(most > last))
+    return figure
+
+
+def _of_arms(
+    traces: Traces,
+    quantiles: list[Any],
+    means: list[float],
+    theory: Any,
+    title: str,
+    handle: Any,
+) -> Any:
+    low, _, high = np.transpose(quantiles)
+    table = pd.DataFrame({"row": [*traces], "mean": means, "low": low, "high": high})
+    color = palette.COLORS[1]
+    return plot(
+        table.assign(
+            lost=table["mean"].isna(), theory=theory, panel="", color="", kind="tuned"
+        ),
+        [""],
+        {"": palette.Style(color, "o", "-")},
+        [handle, palette.mark("mean", color=color, marker="o", ls="")],
+        title=title,
+        lost="none",
+        wide=_WIDE,
+        least=0.34,
+    )
 
 
 def plot(
     table: pd.DataFrame,
     panels: list[str],
+    styles: Mapping[str, palette.Style],
     handles: list[Any],
     *,
-    title: str,
-    styles: Mapping[str, palette.Style] | None = None,
     lost: str,
-    label: str,
     wide: float,
-    from_zero: bool = False,
+    least: float = 0.0,
     **texts: Any,
 ) -> Any:
     """A sheet with a row for each name; means are written beside single dots.
 
     Args:
         table: columns `panel`, `row`, `color`, `kind`, mean, low, high, `lost` and
-            `theory`.
+            `theory`, which a mean is to be.
         panels: their names.
-        handles: of the legend.
-        title: of the sheet.
         styles: by color.
+        handles: of the legend.
         lost: the word for what has no place on the scale.
-        label: of the scale.
         wide: the factor from which on the scale is logarithmic.
-        from_zero: whether it begins at 0 else.
-        **texts: the notes, the question and the finding of the sheet.
+        least: inches of a row.
+        **texts: of the sheet.
     """
     from matplotlib.ticker import MaxNLocator
 
     from experiments.figures import scales, sheets
 
-    styles = styles or palette.styles([""])
     known = bool(np.isfinite(table["theory"]).any())
     handles = [*handles, *[palette.mark("theory", **palette.THEORY)] * known]
     names, colors = list(dict.fromkeys(table["row"])), list(styles)
-    figure, axes = sheets.rows(
-        names, title, panels, handles, least=0.12 + 0.13 * len(styles), **texts
-    )
     written = len(panels) == len(styles) == 1
+    labels = [sheets.wrapped(name) for name in names]
+    lines = max(name.count("\n") + 1 for name in labels)
+    height = max(0.12 + max(0.17 * lines, 0.13 * len(styles)), least)
+    height = 0.9 + len(names) * height
+    figure, axes = sheets.sheet(panels=panels, handles=handles, height=height, **texts)
     for axis, panel in zip(axes, panels, strict=True):
         for i in range(1, len(names), 2):
             axis.axhspan(i - 0.5, i + 0.5, color=_BAND, zorder=0)
@@ -194,27 +235,26 @@ def plot(
             _dot(axis, row, at, styles[row["color"]])
             axis.plot(row["theory"], at, **palette.THEORY)
             if written and row["kind"] == "tuned":
-                mean = lost if row["lost"] else row["mean"]
-                sheets.beside(axis, at, mean, row["theory"])
-        axis.set_xlabel(label)
+                text = lost if row["lost"] else f"{row['mean']:.3g}"
+                text += "" if np.isnan(row["theory"]) else f" ({row['theory']:.3g})"
+                place = axis.get_yaxis_transform()
+                axis.text(_BESIDE, at, text, va="center", transform=place)
         live = own[~own["lost"]]
         shown = [*live["mean"], *live["low"][live["low"] > 0], *live["theory"]]
         if not scales.log_if_wide(axis.xaxis, shown, wide):
             axis.xaxis.set_major_locator(MaxNLocator(4))
-            axis.set_xlim(left=0.0 if from_zero else None)
         if live.empty:
             axis.set_xticks([])
+        axis.tick_params(axis="y", length=0)
         if own["lost"].any() and not written:
             place = {"ha": "center", "va": "bottom", "transform": axis.transAxes}
             axis.text(_GUTTER, 1.01, lost, **place)
     if written:
-        sheets.head(axes[0], known)
+        head = "mean (theory)" if known else "mean"
+        axes[0].text(_BESIDE, 1.01, head, va="bottom", transform=axes[0].transAxes)
+    axes[0].set_yticks(range(len(names)), labels)
     axes[0].set_ylim(len(names) - 0.5, -0.5)
     return figure
-
-
-def _named(table: pd.DataFrame, of: Any, column: str) -> pd.DataFrame:
-    return table.assign(**{column: [of(row) for row in table.to_dict("records")]})
 
 
 def _dot(axis: Any, row: Mapping[str, Any], at: float, style: palette.Style) -> None:

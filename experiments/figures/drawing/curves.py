@@ -13,7 +13,7 @@ from experiments.results import analysis
 from experiments.results.runs import Run
 
 _WIDE = 3.0  # a factor between the ends of series that takes a logarithmic axis
-_TARGET = {"color": "0.4", "linewidth": 1.0, "linestyle": (0, (2, 2))}
+_TARGET = {"color": "0.4", "lw": 1.0, "ls": (0, (2, 2))}
 _THEORY = {"lw": 1.2, "ls": ":"}
 _LABELED = 8  # lines that can be named at their ends
 
@@ -56,6 +56,7 @@ def curves(
         series = tables.series_of(chosen.run.results, chosen.axes, None)
         table = numbers(chosen, metric, against, series)
         named = tables.name(table, series, panels, color)
+        table = named.tell(table)
         ends = [line["at"].max() for _, _, line in named.lines(table)]
         wide = bool(ends) and max(ends) > _WIDE * min(ends) > 0
         if wide:  # a logarithmic axis has no place for 0
@@ -74,8 +75,7 @@ def curves(
             handles.append(palette.mark("theory", **_THEORY))
         if target is not None:
             handles.append(palette.mark(f"target, {target:g}", **_TARGET))
-        if table["seeds"].max() > 1:
-            handles.append(palette.interval())
+        handles += palette.interval(table)
         last = [line.iloc[[-1]].assign(name=own) for own, line in live.items()]
         best = f", at the best {' and '.join(map(words, chosen.axes))}"
         figure, axes = sheets.sheet(
@@ -99,8 +99,8 @@ def curves(
                 axis.fill_between(*band, alpha=alpha, lw=0, **looks)
                 axis.plot(at, own["mean"], ls=style.dashes, zorder=3, **looks)
                 if theory is not None:
-                    rows = line.assign(**{against: line["at"]}).to_dict("records")
-                    said = [tables.formula(theory, row, against) for row in rows]
+                    rows = line.assign(**{against: line["at"]})
+                    said = tables.formulas(theory, rows, against)
                     axis.plot(line["at"], said, **looks | _THEORY)
             if target is not None:
                 axis.axhline(target, **_TARGET)
@@ -113,7 +113,7 @@ def curves(
             else:
                 axis.xaxis.set_major_locator(MaxNLocator(4))  # a panel is narrow
             shown = table["mean"][~table["lost"]]
-            scales.log_if_wide(axis.yaxis, shown, scales.crowds(metric))
+            scales.log_if_wide(axis.yaxis, shown, tables.crowds(metric))
             if not live:
                 sheets.empty(axis, chosen.fate)
                 axis.set_xticks([])

@@ -8,6 +8,7 @@ import pandas as pd
 
 from experiments.figures import findings, palette, tables
 from experiments.figures.axis_labels import do, loss_unit, with_unit, words
+from experiments.figures.drawing import bars
 from experiments.figures.figure import Figure, Metric, Only, Theory, beside, column
 from experiments.results import analysis
 from experiments.results.decay import DecayRate
@@ -113,72 +114,71 @@ def over(
         tables.require(chosen.run.results, x)
         table = numbers(chosen, x, fixed=fixed, panels=panels)
         named = tables.name(table, series_in(table, x), panels, color)
-        places = tables.positions(table[x].dropna())
-        joined = places.numeric and (theory is None or best)
-        line_of_theory = theory is not None and not relative
-        known = {"ls": ":", "lw": 1.8} if best else {"lw": 1.2}
-        if relative:
-            table = _over_theory(table, x, theory)
+        table = named.tell(table)
+        what = f"best {words(chosen.metric)}" if best else words(chosen.metric)
+        unit = f"{'best ' * best}{with_unit(chosen.metric, loss_unit(run))}"
+        if isinstance(metric, DecayRate):
+            unit += ", below 0 the error grows"
+        wide = 1.0 if best else tables.crowds(chosen.metric)
+        texts = dict(title=title, question=f"How {do(what)} change with {words(x)}?")
+        if not best:
+            texts["notes"] = tables.edge_notes(chosen, named.label)
+        if not tables.numeric(table[x].dropna()):
+            return _names(table, x, named, chosen, fixed, theory, unit, wide, texts)
 
+        drawn = theory is not None and not relative  # a line of theory
+        starred = drawn and isinstance(metric, DecayRate)
+        known = {"ls": ":"} if best else {"lw": 1.2}
+        joined = theory is None or best
+        if relative:
+            said = np.asarray(tables.formulas(theory, table, x))
+            for column_of in ("mean", "low", "high"):
+                table[column_of] /= said
+            unit = f"{what} / theory"
+        elif joined:
+            texts["finding"] = findings.over(table[table["kind"] == "tuned"], x, what)
         handles = palette.handles(named.styles, dashes=best, lines=joined)
-        handles += _kept(chosen, table, x, places, fixed)
-        if line_of_theory:
-            label = "largest stable step" if best else "theory"
-            handles.append(palette.mark(label, **known))
-        if line_of_theory and isinstance(metric, DecayRate):
+        handles += _kept(chosen, table, x, fixed)
+        if drawn:
+            name_of = "largest stable step" if best else "theory"
+            handles.append(palette.mark(name_of, **known))
+        if starred:
             handles.append(palette.mark("best in theory", **_STAR))
         if table["edge"].any():
             handles.append(palette.mark("on the grid's edge", **_RING))
-        if table["seeds"].max() > 1 and not best:
-            handles.append(palette.interval())
-        what = f"best {words(chosen.metric)}" if best else words(chosen.metric)
-        figure, axes = sheets.sheet(
-            title,
-            named.panels,
-            handles,
-            [] if best else tables.edge_notes(chosen, named.label),
-            question=f"How {do(what)} change with {words(x)}?",
-            finding=findings.beside_theory(table, what)
-            if relative
-            else findings.over(table, x, what, named.label),
-        )
-        unit = with_unit(chosen.metric, loss_unit(run))
-        unit = f"{words(chosen.metric)} / theory" if relative else unit
+        if not best:
+            handles += palette.interval(table)
+        figure, axes = sheets.sheet(panels=named.panels, handles=handles, **texts)
+        live = table[~table["lost"]]
         for axis, panel in zip(axes, named.panels, strict=True):
             marks = []
-            for label_of, style, own in named.lines(table, panel):
-                # beside each other, where no line tells them apart
-                number = list(named.styles).index(label_of)
-                aside = 0.6 * ((number + 0.5) / len(named.styles) - 0.5)
-                if line_of_theory and own[x].notna().any():
-                    at, values = _theory(own, x, theory, places)
+            for _, style, own in named.lines(table, panel):
+                _everywhere(axis, own[own[x].isna() & ~own["lost"]], style)
+                own = own[own[x].notna()].assign(at=own[x].astype(float))
+                own = own.sort_values("at")
+                if drawn and len(own):
+                    at, values = _theory(own, x, theory)
                     axis.plot(at, values, color=style.color, zorder=2, **known)
                     peak = int(np.argmax(np.nan_to_num(values, nan=-np.inf)))
-                    if isinstance(metric, DecayRate) and 0 < peak < len(at) - 1:
+                    if starred and 0 < peak < len(at) - 1:
                         axis.plot(at[peak], values[peak], color=style.color, **_STAR)
                 for kind in ("fixed", "tuned"):
                     line = own[own["kind"] == kind]
-                    _everywhere(axis, line[line[x].isna() & ~line["lost"]], style)
-                    line = line[line[x].notna()]
-                    at = np.asarray(places.of(line[x])) + aside * (not places.numeric)
-                    line = line.assign(at=at).sort_values("at")
-                    (plot_line if joined else _plot_points)(
-                        axis, line, style, solid=kind == "tuned"
-                    )
+                    if line.empty:
+                        continue
+                    plot_line(axis, line, style, solid=kind == "tuned", joined=joined)
                     edge = line[line["edge"] & ~line["lost"]]
                     axis.plot(edge["at"], edge["mean"], **_RING)
                     marks.append((line["at"][line["lost"]].tolist(), style))
             scales.gutter(axis, marks, chosen.fate)
-            live = table[~table["lost"]]
             if relative or live["low"].min() < 0 < live["high"].max():
                 axis.axhline(float(relative), color="0.3", lw=1.0, zorder=0)
             if axis.get_subplotspec().is_first_col():
-                scales.y_label(axis, f"{'best ' * best}{unit}")
-            wide = 1.0 if best else scales.crowds(chosen.metric)
+                scales.y_label(axis, unit)
             scales.log_if_wide(axis.yaxis, live["mean"], wide)
             if live.empty:
                 sheets.empty(axis, chosen.fate)
-        scales.x_axis(axes, places, x_label or with_unit(x))
+        scales.x_axis(axes, table[x].dropna(), x_label or with_unit(x))
         return figure
 
     of = column(metric)
@@ -202,25 +202,14 @@ def numbers(
     best = chosen.best
     if chosen.metric in chosen.axes:
         edge = tables.at_ends(chosen, chosen.metric).any(axis=1).to_numpy()
-        rows = best.assign(edge=edge, unfit=chosen.unfit.to_numpy())
-        rows = rows[rows[x].notna()]
-        table = tables.points(rows, chosen.metric, by)
-        of = analysis.grouped(rows, by)
-        marks = [group[["unfit", "edge"]].any() for _, group in of]
-        return table.assign(
-            kind="tuned",
-            lost=[bool(own["unfit"]) for own in marks],
-            edge=[bool(own["edge"]) for own in marks],
-        )
+        best = best.assign(lost=chosen.unfit.to_numpy(), edge=edge)[best[x].notna()]
     parts = [tables.points(best, chosen.metric, by).assign(kind="tuned")]
-    tried = chosen.run.results[chosen.axes].drop_duplicates()
-    where = fixed if isinstance(fixed, Mapping) else {}
-    if fixed and chosen.axes and len(tried) > 1:
-        rows = tables.at_fixed_step(chosen, x, by[:-1], where)
+    if fixed and (chosen.run.results[chosen.axes].nunique() > 1).any():
+        rows = chosen.kept(x, by[:-1], fixed if isinstance(fixed, Mapping) else {})
         if rows[x].nunique(dropna=False) > 1:  # a search may have tried it nowhere else
             other = tables.points(rows, chosen.metric, by)
             parts.append(other.assign(kind="fixed"))
-    return pd.concat(parts, ignore_index=True).assign(edge=False)
+    return pd.concat(parts, ignore_index=True)
 
 
 def series_in(table: pd.DataFrame, x: str) -> list[str]:
@@ -230,26 +219,55 @@ def series_in(table: pd.DataFrame, x: str) -> list[str]:
 
 
 def plot_line(
-    axis: Any, line: pd.DataFrame, style: palette.Style, *, solid: bool
+    axis: Any,
+    line: pd.DataFrame,
+    style: palette.Style,
+    *,
+    solid: bool = True,
+    joined: bool = True,
 ) -> None:
     """Means with their intervals; a gap where a seed has no value."""
     values = line[["mean", "low", "high"]].where(~line["lost"])
     at, (mean, low, high) = line["at"].to_numpy(float), values.to_numpy(float).T
-    axis.fill_between(at, low, high, color=style.color, alpha=0.18, linewidth=0)
     own = {"color": style.color, "marker": style.marker, "ls": "-" if solid else "--"}
     if not solid:  # on top and smaller, so that it shows where both coincide
         own |= {"mfc": "white", "ms": 4, "zorder": 3}
+    if joined:
+        axis.fill_between(at, low, high, color=style.color, alpha=0.18, linewidth=0)
+    else:
+        axis.vlines(at, low, high, color=style.color, alpha=0.4, lw=4)
+        own["ls"] = ""
     axis.plot(at, mean, **own)
 
 
-def _plot_points(
-    axis: Any, line: pd.DataFrame, style: palette.Style, *, solid: bool
-) -> None:
-    """Means with their intervals, and no line: names have nothing between them."""
-    live = line[~line["lost"]]
-    own = {"color": style.color, "marker": style.marker, "ls": "", "zorder": 3}
-    axis.vlines(live["at"], live["low"], live["high"], style.color, alpha=0.3, lw=4)
-    axis.plot(live["at"], live["mean"], **own | ({} if solid else {"mfc": "white"}))
+def _names(
+    table: pd.DataFrame,
+    x: str,
+    named: tables.Named,
+    chosen: tables.Chosen,
+    fixed: Any,
+    theory: Any,
+    unit: str,
+    wide: float,
+    texts: Mapping[str, Any],
+) -> Any:
+    """A row for each name of `x`: there is nothing between two of them."""
+    handles = palette.handles(named.styles, lines=False)
+    handles += _kept(chosen, table, x, fixed)
+    said = tables.formulas(theory, table, x)
+    table = table.assign(row=table[x].fillna("none").astype(str), theory=said)
+    figure = bars.plot(
+        table.assign(color=table["label"]),
+        named.panels,
+        named.styles,
+        handles + palette.interval(table, 0.4),
+        lost=chosen.fate,
+        wide=wide,
+        **texts,
+    )
+    for axis in figure.axes:
+        axis.set_xlabel(unit)
+    return figure
 
 
 def _everywhere(axis: Any, rows: pd.DataFrame, style: palette.Style) -> None:
@@ -259,38 +277,23 @@ def _everywhere(axis: Any, rows: pd.DataFrame, style: palette.Style) -> None:
         axis.axhline(row["mean"], color=style.color, lw=1.4, ls=(0, (6, 2)))
 
 
-def _kept(
-    chosen: tables.Chosen,
-    table: pd.DataFrame,
-    x: str,
-    places: tables.Positions,
-    fixed: bool | Mapping[str, Any],
-) -> list[Any]:
+def _kept(chosen: tables.Chosen, table: pd.DataFrame, x: str, fixed: Any) -> list[Any]:
     """The legend's, where the best value of the first `x` is shown as well."""
     if table["kind"].nunique() < 2:
         return []
     best = f"best {' and '.join(map(words, chosen.axes))} of"
     kept = fixed if isinstance(fixed, Mapping) else {}
-    first = f"{best} {analysis.label({x: places.values[0], **kept})}"
-    if not places.numeric:
+    first = f"{best} {analysis.label({x: tables.first(table[x]), **kept})}"
+    if not tables.numeric(table[x].dropna()):
         return [palette.hollow(first)]
     return [palette.mark(f"{best} each"), palette.mark(first, ls="--")]
 
 
-def _theory(
-    rows: pd.DataFrame, x: str, theory: Any, places: tables.Positions
-) -> tuple[list[float], np.ndarray]:
+def _theory(rows: pd.DataFrame, x: str, theory: Any) -> tuple[list[Any], np.ndarray]:
     """What theory says at each `x`; a function also at whole numbers between these."""
-    rows = rows[rows[x].notna()].drop_duplicates(x).sort_values(x)
-    row, at = rows.iloc[0].to_dict(), rows[x].tolist()
-    if callable(theory) and places.numeric and all(float(v).is_integer() for v in at):
+    row, at = rows.iloc[0].to_dict(), list(dict.fromkeys(rows[x].tolist()))
+    if callable(theory) and all(float(own).is_integer() for own in at):
         whole = np.union1d(at, np.rint(np.linspace(at[0], at[-1], _ALONG)))
         at = [type(at[0])(own) for own in whole]
     values = np.asarray([tables.formula(theory, row | {x: own}, x) for own in at])
-    return places.of(at), np.where(np.isfinite(values), values, np.nan)
-
-
-def _over_theory(table: pd.DataFrame, x: str, theory: Any) -> pd.DataFrame:
-    rows = table.to_dict("records")
-    said = pd.Series([tables.formula(theory, row, x) for row in rows], table.index)
-    return table.assign(**{key: table[key] / said for key in ("mean", "low", "high")})
+    return at, np.where(np.isfinite(values), values, np.nan)

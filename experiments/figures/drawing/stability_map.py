@@ -93,7 +93,7 @@ def by_panel(
     named = tables.name(table, series, spread=False)
     optimum = run.facts.get("optimum_loss")
     maps = {}
-    for label, _, rows in named.lines(table):
+    for label, _, rows in named.lines(named.tell(table)):
         grid = rows.pivot(index=x, columns=axis, values=["mean", "lost"])
         lost = (grid["lost"] == True).to_numpy(bool)  # noqa: E712, not run is not lost
         loss = np.where(lost, np.nan, grid["mean"].to_numpy(float))
