@@ -68,13 +68,18 @@ def experiment(config: ConfigDict) -> Experiment:
         answer=lambda found: answer(found, config),
         records=records(config),
         figures=[
-            figures.over("delay", "train_loss", **beside, name="noise_floor"),
+            figures.over(
+                "delay",
+                "train_loss",
+                **beside,
+                title="Where does gradient noise leave the loss?",
+                name="noise_floor",
+            ),
             figures.over(
                 "delay",
                 "train_loss",
                 **beside,
                 relative=True,
-                title="How near to theory does training end?",
                 name="over_theory",
             ),
         ],

@@ -11,6 +11,7 @@ from typing import Any
 import matplotlib
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from experiments.figures import palette
@@ -23,6 +24,7 @@ STYLED = matplotlib.rc_context(
         "figure.titlesize": 13,
         "legend.fontsize": 10,
         "legend.frameon": False,
+        "axes.facecolor": "none",
         "axes.spines.top": False,
         "axes.spines.right": False,
         "lines.linewidth": 1.8,
@@ -34,15 +36,15 @@ _WIDTH = 6.0  # inches: 900 pixels, what a README shows
 _NOTES_SHOWN = 3
 # how a browser shows an SVG on a dark page: (color, its color there)
 _DARK = {
-    "#000000": "#e6e6e6",
-    "#4d4d4d": "#bdbdbd",
-    "#666666": "#a6a6a6",
-    "#b3b3b3": "#5c5c5c",
-    "#ededed": "#2e2e2e",
-    "#f0f0f0": "#2e2e2e",
-    "#f4f4f4": "#242424",
-    "#ffffff": "#161616",
-    palette.NOTE_COLOR.lower(): "#ffa366",
+    "black": "#e6e6e6",
+    "0.3": "#bdbdbd",
+    "0.4": "#a6a6a6",
+    "0.7": "#5c5c5c",
+    "0.94": "#2e2e2e",
+    "0.955": "#242424",
+    "white": "#161616",
+    palette.COLORS[0]: "#3a97d4",
+    palette.NOTE_COLOR: "#ffa366",
 }
 
 
@@ -73,9 +75,8 @@ def save(figure: Figure, path: Path | str, note: str = "") -> Path:
         return path
     written = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": "figure"}):  # the same file each time
-        figure.savefig(
-            written, format="svg", transparent=True, metadata={"Date": None}, **options
-        )
+        options |= {"facecolor": "none", "metadata": {"Date": None}}
+        figure.savefig(written, format="svg", **options)
     head, root, body = written.getvalue().partition("<svg")
     tag, end, body = body.partition(">")
     path.write_text(f"{head}{root}{tag}{end}{_dark_style()}{body}", encoding="utf-8")
@@ -85,11 +86,11 @@ def save(figure: Figure, path: Path | str, note: str = "") -> Path:
 def _dark_style() -> str:
     """Colors of a dark page. Matplotlib leaves black out where it fills."""
     rules = [
-        f'[style*="{kind}: {color}"]{{{kind}:{dark}!important}}'
+        f'[style*="{kind}: {to_hex(color)}"]{{{kind}:{dark}!important}}'
         for color, dark in _DARK.items()
         for kind in ("fill", "stroke")
     ]
-    text = f":root,svg{{fill:{_DARK['#000000']}}}{''.join(rules)}"
+    text = f":root,svg{{fill:{_DARK['black']}}}{''.join(rules)}"
     return f"\n<style>@media (prefers-color-scheme:dark){{{text}}}</style>"
 
 

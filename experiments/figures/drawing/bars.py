@@ -1,5 +1,6 @@
 """A row for each label, or for each arm: a dot and an interval."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -140,6 +141,10 @@ def times_of(traces: Traces, theory: Any = np.nan, title: str = "") -> Any:
 
 def staleness_of(traces: Traces, theory: Any = np.nan, title: str = "") -> Any:
     """How often each staleness was in each trace; all highest bars are equally high."""
+    from matplotlib.ticker import MaxNLocator
+
+    from experiments.figures import scales
+
     figure = _of_arms(
         traces,
         [_NONE] * len(traces),
@@ -158,6 +163,10 @@ def staleness_of(traces: Traces, theory: Any = np.nan, title: str = "") -> Any:
         most = max(most, trace.max_staleness)
     if last > _WIDE:
         axis.set_xscale("symlog", base=4, linthresh=1.0)
+        powers = [0.0, *(4.0**i for i in range(int(math.log(last, 4.0)) + 1))]
+        scales.delay_ticks(axis.xaxis, powers, lambda tau: tau)
+    else:
+        axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     axis.set_xlim(-0.5, last + 0.5)
     axis.set_xlabel("staleness (updates)" + ", at most 1 % beyond" * bool(most > last))
     return figure

@@ -134,7 +134,9 @@ def over(
             said = np.asarray(tables.formulas(theory, table, x))
             for column_of in ("mean", "low", "high"):
                 table[column_of] /= said
-            unit = f"{what} / theory"
+            unit, live = f"{what} / theory", table["mean"][~table["lost"]]
+            ends = f"{live.min():.3g} to {live.max():.3g}"
+            texts["finding"] = f"{what.capitalize()} is {ends} times what theory says"
         elif joined:
             texts["finding"] = findings.over(table[table["kind"] == "tuned"], x, what)
         handles = palette.handles(named.styles, dashes=best, lines=joined)
