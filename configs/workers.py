@@ -79,7 +79,13 @@ def experiment(config: ConfigDict) -> Experiment:
         published=published(config),
         records=records(config),
         figures=[
-            figures.over("workers", figures.DecayRate(), theory=rate, name="decay_rate")
+            figures.over(
+                "workers",
+                figures.DecayRate(),
+                theory=rate,
+                title="How fast does the error die out?",
+                name="decay_rate",
+            )
         ],
     )
 

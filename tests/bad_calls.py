@@ -1323,7 +1323,7 @@ Run.read(written("file.txt"))
     ValueError: .../file.txt holds no finished run: there is no
     .../file.txt/results.csv.
 figures.over()
-    TypeError: missing a required argument: 'x'
+    TypeError: over() missing 1 required positional argument: 'x'
 figures.over("delay", "train_loss").draw(finished())
     ValueError: the run has no 'delay'; it has learning_rate, seed, updates,
     examples,... staleness_p99, staleness_max, dropped, dropped_in_row.
