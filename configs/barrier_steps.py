@@ -75,7 +75,7 @@ class Steps:
     """A figure: how many tasks the workers of each arm have done at the end."""
 
     name: str = "steps"
-    text: str = "For each barrier the tasks that its workers have done, sorted."
+    caption: str = "For each barrier the tasks that its workers have done, sorted."
 
     def draw(self, run: Run) -> Any:
         """Shares of the workers that have done so many tasks, a curve a barrier."""

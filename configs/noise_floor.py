@@ -51,6 +51,10 @@ def experiment(config: ConfigDict) -> Experiment:
     def late(learning_rate, delay):
         return dj.delayed(optax.sgd(learning_rate), delay, max_delay=max_delay)
 
+    beside = dict(
+        color="learning_rate",
+        theory=lambda learning_rate, delay: floor(config, learning_rate, delay),
+    )
     return Experiment(
         question="Where does gradient noise leave the loss if gradients are late?",
         task=tasks.quadratic(
@@ -64,12 +68,20 @@ def experiment(config: ConfigDict) -> Experiment:
         answer=lambda found: answer(found, config),
         records=records(config),
         figures=[
-            figures.noise_floor(
+            figures.over(
                 "delay",
-                "learning_rate",
-                theory=lambda learning_rate, delay: floor(config, learning_rate, delay),
-                limit=lambda delay: limit(config, delay),
-            )
+                "train_loss",
+                **beside,
+                title="Where does gradient noise leave the loss?",
+                name="noise_floor",
+            ),
+            figures.over(
+                "delay",
+                "train_loss",
+                **beside,
+                relative=True,
+                name="over_theory",
+            ),
         ],
     )
 

@@ -79,5 +79,13 @@ def experiment(config: ConfigDict) -> Experiment:
             size=percent(10),
             where={"workers": shown},
         ),
-        figures=[figures.decay_rate("workers", theory=rate)],
+        figures=[
+            figures.over(
+                "workers",
+                figures.DecayRate(),
+                theory=rate,
+                title="How fast does the error die out?",
+                name="decay_rate",
+            )
+        ],
     )

@@ -11,6 +11,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+import delayjax as dj
 from experiments import configs
 from experiments.figures import palette, scales, sheets, tables
 from experiments.figures.drawing import over, stability_map
@@ -30,7 +31,7 @@ def draw(edge: Run, language: Run, limit: Any) -> Figure:
     Raises:
         ValueError: if the records cannot answer.
     """
-    maps = stability_map.by_panel(edge, x="delay", axis="learning_rate", limit=limit)
+    maps = stability_map.by_panel(edge, "delay", "learning_rate", limit=limit)
     if len(maps) != 1:
         raise ValueError(
             f"{edge.folder} must be a run of one optimizer under one law of delays:"
@@ -52,14 +53,13 @@ def draw(edge: Run, language: Run, limit: Any) -> Figure:
     )
     (shown,) = maps.values()
     _draw_edge(left, shown, loss_unit(edge))
-    places = scales.positions(table["delay"])
     marks = []
     for label, style in named.styles.items():
         line = table[table["label"] == label]
-        over.plot_line(right, line, style, solid=True)
+        over.plot_line(right, line, style)
         marks.append((line["at"][line["lost"]].tolist(), style))
     scales.gutter(right, marks, tables.fate(language))
-    scales.x_axis([right], places, with_unit("delay"))
+    scales.x_axis([right], table["delay"], with_unit("delay"))
     right.set_ylabel(f"excess {with_unit('test_loss', loss_unit(language))}")
     _legend(right, palette.handles(named.styles))
     return figure
@@ -87,13 +87,13 @@ def excess(table: Any, named: tables.Named) -> Any:
 
 def _draw_edge(axis: Axes, shown: stability_map.Cells, unit: str) -> None:
     """The map; the corner of the largest step and delay names its dark cells."""
-    labels = with_unit("learning_rate"), with_unit("delay")
-    bar = axis.figure.colorbar(stability_map.plot(axis, shown, *labels), ax=axis)
+    mesh = stability_map.plot(axis, shown, "learning_rate", "delay")
+    bar = axis.figure.colorbar(mesh, ax=axis)
     bar.set_label(stability_map.quantity(shown, "train_loss", unit))
     _name(axis, 0.96, "diverged", facecolor="black", edgecolor="none")
     if stability_map.bounded(shown).any():
         # framed: a name, and no cell of the map
-        color = stability_map.BOUNDED
+        color = stability_map.shades()(1.0)
         _name(axis, 0.84, "bounded,\nunsettled", facecolor=color, edgecolor="white")
     _legend(axis, [stability_map.limit_handle()])
 
@@ -127,8 +127,11 @@ def _legend(axis: Axes, handles: Sequence[Artist]) -> None:
 def main(edge: str, language: str, out: str) -> None:
     """Draws the picture of two folders of runs."""
     first = Run.read(edge)
-    figures = configs.rebuilt(first.info).figures
-    limit = next(own.options["limit"] for own in figures if "limit" in own.options)
+    sharpness = configs.rebuilt(first.info).task.facts["sharpness"]
+
+    def limit(delay: float) -> float:
+        return dj.stability.Dynamics(int(delay)).step_limit() / sharpness
+
     print(sheets.save(draw(first, Run.read(language), limit), out))
 
 

@@ -70,7 +70,7 @@ BUILDINGS = {
             {"page"},
             {"report", "comparison", "pods"},
             {"book", "advise"},
-            {"main", "figures.__main__", "__init__"},
+            {"main", "draw", "__init__"},
         ),
         set(),
     ),
@@ -91,6 +91,20 @@ def imported(tree):
         elif isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
             yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def loaded_by_name(tree):
+    """The names, or their first parts, of modules that a string loads."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.args:
+            called = ast.unparse(node.func).split(".")[-1]
+            texts = [own.value for own in ast.walk(node.args[0]) if is_text(own)]
+            if called in ("import_module", "__import__") and texts:
+                yield texts[0]
+
+
+def is_text(node):
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def parts_of(path, folder):
@@ -130,13 +144,32 @@ def test_imports_lead_downwards_only(building):
         ("runner", "running.loop", "results.tables.Found", True),
         ("runner", "running.loop", "Experiment", True),  # of the root
         ("runner", "figures.look", "report", True),
-        ("runner", "figures.__main__", "report", False),
+        ("runner", "figures.__main__", "report", True),
+        ("runner", "draw", "report", False),
         ("runner", "running.execution", "running.meshes", False),
     ],
 )
 def test_sideways_and_upward_imports_are_seen(name, own, target, forbidden):
     found = BUILDINGS[name].forbids(own.split("."), target.split("."))
     assert found == forbidden
+
+
+def test_no_module_of_the_runner_is_loaded_by_a_string():
+    hidden = [
+        f"{path.relative_to(ROOT)} loads {name}"
+        for folder in ("experiments", "configs")
+        for path, tree in sources(ROOT / folder).items()
+        for name in loaded_by_name(tree)
+        if name.startswith(("experiments", "configs"))
+    ]
+    assert hidden == []
+
+
+@pytest.mark.parametrize("name", ["'experiments.x'", "f'experiments.{name}'"])
+def test_modules_that_a_string_loads_are_seen(name):
+    tree = ast.parse(f"def f():\n    importlib.import_module({name})")
+    (loaded,) = loaded_by_name(tree)
+    assert loaded.startswith("experiments.")
 
 
 def test_imports_inside_of_functions_are_seen():

@@ -22,7 +22,7 @@ import experiments
 from delayjax import cluster, exchange, pipelines, stability, testing, workers
 from delayjax.cluster import protocols
 from experiments import Experiment, Published, Run, Simulation, figures, tasks
-from experiments.figures import __main__ as figures_command
+from experiments import draw as draw_command
 from experiments.pods import chips, compile_pod
 from experiments.running.programs import programs
 from experiments.training import methods
@@ -236,7 +236,7 @@ def published(**changes):
 def drawn(*arguments):
     """The command that draws runs."""
     finished()
-    return figures_command.main([str(FOLDER / "finished"), *arguments])
+    return draw_command.main([str(FOLDER / "finished"), *arguments])
 
 
 # names of the rows that no function above has
@@ -1323,7 +1323,7 @@ Run.read(written("file.txt"))
     ValueError: .../file.txt holds no finished run: there is no
     .../file.txt/results.csv.
 figures.over()
-    TypeError: missing a required argument: 'x'
+    TypeError: over() missing 1 required positional argument: 'x'
 figures.over("delay", "train_loss").draw(finished())
     ValueError: the run has no 'delay'; it has learning_rate, seed, updates,
     examples,... staleness_p99, staleness_max, dropped, dropped_in_row.
@@ -1350,7 +1350,7 @@ experiments.measures.mean("train_loss", learning_rate=0.3)(finished().found)
     ValueError: no row has {'learning_rate': 0.3}
 drawn("--trace=trace.csv")
     ValueError: give folders of runs, or --trace=FILE.
-figures_command.main(["--trace=trace.csv"])
+draw_command.main(["--trace=trace.csv"])
     ValueError: --trace needs --out=DIR.
 chips.topology("v5e")
     PodError: `topology` must be CHIP:AxB or CHIP:AxBxC, as v5e:4x4, v5e:16x16,...

@@ -108,7 +108,7 @@ def ends(tmp_path_factory):
 def test_the_pages_print_the_commands_that_we_know_of():
     assert len(STARTED) >= 25
     modules = {module for _, module, _ in STARTED}
-    assert {"experiments.main", "experiments.figures", "delayjax.testing"} <= modules
+    assert {"experiments.main", "experiments.draw", "delayjax.testing"} <= modules
     lines = [" ".join(given) for _, _, given in STARTED]
     for page, words in {
         "docs/pods.md": ["--config.groups=2", "--topology=v5e:4x4", "--process_id=0"],

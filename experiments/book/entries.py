@@ -191,11 +191,13 @@ def _answer(experiment: Experiment, run: Run) -> tuple[str, str]:
 
 def _picture(config: str, experiment: Experiment, path: Path) -> Picture | None:
     """The first picture of a run, in the order of its experiment."""
-    for own in experiment.figures:
-        file = path / "figures" / f"{own.name}.png"
-        if file.exists():
-            text = f"{SYSTEMS[config]}: {own.name.replace('_', ' ')}"
-            return Picture.of(text, file.read_bytes())
+    folder = path / "figures"
+    for figure in experiment.figures:
+        for kind in (".svg", ".png"):
+            file = folder / f"{figure.name}{kind}"
+            if file.exists():
+                text = f"{SYSTEMS[config]}: {figure.name.replace('_', ' ')}"
+                return Picture.of(text, file.read_bytes(), kind)
     return None
 
 

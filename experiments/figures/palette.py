@@ -4,11 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import matplotlib
-from matplotlib.artist import Artist
-from matplotlib.colors import to_hex, to_rgb
-from matplotlib.lines import Line2D
-
 # Okabe and Ito's colors, without the yellow, which is too light for a line
 _BLUE, _RED, _GREEN, _PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 _ORANGE, _SKY, _BLACK = "#E69F00", "#56B4E9", "#000000"
@@ -36,11 +31,12 @@ def styles(labels: Sequence[str], *, ordered: bool = False) -> dict[str, Style]:
         ordered: whether they are values of a number: then many of them go from light
             to dark.
     """
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
     count = len(labels)
-    if count <= len(COLORS):
-        colors = list(COLORS)
-    elif ordered:
-        shades = matplotlib.colormaps["viridis_r"]
+    if count > len(COLORS) and ordered:
+        shades = colormaps["viridis_r"]
         colors = [to_hex(shades(0.1 + 0.9 * i / (count - 1))) for i in range(count)]
     else:
         times = math.ceil(count / len(COLORS))
@@ -58,13 +54,35 @@ def styles(labels: Sequence[str], *, ordered: bool = False) -> dict[str, Style]:
 
 def _darker(color: str, share: float) -> str:
     """Towards black; black itself towards gray."""
-    end = 0.0 if color != "#000000" else 0.75
+    from matplotlib.colors import to_hex, to_rgb
+
+    end = 0.0 if color != _BLACK else 0.75
     return to_hex([(1 - share) * part + share * end for part in to_rgb(color)])
+
+
+def mark(label: str, **looks: Any) -> Any:
+    """The legend's, of a line or a marker; gray where it has no color."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **{"color": "0.3"} | looks)
+
+
+def area(label: str, **looks: Any) -> Any:
+    """The legend's, of an area."""
+    from matplotlib.patches import Patch
+
+    return Patch(label=label, **looks)
+
+
+def interval(table: Any, alpha: float = 0.18) -> list[Any]:
+    """The legend's, of bands around means, where a table has several seeds."""
+    band = area("95 % interval of the mean", color="0.3", alpha=alpha)
+    return [band] if table["seeds"].max() > 1 else []
 
 
 def handles(
     styles: Mapping[str, Style], *, dashes: bool = True, lines: bool = True
-) -> list[Artist]:
+) -> list[Any]:
     """The legend's, for each label but an empty one.
 
     Args:
@@ -72,22 +90,19 @@ def handles(
         dashes: whether these tell lines apart too.
         lines: whether there are lines.
     """
+    line = "-" if lines else ""
     return [
-        Line2D(
-            [],
-            [],
-            color=style.color,
-            marker=style.marker,
-            linestyle=(style.dashes if dashes else "-") if lines else "",
-            label=label,
+        mark(
+            label,
+            color=own.color,
+            marker=own.marker,
+            ls=own.dashes if dashes and lines else line,
         )
-        for label, style in styles.items()
+        for label, own in styles.items()
         if label
     ]
 
 
-def hollow(label: str) -> Line2D:
+def hollow(label: str) -> Any:
     """The legend's mark for a dot at a fixed step."""
-    return Line2D(
-        [], [], color="0.3", marker="o", ms=5, mfc="white", ls="", label=label
-    )
+    return mark(label, marker="o", ms=5, mfc="white", ls="")

@@ -1,10 +1,9 @@
 """The scales of a panel: ticks, logarithms, labels, and what is not on the scale."""
 
 import math
-import numbers
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from matplotlib import transforms
 from matplotlib.axes import Axes
@@ -71,53 +70,17 @@ def log_if_wide(axis: Any, values: Iterable[float], factor: float = 10.0) -> boo
     return True
 
 
-def crowds(column: str) -> float:
-    """The factor from which on a metric is shown on a logarithmic axis."""
-    return 4.0 if column.endswith("error") else 10.0
-
-
-class Positions(NamedTuple):
-    """Where the values of an axis stand: numbers at themselves, names in a row."""
-
-    values: list[Any]  # in order
-    numeric: bool
-
-    def of(self, values: Iterable[Any]) -> list[float]:
-        """Their places."""
-        if self.numeric:
-            return [float(value) for value in values]
-        return [float(self.values.index(value)) for value in values]
-
-
-def positions(values: Iterable[Any]) -> Positions:
-    """Numbers ascending; names in the order of the run."""
-    found = list(dict.fromkeys(values))
-    numeric = all(
-        isinstance(value, numbers.Real) and not isinstance(value, bool)
-        for value in found
-    )
-    return Positions(sorted(found) if numeric else found, numeric)
-
-
-def x_axis(axes: Sequence[Axes], places: Positions, label: str) -> None:
+def x_axis(axes: Sequence[Axes], values: Iterable[float], label: str) -> None:
     """Scale, ticks and label: octaves from 0 on where numbers are wide apart."""
+    values = sorted(set(values))
+    positive = [value for value in values if value > 0]
     for axis in axes:
         axis.set_xlabel(label)
-        if not places.numeric:
-            long = max(map(len, map(str, places.values))) * len(places.values) > 40
-            axis.set_xticks(
-                range(len(places.values)),
-                [str(value) for value in places.values],
-                **({"rotation": 25, "ha": "right"} if long else {}),
-            )
-            axis.set_xlim(-0.5, len(places.values) - 0.5)
-            continue
-        positive = [value for value in places.values if value > 0]
-        if not positive or min(places.values) < 0 or positive[-1] < 6 * positive[0]:
-            whole = all(float(value).is_integer() for value in places.values)
+        if not positive or values[0] < 0 or positive[-1] < 6 * positive[0]:
+            whole = all(float(value).is_integer() for value in values)
             axis.xaxis.set_major_locator(MaxNLocator(5, integer=whole))
             continue
-        if places.values[0] == 0:
+        if values[0] == 0:
             # half of the linear range, in octaves: 0 stands as far from the first value
             # as twice the first value does
             axis.set_xscale("symlog", base=2, linthresh=positive[0], linscale=0.5)
@@ -126,7 +89,7 @@ def x_axis(axes: Sequence[Axes], places: Positions, label: str) -> None:
             axis.set_xscale("log", base=2)
             left = positive[0] / 1.2
         axis.set_xlim(left, 1.15 * positive[-1])
-        delay_ticks(axis.xaxis, places.values, lambda value: value)
+        delay_ticks(axis.xaxis, values, lambda value: value)
 
 
 def gutter(

@@ -1,16 +1,18 @@
 """The sheet of a figure: title, panels, legend, notes at the foot, and its file."""
 
+import io
 import math
+import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import matplotlib
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from experiments.figures import palette
 
@@ -22,6 +24,7 @@ STYLED = matplotlib.rc_context(
         "figure.titlesize": 13,
         "legend.fontsize": 10,
         "legend.frameon": False,
+        "axes.facecolor": "none",
         "axes.spines.top": False,
         "axes.spines.right": False,
         "lines.linewidth": 1.8,
@@ -31,11 +34,25 @@ STYLED = matplotlib.rc_context(
 _DPI = 150
 _WIDTH = 6.0  # inches: 900 pixels, what a README shows
 _NOTES_SHOWN = 3
+# how a browser shows an SVG on a dark page: (color, its color there)
+_DARK = {
+    "black": "#e6e6e6",
+    "0.3": "#bdbdbd",
+    "0.4": "#a6a6a6",
+    "0.7": "#5c5c5c",
+    "0.94": "#2e2e2e",
+    "0.955": "#242424",
+    "white": "#161616",
+    palette.COLORS[0]: "#3a97d4",
+    palette.NOTE_COLOR: "#ffa366",
+}
 
 
 @STYLED
 def save(figure: Figure, path: Path | str, note: str = "") -> Path:
     """Writes a figure in the format of the file's name, and returns its path.
+
+    An .svg has no background, and light texts on a dark page; others are on white.
 
     Args:
         figure: to write.
@@ -44,7 +61,7 @@ def save(figure: Figure, path: Path | str, note: str = "") -> Path:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    box = None
+    options: dict[str, Any] = {"dpi": _DPI, "facecolor": "white"}
     if note:
         text = textwrap.fill(note, 90)
         figure.draw_without_rendering()  # the layout places the legend
@@ -52,9 +69,29 @@ def save(figure: Figure, path: Path | str, note: str = "") -> Path:
         for legend in figure.legends:  # else it moves to the foot of the larger sheet
             legend.set_bbox_to_anchor((0, 0, 1, 1), transform=figure.transFigure)
         figure.text(0.02, -0.01, text, color=palette.NOTE_COLOR, va="top")
-        box = "tight"
-    figure.savefig(path, dpi=_DPI, facecolor="white", bbox_inches=box)
+        options["bbox_inches"] = "tight"
+    if path.suffix != ".svg":
+        figure.savefig(path, **options)
+        return path
+    written = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": "figure"}):  # the same file each time
+        options |= {"facecolor": "none", "metadata": {"Date": None}}
+        figure.savefig(written, format="svg", **options)
+    head, root, body = written.getvalue().partition("<svg")
+    tag, end, body = body.partition(">")
+    path.write_text(f"{head}{root}{tag}{end}{_dark_style()}{body}", encoding="utf-8")
     return path
+
+
+def _dark_style() -> str:
+    """Colors of a dark page. Matplotlib leaves black out where it fills."""
+    rules = [
+        f'[style*="{kind}: {to_hex(color)}"]{{{kind}:{dark}!important}}'
+        for color, dark in _DARK.items()
+        for kind in ("fill", "stroke")
+    ]
+    text = f":root,svg{{fill:{_DARK['black']}}}{''.join(rules)}"
+    return f"\n<style>@media (prefers-color-scheme:dark){{{text}}}</style>"
 
 
 def sheet(
@@ -63,6 +100,8 @@ def sheet(
     handles: Sequence[Artist] = (),
     notes: Sequence[str] = (),
     *,
+    question: str = "",
+    finding: str = "",
     height: float = 2.8,
     columns: int = 2,
     sharey: bool = True,
@@ -70,15 +109,21 @@ def sheet(
     """An empty figure: title, a panel for each name, legend below, notes at the foot.
 
     Args:
-        title: the question that the figure answers.
+        title: the question that the figure answers; "" takes the finding, if there is
+            one, or else `question`.
         panels: the titles of the panels.
         handles: the legend's.
         notes: warnings; what does not fit is counted.
+        question: the title where there is neither a title nor a finding.
+        finding: what the numbers say; above the panel where the title is a question.
         height: of a panel, in inches.
         columns: how many panels there are in a row, at most.
         sharey: whether panels have the same vertical axis.
     """
     panels = list(panels)
+    if finding and title and panels == [""]:
+        panels = [textwrap.fill(finding, 62)]
+    title = title or finding or question
     title = "\n".join(textwrap.fill(line, 58) for line in title.splitlines())
     columns = min(len(panels), columns)
     rows = math.ceil(len(panels) / columns)
@@ -110,49 +155,6 @@ def sheet(
     return figure, axes[: len(panels)]
 
 
-class Rows(NamedTuple):
-    """A sheet with a row for each name."""
-
-    figure: Figure
-    axis: Axes
-    labels: list[str]  # wrapped names
-    theory: dict[str, float]  # the mean in theory by name; nan where there is none
-    head: str  # of the column of means
-
-
-def rows(
-    title: str,
-    names: Iterable[str],
-    handles: Sequence[Artist],
-    theory: Mapping[str, float] | None,
-    *,
-    height: float,
-) -> Rows:
-    """An empty sheet with a row for each name; the legend has theory where it is known.
-
-    Args:
-        title: the question or the finding.
-        names: of the rows.
-        handles: of the legend.
-        theory: the mean that a formula gives, by name.
-        height: the least height of a row, in inches.
-    """
-    expected = dict.fromkeys(names, math.nan) | dict(theory or {})
-    labels = [wrapped(name) for name in expected]
-    known = any(math.isfinite(value) for value in expected.values())
-    if known:
-        handles = [
-            *handles,
-            Line2D([], [], label="theory", **palette.THEORY),
-        ]
-    lines = max(label.count("\n") + 1 for label in labels)
-    total = 1.0 + len(labels) * max(height, 0.2 * lines)
-    figure, (axis,) = sheet(title, [""], handles, height=total)
-    axis.tick_params(axis="y", length=0)
-    head = "mean (theory)" if known else "mean"
-    return Rows(figure, axis, labels, expected, head)
-
-
 def _note_lines(notes: Sequence[str]) -> list[str]:
     shown = [_shortened(note) for note in notes[:_NOTES_SHOWN]]
     if len(notes) > _NOTES_SHOWN:
@@ -171,28 +173,10 @@ def _shortened(note: str) -> str:
 
 def empty(axis: Axes, lost: str) -> None:
     """Says that there is nothing to draw; an empty scale would look like numbers."""
-    said = f"is {lost}" if lost.startswith("not ") else lost
+    said = f"every series {'is ' * lost.startswith('not ')}{lost}"
     axis.set_yticks([])
-    axis.text(
-        0.5,
-        0.5,
-        f"every series {said}",
-        color=palette.NOTE_COLOR,
-        ha="center",
-        va="center",
-        transform=axis.transAxes,
-    )
-
-
-def beside(axis: Axes, height: float, text: str) -> None:
-    """A text in a column of its own, right of the axis."""
-    axis.text(1.02, height, text, va="center", transform=axis.get_yaxis_transform())
-
-
-def mean_and_theory(mean: float, theory: float) -> str:
-    """What was measured, and in brackets what theory says, if anything."""
-    measured = "none" if math.isnan(mean) else f"{mean:.3g}"
-    return measured if math.isnan(theory) else f"{measured} ({theory:.3g})"
+    place = {"ha": "center", "va": "center", "transform": axis.transAxes}
+    axis.text(0.5, 0.5, said, color=palette.NOTE_COLOR, **place)
 
 
 def wrapped(label: str, width: int = 26) -> str:
@@ -202,12 +186,6 @@ def wrapped(label: str, width: int = 26) -> str:
         >>> wrapped("n_softsync, workers=30, K=4", 14).splitlines()
         ['n_softsync,', 'workers=30,', 'K=4']
     """
-    lines = [""]
-    for part in label.split(", "):
-        longer = f"{lines[-1]}, {part}" if lines[-1] else part
-        if lines[-1] and len(longer) > width:
-            lines[-1] += ","
-            lines.append(part)
-        else:
-            lines[-1] = longer
-    return "\n".join(lines)
+    whole = re.sub("(?<!,) ", "\0", label)  # is not broken
+    lines = textwrap.wrap(whole, width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace("\0", " ")

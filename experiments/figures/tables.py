@@ -1,17 +1,18 @@
 """The numbers that a figure draws, as tables."""
 
 import dataclasses
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from experiments.figures import palette, scales
+from experiments.figures import palette
+from experiments.figures.figure import column as column_of
 from experiments.results import analysis
 from experiments.results.choice import TimeTo
 from experiments.results.column_words import words
+from experiments.results.formulas import formula as of_settings
 from experiments.results.runs import Run
 
 _MOST = 6  # series that one panel can hold
@@ -27,23 +28,34 @@ class Chosen(NamedTuple):
     metric: str
     axes: list[str]  # that are tuned
     best: pd.DataFrame
+    fate: str  # the word for what has no place on a scale
 
     @property
     def unfit(self) -> pd.Series:
         """Whether a row of `best` is no best: it is lost, or never got there."""
         choice = self.run.choice
-        judged = choice.judged(self.best, self.run.curves)
-        return lost(judged, choice.column)
+        return lost(choice.judged(self.best, self.run.curves), choice.column)
+
+    def kept(
+        self, x: str, series: Sequence[str], where: Mapping[str, Any]
+    ) -> pd.DataFrame:
+        """The rows at the tuned axes' best value for the first `x`, for each seed.
+
+        Of the series with the settings `where`, or of each series its own.
+        """
+        start = analysis.where(self.best, **{**where, x: first(self.best[x])})
+        keys = [*(name for name in series if name not in where), "seed", *self.axes]
+        return self.run.results.merge(start[keys].drop_duplicates(), on=keys)
 
 
 def choose(
-    run: Run, metric: str | TimeTo, only: Mapping[str, Any] | None, *but: str
+    run: Run, metric: Any, only: Mapping[str, Any] | None, *but: str | None
 ) -> Chosen:
     """The rows shown, each at the best value of the tuned axes.
 
     Args:
         run: any.
-        metric: that is shown.
+        metric: that is shown: a column, or an object that makes one of the curves.
         only: {setting: the values shown}.
         *but: axes that are shown, and not tuned therefore.
 
@@ -56,44 +68,37 @@ def choose(
         curves=analysis.where(run.curves, **(only or {})),
         choice=run.choice.but(*but),
     )
-    best = run.best
-    if isinstance(metric, TimeTo):
+    best, name = run.best, column_of(metric)
+    if not isinstance(metric, str):
         best = metric.of(best, run.curves)
         run = dataclasses.replace(run, results=metric.of(run.results, run.curves))
-        metric = metric.name
-    require(run.results, metric)
+    require(run.results, name)
     axes = [axis for axis in run.choice.axes if axis in run.settings]
-    return Chosen(run, metric, axes, best)
+    word = "not reached" if isinstance(metric, TimeTo) else fate(run)
+    return Chosen(run, name, axes, best, word)
 
 
-def require(frame: pd.DataFrame, column: str) -> str:
+def require(frame: pd.DataFrame, name: str) -> str:
     """The column.
 
     Raises:
         ValueError: if it is not there, or empty.
     """
-    if column not in frame or frame[column].isna().all():
-        there = [name for name in frame if not frame[name].isna().all()]
-        raise ValueError(f"the run has no {column!r}; it has {', '.join(there)}.")
-    return column
+    if name not in frame or frame[name].isna().all():
+        there = [own for own in frame if not frame[own].isna().all()]
+        raise ValueError(f"the run has no {name!r}; it has {', '.join(there)}.")
+    return name
 
 
-def at_fixed_step(
-    chosen: Chosen, x: str, series: Sequence[str], where: Mapping[str, Any]
-) -> pd.DataFrame:
-    """The rows at the tuned axes' best value for the first `x`, for each seed.
+def first(values: pd.Series) -> Any:
+    """The smallest number, or the first name."""
+    return values.min() if numeric(values) else values.dropna().iloc[0]
 
-    Args:
-        chosen: what is drawn.
-        x: the axis.
-        series: the settings that tell series apart.
-        where: settings whose best value all series keep; of {} each keeps its own.
-    """
-    first = scales.positions(chosen.best[x].dropna()).values[0]
-    start = analysis.where(chosen.best, **where | {x: first})
-    own = [name for name in series if name not in where]
-    keys = [*own, "seed", *chosen.axes]
-    return chosen.run.results.merge(start[keys].drop_duplicates(), on=keys)
+
+def numeric(values: pd.Series) -> bool:
+    """Whether all are numbers, and none a truth."""
+    number = pd.api.types.is_numeric_dtype(values)
+    return number and not pd.api.types.is_bool_dtype(values)
 
 
 def series_of(
@@ -105,29 +110,26 @@ def series_of(
         for name in analysis.settings(frame)
         if name not in (*axes, x) or name == panels
     ]
-    if x is None:
+    if x is None or frame[x].isna().all():
         return columns
     there = frame[frame[x].notna()]
-    each = there.groupby(x)
 
     def follows(name):
-        number = pd.api.types.is_numeric_dtype(there[name])
-        return number and each[name].nunique(dropna=False).max() == 1
+        few = there.groupby(x)[name].nunique(dropna=False).max() == 1
+        varied = there[name].nunique(dropna=False) > 1
+        return name != panels and varied and few and numeric(there[name])
 
-    if there.empty:
-        return columns
-    several = [name for name in columns if there[name].nunique(dropna=False) > 1]
-    dropped = {name for name in several if name != panels and follows(name)}
-    return [name for name in columns if name not in dropped]
+    return [name for name in columns if not follows(name)]
 
 
 def points(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
-    """Mean and interval over seeds; `lost` where a seed is, as `lost` says."""
-    if frame.empty:
-        return pd.DataFrame(columns=[*by, "mean", "low", "high", "seeds", "lost"])
+    """Mean and interval over seeds; `lost` where a seed is, and `edge`, if marked."""
     table = analysis.spread(frame, metric, by)
-    groups = analysis.grouped(frame.assign(lost=lost(frame, metric)), by)
-    table["lost"] = [bool(group["lost"].any()) for _, group in groups]
+    marks = pd.DataFrame({"lost": lost(frame, metric), "edge": False}, frame.index)
+    marks.update(frame[[name for name in marks if name in frame]])
+    groups = analysis.grouped(frame, by)
+    for name in marks:
+        table[name] = [bool(marks[name][own.index].any()) for _, own in groups]
     return table
 
 
@@ -148,6 +150,11 @@ def fate(run: Run) -> str:
     return "ended higher" if bounded.any() else "diverged"
 
 
+def crowds(column: str) -> float:
+    """The factor from which on a metric is shown on a logarithmic axis."""
+    return 4.0 if column.endswith("error") else 10.0
+
+
 class Named(NamedTuple):
     """How series are spread over panels, and named and drawn."""
 
@@ -157,11 +164,19 @@ class Named(NamedTuple):
     panels: list[str]
     styles: dict[str, palette.Style]  # by label; one for "" where there is one series
 
-    def rows(self, table: pd.DataFrame, panel: str, label: str) -> pd.DataFrame:
-        """The rows of a table that are of this panel and label."""
-        own = table.to_dict("records")
-        there = [(self.panel(row), self.label(row)) == (panel, label) for row in own]
-        return table[np.asarray(there, bool)]
+    def tell(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The table with the columns `panel` and `label`."""
+        rows = table.to_dict("records")
+        labels = [self.label(row) for row in rows]
+        return table.assign(panel=[self.panel(row) for row in rows], label=labels)
+
+    def lines(
+        self, told: pd.DataFrame, panel: str | None = None
+    ) -> list[tuple[str, palette.Style, pd.DataFrame]]:
+        """Label, style and rows of each series that a panel has, of a `tell` table."""
+        here = told if panel is None else told[told["panel"] == panel]
+        parts = [(own, here[here["label"] == own]) for own in self.styles]
+        return [(own, self.styles[own], rows) for own, rows in parts if len(rows)]
 
 
 def name(
@@ -184,11 +199,9 @@ def name(
     Raises:
         ValueError: if `panels` or `color` is no such setting.
     """
-    for asked in filter(None, (panels, color)):
-        if asked not in series:
-            raise ValueError(
-                f"{asked!r} tells no series apart; there are {', '.join(series)}."
-            )
+    for asked in {panels, color} - {None, *series}:
+        there = ", ".join(series)
+        raise ValueError(f"{asked!r} tells no series apart; there are {there}.")
     own = frame[list(series)].drop_duplicates()
     told = [c for c in analysis.told_by(own) if c != panels]
     if panels and len(told) > 1:
@@ -206,29 +219,26 @@ def name(
     def label(row):
         return analysis.label({c: row[c] for c in told}) if told else ""
 
-    rows = own.to_dict("records")
-    if color:
-        order = list(dict.fromkeys(own[color]))
-        rows.sort(key=lambda row: order.index(row[color]))
-    labels = list(dict.fromkeys(map(label, rows)))
-    numeric = len(told) == 1 and pd.api.types.is_numeric_dtype(own[told[0]])
-    if numeric:
-        labels = list(
-            dict.fromkeys(map(label, own.sort_values(told).to_dict("records")))
-        )
-    found = list(dict.fromkeys(map(panel, own.to_dict("records"))))
-    return Named(panel, label, found, palette.styles(labels, ordered=numeric))
+    def names(of, rows):
+        return list(dict.fromkeys(map(of, rows.to_dict("records"))))
+
+    ordered = len(told) == 1 and pd.api.types.is_numeric_dtype(own[told[0]])
+    rows = own
+    if ordered:
+        rows = own.sort_values(told)
+    elif color:
+        order = pd.Series(pd.factorize(own[color], use_na_sentinel=False)[0], own.index)
+        rows = own.loc[order.sort_values(kind="stable").index]
+    styles = palette.styles(names(label, rows), ordered=ordered)
+    return Named(panel, label, names(panel, own), styles)
 
 
 def _panels(own: pd.DataFrame, told: Sequence[str]) -> str | None:
     """The setting that spreads series over the fewest panels that can hold them."""
-    candidates = []
-    for column in told:
-        rest = [other for other in told if other != column]
-        sizes = own[[*rest, column]].drop_duplicates().groupby(column, dropna=False)
-        if rest and sizes.size().max() <= _MOST and len(sizes) <= _MOST:
-            candidates.append((len(sizes), column))
-    return min(candidates)[1] if candidates else None
+    rows = own[[*told]].drop_duplicates()
+    sizes = {column: rows[column].value_counts(dropna=False) for column in told}
+    fit = [(len(n), c) for c, n in sizes.items() if n.max() <= _MOST >= len(n)]
+    return min(fit)[1] if fit and len(told) > 1 else None
 
 
 def at_ends(chosen: Chosen, axis: str) -> pd.DataFrame:
@@ -264,61 +274,41 @@ def edge_notes(chosen: Chosen, label: Callable[[Mapping[str, Any]], str]) -> lis
     A label that is drawn over an axis or in several panels has several best steps.
     Where they are not all at this end, the settings of those that are name them.
     """
-    notes = []
+    notes, best = [], chosen.best
     settings = [name for name in chosen.run.settings if name not in chosen.axes]
-    told = analysis.told_by(chosen.best[settings])
-    labels = np.asarray([label(row) for row in chosen.best.to_dict("records")], object)
+    told = analysis.told_by(best[settings])
+    rows = best.to_dict("records")
+    labels = np.asarray([label(row) for row in rows], object)
+    longer = np.asarray([analysis.label({c: row[c] for c in told}) for row in rows])
     live = ~chosen.unfit.to_numpy()
     for axis in chosen.axes:
-        marks = at_ends(chosen, axis)
-        for kind in marks:
-            marked = marks[kind].to_numpy() & live
-            for end in sorted(set(chosen.best[axis][marked])):
-                here = marked & (chosen.best[axis] == end).to_numpy()
-                elsewhere = set(labels[live & ~here])
-                names = [
-                    analysis.label({name: row[name] for name in told})
-                    if own in elsewhere
-                    else own
-                    for own, row in zip(
-                        labels[here], chosen.best[here].to_dict("records"), strict=True
-                    )
-                ]
-                names = list(dict.fromkeys(filter(None, names)))
-                who = f"{'; '.join(names)}: " if names else ""
-                notes.append(
-                    f"{who}the best {words(axis)} is the {kind} one tried, {end:g}."
-                )
+        for kind, marks in at_ends(chosen, axis).items():
+            marked = marks.to_numpy() & live
+            for end in sorted(set(best[axis][marked])):
+                here = marked & (best[axis] == end).to_numpy()
+                mixed = np.isin(labels, [*set(labels[live & ~here])])
+                names = dict.fromkeys(np.where(mixed, longer, labels)[here])
+                who = "; ".join(filter(None, names))
+                text = f"the best {words(axis)} is the {kind} one tried, {end:g}."
+                notes.append(f"{who}: {text}" if who else text)
     return notes
 
 
-def formula(
-    theory: Callable[..., Any] | Mapping[Any, Any], row: Mapping[str, Any]
-) -> Any:
-    """What a function of settings says; nan for None."""
-    names = inspect.signature(theory).parameters
-    value = theory(**{key: row[key] for key in names if key in row})
-    return np.nan if value is None else value
+def formula(theory: Any, row: Mapping[str, Any], key: str) -> float:
+    """What a function of settings says, or a table of a value; nan where it does not.
 
-
-def of_arms(run: Run, theory: Callable[..., Any] | None) -> dict[str, float]:
-    """What a function of labels says of each arm with a trace; nan where nothing.
-
-    Raises:
-        ValueError: if the run has no traces.
+    Args:
+        theory: the function, the table, or None.
+        row: settings, by the names of the function's arguments.
+        key: the setting whose values the table has.
     """
-    if not run.trace_labels:
-        raise ValueError("the run has no traces.")
-    return {
-        arm: formula(theory, labels) if theory else np.nan
-        for arm, labels in run.trace_labels.items()
-    }
-
-
-def limit_of(limit: Any, row: Mapping[str, Any], x: str) -> float:
-    """A limit at a value of `x`, from a function or a table; nan if there is none."""
-    if limit is None:
+    if theory is None:
         return np.nan
-    if callable(limit):
-        return formula(limit, row)
-    return limit.get(row[x], np.nan)
+    if not callable(theory):
+        return theory.get(row[key], np.nan)
+    return of_settings(theory, row)
+
+
+def formulas(theory: Any, table: pd.DataFrame, key: str) -> list[float]:
+    """What theory says of each row of a table."""
+    return [formula(theory, row, key) for row in table.to_dict("records")]

@@ -29,7 +29,7 @@ def write(
     experiment: Experiment | None = None,
     stated: Statements = Statements(),  # noqa: B008 (immutable)
     *,
-    format: str = "png",
+    format: str = "svg",
 ) -> Path:
     """Draws the figures of a run and writes its report.html.
 
@@ -38,7 +38,7 @@ def write(
         experiment: that was run, with its effects and figures; None draws the common
             figures.
         stated: what is said of the run.
-        format: of the figures, "png" or "svg".
+        format: of the figures, "svg" or "png".
 
     Returns:
         The file. It loads nothing: its figures are inside. A part that fails is left
@@ -211,8 +211,8 @@ def _figure(drawn: Drawn) -> Picture | str:
     if drawn.path is None:
         return _failed(f"{drawn.name} is not drawn", drawn.reason)
     path = drawn.path
-    made = Picture.of(drawn.text, path.read_bytes(), path.suffix)
-    beside = f"figures/{path.name}: {drawn.text}"  # no picture of a page
+    made = Picture.of(drawn.caption, path.read_bytes(), path.suffix)
+    beside = f"figures/{path.name}: {drawn.caption}"  # no picture of a page
     return made if made.source else Picture(beside, "")
 
 

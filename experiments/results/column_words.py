@@ -2,30 +2,22 @@
 
 from typing import Any
 
-_WORDS = {
-    "train_loss": "training loss",
-    "train_accuracy": "training accuracy",
-    "train_error": "training error",
-    "gap": "test loss - training loss",
-    "learning_rate": "step size",
-    "update": "updates",
-    "seconds": "simulated time",
-    "staleness_mean": "mean staleness",
-    "staleness_p99": "staleness, 99th percentile",
-    "staleness_max": "largest staleness",
-    "dropped": "dropped gradients",
-    "dropped_in_row": "gradients dropped in a row",
-}
-_UNITS = {
-    "seconds": "s",
-    "staleness_mean": "updates",
-    "staleness_p99": "updates",
-    "staleness_max": "updates",
-    "delay": "updates",
-    "mean_delay": "updates",
-    "period": "updates",
-    "period_now": "updates",
-    "dropped": "share",
+_OF_UPDATES = ("delay", "mean_delay", "period", "period_now")
+_COLUMNS = {  # (in words, unit)
+    "train_loss": ("training loss", ""),
+    "train_accuracy": ("training accuracy", "share"),
+    "train_error": ("training error", "share"),
+    "gap": ("test loss - training loss", ""),
+    "learning_rate": ("step size", ""),
+    "update": ("updates", ""),
+    "seconds": ("simulated time", "s"),
+    "staleness_mean": ("mean staleness", "updates"),
+    "staleness_p99": ("staleness, 99th percentile", "updates"),
+    "staleness_max": ("largest staleness", "updates"),
+    "decay_rate": ("rate of decay", "1 / simulated s"),
+    "dropped": ("dropped gradients", "share"),
+    "dropped_in_row": ("gradients dropped in a row", ""),
+    **{name: (name.replace("_", " "), "updates") for name in _OF_UPDATES},
 }
 
 
@@ -40,7 +32,7 @@ def words(column: str) -> str:
     if to:
         metric, _, value = rest.rpartition("_")
         return f"{words(along).split()[-1]} to {words(metric)} {value}"
-    return _WORDS.get(column, column.replace("_", " "))
+    return _COLUMNS.get(column, (column.replace("_", " "), ""))[0]
 
 
 def do(column: str) -> str:
@@ -66,15 +58,11 @@ def with_unit(column: str, loss_unit: str = "") -> str:
         >>> with_unit("delay"), with_unit("test_loss", "nats")
         ('delay (updates)', 'test loss (nats)')
     """
-    along, to, _ = column.partition("_to_")
-    if to:
-        unit = _UNITS.get(along, "")
-    elif column.endswith(("accuracy", "error")):
+    unit = _COLUMNS.get(column.partition("_to_")[0], ("", ""))[1]
+    if "_to_" not in column and column.endswith(("accuracy", "error")):
         unit = "share"
-    elif column.endswith("loss") or column == "gap":
+    elif "_to_" not in column and (column.endswith("loss") or column == "gap"):
         unit = loss_unit
-    else:
-        unit = _UNITS.get(column, "")
     return f"{words(column)} ({unit})" if unit else words(column)
 
 

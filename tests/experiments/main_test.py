@@ -61,7 +61,7 @@ def test_a_run_leaves_its_records(whole):
     for name in ("run.json", "metrics.jsonl", "results.csv", "report.html"):
         assert (workdir / name).stat().st_size > 0
     assert {path.name for path in (workdir / "figures").iterdir()} == {
-        "train_loss_over_update.png"
+        "train_loss_over_update.svg"
     }
     assert list((workdir / "tensorboard").rglob("events*"))
     assert [row["step"] for row in metrics(workdir)] == list(range(0, 401, 10))

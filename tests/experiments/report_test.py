@@ -24,7 +24,7 @@ from experiments import (
     tasks,
 )
 from experiments import run as trained
-from experiments.figures.__main__ import main
+from experiments.draw import main
 from experiments.results import analysis
 from experiments.results.claims import Record, digest
 from experiments.results.estimates import estimate
@@ -200,10 +200,10 @@ def test_an_overridden_run_keeps_its_answer_and_has_no_records(tmp_path):
 def test_figures_are_inside_and_what_cannot_be_drawn_says_why(tmp_path):
     path = report.write(made(tmp_path), experiment())
     page = path.read_text()
-    assert page.count("data:image/png;base64,") == 1
+    assert page.count("data:image/svg+xml;base64,") == 1
     assert "http" not in page and "<script" not in page
     assert "staleness is not drawn: ValueError: the run has no traces." in shown(path)
-    assert (tmp_path / "figures/test_error_over_delay.png").stat().st_size > 1000
+    assert (tmp_path / "figures/test_error_over_delay.svg").stat().st_size > 1000
 
 
 def test_the_final_table_has_each_series_at_its_best_step(tmp_path):
@@ -252,7 +252,7 @@ def test_what_ran_can_be_copied(tmp_path):
     }
     words = shown(report.write(made(tmp_path, info=info)))
     assert "python -m experiments.main '--config.delay=(0, 1)'" in words
-    assert f"python -m experiments.figures {tmp_path}" in words
+    assert f"python -m experiments.draw {tmp_path}" in words
     for fact in ("wall time 90 s (1.5 min)", "jax 9.9", "git commit abc", "delay 0, 1"):
         assert fact in words
 
@@ -305,7 +305,7 @@ def test_several_runs_are_drawn_together(tmp_path, capsys):
     written(made(tmp_path / "b"))
     folders = [str(tmp_path / name) for name in "ab"]
     options = ["--x=delay", "--y=test_error"]
-    main([*folders, *options, "--format=svg", f"--out={tmp_path}"])
+    main([*folders, *options, f"--out={tmp_path}"])
     path = tmp_path / "test_error_over_delay.svg"
     assert capsys.readouterr().out.strip() == str(path)
     assert path.read_text().startswith("<?xml")
@@ -321,7 +321,7 @@ def test_a_trace_is_drawn_and_described(tmp_path, capsys):
     traced(tmp_path)
     out = tmp_path / "out"
     main([f"--trace={tmp_path}/traces/ssp.npz", f"--out={out}"])
-    assert {path.name for path in out.iterdir()} == {"staleness.png", "gantt.png"}
+    assert {path.name for path in out.iterdir()} == {"staleness.svg", "gantt.svg"}
     assert "workers      3, idle" in capsys.readouterr().out
 
 
@@ -339,7 +339,7 @@ def test_a_figure_of_ones_own_is_anything_that_draws_and_has_the_style(tmp_path)
             return drawn
 
     (drawn,) = figures.save(made(tmp_path), [Mine()])
-    assert drawn.path == tmp_path / "figures/mine.png" and drawn.path.exists()
+    assert drawn.path == tmp_path / "figures/mine.svg" and drawn.path.exists()
 
 
 def test_matplotlib_is_imported_when_something_is_drawn():
@@ -392,7 +392,8 @@ def test_tables_figures_and_claims_agree_with_results_csv(tmp_path):
     losses = [loss for _, loss in expected.values()]
     assert list(axis.lines[0].get_ydata()) == pytest.approx(losses)
     (axis,) = figures.best_step("delay").draw(there).axes
-    assert list(axis.lines[1].get_ydata()) == [rate for rate, _ in expected.values()]
+    steps = [rate for rate, _ in expected.values()]
+    assert list(axis.lines[0].get_ydata()) == pytest.approx(steps)
     (axis,) = figures.curves("train_loss").draw(there).axes
     ends = [line.get_ydata()[-1] for line in axis.lines]
     assert ends == pytest.approx(losses)

@@ -19,8 +19,7 @@ TIMEOUT = 240.0  # seconds
 PRELOADED = [
     "experiments.main",
     "experiments.report",
-    "experiments.figures.drawing.curves",
-    "experiments.figures.drawing.over",
+    "experiments.figures.sheets",
     "sklearn.datasets",
 ]
 

@@ -21,9 +21,9 @@ WORK = {
     "experiments.pods.compile_pod": ["experiments.pods.chips:Topology.devices"],
     "experiments.book": ["experiments.book.runs:run_all"],
     "experiments.advise": ["delayjax.cluster:advise"],
-    "experiments.figures": [
+    "experiments.draw": [
         "experiments.results.runs:Run.read",
-        "experiments.figures.drawing.staleness:of_traces",
+        "experiments.figures.drawing.bars:staleness_of",
     ],
     "experiments.prepare": ["tensorflow_datasets:builder"],  # replaced, see ABSENT
     "delayjax.testing": [

@@ -1,100 +1,277 @@
-"""How each label ends: a dot a row."""
+"""A row for each label, or for each arm: a dot and an interval."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import patches
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
-from experiments.figures import palette, scales, sheets, tables
-from experiments.figures.drawing import over
+import delayjax as dj
+from experiments.figures import findings, palette, tables
+from experiments.figures.figure import Figure, Metric, Only, Theory, beside, column
 from experiments.results.column_words import loss_unit, with_unit, words
 from experiments.results.runs import Run
 
 _BAND = "0.955"  # the color behind every other row
+_GUTTER, _BESIDE = 1.03, 1.06  # the places of what is not on the scale, and of means
+_WIDE = 100.0  # from which factor times, and from which staleness, are on a log scale
+_NONE = (np.nan,) * 3
+_SHARE = palette.COLORS[5]
 
 
-@sheets.STYLED
-def draw(run: Run, *, metric, fixed, panels, color, only, theory, title) -> Figure:
-    """Draws `figures.bars`."""
-    chosen = tables.choose(run, metric, only)
-    series = tables.series_of(chosen.run.results, chosen.axes, None)
-    table = numbers(chosen, series, fixed=fixed)
-    rows_by = [name for name in series if name != color]
-    rows = tables.name(table, rows_by, panels, spread=False)
-    labels = list(rows.styles)
-    colors = tables.name(table, [color] if color else [], spread=False)
-    lost = "not reached" if isinstance(metric, tuple) else tables.fate(chosen.run)
-    handles = palette.handles(colors.styles, lines=False)
-    if (table["kind"] == "fixed").any():
-        what = f"{' and '.join(map(words, chosen.axes))} of the first row"
-        handles.append(palette.hollow(what))
-    if theory is not None:
-        handles.append(Line2D([], [], label="theory", **palette.THEORY))
-    if table["seeds"].max() > 1:
-        handles.append(patches.Patch(**over.INTERVAL | {"alpha": 0.4}))
-    wrapped = [sheets.wrapped(label or words(chosen.metric)) for label in labels]
-    lines = max(label.count("\n") + 1 for label in wrapped)
-    row = 0.12 + max(0.17 * lines, 0.13 * len(colors.styles))
-    figure, axes = sheets.sheet(
-        title or f"Which has the least {words(chosen.metric)}?",
-        rows.panels,
-        handles,
-        tables.edge_notes(chosen, rows.label),
-        height=0.9
-        + len(labels) * (0.12 + max(0.17 * lines, 0.13 * len(colors.styles))),
+def bars(
+    metric: Metric = "test_error",
+    *,
+    panels: str | None = None,
+    color: str | None = None,
+    only: Only | None = None,
+    theory: Theory | None = None,
+    title: str = "",
+    name: str = "",
+) -> Figure:
+    """How each label ends: a row for each, a dot and an interval.
+
+    Args:
+        metric: as in `over`.
+        panels: as in `over`.
+        color: a setting whose values share a row, in colors.
+        only: as in `over`.
+        theory: a function of settings, or {row: value}; a diamond.
+        title: as in `over`.
+        name: of the file.
+    """
+
+    def draw(run: Run) -> Any:
+        chosen = tables.choose(run, metric, only, panels, color)
+        series = tables.series_of(chosen.run.results, chosen.axes, None)
+        table = tables.points(chosen.best, chosen.metric, series).assign(kind="tuned")
+        by = [own for own in series if own != color]
+        rows = tables.name(table, by, panels, spread=False)
+        colors = tables.name(table, [color] if color else [], spread=False)
+        table = rows.tell(table).assign(color=colors.tell(table)["label"])
+        table["row"] = table["label"].replace("", words(of))
+        alone = table.assign(name=table["row"])
+        figure = plot(
+            table.assign(theory=tables.formulas(theory, table, "row")),
+            rows.panels,
+            colors.styles,
+            palette.handles(colors.styles, lines=False) + palette.interval(table),
+            title=title,
+            notes=tables.edge_notes(chosen, rows.label),
+            question=f"Which has the least {words(of)}?",
+            finding="" if color or panels else findings.least(alone, words(of)),
+            lost=chosen.fate,
+            wide=tables.crowds(of),
+        )
+
+        for axis in figure.axes:
+            axis.set_xlabel(with_unit(of, loss_unit(run)))
+        return figure
+
+    of = column(metric)
+    return Figure(
+        name or f"{of}_bars",
+        f"{words(of).capitalize()} at the end, a row for each label: means over seeds"
+        f" with 95 % intervals{beside(theory)}. The table below has the numbers.",
+        draw,
     )
-    for axis, panel in zip(axes, rows.panels, strict=True):
-        for i in range(1, len(labels), 2):
-            axis.axhspan(i - 0.5, i + 0.5, color=_BAND, zorder=0)
-        own = [row for row in table.to_dict("records") if rows.panel(row) == panel]
-        for row in own:
-            names = list(colors.styles)
-            shift = (names.index(colors.label(row)) + 1) / (len(names) + 1) - 0.5
-            at = labels.index(rows.label(row)) + 0.8 * shift
-            _plot(axis, row, at, colors.styles[colors.label(row)])
-            expected = tables.formula(theory, row) if theory else np.nan
-            if np.isfinite(expected):
-                axis.plot(expected, at, **palette.THEORY)
-        axis.set_xlabel(with_unit(chosen.metric, loss_unit(run)))
-        axis.tick_params(axis="y", length=0)
-        shown = [row["mean"] for row in own if not row["lost"]]
-        if not scales.log_if_wide(axis.xaxis, shown, scales.crowds(chosen.metric)):
-            axis.xaxis.set_major_locator(MaxNLocator(4))
-        if not shown:
-            axis.set_xticks([])
-        if any(row["lost"] for row in own):
-            above = {"ha": "center", "va": "bottom", "transform": axis.transAxes}
-            axis.text(1.05, 1.01, lost, **above)
-    axes[0].set_yticks(range(len(labels)), wrapped)
-    axes[0].set_ylim(len(labels) - 0.5, -0.5)
+
+
+def update_times(
+    *, theory: Theory | None = None, title: str = "", name: str = "update_times"
+) -> Figure:
+    """How long the updates of each arm took, under the first seed.
+
+    Args:
+        theory: the mean in seconds, a function of labels or {arm: mean}.
+        title: the question.
+        name: of the file.
+    """
+    caption = "The time between updates of each arm: where nine of ten lie, and their"
+    draw = _of_run(times_of, theory, title)
+    return Figure(name, f"{caption} mean.", draw)
+
+
+def staleness(
+    *, theory: Theory | None = None, title: str = "", name: str = "staleness"
+) -> Figure:
+    """How stale the gradients of each arm were, under the first seed.
+
+    Args:
+        theory: the mean in updates, a function of labels or {arm: mean}.
+        title: the question.
+        name: of the file.
+    """
+    caption = "Histograms of the staleness of each arm's gradients, with their mean."
+    return Figure(name, caption, _of_run(staleness_of, theory, title))
+
+
+def _of_run(of_traces: Callable[..., Any], theory: Any, title: str) -> Any:
+    def draw(run: Run) -> Any:
+        arms = [{"arm": arm, **labels} for arm, labels in run.trace_labels.items()]
+        if not arms:
+            raise ValueError("the run has no traces.")
+        said = tables.formulas(theory, pd.DataFrame(arms), "arm")
+        return of_traces(run.traces, said, title)
+
+    return draw
+
+
+Traces = Mapping[str, dj.cluster.Trace]
+
+
+def times_of(traces: Traces, theory: Any = np.nan, title: str = "") -> Any:
+    """The seconds between the updates of each trace, beside the means of theory."""
+    every = [np.diff(trace.seconds, prepend=0.0) for trace in traces.values()]
+    figure = _of_arms(
+        traces,
+        [np.quantile(own, (0.05, 0.5, 0.95)) if len(own) else _NONE for own in every],
+        [own.mean() if len(own) else np.nan for own in every],
+        theory,
+        title or "How long does an update take?",
+        palette.area("9 of 10 updates", color="0.3", alpha=0.4),
+    )
+    (axis,) = figure.axes
+    if axis.get_xscale() == "linear":
+        axis.set_xlim(left=0.0)
+    axis.set_xlabel("time since the update before (simulated s)")
     return figure
 
 
-def numbers(chosen: tables.Chosen, series: list[str], *, fixed: bool) -> pd.DataFrame:
-    """What is drawn: settings, `kind`, mean, low, high, seeds and `lost`."""
-    table = tables.points(chosen.best, chosen.metric, series).assign(kind="tuned")
-    if not (fixed and chosen.axes):
-        return table
-    first = chosen.best[series].iloc[[0]]
-    start = chosen.best.merge(first, on=series) if series else chosen.best
-    keys = ["seed", *chosen.axes]
-    rows = chosen.run.results.merge(start[keys], on=keys)
-    other = tables.points(rows, chosen.metric, series).assign(kind="fixed")
-    return pd.concat([other, table], ignore_index=True)
+def staleness_of(traces: Traces, theory: Any = np.nan, title: str = "") -> Any:
+    """How often each staleness was in each trace; all highest bars are equally high."""
+    from matplotlib.ticker import MaxNLocator
+
+    from experiments.figures import scales
+
+    figure = _of_arms(
+        traces,
+        [_NONE] * len(traces),
+        [trace.summary().mean for trace in traces.values()],
+        theory,
+        title or "How stale are gradients?",
+        palette.area("share of its gradients", color=_SHARE),
+    )
+    (axis,) = figure.axes
+    last, most = 1.0, 0
+    for row, trace in enumerate(traces.values()):
+        ages, counts = np.unique(trace.update - trace.read_version, return_counts=True)
+        tops = row + 0.4 - 0.8 * counts / max(counts, default=1)
+        axis.vlines(ages, row + 0.4, tops, color=_SHARE, lw=4)
+        last = max(last, np.nan_to_num(trace.summary().p99))
+        most = max(most, trace.max_staleness)
+    if last > _WIDE:
+        axis.set_xscale("symlog", base=4, linthresh=1.0)
+        powers = [0.0, *(4.0**i for i in range(int(math.log(last, 4.0)) + 1))]
+        scales.delay_ticks(axis.xaxis, powers, lambda tau: tau)
+    else:
+        axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axis.set_xlim(-0.5, last + 0.5)
+    axis.set_xlabel("staleness (updates)" + ", at most 1 % beyond" * bool(most > last))
+    return figure
 
 
-def _plot(axis: Axes, row: Mapping[str, Any], at: float, style: palette.Style) -> None:
+def _of_arms(
+    traces: Traces,
+    quantiles: list[Any],
+    means: list[float],
+    theory: Any,
+    title: str,
+    handle: Any,
+) -> Any:
+    low, _, high = np.transpose(quantiles)
+    table = pd.DataFrame({"row": [*traces], "mean": means, "low": low, "high": high})
+    color = palette.COLORS[1]
+    return plot(
+        table.assign(
+            lost=table["mean"].isna(), theory=theory, panel="", color="", kind="tuned"
+        ),
+        [""],
+        {"": palette.Style(color, "o", "-")},
+        [handle, palette.mark("mean", color=color, marker="o", ls="")],
+        title=title,
+        lost="none",
+        wide=_WIDE,
+        least=0.34,
+    )
+
+
+def plot(
+    table: pd.DataFrame,
+    panels: list[str],
+    styles: Mapping[str, palette.Style],
+    handles: list[Any],
+    *,
+    lost: str,
+    wide: float,
+    least: float = 0.0,
+    **texts: Any,
+) -> Any:
+    """A sheet with a row for each name; means are written beside single dots.
+
+    Args:
+        table: columns `panel`, `row`, `color`, `kind`, mean, low, high, `lost` and
+            `theory`, which a mean is to be.
+        panels: their names.
+        styles: by color.
+        handles: of the legend.
+        lost: the word for what has no place on the scale.
+        wide: the factor from which on the scale is logarithmic.
+        least: inches of a row.
+        **texts: of the sheet.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    from experiments.figures import scales, sheets
+
+    known = bool(np.isfinite(table["theory"]).any())
+    handles = [*handles, *[palette.mark("theory", **palette.THEORY)] * known]
+    names, colors = list(dict.fromkeys(table["row"])), list(styles)
+    written = len(panels) == len(styles) == 1
+    labels = [sheets.wrapped(name) for name in names]
+    lines = max(name.count("\n") + 1 for name in labels)
+    height = max(0.12 + max(0.17 * lines, 0.13 * len(styles)), least)
+    height = 0.9 + len(names) * height
+    figure, axes = sheets.sheet(panels=panels, handles=handles, height=height, **texts)
+    for axis, panel in zip(axes, panels, strict=True):
+        for i in range(1, len(names), 2):
+            axis.axhspan(i - 0.5, i + 0.5, color=_BAND, zorder=0)
+        own = table[table["panel"] == panel]
+        for row in own.to_dict("records"):
+            shift = (colors.index(row["color"]) + 1) / (len(colors) + 1) - 0.5
+            at = names.index(row["row"]) + 0.8 * shift
+            _dot(axis, row, at, styles[row["color"]])
+            axis.plot(row["theory"], at, **palette.THEORY)
+            if written and row["kind"] == "tuned":
+                text = lost if row["lost"] else f"{row['mean']:.3g}"
+                text += "" if np.isnan(row["theory"]) else f" ({row['theory']:.3g})"
+                place = axis.get_yaxis_transform()
+                axis.text(_BESIDE, at, text, va="center", transform=place)
+        live = own[~own["lost"]]
+        shown = [*live["mean"], *live["low"][live["low"] > 0], *live["theory"]]
+        if not scales.log_if_wide(axis.xaxis, shown, wide):
+            axis.xaxis.set_major_locator(MaxNLocator(4))
+        if live.empty:
+            axis.set_xticks([])
+        axis.tick_params(axis="y", length=0)
+        if own["lost"].any() and not written:
+            place = {"ha": "center", "va": "bottom", "transform": axis.transAxes}
+            axis.text(_GUTTER, 1.01, lost, **place)
+    if written:
+        head = "mean (theory)" if known else "mean"
+        axes[0].text(_BESIDE, 1.01, head, va="bottom", transform=axes[0].transAxes)
+    axes[0].set_yticks(range(len(names)), labels)
+    axes[0].set_ylim(len(names) - 0.5, -0.5)
+    return figure
+
+
+def _dot(axis: Any, row: Mapping[str, Any], at: float, style: palette.Style) -> None:
     fixed = row["kind"] == "fixed"
     own = {"color": style.color} | ({"mfc": "white", "ms": 5} if fixed else {})
     if row["lost"]:  # in the gutter, right of the scale
         place = axis.get_yaxis_transform()
-        axis.plot(1.05, at, marker="x", mew=1.8, clip_on=False, transform=place, **own)
+        axis.plot(_GUTTER, at, "x", mew=1.8, clip_on=False, transform=place, **own)
         return
     axis.plot([row["low"], row["high"]], [at, at], color=style.color, alpha=0.4, lw=4)
-    axis.plot(row["mean"], at, marker=style.marker, zorder=2.5 if fixed else 3, **own)
+    axis.plot(row["mean"], at, style.marker, zorder=2.5 if fixed else 3, **own)

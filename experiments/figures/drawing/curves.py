@@ -1,96 +1,133 @@
 """A metric on its way: the best cell of each series."""
 
-import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import patches
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
-from experiments.figures import palette, scales, sheets, tables
-from experiments.figures.drawing import over
+from experiments.figures import findings, palette, tables
+from experiments.figures.figure import Figure, Only, Theory, beside
 from experiments.results import analysis
 from experiments.results.column_words import do, loss_unit, with_unit, words
 from experiments.results.runs import Run
 
 _WIDE = 3.0  # a factor between the ends of series that takes a logarithmic axis
-_TARGET = {"color": "0.4", "linewidth": 1.0, "linestyle": (0, (2, 2))}
+_TARGET = {"color": "0.4", "lw": 1.0, "ls": (0, (2, 2))}
+_THEORY = {"lw": 1.2, "ls": ":"}
 _LABELED = 8  # lines that can be named at their ends
 
 
-@sheets.STYLED
-def draw(run: Run, *, metric, against, panels, color, only, target, title) -> Figure:
-    """Draws `figures.curves`."""
-    if against not in run.curves:
-        raise ValueError(f"the curves of the run have no {against!r}.")
-    tables.require(run.curves, metric)
-    chosen = tables.choose(run, "train_loss", only)
-    series = tables.series_of(chosen.run.results, chosen.axes, None)
-    table = numbers(chosen, metric, against, series)
-    named = tables.name(table, series, panels, color)
-    lines = {
-        (panel, label): line
-        for panel in named.panels
-        for label in named.styles
-        if not (line := named.rows(table, panel, label)).empty
-    }
-    ends = [line["at"].max() for line in lines.values()]
-    wide = bool(ends) and max(ends) > _WIDE * min(ends) > 0
-    if wide:  # a logarithmic axis has no place for 0
-        lines = {key: line[line["at"] > 0] for key, line in lines.items()}
-    at_ends = len(named.panels) == 1 and 1 < len(named.styles) <= _LABELED
-    live = {label for (_, label), line in lines.items() if not line["lost"].all()}
-    handles = [
-        Line2D(
-            [],
-            [],
-            color=style.color,
-            ls=style.dashes,
-            label=label if label in live else f"{label} ({tables.fate(chosen.run)})",
-        )
-        for label, style in named.styles.items()
-        if label and not (at_ends and label in live)
-    ]
-    if target is not None:
-        handles.append(Line2D([], [], label=f"target, {target:g}", **_TARGET))
-    if table["seeds"].max() > 1:
-        handles.append(patches.Patch(**over.INTERVAL))
-    best = f", at the best {' and '.join(map(words, chosen.axes))}" * bool(chosen.axes)
-    figure, axes = sheets.sheet(
-        title or f"How {do(metric)} fall{best}?",
-        named.panels,
-        handles,
-        tables.edge_notes(chosen, named.label),
-    )
-    for axis, panel in zip(axes, named.panels, strict=True):
-        # bands of many lines would hide each other
-        alpha = 0.15 if len(lines) <= 4 * len(axes) else 0.06
-        for label, style in named.styles.items():
-            if (panel, label) in lines:
-                _plot(axis, lines[panel, label], style, alpha)
+def curves(
+    metric: str = "train_loss",
+    *,
+    against: str = "update",
+    panels: str | None = None,
+    color: str | None = None,
+    only: Only | None = None,
+    theory: Theory | None = None,
+    target: float | None = None,
+    title: str = "",
+    name: str = "",
+) -> Figure:
+    """A metric on its way: each series at its best value of what is tuned.
+
+    Args:
+        metric: a column of the curves.
+        against: "update", "seconds" or "examples".
+        panels: as in `over`.
+        color: as in `over`.
+        only: as in `over`.
+        theory: a function of `against` and of settings, or {against: value}; dotted.
+        target: a value of the metric to mark.
+        title: as in `over`.
+        name: of the file.
+    """
+
+    def draw(run: Run) -> Any:
+        from matplotlib.ticker import MaxNLocator
+
+        from experiments.figures import scales, sheets
+
+        if against not in run.curves:
+            raise ValueError(f"the curves of the run have no {against!r}.")
+        tables.require(run.curves, metric)
+        chosen = tables.choose(run, "train_loss", only, panels, color)
+        series = tables.series_of(chosen.run.results, chosen.axes, None)
+        table = numbers(chosen, metric, against, series)
+        named = tables.name(table, series, panels, color)
+        table = named.tell(table)
+        ends = [line["at"].max() for _, _, line in named.lines(table)]
+        wide = bool(ends) and max(ends) > _WIDE * min(ends) > 0
+        if wide:  # a logarithmic axis has no place for 0
+            table = table[table["at"] > 0]
+        live = {own: line for own, _, line in named.lines(table[~table["lost"]])}
+        labeled = len(named.panels) == 1 and 1 < len(named.styles) <= _LABELED
+        handles = [
+            palette.mark(
+                label if label in live else f"{label} ({chosen.fate})",
+                **{"color": style.color, "ls": style.dashes},
+            )
+            for label, style in named.styles.items()
+            if label and not (labeled and label in live)
+        ]
+        if theory is not None:
+            handles.append(palette.mark("theory", **_THEORY))
         if target is not None:
-            axis.axhline(target, **_TARGET)
-        axis.set_xlabel(with_unit(against))
-        if axis.get_subplotspec().is_first_col():
-            scales.y_label(axis, with_unit(metric, loss_unit(run)))
-        _scales(axis, list(lines.values()), metric, wide=wide)
-        if not live:
-            sheets.empty(axis, tables.fate(chosen.run))
-            axis.set_xticks([])
-    if at_ends:
-        _name_ends(
-            axes[0],
-            {
-                label: (float(line["mean"].iloc[-1]), named.styles[label].color)
-                for (_, label), line in lines.items()
-                if label in live
-            },
+            handles.append(palette.mark(f"target, {target:g}", **_TARGET))
+        handles += palette.interval(table)
+        last = [line.iloc[[-1]].assign(name=own) for own, line in live.items()]
+        best = f", at the best {' and '.join(map(words, chosen.axes))}"
+        figure, axes = sheets.sheet(
+            title,
+            named.panels,
+            handles,
+            tables.edge_notes(chosen, named.label),
+            question=f"How {do(metric)} fall{best * bool(chosen.axes)}?",
+            finding=findings.least(pd.concat(last), words(metric), " at the end")
+            if last and len(named.panels) == 1
+            else "",
         )
-    return figure
+        for axis, panel in zip(axes, named.panels, strict=True):
+            lines = named.lines(table, panel)
+            for _, style, line in lines:
+                own, looks = line[~line["lost"]], {"color": style.color}
+                at = own["at"].to_numpy(float)
+                # bands of many lines would hide each other
+                alpha = 0.15 if len(lines) <= 4 else 0.06
+                band = at, own["low"], own["high"]
+                axis.fill_between(*band, alpha=alpha, lw=0, **looks)
+                axis.plot(at, own["mean"], ls=style.dashes, zorder=3, **looks)
+                if theory is not None:
+                    rows = line.assign(**{against: line["at"]})
+                    said = tables.formulas(theory, rows, against)
+                    axis.plot(line["at"], said, **looks | _THEORY)
+            if target is not None:
+                axis.axhline(target, **_TARGET)
+            axis.set_xlabel(with_unit(against))
+            if axis.get_subplotspec().is_first_col():
+                scales.y_label(axis, with_unit(metric, loss_unit(run)))
+            if wide:
+                axis.set_xscale("log")
+                scales.log_ticks(axis.xaxis, table["at"])
+            else:
+                axis.xaxis.set_major_locator(MaxNLocator(4))  # a panel is narrow
+            shown = table["mean"][~table["lost"]]
+            scales.log_if_wide(axis.yaxis, shown, tables.crowds(metric))
+            if not live:
+                sheets.empty(axis, chosen.fate)
+                axis.set_xticks([])
+        if labeled:
+            ends = {own: float(line["mean"].iloc[-1]) for own, line in live.items()}
+            _name_ends(axes[0], ends, named.styles)
+        return figure
+
+    return Figure(
+        name or f"{metric}_over_{against}",
+        f"{words(metric).capitalize()} of the best cell of each series against"
+        f" {words(against)}: means over seeds with 95 % intervals{beside(theory)}.",
+        draw,
+    )
 
 
 def numbers(
@@ -102,61 +139,29 @@ def numbers(
     """
     keys = [*chosen.run.settings, "seed"]
     fates = [n for n in ("diverged", "ended_higher") if n in chosen.best]
-    columns = [*keys, *fates]
-    rows = chosen.run.curves.merge(chosen.best[columns], on=keys)
+    rows = chosen.run.curves.merge(chosen.best[[*keys, *fates]], on=keys)
     by = [*series, "update"]
     table = tables.points(rows, metric, by)
     table["at"] = [group[against].mean() for _, group in analysis.grouped(rows, by)]
     return table.sort_values("update", kind="stable")  # in the order of the run
 
 
-def _plot(axis: Axes, line: pd.DataFrame, style: palette.Style, alpha: float) -> None:
-    line = line[~line["lost"]]
-    at, mean, low, high = (
-        line[name].to_numpy(float) for name in ("at", "mean", "low", "high")
-    )
-    axis.fill_between(at, low, high, color=style.color, alpha=alpha, linewidth=0)
-    axis.plot(at, mean, color=style.color, linestyle=style.dashes, zorder=3)
-
-
-def _scales(
-    axis: Axes, lines: Sequence[pd.DataFrame], metric: str, *, wide: bool
+def _name_ends(
+    axis: Any, ends: Mapping[str, float], styles: Mapping[str, palette.Style]
 ) -> None:
-    """Logarithmic where series end far apart, or where a metric moves far."""
-    if wide:
-        axis.set_xscale("log")
-        scales.log_ticks(axis.xaxis, [x for line in lines for x in line["at"]])
-    else:
-        axis.xaxis.set_major_locator(MaxNLocator(4))  # a panel is narrow
-    shown = [y for line in lines for y in line["mean"][~line["lost"]]]
-    scales.log_if_wide(axis.yaxis, shown, scales.crowds(metric))
-
-
-def _name_ends(axis: Axes, ends: Mapping[str, tuple[float, str]]) -> None:
     """Names beside the ends of lines, moved apart where they would overlap."""
-    low, high = axis.get_ylim()
-    log = axis.get_yscale() == "log"
-
-    def share(value):
-        if log:
-            return math.log(value / low) / math.log(high / low)
-        return (value - low) / (high - low)
-
-    names = sorted(ends, key=lambda name: ends[name][0])
-    places = np.asarray([share(ends[name][0]) for name in names])
-    apart = (
-        0.2 / axis.get_figure(root=True).get_size_inches()[1] * 1.5
-    )  # of two lines of text
+    if not ends:
+        return
+    names = sorted(ends, key=lambda name: ends[name])
+    places = axis.transData.transform([(1.0, ends[name]) for name in names])
+    places = axis.transAxes.inverted().transform(places)[:, 1]
+    # of two lines of text
+    apart = 0.3 / axis.get_figure(root=True).get_size_inches()[1]
     for _ in range(100):  # each pair pushes itself apart, until none overlaps
-        gaps = np.diff(places)
-        push = np.maximum(apart - gaps, 0.0) / 2
+        push = np.maximum(apart - np.diff(places), 0.0) / 2
         places[:-1] -= push
         places[1:] += push
         places = np.clip(places, 0.0, 1.0)
+    beside = {"va": "center", "transform": axis.transAxes}
     for name, place in zip(names, places, strict=True):
-        axis.text(
-            *(1.02, place, name),
-            color=ends[name][1],
-            va="center",
-            transform=axis.transAxes,
-        )
+        axis.text(1.02, place, name, color=styles[name].color, **beside)

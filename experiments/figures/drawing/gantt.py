@@ -2,17 +2,13 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib import patches
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 import delayjax as dj
-from experiments.figures import palette, sheets
+from experiments.figures import palette
+from experiments.figures.figure import Figure
 from experiments.results.runs import Run
 
 _PANELS = 4
@@ -25,12 +21,28 @@ _UPDATE = palette.COLORS[6]
 _EDGE = {"edgecolor": "white", "linewidth": 0.5}
 _USED = {"facecolor": palette.COLORS[5]} | _EDGE
 _DROPPED = {"facecolor": palette.COLORS[1], "hatch": "////"} | _EDGE
-_MARK = {
-    "color": palette.COLORS[0],
-    "marker": "|",
-    "linestyle": "",
-    "markersize": 6,
-}
+_MARK = {"color": palette.COLORS[0], "marker": "|", "ls": "", "ms": 6}
+
+
+def gantt(
+    *, only: Sequence[str] | None = None, title: str = "", name: str = "gantt"
+) -> Figure:
+    """What the workers of each arm did in the first seconds, under the first seed.
+
+    Args:
+        only: names of the arms shown; by default the first four.
+        title: the question.
+        name: of the file.
+    """
+
+    def draw(run: Run) -> Any:
+        return of_traces({arm: run.traces[arm] for arm in only or run.traces}, title)
+
+    caption = (
+        "What the workers do in the first seconds: bars of computing, idle gaps,"
+        " dropped gradients, and updates as ticks."
+    )
+    return Figure(name, caption, draw)
 
 
 class Bars(NamedTuple):
@@ -42,14 +54,7 @@ class Bars(NamedTuple):
     used: np.ndarray  # whether it was, bool
 
 
-def draw(run: Run, *, only: Sequence[str] | None = None, title: str = "") -> Figure:
-    """Draws `figures.gantt`."""
-    chosen = {name: run.traces[name] for name in only or run.traces}
-    return of_traces(chosen, title)
-
-
-@sheets.STYLED
-def of_traces(traces: Mapping[str, dj.cluster.Trace], title: str = "") -> Figure:
+def of_traces(traces: Mapping[str, dj.cluster.Trace], title: str = "") -> Any:
     """Workers over the first seconds: bars of computing, and updates as ticks above.
 
     A simulation knows when each gradient that reached the server was begun; a log does
@@ -57,8 +62,10 @@ def of_traces(traces: Mapping[str, dj.cluster.Trace], title: str = "") -> Figure
 
     Args:
         traces: by name; the first four are shown, and at most 16 workers of each.
-        title: the question or the finding.
+        title: the question.
     """
+    from experiments.figures import sheets
+
     if not traces:
         raise ValueError("the run has no traces.")
     shown = dict(list(traces.items())[:_PANELS])
@@ -78,15 +85,14 @@ def of_traces(traces: Mapping[str, dj.cluster.Trace], title: str = "") -> Figure
         columns=1,
         sharey=False,
     )
-    for axis, arm in zip(axes, shown, strict=True):
-        _plot(axis, shown[arm], parts[arm], end)
-        rows = range(0, len(workers[arm]), math.ceil(len(workers[arm]) / _LABELS))
-        axis.set_yticks(rows, [f"{workers[arm][row]}" for row in rows])
-        axis.set_ylim(len(workers[arm]) - 0.4, -2.0)
-        axis.set_xlim(0.0, end)
-        some = len(workers[arm]) < shown[arm].num_workers
-        of_all = f"\n({len(workers[arm])} of {shown[arm].num_workers})" * some
-        axis.set_ylabel("worker" + of_all)
+    for axis, (arm, trace) in zip(axes, shown.items(), strict=True):
+        _plot(axis, trace, parts[arm], end)
+        own = workers[arm]
+        rows = range(0, len(own), math.ceil(len(own) / _LABELS))
+        axis.set_yticks(rows, [f"{own[row]}" for row in rows])
+        axis.set(xlim=(0.0, end), ylim=(len(own) - 0.4, -2.0))
+        some = f"\n({len(own)} of {trace.num_workers})"
+        axis.set_ylabel("worker" + some * (len(own) < trace.num_workers))
         axis.tick_params(labelbottom=axis is axes[-1])
     axes[-1].set_xlabel("time (s)" if logged else "simulated time (s)")
     return figure
@@ -102,9 +108,8 @@ def bars(trace: dj.cluster.Trace, workers: np.ndarray) -> Bars:
     """What these workers sent."""
     dropped = trace.dropped
     worker = np.concatenate([trace.worker, dropped.worker])
-    arrived = np.where(
-        np.isnan(trace.arrived), trace.seconds[trace.update], trace.arrived
-    )
+    unknown = np.isnan(trace.arrived)
+    arrived = np.where(unknown, trace.seconds[trace.update], trace.arrived)
     mine = np.isin(worker, workers)
     return Bars(
         row=np.searchsorted(workers, worker[mine]),
@@ -139,37 +144,26 @@ def works_in_vain(trace: dj.cluster.Trace) -> bool:
     return busy > seen + (end - last).sum() + 1e-6 * busy
 
 
-def _plot(axis: Axes, trace: dj.cluster.Trace, parts: Bars, end: float) -> None:
-    begun = np.where(np.isnan(parts.begun), parts.end, parts.begun)
-    parts = Bars(*(field[begun < end] for field in parts))
+def _plot(axis: Any, trace: dj.cluster.Trace, parts: Bars, end: float) -> None:
     known = ~np.isnan(parts.begun)
-    for own, looks in ((known & parts.used, _USED), (known & ~parts.used, _DROPPED)):
-        axis.barh(
-            parts.row[own],
-            parts.end[own] - parts.begun[own],
-            left=parts.begun[own],
-            height=_BAR,
-            **looks,
-        )
-    axis.plot(parts.end[~known], parts.row[~known], **_MARK)
-    axis.vlines(
-        trace.seconds[trace.seconds <= end], *_STRIP, color=_UPDATE, linewidth=0.8
-    )
+    shown = np.where(known, parts.begun, parts.end) < end
+    for which, looks in ((parts.used, _USED), (~parts.used, _DROPPED)):
+        row, begun, until, _ = (field[known & shown & which] for field in parts)
+        axis.barh(row, until - begun, left=begun, height=_BAR, **looks)
+    axis.plot(parts.end[~known & shown], parts.row[~known & shown], **_MARK)
+    ticks = trace.seconds[trace.seconds <= end]
+    axis.vlines(ticks, *_STRIP, color=_UPDATE, linewidth=0.8)
 
 
 def _handles(
     traces: Iterable[dj.cluster.Trace], parts: Iterable[Bars], *, logged: bool
-) -> list[Artist]:
-    handles: list[Artist] = [
-        Line2D([], [], color=_UPDATE, ls="", marker="|", ms=9, label="update")
-    ]
+) -> list[Any]:
+    handles = [palette.mark("update", color=_UPDATE, ls="", marker="|", ms=9)]
     if logged:
-        handles.append(Line2D([], [], label="update with its gradient", **_MARK))
-        return handles
-    handles.append(patches.Patch(label="computing", **_USED))
+        return [*handles, palette.mark("update with its gradient", **_MARK)]
+    handles.append(palette.area("computing", **_USED))
     if not all(own.used.all() for own in parts):
-        handles.append(patches.Patch(label="computing, then dropped", **_DROPPED))
+        handles.append(palette.area("computing, then dropped", **_DROPPED))
     vain = any(works_in_vain(trace) for trace in traces)
     label = "idle, or canceled" if vain else "idle"
-    handles.append(patches.Patch(facecolor="white", edgecolor="0.7", label=label))
-    return handles
+    return [*handles, palette.area(label, facecolor="white", edgecolor="0.7")]

@@ -1,68 +1,195 @@
-"""A metric against an axis of the grid or a label of the arms."""
+"""A metric, or the best value of a tuned axis, against an axis or a label."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from matplotlib import patches
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
-from experiments.figures import palette, scales, sheets, tables
+from experiments.figures import findings, palette, tables
+from experiments.figures.drawing import bars
+from experiments.figures.figure import Figure, Metric, Only, Theory, beside, column
 from experiments.results import analysis
 from experiments.results.column_words import do, loss_unit, with_unit, words
+from experiments.results.decay import DecayRate
 from experiments.results.runs import Run
 
-INTERVAL = {"color": "0.3", "alpha": 0.18, "label": "95 % interval of the mean"}
+_RING = {"color": palette.NOTE_COLOR, "marker": "o", "ms": 12, "ls": "", "mfc": "none"}
+_STAR = {"marker": "*", "ms": 17, "mfc": "white", "mew": 1.4, "ls": "", "zorder": 2.5}
+_ALONG = 100  # numbers along a line of theory
 
 
-@sheets.STYLED
-def draw(
-    run: Run, *, x, metric, fixed, panels, color, only, theory, title, x_label
+class Best(NamedTuple):
+    """A metric: the best value of a tuned axis; by default of the first one."""
+
+    axis: str | None
+
+    @property
+    def name(self) -> str:
+        """The name of the column."""
+        return self.axis or "value"
+
+    def of_run(self, run: Run, x: str) -> str:
+        """The axis of a run.
+
+        Raises:
+            ValueError: if the run does not tune it.
+        """
+        there = [own for own in run.choice.axes if own in run.settings and own != x]
+        axis = self.axis or next(iter(there), "")
+        if axis not in there:
+            raise ValueError(
+                f"the run tunes no {axis!r}; it tunes {', '.join(there) or 'nothing'}."
+            )
+        return axis
+
+
+def best_step(
+    x: str,
+    axis: str | None = None,
+    *,
+    limit: Theory | None = None,
+    name: str = "",
+    **shown: Any,
 ) -> Figure:
-    """Draws `figures.over`."""
-    chosen = tables.choose(run, metric, only, x)
-    tables.require(chosen.run.results, x)
-    table = numbers(chosen, x, fixed=fixed, panels=panels)
-    named = tables.name(table, series_in(table, x), panels, color)
-    places = scales.positions(table[x].dropna())
-    lost = "not reached" if isinstance(metric, tuple) else tables.fate(chosen.run)
-    kinds = set(table["kind"])
-    handles = palette.handles(named.styles, dashes=False, lines=places.numeric)
-    if len(kinds) > 1:
-        best = f"best {' and '.join(map(words, chosen.axes))} of"
-        kept = fixed if isinstance(fixed, Mapping) else {}
-        first = f"{best} {analysis.label({x: places.values[0], **kept})}"
-        if places.numeric:
-            handles.append(Line2D([], [], color="0.3", label=f"{best} each"))
-            handles.append(Line2D([], [], color="0.3", ls="--", label=first))
-        else:
-            handles.append(palette.hollow(first))
-    if theory is not None:
-        handles.append(Line2D([], [], color="0.3", lw=1, ls=":", label="theory"))
-    if table["seeds"].max() > 1:
-        handles.append(patches.Patch(**INTERVAL))
-    figure, axes = sheets.sheet(
-        title or f"How {do(chosen.metric)} change with {words(x)}?",
-        named.panels,
-        handles,
-        tables.edge_notes(chosen, named.label),
+    """The best value of a tuned axis against another; rings mark the grid's edge.
+
+    Args:
+        x: an axis or a label.
+        axis: that is tuned; by default the experiment's first.
+        limit: the largest stable step, dotted: a function of settings, or {x: limit}.
+        name: of the file.
+        **shown: `panels`, `color`, `only`, `title` and `x_label`, as in `over`.
+    """
+    name = name or f"best_{axis or 'value'}_over_{x}"
+    made = over(x, Best(axis), fixed=False, theory=limit, name=name, **shown)
+    what = f"The best {words(axis or 'value')} against {words(x)}."
+    return made._replace(caption=f"{what} The table below has the numbers.")
+
+
+def over(
+    x: str,
+    metric: Metric | Best = "test_error",
+    *,
+    fixed: bool | Mapping[str, Any] = True,
+    panels: str | None = None,
+    color: str | None = None,
+    only: Only | None = None,
+    theory: Theory | None = None,
+    relative: bool = False,
+    title: str = "",
+    x_label: str = "",
+    name: str = "",
+) -> Figure:
+    """A metric against an axis or a label, with intervals of 95 %.
+
+    A series is what the other settings tell apart; a setting that it lacks `x` for is a
+    horizontal line. Where the experiment tunes an axis, solid is its best value at each
+    `x`, and dashed the best value of the first `x`, kept.
+
+    Args:
+        x: an axis or a label, of numbers or of names.
+        metric: a column of the results, a `TimeTo` or a `DecayRate`.
+        fixed: whether to show the kept value as well; or {setting: value}, and all
+            series keep the value that is best for this one.
+        panels: a setting with a panel for each value; by default one only where series
+            are too many. A tuned axis is then shown, at each of its values.
+        color: the setting that is named first, and has the colors in order; a tuned
+            axis as in `panels`.
+        only: {setting: the values shown}.
+        theory: a function of settings, or {x: value}: a line, and what was measured
+            are points then.
+        relative: whether to show what was measured / theory.
+        title: the question; by default the finding, where the numbers have one.
+        x_label: with the unit.
+        name: of the file.
+    """
+
+    def draw(run: Run) -> Any:
+        from experiments.figures import scales, sheets
+
+        best = isinstance(metric, Best)
+        shown = metric.of_run(run, x) if isinstance(metric, Best) else metric
+        chosen = tables.choose(run, shown, only, x, panels, color)
+        tables.require(chosen.run.results, x)
+        table = numbers(chosen, x, fixed=fixed, panels=panels)
+        named = tables.name(table, series_in(table, x), panels, color)
+        table = named.tell(table)
+        what = f"best {words(chosen.metric)}" if best else words(chosen.metric)
+        unit = f"{'best ' * best}{with_unit(chosen.metric, loss_unit(run))}"
+        if isinstance(metric, DecayRate):
+            unit += ", below 0 the error grows"
+        wide = 1.0 if best else tables.crowds(chosen.metric)
+        texts = dict(title=title, question=f"How {do(what)} change with {words(x)}?")
+        if not best:
+            texts["notes"] = tables.edge_notes(chosen, named.label)
+        if not tables.numeric(table[x].dropna()):
+            return _names(table, x, named, chosen, fixed, theory, unit, wide, texts)
+
+        drawn = theory is not None and not relative  # a line of theory
+        starred = drawn and isinstance(metric, DecayRate)
+        known = {"ls": ":"} if best else {"lw": 1.2}
+        joined = theory is None or best
+        if relative:
+            said = np.asarray(tables.formulas(theory, table, x))
+            for column_of in ("mean", "low", "high"):
+                table[column_of] /= said
+            unit, live = f"{what} / theory", table["mean"][~table["lost"]]
+            ends = f"{live.min():.3g} to {live.max():.3g}"
+            texts["finding"] = f"{what.capitalize()} is {ends} times what theory says"
+        elif joined:
+            texts["finding"] = findings.over(table[table["kind"] == "tuned"], x, what)
+        handles = palette.handles(named.styles, dashes=best, lines=joined)
+        handles += _kept(chosen, table, x, fixed)
+        if drawn:
+            name_of = "largest stable step" if best else "theory"
+            handles.append(palette.mark(name_of, **known))
+        if starred:
+            handles.append(palette.mark("best in theory", **_STAR))
+        if table["edge"].any():
+            handles.append(palette.mark("on the grid's edge", **_RING))
+        if not best:
+            handles += palette.interval(table)
+        figure, axes = sheets.sheet(panels=named.panels, handles=handles, **texts)
+        live = table[~table["lost"]]
+        for axis, panel in zip(axes, named.panels, strict=True):
+            marks = []
+            for _, style, own in named.lines(table, panel):
+                _everywhere(axis, own[own[x].isna() & ~own["lost"]], style)
+                own = own[own[x].notna()].assign(at=own[x].astype(float))
+                own = own.sort_values("at")
+                if drawn and len(own):
+                    at, values = _theory(own, x, theory)
+                    axis.plot(at, values, color=style.color, zorder=2, **known)
+                    peak = int(np.argmax(np.nan_to_num(values, nan=-np.inf)))
+                    if starred and 0 < peak < len(at) - 1:
+                        axis.plot(at[peak], values[peak], color=style.color, **_STAR)
+                for kind in ("fixed", "tuned"):
+                    line = own[own["kind"] == kind]
+                    if line.empty:
+                        continue
+                    plot_line(axis, line, style, solid=kind == "tuned", joined=joined)
+                    edge = line[line["edge"] & ~line["lost"]]
+                    axis.plot(edge["at"], edge["mean"], **_RING)
+                    marks.append((line["at"][line["lost"]].tolist(), style))
+            scales.gutter(axis, marks, chosen.fate)
+            if relative or live["low"].min() < 0 < live["high"].max():
+                axis.axhline(float(relative), color="0.3", lw=1.0, zorder=0)
+            if axis.get_subplotspec().is_first_col():
+                scales.y_label(axis, unit)
+            scales.log_if_wide(axis.yaxis, live["mean"], wide)
+            if live.empty:
+                sheets.empty(axis, chosen.fate)
+        scales.x_axis(axes, table[x].dropna(), x_label or with_unit(x))
+        return figure
+
+    of = column(metric)
+    return Figure(
+        name or f"{of}_over_{x}",
+        f"{words(of).capitalize()} against {words(x)}: means over seeds with 95 %"
+        f" intervals{beside(theory)}. The table below has the numbers.",
+        draw,
     )
-    for axis, panel in zip(axes, named.panels, strict=True):
-        _panel(axis, panel, table, named, places, x, lost)
-        if theory is not None:
-            _theory(axis, panel, table, named, x, theory)
-    scales.x_axis(axes, places, x_label or with_unit(x))
-    shown = table["mean"].where(~table["lost"])
-    for axis in axes:
-        if axis.get_subplotspec().is_first_col():
-            scales.y_label(axis, with_unit(chosen.metric, loss_unit(run)))
-        scales.log_if_wide(axis.yaxis, shown, scales.crowds(chosen.metric))
-        if shown.isna().all():
-            sheets.empty(axis, lost)
-    return figure
 
 
 def numbers(
@@ -72,96 +199,103 @@ def numbers(
     fixed: bool | Mapping[str, Any],
     panels: str | None = None,
 ) -> pd.DataFrame:
-    """What is drawn: settings, `x`, `kind`, mean, low, high, seeds and `lost`."""
-    series = tables.series_of(chosen.run.results, chosen.axes, x, panels)
-    parts = [tables.points(chosen.best, chosen.metric, [*series, x])]
-    parts[0]["kind"] = "tuned"
-    tried = chosen.run.results[chosen.axes].drop_duplicates()
-    where = fixed if isinstance(fixed, Mapping) else {}
-    if fixed and len(tried) > 1:
-        rows = tables.at_fixed_step(chosen, x, series, where)
+    """What is drawn: settings, `x`, `kind`, mean, low, high, seeds, `lost`, `edge`."""
+    by = [*tables.series_of(chosen.run.results, chosen.axes, x, panels), x]
+    best = chosen.best
+    if chosen.metric in chosen.axes:
+        edge = tables.at_ends(chosen, chosen.metric).any(axis=1).to_numpy()
+        best = best.assign(lost=chosen.unfit.to_numpy(), edge=edge)[best[x].notna()]
+    parts = [tables.points(best, chosen.metric, by).assign(kind="tuned")]
+    if fixed and (chosen.run.results[chosen.axes].nunique() > 1).any():
+        rows = chosen.kept(x, by[:-1], fixed if isinstance(fixed, Mapping) else {})
         if rows[x].nunique(dropna=False) > 1:  # a search may have tried it nowhere else
-            parts.append(tables.points(rows, chosen.metric, [*series, x]))
-            parts[1]["kind"] = "fixed"
+            other = tables.points(rows, chosen.metric, by)
+            parts.append(other.assign(kind="fixed"))
     return pd.concat(parts, ignore_index=True)
 
 
 def series_in(table: pd.DataFrame, x: str) -> list[str]:
     """The settings of a table of points."""
-    rest = (x, "mean", "low", "high", "seeds", "lost", "kind")
+    rest = (x, "mean", "low", "high", "seeds", "lost", "kind", "edge")
     return [name for name in table if name not in rest]
 
 
-def _panel(
-    axis: Axes,
-    panel: str,
-    table: pd.DataFrame,
-    named: tables.Named,
-    places: scales.Positions,
-    x: str,
-    lost: str,
-) -> None:
-    marks: list[tuple[Sequence[float], palette.Style]] = []
-    for i, (label, style) in enumerate(named.styles.items()):
-        own = named.rows(table, panel, label)
-        # beside each other, where no line tells them apart
-        aside = (i + 0.5) / len(named.styles) - 0.5
-        for kind in ("fixed", "tuned"):
-            line = own[own["kind"] == kind]
-            if line.empty:
-                continue
-            everywhere = line[line[x].isna() & ~line["lost"]]
-            for row in everywhere.to_dict("records") if kind == "tuned" else ():
-                axis.axhspan(
-                    row["low"], row["high"], color=style.color, alpha=0.12, lw=0
-                )
-                axis.axhline(row["mean"], color=style.color, lw=1.4, ls=(0, (6, 2)))
-            line = line[line[x].notna()]
-            line = line.assign(at=places.of(line[x])).sort_values("at")
-            if places.numeric:
-                plot_line(axis, line, style, solid=kind == "tuned")
-            else:
-                line["at"] += 0.6 * aside
-                _plot_points(axis, line, style, solid=kind == "tuned")
-            marks.append((line["at"][line["lost"]].tolist(), style))
-    scales.gutter(axis, marks, lost)
-
-
-def _plot_points(
-    axis: Axes, line: pd.DataFrame, style: palette.Style, *, solid: bool
-) -> None:
-    """Names have nothing between them: means with their intervals, and no line."""
-    live = line[~line["lost"]]
-    own = {"color": style.color, "marker": style.marker, "ls": ""}
-    at = live["at"]
-    axis.vlines(at, live["low"], live["high"], style.color, alpha=0.3, lw=4)
-    axis.plot(at, live["mean"], **own | ({} if solid else {"mfc": "white"}))
-
-
 def plot_line(
-    axis: Axes, line: pd.DataFrame, style: palette.Style, *, solid: bool
+    axis: Any,
+    line: pd.DataFrame,
+    style: palette.Style,
+    *,
+    solid: bool = True,
+    joined: bool = True,
 ) -> None:
     """Means with their intervals; a gap where a seed has no value."""
     values = line[["mean", "low", "high"]].where(~line["lost"])
     at, (mean, low, high) = line["at"].to_numpy(float), values.to_numpy(float).T
-    axis.fill_between(at, low, high, color=style.color, alpha=0.18, linewidth=0)
     own = {"color": style.color, "marker": style.marker, "ls": "-" if solid else "--"}
     if not solid:  # on top and smaller, so that it shows where both coincide
         own |= {"mfc": "white", "ms": 4, "zorder": 3}
+    if joined:
+        axis.fill_between(at, low, high, color=style.color, alpha=0.18, linewidth=0)
+    else:
+        axis.vlines(at, low, high, color=style.color, alpha=0.4, lw=4)
+        own["ls"] = ""
     axis.plot(at, mean, **own)
 
 
-def _theory(
-    axis: Axes,
-    panel: str,
+def _names(
     table: pd.DataFrame,
-    named: tables.Named,
     x: str,
+    named: tables.Named,
+    chosen: tables.Chosen,
+    fixed: Any,
     theory: Any,
-) -> None:
-    for label, style in named.styles.items():
-        rows = named.rows(table[table[x].notna()], panel, label)
-        rows = rows.drop_duplicates(x).sort_values(x)
-        values = [tables.formula(theory, row) for row in rows.to_dict("records")]
-        values = np.asarray(values, float)
-        axis.plot(rows[x], values, color=style.color, lw=1, ls=":")
+    unit: str,
+    wide: float,
+    texts: Mapping[str, Any],
+) -> Any:
+    """A row for each name of `x`: there is nothing between two of them."""
+    handles = palette.handles(named.styles, lines=False)
+    handles += _kept(chosen, table, x, fixed)
+    said = tables.formulas(theory, table, x)
+    table = table.assign(row=table[x].fillna("none").astype(str), theory=said)
+    figure = bars.plot(
+        table.assign(color=table["label"]),
+        named.panels,
+        named.styles,
+        handles + palette.interval(table, 0.4),
+        lost=chosen.fate,
+        wide=wide,
+        **texts,
+    )
+    for axis in figure.axes:
+        axis.set_xlabel(unit)
+    return figure
+
+
+def _everywhere(axis: Any, rows: pd.DataFrame, style: palette.Style) -> None:
+    """A setting that has no `x`, at the best value of what is tuned."""
+    for row in rows[rows["kind"] == "tuned"].to_dict("records"):
+        axis.axhspan(row["low"], row["high"], color=style.color, alpha=0.12, lw=0)
+        axis.axhline(row["mean"], color=style.color, lw=1.4, ls=(0, (6, 2)))
+
+
+def _kept(chosen: tables.Chosen, table: pd.DataFrame, x: str, fixed: Any) -> list[Any]:
+    """The legend's, where the best value of the first `x` is shown as well."""
+    if table["kind"].nunique() < 2:
+        return []
+    best = f"best {' and '.join(map(words, chosen.axes))} of"
+    kept = fixed if isinstance(fixed, Mapping) else {}
+    first = f"{best} {analysis.label({x: tables.first(table[x]), **kept})}"
+    if not tables.numeric(table[x].dropna()):
+        return [palette.hollow(first)]
+    return [palette.mark(f"{best} each"), palette.mark(first, ls="--")]
+
+
+def _theory(rows: pd.DataFrame, x: str, theory: Any) -> tuple[list[Any], np.ndarray]:
+    """What theory says at each `x`; a function also at whole numbers between these."""
+    row, at = rows.iloc[0].to_dict(), list(dict.fromkeys(rows[x].tolist()))
+    if callable(theory) and all(float(own).is_integer() for own in at):
+        whole = np.union1d(at, np.rint(np.linspace(at[0], at[-1], _ALONG)))
+        at = [type(at[0])(own) for own in whole]
+    values = np.asarray([tables.formula(theory, row | {x: own}, x) for own in at])
+    return at, np.where(np.isfinite(values), values, np.nan)

@@ -101,7 +101,7 @@ def test_the_page_has_answers_statements_and_verdicts_and_loads_nothing(tmp_path
     assert "It doubles: more <seeds>" in words
     assert "These statements were edited after the run began." in words
     assert "--config=configs/softsync.py --workdir=runs/softsync" in words
-    assert shown.count("data:image/png;base64,") == 1
+    assert path.read_text().count("data:image/svg+xml;base64,") == 1
 
 
 def test_a_table_has_a_row_a_statement_and_is_read_as_it_was_written():

@@ -1,8 +1,12 @@
 """What all figures share."""
 
-import pytest
+import re
+from xml.etree import ElementTree
 
-from experiments.figures import scales, sheets
+import pytest
+from matplotlib.colors import to_hex, to_rgb
+
+from experiments.figures import palette, scales, sheets
 from tests.experiments.figures.legible import texts
 
 
@@ -27,3 +31,51 @@ def test_logarithmic_ticks_are_read_as_numbers(values, labels):
     low, high = axis.get_ylim()
     shown = zip(axis.get_yticks(), axis.get_yticklabels(), strict=True)
     assert {text.get_text() for at, text in shown if low < at < high} == labels
+
+
+def luminance(color):
+    """Of WCAG 2: https://www.w3.org/TR/WCAG22/#dfn-relative-luminance."""
+    parts = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in to_rgb(color)
+    ]
+    return sum(
+        weight * part
+        for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True)
+    )
+
+
+def contrast(color, page):
+    high, low = sorted((luminance(color), luminance(page)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_an_svg_has_no_background_and_is_read_on_a_light_and_on_a_dark_page(tmp_path):
+    colors = {"text": "black", "legend": "0.3", "note": palette.NOTE_COLOR}
+    colors |= {f"line {i}": color for i, color in enumerate(palette.COLORS[:1])}
+    figure, (axis,) = sheets.STYLED(sheets.sheet)("Why?", [""])
+    for name, color in colors.items():
+        axis.plot([0, 1], [0, 1], color=color, label=name)
+    path = sheets.save(figure, tmp_path / "figure.svg")
+    text = path.read_text()
+    ElementTree.fromstring(text)
+    (dark,) = re.findall(
+        "<style>@media .prefers-color-scheme:dark.{(.*)}</style>", text
+    )
+    for color in colors.values():
+        (there,) = re.findall(rf'stroke: {to_hex(color)}"\]{{stroke:(#\w+)!', dark)
+        assert contrast(color, "white") > 4.5 and contrast(there, "#161616") > 4.5
+    # nothing is filled behind the axes, and letters, which have no color, are light
+    patches = re.findall(r'<g id="patch_\d+">\s*<path d="[^"]*" style="([^"]*)', text)
+    assert patches and all("fill: none" in own for own in patches)
+    (letters,) = re.findall(r"svg{fill:(#\w+)}", dark)
+    assert contrast(letters, "#161616") > 4.5
+
+
+def test_the_same_figure_is_the_same_file(tmp_path):
+    def written(name):
+        figure, (axis,) = sheets.sheet("Why?", ["a"])
+        axis.plot([0, 1], [0, 1])
+        return sheets.save(figure, tmp_path / name).read_bytes()
+
+    assert written("a.svg") == written("b.svg")

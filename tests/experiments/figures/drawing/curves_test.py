@@ -1,4 +1,4 @@
-"""Curves are the best cell of each series; bars are how each ends."""
+"""Curves are the best cell of each series."""
 
 import itertools
 
@@ -8,7 +8,7 @@ import pytest
 from experiments import figures
 from experiments.results import analysis
 from tests.experiments.figures.legible import check_legible, legend, texts
-from tests.experiments.figures.runs import DELAYS, RATES, SEEDS, made, valley
+from tests.experiments.figures.runs import DELAYS, SEEDS, made, valley
 
 
 def chosen(run, delay):
@@ -74,38 +74,12 @@ def test_names_at_ends_do_not_overlap(tmp_path):
         assert above.y0 > below.y0 + 0.7 * below.height
 
 
-def test_a_row_of_bars_is_a_label_and_its_mean(tmp_path):
-    run = made(tmp_path, learning_rate=RATES[:3], delay=DELAYS)
-    figure = figures.bars("test_error").draw(run)
-    (axis,) = figure.axes
-    names = [text.get_text() for text in axis.get_yticklabels()]
-    assert names == [f"delay={delay}" for delay in DELAYS]
-    expected = [
-        analysis.where(
-            run.results, delay=d, learning_rate=step_at(run, d)
-        ).test_error.mean()
-        for d in DELAYS
-    ]
-    dots = {
-        round(line.get_ydata()[0]): line.get_xdata()[0]
-        for line in axis.lines
-        if line.get_marker() == "o"
-    }
-    np.testing.assert_allclose([dots[i] for i in range(3)], expected)
-    assert axis.get_xlabel() == "test error (share)"
-    check_legible(figure)
-
-
-def test_what_diverged_stands_right_of_the_scale_of_bars(tmp_path):
-    def loss(learning_rate, delay, seed):
-        return 0.1 if delay else float("nan")
-
-    figure = figures.bars("train_loss").draw(made(tmp_path, loss))
-    (axis,) = figure.axes
-    ((place, row),) = [
-        (line.get_xdata()[0], line.get_ydata()[0])
-        for line in axis.lines
-        if line.get_marker() == "x"
-    ]
-    assert place > 1.0 and round(row) == 0
-    assert "diverged" in texts(figure)
+def test_theory_is_a_dotted_line_along_the_curve(tmp_path):
+    run = made(tmp_path)
+    for theory in (lambda update: 3.0 * update, {0: 0.0, 10: 30.0, 20: 60.0}):
+        (axis,) = figures.curves("train_loss", theory=theory).draw(run).axes
+        dotted = [line for line in axis.lines if line.get_linewidth() == 1.2]
+        assert len(dotted) == len(DELAYS)
+        for line in dotted:
+            at, said = (np.asarray(values)[:3] for values in line.get_data())
+            np.testing.assert_allclose(said, 3.0 * at)

@@ -12,7 +12,7 @@ from experiments import figures
 from experiments.figures import tables
 from experiments.results import analysis
 from tests.experiments.figures.legible import check_legible, legend, texts
-from tests.experiments.figures.runs import DELAYS, RATES, limit, made, valley
+from tests.experiments.figures.runs import DELAYS, RATES, SEEDS, limit, made, valley
 
 OPTIMIZERS = ("sgd", "adam", "lion")
 
@@ -22,6 +22,17 @@ def lines(axis, dashes="-"):
         line
         for line in axis.lines
         if line.get_linestyle() == dashes and len(line.get_xdata()) > 1
+    ]
+
+
+def measured(axis):
+    """The points that no line joins."""
+    return [
+        line
+        for line in axis.lines
+        if line.get_marker() in ("o", "s", "D", "^", "v")
+        and line.get_ls() == "None"
+        and len(line.get_xdata()) > 1
     ]
 
 
@@ -128,14 +139,12 @@ def test_what_ended_higher_and_did_not_diverge_is_not_said_to(draw, tmp_path):
         figures.over("delay", figures.TimeTo("test_loss", 0.0)),
         figures.best_step("delay"),
         figures.curves("train_loss"),
-        figures.bars("test_error", fixed=True),
+        figures.bars("test_error"),
         figures.stability_map("delay", "learning_rate", limit=limit),
-        figures.noise_floor(
-            "delay", "learning_rate", theory=lambda delay: delay + 1.0, limit=limit
-        ),
-        figures.decay_rate("delay"),
+        figures.over("delay", color="learning_rate", theory=lambda delay: delay + 1.0),
+        figures.over("delay", figures.DecayRate(), name="decay_rate"),
     ],
-    ids=lambda figure: figure.module,
+    ids=lambda figure: figure.name,
 )
 def test_where_everything_diverged_a_figure_says_so(figure, tmp_path):
     run = made(tmp_path, lambda **cell: math.nan)
@@ -168,19 +177,6 @@ def test_series_are_named_after_what_tells_them_apart(optimizers):
     for line, name in zip(lines(figure.axes[0]), OPTIMIZERS, strict=True):
         expected = [best(optimizers, d, "train_loss", optimizer=name) for d in DELAYS]
         np.testing.assert_allclose(line.get_ydata(), expected)
-
-
-def test_names_are_points_beside_each_other_and_no_lines(optimizers):
-    figure = figures.over("optimizer", "train_loss", fixed=False).draw(optimizers)
-    assert legend(figure)[:3] == [f"delay={delay}" for delay in DELAYS]
-    (axis,) = figure.axes
-    assert [text.get_text() for text in axis.get_xticklabels()] == list(OPTIMIZERS)
-    assert lines(axis) == []
-    for own, delay in zip(axis.lines, DELAYS, strict=True):
-        np.testing.assert_array_equal(np.round(own.get_xdata()), [0, 1, 2])
-        there = [best(optimizers, delay, "train_loss", optimizer=o) for o in OPTIMIZERS]
-        np.testing.assert_allclose(own.get_ydata(), there)
-    assert len({own.get_xdata()[0] for own in axis.lines}) == len(DELAYS)
 
 
 def test_a_panel_shows_the_series_of_its_value(optimizers):
@@ -294,20 +290,18 @@ def test_the_time_that_is_drawn_may_also_be_what_is_tuned(tmp_path):
     np.testing.assert_allclose(line.get_ydata(), [5 / 2, 10 / 2, 25 / 2])  # at rate 1
 
 
-def test_theory_is_a_thin_line_of_its_formula(tmp_path):
-    run = made(tmp_path)
-    figure = figures.over("delay", "train_loss", theory=lambda delay: 3.0 * delay)
-    (axis,) = figure.draw(run).axes
-    (line,) = lines(axis, ":")
-    np.testing.assert_allclose(line.get_ydata(), [3.0 * delay for delay in DELAYS])
-
-
 def test_a_title_can_state_the_finding(tmp_path):
     run = made(tmp_path)
     assert "Late is bad" in texts(figures.over("delay", title="Late is bad").draw(run))
-    assert "How does the test error change with delay?" in texts(
-        figures.over("delay").draw(run)
-    )
+    means = run.best.groupby("delay").test_error.mean()
+    ends = f"{means[0]:.3g} to {means[4]:.3g}"
+    found = f"Test error rises from {ends} over delay 0 to 4"
+    assert found in texts(figures.over("delay").draw(run))
+    both = texts(figures.over("delay", title="Why?").draw(run))
+    assert {"Why?", found} <= {*both}
+    # of one seed nothing is known to rise
+    one = figures.over("delay").draw(made(tmp_path, seeds=(0,)))
+    assert "How does the test error change with delay?" in texts(one)
 
 
 def test_steps_of_three_decades_have_ticks_apart_in_each_of_two_panels(tmp_path):
@@ -343,8 +337,10 @@ def test_the_best_step_and_the_limit_are_drawn_and_edges_ringed(tmp_path):
     (line,), (bound,) = lines(axis), lines(axis, ":")
     means = [{rate: valley(rate, delay, 1) for rate in RATES} for delay in DELAYS]
     expected = [min((v, r) for r, v in own.items() if v == v)[1] for own in means]
-    assert list(line.get_ydata()) == expected
-    np.testing.assert_allclose(bound.get_ydata(), [limit(delay) for delay in DELAYS])
+    np.testing.assert_allclose(line.get_ydata(), expected)
+    at = bound.get_xdata()
+    assert {*DELAYS} <= {*at}
+    np.testing.assert_allclose(bound.get_ydata(), [limit(delay) for delay in at])
     assert "on the grid's edge" not in legend(figure)
     run = made(tmp_path, lambda learning_rate, delay, seed: learning_rate)
     assert "on the grid's edge" in legend(figures.best_step("delay").draw(run))
@@ -419,3 +415,113 @@ def test_no_name_is_said_to_be_at_both_ends(tmp_path):
 def test_where_one_value_was_tried_it_is_no_end(tmp_path):
     run = made(tmp_path, learning_rate=(0.1,), delay=DELAYS)
     assert not any("one tried" in own for own in texts(figures.over("delay").draw(run)))
+
+
+def test_names_are_rows_with_points_above_each_other_and_no_lines(optimizers):
+    figure = figures.over("optimizer", "train_loss", fixed=False).draw(optimizers)
+    assert legend(figure)[:3] == [f"delay={delay}" for delay in DELAYS]
+    (axis,) = figure.axes
+    assert [text.get_text() for text in axis.get_yticklabels()] == list(OPTIMIZERS)
+    points = sorted(
+        (round(float(own.get_ydata()[0]), 3), float(own.get_xdata()[0]))
+        for own in axis.lines
+        if own.get_marker() in "osD" and np.isfinite(own.get_xdata()[0])
+    )
+    expected = [
+        best(optimizers, delay, "train_loss", optimizer=name)
+        for name in OPTIMIZERS
+        for delay in DELAYS
+    ]
+    np.testing.assert_allclose([value for _, value in points], expected)
+    assert [round(at) for at, _ in points] == [0] * 3 + [1] * 3 + [2] * 3
+    assert len({at for at, _ in points}) == len(OPTIMIZERS) * len(DELAYS)
+    check_legible(figure)
+
+
+def test_theory_is_a_thin_line_of_its_formula_or_table(tmp_path):
+    run = made(tmp_path)
+    for theory in (lambda delay: 3.0 * delay, {delay: 3.0 * delay for delay in DELAYS}):
+        drawn = figures.over("delay", "train_loss", fixed=False, theory=theory)
+        (axis,) = drawn.draw(run).axes
+        (line,) = lines(axis)
+        # a formula is also known between the delays that were run
+        at = range(DELAYS[-1] + 1) if callable(theory) else DELAYS
+        assert list(line.get_xdata()) == list(at)
+        np.testing.assert_allclose(line.get_ydata(), [3.0 * delay for delay in at])
+        assert line.get_linewidth() == 1.2 and len(measured(axis)) == 1
+
+
+def test_noise_floors_are_means_beside_theory(tmp_path):
+    def floor(learning_rate, delay):
+        stable = learning_rate < limit(delay)
+        return learning_rate * (1 + delay) if stable else math.inf
+
+    def loss(learning_rate, delay, seed):
+        found = floor(learning_rate, delay)
+        return found * (1 + 0.1 * seed) if math.isfinite(found) else math.nan
+
+    run = made(tmp_path, loss)
+    asked = {"color": "learning_rate", "theory": floor}
+    figure = figures.over("delay", "train_loss", **asked).draw(run)
+    (floors,) = figure.axes
+    points, theories = measured(floors), lines(floors)
+    for own, line, rate in zip(points, theories, RATES, strict=True):
+        expected = [floor(rate, delay) * 1.1 for delay in DELAYS]
+        shown = np.where(np.isfinite(expected), expected, math.nan)
+        np.testing.assert_allclose(own.get_ydata(), shown)
+        whole = range(DELAYS[-1] + 1)
+        finite = [floor(rate, d) if rate < limit(d) else math.nan for d in whole]
+        np.testing.assert_allclose(line.get_ydata(), finite)
+    assert legend(figure)[0] == f"step={RATES[0]}"
+    check_legible(figure)
+    drawn = figures.over("delay", "train_loss", **asked, relative=True).draw(run)
+    (ratios,) = drawn.axes
+    shares = np.concatenate([own.get_ydata() for own in measured(ratios)])
+    np.testing.assert_allclose(shares[np.isfinite(shares)], 1.1)
+    assert np.isfinite(shares).sum() == sum(r < limit(d) for r in RATES for d in DELAYS)
+    assert ratios.get_ylabel().replace("\n", " ") == "training loss / theory"
+    check_legible(drawn)
+
+
+WORKERS = (1, 2, 4, 8, 16)
+
+
+def decaying(tmp_path, rate):
+    def curve(update, cell, seed):
+        return math.exp(-2 * rate(cell["workers"]) * (1 + 0.1 * seed) * update / 2)
+
+    return made(tmp_path, lambda workers, seed: 0.1, curve=curve, workers=WORKERS)
+
+
+def rate(workers):
+    """Fastest at 4."""
+    return 0.01 * workers * math.exp(-workers / 4)
+
+
+def test_rates_are_slopes_of_the_curves_and_a_star_is_the_fastest(tmp_path):
+    figure = figures.over("workers", figures.DecayRate(), theory=rate).draw(
+        decaying(tmp_path, rate)
+    )
+    (axis,) = figure.axes
+    line, star, points = (own for own in axis.lines if len(own.get_xdata()))
+    np.testing.assert_array_equal(points.get_xdata(), WORKERS)
+    mean = np.mean([1 + 0.1 * seed for seed in SEEDS])
+    expected = [rate(workers) * mean for workers in WORKERS]
+    np.testing.assert_allclose(points.get_ydata(), expected, rtol=1e-6)
+    np.testing.assert_allclose(line.get_ydata(), [rate(w) for w in line.get_xdata()])
+    assert (star.get_xdata()[0], star.get_ydata()[0]) == (4, rate(4))
+    label = axis.get_ylabel().replace("\n", " ")
+    assert label == "rate of decay (1 / simulated s), below 0 the error grows"
+    assert "best in theory" in legend(figure)
+    check_legible(figure)
+
+
+def test_a_line_at_zero_parts_errors_that_grow_and_an_end_is_no_star(tmp_path):
+    run = decaying(tmp_path, lambda workers: 0.05 - 0.01 * workers)
+    drawn = figures.over(
+        "workers", figures.DecayRate(), theory=lambda workers: 1.0 / workers
+    )
+    (axis,) = drawn.draw(run).axes
+    (zero,) = (own for own in axis.lines if list(own.get_ydata()) == [0.0, 0.0])
+    assert list(zero.get_xdata()) == [0, 1]  # from one side of the panel to the other
+    assert not [own for own in axis.lines if own.get_marker() == "*"]

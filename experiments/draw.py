@@ -1,8 +1,8 @@
 """Draws runs, or what a trace holds.
 
-python -m experiments.figures runs/default
-python -m experiments.figures runs/a runs/b --x=delay --y=test_error
-python -m experiments.figures --trace=trace.csv --out=figures
+python -m experiments.draw runs/default
+python -m experiments.draw runs/a runs/b --x=delay --y=test_error
+python -m experiments.draw --trace=trace.csv --out=figures
 """
 
 import argparse
@@ -14,13 +14,15 @@ import numpy as np
 
 import delayjax as dj
 from experiments import configs, figures, report, statements
+from experiments.figures import sheets
+from experiments.figures.drawing import bars, gantt
 from experiments.results.runs import Run
 
 
 def parser() -> argparse.ArgumentParser:
     """The flags."""
     made = argparse.ArgumentParser(
-        prog="python -m experiments.figures",
+        prog="python -m experiments.draw",
         description="Draws runs. Without --x: the figures and the report of each run,"
         " as its config says.",
     )
@@ -42,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     add("--panels", metavar="COLUMN", help="a panel for each value of this column")
     add("--color", metavar="COLUMN", help="a color for each value of this column")
     add("--title", default="", help="the title of the figure")
-    add("--format", default="png", choices=("png", "svg", "pdf"))
+    add("--format", default="svg", choices=("svg", "png", "pdf"))
     add("--out", metavar="PATH", help="the file to write, or its folder")
     add("--trace", metavar="FILE", help="draw a trace, .csv or .npz, into --out")
     return made
@@ -66,19 +68,12 @@ def main(arguments: list[str]) -> None:
     else:
         for folder in asked.runs:
             run = Run.read(folder)
-            print(
-                report.write(
-                    run,
-                    configs.rebuilt(run.info),
-                    statements.of_run(run.info),
-                    format=asked.format,
-                )
-            )
+            stated = statements.of_run(run.info)
+            made = configs.rebuilt(run.info)
+            print(report.write(run, made, stated, format=asked.format))
 
 
 def _draw_together(asked: argparse.Namespace) -> None:
-    from experiments.figures import sheets
-
     figure = figures.over(
         asked.x,
         asked.y,
@@ -100,16 +95,13 @@ def _draw_together(asked: argparse.Namespace) -> None:
 
 
 def _draw_trace(path: Path, out: Path, format: str) -> None:
-    from experiments.figures import sheets
-    from experiments.figures.drawing import gantt, staleness
-
     trace = dj.cluster.load_trace(path)
     print(_describe(trace))
-    pictures = {"staleness": staleness}
-    if not np.isnan(trace.seconds).any():  # as in a log of ages
-        pictures["gantt"] = gantt
-    for name, module in pictures.items():
-        figure = module.of_traces({path.stem: trace})
+    pictures = {"staleness": bars.staleness_of, "gantt": gantt.of_traces}
+    if np.isnan(trace.seconds).any():  # as in a log of ages
+        del pictures["gantt"]
+    for name, draw in pictures.items():
+        figure = sheets.STYLED(draw)({path.stem: trace})
         print(sheets.save(figure, out / f"{name}.{format}"))
 
 

@@ -1,0 +1,62 @@
+"""What the numbers of a figure say, as its title; "" where intervals overlap."""
+
+import pandas as pd
+
+from experiments.results import analysis
+from experiments.results.column_words import words
+
+
+def over(table: pd.DataFrame, x: str, metric: str) -> str:
+    """How one series changes with the number `x`, or which is least at the last `x`.
+
+    Args:
+        table: columns `x`, `label`, mean, low, high, seeds and `lost`.
+        x: a setting.
+        metric: in words.
+
+    Example:
+        >>> columns = ["delay", "label", "mean", "low", "high", "seeds", "lost"]
+        >>> rows = [[d, "", 1 + d, 0.9 + d, 1.1 + d, 3, False] for d in (0, 4)]
+        >>> over(pd.DataFrame(rows, columns=columns), "delay", "loss")
+        'Loss rises from 1 to 5 over delay 0 to 4'
+    """
+    table = table[table[x].notna()].sort_values(x)
+    end = table[x].max()
+    if table["label"].nunique() > 1:
+        last = table[table[x] == end].assign(name=table["label"])
+        return least(last, metric, f" at {analysis.label({x: end})}")
+    if len(table) < 2 or table["seeds"].min() < 2 or table["lost"].any():
+        return ""
+    first, last = table.iloc[0], table.iloc[-1]
+    rises = first["mean"] < last["mean"]
+    low, high = (first, last) if rises else (last, first)
+    inside = table["mean"].between(low["mean"], high["mean"]).all()
+    if not inside or low["high"] >= high["low"]:
+        return ""
+    verb = "rises" if rises else "falls"
+    means, ends = (f"{first[c]:.3g} to {last[c]:.3g}" for c in ("mean", x))
+    return f"{metric.capitalize()} {verb} from {means} over {words(x)} {ends}"
+
+
+def least(rows: pd.DataFrame, metric: str, place: str = "") -> str:
+    """Which row is least, where less is better and all other intervals are above.
+
+    Args:
+        rows: columns `name`, mean, low, high, seeds and `lost`.
+        metric: in words.
+        place: where it is least.
+
+    Example:
+        >>> columns = ["name", "mean", "low", "high", "seeds", "lost"]
+        >>> rows = [["a", 1.0, 0.9, 1.1, 3, False], ["b", 2.0, 1.9, 2.1, 3, False]]
+        >>> least(pd.DataFrame(rows, columns=columns), "test error", " at the end")
+        'a has the least test error at the end, 1'
+    """
+    better = any(word in metric for word in ("loss", "error", "time"))
+    live = rows[~rows["lost"]].sort_values("mean")
+    if not better or len(live) < 2 or live["seeds"].min() < 2:
+        return ""
+    first, others = live.iloc[0], live.iloc[1:]
+    if first["high"] >= others["low"].min():
+        return ""
+    return f"{first['name']} has the least {metric}{place}, {first['mean']:.3g}"
