@@ -11,16 +11,12 @@ tau). Softmax regression on digits, step and damping tuned for each attack.
 
 import functools
 
-import jax.numpy as jnp
 import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Arm, Experiment, Published, Record, Simulation, along, figures
+from experiments import Arm, Effect, Experiment, Simulation, along, figures, points
 from experiments.configs import at_least, positive
-from experiments.results.estimates import Measure, estimate
-from experiments.results.measures import between, difference, mean, tuned
-from experiments.results.tables import Found
 from experiments.tasks import digits_mlp
 
 LIMITS = at_least(1, "workers")
@@ -48,19 +44,19 @@ def get_config() -> ConfigDict:
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """A program for each server and law of times; the attack is an axis."""
+    """A program for each server, law of times and attack."""
     workers, liars = config.workers, list(config.attackers)
     if len(set(liars)) < len(liars) or not set(liars) < set(range(workers)):
         raise ValueError(f"config.attackers: some of 0 to {workers - 1}, each once.")
     clip = optax.clip_by_global_norm(config.clip)
-    attacks = {"none": 0, "sign flip": 1, "noise": 2}
-    factors = jnp.array([1.0, config.factor, 1.0])
-    variances = jnp.array([0.0, 0.0, config.noise**2])
+    attacks = {
+        "none": lambda key: optax.identity(),
+        "sign flip": lambda key: optax.scale(config.factor),
+        "noise": lambda key: optax.add_noise(config.noise**2, 0.0, key),
+    }
 
     def lies(attack, key):
-        noise = optax.add_noise(variances[attack], 0.0, key)
-        sent = optax.chain(optax.scale(factors[attack]), noise)
-        return dj.attack(sent, attackers=liars)
+        return dj.attack(attacks[attack](key), attackers=liars)
 
     def clipped(learning_rate):
         return optax.chain(clip, optax.sgd(learning_rate))
@@ -82,6 +78,12 @@ def experiment(config: ConfigDict) -> Experiment:
         grid = {} if server in ("plain", "clipped") else {"damping": config.damping}
         return Arm(training=own, labels=dict(times=times, server=server), grid=grid)
 
+    lying = ("sign flip", "noise")
+
+    def error(against, **where):
+        size = points(1)
+        return Effect(metric="test_error", against=against, size=size, where=where)
+
     shown = dict(panels="times", color="server", fixed=False)
     damped = "Kardam", "Lipschitz filter alone", "clipped"
     flip = dict(only={"attack": ("sign flip",), "server": damped})
@@ -90,84 +92,19 @@ def experiment(config: ConfigDict) -> Experiment:
         question="Does Kardam save asynchronous training from workers that lie?",
         task=digits_mlp(depth=0, batch_size=config.batch_size),
         arms=[arm(*law, server) for law in laws.items() for server in servers],
-        grid={"learning_rate": config.learning_rate, "attack": attacks},
+        grid={"learning_rate": config.learning_rate, "attack": tuple(attacks)},
         seeds=config.seeds,
         tuned=("learning_rate", "damping"),
         tuning_seeds=config.tuning_seeds,
         updates=config.updates,
         evaluations=5,
-        answer=answer,
-        published=published(config),
-        records=records(),
+        answer=[
+            error({"attack": "none"}, server=("plain", "Kardam")),
+            error({"server": "clipped"}, server=("clipped", "Kardam"), attack=lying),
+        ],
         figures=[
             figures.over("attack", **shown, title="Who learns under an attack?"),
             figures.over("damping", **shown, **flip),
             figures.over("attack", "dropped", **shown, title="How many are refused?"),
         ],
     )
-
-
-GUESS = 0.9  # the test error of a guess
-GONE = mean("ended_higher", server="plain", attack="sign flip")
-refused = functools.partial(tuned, "dropped", server="Kardam", attack="none")
-
-
-def error(server: str, times: str = "equal", **where: float | str) -> Measure:
-    """Test error, of a sign flip if not said; a seed that ends higher has a guess's."""
-    at = dict(server=server, times=times, attack="sign flip") | where
-    return tuned("test_error", lost=GUESS, **at)
-
-
-def published(config: ConfigDict) -> list[Published]:
-    """With liars, and what it costs without."""
-    source = "Damaskinos et al. (2018), arXiv:1802.07928, abstract"
-    paper = dict(source=source, setting="CIFAR-100 and EMNIST")
-    noise = dict(said="it does not introduce additional noise", at_most=0.01)
-    third = dict(said="resilience against 1/3 of the workers", at_most=GUESS / 2)
-    third["tried"] = "Errors of an earlier, untuned run were in view of this bound."
-    slow = dict(said="a slowdown of less than f / n")
-    slow["at_most"] = len(config.attackers) / config.workers
-    ours = dict(bound_is_ours=True, **paper)
-    more = difference(*(error(own, attack="none") for own in ("Kardam", "plain")))
-    ends = "Where nobody lies, Kardam's test error is that of plain SGD"
-    stated = [Published(text=ends, measure=more, **noise, **ours)]
-    for times in ("equal", "memoryless"):
-        learns = f"Three of ten lie, {times} times: its error is below half a guess's"
-        costs = f"Nobody lies, {times} times: less than f / n of gradients are refused"
-        flip, share = error("Kardam", times), refused(times=times)
-        stated.append(Published(text=learns, measure=flip, **third, **ours))
-        stated.append(Published(text=costs, measure=share, **slow, **paper))
-    return stated
-
-
-def records() -> list[Record]:
-    """A share refused, and test errors, with equal times if not said otherwise."""
-    many = refused(times="memoryless")
-    damped = error("Kardam", "memoryless", damping=0.2)
-    return [
-        Record("Refused of honest memoryless workers", many, 0.6403, 0.0044),
-        Record("Plain runs that end higher, sign flip", GONE, 1.0, 0.0),
-        Record("Error of Kardam, sign flip", error("Kardam"), 0.1737, 0.062),
-        Record("Error of clipping, sign flip", error("clipped"), 0.102, 0.0092),
-        Record(
-            "Error of Kardam, noise", error("Kardam", attack="noise"), 0.1287, 0.013
-        ),
-        Record("Of clipping, noise", error("clipped", attack="noise"), 0.05256, 0.0076),
-        Record("Of Kardam damped, memoryless, sign flip", damped, 0.9, 0.0),
-    ]
-
-
-def answer(found: Found) -> str:
-    """Test errors under a sign flip, against clipping."""
-    parts = [f"Under a sign flip {GONE(found):.0%} of plain runs end higher"]
-    for times in ("equal", "memoryless"):
-        own, none = error("Kardam", times), error("Kardam", times, attack="none")
-        over = difference(own, error("clipped", times))
-        less = between(over, found, same=0.0, form="+.3f")
-        low, high = estimate(own, found).interval()
-        learns = "learns" if high < GUESS / 2 else "may not learn"
-        learns = "does not learn" if low > GUESS / 2 else learns
-        told = f"test error {own(found):.3f}, {none(found):.3f} where nobody lies"
-        than = f"{told}; against clipping {less}"
-        parts.append(f"with {times} times Kardam {learns} ({than})")
-    return "; ".join(parts) + "."

@@ -19,16 +19,12 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Arm, Experiment, Published, Record, figures, pipelined, tasks
+from experiments import Arm, Effect, Experiment, amount, figures, pipelined, tasks
 from experiments.configs import at_least, below_one, check_warmup, positive
-from experiments.results.estimates import Measure
-from experiments.results.measures import between, difference, ratio, tuned
-from experiments.results.tables import Found
-from experiments.tasks import stacked
+from experiments.training.late_stages import OPTIMIZERS
 
 SMALL = {"updates": 60, "momentum": (0.0, 0.5)}
 """What the small size of the book changes, beside the numbers of seeds."""
-
 
 LIMITS = at_least(1, "width", "depth")
 LIMITS |= at_least(0, "warmup_updates")
@@ -57,16 +53,6 @@ def get_config() -> ConfigDict:
     )
 
 
-OPTIMIZERS = {
-    "sgd": optax.sgd,
-    "adam": optax.adam,
-    "muon": lambda rate, beta: optax.contrib.muon(
-        rate,
-        beta=beta,
-        consistent_rms=0.2,
-        muon_weight_dimension_numbers=stacked.matrices,
-    ),
-}
 PIPELINES = {
     "mixed": dj.pipelines.mixed,
     "late": dj.pipelines.late,
@@ -97,6 +83,15 @@ def experiment(config: ConfigDict) -> Experiment:
         late = [arm(name, kind, stages=config.stages) for kind in PIPELINES]
         return [arm(name, "one stage"), *late]
 
+    def nats(against, *kinds):
+        return Effect(
+            metric="test_loss",
+            against=against,
+            size=amount(0.02, "nats"),
+            where={"gradients": kinds},
+            name="held-out loss",
+        )
+
     shown = dict(panels="optimizer", color="gradients")
     return Experiment(
         question="Are late gradients a good stand-in for what a pipeline computes?",
@@ -108,7 +103,7 @@ def experiment(config: ConfigDict) -> Experiment:
             evaluated_tokens=2048,
             in_parts=True,
         ),
-        arms=[own for name in OPTIMIZERS for own in of(name)],
+        arms=[own for name in ("sgd", "adam", "muon") for own in of(name)],
         grid={"momentum": config.momentum},
         static=("stages",),
         seeds=config.seeds,
@@ -116,75 +111,13 @@ def experiment(config: ConfigDict) -> Experiment:
         tuning_seeds=config.tuning_seeds,
         updates=config.updates,
         evaluations=4,
-        answer=answer,
-        published=published(config),
-        records=records(config),
+        answer=[
+            nats({"gradients": "mixed"}, *PIPELINES),
+            nats({"gradients": "one stage"}, "one stage", "mixed"),
+        ],
         figures=[
             figures.over("stages", "test_loss", fixed=False, **shown),
             figures.best_step("stages", **shown),
             figures.best_step("stages", "momentum", **shown),
         ],
-    )
-
-
-def loss(name: str, kind: str, stages: int | None = 8) -> Measure:
-    """Held-out loss in nats a character, at the best step and momentum."""
-    late = {} if stages is None else {"stages": stages}
-    return tuned("test_loss", optimizer=name, gradients=kind, **late)
-
-
-def cost(name: str, kind: str, stages: int = 8) -> Measure:
-    """The loss less the loss of the same optimizer in one stage."""
-    return difference(loss(name, kind, stages), loss(name, "one stage", None))
-
-
-def published(config: ConfigDict) -> list[Published]:
-    """What the Marin project saw; no paper says how far `late` is from `mixed`."""
-    del config
-    return [
-        Published(
-            text="A uniform delay overstates at least twofold what late stages cost"
-            " Muon",
-            source="Marin project, issue 6431 of its repository (a program, no paper)",
-            said="a loss gap of 0.086 with delays 5 .. 0 by stage, of 0.282 with 5",
-            setting="a mixture of experts, width 512, 6000 steps, step not tuned",
-            measure=ratio(cost("muon", "vertical sync"), cost("muon", "late")),
-            at_least=2.0,
-            bound_is_ours=True,
-        )
-    ]
-
-
-def records(config: ConfigDict) -> list[Record]:
-    """Losses at mixed versions in 8 stages."""
-    del config
-    known = {"sgd": (2.958, 0.023), "adam": (2.972, 0.031), "muon": (2.706, 0.015)}
-    return [
-        Record(f"Loss of {name}, mixed", loss(name, "mixed"), *known[name])
-        for name in OPTIMIZERS
-    ]
-
-
-def answer(found: Found) -> str:
-    """What 8 stages cost, and how far each simulation is from the pipeline."""
-
-    def nats(make):
-        shown = dict(same=0.0, form="+.3f")
-        parts = [f"{name} {between(make(name), found, **shown)}" for name in OPTIMIZERS]
-        return ", ".join(parts)
-
-    def less_mixed(kind, stages):
-        return nats(
-            lambda name: difference(
-                loss(name, kind, stages), loss(name, "mixed", stages)
-            )
-        )
-
-    mixed = nats(lambda name: cost(name, "mixed"))
-    return (
-        "Held-out loss in nats a character, each with its own step and momentum. What 8"
-        f" stages cost at mixed versions: {mixed}. Late"
-        f" gradients less mixed versions: {less_mixed('late', 8)}; in 2 stages"
-        f" {less_mixed('late', 2)}. A uniform delay less mixed versions, in 8 stages:"
-        f" {less_mixed('vertical sync', 8)}."
     )

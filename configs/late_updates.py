@@ -14,11 +14,8 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Arm, Experiment, Published, Record, figures, optimizer, tasks
+from experiments import Arm, Effect, Experiment, figures, optimizer, percent, tasks
 from experiments.configs import at_least, below_one, positive
-from experiments.results.estimates import Measure
-from experiments.results.measures import between, ratio, tuned
-from experiments.results.tables import Found
 
 LIMITS = at_least(0, "delay")
 LIMITS |= positive("sgd_rate", "momentum_rate", "adam_rate")
@@ -48,7 +45,6 @@ OPTIMIZERS = {
     "Adam": optax.adam,
 }
 GRADIENTS = ("fresh", "late", "corrected")
-LATE, FIXED = ("late", "fresh"), ("corrected", "fresh")
 
 
 def experiment(config: ConfigDict) -> Experiment:
@@ -85,9 +81,9 @@ def experiment(config: ConfigDict) -> Experiment:
         tuned=("learning_rate", "momentum"),
         tuning_seeds=config.tuning_seeds,
         updates=config.updates,
-        answer=answer,
-        published=published(config),
-        records=records(config),
+        answer=Effect(
+            metric="train_loss", against={"gradients": "fresh"}, size=percent(10)
+        ),
         figures=[
             figures.over(
                 "learning_rate",
@@ -97,66 +93,4 @@ def experiment(config: ConfigDict) -> Experiment:
                 color="gradients",
             ),
         ],
-    )
-
-
-def loss(name: str, gradients: str) -> Measure:
-    """Training loss at the best step and momentum."""
-    return tuned("train_loss", optimizer=name, gradients=gradients)
-
-
-def over(name: str, one: str, other: str) -> Measure:
-    """The loss with one kind of gradients over that with another."""
-    return ratio(loss(name, one), loss(name, other))
-
-
-def recovered(name: str) -> Measure:
-    """The share of what the delay costs that the correction takes back."""
-
-    def share(found):
-        fresh, late, corrected = (loss(name, g)(found) for g in GRADIENTS)
-        return (late - corrected) / (late - fresh)
-
-    return share
-
-
-def published(config: ConfigDict) -> list[Published]:
-    """Of a delay of one update."""
-    del config
-    return [
-        Published(
-            text="Error feedback recovers half of what the delay costs Adam",
-            source="Zmushko et al. (2026), arXiv:2606.30634",
-            said="it recovers 50 to 90 % of the gap",
-            setting="language models, PipeDream-2BW; AdamW and Muon",
-            measure=recovered("Adam"),
-            at_least=0.5,
-        )
-    ]
-
-
-def records(config: ConfigDict) -> list[Record]:
-    """Training losses over each other."""
-    del config
-    return [
-        Record("Heavy ball, late / fresh", over("heavy ball", *LATE), 1.794, 0.26),
-        Record(
-            "Heavy ball, corrected / fresh", over("heavy ball", *FIXED), 0.9369, 0.079
-        ),
-        Record("Adam, late / fresh", over("Adam", *LATE), 1.806, 0.52),
-        Record("Adam, corrected / fresh", over("Adam", *FIXED), 1.753, 0.29),
-        Record("SGD, corrected / late", over("SGD", "corrected", "late"), 1.184, 0.17),
-    ]
-
-
-def answer(found: Found) -> str:
-    """Training losses of late and corrected gradients over the loss of fresh ones."""
-    parts = [
-        f"{name} {between(over(name, *LATE), found)} times late and"
-        f" {between(over(name, *FIXED), found)} times corrected"
-        for name in OPTIMIZERS
-    ]
-    return (
-        "Training loss over that without the delay, each with its own step and"
-        f" momentum: {'; '.join(parts)}."
     )

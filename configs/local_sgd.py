@@ -13,11 +13,8 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Experiment, Published, Record, figures, replicas, tasks
+from experiments import Effect, Experiment, amount, figures, replicas, tasks
 from experiments.configs import at_least, positive
-from experiments.results.estimates import Measure
-from experiments.results.measures import between, difference, mean, tuned
-from experiments.results.tables import Found
 from experiments.training import methods
 
 LIMITS = at_least(1, "workers", "period")
@@ -65,6 +62,10 @@ def experiment(config: ConfigDict) -> Experiment:
         (dict(method="DGA", period=1), methods.dga(delay=2)),
     ]
 
+    def nats(against, **where):
+        size = amount(0.02, "nats")
+        return Effect(metric="test_loss", against=against, size=size, where=where)
+
     return Experiment(
         question="How often must replicas average, and may the average be late?",
         task=tasks.char_lm(batch_size=config.batch_size, context=config.context),
@@ -74,71 +75,13 @@ def experiment(config: ConfigDict) -> Experiment:
         tuned="learning_rate",
         tuning_seeds=config.tuning_seeds,
         seconds=config.seconds,
-        answer=lambda found: answer(found, config),
-        published=published(config),
-        records=records(config),
+        answer=[
+            nats({"method": "gradients"}),
+            nats({"method": "local SGD"}, method=("local SGD", "DaSGD"), period=8),
+        ],
         figures=[
             figures.over("period", "test_loss", color="method", fixed=False),
             figures.curves("test_loss", against="seconds"),
             figures.update_times(),
         ],
-    )
-
-
-def loss(method: str, **where) -> Measure:
-    """Test loss in nats a character, at the best step."""
-    return tuned("test_loss", method=method, **where)
-
-
-def published(config: ConfigDict) -> list[Published]:
-    """That late averages pay; the bounds are ours."""
-    del config
-    return [
-        Published(
-            text="In the same time DaSGD trains at least as well as local SGD",
-            source="DaSGD (2020), arXiv:2006.00441",
-            said="all communication is hidden, and convergence stays O(1/sqrt(N))",
-            measure=difference(loss("DaSGD"), loss("local SGD", period=8)),
-            at_most=0.0,
-            bound_is_ours=True,
-        ),
-        Published(
-            text="In the same time DGA trains better than averaging gradients at once",
-            source="Zhu et al. (2021), DGA, NeurIPS",
-            said="2.55 to 4.07 times as fast",
-            setting="16 Raspberry Pi",
-            measure=difference(loss("DGA"), loss("gradients")),
-            at_most=0.0,
-            bound_is_ours=True,
-        ),
-    ]
-
-
-def records(config: ConfigDict) -> list[Record]:
-    """How many steps fit, and the losses."""
-    del config
-    return [
-        Record("Steps of gradients", mean("updates", method="gradients"), 179, 0.0),
-        Record("Steps of DaSGD", mean("updates", method="DaSGD"), 576, 0.0),
-        Record("Test loss of gradients", loss("gradients"), 2.292, 0.0084),
-        Record(
-            "Test loss, averages every 8", loss("local SGD", period=8), 2.119, 0.011
-        ),
-        Record("Test loss of DaSGD", loss("DaSGD"), 2.101, 0.0093),
-    ]
-
-
-def answer(found: Found, config: ConfigDict) -> str:
-    """The best period against averaging at each step, and the late average."""
-    each = {own: loss("local SGD", period=own)(found) for own in config.period}
-    best = min(each, key=each.get)
-    kept = loss("local SGD", period=best)
-    less = between(difference(kept, loss("gradients")), found, same=0.0, form="+.3f")
-    late = difference(loss("DaSGD"), loss("local SGD", period=8))
-    changed = between(late, found, same=0.0, form="+.3f")
-    return (
-        f"The test loss is lowest with an average every {best} steps: {each[best]:.3f}"
-        f" nats, {less} relative to averaging gradients at each"
-        f" step. Where the average every 8 steps comes {config.late_by} steps late, the"
-        f" loss changes by {changed}."
     )

@@ -17,23 +17,11 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import (
-    Arm,
-    Experiment,
-    Published,
-    Record,
-    configs,
-    figures,
-    optimizer,
-    tasks,
-)
-from experiments.results.estimates import Measure
-from experiments.results.measures import between, difference, ratio, tuned
-from experiments.results.tables import Found
+from experiments import Arm, Effect, Experiment, configs, figures, optimizer, tasks
+from experiments.results.effects import amount
 
 SMALL = {"updates": 60, "momentum": (0.0, 0.5), "muon_momentum": (0.5, 0.8)}
 """What the small size of the book changes, beside the numbers of seeds."""
-
 
 LIMITS = configs.at_least(1, "width")
 LIMITS |= configs.at_least(0, "delay", "warmup_updates")
@@ -102,6 +90,16 @@ def experiment(config: ConfigDict) -> Experiment:
             ),
         )
 
+    def cost(said, **where):
+        return Effect(
+            metric="test_loss",
+            against={"delay": 0},
+            size=amount(0.02, "nats"),
+            where=where,
+            name=f"test loss {said}",
+        )
+
+    widest, longest = max(config.width), max(config.delay)
     arms = [arm(name, width) for width in config.width for name in OPTIMIZERS]
     panels = dict(panels="width", color="optimizer")
     return Experiment(
@@ -114,94 +112,13 @@ def experiment(config: ConfigDict) -> Experiment:
         tuning_seeds=config.tuning_seeds,
         updates=config.updates,
         evaluations=10,
-        answer=answer,
-        published=published(config),
-        records=records(config),
+        answer=[
+            cost(f"at a width of {widest}", width=widest),
+            cost(f"{longest} updates late", delay=(0, longest)),
+        ],
         figures=[
             figures.over("delay", "test_loss", fixed=False, **panels),
             figures.best_step("delay", **panels),
             figures.best_step("delay", "momentum", **panels),
         ],
-    )
-
-
-def gap(name: str, width: int, delay: int) -> Measure:
-    """What a delay costs: the test loss with it less the loss without it, nats."""
-    late, fresh = (
-        tuned("test_loss", optimizer=name, width=width, delay=tau) for tau in (delay, 0)
-    )
-    return difference(late, fresh)
-
-
-def against_adam(width: int, delay: int) -> Measure:
-    """What a delay costs Muon, over what it costs Adam."""
-    return ratio(gap("Muon", width, delay), gap("Adam", width, delay))
-
-
-_MARIN = "Marin project, issue marin#6431 (runs of a program, not a paper)"
-_MOE = "mixture of experts, width 512, a uniform delay; Muon's step is not tuned"
-
-
-def published(config: ConfigDict) -> list[Published]:
-    """At the largest size here. Losses of other models compare by ratios alone."""
-    del config
-    return [
-        Published(
-            text="At a width of 32 one late update costs Muon less than Adam (direction"
-            " alone)",
-            source="Zmushko et al. (2026), arXiv:2606.30634, recalled",
-            said="a loss gap of 0.012 for Muon, and above 0.2 for AdamW",
-            setting="language models, PipeDream-2BW",
-            measure=against_adam(32, 1),
-            at_most=1.0,
-            bound_is_ours=True,
-        ),
-        Published(
-            text="At a width of 32 eight late updates cost Muon less than Adam",
-            source=_MARIN,
-            said="a loss gap of 0.850 for Muon, and of 2.213 for AdamH",
-            setting=_MOE,
-            measure=against_adam(32, 8),
-            at_most=1.0,
-            bound_is_ours=True,
-        ),
-        Published(
-            text="At a width of 32 eight late updates cost Muon several times what two"
-            " cost",
-            source=_MARIN,
-            said="loss gaps of 0.140 at 2, 0.850 at 8 and 1.500 at 16",
-            setting=_MOE,
-            measure=ratio(gap("Muon", 32, 8), gap("Muon", 32, 2)),
-            at_least=3.0,
-            bound_is_ours=True,
-        ),
-    ]
-
-
-def records(config: ConfigDict) -> list[Record]:
-    """What a delay of 8 costs at the largest size, and one update Muon over Adam."""
-    del config
-    return [
-        Record("Cost of 8, SGD", gap("SGD", 32, 8), 0.4949, 0.016),
-        Record("Cost of 8, Adam", gap("Adam", 32, 8), 0.4949, 0.0069),
-        Record("Cost of 8, Muon", gap("Muon", 32, 8), 0.404, 0.0064),
-        Record("Cost of 1, Adam", gap("Adam", 32, 1), 0.1013, 0.0045),
-        Record("Cost of 1, Muon", gap("Muon", 32, 1), 0.06145, 0.0019),
-    ]
-
-
-def answer(found: Found) -> str:
-    """What 1 and 8 late updates cost at the largest size, and Muon over Adam at all."""
-
-    def costs(delay):
-        return ", ".join(
-            f"{name} {between(gap(name, 32, delay), found, same=0.0)}"
-            for name in OPTIMIZERS
-        )
-
-    ratios = [between(against_adam(width, 8), found) for width in (8, 16, 32)]
-    return (
-        f"At a width of 32 one late update costs, in nats: {costs(1)}; eight cost"
-        f" {costs(8)}. What eight cost Muon, over what they cost Adam, at widths of 8,"
-        f" 16 and 32: {'; '.join(ratios)}."
     )

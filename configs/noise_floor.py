@@ -16,14 +16,10 @@ cells of a seed share their noise.
 
 import numpy as np
 import optax
-import pandas as pd
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Experiment, Record, configs, figures, tasks
-from experiments.results.estimates import Measure, estimate
-from experiments.results.measures import mean, ratio
-from experiments.results.tables import Found
+from experiments import Effect, Experiment, configs, figures, percent, tasks
 
 LIMITS = configs.at_least(0, "delay", "noise")
 LIMITS |= configs.positive("learning_rate")
@@ -51,10 +47,11 @@ def experiment(config: ConfigDict) -> Experiment:
     def late(learning_rate, delay):
         return dj.delayed(optax.sgd(learning_rate), delay, max_delay=max_delay)
 
-    beside = dict(
-        color="learning_rate",
-        theory=lambda learning_rate, delay: floor(config, learning_rate, delay),
-    )
+    def theory(learning_rate, delay):
+        level = floor(config, learning_rate, delay)
+        return level if np.isfinite(level) else None  # None: it diverges
+
+    beside = dict(color="learning_rate", theory=theory)
     return Experiment(
         question="Where does gradient noise leave the loss if gradients are late?",
         task=tasks.quadratic(
@@ -63,10 +60,24 @@ def experiment(config: ConfigDict) -> Experiment:
         training=late,
         grid={"learning_rate": config.learning_rate, "delay": config.delay},
         seeds=config.seeds,
-        tuned="learning_rate",
         updates=config.updates,
-        answer=lambda found: answer(found, config),
-        records=records(config),
+        answer=[
+            Effect(
+                metric="train_loss",
+                against=theory,
+                size=percent(10),
+                where={"delay": config.delay[::4]},
+            ),
+            Effect(
+                metric="train_loss",
+                against={"delay": 0},
+                size=percent(10),
+                where={
+                    "learning_rate": sorted(config.learning_rate)[:2],
+                    "delay": config.delay[::4],
+                },
+            ),
+        ],
         figures=[
             figures.over(
                 "delay",
@@ -99,71 +110,3 @@ def floor(config: ConfigDict, learning_rate: float, delay: float) -> float:
         learning_rate * config.curvature, noise=learning_rate * config.noise
     )
     return 0.5 * config.curvature * config.directions * variance
-
-
-def over_theory(found: Found, config: ConfigDict) -> pd.Series:
-    """Measured over theory of all cells below the limit, means over seeds."""
-    cells = found.results.groupby(["learning_rate", "delay"])["train_loss"].mean()
-    theory = np.array([floor(config, *cell) for cell in cells.index])
-    return (cells / theory)[np.isfinite(theory)]
-
-
-def against_theory(found: Found, config: ConfigDict) -> int:
-    """How many cells end higher below the limit, or do not beyond it."""
-    cells = found.results.groupby(["learning_rate", "delay"])["ended_higher"]
-    beyond = np.array([np.isinf(floor(config, *cell)) for cell in cells.min().index])
-    return int(np.where(beyond, cells.min() < 1, cells.max() > 0).sum())
-
-
-def cost(learning_rate: float, delay: float) -> Measure:
-    """The loss at a delay over the loss without delay, at one step."""
-    late = mean("train_loss", learning_rate=learning_rate, delay=delay)
-    return ratio(late, mean("train_loss", learning_rate=learning_rate, delay=0))
-
-
-def records(config: ConfigDict) -> list[Record]:
-    """How far training is from theory, and what a delay costs."""
-
-    def furthest(found):
-        return float(abs(over_theory(found, config) - 1).max())
-
-    return [
-        Record(
-            "Largest distance from theory, as a share of it", furthest, 0.03427, 0.0074
-        ),
-        Record(
-            "Mean of measured over theory",
-            lambda found: float(over_theory(found, config).mean()),
-            *(0.9918, 0.0078),
-        ),
-        Record(
-            "Cells that end higher below the limit, or do not beyond it",
-            lambda found: against_theory(found, config),
-            *(0.0, 0.0),
-        ),
-        Record("Loss 16 late over fresh, step 0.03", cost(0.03, 16), 1.651, 0.029),
-        Record("Loss 16 late over fresh, step 0.09", cost(0.09, 16), 23.5, 0.64),
-    ]
-
-
-def answer(found: Found, config: ConfigDict) -> str:
-    """Whether theory holds, and what the longest delay costs."""
-    shares, longest = over_theory(found, config), max(config.delay)
-    stable = [r for r in sorted(config.learning_rate) if r < limit(config, longest)]
-    costs = []
-    for rate in stable:
-        low, high = estimate(cost(rate, longest), found).interval()
-        part = rate / limit(config, longest)
-        costs.append(
-            f"{low:.3g} to {high:.3g} at a step of {rate:g}, {part:.0%} of the limit"
-        )
-    text = (
-        f"Where theory says: the losses of the {len(shares)} cells below the limit are"
-        f" {shares.min():.3f} to {shares.max():.3f} times as large as in theory, and"
-        f" {against_theory(found, config)} of all {len(config.delay)} x"
-        f" {len(config.learning_rate)} cells are on the wrong side of the limit."
-    )
-    if not costs:
-        return text
-    factors = "; ".join(costs)
-    return f"{text} A delay of {longest:g} updates multiplies the loss by {factors}."

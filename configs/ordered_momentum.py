@@ -14,11 +14,8 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Experiment, Published, Record, Simulation, along, figures, tasks
+from experiments import Effect, Experiment, Simulation, along, figures, percent, tasks
 from experiments.configs import at_least, positive
-from experiments.results.estimates import Measure
-from experiments.results.measures import between, ratio, tuned
-from experiments.results.tables import Found
 
 LIMITS = at_least(1, "workers", "width")
 LIMITS |= positive("learning_rate")
@@ -69,84 +66,18 @@ def experiment(config: ConfigDict) -> Experiment:
         tuning_seeds=config.tuning_seeds,
         updates=config.updates,
         evaluations=10,
-        answer=answer,
-        published=published(config),
-        records=records(config),
+        answer=[
+            Effect(
+                metric="train_loss",
+                against={"momentum": "heavy ball"},
+                size=percent(10),
+                where={"decay": max(config.decay)},
+                name=f"training loss at a momentum of {max(config.decay)}",
+            ),
+            Effect(metric="train_loss", against={"decay": 0.0}, size=percent(10)),
+        ],
         figures=[
             figures.over("workers", "train_loss", panels="decay", **by),
             figures.best_step("workers", panels="decay", color="momentum"),
         ],
-    )
-
-
-def loss(momentum: str, workers: int, decay: float = 0.9) -> Measure:
-    """Training loss at the end, at the step that other seeds find best."""
-    return tuned("train_loss", momentum=momentum, workers=workers, decay=decay)
-
-
-def over_ball(workers: int) -> Measure:
-    """Loss of ordered momentum over heavy ball's, both at 0.9."""
-    return ratio(loss("ordered", workers), loss("heavy ball", workers))
-
-
-def over_none(momentum: str, workers: int) -> Measure:
-    """Loss of a momentum of 0.9 over the loss without momentum."""
-    return ratio(loss(momentum, workers), loss(momentum, workers, 0.0))
-
-
-def published(config: ConfigDict) -> list[Published]:
-    """The abstract's three statements, with 32 workers."""
-    del config
-    paper = dict(source="Shi, Yang, Li (2024), arXiv:2407.19234, abstract")
-    better = "better convergence performance compared with ASGD and other asynchronous"
-    better += " methods with momentum"
-    return [
-        Published(
-            text="With 32 workers heavy ball has a larger training loss than no"
-            " momentum",
-            said="naively incorporating momentum into ASGD can impede the convergence",
-            measure=over_none("heavy ball", 32),
-            at_least=1.0,
-            **paper,
-        ),
-        Published(
-            text="With 32 workers ordered momentum has a smaller training loss than"
-            " heavy ball",
-            said=better,
-            measure=over_ball(32),
-            at_most=1.0,
-            **paper,
-        ),
-        Published(
-            text="With 32 workers ordered momentum has a smaller training loss than no"
-            " momentum",
-            said=better,
-            measure=over_none("ordered", 32),
-            at_most=1.0,
-            **paper,
-        ),
-    ]
-
-
-def records(config: ConfigDict) -> list[Record]:
-    """Losses over each other, with 8 and with 32 workers."""
-    del config
-    return [
-        Record("Loss, ordered / heavy ball, 8 workers", over_ball(8), 0.4413, 0.046),
-        Record("Loss, ordered / heavy ball, 32", over_ball(32), 0.3817, 0.021),
-        Record("Loss, ordered / none, 32", over_none("ordered", 32), 0.5281, 0.027),
-        Record("Loss, heavy ball / none, 32", over_none("heavy ball", 32), 1.383, 0.13),
-    ]
-
-
-def answer(found: Found) -> str:
-    """Ordered momentum over heavy ball, and both over none."""
-    eight, many = (between(over_ball(workers), found) for workers in (8, 32))
-    ordered = between(over_none("ordered", 32), found)
-    ball = between(over_none("heavy ball", 32), found)
-    return (
-        "At a momentum of 0.9, with the step tuned for each, the training loss of"
-        f" ordered momentum over heavy ball's is {eight} with 8 workers and {many}"
-        f" with 32. Over the loss without momentum, with 32 workers: ordered {ordered},"
-        f" heavy ball {ball}."
     )

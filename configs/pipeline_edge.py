@@ -9,17 +9,13 @@ sync, where all stages are S - 1 late. The limit is not fitted: it is
     stability.pipeline_step_limit(Hessian, delay of each coordinate)
 
 which has the same value for mixed versions and for late gradients, and with vertical
-sync 2 sin(pi / (2 (2 S - 1))) over the largest eigenvalue of the Hessian. Steps just
-below the limit fall, and steps just above it diverge.
+sync 2 sin(pi / (2 (2 S - 1))) over the largest eigenvalue of the Hessian: 10 stages
+allow 0.408 of the step of one stage, and 0.083 with vertical sync. Steps just below the
+limit fall, and steps just above it diverge.
 
-    python -m experiments.main --config=configs/pipeline_edge.py \
-        --workdir=runs/pipeline_edge
+    python -m experiments.main --config=configs/pipeline_edge.py --workdir=runs/edge
 """
 
-import itertools
-from collections.abc import Callable
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -27,17 +23,21 @@ from ml_collections import ConfigDict
 from sklearn.datasets import load_diabetes
 
 import delayjax as dj
-from experiments import Arm, Experiment, Record, analysis, figures, pipelined
+from experiments import Effect, Experiment, figures, percent, pipelined
 from experiments.configs import below_one, positive
-from experiments.results.estimates import Measure
-from experiments.results.tables import Found
+from experiments.results.effects import LargestStable
 from experiments.tasks import Task
 
-KINDS = ("mixed versions", "late gradients", "vertical sync")
+EDGE = LargestStable("relative_step", below={"train_loss": 1.0})
+"""The largest step, over the limit, up to which the loss ends below 1."""
 
+KINDS = {
+    "mixed versions": dj.pipelines.mixed,
+    "late gradients": dj.pipelines.late,
+    "vertical sync": dj.pipelines.vertical_sync,
+}
 
-LIMITS = positive("relative_step")
-LIMITS |= below_one("momentum")
+LIMITS = positive("relative_step") | below_one("momentum")
 
 
 def get_config() -> ConfigDict:
@@ -49,7 +49,7 @@ def get_config() -> ConfigDict:
             relative_step=tuple(np.geomspace(0.5, 2.0, 30).round(4).tolist()),
             momentum=0.0,
             updates=4000,
-            seeds=1,
+            seeds=2,  # nothing is random: both are the same
         )
     )
 
@@ -74,16 +74,14 @@ def least_squares() -> Task:
     parts = dj.pipelines.Parts(
         embed=lambda p, batch, key: (batch["x"], jnp.zeros(len(x))),
         block=block,
-        head=lambda p, activation, batch: (
-            0.5 * jnp.mean((activation[1] - batch["y"]) ** 2)
-        ),
+        head=lambda p, out, batch: 0.5 * jnp.mean((out[1] - batch["y"]) ** 2),
     )
     return Task(
         init=lambda key: {"embed": {}, "blocks": jnp.zeros(x.shape[1]), "head": {}},
         loss=parts.loss,
-        batches=lambda seed, start, stop: jax.tree.map(
-            lambda leaf: np.broadcast_to(leaf, (stop - start, *leaf.shape)), batch
-        ),
+        batches=lambda seed, start, stop: {
+            k: np.broadcast_to(v, (stop - start, *v.shape)) for k, v in batch.items()
+        },
         evaluate=lambda params: {"train_loss": parts.loss(params, batch)},
         parts=parts,
     )
@@ -100,18 +98,14 @@ def limit_of(kind: str, stages: int, momentum: float) -> float:
 
 def experiment(config: ConfigDict) -> Experiment:
     """A program for each kind and number of stages."""
-    kinds = dict(zip(KINDS, ("mixed", "late", "vertical_sync"), strict=True))
 
     def arm(kind, stages):
-        schedule = dj.pipelines.pipedream(stages)
-        make, limit = getattr(dj.pipelines, kinds[kind]), limit_of(kind, stages, beta)
+        schedule, limit = dj.pipelines.pipedream(stages), limit_of(kind, stages, beta)
 
         def training(parts, relative_step):
-            return make(parts, optax.sgd(relative_step * limit, beta), schedule)
+            return KINDS[kind](parts, optax.sgd(relative_step * limit, beta), schedule)
 
-        return Arm(
-            training=pipelined(training), labels=dict(gradients=kind, stages=stages)
-        )
+        return dict(gradients=kind, stages=stages), pipelined(training)
 
     beta = config.momentum
     return Experiment(
@@ -120,9 +114,14 @@ def experiment(config: ConfigDict) -> Experiment:
         arms=[arm(kind, stages) for kind in KINDS for stages in config.stages],
         grid={"relative_step": config.relative_step},
         seeds=config.seeds,
+        tuned="relative_step",
         updates=config.updates,
-        answer=lambda found: answer(found, config),
-        records=records(config),
+        answer=Effect(
+            metric=EDGE,
+            against=lambda: 1.0,
+            size=percent(5),
+            name="largest step that falls, over the computed limit",
+        ),
         figures=[
             figures.over(
                 "relative_step",
@@ -134,56 +133,4 @@ def experiment(config: ConfigDict) -> Experiment:
                 title="Where does each pipeline diverge?",
             )
         ],
-    )
-
-
-def edge(kind: str, stages: int) -> Measure:
-    """The largest step, over the limit, that all below it end lower than they began."""
-
-    def largest(found: Found) -> float:
-        cells = analysis.where(found.results, gradients=kind, stages=stages)
-        fell = (cells["diverged"] == 0) & (cells["train_loss"] < START)
-        worst = fell.groupby(cells["relative_step"]).all()
-        return float(worst.index[: int(np.argmin([*worst, False]))].max())
-
-    return largest
-
-
-START = 1.0
-"""A run grows if its loss ends above this number."""
-
-
-def edges(config: ConfigDict, which: Callable[..., float]) -> Measure:
-    """The smallest or largest edge of all pipelines, over its limit."""
-    pairs = itertools.product(KINDS, config.stages)
-    own = [edge(kind, stages) for kind, stages in pairs]
-    return lambda found: which(measure(found) for measure in own)
-
-
-def records(config: ConfigDict) -> list[Record]:
-    """The last step below the limit, where theory is right; no seed varies."""
-    return [
-        Record("Smallest edge over the limit", edges(config, min), 0.9763, 0.0),
-        Record("Largest edge over the limit", edges(config, max), 0.9763, 0.0),
-    ]
-
-
-def answer(found: Found, config: ConfigDict) -> str:
-    """How far all edges are from the limits, and what stages cost in the step."""
-    low, high = edges(config, min)(found), edges(config, max)(found)
-    most = max(config.stages)
-    first, mixed, synced = (
-        limit_of(kind, own, config.momentum)
-        for kind, own in (
-            ("mixed versions", 1),
-            ("mixed versions", most),
-            ("vertical sync", most),
-        )
-    )
-    step = 100 * (config.relative_step[1] / config.relative_step[0] - 1)
-    return (
-        f"The largest step that falls is {low:.3f} to {high:.3f} times the computed"
-        f" limit (steps are {step:.1f} % apart). {most} stages allow"
-        f" {mixed / first:.3f} of the step of one stage, with vertical sync"
-        f" {synced / first:.3f}."
     )

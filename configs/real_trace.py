@@ -20,10 +20,8 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Experiment, Record, along, configs, figures, tasks
-from experiments.results.estimates import Measure
-from experiments.results.measures import between, difference, mean, ratio, tuned
-from experiments.results.tables import Found
+from experiments import Effect, Experiment, along, configs, figures, tasks
+from experiments.results.effects import percent, points
 
 LIMITS = configs.positive("learning_rate")
 
@@ -55,8 +53,9 @@ def experiment(config: ConfigDict) -> Experiment:
     }
 
     def weighted(law):
-        return dj.scale_by_staleness(configs.one_of([*laws.values()], law))
+        return dj.scale_by_staleness(laws[law])
 
+    fresh_ones = {"gradients": "fresh"}
     return Experiment(
         question="What does the staleness of a real cluster cost?",
         task=tasks.digits_mlp(batch_size=config.batch_size),
@@ -64,16 +63,15 @@ def experiment(config: ConfigDict) -> Experiment:
             (dict(gradients="fresh"), along(fresh, optax.sgd)),
             (dict(gradients="late"), along(trace, optax.sgd, each=weighted)),
         ],
-        grid={
-            "learning_rate": config.learning_rate,
-            "law": {name: number for number, name in enumerate(laws)},
-        },
+        grid={"learning_rate": config.learning_rate, "law": tuple(laws)},
         seeds=config.seeds,
         tuned="learning_rate",
         tuning_seeds=config.tuning_seeds,
         updates=config.updates,
-        answer=lambda found: answer(found, "log" if config.trace else "simulated log"),
-        records=records(),
+        answer=[
+            Effect(metric="train_loss", against=fresh_ones, size=percent(10)),
+            Effect(metric="test_error", against=fresh_ones, size=points(1)),
+        ],
         figures=[
             figures.bars("test_error"),
             figures.curves("train_loss", against="update"),
@@ -87,47 +85,3 @@ def simulated() -> dj.cluster.Trace:
     times = dj.cluster.lognormal(1.0, 0.5)
     cluster = dj.cluster.Cluster(8, times, slowdown=[1.0] * 7 + [4.0])
     return dj.cluster.simulate(cluster, dj.cluster.protocols.k_async(1), 4_000, seed=0)
-
-
-def late(metric: str, law: str) -> Measure:
-    """A metric of late gradients under a law."""
-    return tuned(metric, gradients="late", law=law)
-
-
-def cost(metric: str) -> Measure:
-    """What late gradients add to a metric of fresh ones, without a law."""
-    return difference(late(metric, "none"), tuned(metric, gradients="fresh"))
-
-
-def by(law: str) -> Measure:
-    """The training loss of late gradients under a law over that without one."""
-    return ratio(late("train_loss", law), late("train_loss", "none"))
-
-
-staleness = mean("staleness_mean", gradients="late")
-
-
-def records() -> list[Record]:
-    """Numbers of the simulated log."""
-    return [
-        Record(
-            "Training loss, late, no law", late("train_loss", "none"), 0.008746, 0.00021
-        ),
-        Record("What staleness adds to it", cost("train_loss"), 0.007674, 0.0002),
-        Record("Training loss, inverse law over none", by("inverse"), 1.211, 0.076),
-        Record("Mean staleness", staleness, 6.987, 0.0),
-    ]
-
-
-def answer(found: Found, log: str) -> str:
-    """What staleness adds to the losses, and what each law changes."""
-    laws = [own for own in found.results["law"].dropna().unique() if own != "none"]
-    changes = [f"{own} {between(by(own), found)}" for own in laws]
-    loss = between(cost("train_loss"), found, same=0.0, form=".4f")
-    error = between(cost("test_error"), found, same=0.0, form=".3f")
-    return (
-        f"Along the {log}, at a mean staleness of {staleness(found):.3g} updates, late"
-        f" gradients add {loss} to the training loss, in nats, and {error} to the test"
-        " error, each with its best step. A law multiplies that training loss by:"
-        f" {'; '.join(changes)}."
-    )

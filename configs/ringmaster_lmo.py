@@ -19,11 +19,8 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Arm, Experiment, Published, Record, Simulation, along, figures
+from experiments import Arm, Effect, Experiment, Simulation, along, figures, percent
 from experiments.configs import at_least, below_one, positive
-from experiments.results.estimates import Measure
-from experiments.results.measures import between, least, ratio, seconds_to, smallest
-from experiments.results.tables import Found
 from experiments.tasks import digits_mlp
 
 LIMITS = at_least(1, "workers", "width")
@@ -129,113 +126,8 @@ def experiment(config: ConfigDict) -> Experiment:
         tuned_by=time,
         seconds=config.seconds,
         evaluations=80,
-        answer=lambda found: answer(found, config),
-        published=published(config),
-        records=records(config),
+        answer=Effect(
+            metric=time, against={"method": "no threshold"}, size=percent(10)
+        ),
         figures=[figures.bars(time, color="times", title="How soon is it there?")],
-    )
-
-
-def until(config: ConfigDict, method: str, times: str = "heavy tails") -> Measure:
-    """Seconds to the target, at the step (and R) that other seeds find best."""
-    if method == "fixed R":
-        return least([until(config, own, times) for own in fixed(config)])
-    return seconds_to("train_loss", config.target, method=method, times=times)
-
-
-def fixed(config: ConfigDict) -> list[str]:
-    """The methods with a fixed threshold."""
-    return [f"R = {r}" for r in config.bound]
-
-
-def over(config: ConfigDict, this: str, other: str, **at: str) -> Measure:
-    """Seconds of a method over another's."""
-    return ratio(until(config, this, **at), until(config, other, **at))
-
-
-def published(config: ConfigDict) -> list[Published]:
-    """The abstracts' statements. Which baselines they mean is from the paper's code."""
-    source = "Sadiev, Maranjyan, Ilin, Richtárik (2026), arXiv:2605.18174, abstract"
-    paper = dict(source=source, setting="stochastic quadratics, and NanoChat")
-    strong = dict(said="it outperforms strong synchronous and asynchronous baselines")
-    begin = "With stragglers of heavy tails Ringmaster LMO, with Muon and a tuned R, is"
-    others = {
-        "asynchronous Muon without a threshold": "no threshold",
-        "asynchronous Muon with steps capped at P / tau": "capped",
-        "synchronous Muon": "synchronous",
-    }
-    gains = [
-        over(config, "no threshold", "fixed R", times=times)
-        for times in ("heavy tails", "regular")
-    ]
-    faster = {
-        f"{begin} faster than {text}": over(config, "fixed R", other)
-        for text, other in others.items()
-    }
-    agnostic = over(config, "adaptive R", "normalized")
-    return [
-        *(
-            Published(text=text, measure=own, at_most=1.0, **paper, **strong)
-            for text, own in faster.items()
-        ),
-        Published(
-            text="What the threshold gains over none is more with stragglers of heavy"
-            " tails than with regular workers",
-            said="its advantages grow with system heterogeneity",
-            measure=ratio(*gains),
-            at_least=1.0,
-            **paper,
-        ),
-        Published(
-            text="The parameter-agnostic variant is faster with Muon than with"
-            " normalized momentum",
-            measure=agnostic,
-            at_most=1.0,
-            **paper,
-            **strong,
-        ),
-        Published(
-            text="Normalized momentum has the optimal time complexity",
-            source="Wu, Luo (2026), arXiv:2601.19379, abstract",
-            said="the optimal time complexity under a bounded p-th central moment of"
-            " the noise, p in (1, 2]",
-            tried="It is about the noise of gradients. Here only the workers' times"
-            " have heavy tails.",
-        ),
-    ]
-
-
-def records(config: ConfigDict) -> list[Record]:
-    """Seconds of each method with stragglers of heavy tails."""
-    known = {
-        "adaptive R": (11.88, 0.54),
-        "fixed R": (10.8, 0.76),
-        "no threshold": (12.54, 0.74),
-        "capped": (11.54, 0.89),
-        "synchronous": (108.1, 55.0),
-        "normalized": (53.61, 5.2),
-    }
-    return [
-        Record(f"Seconds of {name}, heavy tails", until(config, name), *own)
-        for name, own in known.items()
-    ]
-
-
-def answer(found: Found, config: ConfigDict) -> str:
-    """Seconds with heavy tails, and the adaptive threshold over the others."""
-    names = "adaptive R", "fixed R", "no threshold", "capped", "synchronous"
-    seconds = {name: until(config, name)(found) for name in (*names, "normalized")}
-    told = ", ".join(f"{name} {own:.3g} s" for name, own in seconds.items())
-    tuned, none, unit = (
-        between(over(config, "adaptive R", other), found)
-        for other in ("fixed R", "no threshold", "normalized")
-    )
-    gain = between(over(config, "fixed R", "no threshold"), found)
-    best = smallest([until(config, own) for own in fixed(config)], found)
-    return (
-        f"With stragglers of heavy tails the training loss is {config.target:g} after"
-        f" these seconds: {told.replace('inf s', 'not in time')}. The tuned R is"
-        f" {config.bound[best]}, with {gain} of the time of no threshold. The adaptive"
-        f" threshold takes {tuned} of the time of the tuned R, {none} of no threshold,"
-        f" and {unit} of normalized momentum with the same schedules."
     )

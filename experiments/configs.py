@@ -300,17 +300,6 @@ def one_of(laws: Sequence[Callable[[Any], Any]], number: Any) -> Callable[[Any],
     return law
 
 
-def is_large(size: str) -> bool:
-    """Whether a config of two sizes is asked for the large one.
-
-    Raises:
-        ValueError: if the size is neither "small" nor "large".
-    """
-    if size not in ("small", "large"):
-        raise ValueError(f"the size must be small or large, got {size!r}.")
-    return size == "large"
-
-
 def check_delays(key: str, delays: Sequence[float], updates: int) -> int:
     """The depth of a history that holds these delays.
 

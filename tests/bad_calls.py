@@ -1401,7 +1401,7 @@ experiments.advise job.csv --protocols=ssp
     UnrecognizedFlagError: Unknown command line flag 'protocols'
 experiments.book --workdir=book --only=softsink
     UsageError: --only=softsink is no config of the book: default, constant_delay,...
-    two_levels, a2sgd, imagenet, tokens_pod, pipeline_char_lm:large.
+    two_levels, a2sgd, imagenet, tokens_pod, pipeline_tokens.
 experiments.book --workdir=book --jobs=0
     IllegalFlagValueError: flag --jobs=0: 0 is not a positive integer
 experiments.book --workdir=book --size=medium

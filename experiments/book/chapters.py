@@ -66,7 +66,7 @@ CHAPTERS: dict[str, dict[str, str]] = {
     "For a pod": {
         "imagenet": "ResNet-50 on ImageNet",
         "tokens_pod": "A language model of 124M parameters",
-        "pipeline_char_lm:large": "32 late stages of a language model",
+        "pipeline_tokens": "32 late stages of a language model",
     },
 }
 
@@ -74,7 +74,7 @@ NOT_RUN = {
     "rules": "a page of its own reports it",
     "imagenet": "it needs a pod and ImageNet",
     "tokens_pod": "it needs a pod and a file of tokens",
-    "pipeline_char_lm:large": "it needs a file of tokens",
+    "pipeline_tokens": "it needs a file of tokens",
 }
 """Configs that the command does not run, and why."""
 

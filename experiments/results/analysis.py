@@ -230,7 +230,7 @@ def half_interval(values: np.ndarray, level: float = 0.95) -> float:
 def where(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
     """The rows whose columns have these values; a tuple is any of them.
 
-    Numbers count as equal in float32.
+    Numbers count as equal in float32. None is a setting that a row lacks.
 
     Raises:
         KeyError: if there is no such column.
@@ -239,6 +239,8 @@ def where(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
         >>> frame = pd.DataFrame({"delay": [0, 1, 2], "law": ["a", "b", "b"]})
         >>> where(frame, delay=(0, 2), law="b").delay.tolist()
         [2]
+        >>> where(frame.assign(power=[None, 1, 2]), power=(None, 1)).delay.tolist()
+        [0, 1]
     """
     for name, value in values.items():
         among = value if isinstance(value, (tuple, list)) else (value,)
@@ -248,6 +250,8 @@ def where(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
 
 
 def _equal(column: pd.Series, value: Any) -> np.ndarray:
+    if value is None:
+        return column.isna().to_numpy()
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         numbers = pd.to_numeric(column, errors="coerce").to_numpy(float)
         return np.isclose(numbers, value, rtol=1e-6, atol=0)

@@ -13,6 +13,7 @@ from experiments.training.rules import arguments
 
 FILES = sorted(Path(__file__).parents[2].joinpath("configs").glob("[!_]*.py"))
 NEED_DATA = ("imagenet", "tokens_pod")  # in pod_configs_test.py
+NEED_DATA += ("pipeline_tokens",)  # in late_stages_test.py
 FORMS = [
     (file, question)
     for file in FILES

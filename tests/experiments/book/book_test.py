@@ -76,7 +76,7 @@ def test_the_page_has_answers_statements_and_verdicts_and_loads_nothing(tmp_path
                 judged(claims.NOT_REPRODUCED, tried),
             ],
             edited=True,
-            picture=Picture.of("errors", picture[0].path.read_bytes()),
+            picture=Picture.of("errors", picture[0].path.read_bytes(), ".svg"),
         ),
         Entry("default", "How late?", Status.RUN, "Four."),
         Entry("dana", "Which momentum?", Status.NOT_YET),

@@ -1,4 +1,4 @@
-"""The pipelines' config: its switches change what they say, and its large form."""
+"""Methods for late stages: each cure changes what is trained, and the large config."""
 
 import jax
 import numpy as np
@@ -6,14 +6,12 @@ import optax
 import pytest
 
 import delayjax as dj
-from configs import pipeline_char_lm
+from configs import pipeline_tokens
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
+from experiments.training.late_stages import METHODS
 from tests.pipelines import chain
 from tests.support.data_sets import write_shard
-
-METHODS = ("plain", "PipeMare", "stash", "prediction", "look-ahead", "rotation")
-
 
 SGD = optax.sgd(0.02, 0.5)
 
@@ -27,26 +25,28 @@ def trained(pipe):
     return pipe.params(state)
 
 
-def of_config(pipeline, method):
-    return pipeline(chain.parts(), lambda: SGD, 3, method, annealing=5)
+def by(method):
+    return trained(METHODS[method](chain.parts(), lambda: SGD, 3, 20))
 
 
-def test_without_a_cure_the_pipeline_is_the_plain_one():
-    for name, stash in (("_stashed", True), ("_unstashed", False)):
-        schedule = dj.pipelines.pipedream(3, stash=stash)
-        plain = trained(dj.pipelines.mixed(chain.parts(), SGD, schedule))
-        pipeline = getattr(pipeline_char_lm, name)
-        chain.assert_close(trained(of_config(pipeline, 0.0)), plain)
-        with pytest.raises(AssertionError):
-            chain.assert_close(trained(of_config(pipeline, 1.0)), plain)
+@pytest.mark.parametrize(
+    ("cure", "method", "stash"),
+    [("prediction", "stash", True), ("PipeMare", "plain", False)],
+)
+def test_without_a_cure_the_pipeline_is_the_librarys(cure, method, stash):
+    schedule = dj.pipelines.pipedream(3, stash=stash)
+    plain = trained(dj.pipelines.mixed(chain.parts(), SGD, schedule))
+    chain.assert_close(by(method), plain)
+    with pytest.raises(AssertionError):
+        chain.assert_close(by(cure), plain)
 
 
 def large(tmp_path, **changed):
-    config = pipeline_char_lm.get_config("large")
+    config = pipeline_tokens.get_config()
     small = dict(vocab=20, width=4, heads=2, context=4, batch_size=2, stages=2)
     config.update(small | changed)
     config.shards = str(write_shard(tmp_path / "0.bin", np.arange(2000) % 20))
-    return pipeline_char_lm.experiment(config)
+    return pipeline_tokens.experiment(config)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -56,20 +56,21 @@ def test_each_method_is_one_cell_of_late_stages(tmp_path, method):
     memory = Trainer(program).shapes().memory
     first, last = memory.past
     assert first and not last  # the versions of the late stage
-    assert hasattr(memory.opt_state[0], "velocity") == (method in ("plain", "PipeMare"))
+    assert hasattr(memory.opt_state[0], "velocity") == (method == "PipeMare")
 
 
 @pytest.mark.parametrize(("width", "heads", "millions"), [(160, 5, 26), (448, 7, 122)])
 def test_the_config_names_its_sizes(tmp_path, width, heads, millions):
-    config = pipeline_char_lm.get_config("large")
+    config = pipeline_tokens.get_config()
     own = {key: config[key] for key in ("vocab", "context", "stages")}
     task = large(tmp_path, **own, width=width, heads=heads).task
     shapes = jax.eval_shape(task.init, jax.random.key(0))
     count = sum(leaf.size for leaf in jax.tree.leaves(shapes))
     assert round(count / 1e6) == millions
-    assert f"{millions} million" in pipeline_char_lm.__doc__
+    assert f"{millions} million" in pipeline_tokens.__doc__
 
 
-def test_an_unknown_method_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="method must be one of"):
-        large(tmp_path, method="hope")
+@pytest.mark.parametrize("key", ["method", "optimizer"])
+def test_an_unknown_name_is_refused(tmp_path, key):
+    with pytest.raises(ValueError, match=f"{key} must be one of"):
+        large(tmp_path, **{key: "hope"})

@@ -1,0 +1,56 @@
+"""What Kardam's authors say, and records of `configs/kardam.py`."""
+
+import functools
+
+from ml_collections import ConfigDict
+
+from experiments import Published
+from experiments.results.estimates import Measure
+from experiments.results.measures import difference, mean, tuned
+
+GUESS = 0.9  # the test error of a guess
+refused = functools.partial(tuned, "dropped", server="Kardam", attack="none")
+
+
+def error(server: str, times: str = "equal", **where: float | str) -> Measure:
+    """Test error, of a sign flip if not said; a seed that ends higher has a guess's."""
+    at = dict(server=server, times=times, attack="sign flip") | where
+    return tuned("test_error", lost=GUESS, **at)
+
+
+def published(config: ConfigDict) -> list[Published]:
+    """With liars, and what it costs without."""
+    source = "Damaskinos et al. (2018), arXiv:1802.07928, abstract"
+    paper = dict(source=source, setting="CIFAR-100 and EMNIST")
+    noise = dict(said="it does not introduce additional noise", at_most=0.01)
+    third = dict(said="resilience against 1/3 of the workers", at_most=GUESS / 2)
+    third["tried"] = "Errors of an earlier, untuned run were in view of this bound."
+    slow = dict(said="a slowdown of less than f / n")
+    slow["at_most"] = len(config.attackers) / config.workers
+    ours = dict(bound_is_ours=True, **paper)
+    more = difference(*(error(own, attack="none") for own in ("Kardam", "plain")))
+    ends = "Where nobody lies, Kardam's test error is that of plain SGD"
+    stated = [Published(text=ends, measure=more, **noise, **ours)]
+    for times in ("equal", "memoryless"):
+        learns = f"Three of ten lie, {times} times: its error is below half a guess's"
+        costs = f"Nobody lies, {times} times: less than f / n of gradients are refused"
+        flip, share = error("Kardam", times), refused(times=times)
+        stated.append(Published(text=learns, measure=flip, **third, **ours))
+        stated.append(Published(text=costs, measure=share, **slow, **paper))
+    return stated
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """A share refused, and test errors, with equal times if not said otherwise."""
+    del config
+    gone = mean("ended_higher", server="plain", attack="sign flip")
+    damped = error("Kardam", "memoryless", damping=0.2)
+    return {
+        "Refused of honest memoryless workers": refused(times="memoryless"),
+        "Plain runs that end higher, sign flip": gone,
+        "Error of Kardam, sign flip": error("Kardam"),
+        "Error of clipping, sign flip": error("clipped"),
+        "Error of Kardam, noise": error("Kardam", attack="noise"),
+        "Of clipping, noise": error("clipped", attack="noise"),
+        "Of Kardam damped, memoryless, sign flip": damped,
+    }

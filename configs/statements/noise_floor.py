@@ -1,0 +1,51 @@
+"""Records of `configs/noise_floor.py`."""
+
+import numpy as np
+import pandas as pd
+from ml_collections import ConfigDict
+
+from configs.noise_floor import floor
+from experiments.results.estimates import Measure
+from experiments.results.measures import mean, ratio
+from experiments.results.tables import Found
+
+
+def over_theory(found: Found, config: ConfigDict) -> pd.Series:
+    """Measured over theory of all cells below the limit, means over seeds."""
+    cells = found.results.groupby(["learning_rate", "delay"])["train_loss"].mean()
+    theory = np.array([floor(config, *cell) for cell in cells.index])
+    return (cells / theory)[np.isfinite(theory)]
+
+
+def against_theory(found: Found, config: ConfigDict) -> int:
+    """How many cells end higher below the limit, or do not beyond it."""
+    cells = found.results.groupby(["learning_rate", "delay"])["ended_higher"]
+    beyond = np.array([np.isinf(floor(config, *cell)) for cell in cells.min().index])
+    return int(np.where(beyond, cells.min() < 1, cells.max() > 0).sum())
+
+
+def cost(learning_rate: float, delay: float) -> Measure:
+    """The loss at a delay over the loss without delay, at one step."""
+    late = mean("train_loss", learning_rate=learning_rate, delay=delay)
+    return ratio(late, mean("train_loss", learning_rate=learning_rate, delay=0))
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """How far training is from theory, and what a delay costs."""
+
+    def furthest(found):
+        return float(abs(over_theory(found, config) - 1).max())
+
+    def typical(found):
+        return float(over_theory(found, config).mean())
+
+    def wrong(found):
+        return against_theory(found, config)
+
+    return {
+        "Largest distance from theory, as a share of it": furthest,
+        "Mean of measured over theory": typical,
+        "Cells that end higher below the limit, or do not beyond it": wrong,
+        "Loss 16 late over fresh, step 0.03": cost(0.03, 16),
+        "Loss 16 late over fresh, step 0.09": cost(0.09, 16),
+    }

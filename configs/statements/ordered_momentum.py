@@ -1,0 +1,67 @@
+"""The abstract's statements, and records of `configs/ordered_momentum.py`."""
+
+from ml_collections import ConfigDict
+
+from experiments import Published
+from experiments.results.estimates import Measure
+from experiments.results.measures import ratio, tuned
+
+
+def loss(momentum: str, workers: int, decay: float = 0.9) -> Measure:
+    """Training loss at the end, at the step that other seeds find best."""
+    return tuned("train_loss", momentum=momentum, workers=workers, decay=decay)
+
+
+def over_ball(workers: int) -> Measure:
+    """Loss of ordered momentum over heavy ball's, both at 0.9."""
+    return ratio(loss("ordered", workers), loss("heavy ball", workers))
+
+
+def over_none(momentum: str, workers: int) -> Measure:
+    """Loss of a momentum of 0.9 over the loss without momentum."""
+    return ratio(loss(momentum, workers), loss(momentum, workers, 0.0))
+
+
+def published(config: ConfigDict) -> list[Published]:
+    """The abstract's three statements, with 32 workers."""
+    del config
+    paper = dict(source="Shi, Yang, Li (2024), arXiv:2407.19234, abstract")
+    better = "better convergence performance compared with ASGD and other asynchronous"
+    better += " methods with momentum"
+    return [
+        Published(
+            text="With 32 workers heavy ball has a larger training loss than no"
+            " momentum",
+            said="naively incorporating momentum into ASGD can impede the convergence",
+            measure=over_none("heavy ball", 32),
+            at_least=1.0,
+            **paper,
+        ),
+        Published(
+            text="With 32 workers ordered momentum has a smaller training loss than"
+            " heavy ball",
+            said=better,
+            measure=over_ball(32),
+            at_most=1.0,
+            **paper,
+        ),
+        Published(
+            text="With 32 workers ordered momentum has a smaller training loss than no"
+            " momentum",
+            said=better,
+            measure=over_none("ordered", 32),
+            at_most=1.0,
+            **paper,
+        ),
+    ]
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """Losses over each other, with 8 and with 32 workers."""
+    del config
+    return {
+        "Loss, ordered / heavy ball, 8 workers": over_ball(8),
+        "Loss, ordered / heavy ball, 32": over_ball(32),
+        "Loss, ordered / none, 32": over_none("ordered", 32),
+        "Loss, heavy ball / none, 32": over_none("heavy ball", 32),
+    }

@@ -1,0 +1,113 @@
+"""What is said of late stages and cures, and records of `pipeline_char_lm`."""
+
+from ml_collections import ConfigDict
+
+from experiments import Published
+from experiments.results.estimates import Measure
+from experiments.results.measures import difference, ratio, tuned
+from experiments.training.late_stages import OF_ADAM
+
+
+def loss(optimizer: str, method: str, stages: int | None = None) -> Measure:
+    """Held-out loss in nats a character, at the best step and momentum."""
+    late = {} if stages is None else {"stages": stages}
+    return tuned("test_loss", optimizer=optimizer, method=method, **late)
+
+
+def cost(optimizer: str, method: str, stages: int = 8) -> Measure:
+    """The loss less the loss of the same optimizer in one stage."""
+    own = loss(optimizer, method, 1)
+    one = own if method in OF_ADAM else loss(optimizer, "one stage")
+    return difference(loss(optimizer, method, stages), one)
+
+
+def left(optimizer: str, method: str, stages: int = 8) -> Measure:
+    """What a method's stages cost, over what they cost with a stash alone."""
+    return ratio(cost(optimizer, method, stages), cost(optimizer, "stash", stages))
+
+
+_MARIN = "Marin project, issue 6431 of its repository (a program, no paper)"
+_ASYNC_PP = "Ajanthan et al. (2025), arXiv:2505.01099"
+
+
+def published(config: ConfigDict) -> list[Published]:
+    """The sources train other models, and longer: compare signs and ratios alone."""
+    del config
+    beside_none = difference(loss("adam", "look-ahead", 8), loss("adam", "one stage"))
+    beside_stash = difference(loss("adam", "look-ahead", 8), loss("adam", "stash", 8))
+    return [
+        Published(
+            text="Rotation wins back most of what 8 stages cost Adam",
+            source="Jung et al. (2026), arXiv:2602.03515, recalled",
+            said="32 stages take Adam 5.81 times the updates of one, rotation 1.27",
+            setting="95M parameters, OpenWebText, in updates to a loss",
+            measure=left("adam", "rotation"),
+            at_most=0.5,
+            bound_is_ours=True,
+        ),
+        Published(
+            text="Look-ahead in 8 stages is better than Adam with a stash",
+            source=_ASYNC_PP,
+            said="better than all other asynchronous methods",
+            setting="GPT of 8 blocks of width 768 in 8 stages, WikiText-103",
+            measure=beside_stash,
+            at_most=0.0,
+            bound_is_ours=True,
+            tried="Only the stash is compared: by the mean loss rotation ends lower.",
+        ),
+        Published(
+            text="Look-ahead in 8 stages is better than Adam without late stages",
+            source=_ASYNC_PP,
+            said="better than GPipe, up to a billion parameters",
+            setting="GPT of 8 blocks of width 768 in 8 stages, WikiText-103",
+            measure=beside_none,
+            at_most=0.0,
+            bound_is_ours=True,
+        ),
+        Published(
+            text="Prediction wins back a fifth of what late stages cost Muon",
+            source=_MARIN,
+            said="a loss gap of 0.086 in six stages, and of 0.067 with prediction",
+            setting="a mixture of experts, width 512, 6000 steps, step not tuned",
+            measure=left("muon", "prediction"),
+            at_most=0.8,
+        ),
+        Published(
+            text="Prediction wins back a smaller share in 8 stages than in 4",
+            source=_MARIN,
+            said="53 % at a delay of 2, 45 % at 8, 19 % at 16",
+            setting="as above, but a uniform delay",
+            measure=difference(
+                left("muon", "prediction"), left("muon", "prediction", 4)
+            ),
+            at_least=0.0,
+            bound_is_ours=True,
+        ),
+        Published(
+            text="Late stages cost Muon less than half of what they cost Adam",
+            source=_MARIN,
+            said="a loss gap of 0.086 for Muon in six stages, of 0.273 for AdamH",
+            setting="as above, delays 5 .. 0 by stage",
+            measure=ratio(cost("muon", "stash"), cost("adam", "stash")),
+            at_most=0.5,
+            bound_is_ours=True,
+        ),
+    ]
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """Losses without late stages, and in 8 of them."""
+    del config
+    known = [
+        ("adam", "one stage", None),
+        ("adam", "stash", 8),
+        ("adam", "look-ahead", 8),
+        ("adam", "rotation", 8),
+        ("muon", "one stage", None),
+        ("muon", "stash", 8),
+        ("muon", "prediction", 8),
+        ("sgd", "stash", 8),
+    ]
+    return {
+        f"Loss of {name}, {method}": loss(name, method, s) for name, method, s in known
+    }

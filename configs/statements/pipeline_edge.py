@@ -1,0 +1,22 @@
+"""Records of `configs/pipeline_edge.py`."""
+
+from collections.abc import Callable
+
+from ml_collections import ConfigDict
+
+from configs.pipeline_edge import EDGE
+from experiments.results.estimates import Measure
+
+
+def edges(which: Callable[..., float]) -> Measure:
+    """The smallest or largest edge of all pipelines, over its limit."""
+    return lambda found: float(which(EDGE.of(found.results)[EDGE.name]))
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """The last step below the limit, where theory is right; no seed varies."""
+    del config
+    return {
+        "Smallest edge over the limit": edges(min),
+        "Largest edge over the limit": edges(max),
+    }

@@ -1,0 +1,85 @@
+"""The abstracts' statements, and records of `configs/ringmaster_lmo.py`."""
+
+from ml_collections import ConfigDict
+
+from experiments import Published
+from experiments.results.estimates import Measure
+from experiments.results.measures import first_time, least, ratio
+
+
+def until(config: ConfigDict, method: str, times: str = "heavy tails") -> Measure:
+    """Seconds to the target, at the step (and R) that other seeds find best."""
+    if method == "fixed R":
+        return least([until(config, own, times) for own in fixed(config)])
+    return first_time("train_loss", config.target, method=method, times=times)
+
+
+def fixed(config: ConfigDict) -> list[str]:
+    """The methods with a fixed threshold."""
+    return [f"R = {r}" for r in config.bound]
+
+
+def over(config: ConfigDict, this: str, other: str, **at: str) -> Measure:
+    """Seconds of a method over another's."""
+    return ratio(until(config, this, **at), until(config, other, **at))
+
+
+def published(config: ConfigDict) -> list[Published]:
+    """The abstracts' statements. Which baselines they mean is from the paper's code."""
+    source = "Sadiev, Maranjyan, Ilin, Richtárik (2026), arXiv:2605.18174, abstract"
+    paper = dict(source=source, setting="stochastic quadratics, and NanoChat")
+    strong = dict(said="it outperforms strong synchronous and asynchronous baselines")
+    begin = "With stragglers of heavy tails Ringmaster LMO, with Muon and a tuned R, is"
+    others = {
+        "asynchronous Muon without a threshold": "no threshold",
+        "asynchronous Muon with steps capped at P / tau": "capped",
+        "synchronous Muon": "synchronous",
+    }
+    gains = [
+        over(config, "no threshold", "fixed R", times=times)
+        for times in ("heavy tails", "regular")
+    ]
+    faster = {
+        f"{begin} faster than {text}": over(config, "fixed R", other)
+        for text, other in others.items()
+    }
+    agnostic = over(config, "adaptive R", "normalized")
+    return [
+        *(
+            Published(text=text, measure=own, at_most=1.0, **paper, **strong)
+            for text, own in faster.items()
+        ),
+        Published(
+            text="What the threshold gains over none is more with stragglers of heavy"
+            " tails than with regular workers",
+            said="its advantages grow with system heterogeneity",
+            measure=ratio(*gains),
+            at_least=1.0,
+            **paper,
+        ),
+        Published(
+            text="The parameter-agnostic variant is faster with Muon than with"
+            " normalized momentum",
+            measure=agnostic,
+            at_most=1.0,
+            **paper,
+            **strong,
+        ),
+        Published(
+            text="Normalized momentum has the optimal time complexity",
+            source="Wu, Luo (2026), arXiv:2601.19379, abstract",
+            said="the optimal time complexity under a bounded p-th central moment of"
+            " the noise, p in (1, 2]",
+            tried="It is about the noise of gradients. Here only the workers' times"
+            " have heavy tails.",
+        ),
+    ]
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """Seconds of each method with stragglers of heavy tails."""
+    names = "adaptive R", "fixed R", "no threshold", "capped", "synchronous"
+    return {
+        f"Seconds of {name}, heavy tails": until(config, name)
+        for name in (*names, "normalized")
+    }

@@ -1,0 +1,118 @@
+"""Methods for the late stages of a pipeline, by their papers' names."""
+
+from collections.abc import Callable
+from typing import Any
+
+import optax
+
+import delayjax as dj
+from experiments.tasks import stacked
+from experiments.training.pipelined import pipelined
+
+_mixed = dj.pipelines.mixed
+
+
+def _plain(parts, make, stages, updates):
+    """A backward pass reads other weights than its forward pass."""
+    del updates
+    return _mixed(parts, make(), dj.pipelines.pipedream(stages, stash=False))
+
+
+def _stash(parts, make, stages, updates):
+    """A backward pass reads the weights of its forward pass."""
+    del updates
+    return _mixed(parts, make(), dj.pipelines.pipedream(stages))
+
+
+def _prediction(parts, make, stages, updates):
+    """As with a stash, and the forward pass reads x + delay times the last move."""
+    del updates
+    return _mixed(
+        parts,
+        lambda delay: dj.predict_weights(make(), delay),
+        dj.pipelines.pipedream(stages),
+        forward_point=dj.gradient_params,
+    )
+
+
+def _pipemare(parts, make, stages, updates):
+    """No stash; T1 over the first quarter of the updates, and T2."""
+
+    def tx(delay):
+        slower = dj.pipelines.reschedule_by_delay(delay, annealing_steps=updates / 4)
+        own = optax.chain(make(), slower)
+        return dj.pipelines.discrepancy_correction(own, delay, decay=0.5)
+
+    return _mixed(
+        parts,
+        tx,
+        dj.pipelines.pipedream(stages, stash=False),
+        backward_point=dj.pipelines.backward_params,
+    )
+
+
+def _nadam(rate, beta, updates):
+    return dj.pipelines.nadam(rate, b1=beta, momentum_decay=200 / updates)
+
+
+def _rotated_adam(rate, beta, updates):
+    del updates
+
+    def is_rotated(path, leaf):
+        return path.startswith("blocks") and leaf.ndim == 2
+
+    return dj.pipelines.rotated_adam(rate, b1=beta, is_rotated=is_rotated)
+
+
+METHODS = {
+    "plain": _plain,
+    "stash": _stash,
+    "prediction": _prediction,
+    "PipeMare": _pipemare,
+    "look-ahead": _stash,
+    "rotation": _stash,
+}
+"""(parts of a model, what makes an optimizer, stages, updates) -> a pipeline."""
+
+OPTIMIZERS = {
+    "adam": lambda rate, beta: optax.adam(rate, beta),
+    "muon": lambda rate, beta: optax.contrib.muon(
+        rate,
+        beta=beta,
+        consistent_rms=0.2,
+        muon_weight_dimension_numbers=stacked.matrices,
+    ),
+    "sgd": lambda rate, beta: optax.sgd(rate, beta),
+}
+"""(step size, momentum) -> an optimizer of stacked blocks."""
+
+OF_ADAM = {"look-ahead": _nadam, "rotation": _rotated_adam}
+"""Methods that are an optimizer of their own: (step size, momentum, updates) -> it."""
+
+
+def late_stages(
+    optimizer: str, method: str, updates: int, shape: Callable[[Any], Any]
+) -> Any:
+    """Trains stages that never wait; one stage if no axis `stages` says another number.
+
+    The axes are `learning_rate`, `momentum` and `stages`, which is never traced.
+
+    Args:
+        optimizer: one of `OPTIMIZERS`; a method of `OF_ADAM` is in its place.
+        method: one of `METHODS`.
+        updates: of the run.
+        shape: step -> factor of the learning rate.
+    """
+
+    def make(parts, learning_rate, momentum, stages=1):
+        def rate(step):
+            return learning_rate * shape(step)
+
+        def own():
+            if method in OF_ADAM:
+                return OF_ADAM[method](rate, momentum, updates)
+            return OPTIMIZERS[optimizer](rate, momentum)
+
+        return METHODS[method](parts, own, stages, updates)
+
+    return pipelined(make)
