@@ -30,8 +30,7 @@ VARIANTS = {
 ELASTIC = tuple(name for name in VARIANTS if name.endswith("EASGD"))
 
 LIMITS = at_least(1, "period") | at_least(2, "workers")
-LIMITS |= at_least(0, "message_seconds")
-LIMITS |= positive("seconds", "learning_rate")
+LIMITS |= at_least(0, "message_seconds") | positive("seconds", "learning_rate")
 
 
 def get_config() -> ConfigDict:
@@ -63,6 +62,10 @@ def experiment(config: ConfigDict) -> Experiment:
         training = replicas(VARIANTS[variant](period=period), cluster, optax.sgd)
         return dict(variant=variant, period=period), training
 
+    def error(variants, **against):
+        where = {"variant": variants}
+        return Effect(metric="test_error", against=against, size=points(1), where=where)
+
     return Experiment(
         question="Which elastic averaging, and how often must workers see the center?",
         task=tasks.digits_mlp(batch_size=config.batch_size),
@@ -73,18 +76,8 @@ def experiment(config: ConfigDict) -> Experiment:
         tuning_seeds=config.tuning_seeds,
         seconds=config.seconds,
         answer=[
-            Effect(
-                metric="test_error",
-                against={"period": config.period[0]},
-                size=points(1),
-                where={"variant": (*ELASTIC, "Async SGD")},
-            ),
-            Effect(
-                metric="test_error",
-                against={"variant": "Original EASGD"},
-                size=points(1),
-                where={"variant": ELASTIC},
-            ),
+            error(ELASTIC, variant="Original EASGD"),
+            error((*ELASTIC, "Async SGD"), period=config.period[0]),
         ],
         figures=[
             figures.over(

@@ -19,8 +19,7 @@ from experiments.tasks import digits_mlp
 
 FEDASYNC, BUFFERED, SINGLE = "FedAsync", "FedBuff", "FedBuff without a buffer"
 
-LIMITS = at_least(0, "target")
-LIMITS |= positive("seconds", "client_rate", "server_rate")
+LIMITS = at_least(0, "target") | positive("seconds", "client_rate", "server_rate")
 
 
 def get_config() -> ConfigDict:
@@ -47,27 +46,24 @@ def get_config() -> ConfigDict:
 
 def experiment(config: ConfigDict) -> Experiment:
     """Three servers of the same clients."""
-    fastest = 1.0 - 1.0 / config.tail  # seconds, for a mean of one second
-    times = dj.cluster.pareto(fastest, config.tail)
+    times = dj.cluster.pareto(1.0 - 1.0 / config.tail, config.tail)  # 1 s on average
     clients = dj.cluster.Cluster(config.clients, times)
     law = dj.modulation.polynomial(0.5)
     weight = dj.scale_by_staleness(law)
 
     def arm(name, buffer, rates, make, each=None):
         rule = dj.cluster.protocols.fedbuff(buffer, concurrency=config.concurrency)
-        local = dict(client=client, client_steps=config.client_steps)
+        local = dict(client=lambda client_rate: optax.sgd(client_rate))
+        local["client_steps"] = config.client_steps
         training = along(Simulation(clients, rule), make, each=each, **local)
         labels, grid = {"server": name}, {"server_rate": rates}
         return Arm(training=training, labels=labels, grid=grid)
 
-    def client(client_rate):
-        return optax.sgd(client_rate)
+    def step(server_rate):
+        return optax.sgd(server_rate)
 
     def mix(server_rate):
         return dj.fedasync(server_rate, law=law)
-
-    def step(server_rate):
-        return optax.sgd(server_rate)
 
     digits = dict(workers=config.clients, concentration=config.concentration)
     shown = dict(color="server", target=config.target)

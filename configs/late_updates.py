@@ -86,11 +86,8 @@ def experiment(config: ConfigDict) -> Experiment:
         ),
         figures=[
             figures.over(
-                "learning_rate",
-                "train_loss",
-                fixed=False,
-                panels="optimizer",
-                color="gradients",
-            ),
+                *("learning_rate", "train_loss"),
+                **dict(fixed=False, panels="optimizer", color="gradients"),
+            )
         ],
     )

@@ -10,8 +10,7 @@ sync, where all stages are S - 1 late. The limit is not fitted: it is
 
 which has the same value for mixed versions and for late gradients, and with vertical
 sync 2 sin(pi / (2 (2 S - 1))) over the largest eigenvalue of the Hessian: 10 stages
-allow 0.408 of the step of one stage, and 0.083 with vertical sync. Steps just below the
-limit fall, and steps just above it diverge.
+allow 0.408 of the step of one stage, and 0.083 with vertical sync.
 
     python -m experiments.main --config=configs/pipeline_edge.py --workdir=runs/edge
 """
@@ -56,8 +55,8 @@ def get_config() -> ConfigDict:
 
 def features() -> np.ndarray:
     """Standardized, float32 [442, 10]."""
-    data = load_diabetes(scaled=False).data
-    return ((data - data.mean(axis=0)) / data.std(axis=0)).astype(np.float32)
+    x = load_diabetes(scaled=False).data
+    return ((x - x.mean(axis=0)) / x.std(axis=0)).astype(np.float32)
 
 
 def least_squares() -> Task:

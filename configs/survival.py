@@ -22,7 +22,6 @@ from experiments.training.recorded_job import recorded_job
 
 LAWS = ("regular", "memoryless", "heavy tails", "recorded")
 
-
 LIMITS = at_least(1, "workers")
 LIMITS |= positive("learning_rate", "target")
 

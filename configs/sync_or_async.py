@@ -22,8 +22,7 @@ from experiments.training import methods
 
 LIMITS = at_least(1, "workers")
 LIMITS |= at_least(0, "latency_seconds", "target", "warmup_updates")
-LIMITS |= positive("seconds", "learning_rate")
-LIMITS |= below_one("momentum")
+LIMITS |= positive("seconds", "learning_rate") | below_one("momentum")
 
 
 def get_config() -> ConfigDict:

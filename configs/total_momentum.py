@@ -8,8 +8,6 @@ errors on scikit-learn's digits, with step and target tuned.
     python -m experiments.main --config=configs/total_momentum.py --workdir=runs/total
 """
 
-from typing import Any
-
 import numpy as np
 import optax
 from ml_collections import ConfigDict
@@ -53,23 +51,6 @@ def get_config() -> ConfigDict:
 LOOP = "closed loop"
 
 
-class Measured:
-    """Training whose momenta are evaluated: (applied by the loop, total)."""
-
-    def __init__(self, make: Any):
-        self.training = optimizer(make)
-        self.arguments = self.training.arguments
-
-    def rule(self, task: Any, plan: Any) -> Any:
-        """The optimizer's. The momenta stand where a model with a state has it."""
-
-        def with_momenta(model, memory):
-            loop, _ = memory.inner_state
-            return model._replace(state=(loop.momentum, loop.loop.estimate))
-
-        return self.training.rule(task, plan)._replace(model=with_momenta)
-
-
 def experiment(config: ConfigDict) -> Experiment:
     """A program for each task and momentum."""
     max_delay = check_delays("delay", config.delay, config.updates)
@@ -86,7 +67,7 @@ def experiment(config: ConfigDict) -> Experiment:
             rule = optax.chain(loop, optax.trace(share * target))
             return dj.delayed(rule, delay, max_delay=max_delay, keep_params=True)
 
-        return Measured(make)
+        return optimizer(make, seen=lambda memory: memory.inner_state[0])
 
     curvatures = np.linspace(0.4, 1.6, config.directions).tolist()
     fixed = dict(target=(config.target,), learning_rate=(config.rate,))
@@ -102,8 +83,8 @@ def experiment(config: ConfigDict) -> Experiment:
         labels = dict(task=name, momentum=way)
         return Arm(training=steered(**ways[way]), labels=labels, task=task, grid=grid)
 
-    momenta = dict(applied_momentum=lambda model, task: model.state[0])
-    momenta["total_momentum"] = lambda model, task: model.state[1]
+    momenta = dict(applied_momentum=lambda model, task: model.state.momentum)
+    momenta["total_momentum"] = lambda model, task: model.state.loop.estimate
 
     def shown(metric, title, task="no noise", **only):
         of = dict(fixed=False, color="momentum", title=title)

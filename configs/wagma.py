@@ -71,18 +71,8 @@ def experiment(config: ConfigDict) -> Experiment:
         tuning_seeds=config.tuning_seeds,
         seconds=config.seconds,
         answer=[
-            Effect(
-                metric="updates",
-                size=percent(10),
-                name="updates of WAGMA-SGD",
-                **both,
-            ),
-            Effect(
-                metric="test_error",
-                size=points(1),
-                name="test error of WAGMA-SGD",
-                **both,
-            ),
+            Effect(metric="updates", size=percent(10), name="WAGMA's updates", **both),
+            Effect(metric="test_error", size=points(1), name="WAGMA's error", **both),
             Effect(
                 metric="test_error",
                 against={"method": "WAGMA-SGD"},

@@ -40,6 +40,7 @@ class _Optimizer:
     at: Callable[..., Any] | None = None
     model: int = 1
     sharding: Callable[[str, tuple[int, ...]], Any] | None = None
+    seen: Callable[[Any], Any] | None = None
 
     def __post_init__(self):
         if self.workers is not None and self.workers < 1:
@@ -72,7 +73,14 @@ class _Optimizer:
         return axes_of(self.make, at)
 
     def rule(self, task: Task, plan: Plan) -> Rule:
-        return _rule(self.placed(plan.devices), task, plan)
+        rule = _rule(self.placed(plan.devices), task, plan)
+        if self.seen is None:
+            return rule
+
+        def model(model, memory):
+            return rule.model(model, memory)._replace(state=self.seen(memory))
+
+        return rule._replace(model=model)
 
     def placed(self, devices: int | None) -> "_Optimizer":
         """With a worker for each of so many devices, where no number was given."""
@@ -96,6 +104,7 @@ def optimizer(
     groups: int = 1,
     update_seconds: float | None = None,
     at: Callable[..., Any] | None = None,
+    seen: Callable[[Any], Any] | None = None,
 ) -> Any:
     """Trains with the transformation that a function of grid axes makes.
 
@@ -112,8 +121,10 @@ def optimizer(
         update_seconds: what an update takes, where a run's end is in seconds.
         at: (parameters, optimizer state) and grid axes -> where each worker takes its
             gradient, as `exchange.detached`; by default at the parameters.
+        seen: the transformation's state -> what `Experiment.measure` gets as
+            `model.state`.
     """
-    return _Optimizer(make, workers, groups, False, update_seconds, at)
+    return _Optimizer(make, workers, groups, False, update_seconds, at, seen=seen)
 
 
 def on_devices(
