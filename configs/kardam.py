@@ -78,12 +78,16 @@ def experiment(config: ConfigDict) -> Experiment:
         grid = {} if server in ("plain", "clipped") else {"damping": config.damping}
         return Arm(training=own, labels=dict(times=times, server=server), grid=grid)
 
-    lying = ("sign flip", "noise")
+    def error(of, against, **where):
+        return Effect(
+            metric="test_error",
+            against=against,
+            size=points(1),
+            where=where,
+            name=f"test error{of}",
+        )
 
-    def error(against, **where):
-        size = points(1)
-        return Effect(metric="test_error", against=against, size=size, where=where)
-
+    both, lying = ("clipped", "Kardam"), ("sign flip", "noise")
     shown = dict(panels="times", color="server", fixed=False)
     damped = "Kardam", "Lipschitz filter alone", "clipped"
     flip = dict(only={"attack": ("sign flip",), "server": damped})
@@ -99,8 +103,8 @@ def experiment(config: ConfigDict) -> Experiment:
         updates=config.updates,
         evaluations=5,
         answer=[
-            error({"attack": "none"}, server=("plain", "Kardam")),
-            error({"server": "clipped"}, server=("clipped", "Kardam"), attack=lying),
+            error("", {"attack": "none"}, server=("plain", "Kardam")),
+            error(" of Kardam", {"server": "clipped"}, server=both, attack=lying),
         ],
         figures=[
             figures.over("attack", **shown, title="Who learns under an attack?"),

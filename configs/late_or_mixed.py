@@ -83,13 +83,13 @@ def experiment(config: ConfigDict) -> Experiment:
         late = [arm(name, kind, stages=config.stages) for kind in PIPELINES]
         return [arm(name, "one stage"), *late]
 
-    def nats(against, *kinds):
+    def nats(said, against, *kinds):
         return Effect(
             metric="test_loss",
             against=against,
             size=amount(0.02, "nats"),
             where={"gradients": kinds},
-            name="held-out loss",
+            name=f"held-out loss{said}",
         )
 
     shown = dict(panels="optimizer", color="gradients")
@@ -112,8 +112,10 @@ def experiment(config: ConfigDict) -> Experiment:
         updates=config.updates,
         evaluations=4,
         answer=[
-            nats({"gradients": "mixed"}, *PIPELINES),
-            nats({"gradients": "one stage"}, "one stage", "mixed"),
+            nats("", {"gradients": "mixed"}, *PIPELINES),
+            nats(
+                " at mixed versions", {"gradients": "one stage"}, "one stage", "mixed"
+            ),
         ],
         figures=[
             figures.over("stages", "test_loss", fixed=False, **shown),

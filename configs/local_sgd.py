@@ -62,10 +62,16 @@ def experiment(config: ConfigDict) -> Experiment:
         (dict(method="DGA", period=1), methods.dga(delay=2)),
     ]
 
-    def nats(against, **where):
-        size = amount(0.02, "nats")
-        return Effect(metric="test_loss", against=against, size=size, where=where)
+    def nats(of, against, **where):
+        return Effect(
+            metric="test_loss",
+            against=against,
+            size=amount(0.02, "nats"),
+            where=where,
+            name=f"test loss{of}",
+        )
 
+    local = {"method": "local SGD"}
     return Experiment(
         question="How often must replicas average, and may the average be late?",
         task=tasks.char_lm(batch_size=config.batch_size, context=config.context),
@@ -76,8 +82,8 @@ def experiment(config: ConfigDict) -> Experiment:
         tuning_seeds=config.tuning_seeds,
         seconds=config.seconds,
         answer=[
-            nats({"method": "gradients"}),
-            nats({"method": "local SGD"}, method=("local SGD", "DaSGD"), period=8),
+            nats("", {"method": "gradients"}),
+            nats(" of DaSGD", local, method=("local SGD", "DaSGD"), period=8),
         ],
         figures=[
             figures.over("period", "test_loss", color="method", fixed=False),

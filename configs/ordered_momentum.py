@@ -55,6 +55,17 @@ def experiment(config: ConfigDict) -> Experiment:
 
             yield dict(momentum=name, workers=workers), along(simulated, server)
 
+    most = max(config.decay)
+
+    def loss(of, against, **where):
+        return Effect(
+            metric="train_loss",
+            against=against,
+            size=percent(10),
+            where=where,
+            name=f"training loss with {of} of {most}",
+        )
+
     by = dict(color="momentum", fixed=False)
     return Experiment(
         question="Does momentum help asynchronous SGD if it takes gradients in order?",
@@ -67,14 +78,8 @@ def experiment(config: ConfigDict) -> Experiment:
         updates=config.updates,
         evaluations=10,
         answer=[
-            Effect(
-                metric="train_loss",
-                against={"momentum": "heavy ball"},
-                size=percent(10),
-                where={"decay": max(config.decay)},
-                name=f"training loss at a momentum of {max(config.decay)}",
-            ),
-            Effect(metric="train_loss", against={"decay": 0.0}, size=percent(10)),
+            loss("ordered momentum", {"momentum": "heavy ball"}, decay=most),
+            loss("momentum", {"decay": 0.0}, decay=(0.0, most)),
         ],
         figures=[
             figures.over("workers", "train_loss", panels="decay", **by),

@@ -29,7 +29,6 @@ from experiments.tasks import Task
 
 EDGE = LargestStable("relative_step", below={"train_loss": 1.0})
 """The largest step, over the limit, up to which the loss ends below 1."""
-
 KINDS = {
     "mixed versions": dj.pipelines.mixed,
     "late gradients": dj.pipelines.late,
@@ -44,7 +43,7 @@ def get_config() -> ConfigDict:
     return ConfigDict(
         dict(
             stages=(1, 2, 5, 10),
-            # steps over the computed limit, 4.9 % apart: 0.9763, 1.0242
+            # over the computed limit, 4.9 % apart: 0.9763, 1.0242
             relative_step=tuple(np.geomspace(0.5, 2.0, 30).round(4).tolist()),
             momentum=0.0,
             updates=4000,
