@@ -15,20 +15,12 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import (
-    Arm,
-    Effect,
-    Experiment,
-    amount,
-    figures,
-    optimizer,
-    points,
-    tasks,
-)
+from experiments import Arm, Effect, Experiment, amount, figures, optimizer, points
 from experiments.configs import at_least, check_delays, positive
+from experiments.tasks import digits_mlp, quadratic
 
 LIMITS = at_least(0, "delay", "target", "noise")
-LIMITS |= positive("rate", "learning_rate")
+LIMITS |= positive("gain", "rate", "learning_rate")
 
 
 def get_config() -> ConfigDict:
@@ -73,9 +65,6 @@ class Measured:
 def experiment(config: ConfigDict) -> Experiment:
     """A program for each task and momentum."""
     max_delay = check_delays("delay", config.delay, config.updates)
-    if not min(config.gain, config.rate) > 0.0:
-        raise ValueError("config.gain and config.rate must be positive.")
-
     ways = {"none": {}, "kept": {"share": 1.0}, LOOP: {"gain": config.gain}}
 
     def steered(gain=0.0, share=0.0):
@@ -89,21 +78,18 @@ def experiment(config: ConfigDict) -> Experiment:
         return Measured(make)
 
     curvatures = np.linspace(0.4, 1.6, config.directions).tolist()
+    digits = digits_mlp(width=16)
     fixed = dict(target=(config.target,), learning_rate=(config.rate,))
     tuned = dict(target=config.digits_target, learning_rate=config.learning_rate)
     compared = {
-        "no noise": (tasks.quadratic(curvatures, noise=0.0), fixed),
-        "noise": (tasks.quadratic(curvatures, noise=config.noise), fixed),
-        "digits": (tasks.digits_mlp(width=16), tuned),
+        "no noise": dict(task=quadratic(curvatures), grid=fixed),
+        "noise": dict(task=quadratic(curvatures, noise=config.noise), grid=fixed),
+        "digits": dict(task=digits, grid=tuned),
     }
 
     def arm(name, way):
-        task, grid = compared[name]
         labels = dict(task=name, momentum=way)
-        return Arm(training=steered(**ways[way]), labels=labels, task=task, grid=grid)
-
-    momenta = dict(applied_momentum=lambda model, task: model.state[0])
-    momenta["total_momentum"] = lambda model, task: model.state[1]
+        return Arm(training=steered(**ways[way]), labels=labels, **compared[name])
 
     def shown(metric, title, task="no noise", **only):
         of = dict(fixed=False, color="momentum", title=title)
@@ -111,7 +97,7 @@ def experiment(config: ConfigDict) -> Experiment:
 
     return Experiment(
         question="Does a closed loop keep the total momentum while delays grow?",
-        task=tasks.digits_mlp(width=16),
+        task=digits,
         arms=[arm(name, way) for name in compared for way in ways],
         grid={"delay": config.delay},
         seeds=config.seeds,
@@ -119,7 +105,10 @@ def experiment(config: ConfigDict) -> Experiment:
         tuning_seeds=config.tuning_seeds,
         updates=config.updates,
         evaluations=50,
-        measure=momenta,
+        measure={
+            "applied_momentum": lambda model, task: model.state[0],
+            "total_momentum": lambda model, task: model.state[1],
+        },
         answer=[
             Effect(
                 metric="total_momentum",
