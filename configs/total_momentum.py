@@ -13,20 +13,12 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import (
-    Arm,
-    Effect,
-    Experiment,
-    amount,
-    figures,
-    optimizer,
-    points,
-    tasks,
-)
+from experiments import Arm, Effect, Experiment, amount, figures, optimizer, points
 from experiments.configs import at_least, check_delays, positive
+from experiments.tasks import digits_mlp, quadratic
 
 LIMITS = at_least(0, "delay", "target", "noise")
-LIMITS |= positive("rate", "learning_rate")
+LIMITS |= positive("gain", "rate", "learning_rate")
 
 
 def get_config() -> ConfigDict:
@@ -54,9 +46,6 @@ LOOP = "closed loop"
 def experiment(config: ConfigDict) -> Experiment:
     """A program for each task and momentum."""
     max_delay = check_delays("delay", config.delay, config.updates)
-    if not min(config.gain, config.rate) > 0.0:
-        raise ValueError("config.gain and config.rate must be positive.")
-
     ways = {"none": {}, "kept": {"share": 1.0}, LOOP: {"gain": config.gain}}
 
     def steered(gain=0.0, share=0.0):
@@ -70,21 +59,18 @@ def experiment(config: ConfigDict) -> Experiment:
         return optimizer(make, seen=lambda memory: memory.inner_state[0])
 
     curvatures = np.linspace(0.4, 1.6, config.directions).tolist()
+    digits = digits_mlp(width=16)
     fixed = dict(target=(config.target,), learning_rate=(config.rate,))
     tuned = dict(target=config.digits_target, learning_rate=config.learning_rate)
     compared = {
-        "no noise": (tasks.quadratic(curvatures, noise=0.0), fixed),
-        "noise": (tasks.quadratic(curvatures, noise=config.noise), fixed),
-        "digits": (tasks.digits_mlp(width=16), tuned),
+        "no noise": dict(task=quadratic(curvatures), grid=fixed),
+        "noise": dict(task=quadratic(curvatures, noise=config.noise), grid=fixed),
+        "digits": dict(task=digits, grid=tuned),
     }
 
     def arm(name, way):
-        task, grid = compared[name]
         labels = dict(task=name, momentum=way)
-        return Arm(training=steered(**ways[way]), labels=labels, task=task, grid=grid)
-
-    momenta = dict(applied_momentum=lambda model, task: model.state.momentum)
-    momenta["total_momentum"] = lambda model, task: model.state.loop.estimate
+        return Arm(training=steered(**ways[way]), labels=labels, **compared[name])
 
     def shown(metric, title, task="no noise", **only):
         of = dict(fixed=False, color="momentum", title=title)
@@ -92,7 +78,7 @@ def experiment(config: ConfigDict) -> Experiment:
 
     return Experiment(
         question="Does a closed loop keep the total momentum while delays grow?",
-        task=tasks.digits_mlp(width=16),
+        task=digits,
         arms=[arm(name, way) for name in compared for way in ways],
         grid={"delay": config.delay},
         seeds=config.seeds,
@@ -100,7 +86,10 @@ def experiment(config: ConfigDict) -> Experiment:
         tuning_seeds=config.tuning_seeds,
         updates=config.updates,
         evaluations=50,
-        measure=momenta,
+        measure={
+            "applied_momentum": lambda model, task: model.state.momentum,
+            "total_momentum": lambda model, task: model.state.loop.estimate,
+        },
         answer=[
             Effect(
                 metric="total_momentum",
