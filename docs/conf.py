@@ -1,11 +1,15 @@
 """The site: `python -m sphinx -W --keep-going -n docs docs/_build/html`."""
 
+import logging
 import sys
 from pathlib import Path
 
 import delayjax
 
-sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS / "_ext"))
+
+import reference
 
 project = "delayjax"
 author = "The delayjax developers"
@@ -15,21 +19,22 @@ version = release = delayjax.__version__
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
-    "papers",  # these five are in docs/_ext
-    "project",
-    "reference",
-    "rendering",
-    "signatures",
+    "sphinxcontrib.bibtex",
+    "rendering",  # in docs/_ext
 ]
-exclude_patterns = ["_build", "_ext"]
+exclude_patterns = ["_build", "_ext", "_templates"]
+templates_path = ["_templates"]
 
 html_theme = "furo"
 html_title = f"delayjax {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["tables.js"]
 html_theme_options = {
     "source_repository": "https://github.com/delayjax/delayjax",
     "source_branch": "main",
@@ -43,6 +48,33 @@ nb_execution_mode = "force"  # a page that shows a result has just computed it
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
 nb_merge_streams = True
+
+# A page for each public name, which autosummary writes: those of old names go.
+autosummary_generate = True
+autosummary_context = {
+    "homes": {full: reference.value(full).__module__ for full in reference.everything()}
+}
+for stub in (DOCS / "reference" / "names").glob("*.rst"):
+    if stub.stem not in reference.everything():
+        stub.unlink()
+
+bibtex_bibfiles = ["papers.bib"]
+bibtex_default_style = "unsrt"
+bibtex_bibliography_id = "list-{bibliography_count}"
+bibtex_cite_id = "list-{bibliography_count}-{key}"
+
+intersphinx_mapping = {
+    "flax": ("https://flax.readthedocs.io/en/stable/", None),
+    "jax": ("https://docs.jax.dev/en/latest/", None),
+    "numpy": ("https://numpy.org/doc/stable/", None),
+    "optax": ("https://optax.readthedocs.io/en/latest/", None),
+    "python": ("https://docs.python.org/3/", None),
+}
+intersphinx_timeout = 10  # seconds
+# Without a network the names of others have no link, and the site is built anyhow.
+logging.getLogger("sphinx.sphinx.ext.intersphinx").addFilter(
+    lambda record: "failed to reach any of the inventories" not in record.getMessage()
+)
 
 autodoc_typehints = "signature"  # docs/_ext/signatures.py writes all but properties'
 python_use_unqualified_type_names = True  # `Trace`, and its full name in the link

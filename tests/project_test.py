@@ -2,39 +2,48 @@
 
 import re
 import tomllib
+from pathlib import Path
 
-import project
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 import delayjax
 
-DOCS = project.ROOT / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 
 
-@pytest.mark.parametrize("name, page", project.PAGES.items())
-def test_each_file_has_a_page_that_the_site_lists(name, page):
-    assert (project.ROOT / name).exists()
-    assert (DOCS / page[1:]).exists()
-    assert page[1:].removesuffix(".md") in (DOCS / "index.md").read_text()
+@pytest.mark.parametrize("name", ["changelog", "contributing", "citation"])
+def test_each_file_of_the_project_has_a_page_that_the_site_lists(name):
+    assert (DOCS / "project" / f"{name}.md").exists()
+    assert f"\nproject/{name}\n" in (DOCS / "index.md").read_text()
 
 
 @pytest.mark.parametrize("name", ["CHANGELOG.md", "CONTRIBUTING.md"])
 def test_the_links_of_a_file_lead_to_pages(name):
-    page = project.expand(f"```{{file}} {name}\n```")
-    for target in re.findall(r"\]\(([^)#]+)", page):
-        assert target.startswith("https://") or (DOCS / target[1:]).exists(), target
+    page = DOCS / "project" / name.lower()
+    included = f"```{{include}} ../../{name}\n:relative-docs: docs/\n```\n"
+    assert page.read_text() == included
+    for target in re.findall(r"\]\(([^)#]+)", (ROOT / name).read_text()):
+        is_page = target.startswith("docs/") and (ROOT / target).exists()
+        assert target.startswith("https://") or is_page, target
 
 
-def test_the_citation_has_the_version():
-    entry = project.expand("```{citation}\n```")
-    assert entry.startswith("```bibtex\n@software{delayjax,\n")
-    assert f"version = {{{delayjax.__version__}}}" in entry
-    assert entry.count("{") == entry.count("}")
+def test_the_page_cites_what_citation_cff_describes_with_the_version():
+    entry = (DOCS / "project" / "citation.md").read_text()
+    cff = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert f"title   = {{{cff['title']}}}," in entry
+    authors = " and ".join(f"{{{author['name']}}}" for author in cff["authors"])
+    assert f"author  = {{{authors}}}," in entry
+    assert f"url     = {{{cff['repository-code']}}}," in entry
+    assert f"{{License: {cff['license']}}}" in entry
+    assert "version = {|release|}," in entry  # Sphinx writes delayjax.__version__
+    assert cff["version"] == delayjax.__version__
 
 
 def test_every_requirement_of_jax_leaves_out_the_versions_that_are_broken():
-    project_ = tomllib.loads((project.ROOT / "pyproject.toml").read_text())["project"]
+    project_ = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lists = project_["dependencies"], *project_["optional-dependencies"].values()
     required = [Requirement(own) for given in lists for own in given]
     bounds = {own.specifier for own in required if own.name == "jax"}

@@ -1,6 +1,5 @@
 """Code in a page that is a public name is known, and other code is not."""
 
-import public_names
 import pytest
 import reference
 
@@ -26,31 +25,31 @@ import reference
     ],
 )
 def test_a_public_name_is_known(code, full):
-    assert public_names.target(code, "guide") == full
+    assert reference.target(code, "guide") == full
 
 
 def test_what_is_an_argument_as_well_is_a_link_only_where_it_is_called():
-    assert public_names.target("staleness", "guide") is None
-    assert public_names.target("staleness(state)", "guide") == "delayjax.staleness"
+    assert reference.target("staleness", "guide") is None
+    assert reference.target("staleness(state)", "guide") == "delayjax.staleness"
 
 
 def test_a_name_alone_is_looked_for_in_the_modules_of_its_page():
-    assert public_names.target("uniform", "clusters") == "delayjax.cluster.uniform"
-    assert public_names.target("uniform", "guide") is None  # of delays, of cluster
-    assert public_names.target("run", "workers") == "delayjax.workers.run"
-    assert public_names.target("poisson", "reference/delays") == (
+    assert reference.target("uniform", "clusters") == "delayjax.cluster.uniform"
+    assert reference.target("uniform", "guide") is None  # of delays, of cluster
+    assert reference.target("run", "workers") == "delayjax.workers.run"
+    assert reference.target("poisson", "reference/delays") == (
         "delayjax.delays.poisson"
     )
 
 
 def test_a_page_of_the_runner_means_its_own_functions():
-    assert public_names.target("local_sgd(8)", "experiments") is None
-    assert public_names.target("dj.replay", "experiments") == "delayjax.replay"
+    assert reference.target("local_sgd(8)", "experiments") is None
+    assert reference.target("dj.replay", "experiments") == "delayjax.replay"
 
 
 def test_the_pages_and_modules_that_are_named_exist():
     docs = reference.pages()["delayjax"].parents[1]
-    for page in [*public_names.ABOUT, *public_names.RUNNER]:
+    for page in [*reference.ABOUT, *reference.RUNNER]:
         assert (docs / f"{page}.md").exists()
-    for modules in public_names.ABOUT.values():
+    for modules in reference.ABOUT.values():
         assert {f"delayjax.{module}" for module in modules} <= set(reference.pages())

@@ -1,11 +1,13 @@
 """The site's reference: it lists every public name, and docstrings survive in it."""
 
+import ast
 import importlib
 import inspect
 import pkgutil
 import re
 from pathlib import Path
 
+import docstrings
 import pytest
 import reference
 
@@ -39,14 +41,7 @@ def public_objects(module):
     }
 
 
-def rendered(page):
-    """What a page asks autodoc for, in its order."""
-    text = reference.expand(page.read_text())
-    return re.findall(r"(?m)^\.\. (?:auto|py:)\w+:: (delayjax\S+)$", text)
-
-
-LISTED = [full for page in PAGES.glob("*.md") for full in rendered(page)]
-RENDERED = set(LISTED)
+LISTED = [full for module in reference.pages() for full in reference.listed(module)]
 
 
 def named(full):
@@ -58,7 +53,7 @@ def named(full):
 def test_the_reference_has_every_public_name(module):
     objects = public_objects(MODULES[module])
     assert objects
-    missing = [name for name in objects if f"{module}.{name}" not in RENDERED]
+    missing = [name for name in objects if f"{module}.{name}" not in LISTED]
     assert missing == [], f"docs/reference lists {module} without these names."
 
 
@@ -72,7 +67,11 @@ def test_nothing_is_public_under_two_names_and_all_of_it_fits_one_page():
 
 @pytest.mark.parametrize("module", MODULES)
 def test_a_public_module_holds_nothing_but_imports_from_the_private_one(module):
-    assert set(reference.public(module)) == set(public_objects(MODULES[module]))
+    _, *body = ast.parse(inspect.getsource(MODULES[module])).body  # after its docstring
+    imports = [node for node in body if isinstance(node, ast.ImportFrom)]
+    private = [node for node in imports if node.module.startswith("delayjax._src")]
+    names = {alias.name for node in private for alias in node.names}
+    assert names == set(public_objects(MODULES[module]))
 
 
 def test_no_function_shadows_a_public_module():
@@ -87,8 +86,8 @@ def test_what_the_reference_lists_exists_and_stands_there_once():
     assert len({id(named(full)) for full in LISTED}) == len(LISTED)
 
 
-def test_functions_come_first_in_the_order_of_their_file():
-    page = rendered(PAGES / "root.md")
+def test_the_wrapper_comes_first_and_what_a_function_returns_after_it():
+    page = reference.listed("delayjax")
     assert page[:2] == ["delayjax.delayed", "delayjax.staleness"]
     assert page.index("delayjax.replay") < page.index("delayjax.Replay")
 
@@ -101,7 +100,7 @@ def test_every_page_is_in_the_index():
 
 
 def translated(text):
-    return "\n".join(reference.translate(text.splitlines()))
+    return "\n".join(docstrings.translate(text.splitlines()))
 
 
 def test_an_equation_stays_in_its_lines():
@@ -111,7 +110,9 @@ def test_an_equation_stays_in_its_lines():
     assert text.endswith("and so on\\_.")
 
 
-PAPER = "`arXiv:1511.05950 <https://arxiv.org/abs/1511.05950>`__"
+PAPER = (
+    "`arXiv:1511.05950 <https://arxiv.org/abs/1511.05950>`__ :footcite:p:`1511.05950`"
+)
 TRANSLATED = {
     "two equations": (
         "It is\n\n    a = 1\n\n    b = 2",
@@ -168,12 +169,6 @@ def test_bars_in_an_equation_are_no_table():
 
 
 def test_a_state_lists_its_fields_with_their_meaning():
-    lines = reference.fields(RefusingState)
+    lines = docstrings.fields(RefusingState)
     assert "* ``dropped``: gradients refused so far, int32 []" in lines
     assert len([line for line in lines if line.startswith("*")]) == 5
-
-
-def test_the_empty_line_after_a_doctest_is_not_shown():
-    page = ["a\n\n```python\n>>> 1\n1\n\n```\n\ntext\n\n```\nplain\n\n```\n"]
-    reference.read_source(None, "guide", page)
-    assert page == ["a\n\n```python\n>>> 1\n1\n```\n\ntext\n\n```\nplain\n\n```\n"]

@@ -50,13 +50,21 @@ def test_every_argument_of_a_public_function_has_a_type(full):
 
 
 def test_the_page_of_types_has_each_name_that_is_no_public_class():
-    named = {each.name for each in signatures.named_types()}
+    named = set(signatures.types())
     assert {"Law", "Delay", "Storage", "Protocol", "Step"} <= named
     public = {full.rpartition(".")[2] for full in reference.everything()}
     others = (
         "Any Callable Iterator Iterable Literal Mapping Sequence None Path ArrayLike"
     )
     known = named | public | set(others.split()) | {"DTypeLike", "Mesh", "P"}
-    shown = " ".join(signatures._shown())
-    types = re.findall(r"(?<![\w.'])[A-Z]\w+(?![\w.']|\s?=)", shown)
+    types = re.findall(r"(?<![\w.'])[A-Z]\w+(?![\w.']|\s?=)", signatures.shown())
     assert set(types) - known == {"False", "True"}
+
+
+def test_a_type_has_its_value_and_its_docstring():
+    lines = signatures.types()["Law"]
+    assert lines[:2] == [
+        ".. type:: Law",
+        "   :canonical: Callable[[jax.Array], ArrayLike]",
+    ]
+    assert any("staleness" in line for line in lines[2:])

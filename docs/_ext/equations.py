@@ -1,21 +1,49 @@
-"""Equations in plain text, typeset as MathML, which browsers show without a script.
+"""Equations in plain text as LaTeX, which latex2mathml turns into MathML.
 
 Docstrings have their equations as indented text, to be read in a terminal:
 
     x_{t+1} = x_t - (eta/K) sum_{l=1..K} g_l(x_{t - tau_l}),   mean tau = P/K - 1
 
-`html` makes a table of such lines. Two spaces or more part a line: what begins at one
-column in several lines, and their relations, stand below each other. Code, and text
-that is no equation, are left to the caller: `html` returns None.
+`html` makes a table of such lines: what begins at one column in several lines, and
+their relations, stand below each other.
 """
 
+import itertools
 import re
+import textwrap
 from html import escape
 
-import mathml
-
-_CODE = re.compile(r"^(?:def |class |for |while |import |return |>>>)|= \w+\.\w+[.(]")
+_CODE = re.compile(
+    r"^\s*(?:def |class |for |while |import |return |>>>)|= \w+\.\w+[.(]"
+)
 _MATH = re.compile(r"[=<>^~/+|]|_[{(]")
+_RELATION = re.compile(r"(?<=\s)(?:<-|<=|>=|=|~|iff)(?=\s)")
+_PAREN = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
+_SIDE = rf"((?:[^\s()\[\]/,|{{}}]|[_^]\{{[^{{}}]*\}}|\|\|.*?\|\||\|[^|]+\||{_PAREN})+)"
+# only where no other factor stands beside it: `a / b c` stays as it is written
+_QUOTIENT = re.compile(
+    rf"(^|[({{|,] ?|[-+=<>~*] ){_SIDE} / {_SIDE}(?=$|[,.)}}|]| [-+=<>~*,)|]|  )"
+)
+_LETTERS = "beta Delta eta kappa lambda mu nu phi pi psi rho sigma tau theta xi"
+GREEK = {
+    **dict(zip(_LETTERS.split(), _LETTERS.split(), strict=True)),
+    **{"al": "alpha", "eps": "epsilon", "Gam": "Gamma", "lam": "lambda"},
+}
+_SIGNS = {
+    **{"sum": r"\sum\limits", "prod": r"\prod\limits", "int": r"\int", "->": r"\to"},
+    **{"<-": r"\leftarrow", "<=": r"\le", ">=": r"\ge", "<": "<", ">": ">", " ": r"\,"},
+    **{"!=": r"\ne", "...": r"\dots", "..": r"\dots", "||": r"\Vert", "*": r"\ast"},
+    **{"~": "\u223c", "grad": r"\nabla", "inf": r"\infty", "  ": r"\quad"},
+    **{"(": "({", "[": "[{", ")": "})", "]": "}]"},  # -x begins with a sign of its own
+}
+_VARIABLE = re.compile(r"[^\W\d_]|d[a-z]|x[cm]|(?!it$)[tijkw]{2,3}")
+_TOKEN = re.compile(
+    r"\\[A-Za-z]+|`[^`]+`"
+    rf"|\ba (?!(?:{'|'.join(GREEK)}|int|exp|sin|cos)\b)(?=[a-z]{{3}})"
+    r"|sum (?=of |over )|[A-Za-z]\w*(?:\.[a-z]\w*)+|[a-z]{3,}-[a-z]{4,}|[a-z]+'s?(?=\s)"
+    r"|[A-Za-z]+(?:_[a-z]{2,})+(?!\w)|1e-?\d+|[^\W\d_]+\d*|<-|->"
+    r"|<=|>=|!=|\.\.\.?|\|\||[<>~*(\[)\]]|  +|(?<=[\w)}\]'*|,;:.]) (?=[\w(\[|\\`])"
+)
 
 
 def html(lines: list[str], names: frozenset[str] = frozenset()) -> str | None:
@@ -23,111 +51,113 @@ def html(lines: list[str], names: frozenset[str] = frozenset()) -> str | None:
 
     `names` are written in code font as they are, `k_sync` for one.
     """
-    if any(map(_CODE.search, (line.lstrip() for line in lines))):
+    from latex2mathml import converter  # of the extra `docs`
+
+    def cell(kind: str, span: int, text: str) -> str:
+        math = converter.convert(latex(text, names)) if text else ""
+        math = math.replace('display="inline"', 'displaystyle="true"')
+        return f'<td class="{kind}" colspan="{span}">{math}</td>'
+
+    lines = [line for line in textwrap.dedent("\n".join(lines)).split("\n") if line]
+    if any(map(_CODE.search, lines)) or not any(map(_MATH.search, lines)):
         return None
-    if not any(map(_MATH.search, lines)):
-        return None
-    try:
-        rows = [
-            [(column, span, mathml.typeset(text, names)) for column, span, text in row]
-            for row in _rows([line for line in lines if line.strip()])
-        ]
-    except mathml.NoEquationError:
-        return None
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    rows = ["".join(cell(*each) for each in row) for row in _rows(lines)]
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
     source = escape("\n".join(lines), quote=True)
     return f'<table class="equation" title="{source}">{body}</table>'
 
 
-def _cell(cell: tuple[str, int, str]) -> str:
-    kind, span, content = cell
-    return f'<td class="{kind}" colspan="{span}">{content}</td>'
+def latex(text: str, names: frozenset[str] = frozenset()) -> str:
+    """One line, or a part of it, as LaTeX."""
+    text = re.sub(r"([_^])(\([^()]*\)|-\w+)", r"\1{\2}", text)
+    text = re.sub(r"(?<=[\w)}])([-+*])(?=[ )}]|$)", r"^{\1}", text)  # mu+ and P*
+    text = re.sub(r"<(\w[^<>]*\w)>", r"\\langle \1\\rangle", text)
+    text = re.sub(rf"\bsqrt({_PAREN})", lambda of: rf"\sqrt{{{of[1][1:-1]}}}", text)
+    before = ""
+    while before != text:
+        before, text = text, _QUOTIENT.sub(_fraction, text)
+    text = re.sub(r"(?<!\|)\|([^|]+)\|(?!\|)", r"{\\left|\1\\right|}", text)
+    text = _TOKEN.sub(lambda token: _token(token[0], names) + " ", text)
+    text = re.sub(r"(\\text\{[^{}]*)\} +\\, ", r"\1 }", text)
+    text = re.sub(r"(\\texttt\{[^{}]*\} +)\\, ", r"\1\\; ", text)
+    return re.sub(r"\\, +\\text\{", r"\\text{ ", text)
+
+
+def _fraction(quotient: re.Match[str]) -> str:
+    before, *sides = quotient.groups()
+    above, below = (
+        side[1:-1] if re.fullmatch(_PAREN, side) else side for side in sides
+    )
+    return rf"{before}\frac{{{above}}}{{{below}}}"
+
+
+def _token(token: str, names: frozenset[str]) -> str:
+    first, _, rest = token.partition("_")
+    letters = first.rstrip("0123456789")
+    if token[0] == "\\" or token[0] == "`":
+        return rf"\texttt{{{token[1:-1]}}}" if token[0] == "`" else token
+    if token.strip(" ") == "":
+        return _SIGNS[token[:2]]
+    if token in _SIGNS:
+        return _SIGNS[token]
+    if rest and (
+        token in names or (len(first) > 1 and not (first in GREEK or first.isupper()))
+    ):
+        return rf"\texttt{{{token}}}"
+    if rest:
+        base, script = _token(first, names), _token(rest, names)
+        return rf"\hat{{{base}}}" if rest == "hat" else f"{base}_{{{script}}}"
+    if token.startswith("1e"):
+        return f"10^{{{token[2:]}}}"
+    letter = "\\" + GREEK[letters] if letters in GREEK else letters
+    if letters not in GREEK and not _VARIABLE.fullmatch(letters):
+        letter = rf"\text{{{letters}}}"
+    return letter + f"_{{{token[len(letters) :]}}}" * (letters != token)
 
 
 def _rows(lines: list[str]) -> list[list[tuple[str, int, str]]]:
     """(class, columns that it spans, text) of each cell of each line."""
-    margin = min(len(line) - len(line.lstrip()) for line in lines)
-    parted = [_parts(line[margin:]) for line in lines]
-    ends = [end for _, end, _ in map(_relation, (line[margin:] for line in lines))]
-    begins = {parts[0][0] for parts in parted}  # a line may go on below a right side
-    shared = {end for end in ends if end and (ends.count(end) > 1 or end + 1 in begins)}
-    cut = []
-    for line, parts in zip(lines, parted, strict=True):
-        start, end, sign = _relation(line[margin:])
-        if end in shared:
-            parts = _at_relation(line[margin:], start, end, sign)
-        elif end:
-            parts = _around_relation(parts, start, end)
-        cut.append(parts)
-    starts = [start for parts in cut for start, _, _ in parts]
-    columns = sorted({start for start in starts if starts.count(start) > 1} | {0})
-    return [_placed(parts, columns) for parts in cut]
-
-
-def _relation(line: str) -> tuple[int, int, str]:
-    """Where the first relation of a line begins and ends; zeros without one."""
-    for found in re.finditer(r"(?<=\s)(<-|<=|>=|=|~|iff)(?=\s)", line):
-        before = line[: found.start()]
-        if all(before.count(a) == before.count(b) for a, b in mathml.CLOSE.items()):
-            return found.start(), found.end(), found[1]
-    return 0, 0, ""
-
-
-def _parts(line: str, offset: int = 0, kind: str = "") -> list[tuple[int, str, str]]:
-    """(column, class, text) of what two spaces or more part."""
-    return [
-        (offset + found.start(), kind, found[0])
-        for found in re.finditer(r"\S+(?: \S+)*", line)
+    starts = [
+        [part.start() for part in re.finditer(r"(?<!\S)(?<!\S )\S", line)]
+        for line in lines
     ]
+    places = [_relation(line) for line in lines]
+    ends = [place.end() for place in places if place]
+    first = [row[0] for row in starts]
+    parts = [*itertools.chain(*starts)]
+    columns = {0, *(at for at in parts if parts.count(at) > 1)}
+    aligned = {end for end in ends if ends.count(end) > 1 or end + 1 in first}
+    columns = sorted(
+        columns - {end + 1 for end in aligned} | {end - 2 for end in aligned}
+    )
+    rows = []
+    for line, row, place in zip(lines, starts, places, strict=True):
+        cells = {
+            at: at for at in row if at in columns
+        }  # {column: where its text begins}
+        sign = place.end() - 2 if place and place.end() in aligned else None
+        if sign is not None:
+            cells = {
+                at: begin
+                for at, begin in cells.items()
+                if not place.start() <= at <= place.end()
+            }
+            cells[sign] = place.start()
+        cells.setdefault(max(at for at in columns if at <= row[0]), row[0])
+        order = sorted(cells)
+        out = [("", columns.index(order[0]), "")] if order[0] else []
+        for at, after in itertools.pairwise([*order, None]):
+            span = (columns.index(after) if after else len(columns)) - columns.index(at)
+            text = line[cells[at] : cells[after] if after else None].strip()
+            out.append(("left" if after and after == sign else "", span, text))
+        rows.append(out)
+    return rows
 
 
-def _at_relation(
-    line: str, start: int, end: int, sign: str
-) -> list[tuple[int, str, str]]:
-    """A line parted at its relation too: these stand below each other by their ends."""
-    *labels, left = _parts(line[:start], kind="left")
-    labels = [(column, "", text) for column, _, text in labels]
-    right = _parts(line[end:], offset=end)
-    return [*labels, (left[0], "left", left[2]), (end - 2, "sign", sign), *right]
-
-
-def _around_relation(
-    parts: list[tuple[int, str, str]], start: int, end: int
-) -> list[tuple[int, str, str]]:
-    """The parts of a line, with those beside its relation in one."""
-    out: list[tuple[int, str, str]] = []
-    so_far = 0
-    for column, kind, text in parts:
-        if out and (column == start or so_far == end):
-            first, of, before = out[-1]
-            out[-1] = (first, of, f"{before} {text}")
-        else:
-            out.append((column, kind, text))
-        so_far = column + len(text)
-    return out
-
-
-def _placed(
-    parts: list[tuple[int, str, str]], columns: list[int]
-) -> list[tuple[str, int, str]]:
-    """Cells for the parts: one that begins at no shared column joins the one before."""
-    joined: list[tuple[int, str, str]] = []
-    if parts and parts[0][0] not in columns:
-        nearest = max(column for column in columns if column <= parts[0][0])
-        parts = [(nearest, *parts[0][1:]), *parts[1:]]
-    for column, kind, text in parts:
-        if column in columns or not joined:
-            joined.append((column, kind, text))
-        else:
-            first, of, so_far = joined[-1]
-            joined[-1] = (first, of, f"{so_far}    {text}")
-    cells = []
-    place = 0
-    for i, (column, kind, text) in enumerate(joined):
-        at = columns.index(column)
-        if at > place:
-            cells.append(("", at - place, ""))
-        after = joined[i + 1][0] if i + 1 < len(joined) else None
-        place = columns.index(after) if after is not None else len(columns)
-        cells.append((kind, max(place - at, 1), text))
-    return cells
+def _relation(line: str) -> re.Match[str] | None:
+    """The first relation of a line that no parentheses hold."""
+    for place in _RELATION.finditer(line):
+        before = line[: place.start()]
+        if all(before.count(a) == before.count(b) for a, b in ("()", "[]", "{}")):
+            return place
+    return None

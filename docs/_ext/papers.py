@@ -1,27 +1,30 @@
 """The index from a paper to the functions that have its method.
 
 Which functions cite a paper is read from their docstrings: each arXiv number in one of
-them. papers.toml has the titles. The page docs/reference/papers.md has the block
-"```{papers}", which is replaced by the index.
+them is a key of docs/papers.bib. The index stands for the block "```{papers}" of the
+page docs/reference/papers.md.
 """
 
 import functools
 import inspect
 import re
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import reference
 
-_NUMBER = re.compile(r"arXiv:(\d{4}\.\d{4,5})")
+BIB = Path(__file__).parents[1] / "papers.bib"
+NUMBER = re.compile(r"arXiv:(\d{4}\.\d{4,5})")
 _SECTION = re.compile(r"^References:\n((?:(?: {4}.*)?\n?)+)", re.MULTILINE)
+_ENTRY = (
+    "```{{eval-rst}}\n.. bibliography::\n   :list: bullet\n   :filter: key == '{}'\n```"
+)
 
 
-def titles() -> dict[str, dict[str, Any]]:
-    """{arXiv number: title, authors and year}."""
-    return tomllib.loads((Path(__file__).parent / "papers.toml").read_text())
+def years() -> dict[str, int]:
+    """{arXiv number: the year of the paper}, of the entries of docs/papers.bib."""
+    entries = re.findall(r"@\w+\{(.*),[^@]*?\n  year = \{(\d+)\}", BIB.read_text())
+    return {number: int(year) for number, year in entries}
 
 
 def docstrings() -> Iterator[tuple[str, str]]:
@@ -29,68 +32,36 @@ def docstrings() -> Iterator[tuple[str, str]]:
     for full in sorted(reference.everything()):
         value = reference.value(full)
         yield full, inspect.getdoc(value) or ""
-        if inspect.isclass(value):
-            for name in vars(value):
-                if not name.startswith("_") and reference.is_documented(value, name):
-                    yield f"{full}.{name}", inspect.getdoc(getattr(value, name))
+        for name in reference.members(full):
+            yield f"{full}.{name}", inspect.getdoc(getattr(value, name)) or ""
 
 
 @functools.cache
 def cited() -> dict[str, list[str]]:
     """{arXiv number: the names whose docstrings have it}."""
-    found: dict[str, list[str]] = {}
+    numbers: dict[str, list[str]] = {}
     for full, text in docstrings():
-        for number in sorted(set(_NUMBER.findall(text))):
-            found.setdefault(number, []).append(full)
-    return found
-
-
-def without_number() -> list[tuple[str, str]]:
-    """(name, what it cites) where no reference of a docstring has an arXiv number."""
-    sections = [(full, _SECTION.search(text)) for full, text in docstrings()]
-    return [
-        (full, " ".join(section[1].split()))
-        for full, section in sections
-        if section and not _NUMBER.search(section[1])
-    ]
+        for number in sorted(set(NUMBER.findall(text))):
+            numbers.setdefault(number, []).append(full)
+    return numbers
 
 
 def listing() -> str:
     """The Markdown that the block of the page is replaced by."""
-    of_year: dict[int, list[str]] = {}
-    known = titles()
-    for number, names in cited().items():
-        paper = known[number]
-        line = (
-            f"- {paper['title']}. {paper['authors']},"
-            f" [arXiv:{number}](https://arxiv.org/abs/{number}): {_links(names)}"
-        )
-        of_year.setdefault(paper["year"], []).append(line)
-    parts = [
-        part
-        for year in sorted(of_year, reverse=True)
-        for part in (f"## {year}", "\n".join(sorted(of_year[year])))
-    ]
+    parts, year = [], None
+    for number, names in sorted(
+        cited().items(), key=lambda one: (-years()[one[0]], one)
+    ):
+        if years()[number] != year:
+            parts.append(f"## {(year := years()[number])}")
+        parts += [_ENTRY.format(number), f"{{.functions}}\n{_links(names)}"]
     others = [
-        f"- {text.rstrip('.')}: {_links([full])}" for full, text in without_number()
+        f"- {' '.join(section[1].split()).rstrip('.')}: {_links([full])}"
+        for full, text in docstrings()
+        if (section := _SECTION.search(text)) and not NUMBER.search(section[1])
     ]
-    return "\n\n".join(
-        [*parts, "## Without an arXiv number", "\n".join(sorted(others))]
-    )
+    return "\n\n".join([*parts, "## Without an arXiv number", *sorted(others)])
 
 
 def _links(names: list[str]) -> str:
     return ", ".join(f"`{name.replace('delayjax.', 'dj.', 1)}`" for name in names)
-
-
-def read_source(app: Any, name: str, text: list[str]) -> None:
-    """Sphinx's hook `source-read`."""
-    del app
-    if name == "reference/papers":
-        text[0] = text[0].replace("```{papers}\n```", listing())
-
-
-def setup(app: Any) -> dict[str, bool]:
-    """Sphinx's entry."""
-    app.connect("source-read", read_source)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -8,63 +8,52 @@ stand for: its block "```{types}" is replaced by the docstrings of these types.
 """
 
 import ast
+import dataclasses
 import functools
 import importlib
 import inspect
 import itertools
 import math
 import pkgutil
+import re
 import textwrap
 import typing
 from pathlib import Path
 from typing import Any
 
+import docstrings
 import reference
 
+_NAME = re.compile(r"Literal\[[^]]*\]|'[^']*'|[A-Za-z_][\w.]*")
 # An Optax wrapper takes `MultiSteps` as well, which no reader needs to know of.
 _SHORT = {"Transformation": "optax.GradientTransformation"}
 
 
 def of(value: Any) -> tuple[str, str | None]:
     """The arguments and the result of a function or a class, as text."""
-    if not inspect.isclass(value):
-        node = _definition(value)
-        return _arguments(node, vars(inspect.getmodule(value))), _result(value, node)
-    for cls in _ours(value):
-        for node in _definition(cls).body:
-            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
-                return _arguments(node, vars(inspect.getmodule(cls))), None
-    return f"({', '.join(_fields(value))})", None
-
-
-def _arguments(node: ast.FunctionDef, scope: dict[str, Any]) -> str:
-    arguments = node.args
-    if arguments.args and arguments.args[0].arg == "self":
-        del arguments.args[0]
-    for argument in ast.walk(arguments):
-        if isinstance(argument, ast.arg) and argument.annotation:
-            argument.annotation = ast.Name(written(argument.annotation, scope))
-    arguments.kw_defaults = [
-        default and _default(default, scope) for default in arguments.kw_defaults
-    ]
-    return f"({ast.unparse(arguments)})"
-
-
-def _default(node: ast.expr, scope: dict[str, Any]) -> ast.expr:
-    """As written, but the value of a constant that no reader can look up."""
-    value = _looked_up(ast.unparse(node), scope)
-    return ast.Constant(value) if isinstance(value, int) else node
-
-
-def _result(value: Any, node: ast.FunctionDef) -> str | None:
-    return node.returns and written(node.returns, vars(inspect.getmodule(value)))
+    own = "__init__" in vars(value) and not dataclasses.is_dataclass(value)
+    made = value.__init__ if own else value
+    if inspect.isclass(made):
+        return f"({', '.join(_fields(value))})", None
+    node, scope = _definition(made), vars(inspect.getmodule(made))
+    arguments, result = node.args, node.returns and written(node.returns, scope)
+    arguments.args = [each for each in arguments.args if each.arg != "self"]
+    for each in ast.walk(arguments):
+        if isinstance(each, ast.arg) and each.annotation:
+            each.annotation = ast.Name(written(each.annotation, scope))
+    for i, default in enumerate(arguments.kw_defaults):
+        constant = _looked_up(ast.unparse(default), scope) if default else None
+        if isinstance(constant, int):  # which no reader can look up
+            arguments.kw_defaults[i] = ast.Constant(constant)
+    return f"({ast.unparse(arguments)})", result if made is value else None
 
 
 def _fields(cls: type) -> list[str]:
     """The fields that a NamedTuple or a dataclass is made from."""
     types = {
         node.target.id: written(node.annotation, vars(inspect.getmodule(base)))
-        for base in _ours(cls)
+        for base in cls.__mro__
+        if base.__module__.startswith("delayjax")
         for node in _definition(base).body
         if isinstance(node, ast.AnnAssign)
     }
@@ -72,69 +61,37 @@ def _fields(cls: type) -> list[str]:
     for name, parameter in inspect.signature(cls).parameters.items():
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in fields:
             fields.append("*")
-        default = parameter.default
-        optional = "" if default is parameter.empty else f" = {_simple(default)}"
-        fields.append(f"{name}: {types[name]}{optional}")
+        default, shown = parameter.default, ""
+        if default is not parameter.empty:
+            is_plain = isinstance(default, (int, float, str, type(None)))
+            shown = f" = {repr(default) if is_plain else '...'}"
+            shown = " = math.inf" if default == math.inf else shown
+        fields.append(f"{name}: {types[name]}{shown}")
     return fields
 
 
-def _simple(value: Any) -> str:
-    if value == math.inf:
-        return "math.inf"
-    return repr(value) if isinstance(value, (int, float, str, type(None))) else "..."
-
-
-def _ours(cls: type) -> list[type]:
-    return [base for base in cls.__mro__ if base.__module__.startswith("delayjax")]
-
-
-def _definition(value: Any) -> ast.FunctionDef | ast.ClassDef:
+def _definition(value: Any) -> Any:
     return ast.parse(textwrap.dedent(inspect.getsource(value))).body[0]
 
 
 def written(annotation: ast.expr, scope: dict[str, Any]) -> str:
     """A type of the source in short: what its names mean is looked up in `scope`."""
-    return ast.unparse(_Short(scope).visit(annotation))
+    return _NAME.sub(lambda name: _public(name[0], scope), ast.unparse(annotation))
 
 
-class _Short(ast.NodeTransformer):
-    """Replaces each name of a type by its public name."""
-
-    def __init__(self, scope: dict[str, Any]):
-        self.scope = scope
-
-    def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        """A type in quotes is a type."""
-        if isinstance(node.value, str):
-            return self.visit(ast.parse(node.value, mode="eval").body)
-        return node
-
-    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        """`Literal` is the choices themselves."""
-        if ast.unparse(node.value) == "Literal":
-            choices = node.slice.elts if isinstance(node.slice, ast.Tuple) else None
-            return _choices([each.value for each in choices or [node.slice]])
-        return self.generic_visit(node)
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        """As `visit_Attribute`."""
-        return self.visit_Attribute(node)
-
-    def visit_Attribute(self, node: ast.Attribute | ast.Name) -> ast.expr:
-        """A name of ours without its private module."""
-        text = ast.unparse(node)
-        module, _, name = text.rpartition(".")
-        value = _looked_up(text, self.scope)
-        if name in _SHORT:
-            return ast.Name(_SHORT[name])
-        if typing.get_origin(value) is typing.Literal:
-            return _choices(typing.get_args(value))
-        if inspect.isclass(value) and value in _public():
-            return ast.Name(_public()[value])
-        is_ours = getattr(self.scope.get(module), "__name__", "").startswith(
-            "delayjax."
-        )
-        return ast.Name(name if is_ours else text)
+def _public(text: str, scope: dict[str, Any]) -> str:
+    if text.startswith("Literal["):
+        return text[8:-1].replace(",", " |")
+    if text[0] == "'":  # a type in quotes is a type
+        return written(ast.parse(text[1:-1], mode="eval"), scope)
+    module, _, name = text.rpartition(".")
+    value = _looked_up(text, scope)
+    if typing.get_origin(value) is typing.Literal:
+        return " | ".join(map(repr, typing.get_args(value)))
+    if inspect.isclass(value) and value in _classes():
+        return _classes()[value]
+    home = getattr(scope.get(module), "__name__", "")
+    return _SHORT.get(name, name if home.startswith("delayjax.") else text)
 
 
 def _looked_up(text: str, scope: dict[str, Any]) -> Any:
@@ -144,126 +101,50 @@ def _looked_up(text: str, scope: dict[str, Any]) -> Any:
     )
 
 
-def _choices(values: Any) -> ast.expr:
-    return ast.Name(" | ".join(map(repr, values)))
+@functools.cache
+def _classes() -> dict[type, str]:
+    """{public class: its full name}."""
+    values = {reference.value(full): full for full in reference.everything()}
+    return {value: full for value, full in values.items() if inspect.isclass(value)}
+
+
+def shown() -> str:
+    """The signatures of all functions, classes and methods of the pages."""
+    texts = []
+    for full in reference.everything():
+        value = reference.value(full)
+        methods = [getattr(value, name) for name in reference.members(full)]
+        texts += [
+            str(of(each)) for each in [value, *filter(inspect.isfunction, methods)]
+        ]
+    return " ".join(texts)
 
 
 @functools.cache
-def _public() -> dict[type, str]:
-    """{public class: its full name}."""
-    return {
-        value: full
-        for full in reference.everything()
-        if inspect.isclass(value := reference.value(full))
-    }
-
-
-class Type(typing.NamedTuple):
-    """A type of signatures that has no entry of its own elsewhere."""
-
-    name: str
-    value: str  # what an alias stands for; "" for a class
-    text: list[str]  # its docstring and its fields, as reStructuredText
-
-
-def named_types() -> list[Type]:
-    """The types of ours that signatures name, by name."""
-    shown = {
-        node.id
-        for text in _shown()
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Name)
-    }
-    return _private_types(shown)
-
-
-def _shown() -> list[str]:
-    """A function's signature, as Python, for each function and class of the pages."""
-    found = []
-    for full in reference.everything():
-        value = reference.value(full)
-        parts = [value]
-        if inspect.isclass(value):
-            parts += [
-                part
-                for name, part in vars(value).items()
-                if inspect.isfunction(part) and not name.startswith("_")
-            ]
-        for arguments, result in map(of, parts):
-            found.append(f"def shown{arguments} -> {result}: ...")
-    return found
-
-
-def _private_types(names: set[str]) -> list[Type]:
-    """Those of the names that are types which modules of the library define."""
+def types() -> dict[str, list[str]]:
+    """{type that signatures name and no other page has: its entry, for Sphinx}."""
+    names = set(re.findall(r"(?<![\w.])[A-Z]\w+", shown()))
+    entries = {}
     package = importlib.import_module("delayjax._src")
-    found = []
     for info in pkgutil.walk_packages(package.__path__, "delayjax._src."):
         module = importlib.import_module(info.name)
-        scope, body = vars(module), ast.parse(Path(module.__file__).read_text()).body
+        body = ast.parse(Path(module.__file__).read_text()).body
         for node, after in itertools.pairwise([*body, None]):
-            name = (
-                ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else None
-            )
-            name = node.name if isinstance(node, ast.ClassDef) else name
-            if name not in names:
-                continue
-            if isinstance(node, ast.ClassDef):
-                cls = scope[name]
-                text = reference.translate((inspect.getdoc(cls) or "").splitlines())
-                found.append(Type(name, "", text + reference.fields(cls)))
-            elif _is_text(after):
-                lines = inspect.cleandoc(after.value.value).splitlines()
-                text = reference.translate(lines)
-                found.append(Type(name, written(node.value, scope), text))
-    return sorted(found)
-
-
-def _is_text(node: ast.stmt | None) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
-
-
-def listing() -> str:
-    """The Markdown that the block of the page of types is replaced by."""
-    out = ["```{eval-rst}"]
-    for name, value, text in named_types():
-        out += [f".. {'type' if value else 'class'}:: {name}"]
-        out += [f"   :canonical: {value}"] if value else []
-        out += ["", *(f"   {line}" for line in text), ""]
-    return "\n".join([*out, "```"])
-
-
-def read_source(app: Any, name: str, text: list[str]) -> None:
-    """Sphinx's hook `source-read`."""
-    del app
-    if name == "reference/types":
-        text[0] = text[0].replace("```{types}\n```", listing())
-
-
-def process_signature(
-    app: Any, what: str, name: str, obj: Any, options: Any, *shown: str | None
-) -> tuple[str, str | None] | None:
-    """Sphinx's hook `autodoc-process-signature`."""
-    del app, name, options, shown
-    return of(obj) if what in ("function", "method", "class") else None
-
-
-def missing_reference(app: Any, env: Any, node: Any, shown: Any) -> Any:
-    """Sphinx's hook of this name: a property's private type is on the page of types."""
-    private, _, name = node["reftarget"].rpartition(".")
-    if not private.startswith("delayjax._src"):
-        return None
-    python, page = env.get_domain("py"), node["refdoc"]
-    return python.resolve_xref(env, page, app.builder, "class", name, node, shown)
-
-
-def setup(app: Any) -> dict[str, bool]:
-    """Sphinx's entry."""
-    app.connect("missing-reference", missing_reference)
-    app.connect("autodoc-process-signature", process_signature)
-    app.connect("source-read", read_source)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+            match node, after:
+                case ast.ClassDef(name=name), _ if name in names:
+                    cls = getattr(module, name)
+                    text = docstrings.translate(
+                        (inspect.getdoc(cls) or "").splitlines()
+                    )
+                    lines = [f".. class:: {name}", "", *text, *docstrings.fields(cls)]
+                case (
+                    ast.Assign(targets=[ast.Name(id=name)], value=value),
+                    ast.Expr(value=ast.Constant(value=str(doc))),
+                ) if name in names:
+                    lines = [f".. type:: {name}"]
+                    lines += [f":canonical: {written(value, vars(module))}", ""]
+                    lines += docstrings.translate(inspect.cleandoc(doc).splitlines())
+                case _:
+                    continue
+            entries[name] = [lines[0], *(f"   {line}" for line in lines[1:])]
+    return dict(sorted(entries.items()))

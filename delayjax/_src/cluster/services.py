@@ -45,7 +45,7 @@ def independent(draw: Callable[[np.random.Generator, int], ArrayLike]) -> Servic
 
 @remembered
 def infinite_bernoulli(seconds: float, hang_probability: float) -> Service:
-    """A task takes `seconds`, or never ends (MindFlayer's model, arXiv:2410.04285).
+    """A task takes `seconds`, or never ends: MindFlayer's model.
 
     Args:
         seconds: of a task that ends.
@@ -55,6 +55,9 @@ def infinite_bernoulli(seconds: float, hang_probability: float) -> Service:
         >>> times = next(infinite_bernoulli(1.0, 0.5)(np.random.default_rng(0), 0))
         >>> sorted(set(times.tolist()))
         [1.0, inf]
+
+    References:
+        Maranjyan, Omar and Richtarik, MindFlayer SGD, UAI 2025, arXiv:2410.04285.
     """
     seconds = checks.check_number("seconds", seconds, positive=True)
     hang_probability = checks.check_number(

@@ -29,7 +29,7 @@ def wait_avoiding(
     slack_seconds: float = 0.0,
     exchange_seconds: Callable[[int], float] | float = 0.0,
 ) -> WaitAvoiding:
-    """How late each worker's model is for WAGMA's sums (Li et al., arXiv:2005.00124).
+    """How late each worker's model is for WAGMA's sums.
 
         made[t, i] = on[t - 1, i] + seconds[t, i]
         on[t, i]   = made[t, i] + c(t)                 within a period
@@ -54,6 +54,9 @@ def wait_avoiding(
         >>> late = wait_avoiding([[1.0, 2.5], [1.0, 1.0], [1.0, 1.0]], period=3)
         >>> late.behind.tolist()
         [[0, 1], [0, 2], [0, 0]]
+
+    References:
+        Li et al., WAGMA-SGD, arXiv:2005.00124.
     """
     table = check_seconds(seconds)
     slack_seconds = checks.check_number("slack_seconds", slack_seconds)
