@@ -54,7 +54,7 @@ def listing() -> str:
     ):
         if years()[number] != year:
             parts.append(f"## {(year := years()[number])}")
-        parts += [_ENTRY.format(number), f"{{.functions}}\n{_links(names)}"]
+        parts += [_ENTRY.format(number), f"In {_links(names)}"]
     others = [
         f"- {' '.join(section[1].split()).rstrip('.')}: {_links([full])}"
         for full, text in docstrings()

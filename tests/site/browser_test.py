@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import reference
 
 ROOT = Path(__file__).parents[2]
 WIDTHS = [390, 600, 800, 1024, 1280, 1440]
@@ -104,8 +105,6 @@ def test_a_page_of_the_reference_has_at_most_3000_words(site, pages):
 def test_each_public_name_has_a_page_of_its_own(site):
     index = (site / "searchindex.js").read_text()
     documents = json.loads(index[index.index("{") : index.rindex("}") + 1])["docnames"]
-    import reference
-
     missing = reference.everything() - {
         name.removeprefix("reference/names/") for name in documents
     }
