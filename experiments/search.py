@@ -16,7 +16,8 @@ from experiments.results.choice import Choice
 from experiments.results.ledger import Ledger, Line
 from experiments.running import families, searching
 from experiments.running.program import Program, label
-from experiments.running.searching import Asking, Outcome, Point, Trial
+from experiments.running.search_scores import Asking, Point, Trial
+from experiments.running.searching import Outcome
 from experiments.running.trials import Asked, Trials
 from experiments.training.experiment import FIRST_SEARCH_SEED, Arm, Experiment
 

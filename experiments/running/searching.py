@@ -12,20 +12,19 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import optimize, special
+from scipy import optimize
 from scipy.stats import qmc
 
+from experiments.running.search_scores import (
+    STREAM,
+    Asking,
+    Difference,
+    Point,
+    SpentError,
+    Table,
+    Trial,
+)
 from experiments.training.ranges import NEAR, Range, Search
-
-Point = tuple[float, ...]
-"""A value of each searched number, in the order of the space."""
-
-
-class Trial(NamedTuple):
-    """A training: of a point, under a seed."""
-
-    point: Point
-    seed: int
 
 
 class Outcome(NamedTuple):
@@ -47,15 +46,10 @@ class Outcome(NamedTuple):
     trainings: int
 
 
-Asking = Generator[list[Trial], Sequence[float], Any]
-"""A generator that yields trials and is sent their scores."""
-
-_STREAM = 100_000  # from the first seed of one search to the first of the next
 _COARSE = 0.5  # decades between a point and its first neighbors
 _LAST = math.log10(2.0)  # and its last ones, before they are `NEAR`
 _FIRST_SEEDS = 2  # of the starts, and of the way down
 _LEAST_GROWTH, _GROWTH = 1.1, 1.5  # of the seeds, until an interval decides
-_LEVEL = 0.95
 
 
 def find(
@@ -79,16 +73,16 @@ def find(
     Returns:
         A generator that returns an `Outcome`.
     """
-    table = _Table(search.most)
+    table = Table(search.most)
     climbs = [
-        _Climb(space, search, table, f"{name}, search {i}", first_seed + i * _STREAM)
+        _Climb(space, search, table, f"{name}, search {i}", first_seed + i * STREAM)
         for i in range(1, search.repeats + 1)
     ]
     return table.filled(_agreed(table, search, climbs, first_seed, nested))
 
 
 def _agreed(
-    table: "_Table",
+    table: "Table",
     search: Search,
     climbs: Sequence["_Climb"],
     first_seed: int,
@@ -118,7 +112,7 @@ def _agreed(
                 common = _seeds(first_seed, math.ceil(_GROWTH * len(common)))
             for i, center in zip(apart, again, strict=True):
                 centers[i] = center
-    except _SpentError:
+    except SpentError:
         why = f"not found within {search.most:,} trainings"
         if attempt:
             why += f": {search.repeats} searches do not agree"
@@ -156,115 +150,8 @@ def together(askings: Sequence[Asking]) -> Asking:
     return [returned[i] for i in range(len(askings))]
 
 
-class _SpentError(Exception):
-    """A search needs more trainings than it may have."""
-
-
-class _Table:
-    """The scores of trials so far, {point: {seed: score}}."""
-
-    def __init__(self, most: int):
-        self._scores: dict[Point, dict[int, float]] = {}
-        self._most = most
-
-    def __len__(self) -> int:
-        return sum(map(len, self._scores.values()))
-
-    def filled(self, asking: Asking) -> Asking:
-        """Yields the trials that a generator asks for, each only once.
-
-        All scores of a round are in the table before the generator is resumed, since
-        two of its searches may wait for the same trial.
-        """
-        trials = next(asking)
-        while True:
-            new = list(dict.fromkeys(trials))
-            try:
-                if len(self) + len(new) > self._most:
-                    trials = asking.throw(_SpentError())
-                    continue
-                scores = (yield new) if new else []
-                for (point, seed), score in zip(new, scores, strict=True):
-                    score = math.inf if math.isnan(score) else float(score)
-                    self._scores.setdefault(point, {})[seed] = score
-                trials = asking.send([])
-            except StopIteration as end:
-                return end.value
-
-    def has(self, trial: Trial) -> bool:
-        return trial.seed in self._scores.get(trial.point, ())
-
-    def fill(self, points: Iterable[Point], seeds: Sequence[int]) -> Asking:
-        """Asks for what is missing of these points under these seeds."""
-        trials = [Trial(*one) for one in itertools.product(points, seeds)]
-        missing = [trial for trial in trials if not self.has(trial)]
-        if missing:
-            yield missing
-
-    def mean(self, point: Point, seeds: Sequence[int]) -> float:
-        """The mean score of a point; inf where a seed is missing or diverged."""
-        there = self._scores.get(point, {})
-        return float(np.mean([there.get(seed, math.inf) for seed in seeds]))
-
-    def difference(self, point: Point, other: Point, first_seed: int) -> "_Difference":
-        """How much worse a point is than another, over all seeds of both.
-
-        Args:
-            point: a point that was trained.
-            other: another one.
-            first_seed: the first seed of the search; seeds of others do not count.
-        """
-        one, two = self._scores[point], self._scores[other]
-        seeds = [s for s in one if s in two and 0 <= s - first_seed < _STREAM]
-        ones, twos = np.array([[one[seed], two[seed]] for seed in seeds]).T
-        if not np.isfinite([ones, twos]).all():
-            # the point that diverges under fewer seeds is better
-            more = (~np.isfinite(ones)).sum() - (~np.isfinite(twos)).sum()
-            return _Difference(float(more and more * math.inf), 0.0, 0)
-        values = ones - twos
-        error = values.std(ddof=1) / math.sqrt(len(values))
-        half = special.stdtrit(len(values) - 1, 0.5 + _LEVEL / 2) * error
-        return _Difference(float(values.mean()), float(half), len(values))
-
-    def near(self, first_seed: int) -> list[Point]:
-        """All points that a search has tried."""
-        return [
-            point
-            for point, there in self._scores.items()
-            if any(0 <= seed - first_seed < _STREAM for seed in there)
-        ]
-
-    def best(self, points: Sequence[Point]) -> tuple[Point, float]:
-        """The best of some points, or of all points if none of them was trained.
-
-        Points with less than half of the most seeds of a point do not count.
-        """
-        among = [point for point in points if point in self._scores]
-        among = among or list(self._scores)
-        most = max(len(self._scores[point]) for point in among)
-        tried = [point for point in among if 2 * len(self._scores[point]) > most]
-        means = [self.mean(point, [*self._scores[point]]) for point in tried]
-        return min(zip(tried, means, strict=True), key=lambda one: one[1])
-
-
-class _Difference(NamedTuple):
-    """How much worse a point is than another: a mean over seeds of both."""
-
-    mean: float
-    half: float  # of its interval of 95 %
-    seeds: int  # how many, or 0 where a training diverged
-
-    @property
-    def low(self) -> float:
-        return self.mean - self.half
-
-    @property
-    def high(self) -> float:
-        return self.mean + self.half
-
-
 def _agreement(
-    table: _Table, search: Search, centers: Sequence[Point], seeds: list[int]
+    table: Table, search: Search, centers: Sequence[Point], seeds: list[int]
 ) -> Generator[list[Trial], Sequence[float], tuple[list[int], list[int]]]:
     """Compares the points where the searches ended, under seeds of none of them.
 
@@ -288,7 +175,7 @@ def _agreement(
 
 
 def _more(
-    seeds: list[int], undecided: Iterable[_Difference], tolerance: float
+    seeds: list[int], undecided: Iterable[Difference], tolerance: float
 ) -> list[int]:
     """The seeds and further ones: about as many as the first of the pairs needs."""
     count = len(seeds)
@@ -311,7 +198,7 @@ class _Climb:
         self,
         space: Mapping[str, Range],
         search: Search,
-        table: _Table,
+        table: Table,
         name: str,
         first_seed: int,
     ):

@@ -11,7 +11,7 @@ from etils import epath
 from experiments.host import checkpoints, processes
 from experiments.running import execution, loop
 from experiments.running.program import Program
-from experiments.running.searching import Trial
+from experiments.running.search_scores import Trial
 from experiments.running.trainer import Trainer
 
 _ON_A_CPU = 4

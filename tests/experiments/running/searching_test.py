@@ -11,7 +11,8 @@ import pytest
 from scipy import stats
 
 from experiments.running import searching
-from experiments.running.searching import Trial, find, together
+from experiments.running.search_scores import Table, Trial
+from experiments.running.searching import find, together
 from experiments.training.ranges import NEAR, Range, Search
 
 STREAM = 100_000  # seeds of a search, as `find` documents
@@ -277,7 +278,7 @@ def test_on_is_found_though_it_is_better_in_one_decade_of_six():
 @pytest.mark.parametrize(("gap", "apart"), [(0.05, [1]), (0.0, []), (0.005, [])])
 def test_searches_agree_if_their_ends_differ_by_no_more_than_the_tolerance(gap, apart):
     answer = noisy(lambda a: gap * (a == 2.0), Noise(0.02))
-    table = searching._Table(10_000)
+    table = Table(10_000)
     asking: Any = table.filled(
         searching._agreement(table, Search(), [(1.0,), (2.0,)], list(range(6)))
     )
