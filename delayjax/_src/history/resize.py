@@ -1,13 +1,16 @@
 """Histories of another depth, or without their slots in a checkpoint."""
 
 import functools
+import itertools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
+from jax.tree_util import SequenceKey, treedef_is_leaf
 
-from delayjax._src.ground import checks, named_arrays, trees, xla
+from delayjax._src.ground import checks, named_arrays, refusal, trees, xla
 from delayjax._src.history import deliveries, lookback, shared_clocks
 from delayjax._src.history import ring as rings
 from delayjax._src.history.slots import Numbered
@@ -39,13 +42,18 @@ def strip_history(state: Any) -> Any:
     )
 
 
-def resize_history(state: Any, like: Any) -> Any:
+def resize_history(state: Any, like: Any, *, reset: Any = None) -> Any:
     """A state with histories of another depth or precision, changed during training.
 
     Args:
         state: the state of a transformation, also a stripped one.
         like: a new state of the same transformation with the wanted depth, made by
-            `init`. Only its histories are used.
+            `init`, or of the transformation with another delay around it, or with none.
+            Only its histories are used, and the leaves that are `reset`.
+        reset: a tree of bools, one for each leaf of the parameters. True for a leaf
+            that begins anew, also with another shape: its old gradients become zeros,
+            and all else that the state keeps of it, such as moments, is as in `like`.
+            Until its own gradients arrive, it receives zeros.
 
     Returns:
         `state` with the rings of `like`, which hold the newest items that fit in both,
@@ -55,31 +63,108 @@ def resize_history(state: Any, like: Any) -> Any:
         and one read of each kept item. All gradients in flight of `delivered` are kept.
         A shallower history has a last step that it can reach; gradients due later
         become due at that step.
+        Where only `like` has a producer of staleness (`delayed`), the history is empty,
+        its clock begins at 0 and it warms up; the state of the optimizer goes on. Where
+        only `state` has one, its gradients are dropped, and the optimizer goes on.
+
+    Raises:
+        ValueError: if `like` is of another transformation or of other parameters; if a
+            history cannot `reset` one leaf: it keeps parameters, or is sharded.
 
     Example:
         >>> import delayjax as dj, optax
         >>> two, four = (dj.delayed(optax.sgd(1), n).init(jnp.ones(3)) for n in (2, 4))
         >>> resize_history(two, four).gradients.slots.shape
         (5, 3)
+        >>> plain = resize_history(two, optax.sgd(1).init(jnp.ones(3)))
+        >>> resize_history(plain, four).gradients.slots.shape
+        (5, 3)
     """
 
     def parts_of(tree):
         return jax.tree.flatten(tree, is_leaf=shared_clocks.is_history)
 
-    old, was = parts_of(named_arrays.unboxed(state))
+    bare = named_arrays.unboxed(like)
+    state = _with_producers(named_arrays.unboxed(state), bare)
     new, structure = parts_of(like)
-    wanted = parts_of(named_arrays.unboxed(like))[1]
+    (_, was), (_, wanted) = parts_of(state), parts_of(bare)
     if was != wanted:
         raise ValueError(
             "`like` must be a state of the same transformation with another depth:"
             f" it is {wanted}, and `state` is {was}."
         )
+    if reset is not None:
+        state = _with_reset(state, bare, reset)
+    old, _ = parts_of(state)
     _check_sizes(old, [named_arrays.unboxed(part) for part in new])
     resized = [
         _RESIZE[type(held)](held, empty) if type(held) in _RESIZE else held
         for held, empty in zip(old, new, strict=True)
     ]
     return jax.tree.unflatten(structure, resized)
+
+
+def _with_producers(state: Any, like: Any) -> Any:
+    """A state with the producers of staleness that `like` has, and with no others."""
+
+    def parts_of(node):
+        return jax.tree.flatten(node, is_leaf=lambda part: part is not node)
+
+    if type(state) is not type(like) and refusal.wraps_producer(like):
+        inner_state = _with_producers(state, like.inner_state)
+        return strip_history(like)._replace(inner_state=inner_state)
+    if type(state) is not type(like) and refusal.wraps_producer(state):
+        return _with_producers(state.inner_state, like)
+    (parts, kind), (others, wanted) = parts_of(state), parts_of(like)
+    if kind != wanted or shared_clocks.is_history(state) or treedef_is_leaf(kind):
+        return state
+    return kind.unflatten(map(_with_producers, parts, others))
+
+
+def _with_reset(state: Any, like: Any, reset: Any) -> Any:
+    """A state with the leaves of `like` for parameters that begin anew."""
+
+    def is_empty(node):
+        return node is None or isinstance(node, optax.MaskedNode)
+
+    chosen = dict(jax.tree.leaves_with_path(trees.chosen("reset", reset, reset)))
+    named = jax.tree.leaves_with_path(like, is_leaf=is_empty)
+    places = {path for path, _ in named}
+    # `Layers` keep a leaf in a tuple of runs
+    runs = {path[:-1] for path in places if isinstance(path[-1], SequenceKey)}
+    places, left = places | runs, {path for path in chosen if chosen[path]}
+
+    def owner(path):
+        """The path of a parameter, with which the path of its leaf in a state ends."""
+        for end, start in itertools.product(
+            (len(path), len(path) - 1), range(len(path))
+        ):
+            root, leaf = path[:start], path[start:end]
+            if leaf in chosen and all(root + other in places for other in chosen):
+                return leaf
+        return None
+
+    def begun(path, old, new):
+        names = [getattr(key, "name", None) for key in path]
+        leaf = owner(path)
+        left.discard(leaf)
+        in_slots = names[names.index("slots") + 1 :] if "slots" in names else []
+        is_joined = leaf is None and in_slots and in_slots[-1] is None
+        if is_joined or (chosen.get(leaf) and {"params", "item"} & set(in_slots)):
+            raise ValueError(
+                "`reset` needs a history that keeps gradients alone, each leaf in slots"
+                f" of its own, got {jax.tree_util.keystr(path)}: begin the whole history"
+                " anew, resize_history(strip_history(state), like, reset=reset)."
+            )
+        return new if chosen.get(leaf) else old
+
+    state = jax.tree.map_with_path(begun, state, like, is_leaf=_is_none)
+    if left:
+        raise ValueError(
+            "`reset` must be a tree of bools, one for each leaf of the parameters, got"
+            f" {', '.join(map(trees.path_name, left))}, of which the state has nothing."
+        )
+    return state
 
 
 def _check_sizes(old: list[Any], new: list[Any]) -> None:
