@@ -89,12 +89,12 @@ def chosen(name: str, choice: Any, tree: Any) -> Any:
     else:
         answers = jax.tree.leaves(broadcast(name, choice, tree))
     for (path, _), answer in zip(named, answers, strict=True):
-        if not isinstance(answer, (bool, np.bool_)):
+        if type(answer) not in (bool, np.bool_):
             raise TypeError(
                 f"`{name}` must say True or False of each leaf, got {answer!r} at"
                 f" {path_name(path)}."
             )
-    return jax.tree.unflatten(jax.tree.structure(tree), answers)
+    return jax.tree.unflatten(jax.tree.structure(tree), map(bool, answers))
 
 
 def is_leaf(tree: Any) -> bool:

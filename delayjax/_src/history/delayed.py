@@ -75,12 +75,12 @@ def delayed(
 
     Returns:
         A transformation whose state holds `max_delay + 1` gradients (and as many
-        parameter trees with `keep_params`), and nothing for leaves with a `max_delay`
-        of 0 or that are frozen. With a donated state a step costs one write and one read of a gradient,
-        whatever `max_delay`. With a `max_delay` of 0 the program is the same as of
-        `inner`. A delay of 0 and a larger `max_delay` give the same bits as `inner`
-        eagerly; compiled, they differ by a few roundings. "skip" selects between the
-        old and the new state of `inner`.
+        parameter trees with `keep_params`), and nothing for leaves that are frozen or
+        have a `max_delay` of 0. With a donated state a step costs one write and one
+        read of a gradient, whatever `max_delay`. With a `max_delay` of 0 the program is
+        the same as of `inner`. A delay of 0 and a larger `max_delay` give the same bits
+        as `inner` eagerly; compiled, they differ by a few roundings. "skip" selects
+        between the old and the new state of `inner`.
 
     Raises:
         TypeError: in `update` with `keep_params`, if a gradient comes with `staleness`
@@ -106,14 +106,9 @@ def delayed(
     inner = transforms.as_transformation("inner", inner)
     delay, max_delay = named_arrays.unboxed((delay, max_delay))
     if layers.has_layers(delay):
-        if frozen is not None:
-            raise ValueError(
-                f"`frozen` must be left out with `Layers`, got {frozen!r}: give these"
-                " leaves a delay of 0, and freeze them in `inner`."
-            )
         options = dict(keep_params=keep_params, warmup=warmup, history=history)
         options |= dict(hand_staleness=hand_staleness, axis_name=axis_name)
-        return _by_layer(inner, delay, max_delay, options)
+        return _by_layer(inner, delay, (max_delay, frozen), options)
     max_delay = delays.max_delays(delay, max_delay)
     checks.check_choice("warmup", warmup, "fresh", "skip", "zeros")
     whole = lookback.History(
@@ -129,11 +124,9 @@ def delayed(
         if frozen is None:
             return whole
         bare = named_arrays.unboxed(tree)
-        depths = jax.tree.map(
-            lambda is_frozen, depth: 0 if is_frozen else depth,
-            trees.chosen("frozen", frozen, bare),
-            trees.broadcast("max_delay", max_delay, bare),
-        )
+        bounds = trees.broadcast("max_delay", max_delay, bare)
+        is_frozen = trees.chosen("frozen", frozen, bare)
+        depths = jax.tree.map(lambda off, bound: 0 if off else bound, is_frozen, bounds)
         return dataclasses.replace(whole, max_delay=depths)
 
     def trained(tree):
@@ -141,10 +134,9 @@ def delayed(
         if frozen is None:
             return tree
         zeros = axes.typed_like(optax.tree.zeros_like(tree), tree)
-        return rings.map_leaves(
-            lambda leaf, zero, is_frozen: zero if is_frozen else leaf,
-            *(tree, zeros, trees.chosen("frozen", frozen, named_arrays.unboxed(tree))),
-        )
+        is_frozen = trees.chosen("frozen", frozen, named_arrays.unboxed(tree))
+        parts = tree, zeros, is_frozen
+        return rings.map_leaves(lambda x, zero, off: zero if off else x, *parts)
 
     def init_fn(params):
         inner_state = wrapped.init("inner", inner, params)
@@ -204,15 +196,16 @@ def delayed(
 def _by_layer(
     inner: optax.GradientTransformationExtraArgs,
     delay: Any,
-    max_delay: Any,
+    left_out: tuple[Any, Any],
     options: dict[str, Any],
 ) -> optax.GradientTransformationExtraArgs:
     """`delayed` of delays some of which are `Layers`: of a tree cut into their runs."""
-    if max_delay is not None:
-        raise ValueError(
-            f"`max_delay` must be left out with `Layers`, got {max_delay!r}: each layer"
-            " keeps as many gradients as its delay needs."
-        )
+    for name, value in zip(("max_delay", "frozen"), left_out, strict=True):
+        if value is not None:
+            raise ValueError(
+                f"`{name}` must be left out with `Layers`, got {value!r}: each layer"
+                " keeps as many gradients as its delay needs, and at 0 none."
+            )
 
     def cut(split: layers.Split, inner_update: Any) -> Any:
         late = optax.GradientTransformationExtraArgs(

@@ -7,15 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from delayjax._src.ground import (
-    axes,
-    collectives,
-    extras,
-    named_arrays,
-    refusal,
-    trees,
-    xla,
-)
+from delayjax._src.ground import axes, collectives, extras, named_arrays, trees, xla
+from delayjax._src.ground.refusal import register_producer
 from delayjax._src.history import delays
 from delayjax._src.history import ring as rings
 
@@ -28,7 +21,7 @@ class Origin(NamedTuple):
     params: Any  # the parameters at which it was taken; () without `keep_params`
 
 
-@refusal.register_producer
+@register_producer
 class DelayedState(NamedTuple):
     """State of `delayed`."""
 

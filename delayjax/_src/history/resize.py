@@ -1,14 +1,13 @@
 """Histories of another depth, or without their slots in a checkpoint."""
 
 import functools
-import itertools
+import re
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jax.tree_util import SequenceKey, treedef_is_leaf
+from jax.tree_util import treedef_is_leaf
 
 from delayjax._src.ground import checks, named_arrays, refusal, trees, xla
 from delayjax._src.history import deliveries, lookback, shared_clocks
@@ -50,10 +49,10 @@ def resize_history(state: Any, like: Any, *, reset: Any = None) -> Any:
         like: a new state of the same transformation with the wanted depth, made by
             `init`, or of the transformation with another delay around it, or with none.
             Only its histories are used, and the leaves that are `reset`.
-        reset: a tree of bools, one for each leaf of the parameters. True for a leaf
-            that begins anew, also with another shape: its old gradients become zeros,
-            and all else that the state keeps of it, such as moments, is as in `like`.
-            Until its own gradients arrive, it receives zeros.
+        reset: leaves that begin anew as in `like`, also with another shape: a function
+            of a leaf's path in the state, as "inner_state/0/mu/embed" or
+            "gradients/slots/embed", and the leaf. In a history these gradients are
+            zeros until gradients of their own arrive.
 
     Returns:
         `state` with the rings of `like`, which hold the newest items that fit in both,
@@ -110,11 +109,12 @@ def _with_producers(state: Any, like: Any) -> Any:
     def parts_of(node):
         return jax.tree.flatten(node, is_leaf=lambda part: part is not node)
 
-    if type(state) is not type(like) and refusal.wraps_producer(like):
-        inner_state = _with_producers(state, like.inner_state)
-        return strip_history(like)._replace(inner_state=inner_state)
-    if type(state) is not type(like) and refusal.wraps_producer(state):
-        return _with_producers(state.inner_state, like)
+    if type(state) is not type(like):
+        if refusal.wraps_producer(like):
+            inner_state = _with_producers(state, like.inner_state)
+            return strip_history(like)._replace(inner_state=inner_state)
+        if refusal.wraps_producer(state):
+            return _with_producers(state.inner_state, like)
     (parts, kind), (others, wanted) = parts_of(state), parts_of(like)
     if kind != wanted or shared_clocks.is_history(state) or treedef_is_leaf(kind):
         return state
@@ -122,47 +122,23 @@ def _with_producers(state: Any, like: Any) -> Any:
 
 
 def _with_reset(state: Any, like: Any, reset: Any) -> Any:
-    """A state with the leaves of `like` for parameters that begin anew."""
+    """A state with the leaves of `like` in the place of those that are chosen."""
+    taken, kept = [], []
 
-    def is_empty(node):
-        return node is None or isinstance(node, optax.MaskedNode)
+    def begun(path, old, new, is_new):
+        paths = taken if is_new is True else kept  # else a subtree that is stripped
+        paths.append(jax.tree_util.keystr(path, simple=True, separator="/"))
+        return new if is_new is True else old
 
-    chosen = dict(jax.tree.leaves_with_path(trees.chosen("reset", reset, reset)))
-    named = jax.tree.leaves_with_path(like, is_leaf=is_empty)
-    places = {path for path, _ in named}
-    # `Layers` keep a leaf in a tuple of runs
-    runs = {path[:-1] for path in places if isinstance(path[-1], SequenceKey)}
-    places, left = places | runs, {path for path in chosen if chosen[path]}
-
-    def owner(path):
-        """The path of a parameter, with which the path of its leaf in a state ends."""
-        for end, start in itertools.product(
-            (len(path), len(path) - 1), range(len(path))
-        ):
-            root, leaf = path[:start], path[start:end]
-            if leaf in chosen and all(root + other in places for other in chosen):
-                return leaf
-        return None
-
-    def begun(path, old, new):
-        names = [getattr(key, "name", None) for key in path]
-        leaf = owner(path)
-        left.discard(leaf)
-        in_slots = names[names.index("slots") + 1 :] if "slots" in names else []
-        is_joined = leaf is None and in_slots and in_slots[-1] is None
-        if is_joined or (chosen.get(leaf) and {"params", "item"} & set(in_slots)):
-            raise ValueError(
-                "`reset` needs a history that keeps gradients alone, each leaf in slots"
-                f" of its own, got {jax.tree_util.keystr(path)}: begin the whole history"
-                " anew, resize_history(strip_history(state), like, reset=reset)."
-            )
-        return new if chosen.get(leaf) else old
-
-    state = jax.tree.map_with_path(begun, state, like, is_leaf=_is_none)
-    if left:
+    chosen = trees.chosen("reset", reset, like)
+    state = jax.tree.map_with_path(begun, state, like, chosen, is_leaf=_is_none)
+    slots = [path for path in taken if "slots/" in path]
+    is_joined = not slots and re.search(r"slots/\d+( |$)", " ".join(kept))
+    if not taken or is_joined or re.search("slots/(params|item)", " ".join(slots)):
         raise ValueError(
-            "`reset` must be a tree of bools, one for each leaf of the parameters, got"
-            f" {', '.join(map(trees.path_name, left))}, of which the state has nothing."
+            "`reset` must choose leaves by their paths in the state, and in a history"
+            f" gradients alone, got {taken}: of a sharded history, or one that keeps"
+            " parameters, call strip_history(state) first."
         )
     return state
 

@@ -94,7 +94,7 @@ def only_if(is_used: jax.Array, after: Any, before: Any) -> Any:
         if not is_delayed(new):
             return jnp.where(is_used, new, old)
         return lookback.DelayedState(
-            jax.tree.map(select, new.staleness, old.staleness),
+            optax.tree.where(is_used, new.staleness, old.staleness),
             _kept_if(is_used, new.gradients, old.gradients),
             _kept_if(is_used, new.origins, old.origins),
             jax.tree.map(select, new.inner_state, old.inner_state, is_leaf=is_delayed),
@@ -114,12 +114,9 @@ def _kept_if(is_used: jax.Array, new: rings.Ring, old: rings.Ring) -> rings.Ring
     depths = {slots.shape[0] for slots in jax.tree.leaves(new.slots)}
     if len(depths) != 1:
         return optax.tree.where(is_used, new, old)
-    first = jnp.maximum(old.first, new.pushed - depths.pop())
-    return rings.Ring(
-        new.slots,
-        jnp.where(is_used, new.pushed, old.pushed),
-        jnp.where(is_used, new.first, first),
-    )
+    lost = old._replace(first=jnp.maximum(old.first, new.pushed - depths.pop()))
+    counters = optax.tree.where(is_used, new[1:], lost[1:])
+    return rings.Ring(new.slots, *counters)
 
 
 def check_late(name: str, state: Any, *, wrapper: str = "delayed") -> None:

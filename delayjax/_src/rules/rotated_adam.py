@@ -1,12 +1,10 @@
 """Adam in a rotated basis: the eigenvectors of a matrix's second moments."""
 
-import functools
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax.typing import ArrayLike
 
