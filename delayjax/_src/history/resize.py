@@ -83,14 +83,14 @@ def resize_history(state: Any, like: Any, *, reset: Any = None) -> Any:
     def parts_of(tree):
         return jax.tree.flatten(tree, is_leaf=shared_clocks.is_history)
 
-    bare = named_arrays.unboxed(like)
-    state = _with_producers(named_arrays.unboxed(state), bare)
+    given, bare = named_arrays.unboxed((state, like))
+    state = _with_producers(given, bare)
     new, structure = parts_of(like)
     (_, was), (_, wanted) = parts_of(state), parts_of(bare)
     if was != wanted:
         raise ValueError(
             "`like` must be a state of the same transformation with another depth:"
-            f" it is {wanted}, and `state` is {was}."
+            f" it is {wanted}, and `state` is {parts_of(given)[1]}."
         )
     if reset is not None:
         state = _with_reset(state, bare, reset)
