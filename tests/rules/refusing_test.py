@@ -14,6 +14,7 @@ from jax.sharding import AxisType
 import delayjax as dj
 from delayjax._src.history.ring import Ring
 from delayjax.cluster import protocols
+from tests.support.cases import shortened
 from tests.support.refusing_server import Kardam, Zeno, dropping, serve
 
 WORKERS = 16
@@ -417,8 +418,12 @@ def read_of(state):
     return jax.tree.map(items, state, is_leaf=lambda node: isinstance(node, Ring))
 
 
-@pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("name", HISTORIES)
+@pytest.mark.parametrize(
+    "where", shortened(WHERE, "the optimizer", "a part", "a delay in a delay")
+)
+@pytest.mark.parametrize(
+    "name", shortened(HISTORIES, "fresh", "random", "leaf by leaf", "in bfloat16")
+)
 def test_a_refused_gradient_never_enters_a_history(name, where):
     """Fourteen steps with four spikes are the ten without them, compiled and donated.
 

@@ -112,6 +112,7 @@ def _with_producers(state: Any, like: Any) -> Any:
     if type(state) is not type(like):
         if refusal.wraps_producer(like):
             inner_state = _with_producers(state, like.inner_state)
+            # stripped, so that nothing of an empty history is copied
             return strip_history(like)._replace(inner_state=inner_state)
         if refusal.wraps_producer(state):
             return _with_producers(state.inner_state, like)

@@ -84,7 +84,7 @@ def taken_at(needed_by: str, params: Any, staleness: Any, stale_params: Any) -> 
 def only_if(is_used: jax.Array, after: Any, before: Any) -> Any:
     """The updates and the state `after`; else no update, and the state `before`.
 
-    A history of `delayed` in the state is not copied, but taken back by a push.
+    To select a history of `delayed` would copy it. Its last push is taken back instead.
     """
 
     def is_delayed(node):
