@@ -56,6 +56,10 @@ def parts(late):
     return optax.partition({"late": late, "other": optax.sgd(0.1)}, LABELS)
 
 
+def is_small(gradients, memory, params, **extra_args):
+    return optax.tree.norm(gradients) < 1.0, gradients, memory
+
+
 INJECTED = optax.inject_hyperparams(dj.delayed, static_args="max_delay")
 ADAM = optax.adam(0.1)
 
@@ -87,6 +91,12 @@ COMPOSITIONS = {
     "drop_stale inside": lambda d: dj.delayed(dj.drop_stale(ADAM, 8), d),
     "one inside another": lambda d: dj.delayed(dj.delayed(ADAM, d), d),
     "skip inside another": lambda d: dj.delayed(dj.delayed(ADAM, d, warmup="skip"), d),
+    "skip around another": lambda d: dj.delayed(dj.delayed(ADAM, d), d, warmup="skip"),
+    "refusing outside": lambda d: dj.refusing(dj.delayed(ADAM, d), is_small),
+    "refusing, with parameters": lambda d: dj.refusing(
+        optax.chain(optax.clip(1.0), dj.delayed(ADAM, d, keep_params=True)), is_small
+    ),
+    "frozen": lambda d: dj.delayed(ADAM, d, frozen={"w": False, "b": True}),
 }
 
 
@@ -100,6 +110,21 @@ def test_a_composition_holds_no_second_ring(name):
     # all that is donated is written over, but for scalars that the step does not read
     state = jax.eval_shape(make(DELAY).init, PARAMS)
     assert program.memory_analysis().alias_size_in_bytes >= N + nbytes(state) - 64
+
+
+@pytest.mark.parametrize("kept", [1, 2])
+def test_a_frozen_leaf_costs_no_history(kept):
+    """(D + 1) trees of the trained leaves, two with `keep_params`; also in a part."""
+    frozen = {"w": True, "b": False}
+    whole = dj.delayed(optax.sgd(0.1), DELAY, frozen=frozen, keep_params=kept == 2)
+    late = dj.delayed(optax.sgd(0.1), DELAY, keep_params=kept == 2)
+    labels = {"w": "frozen", "b": "train"}
+    part = optax.partition({"train": late, "frozen": optax.set_to_zero()}, labels)
+    # the ages and the losses of the gradients, and five counters
+    scalars = 4 * (2 * (DELAY + 1) + 5)
+    for tx in whole, part:
+        size = nbytes(jax.eval_shape(tx.init, PARAMS))
+        assert size == kept * (DELAY + 1) * nbytes(PARAMS["b"]) + scalars
 
 
 @pytest.mark.parametrize("max_delay", [4, 64])

@@ -245,6 +245,7 @@ def delayed_arguments(**others):
         "max_delay": (3, or_none(no.bound)),
         "warmup": ("fresh", no.choice("fresh", "skip", "zeros")),
         "history": (None, or_none(no.no_storage)),
+        "frozen": (None, or_none(no.some(3, "w", {"w": 1, "b": 0}, {"v": True}))),
     } | others
 
 
@@ -449,8 +450,15 @@ ROWS = (
     call(dj.strip_history, state=((), st.nothing())),
     call(
         dj.resize_history,
-        state=(dj.delayed(SGD, 1).init(PARAMS), no.some(3, SGD.init(PARAMS))),
-        like=(dj.delayed(SGD, 4).init(PARAMS), no.some(None, SGD.init(PARAMS))),
+        state=(
+            dj.delayed(SGD, 1).init(PARAMS),
+            no.some(3, optax.adam(0.1).init(PARAMS)),
+        ),
+        like=(
+            dj.delayed(SGD, 4).init(PARAMS),
+            no.some(None, optax.adam(0.1).init(PARAMS)),
+        ),
+        reset=(None, or_none(no.some(3, False, "w", lambda path, leaf: None))),
     ),
     call(
         dj.replay,

@@ -294,3 +294,112 @@ def test_one_delay_of_a_tree_that_is_no_number_spoils_its_part_alone():
     updates, _ = tx.update(PARAMS, tx.init(PARAMS), PARAMS)
     assert np.isnan(updates["layer"]["w"]).all()
     assert np.isfinite(updates["scale"])
+
+
+ADAM = optax.adam(0.1)
+PARTS = {"trained": 1.0, "held": {"a": 1.0, "b": 1.0}}
+LABELS = {"trained": "train", "held": {"a": "frozen", "b": "train"}}
+FROZEN = {"trained": False, "held": {"a": True, "b": False}}
+
+
+def spread(scale):
+    return jax.tree.map(lambda x: scale * x * jnp.arange(1.0, 4.0), PARTS)
+
+
+@pytest.mark.parametrize(
+    "frozen", [FROZEN, lambda path, leaf: path == "held/a" and leaf.shape == (3,)]
+)
+@pytest.mark.parametrize("warmup", ["fresh", "skip", "zeros"])
+@pytest.mark.parametrize("keep_params", [False, True])
+def test_frozen_leaves_are_as_a_frozen_part_beside_a_delayed_part(
+    frozen, warmup, keep_params
+):
+    """The same history, updates and staleness: a norm over all leaves sees zeros."""
+    rule = dj.compensate_delay(0.5) if keep_params else optax.identity()
+    inner = optax.chain(rule, optax.clip_by_global_norm(1.0), optax.adamw(0.1))
+    options = dict(warmup=warmup, keep_params=keep_params)
+    whole = dj.delayed(inner, 2, frozen=frozen, **options)
+    parts = {"train": dj.delayed(inner, 2, **options), "frozen": optax.set_to_zero()}
+    part = optax.partition(parts, LABELS)
+    params = spread(1.0)
+    states = [tx.init(params) for tx in (whole, part)]
+    kept = states[1].inner_states["train"].inner_state
+    for one, other in zip(states[0][1:3], kept[1:3], strict=True):
+        sizes = [[x.shape for x in jax.tree.leaves(ring)] for ring in (one, other)]
+        assert sizes[0] == sizes[1]
+    for t in range(6):
+        # not finite where nobody trains
+        gradients = spread(1.0 + t) | {"held": {"a": jnp.full(3, jnp.nan)}}
+        gradients["held"]["b"] = jnp.full(3, 2.0 - t)
+        moves = []
+        for i, tx in enumerate((whole, part)):
+            update, states[i] = tx.update(gradients, states[i], params)
+            moves.append(update)
+        chex.assert_trees_all_equal(*moves)
+        assert jnp.all(moves[0]["held"]["a"] == 0)
+        told = 2 if warmup == "zeros" else min(t, 2)
+        assert dj.staleness(states[0]) == dj.staleness(states[1]) == told
+        params = optax.apply_updates(params, moves[0])
+    assert all(map(jnp.all, map(jnp.isfinite, jax.tree.leaves(states[0]))))
+
+
+def test_all_leaves_frozen_keep_nothing_and_do_not_move():
+    tx = dj.delayed(ADAM, 3, frozen=True)
+    update, state = tx.update(spread(1.0), tx.init(spread(1.0)), spread(1.0))
+    assert jax.tree.leaves((state.gradients.slots, state.origins.slots)) == []
+    assert all(map(jnp.all, (x == 0 for x in jax.tree.leaves(update))))
+
+
+def test_leaves_with_delays_of_their_own_may_be_frozen_too():
+    delay = {"trained": 2, "held": 1}
+    tx = dj.delayed(optax.sgd(1.0), delay, frozen=FROZEN)
+    state = tx.init(spread(1.0))
+    for t in range(5):
+        update, state = tx.update(spread(1.0 + t), state)
+    late = {"trained": -3.0, "held": {"a": 0.0, "b": -4.0}}
+    expected = jax.tree.map(lambda x: x * jnp.arange(1.0, 4.0), late)
+    chex.assert_trees_all_equal(update, expected)
+    told = {"trained": 2, "held": {"a": 0, "b": 1}}
+    assert jax.tree.map(int, dj.staleness(state)) == told
+    depths = [x.shape[0] for x in jax.tree.leaves(state.gradients.slots)]
+    assert depths == [2, 3]
+
+
+def test_a_leaf_is_thawed_by_resize_history():
+    """All gradients of the trained leaves are kept, and all of them warm up anew."""
+    held, thawed = (dj.delayed(ADAM, 2, frozen=f) for f in (FROZEN, None))
+    params = spread(1.0)
+    state = held.init(params)
+    for _ in range(5):
+        _, state = held.update(params, state, params)
+    state = dj.resize_history(state, thawed.init(params))
+    update, state = thawed.update(params, state, params)
+    assert dj.staleness(state) == 0 and jnp.all(update["held"]["a"] != 0)
+    back = dj.resize_history(state, held.init(params))
+    chex.assert_trees_all_equal_shapes_and_dtypes(back, held.init(params))
+
+
+def test_frozen_says_true_or_false_of_each_leaf():
+    for frozen in ({"trained": 1, "held": 0}, lambda path, leaf: None):
+        with pytest.raises(TypeError, match=r"`frozen` must say True or False .* at"):
+            dj.delayed(ADAM, 1, frozen=frozen).init(spread(1.0))
+    with pytest.raises(ValueError, match="`frozen` must be one value or a prefix"):
+        dj.delayed(ADAM, 1, frozen={"trained": True}).init(spread(1.0))
+    layers = {"trained": dj.delays.Layers((1, 0, 0)), "held": 1}
+    with pytest.raises(ValueError, match="`frozen` must be left out with `Layers`"):
+        dj.delayed(ADAM, layers, frozen=FROZEN)
+
+
+def test_the_parts_of_a_partition_say_their_staleness_by_label():
+    twice = dj.delayed(dj.delayed(ADAM, 3), 1)
+    parts = {"train": dj.delayed(ADAM, 2), "frozen": twice, "none": ADAM}
+    labels = {"trained": "train", "held": {"a": "frozen", "b": "none"}}
+    tx = optax.chain(optax.clip(1.0), optax.partition(parts, labels))
+    state = tx.init(spread(1.0))
+    for t in range(6):
+        _, state = tx.update(spread(1.0), state, spread(1.0))
+        expected = {"train": min(t, 2), "frozen": min(t, 3 + 1)}
+        assert {k: int(v) for k, v in dj.staleness(state).items()} == expected
+    beside = optax.chain(dj.delayed(ADAM, 1), optax.partition(parts, labels))
+    with pytest.raises(ValueError, match="must hold one staleness, got 3: ask for ea"):
+        dj.staleness(beside.init(spread(1.0)))

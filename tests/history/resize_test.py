@@ -1,10 +1,13 @@
 """Histories of another depth: the same items at the same ages, and no others."""
 
+import dataclasses
+
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import orbax.checkpoint as ocp
 import pytest
 from jax.sharding import AxisType
 
@@ -243,3 +246,254 @@ def test_a_resized_state_holds_no_buffer_twice_and_may_be_donated(delay, depth, 
         # stripped, its staleness grows anew from 0; else there are gradients enough
         told = jax.tree.leaves(dj.staleness(state))[0]
         assert told == min(3, depth, t if strip else 3)
+
+
+CLIP, ADAM = optax.clip_by_global_norm(1.0), optax.adam(0.1)
+TREE = {"w": jnp.ones((4, 3)), "embed": jnp.ones((5, 2))}
+# the optimizer without a producer of staleness, and with one
+ADOPTED = {
+    "around": (ADAM, lambda delay: dj.delayed(ADAM, delay)),
+    "keeping parameters": (
+        ADAM,
+        lambda delay: dj.delayed(ADAM, delay, keep_params=True),
+    ),
+    "on the host": (
+        ADAM,
+        lambda delay: dj.delayed(ADAM, delay, history=dj.ring.on_host()),
+    ),
+    "in a chain": (
+        optax.chain(CLIP, ADAM),
+        lambda delay: optax.chain(CLIP, dj.delayed(ADAM, delay)),
+    ),
+    "around a chain": (
+        optax.chain(CLIP, ADAM),
+        lambda delay: dj.delayed(optax.chain(CLIP, ADAM), delay),
+    ),
+    "in a part": (
+        optax.partition({"a": ADAM, "b": CLIP}, {"w": "a", "embed": "b"}),
+        lambda delay: optax.partition(
+            {"a": dj.delayed(ADAM, delay), "b": CLIP}, {"w": "a", "embed": "b"}
+        ),
+    ),
+    "delivered": (ADAM, lambda delay: dj.delivered(ADAM, delay)),
+    "a delay in a delay": (ADAM, lambda delay: dj.delayed(dj.delayed(ADAM, delay), 1)),
+    "injected": (ADAM, lambda delay: dj.inject_staleness(dj.delayed(ADAM, delay))),
+}
+
+
+def noisy(step, like=TREE):
+    """Gradients of a step, the same in each run."""
+    return {
+        name: jnp.asarray(
+            np.random.default_rng([step, i]).normal(size=x.shape), x.dtype
+        )
+        for i, (name, x) in enumerate(sorted(like.items()))
+    }
+
+
+def stepped(tx, state, steps, like=TREE):
+    """The updates of these steps, and the state after them."""
+    updates = []
+    for step in steps:
+        update, state = tx.update(noisy(step, like), state, like)
+        updates.append(update)
+    return updates, state
+
+
+@pytest.mark.parametrize("name", ADOPTED)
+def test_a_delay_is_adopted_and_left_and_the_optimizer_goes_on(name):
+    plain, late = ADOPTED[name][0], ADOPTED[name][1](2)
+    _, state = stepped(plain, plain.init(TREE), range(4))
+    like = late.init(TREE)
+    adopted = dj.resize_history(state, like)
+    assert types(adopted) == types(like)
+    where = [x.unsafe_buffer_pointer() for x in jax.tree.leaves(adopted)]
+    assert len(set(where)) == len(where)
+    # the history is as at the first step, and the optimizer as it was
+    if hasattr(adopted, "inner_state"):
+        chex.assert_trees_all_equal(
+            adopted._replace(inner_state=()), like._replace(inner_state=())
+        )
+    left = dj.resize_history(adopted, plain.init(TREE))
+    assert types(left) == types(state)
+    chex.assert_trees_all_equal(left, state)
+
+
+@pytest.mark.parametrize("warmup", ["fresh", "skip", "zeros"])
+def test_an_adopted_delay_warms_up_beside_a_list(warmup):
+    late = dj.delayed(ADAM, 2, warmup=warmup)
+    _, state = stepped(ADAM, ADAM.init(TREE), range(4))
+    adopted = dj.resize_history(state, late.init(TREE))
+    gradients = [noisy(step) for step in range(4, 10)]
+    for t, gradient in enumerate(gradients):
+        update, adopted = late.update(gradient, adopted, TREE)
+        past = t - 2 if t >= 2 or warmup != "fresh" else 0
+        used = gradients[past] if past >= 0 else optax.tree.zeros_like(TREE)
+        expected = optax.tree.zeros_like(TREE)
+        if past >= 0 or warmup == "zeros":
+            expected, state = ADAM.update(used, state, TREE)
+        chex.assert_trees_all_equal(update, expected)
+    # the plain optimizer goes on from where the list is
+    left = dj.resize_history(adopted, ADAM.init(TREE))
+    chex.assert_trees_all_equal(left, state)
+
+
+def test_a_producer_that_becomes_another_one_begins_empty():
+    late, once = dj.delayed(ADAM, 3), dj.delivered(ADAM, 2)
+    _, state = stepped(late, late.init(TREE), range(5))
+    moved = dj.resize_history(state, once.init(TREE))
+    chex.assert_trees_all_equal(moved.inner_state, state.inner_state)
+    chex.assert_trees_all_equal(moved.in_flight, once.init(TREE).in_flight)
+
+
+def test_the_states_of_workers_adopt_a_delay_as_one_does():
+    mean = dj.exchange.mean(ADAM)
+
+    def of(tx):
+        def gradient(x, slope):
+            return dj.workers.vary(x) - slope
+
+        workers = dj.workers.simulate(step_with(tx, gradient), 4)
+        start = jnp.ones(3), tx.init(jnp.ones(3))
+        return workers, workers.init(start, jnp.zeros((4, 3)))
+
+    (plain, state), (late, like) = of(mean), of(dj.delayed(mean, 2))
+    for t in range(3):
+        state, _ = plain.step(state, jnp.full((4, 3), 1.0 + t))
+    adopted = dataclasses.replace(
+        like, state=dj.resize_history(state.state, like.state)
+    )
+    assert types(adopted) == types(like)
+    # the first gradient is fresh, as in the plain run
+    adopted, _ = late.step(adopted, jnp.full((4, 3), 4.0))
+    state, _ = plain.step(state, jnp.full((4, 3), 4.0))
+    np.testing.assert_allclose(adopted.state[0], state.state[0], rtol=1e-6)
+
+
+MESH = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
+ON_TWO = {
+    "w": jax.device_put(TREE["w"], jax.NamedSharding(MESH, jax.P("data"))),
+    "embed": jax.device_put(
+        TREE["embed"], jax.NamedSharding(MESH, jax.P(None, "data"))
+    ),
+}
+
+
+def placed(state, params):
+    """A state whose counters are on the devices of the parameters."""
+    if params is TREE:
+        return state
+    everywhere = jax.NamedSharding(MESH, jax.P())
+    is_named = [
+        isinstance(x.sharding, jax.NamedSharding) for x in jax.tree.leaves(state)
+    ]
+    named = jax.tree.unflatten(jax.tree.structure(state), is_named)
+    return jax.tree.map(
+        lambda x, on: x if on else jax.device_put(x, everywhere), state, named
+    )
+
+
+@pytest.mark.parametrize("params", [TREE, ON_TWO], ids=["one device", "two devices"])
+def test_a_delay_is_adopted_and_left_under_orbax_bit_for_bit(params, tmp_path):
+    """Saved and restored at each change, beside a run that is never saved."""
+    late = dj.delayed(ADAM, 2)
+
+    def saved(state, name):
+        with ocp.StandardCheckpointer() as checkpointer:
+            checkpointer.save(tmp_path / name, state)
+            checkpointer.wait_until_finished()
+            shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, state)
+            return checkpointer.restore(tmp_path / name, shapes)
+
+    def run(stored):
+        state, updates = ADAM.init(params), []
+        for change, tx in enumerate([ADAM, late, ADAM]):
+            like = tx.init(params)
+            state = dj.resize_history(state, like)
+            state = stored(placed(state, params), str(change))
+            where = jax.tree.map(lambda x: x.sharding, (state, placed(like, params)))
+            assert where[0] == where[1]
+            more, state = stepped(tx, state, range(4 * change, 4 * change + 4), params)
+            updates += more
+        return updates, state
+
+    chex.assert_trees_all_equal(run(saved), run(lambda state, name: state))
+
+
+def of_embedding(path, leaf):
+    return path.endswith("embed")
+
+
+GROWN = {"w": TREE["w"], "embed": jnp.ones((7, 2))}
+RESET = {
+    "delayed": lambda depth: dj.delayed(ADAM, 2, max_delay=depth),
+    "leaf by leaf": lambda depth: dj.delayed(
+        ADAM, {"w": 1, "embed": 2}, max_delay={"w": 1, "embed": depth}
+    ),
+    "on the host": lambda depth: dj.delayed(
+        ADAM, 2, max_delay=depth, history=dj.ring.on_host()
+    ),
+    "cast": lambda depth: dj.delayed(ADAM, 2, max_delay=depth, history=NARROW),
+    "delivered": lambda depth: dj.delivered(ADAM, lambda step: 2, max_delay=depth),
+    "in a part": lambda depth: optax.partition(
+        {"a": dj.delayed(ADAM, 2, max_delay=depth), "b": ADAM},
+        {"w": "b", "embed": "a"},
+    ),
+}
+
+
+@pytest.mark.parametrize("depth", shortened([2, 5], 5))
+@pytest.mark.parametrize("new", [TREE, GROWN], ids=["reset", "grown"])
+@pytest.mark.parametrize("name", RESET)
+def test_a_leaf_begins_anew_and_the_others_do_not_notice(name, new, depth):
+    old, tx = RESET[name](2), RESET[name](depth)
+    _, state = stepped(old, old.init(TREE), range(5))
+    begun = dj.resize_history(state, tx.init(new), reset=of_embedding)
+    assert types(begun) == types(tx.init(new))
+    updates, _ = stepped(tx, begun, range(5, 10), new)
+    expected, _ = stepped(old, state, range(5, 10))
+    # as the first steps of a run whose count of steps goes on
+    adam = ADAM.init(new["embed"])
+    adam = (adam[0]._replace(count=jnp.int32(5)), *adam[1:])
+    if name == "delivered":  # idle until the first arrival
+        adam = (adam[0]._replace(count=jnp.int32(3)), *adam[1:])
+    for t, update in enumerate(updates):
+        chex.assert_trees_all_equal(update["w"], expected[t]["w"])
+        used = jnp.zeros_like(new["embed"])
+        if t >= 2:  # its own gradient of two steps ago
+            used = noisy(3 + t, new)["embed"]
+            if name == "cast":
+                used = used.astype(jnp.bfloat16).astype(jnp.float32)
+        step, adam = ADAM.update(used, adam, new["embed"])
+        # Adam's corrections are compiled apart, with other shapes
+        np.testing.assert_allclose(update["embed"], step, rtol=1e-6)
+        assert jnp.any(step != 0) == (t >= 2)
+
+
+JOINED = dj.ring.sharded(
+    "data", mesh=jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
+)
+
+
+@pytest.mark.parametrize(
+    "tx",
+    [dj.delayed(ADAM, 2, keep_params=True), dj.delayed(ADAM, 2, history=JOINED)],
+    ids=["keeping parameters", "sharded"],
+)
+def test_a_history_that_cannot_reset_one_leaf_says_to_begin_anew(tx):
+    _, state = stepped(tx, tx.init(TREE), range(5))
+    with pytest.raises(ValueError, match=r"`reset` must .*strip_history"):
+        dj.resize_history(state, tx.init(TREE), reset=of_embedding)
+    like = tx.init(GROWN)
+    begun = dj.resize_history(dj.strip_history(state), like, reset=of_embedding)
+    chex.assert_trees_all_equal_shapes_and_dtypes(begun, like)
+    assert begun.gradients.first == 5
+    moments = begun.inner_state[0].mu
+    assert jnp.all(moments["embed"] == 0) and jnp.all(moments["w"] != 0)
+
+
+def test_a_reset_of_no_leaf_is_refused():
+    tx = dj.delayed(ADAM, 2)
+    for reset in (lambda path, leaf: path.endswith("embedding"), False):
+        with pytest.raises(ValueError, match=r"`reset` must choose leaves .* got"):
+            dj.resize_history(tx.init(TREE), tx.init(TREE), reset=reset)

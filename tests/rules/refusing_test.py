@@ -3,14 +3,18 @@
 import functools
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.sharding import AxisType
 
 import delayjax as dj
+from delayjax._src.history.ring import Ring
 from delayjax.cluster import protocols
+from tests.support.cases import shortened
 from tests.support.refusing_server import Kardam, Zeno, dropping, serve
 
 WORKERS = 16
@@ -355,3 +359,171 @@ def test_a_rule_in_replay_is_a_numpy_server(name, times):
         assert 0.4 < theirs.accepted.mean() < 0.7
     else:
         assert max(shares[w] for w in LIARS) < min(np.delete(shares, LIARS))
+
+
+def small(gradients, memory, params, **extra_args):
+    return optax.tree.norm(gradients) < 100.0, gradients, memory
+
+
+def spiky(step):
+    """Gradients of a step; of steps 1, 5, 6 and 11 a spike."""
+    size = 1e6 if step in (1, 5, 6, 11) else 1.0
+    draw = np.random.default_rng(step).normal
+    return {"w": jnp.asarray(size * draw(size=3)), "b": jnp.asarray(size * draw())}
+
+
+SPIKY = {"w": jnp.ones(3), "b": jnp.ones(())}
+HISTORIES = {
+    "fresh": dict(delay=3),
+    "skip": dict(delay=3, warmup="skip"),
+    "zeros": dict(delay=3, warmup="zeros"),
+    "parameters": dict(delay=3, keep_params=True),
+    "random": dict(
+        delay=dj.delays.uniform(jax.random.key(0), 0, 4), max_delay=4, keep_params=True
+    ),
+    "leaf by leaf": dict(delay={"w": 3, "b": 1}),
+    "in bfloat16": dict(delay=3, history=dj.ring.cast(jnp.bfloat16)),
+    "no history": dict(delay=0),
+    "frozen": dict(delay=2, frozen={"w": False, "b": True}),
+}
+ADAM = optax.adam(0.1)
+WHERE = {
+    "the optimizer": lambda late: late(ADAM),
+    "a chain": lambda late: optax.chain(optax.clip(1.0), late(ADAM)),
+    "a part": lambda late: optax.partition(
+        {"a": late(ADAM), "b": optax.sgd(0.1, 0.9)}, {"w": "a", "b": "b"}
+    ),
+    "a delay in a delay": lambda late: dj.delayed(late(ADAM), 1, keep_params=True),
+    "a delay that skips": lambda late: dj.delayed(
+        late(ADAM), 2, keep_params=True, warmup="skip"
+    ),
+    "a rule in the rule": lambda late: dj.refusing(late(ADAM), small),
+    "finite alone": lambda late: optax.apply_if_finite(late(ADAM), 3),
+}
+
+
+def read_of(state):
+    """A state with the items that the next step can read in place of histories."""
+
+    def items(node):
+        if not isinstance(node, Ring):
+            return node
+        step = node.pushed
+        return step, [
+            slots[(step - 1 - age) % len(slots)]
+            for slots in jax.tree.leaves(node.slots)
+            for age in range(len(slots) - 1)
+        ]
+
+    return jax.tree.map(items, state, is_leaf=lambda node: isinstance(node, Ring))
+
+
+@pytest.mark.parametrize(
+    "where", shortened(WHERE, "the optimizer", "a part", "a delay in a delay")
+)
+@pytest.mark.parametrize(
+    "name", shortened(HISTORIES, "fresh", "random", "leaf by leaf", "in bfloat16")
+)
+def test_a_refused_gradient_never_enters_a_history(name, where):
+    """Fourteen steps with four spikes are the ten without them, compiled and donated.
+
+    Bit for bit: updates, optimizer, staleness, and the history at each age that the
+    next step can read.
+    """
+    tx = dj.refusing(WHERE[where](lambda inner: late_by(inner, name)), small)
+    step = jax.jit(tx.update, donate_argnums=1)
+    state, expected = tx.init(SPIKY), tx.init(SPIKY)
+    for t in range(14):
+        updates, state = step(spiky(t), state, SPIKY)
+        if state.applied:
+            wanted, expected = step(spiky(t), expected, SPIKY)
+        else:
+            wanted = optax.tree.zeros_like(SPIKY)
+        chex.assert_trees_all_equal(updates, wanted)
+        both = map(read_of, (state.inner_state, expected.inner_state))
+        chex.assert_trees_all_equal(*both)
+    assert state.dropped == 4
+
+
+def late_by(inner, name):
+    options = dict(HISTORIES[name])
+    return dj.delayed(inner, options.pop("delay"), **options)
+
+
+@pytest.mark.parametrize("spike", [1, 4, 9])
+@pytest.mark.parametrize("delay", [3, {"w": 3, "b": 1}])
+def test_a_history_that_refused_is_made_deeper_without_the_refused_gradient(
+    spike, delay
+):
+    """Each gradient that is used is of the step that its staleness says."""
+    deeper = jax.tree.map(lambda tau: tau + 3, delay)
+    old, new = (dj.delayed(optax.sgd(1.0), tau) for tau in (delay, deeper))
+    rule = dj.refusing(old, small)
+    state = rule.init(SPIKY)
+    for t in range(spike):
+        _, state = rule.update(jax.tree.map(lambda x, t=t: x * t, SPIKY), state)
+    _, state = rule.update(jax.tree.map(lambda x: x * 1e6, SPIKY), state)
+    assert not state.applied
+    state = dj.resize_history(state.inner_state, new.init(SPIKY))
+    for t in range(spike, spike + 9):
+        update, state = new.update(jax.tree.map(lambda x, t=t: x * t, SPIKY), state)
+        ages = dj.staleness(state)
+        ages = ages if isinstance(ages, dict) else dict.fromkeys(SPIKY, ages)
+        for leaf in SPIKY:
+            np.testing.assert_array_equal(update[leaf], -(t - ages[leaf]) * SPIKY[leaf])
+    assert jax.tree.all(jax.tree.map(jnp.array_equal, dj.staleness(state), deeper))
+
+
+def test_a_wrapper_that_updates_twice_loses_items_and_never_gains_one():
+    """It pushes two gradients in a step: both are taken back."""
+
+    def twice(inner):
+        def update(updates, state, params=None):
+            _, state = inner.update(updates, state, params)
+            return inner.update(updates, state, params)
+
+        return optax.GradientTransformation(inner.init, update)
+
+    tx = dj.refusing(twice(dj.delayed(optax.sgd(1.0), 3)), small)
+    state = tx.init(jnp.zeros(()))
+    for gradient in (1.0, 2.0, 3.0, 1e6, 4.0, 5.0, 6.0):
+        update, state = tx.update(jnp.asarray(gradient), state)
+        assert 0 <= -update <= gradient and update > -7.0
+
+
+@pytest.mark.parametrize("where", ["vmap", "shard_map"])
+def test_each_worker_refuses_gradients_of_its_own(where):
+    """Two of four workers have a spike at step 2, and go on as if it had not been."""
+    tx = dj.refusing(dj.delayed(optax.sgd(1.0), 2), small, axis_name="workers")
+    alone = dj.delayed(optax.sgd(1.0), 2)
+
+    def step(state, gradient):
+        x, opt_state = state
+        updates, opt_state = tx.update(gradient, opt_state, x)
+        return optax.apply_updates(x, updates), opt_state
+
+    def run(x, gradients):
+        x = dj.workers.vary(x)
+        return jax.lax.scan(
+            lambda state, g: (step(state, g), None), (x, tx.init(x)), gradients
+        )[0][0]
+
+    gradients = jnp.arange(1.0, 25.0).reshape(4, 6).at[:2, 2].set(1e6)
+    if where == "vmap":
+        got = jax.vmap(run, axis_name="workers")(jnp.zeros(4), gradients)
+    else:
+        mesh = jax.make_mesh((4,), ("workers",), axis_types=(AxisType.Auto,))
+        shard = jax.shard_map(
+            lambda x, g: run(x[0], g[0])[None],
+            mesh=mesh,
+            in_specs=jax.P("workers"),
+            out_specs=jax.P("workers"),
+        )
+        got = jax.jit(shard)(jnp.zeros(4), gradients)
+    for worker in range(4):
+        x, state = jnp.zeros(()), alone.init(jnp.zeros(()))
+        for gradient in gradients[worker]:
+            if gradient < 100.0:
+                update, state = alone.update(gradient, state, x)
+                x += update
+        assert got[worker] == x

@@ -53,6 +53,11 @@ def register_producer(kind: type[T]) -> type[T]:
     return kind
 
 
+def wraps_producer(state: Any) -> bool:
+    """Whether a state is of a producer of staleness around another transformation."""
+    return type(state) in _PRODUCERS and hasattr(state, "inner_state")
+
+
 def check_place(name: str, state: Any, *, alone: bool = True) -> None:
     """Checks that a rule that refuses has the whole optimizer of `name` in it.
 

@@ -1,5 +1,6 @@
 """Trees that must be alike, prefixes of trees, and the names of leaves."""
 
+import functools
 import itertools
 from collections.abc import Mapping
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import jax
 import jax.core
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.tree_util import tree_flatten_with_path
 
@@ -69,6 +71,30 @@ def is_function(node: Any) -> bool:
     """Whether a node of a tree is a function. A callable model is a tree instead."""
     is_partial = isinstance(node, jax.tree_util.Partial)
     return is_partial or (callable(node) and jax.tree_util.all_leaves([node]))
+
+
+def chosen(name: str, choice: Any, tree: Any) -> Any:
+    """Which leaves of a tree are chosen, a tree of bools.
+
+    Args:
+        name: how errors call `choice`.
+        choice: a function of a leaf's path, as "blocks/attention/kernel", and the leaf;
+            or a prefix tree of bools.
+        tree: without boxes.
+    """
+    named = jax.tree.leaves_with_path(tree)
+    if is_function(choice):
+        text = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
+        answers = [choice(text(path), leaf) for path, leaf in named]
+    else:
+        answers = jax.tree.leaves(broadcast(name, choice, tree))
+    for (path, _), answer in zip(named, answers, strict=True):
+        if type(answer) not in (bool, np.bool_):
+            raise TypeError(
+                f"`{name}` must say True or False of each leaf, got {answer!r} at"
+                f" {path_name(path)}."
+            )
+    return jax.tree.unflatten(jax.tree.structure(tree), map(bool, answers))
 
 
 def is_leaf(tree: Any) -> bool:

@@ -1,6 +1,8 @@
 """Feeding an optimizer gradients from the past."""
 
-from typing import Any, Literal, NamedTuple
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -11,24 +13,14 @@ from delayjax._src.ground import (
     checks,
     extras,
     named_arrays,
-    refusal,
     transforms,
     trees,
 )
 from delayjax._src.history import delays, layers, lookback, wrapped
 from delayjax._src.history import ring as rings
+from delayjax._src.history.lookback import DelayedState
 
 Warmup = Literal["fresh", "skip", "zeros"]
-
-
-@refusal.register_producer
-class DelayedState(NamedTuple):
-    """State of `delayed`."""
-
-    staleness: Any  # handed on by the last update, in steps, int32 [] or a tree
-    gradients: rings.Ring  # leaves [max_delay + 1, *shape]; None where max_delay is 0
-    origins: rings.Ring  # of `Origin`, with the same depths
-    inner_state: Any
 
 
 def delayed(
@@ -37,6 +29,7 @@ def delayed(
     *,
     max_delay: Any = None,
     keep_params: bool = False,
+    frozen: Callable[[str, Any], bool] | Any = None,
     warmup: Warmup = "fresh",
     history: rings.Storage | None = None,
     hand_staleness: bool = True,
@@ -64,6 +57,10 @@ def delayed(
             `Layers`.
         keep_params: whether to keep with each gradient the parameters at which it was
             taken, in their own dtype, for the extra argument `stale_params`.
+        frozen: leaves that are not trained and have no history: a function of the
+            leaf's path, as "blocks/attention/kernel", and the leaf; or a prefix tree of
+            bools. `inner` receives zeros as their gradients, and their updates are
+            zeros.
         warmup: what happens while no gradient is that old. "fresh": staleness is at
             most the number of steps done. "skip": inner and parameters do not change
             until the history is full. "zeros": `inner` receives zeros, its counters and
@@ -78,12 +75,12 @@ def delayed(
 
     Returns:
         A transformation whose state holds `max_delay + 1` gradients (and as many
-        parameter trees with `keep_params`), and nothing for leaves with a `max_delay`
-        of 0. With a donated state a step costs one write and one read of a gradient,
-        whatever `max_delay`. With a `max_delay` of 0 the program is the same as of
-        `inner`. A delay of 0 and a larger `max_delay` give the same bits as `inner`
-        eagerly; compiled, they differ by a few roundings. "skip" selects between the
-        old and the new state of `inner`, and so copies a history inside of it.
+        parameter trees with `keep_params`), and nothing for leaves that are frozen or
+        have a `max_delay` of 0. With a donated state a step costs one write and one
+        read of a gradient, whatever `max_delay`. With a `max_delay` of 0 the program is
+        the same as of `inner`. A delay of 0 and a larger `max_delay` give the same bits
+        as `inner` eagerly; compiled, they differ by a few roundings. "skip" selects
+        between the old and the new state of `inner`.
 
     Raises:
         TypeError: in `update` with `keep_params`, if a gradient comes with `staleness`
@@ -111,10 +108,10 @@ def delayed(
     if layers.has_layers(delay):
         options = dict(keep_params=keep_params, warmup=warmup, history=history)
         options |= dict(hand_staleness=hand_staleness, axis_name=axis_name)
-        return _by_layer(inner, delay, max_delay, options)
+        return _by_layer(inner, delay, (max_delay, frozen), options)
     max_delay = delays.max_delays(delay, max_delay)
     checks.check_choice("warmup", warmup, "fresh", "skip", "zeros")
-    past = lookback.History(
+    whole = lookback.History(
         storage=rings.as_storage(history),
         max_delay=max_delay,
         one_age=trees.is_leaf(delay) and trees.is_leaf(max_delay),
@@ -122,12 +119,31 @@ def delayed(
         axis_name=axes.as_names(axis_name),
     )
 
+    def past_of(tree):
+        """The history of the leaves that are trained."""
+        if frozen is None:
+            return whole
+        bare = named_arrays.unboxed(tree)
+        bounds = trees.broadcast("max_delay", max_delay, bare)
+        is_frozen = trees.chosen("frozen", frozen, bare)
+        depths = jax.tree.map(lambda off, bound: 0 if off else bound, is_frozen, bounds)
+        return dataclasses.replace(whole, max_delay=depths)
+
+    def trained(tree):
+        """Gradients or updates with zeros for the leaves that are frozen."""
+        if frozen is None:
+            return tree
+        zeros = axes.typed_like(optax.tree.zeros_like(tree), tree)
+        is_frozen = trees.chosen("frozen", frozen, named_arrays.unboxed(tree))
+        parts = tree, zeros, is_frozen
+        return rings.map_leaves(lambda x, zero, off: zero if off else x, *parts)
+
     def init_fn(params):
         inner_state = wrapped.init("inner", inner, params)
-        age, kept = past.init(params)
+        age, kept = past_of(params).init(params)
         return DelayedState(age, *kept, inner_state)
 
-    def received(updates, params, staleness, value, stale_params):
+    def received(past, updates, params, staleness, value, stale_params):
         """The gradient that comes, and its origin."""
         given = 0 if staleness is None else staleness
         updates, age = extras.take_staleness("delayed", updates, given)
@@ -137,7 +153,7 @@ def delayed(
             taken_at = wrapped.taken_at("delayed", params, staleness, stale_params)
         return updates, lookback.Origin(age, loss, taken_at)
 
-    def handed(origin, total, value):
+    def handed(past, origin, total, value):
         """The extra arguments that go with the gradient that was read."""
         told: dict[str, Any] = {"staleness": total} if hand_staleness else {}
         if keep_params:
@@ -152,7 +168,8 @@ def delayed(
     ):
         extras.check_gradients("delayed", updates)
         stale_params = extra_args.pop("stale_params", None)
-        fresh = received(updates, params, staleness, value, stale_params)
+        past, updates = past_of(updates), trained(updates)
+        fresh = received(past, updates, params, staleness, value, stale_params)
         kept, step = (state.gradients, state.origins), state.gradients.pushed
         past.check(kept, updates, params)
         kept = past.push(kept, fresh)
@@ -165,13 +182,13 @@ def delayed(
 
         total = jax.tree.map(jnp.add, origin.age, tau)
         total = axes.typed_like(total, state.staleness)
-        told = handed(origin, total, value) | extra_args
+        told = handed(past, origin, total, value) | extra_args
         moves, inner_state = inner.update(stale, state.inner_state, params, **told)
         if warmup == "skip" and past.deepest > 0:
             moves, inner_state = wrapped.only_if(
                 done >= past.deepest, (moves, inner_state), state.inner_state
             )
-        return moves, DelayedState(total, *kept, inner_state)
+        return trained(moves), DelayedState(total, *kept, inner_state)
 
     return transforms.stateful(DelayedState, init_fn, update_fn)
 
@@ -179,15 +196,16 @@ def delayed(
 def _by_layer(
     inner: optax.GradientTransformationExtraArgs,
     delay: Any,
-    max_delay: Any,
+    left_out: tuple[Any, Any],
     options: dict[str, Any],
 ) -> optax.GradientTransformationExtraArgs:
     """`delayed` of delays some of which are `Layers`: of a tree cut into their runs."""
-    if max_delay is not None:
-        raise ValueError(
-            f"`max_delay` must be left out with `Layers`, got {max_delay!r}: each layer"
-            " keeps as many gradients as its delay needs."
-        )
+    for name, value in zip(("max_delay", "frozen"), left_out, strict=True):
+        if value is not None:
+            raise ValueError(
+                f"`{name}` must be left out with `Layers`, got {value!r}: each layer"
+                " keeps as many gradients as its delay needs, and at 0 none."
+            )
 
     def cut(split: layers.Split, inner_update: Any) -> Any:
         late = optax.GradientTransformationExtraArgs(
@@ -239,28 +257,34 @@ def staleness(opt_state: Any) -> Any:
 
     Args:
         opt_state: the state of any transformation with one producer of staleness, or
-            several inside one another (the innermost holds the sum), but not side by
-            side.
+            several inside one another (the innermost holds the sum). Side by side they
+            must be parts of one `optax.partition`.
 
     Returns:
-        int32 [], in steps, or a tree of these where each leaf has its own delay.
+        int32 [], in steps, or a tree of these where each leaf has its own delay. A
+        dict, label -> staleness, where several parts of an `optax.partition` have one.
 
     Example:
         >>> tx = optax.chain(optax.clip(1.0), delayed(optax.sgd(0.1), 2))
         >>> int(staleness(tx.init(jnp.zeros(3))))
         0
     """
-    found = optax.tree.get_all_with_path(opt_state, "staleness")
-    states = {path[:-1]: value for path, value in found}
-    innermost = [
-        value
+    named = optax.tree.get_all_with_path(opt_state, "staleness")
+    states = {path[:-1]: value for path, value in named}
+    innermost = {
+        path: value
         for path, value in states.items()
         if not any(other != path and other[: len(path)] == path for other in states)
-    ]
-    if len(innermost) != 1:
-        raise ValueError(
-            f"`opt_state` must hold one staleness, got {len(innermost)}: ask for each"
-            " part, as dj.staleness(opt_state[0]) of a chain, or of optax.partition"
-            ' dj.staleness(opt_state.inner_states["part"]).'
-        )
-    return innermost[0]
+    }
+    if len(innermost) == 1:
+        return next(iter(innermost.values()))
+    for place, parts in optax.tree.get_all_with_path(opt_state, "inner_states")[:1]:
+        if innermost and all(path[: len(place)] == place for path in innermost):
+            late = [
+                x for x in parts if optax.tree.get_all_with_path(parts[x], "staleness")
+            ]
+            return {label: staleness(parts[label]) for label in late}
+    raise ValueError(
+        f"`opt_state` must hold one staleness, got {len(innermost)}: ask for each part,"
+        " as dj.staleness(opt_state[0]) of a chain."
+    )

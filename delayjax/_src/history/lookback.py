@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from delayjax._src.ground import axes, collectives, extras, named_arrays, trees, xla
+from delayjax._src.ground.refusal import register_producer
 from delayjax._src.history import delays
 from delayjax._src.history import ring as rings
 
@@ -18,6 +19,16 @@ class Origin(NamedTuple):
     age: Any  # its staleness when `update` received it, int32 [] or one for each leaf
     value: Any  # the loss that came with it, or 0, float32 []
     params: Any  # the parameters at which it was taken; () without `keep_params`
+
+
+@register_producer
+class DelayedState(NamedTuple):
+    """State of `delayed`."""
+
+    staleness: Any  # handed on by the last update, in steps, int32 [] or a tree
+    gradients: rings.Ring  # leaves [max_delay + 1, *shape]; None where max_delay is 0
+    origins: rings.Ring  # of `Origin`, with the same depths
+    inner_state: Any
 
 
 Item = tuple[Any, Origin]
@@ -37,7 +48,7 @@ class History:
 
     storage: rings.Storage  # of the gradients
     max_delay: Any  # the largest age of each leaf: an int, or a prefix tree of ints
-    one_age: bool  # whether all leaves are read at one age
+    one_age: bool  # whether all leaves that are kept are read at one age
     keep_params: bool
     axis_name: tuple[str, ...]
 
@@ -50,10 +61,11 @@ class History:
         """The ages of no gradient, and the empty history."""
 
         def empty(storage, depths, part):
-            capacity = jax.tree.map(lambda depth: depth + 1, depths)
+            bounds = self.deepest if self.one_age else depths
+            capacity = jax.tree.map(lambda depth: depth + 1, bounds)
             return storage.init(_late(part, depths), capacity)
 
-        bounds = self.per_leaf("delay or max_delay", self.max_delay, params)
+        bounds = self.per_leaf("delay or max_delay", self._bounds, params)
         age = jax.tree.map(lambda _: jnp.zeros((), jnp.int32), bounds)
         loss = extras.as_loss("delayed", None)
         item = params, Origin(age, loss, params if self.keep_params else ())
@@ -66,7 +78,7 @@ class History:
         return jax.tree.map(
             lambda asked, bound: delays.clip(asked, jnp.minimum(oldest, bound)),
             self.per_leaf("delay", asked, like),
-            self.per_leaf("max_delay", self.max_delay, like),
+            self.per_leaf("max_delay", self._bounds, like),
         )
 
     def push(self, kept: Kept, item: Item) -> Kept:
@@ -94,7 +106,7 @@ class History:
             )
 
         oldest = functools.reduce(jnp.maximum, jax.tree.leaves(ages), jnp.int32(0))
-        both = self._of_both(ages, oldest)
+        both = self._of_both(ages, ages, oldest)
         gradient, origin = map(read, *self._places, kept, both, newest)
         return gradient, origin
 
@@ -108,11 +120,16 @@ class History:
     def _places(self) -> tuple[Any, Any]:
         """The storages and the depths of gradients and of origins."""
         storages = self.storage, self.storage.beside or rings.plain
-        return storages, self._of_both(self.max_delay, self.deepest)
+        return storages, self._of_both(self.max_delay, self._bounds, self.deepest)
 
-    def _of_both(self, ages: Any, oldest: Any) -> tuple[Any, Any]:
+    @property
+    def _bounds(self) -> Any:
+        """The largest age that is read: one, or of each leaf."""
+        return self.deepest if self.one_age else self.max_delay
+
+    def _of_both(self, leaves: Any, ages: Any, oldest: Any) -> tuple[Any, Any]:
         """Ages of a gradient's leaves, and for its origin: its loss has the oldest."""
-        return ages, Origin(ages, oldest, ages if self.keep_params else ())
+        return leaves, Origin(ages, oldest, leaves if self.keep_params else ())
 
     def check(self, kept: Kept, updates: Any, params: Any) -> None:
         """Checks that gradients are like parameters, and the rings of this history.

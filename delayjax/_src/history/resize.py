@@ -1,13 +1,15 @@
 """Histories of another depth, or without their slots in a checkpoint."""
 
 import functools
+import re
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import treedef_is_leaf
 
-from delayjax._src.ground import checks, named_arrays, trees, xla
+from delayjax._src.ground import checks, named_arrays, refusal, trees, xla
 from delayjax._src.history import deliveries, lookback, shared_clocks
 from delayjax._src.history import ring as rings
 from delayjax._src.history.slots import Numbered
@@ -39,13 +41,18 @@ def strip_history(state: Any) -> Any:
     )
 
 
-def resize_history(state: Any, like: Any) -> Any:
+def resize_history(state: Any, like: Any, *, reset: Any = None) -> Any:
     """A state with histories of another depth or precision, changed during training.
 
     Args:
         state: the state of a transformation, also a stripped one.
         like: a new state of the same transformation with the wanted depth, made by
-            `init`. Only its histories are used.
+            `init`, or of the transformation with another delay around it, or with none.
+            Only its histories are used, and the leaves that are `reset`.
+        reset: leaves that begin anew as in `like`, also with another shape: a function
+            of a leaf's path in the state, as "inner_state/0/mu/embed" or
+            "gradients/slots/embed", and the leaf. In a history these gradients are
+            zeros until gradients of their own arrive.
 
     Returns:
         `state` with the rings of `like`, which hold the newest items that fit in both,
@@ -55,31 +62,86 @@ def resize_history(state: Any, like: Any) -> Any:
         and one read of each kept item. All gradients in flight of `delivered` are kept.
         A shallower history has a last step that it can reach; gradients due later
         become due at that step.
+        Where only `like` has a producer of staleness (`delayed`), the history is empty,
+        its clock begins at 0 and it warms up; the state of the optimizer goes on. Where
+        only `state` has one, its gradients are dropped, and the optimizer goes on.
+
+    Raises:
+        ValueError: if `like` is of another transformation or of other parameters; if a
+            history cannot `reset` one leaf: it keeps parameters, or is sharded.
 
     Example:
         >>> import delayjax as dj, optax
         >>> two, four = (dj.delayed(optax.sgd(1), n).init(jnp.ones(3)) for n in (2, 4))
         >>> resize_history(two, four).gradients.slots.shape
         (5, 3)
+        >>> plain = resize_history(two, optax.sgd(1).init(jnp.ones(3)))
+        >>> resize_history(plain, four).gradients.slots.shape
+        (5, 3)
     """
 
     def parts_of(tree):
         return jax.tree.flatten(tree, is_leaf=shared_clocks.is_history)
 
-    old, was = parts_of(named_arrays.unboxed(state))
+    given, bare = named_arrays.unboxed((state, like))
+    state = _with_producers(given, bare)
     new, structure = parts_of(like)
-    wanted = parts_of(named_arrays.unboxed(like))[1]
+    (_, was), (_, wanted) = parts_of(state), parts_of(bare)
     if was != wanted:
         raise ValueError(
             "`like` must be a state of the same transformation with another depth:"
-            f" it is {wanted}, and `state` is {was}."
+            f" it is {wanted}, and `state` is {parts_of(given)[1]}."
         )
+    if reset is not None:
+        state = _with_reset(state, bare, reset)
+    old, _ = parts_of(state)
     _check_sizes(old, [named_arrays.unboxed(part) for part in new])
     resized = [
         _RESIZE[type(held)](held, empty) if type(held) in _RESIZE else held
         for held, empty in zip(old, new, strict=True)
     ]
     return jax.tree.unflatten(structure, resized)
+
+
+def _with_producers(state: Any, like: Any) -> Any:
+    """A state with the producers of staleness that `like` has, and with no others."""
+
+    def parts_of(node):
+        return jax.tree.flatten(node, is_leaf=lambda part: part is not node)
+
+    if type(state) is not type(like):
+        if refusal.wraps_producer(like):
+            inner_state = _with_producers(state, like.inner_state)
+            # stripped, so that nothing of an empty history is copied
+            return strip_history(like)._replace(inner_state=inner_state)
+        if refusal.wraps_producer(state):
+            return _with_producers(state.inner_state, like)
+    (parts, kind), (others, wanted) = parts_of(state), parts_of(like)
+    if kind != wanted or shared_clocks.is_history(state) or treedef_is_leaf(kind):
+        return state
+    return kind.unflatten(map(_with_producers, parts, others))
+
+
+def _with_reset(state: Any, like: Any, reset: Any) -> Any:
+    """A state with the leaves of `like` in the place of those that are chosen."""
+    taken, kept = [], []
+
+    def begun(path, old, new, is_new):
+        paths = taken if is_new is True else kept  # else a subtree that is stripped
+        paths.append(jax.tree_util.keystr(path, simple=True, separator="/"))
+        return new if is_new is True else old
+
+    chosen = trees.chosen("reset", reset, like)
+    state = jax.tree.map_with_path(begun, state, like, chosen, is_leaf=_is_none)
+    slots = [path for path in taken if "slots/" in path]
+    is_joined = not slots and re.search(r"slots/\d+( |$)", " ".join(kept))
+    if not taken or is_joined or re.search("slots/(params|item)", " ".join(slots)):
+        raise ValueError(
+            "`reset` must choose leaves by their paths in the state, and in a history"
+            f" gradients alone, got {taken}: of a sharded history, or one that keeps"
+            " parameters, call strip_history(state) first."
+        )
+    return state
 
 
 def _check_sizes(old: list[Any], new: list[Any]) -> None:

@@ -3,9 +3,12 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from delayjax._src.ground import donation, extras, refusal, trees
+from delayjax._src.history import lookback
+from delayjax._src.history import ring as rings
 
 _SEARCH = (
     "it compares the gradient with the loss at today's parameters",
@@ -79,8 +82,41 @@ def taken_at(needed_by: str, params: Any, staleness: Any, stale_params: Any) -> 
 
 
 def only_if(is_used: jax.Array, after: Any, before: Any) -> Any:
-    """The updates and the state `after`; else no update, and the state `before`."""
-    return optax.tree.where(is_used, after, (optax.tree.zeros_like(after[0]), before))
+    """The updates and the state `after`; else no update, and the state `before`.
+
+    To select a history of `delayed` would copy it. Its last push is taken back instead.
+    """
+
+    def is_delayed(node):
+        return isinstance(node, lookback.DelayedState)
+
+    def select(new, old):
+        if not is_delayed(new):
+            return jnp.where(is_used, new, old)
+        return lookback.DelayedState(
+            optax.tree.where(is_used, new.staleness, old.staleness),
+            _kept_if(is_used, new.gradients, old.gradients),
+            _kept_if(is_used, new.origins, old.origins),
+            jax.tree.map(select, new.inner_state, old.inner_state, is_leaf=is_delayed),
+        )
+
+    before = optax.tree.zeros_like(after[0]), before
+    return jax.tree.map(select, after, before, is_leaf=is_delayed)
+
+
+def _kept_if(is_used: jax.Array, new: rings.Ring, old: rings.Ring) -> rings.Ring:
+    """A history with its last items, or as it was before they were pushed.
+
+    An item that is taken back stays in the slot of the oldest item, which the next push
+    overwrites. `first` says that this oldest item is lost. Leaves of different depths
+    have different oldest items, so these are selected.
+    """
+    depths = {slots.shape[0] for slots in jax.tree.leaves(new.slots)}
+    if len(depths) != 1:
+        return optax.tree.where(is_used, new, old)
+    lost = old._replace(first=jnp.maximum(old.first, new.pushed - depths.pop()))
+    counters = optax.tree.where(is_used, new[1:], lost[1:])
+    return rings.Ring(new.slots, *counters)
 
 
 def check_late(name: str, state: Any, *, wrapper: str = "delayed") -> None:

@@ -22,8 +22,8 @@ def drop_stale(
     is Ringmaster's server (`cluster.protocols.ringmaster(bound + 1)`).
 
     Args:
-        inner: the whole optimizer, see `refusing`. A history in it would be copied at
-            every step: put `delayed` outside, `delayed(drop_stale(optimizer, 8), ...)`.
+        inner: the whole optimizer, see `refusing`. To drop what a `delayed` made stale,
+            put `delayed` outside, `delayed(drop_stale(optimizer, 8), ...)`.
         bound: the largest accepted staleness, in steps: an integer that may be traced.
         axis_name: the workers' axes along which staleness differs, in `shard_map`.
 

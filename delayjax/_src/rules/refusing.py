@@ -8,6 +8,7 @@ import optax
 
 from delayjax._src.ground import axes, checks, donation, transforms
 from delayjax._src.ground.refusal import RefusingState, refuses, was_applied
+from delayjax._src.history import wrapped
 
 Accept = Callable[..., tuple[Any, Any, Any]]
 """(gradients, memory, params, **extra_args) -> (whether to use the gradients, bool [];
@@ -34,8 +35,10 @@ def refusing(
         inner: the *whole* optimizer. The rule stands last in a chain: momentum behind
             or before it would move with refused gradients. If it does not, `delayed`,
             `replay` and `adasync` raise an error. In `each` of `replay` wrap
-            `optax.identity()`, or what each gradient goes through. A history in `inner`
-            is copied at every step: put `delayed` outside.
+            `optax.identity()`, or what each gradient goes through. With `delayed` in
+            it, a refused gradient never enters the history, whose clock stands still;
+            with `delayed` outside, a gradient is refused when it is used. A history
+            with different depths and the calendar of `delivered` are copied in it.
         accept: (gradients, memory, params, **extra_args) -> (used, gradients, memory).
             `used` is a bool []. `inner` receives the gradients that it returns. Extra
             arguments are what `update` receives: `staleness=` and more, see `replay`.
@@ -45,7 +48,8 @@ def refusing(
 
     Returns:
         A transformation with a `RefusingState`: the memory and `inner`'s state. It
-        selects between the old and the new state of `inner`.
+        selects between the old and the new state of `inner`, but for the history of a
+        `delayed`, which costs nothing more.
 
     Raises:
         TypeError: in `update`, if `accept` does not return these three, or no bool.
@@ -90,8 +94,7 @@ def refusing(
         used, updates, memory = answer
         used = checks.as_scalar("accept(gradients, ...)", used, jnp.bool_).astype(bool)
         new = inner.update(updates, state.inner_state, params, **extra_args)
-        old = optax.tree.zeros_like(new[0]), state.inner_state
-        updates, inner_state = optax.tree.where(used, new, old)
+        updates, inner_state = wrapped.only_if(used, new, state.inner_state)
         applied = used
         if refuses(inner_state):  # a rule in a rule
             applied &= was_applied(inner_state)

@@ -1,12 +1,10 @@
 """Adam in a rotated basis: the eigenvectors of a matrix's second moments."""
 
-import functools
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax.typing import ArrayLike
 
@@ -196,24 +194,14 @@ def rotated_adam(
 
 def _chosen(is_rotated: Any, params: Any) -> Any:
     """Whether each leaf is rotated, a tree of bools."""
-    named = jax.tree.leaves_with_path(params)
     if is_rotated is None:
-        answers = [jnp.ndim(leaf) == 2 for _, leaf in named]
-    elif callable(is_rotated):
-        text = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
-        answers = [is_rotated(text(path), leaf) for path, leaf in named]
-    else:
-        answers = jax.tree.leaves(trees.broadcast("is_rotated", is_rotated, params))
-    for (path, leaf), answer in zip(named, answers, strict=True):
-        where = trees.path_name(path)
-        if not isinstance(answer, (bool, np.bool_)):
-            raise TypeError(
-                f"`is_rotated` must say True or False of each leaf, got {answer!r} at"
-                f" {where}."
-            )
+        return jax.tree.map(lambda leaf: jnp.ndim(leaf) == 2, params)
+    answers = trees.chosen("is_rotated", is_rotated, params)
+    named = jax.tree.leaves_with_path(params)
+    for (path, leaf), answer in zip(named, jax.tree.leaves(answers), strict=True):
         if answer and jnp.ndim(leaf) < 2:
             raise ValueError(
                 "`is_rotated` must be False for a leaf with less than two axes, got"
-                f" True for shape {list(jnp.shape(leaf))} at {where}."
+                f" True for shape {list(jnp.shape(leaf))} at {trees.path_name(path)}."
             )
-    return jax.tree.unflatten(jax.tree.structure(params), answers)
+    return answers
