@@ -154,22 +154,40 @@ def staleness_of(traces: Traces, theory: Any = np.nan, title: str = "") -> Any:
         palette.area("share of its gradients", color=_SHARE),
     )
     (axis,) = figure.axes
-    last, most = 1.0, 0
+    p99 = [trace.summary().p99 for trace in traces.values()]
+    last = float(np.nan_to_num(p99).max(initial=1.0))
+    edges = bins(last, wide=last > _WIDE)
     for row, trace in enumerate(traces.values()):
-        ages, counts = np.unique(trace.update - trace.read_version, return_counts=True)
-        tops = row + 0.4 - 0.8 * counts / max(counts, default=1)
-        axis.vlines(ages, row + 0.4, tops, color=_SHARE, lw=4)
-        last = max(last, np.nan_to_num(trace.summary().p99))
-        most = max(most, trace.max_staleness)
+        counts, _ = np.histogram(trace.update - trace.read_version, edges)
+        density = counts / np.diff(_octaves(edges) if last > _WIDE else edges)
+        tops = row + 0.4 - 0.8 * density / max(density.max(), 1e-30)
+        axis.stairs(tops, edges, baseline=row + 0.4, fill=True, color=_SHARE)
     if last > _WIDE:
-        axis.set_xscale("symlog", base=4, linthresh=1.0)
+        axis.set_xscale("function", functions=(_octaves, lambda y: 2.0**y - 1.0))
         powers = [0.0, *(4.0**i for i in range(int(math.log(last, 4.0)) + 1))]
         scales.delay_ticks(axis.xaxis, powers, lambda tau: tau)
     else:
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-    axis.set_xlim(-0.5, last + 0.5)
-    axis.set_xlabel("staleness (updates)" + ", at most 1 % beyond" * bool(most > last))
+    axis.set_xlim(edges[0], edges[-1])
+    cut = any(trace.max_staleness > edges[-1] for trace in traces.values())
+    axis.set_xlabel("staleness (updates)" + ", at most 1 % beyond" * cut)
     return figure
+
+
+def bins(last: float, *, wide: bool) -> np.ndarray:
+    """Edges of bins of whole numbers, from 0 to what the last one must hold.
+
+    If `wide`, large numbers share bins of a quarter of an octave.
+    """
+    edges = [-0.5]
+    while edges[-1] < last:
+        reached = 2.0 ** (_octaves(edges[-1]) + 0.25) - 1.0 if wide else 0.0
+        edges.append(max(edges[-1] + 1.0, math.ceil(reached - 0.5) + 0.5))
+    return np.asarray(edges)
+
+
+def _octaves(staleness: np.ndarray | float) -> np.ndarray | float:
+    return np.log2(1.0 + np.asarray(staleness))
 
 
 def _of_arms(
@@ -274,4 +292,4 @@ def _dot(axis: Any, row: Mapping[str, Any], at: float, style: palette.Style) -> 
         axis.plot(_GUTTER, at, "x", mew=1.8, clip_on=False, transform=place, **own)
         return
     axis.plot([row["low"], row["high"]], [at, at], color=style.color, alpha=0.4, lw=4)
-    axis.plot(row["mean"], at, style.marker, zorder=2.5 if fixed else 3, **own)
+    axis.plot(row["mean"], at, style.marker, zorder=3.5 if fixed else 3, **own)

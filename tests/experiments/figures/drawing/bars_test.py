@@ -131,35 +131,6 @@ def stale(ages):
     return timed(np.arange(len(every)), every)
 
 
-def heights(axis):
-    """{staleness: height over its base line} of the bars of the first row."""
-    (bars,) = axis.collections
-    ends = [segment for segment in bars.get_segments() if len(segment)]
-    return {int(end[0][0]): end[0][1] - end[1][1] for end in ends}
-
-
-@pytest.mark.parametrize("many", [1, 128])
-def test_bars_are_as_high_as_their_shares(many):
-    trace = stale([3 * many, 3 * many, 3 * many, many, many, 2 * many])
-    (axis,) = bars.staleness_of({"trace": trace}).axes
-    assert axis.get_xscale() == ("symlog" if many > 100 else "linear")
-    ages = trace.update - trace.read_version
-    counts = {int(age): (ages == age).sum() for age in set(ages)}
-    shown = heights(axis)
-    assert set(shown) == set(counts)
-    for age, height in shown.items():
-        share = counts[age] / max(counts.values())
-        assert height / max(shown.values()) == pytest.approx(share)
-
-
-def test_what_lies_beyond_the_axis_is_told():
-    for ages, more in (([1] * 300, False), ([1] * 300 + [9], True)):
-        (axis,) = bars.staleness_of({"a()": stale(ages)}).axes
-        told = "staleness (updates)" + ", at most 1 % beyond" * more
-        assert axis.get_xlabel() == told
-        assert axis.get_xlim() == (-0.5, 1.5)
-
-
 def test_the_mean_and_most_of_the_times_are_shown():
     gaps = np.arange(1.0, 22.0)  # quantiles of 5 and 95 % are 2 and 20
     (axis,) = bars.times_of({"a()": timed(np.cumsum(gaps))}).axes
@@ -175,3 +146,57 @@ def test_times_that_are_far_apart_take_a_logarithmic_axis(longer, scale):
     (axis,) = bars.times_of(traces).axes
     assert axis.get_xscale() == scale
     assert scale == "log" or axis.get_xlim()[0] == 0.0
+
+
+def heights(axis):
+    """Of the bars of each row, from its base line."""
+    return [
+        patch.get_data().baseline - np.asarray(patch.get_data().values)
+        for patch in axis.patches
+    ]
+
+
+def test_bars_are_as_high_as_their_shares():
+    (axis,) = bars.staleness_of({"trace": stale([3, 3, 3, 1, 1, 2])}).axes
+    (own,) = heights(axis)
+    counts = np.asarray([3, 2, 1, 3])  # three fresh ones precede
+    np.testing.assert_allclose(own[:4] / own.max(), counts / counts.max())
+
+
+def test_bars_of_a_wide_axis_have_areas_as_their_shares():
+    trace = stale([0] * 4 + [128] * 4 + [200] * 8)
+    (axis,) = bars.staleness_of({"trace": trace}).axes
+    assert axis.get_xscale() == "function"
+    (patch,) = axis.patches
+    edges = np.asarray(patch.get_data().edges)
+    ages = trace.update - trace.read_version
+    widths = np.diff(np.log2(1 + edges))
+    areas = heights(axis)[0] * widths
+    np.testing.assert_allclose(
+        areas / areas.sum(), np.histogram(ages, edges)[0] / len(ages), atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("last", [1.0, 7.0, 90.5, 3000.0])
+def test_bins_hold_whole_numbers_up_to_the_last(last, wide):
+    edges = bars.bins(last, wide=wide)
+    assert edges[0] == -0.5 and edges[-2] < last <= edges[-1]
+    np.testing.assert_array_equal(edges % 1.0, 0.5)
+    widths = np.diff(edges)
+    if wide:
+        octaves = np.diff(np.log2(1 + edges))
+        assert octaves.min() >= 0.25
+        one_less = np.log2((edges[1:]) / (1 + edges[:-1]))
+        assert (one_less[widths > 1] < 0.25).all()  # no wider than it need be
+    else:
+        np.testing.assert_array_equal(widths, 1.0)
+
+
+def test_what_lies_beyond_the_axis_is_told():
+    within = [1] * 19 + [2]  # beyond the percentile, not beyond its bin
+    assert 1 < stale(within).summary().p99 < 2
+    for ages, more in (([1] * 300, False), (within, False), ([1] * 300 + [9], True)):
+        (axis,) = bars.staleness_of({"a()": stale(ages)}).axes
+        told = "staleness (updates)" + ", at most 1 % beyond" * more
+        assert axis.get_xlabel() == told

@@ -1,0 +1,57 @@
+"""Titles say what intervals allow, and nothing else."""
+
+import pandas as pd
+import pytest
+
+from experiments.figures import findings
+
+
+def table(means, half, *, lost=False, seeds=3, labels=("",)):
+    """A row for each label and mean, at delays 0, 1, and so on."""
+    rows = [
+        (label, label, delay, mean, mean - half, mean + half, seeds, lost)
+        for label in labels
+        for delay, mean in enumerate(means)
+    ]
+    columns = ["label", "name", "delay", "mean", "low", "high", "seeds", "lost"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def trend(rows):
+    return findings.over(rows, "delay", "test error")
+
+
+@pytest.mark.parametrize(
+    ("means", "verb"), [((1.0, 2.0, 4.0), "rises"), ((4.0, 2.0, 1.0), "falls")]
+)
+def test_a_series_rises_or_falls_if_the_intervals_of_its_ends_are_apart(means, verb):
+    said = f"Test error {verb} from {means[0]:g} to {means[-1]:g} over delay 0 to 2"
+    assert trend(table(means, 1.49)) == said
+    assert trend(table(means, 1.51)) == ""
+
+
+@pytest.mark.parametrize("means", [(1.0, 0.5, 4.0), (1.0, 5.0, 4.0), (2.0,)])
+def test_a_valley_a_peak_or_one_value_neither_rises_nor_falls(means):
+    assert trend(table(means, 0.01)) == ""
+
+
+@pytest.mark.parametrize("own", [{"lost": True}, {"seeds": 1}])
+def test_nothing_is_said_of_one_seed_or_of_what_is_lost(own):
+    assert trend(table((1.0, 2.0), 0.1, **own)) == ""
+    assert findings.least(table((1.0, 2.0), 0.1, **own), "test error") == ""
+
+
+def test_the_least_of_several_is_named_if_its_interval_is_below_all_others():
+    def rows(half):
+        own = [
+            table((9.0, m), half, labels=(n,))
+            for n, m in zip("abc", (3, 1, 2), strict=True)
+        ]
+        return pd.concat(own, ignore_index=True)
+
+    assert trend(rows(0.49)) == "b has the least test error at delay=1, 1"
+    assert trend(rows(0.51)) == ""
+
+
+def test_the_least_is_no_finding_where_more_is_better():
+    assert findings.least(table((1.0, 2.0), 0.1, labels=("a",)), "updates") == ""
