@@ -8,7 +8,7 @@ First the bandwidth of an all-reduce among all n devices. In a ring each device 
 
 Then the steps of `benchmarks.overlap`, which take turns: compute, communication,
 synchronous and overlapped, compiled with the options of
-`experiments.running.overlap`. The batch is chosen so that computing takes about as long
+`dj.exchange.overlap_options`. The batch is chosen so that computing takes about as long
 as communicating. The part
 
     hidden = (compute + communication - overlapped) / min(compute, communication)
@@ -32,7 +32,6 @@ from benchmarks import overlap
 from benchmarks.overlap import RATE, STEPS
 from benchmarks.side_by_side import Contender, heading, medians, steps_a_program
 from benchmarks.tables import NotMeasuredError, Row, Table
-from experiments.running.overlap import options
 
 SUMMED = 2**20, 2**24, 2**28  # bytes
 PARAMETERS = 10**6, 10**7, 10**8
@@ -127,7 +126,7 @@ def hidden_row(mesh: Mesh, parameters: int) -> Row:
             *(mesh, step, state, batch_of(examples)),
             shared=shared,
             steps=steps,
-            options=options(jax.devices()[0]),
+            options=dj.exchange.overlap_options(jax.devices()[0]),
         )
 
     exact = dj.exchange.mean(optax.sgd(RATE))

@@ -270,10 +270,12 @@ def _report(
         if judged.measured is not None or judged.claim.measure is None:
             progress.log.info("%s", judged)  # the report says why there is none
     compared = [] if changed else claims.compare(stated.records, found)
-    for one in compared:
-        progress.log.info("%s", one)
     if _RECORD.value:
-        statements.record(source, compared)
+        path = statements.record(source, compared)
+        progress.log.info("the records are written to %s", path)
+    else:
+        for one in compared:
+            progress.log.info("%s", one)
     if changed:
         progress.log.info("values changed: %s", ", ".join(changed))
     progress.log.info("%s", "\n".join([found.question, *map(str, found.answers)]))

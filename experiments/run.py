@@ -106,6 +106,7 @@ def run(
     place = RunFolder(workdir or tempfile.mkdtemp(prefix="experiment-"))
     place.check_shared()
     asked = {trainer.program.name: _asked(trainer) for trainer in trainers}
+    _check_answer(experiment, made, asked)
     about = {
         "source": source,
         "config": dict(config or {}),
@@ -129,9 +130,10 @@ def run(
                 place.clear()
             digests = {trainer.program.name: digest.of(trainer) for trainer in trainers}
             record = _record(experiment, made, digests) | about
-            place.begin(record, digests, first_traces(made), forget)
+            done = place.is_finished(asked)
+            place.begin(record, digests, first_traces(made), forget, finished=done)
             stack.callback(place.upload)
-            return place.is_finished(asked)
+            return done
 
         # where it is refused, none waits for process 0
         (done,) = processes.any_of(processes.together(opened))
@@ -184,6 +186,17 @@ def run(
                 place.remove_checkpoints()
     answers = effects.answers(found, experiment.effects)
     return found._replace(question=experiment.question, answers=answers)
+
+
+def _check_answer(
+    experiment: Experiment, made: Sequence[Program], asked: Mapping[str, Any]
+) -> None:
+    """Checks the names in the answer's effects, which are used after the training."""
+    metrics = {name for one in asked.values() for name in one["metrics"]}
+    derived = [name.replace("accuracy", "error") for name in metrics] + ["gap"]
+    columns = [*metrics, *derived, *column_names.CLOCKS, *column_names.FATES]
+    for effect in experiment.effects:
+        effect.check(setting_names(made), columns)
 
 
 def _searched(experiment: Experiment) -> dict[str, Any]:

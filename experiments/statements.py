@@ -48,16 +48,19 @@ def of(source: str, config: ConfigDict) -> Statements:
         return Statements()
     try:
         module = configs.module_of(str(path), needed=())
-        published = getattr(module, "published", lambda config: [])(config)
-        measures = getattr(module, "records", lambda config: {})(config)
+        published = [*getattr(module, "published", lambda config: [])(config)]
+        measures = dict(getattr(module, "records", lambda config: {})(config))
     except Exception as error:
-        raise ValueError(configs.in_one_line(error, str(path))) from error
-    known = _table(source).set_index("record")
-    records = []
-    for text, measure in measures.items():
-        there = [float(x) for x in known.loc[text]] if text in known.index else []
-        records.append(Record(text, measure, *there))
-    return Statements(published, records)
+        why = configs.in_one_line(error, str(path)).removeprefix("--config=")
+        raise ValueError(
+            f"{why} `published(config)` returns a list of `Published`, and"
+            " `records(config)` a dict {text: measure}."
+        ) from error
+    known = _table(source)
+    return Statements(
+        published,
+        [Record(text, m, *known.get(text, ())) for text, m in measures.items()],
+    )
 
 
 def of_run(record: Mapping[str, Any]) -> Statements:
@@ -66,8 +69,8 @@ def of_run(record: Mapping[str, Any]) -> Statements:
     return Statements() if config is None else of(record["source"], config)
 
 
-def record(source: str, compared: Sequence[Compared]) -> None:
-    """Keeps the numbers of a run as the records of its config.
+def record(source: str, compared: Sequence[Compared]) -> Path:
+    """Keeps the numbers of a run as the records of its config, and returns the file.
 
     Raises:
         ValueError: if a number cannot be measured.
@@ -87,6 +90,7 @@ def record(source: str, compared: Sequence[Compared]) -> None:
     kept = there[there["config"] != name]
     table = pd.concat([kept, new]).sort_values("config", kind="stable")
     table.to_csv(path, index=False)
+    return path
 
 
 COLUMNS = ["config", "record", "value", "spread"]
@@ -117,10 +121,30 @@ def _records(source: str) -> Path:
 def _read(path: Path) -> pd.DataFrame:
     if not path.exists():
         return pd.DataFrame(columns=COLUMNS)
-    return pd.read_csv(path, dtype=str)
+    try:
+        table = pd.read_csv(path, dtype=str)
+    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise ValueError(f"{path} cannot be read: {error}.") from error
+    if [*table] != COLUMNS:
+        raise ValueError(f"{path} must have the columns {COLUMNS}, got {[*table]}.")
+    return table
 
 
-def _table(source: str) -> pd.DataFrame:
-    """The records of a config."""
-    table = _read(_records(source))
-    return table[table["config"] == _name(source)].drop(columns="config")
+def _table(source: str) -> dict[str, tuple[float, float]]:
+    """{record: its value and spread} of a config."""
+    path, name = _records(source), _name(source)
+    known: dict[str, tuple[float, float]] = {}
+    for row in _read(path).to_dict("records"):
+        if row["config"] != name:
+            continue
+        try:
+            numbers = float(row["value"]), float(row["spread"])
+        except ValueError as error:
+            raise ValueError(
+                f"{path}, {name}, {row['record']!r}: {error}: give numbers, or remove"
+                " the row."
+            ) from error
+        if row["record"] in known:
+            raise ValueError(f"{path} has {name}, {row['record']!r} twice.")
+        known[row["record"]] = numbers
+    return known

@@ -1129,10 +1129,13 @@ experiment(figures=figures.over("learning_rate"))
     TypeError: `figures` must be a list of objects with `draw`, got...
 experiment(tables=["results"])
     TypeError: `tables` must be a list of objects with `of`, got ['results'].
-experiment(records=[3])
-    TypeError: `records` must be a list of objects with `measure`, got [3].
 experiment(answer="yes")
-    TypeError: `answer` must be a function, got 'yes'.
+    TypeError: `answer` must be a list of objects with `answer`, got...
+experiments.Effect(metric="train_loss", against="delay", size=experiments.percent(10))
+    TypeError: `against` must be settings, as {'delay': 0}, or a function of them, got
+    'delay'.
+experiments.Effect(metric="train_loss", against={"delay": 0}, size=0.1)
+    TypeError: `size` must be percent(..), points(..) or amount(..), got 0.1.
 Experiment(question="?", task=QUADRATIC)
     ValueError: `Experiment` needs `training` or `arms`, and not both.
 experiment(learning_rate=0.1)
@@ -1344,8 +1347,8 @@ published(measure=None)
 published(at_least=2.0)
     ValueError: `Published` 'It is less' needs `at_least` <= `at_most`, got 2.0 and
     1.0: no number is within them.
-experiments.Record("loss", len, NAN, 0.1)
-    ValueError: `Record` 'loss' needs a finite value and spread, got nan and 0.1.
+experiments.claims.Record("loss", len, INF, 0.1)
+    ValueError: `Record` 'loss' needs a finite value and spread, got inf and 0.1.
 experiments.measures.mean("train_loss", learning_rate=0.3)(finished().found)
     ValueError: no row has {'learning_rate': 0.3}
 drawn("--trace=trace.csv")

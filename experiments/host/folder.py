@@ -203,6 +203,7 @@ class RunFolder:
         digests: Mapping[str, Callable[[int], dict[str, str]]],
         traces: Mapping[str, tuple[Mapping[str, Any], dj.cluster.Trace]],
         forget: Callable[[str], None],
+        finished: bool = False,
     ) -> None:
         """Checks that what is there belongs to this run; writes run.json and traces.
 
@@ -212,6 +213,8 @@ class RunFolder:
             traces: {program: (labels, what its cluster does)}.
             forget: called with each program that begins at update 0 once more: what
                 there is of it lacks evaluations that a run from the start has.
+            finished: whether nothing is left to train: then run.json keeps with what
+                the run was made.
 
         Raises:
             ValueError: if the folder holds another run, naming what differs, or files
@@ -250,6 +253,8 @@ class RunFolder:
                 # as it was stated before the run began
                 "published": before.get("published") or record.get("published"),
             }
+            # a run that is read again was made before
+            | (_made_with(before) if finished else {})
         )
 
     def _check_empty(self) -> None:
@@ -424,3 +429,8 @@ def _remove(path: epath.Path) -> None:
         path.rmtree()
     else:
         path.unlink(missing_ok=True)
+
+
+def _made_with(info: Mapping[str, Any]) -> dict[str, Any]:
+    """With what a run was made: command, commit, devices and versions."""
+    return {name: info[name] for name in ("argv", "git", "devices", "versions")}

@@ -134,8 +134,10 @@ def final_table(run: Run) -> pd.DataFrame:
         for metric in metrics:
             (own,) = analysis.spread(group, metric, []).to_dict("records")
             row[metric] = own["mean"], own["low"], own["high"]
-        row["diverged cells"] = f"{every[key]['diverged'].mean():.0%}"
-        row["cells that ended higher"] = f"{analysis.lost(every[key]).mean():.0%}"
+        row["of all its cells, diverged"] = f"{every[key]['diverged'].mean():.0%}"
+        row["of all its cells, ended higher"] = (
+            f"{analysis.lost(every[key]).mean():.0%}"
+        )
         fates = {"lost": analysis.lost(group).any()}
         fates["diverged"] = (group["diverged"] > 0).any()
         table.append(row | fates)

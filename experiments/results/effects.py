@@ -23,16 +23,31 @@ class Size(NamedTuple):
         value: of the effect; of a ratio, its distance from 1.
         text: the same in words.
         ratio: whether effects are ratios; they are differences if not.
+        unit: of effects, in text.
+        scale: of effects, in this unit.
     """
 
     value: float
     text: str
     ratio: bool = False
+    unit: str = ""
+    scale: float = 1.0
 
     @property
     def edge(self) -> float:
         """The size on the scale of the effects: of a ratio, its logarithm."""
         return math.log1p(self.value) if self.ratio else self.value
+
+    def shown(self, *effects: float) -> str:
+        """One effect, or both ends of an interval, as text with the unit.
+
+        Example:
+            >>> points(1).shown(0.015), percent(10).shown(0.9, 1.3)
+            ('+1.5 points', '0.9 to 1.3 times')
+        """
+        form = ".3g" if self.ratio else "+.3g"
+        text = " to ".join(f"{self.scale * effect:{form}}" for effect in effects)
+        return f"{text} {self.unit}".rstrip()
 
 
 def percent(number: float) -> Size:
@@ -40,20 +55,20 @@ def percent(number: float) -> Size:
 
     Example:
         >>> percent(10)
-        Size(value=0.1, text='10 %', ratio=True)
+        Size(value=0.1, text='10 %', ratio=True, unit='times', scale=1.0)
     """
-    return Size(number / 100, f"{number:g} %", ratio=True)
+    return Size(number / 100, f"{number:g} %", ratio=True, unit="times")
 
 
 def points(number: float) -> Size:
     """A difference of accuracies or errors: 1 is 0.01.
 
     Example:
-        >>> points(1), points(0.5)
-        (Size(value=0.01, text='1 point', ratio=False), \
-Size(value=0.005, text='0.5 points', ratio=False))
+        >>> points(1).text, points(0.5).value
+        ('1 point', 0.005)
     """
-    return Size(number / 100, f"{number:g} point{'s' * (number != 1)}")
+    text = f"{number:g} point{'s' * (number != 1)}"
+    return Size(number / 100, text, unit="points", scale=100.0)
 
 
 def amount(number: float, unit: str = "") -> Size:
@@ -63,7 +78,7 @@ def amount(number: float, unit: str = "") -> Size:
         >>> amount(0.02, "nats").text
         '0.02 nats'
     """
-    return Size(number, f"{number:g} {unit}".rstrip())
+    return Size(number, f"{number:g} {unit}".rstrip(), unit=unit)
 
 
 class LargestStable(NamedTuple):
@@ -164,7 +179,7 @@ class Effect:
         >>> one = Effect(metric="test_error", against={"delay": 0}, size=points(1))
         >>> print(one.answer(found))
         Test error, compared with delay=0 (0.11): more than 1 point higher at delay=8 \
-(+0.1 to +0.1).
+(+10 to +10 points).
 
         The same with the step kept that is best without delay:
 
@@ -197,6 +212,43 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
     mean_over: Sequence[str] = ()
     kept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     name: str = ""
+
+    def __post_init__(self):
+        if not isinstance(self.size, Size):
+            raise TypeError(
+                "`size` must be percent(..), points(..) or amount(..), got"
+                f" {self.size!r}."
+            )
+        if not (callable(self.against) or isinstance(self.against, Mapping)):
+            raise TypeError(
+                "`against` must be settings, as {'delay': 0}, or a function of them,"
+                f" got {self.against!r}."
+            )
+
+    def check(self, settings: Sequence[str], metrics: Sequence[str]) -> None:
+        """Checks the names of an effect before anything is trained.
+
+        Args:
+            settings: labels and axes that the results will have.
+            metrics: further columns.
+
+        Raises:
+            ValueError: if the effect names none of them.
+        """
+        against = () if callable(self.against) else self.against
+        named = [*against, *self.where, *self.mean_over, *self.kept]
+        for name in [*named, *filter(None, [getattr(self.metric, "axis", None)])]:
+            if name not in settings:
+                raise ValueError(
+                    f"`answer` compares by {name!r}, which is no label or axis: there"
+                    f" are {', '.join(settings) or 'none'}."
+                )
+        metric = getattr(self.metric, "metric", self.metric)
+        if isinstance(metric, str) and metric not in {*settings, *metrics}:
+            raise ValueError(
+                f"`answer` has the metric {metric!r}, which the results lack: they have"
+                f" {', '.join(sorted(metrics))}."
+            )
 
     def table(self, found: Found) -> pd.DataFrame:
         """A row a comparison: settings, `here`, `there`, `effect`, `low`, `high`.
@@ -375,7 +427,12 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         shown = {*self.where, getattr(self.metric, "axis", None)}
         free = [axis for axis in axes if axis not in shown]
         tuned = " and ".join(map(words, free))
-        each = f", each with its best {tuned}" if free else ""
+        fact = isinstance(self.metric, str) and analysis.is_fact(
+            self._column, found.results
+        )
+        by = found.choice.column
+        least = f" (least {words(by)})" if by != self._column else ""
+        each = f", each with its best {tuned}{least}" if free and not fact else ""
         over = " and ".join(f"every {words(name)}" for name in self.mean_over)
         if free and self.kept:
             best_at = analysis.label(self.kept)
@@ -414,9 +471,9 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
                 self._column: [_number(own) for own in table["here"]],
                 "compared with": [_number(own) for own in table["there"]],
                 f"{kind} (95 % interval)": [
-                    _interval(row, self.size.ratio) for row in table.to_dict("records")
+                    _interval(row, self.size) for row in table.to_dict("records")
                 ],
-                f"beside {self.size.text}": table["reading"],
+                f"verdict (size {self.size.text})": table["reading"],
             }
         )
 
@@ -449,30 +506,28 @@ def _listed(labels: Sequence[str], rows: pd.DataFrame, effect: Effect) -> str:
         return ", ".join(names)
     if len(records) <= _NAMED:
         parts = [
-            f"{name} ({_interval(row, effect.size.ratio)})"
+            f"{name} ({_interval(row, effect.size)})"
             for name, row in zip(names, records, strict=True)
         ]
         return ", ".join(parts)
     size = np.log(rows["effect"]) if effect.size.ratio else rows["effect"]
     most = int(np.nan_to_num(np.abs(size.to_numpy()), nan=-1.0).argmax())
-    interval = _interval(records[most], effect.size.ratio)
+    interval = _interval(records[most], effect.size)
     return f"{', '.join(names)} (largest at {names[most]}: {interval})"
 
 
-def _interval(row: Mapping[Any, Any], ratio: bool) -> str:
-    form = ".3g" if ratio else "+.3g"
-    times = " times" * ratio
+def _interval(row: Mapping[Any, Any], size: Size) -> str:
     if np.isinf(row["here"]) and np.isinf(row["there"]):
         return "neither in time"
     if np.isnan(row["effect"]):
         return "no value"
     if np.isinf(row["here"]):
-        return f"not in time; at least {row['low']:{form}}{times}"
+        return f"not in time; at least {size.shown(row['low'])}"
     if np.isinf(row["there"]):
-        return f"only this one in time; at most {row['high']:{form}}{times}"
+        return f"only this one in time; at most {size.shown(row['high'])}"
     if np.isnan(row["low"]):
-        return f"{row['effect']:{form}}{times}, no interval"
-    return f"{row['low']:{form}} to {row['high']:{form}}{times}"
+        return f"{size.shown(row['effect'])}, no interval"
+    return size.shown(row["low"], row["high"])
 
 
 def _number(value: float) -> str:

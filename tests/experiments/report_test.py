@@ -219,7 +219,7 @@ def test_the_final_table_has_each_series_at_its_best_step(tmp_path):
         )
         own = analysis.where(cells, learning_rate=row["best step size"])
         assert row["test_error"][0] == pytest.approx(own.test_error.mean())
-        assert row["diverged cells"] == f"{cells.diverged.mean():.0%}"
+        assert row["of all its cells, diverged"] == f"{cells.diverged.mean():.0%}"
     words = shown(report.write(run))
     assert "delay (updates) best step size training loss (nats)" in words
     assert "chosen on these seeds by the least training loss" in words
@@ -231,8 +231,8 @@ def test_a_bounded_run_that_ends_higher_has_its_number_and_its_share(tmp_path):
     fates = run.results.assign(ended_higher=higher)
     run = dataclasses.replace(run, results=fates)
     table = report.final_table(run)
-    assert (table["diverged cells"] == "0%").all()
-    assert (table["cells that ended higher"] == "33%").all()
+    assert (table["of all its cells, diverged"] == "0%").all()
+    assert (table["of all its cells, ended higher"] == "33%").all()
     words = shown(report.write(run))
     assert "nothing to compare with at" in words
     assert " 0 0.1 5 5.1" in words or " 0 0.03 5 5.1" in words  # and not "diverged"
@@ -363,6 +363,7 @@ def test_tables_figures_and_claims_agree_with_results_csv(tmp_path):
         training=late,
         grid={"learning_rate": rates, "delay": delays},
         **dict(seeds=3, tuned="learning_rate", tuning_seeds=2, updates=20),
+        answer=dataclasses.replace(LATE, metric="train_loss"),
         figures=[],
     )
     records = [

@@ -7,7 +7,6 @@ import delayjax as dj
 from experiments import (
     Experiment,
     Range,
-    Record,
     Search,
     Simulation,
     along,
@@ -28,7 +27,6 @@ def get_config(question: str = "delay") -> ConfigDict:
             delay=(0, 3),
             updates=400,
             evaluate_every=10,  # updates
-            target=10.0,  # of the training loss
             seeds=2,
         )
     )
@@ -40,14 +38,6 @@ def experiment(config: ConfigDict) -> Experiment:
         question="Does a tiny run leave what a large one does?",
         task=tasks.quadratic((0.3, 1.0), noise=config.noise),
         seeds=config.seeds,
-        records=[
-            Record(
-                "The largest training loss",
-                lambda found: found.results.train_loss.max(),
-                config.target,
-                0.0,
-            ),
-        ],
         figures=[figures.curves("train_loss")],
     )
     if config.question == "cluster":

@@ -176,7 +176,7 @@ def test_the_answer_names_settings_and_intervals():
         "Training loss, compared with delay=0 (0.1): more than 10 % higher at delay=8"
         " (2 to 2 times)."
     )
-    assert answer.shown["beside 10 %"].tolist() == ["higher"]
+    assert answer.shown["verdict (size 10 %)"].tolist() == ["higher"]
 
 
 def test_a_series_without_an_optimum_has_no_verdict():
@@ -200,3 +200,36 @@ def test_without_an_effect_each_series_is_compared_with_the_first():
 def test_an_effect_that_cannot_be_measured_says_why():
     (said,) = effects.answers(of_delays([1.0], [2.0]), [one(where={"delay": 5})])
     assert "cannot be compared with delay=0: ValueError: no row has" in said
+
+
+def test_points_are_shown_as_points():
+    answer = one(size=points(1)).answer(of_delays((0.1,) * 3, (0.2,) * 3))
+    assert "more than 1 point higher at delay=8 (+10 to +10 points)" in answer.text
+    assert answer.table["low"].tolist() == [pytest.approx(0.1)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(against={"law": "none"}), "compares by 'law', which is no label or axis"),
+        (dict(where={"dleay": 3}), "compares by 'dleay'"),
+        (dict(metric="test_acuracy"), "metric 'test_acuracy', which the results lack"),
+        (dict(metric=TimeTo("train_los", 0.1)), "metric 'train_los'"),
+        (dict(metric=LargestStable("rate")), "compares by 'rate'"),
+    ],
+)
+def test_a_name_that_is_not_there_is_refused_before_anything_is_trained(
+    changes, message
+):
+    settings, metrics = ["delay", "learning_rate"], ["train_loss", "test_error"]
+    one().check(settings, metrics)
+    one("learning_rate").check(settings, metrics)
+    effect = one(**{"metric": "train_loss", "against": {"delay": 0}} | changes)
+    with pytest.raises(ValueError, match=message):
+        effect.check(settings, metrics)
+
+
+@pytest.mark.parametrize("bad", [dict(size=1), dict(against="delay")])
+def test_an_effect_of_another_type_is_refused(bad):
+    with pytest.raises(TypeError, match=rf"`{next(iter(bad))}` must be"):
+        Effect(**{"metric": "loss", "against": {"a": 0}, "size": points(1)} | bad)

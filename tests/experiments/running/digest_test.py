@@ -117,7 +117,7 @@ SQUARED, CUBED = {"own": squared}, {"own": cubed}
 # name: what is run first, then, and the parts that differ, as far as both have them
 SECOND = {
     "more updates": (experiment(), experiment(updates=16), set()),
-    "another text": (experiment(), experiment(question="!", notes="."), set()),
+    "another text": (experiment(), experiment(question="!"), set()),
     "another figure": (
         experiment(),
         experiment(figures=[figures.curves("train_loss")]),

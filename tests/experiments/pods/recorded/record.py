@@ -22,7 +22,6 @@ from jax.sharding import PartitionSpec as P
 
 from delayjax._src.ground import xla
 from experiments.pods import chips
-from experiments.running import overlap
 
 KEYS = (
     *("estimated_cycles", "iteration_bounds", "known_trip_count"),
@@ -121,7 +120,7 @@ def record(name: str) -> str:
         )
         for i, shape in enumerate(shapes)
     ]
-    options = overlap.options(there[0])
+    options = dj.exchange.overlap_options(there[0])
     lowered = jax.jit(mapped, compiler_options=options).lower(*arguments)
     return cut(lowered.compile(compiler_options=place.compiler_options).as_text())
 
