@@ -12,7 +12,7 @@ import optax
 import pytest
 
 import delayjax as dj
-from experiments import configs, run
+from experiments import configs, run, statements
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -38,7 +38,9 @@ def after_doctests(path):
 
 (FIRST,) = blocks("README.md")
 RECIPES, SERVERS = blocks("docs/howto/recipes.md")
-(OWN_CONFIG,) = [b for b in blocks("docs/experiments.md") if ">>>" not in b]
+OWN_CONFIG, OWN_STATEMENTS = (
+    block for block in blocks("docs/experiments.md") if ">>>" not in block
+)
 
 
 def test_readme_is_short():
@@ -150,7 +152,9 @@ def test_the_recipes_of_servers_train_with_the_deltas_of_clients():
         assert 0 < abs(state.params - 1.0).max() < 0.8, text
 
 
-def test_a_config_of_ones_own_runs_and_answers(tmp_path):
+def test_a_config_of_ones_own_runs_and_answers_and_its_statements_are_measured(
+    tmp_path,
+):
     (tmp_path / "momentum.py").write_text(OWN_CONFIG)
     module = configs.module_of(str(tmp_path / "momentum.py"))
     config = module.get_config()
@@ -159,6 +163,12 @@ def test_a_config_of_ones_own_runs_and_answers(tmp_path):
     assert experiment.question == module.__doc__
     found = run(experiment, str(tmp_path / "run"))
     assert len(found.results) == 2 * 2 * 2 * 2
+    (tmp_path / "statements").mkdir()
+    (tmp_path / "statements" / "momentum.py").write_text(OWN_STATEMENTS)
+    stated = statements.of(str(tmp_path / "momentum.py"), config)
+    (judged,) = claims.judge(stated.published, found)
+    (compared,) = claims.compare(stated.records, found)
+    assert judged.measured is not None and compared.measured is not None
     (answer,) = found.answers
     assert answer.table["momentum"].tolist() == [0.0] * 2
     assert "compared with momentum=0.9" in str(found)

@@ -20,6 +20,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+import delayjax as dj
 from delayjax._src.ground import xla
 from experiments.pods import chips
 
