@@ -38,7 +38,7 @@ def check(
       `jax.local_device_count`, called as these, `init` and `update` are the same |
     | buffers are distinct | parameters, gradients and state, which are donated |
     | unknown extra arguments | `update(..., weather="fair")` changes nothing |
-    | a checkpoint goes on | a state saved after six steps and restored: same bits |
+    | a checkpoint goes on | a state saved after two steps and restored: same bits |
     | workers' types | the state that a worker makes inside of `shard_map` |
     | sharded, Auto axes; sharded, Explicit axes | a leaf of the state lies as its
       parameter, after `init` and after a step |
