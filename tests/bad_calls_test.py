@@ -12,6 +12,7 @@ import pytest
 from tests import bad_calls
 from tests.bad_calls import FOLDER, written
 from tests.support.commands import ROOT
+from tests.support.promises import all_hold
 
 SECONDS = 10  # in which a call must end; most take some milliseconds
 
@@ -89,9 +90,12 @@ def test_there_are_more_than_300_and_none_twice():
     assert len(CALLS) + len(COMMANDS) > 300
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_a_bad_call_ends_at_once_in_an_error_that_says_what_is_wrong(call):
-    check(error_of(call), CALLS[call])
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_bad_call_ends_at_once_in_an_error_that_says_what_is_wrong(section):
+    def checked(call, said):
+        return lambda: check(error_of(call), said)
+
+    all_hold({call: checked(call, said) for call, said in SECTIONS[section].items()})
 
 
 @pytest.mark.parametrize("command", sorted({line.split()[0] for line in COMMANDS}))

@@ -5,7 +5,6 @@ import inspect
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 import pytest
 
@@ -568,57 +567,3 @@ def test_one_trace_serves_every_delay(name):
     for tau, runs in found.items():
         comparing.check_close(runs[name], eager(name, tau), 1e-6, "traced and known")
     assert len(traced) == 1
-
-
-def types(tree):
-    return jax.tree.map(jax.typeof, tree)
-
-
-@members
-def test_an_empty_tree_stays_empty(name):
-    tx, step = stepper(name)
-    state = tx.init(EMPTY)
-    params, new_state, updates = step(EMPTY, state, EMPTY)
-    assert params == updates == EMPTY
-    assert types(new_state) == types(state)
-
-
-@members
-def test_permuting_leaves_changes_nothing(name):
-    """Dictionaries are flattened by name: other names mean another order."""
-    tx, step = stepper(name)
-
-    def leaves(names):
-        params, grads = tree(0, names), tree(1, names)
-        params, _, updates = step(params, tx.init(params), grads)
-        return [
-            [x["head"], *(x["layer"][name] for name in names)]
-            for x in (params, updates)
-        ]
-
-    there, here = leaves(("c", "a", "b")), leaves(("a", "b", "c"))
-    jax.tree.map(np.testing.assert_array_equal, there, here)
-
-
-AROUND = {
-    "in MultiSteps": lambda tx: optax.MultiSteps(tx, 2),
-    "in apply_if_finite": lambda tx: optax.apply_if_finite(tx, 3),
-}
-# whose state holds another's; `testing.check` asks all of them alone
-HOLDERS = (
-    *("delayed", "delivered", "inject_staleness", "drop_stale", "refusing"),
-    *("attack", "kardam", "zeno_plus_plus", "all in one chain"),
-)
-
-
-@pytest.mark.parametrize("around", AROUND)
-@pytest.mark.parametrize("name", HOLDERS)
-def test_no_two_leaves_of_a_state_are_one_buffer(name, around):
-    make, extra_args = TABLE[name]
-    tx = AROUND[around](make(2))
-    params, grads = jax.tree.map(jnp.copy, (PARAMS, tree(1)))
-    state = tx.init(params)
-    comparing.check_apart({"params": params, "state": state}, "at first")
-    _, state = tx.update(grads, state, params, **extra_args(2, params))
-    held = {"params": params, "gradients": grads, "state": state}
-    comparing.check_apart(held, "after a step")

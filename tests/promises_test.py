@@ -1,4 +1,8 @@
-"""What every public transformation promises, beside the table of `contract_test`."""
+"""What every public transformation promises, beside the contract of `testing`.
+
+One test a row: it asks for all that the row promises, ours and what Optax's tests ask
+of its optimizers.
+"""
 
 import functools
 import pickle
@@ -12,10 +16,65 @@ from scipy import stats
 
 import delayjax as dj
 from delayjax import cluster
-from tests.contract_test import PARAMS, TABLE, stepper, tree
+from delayjax._src.testing import comparing
+from tests.averaging.contract_test import TABLE as METHODS
+from tests.contract_test import EMPTY, PARAMS, TABLE, stepper, tree
+from tests.exchange.contract_test import TABLE as EXCHANGES
+from tests.exchange.driving import WORKERS
 from tests.public_calls import CALLS
+from tests.support.promises import Promises, all_hold
 
-members = pytest.mark.parametrize("name", TABLE)
+promises = Promises()
+
+
+def types(tree):
+    return jax.tree.map(jax.typeof, tree)
+
+
+@promises.of(TABLE)
+def an_empty_tree_stays_empty(name):
+    tx, step = stepper(name)
+    state = tx.init(EMPTY)
+    params, new_state, updates = step(EMPTY, state, EMPTY)
+    assert params == updates == EMPTY
+    assert types(new_state) == types(state)
+
+
+@promises.of(TABLE)
+def permuting_leaves_changes_nothing(name):
+    """Dictionaries are flattened by name: other names mean another order."""
+    tx, step = stepper(name)
+
+    def leaves(names):
+        params, grads = tree(0, names), tree(1, names)
+        params, _, updates = step(params, tx.init(params), grads)
+        return [
+            [x["head"], *(x["layer"][name] for name in names)]
+            for x in (params, updates)
+        ]
+
+    there, here = leaves(("c", "a", "b")), leaves(("a", "b", "c"))
+    jax.tree.map(np.testing.assert_array_equal, there, here)
+
+
+# whose state holds another's; `testing.check` asks all of them alone
+HOLDERS = (
+    *("delayed", "delivered", "inject_staleness", "drop_stale", "refusing"),
+    *("attack", "kardam", "zeno_plus_plus", "all in one chain"),
+)
+
+
+@promises.of(HOLDERS)
+def no_two_leaves_of_a_state_are_one_buffer(name):
+    make, extra_args = TABLE[name]
+    for around in (optax.MultiSteps, optax.apply_if_finite):
+        tx = around(make(2), 2)
+        params, grads = jax.tree.map(jnp.copy, (PARAMS, tree(1)))
+        state = tx.init(params)
+        comparing.check_apart({"params": params, "state": state}, "at first")
+        _, state = tx.update(grads, state, params, **extra_args(2, params))
+        held = {"params": params, "gradients": grads, "state": state}
+        comparing.check_apart(held, "after a step")
 
 
 # JAX's strict promotion of dtypes
@@ -36,12 +95,8 @@ def strict_schedule(value, steps):
     return lambda step: value * (1.0 - step.astype(jnp.float32) / steps)
 
 
-@members
-def test_dtypes_are_promoted_by_nobody_else(name, monkeypatch):
-    monkeypatch.setattr(optax, "adam", plain)
-    monkeypatch.setattr(optax, "cosine_decay_schedule", strict_schedule)
-    monkeypatch.setattr(dj.pipelines, "adam_direction", plain_direction)
-
+@promises.of(TABLE)
+def dtypes_are_promoted_by_nobody_else(name):
     def two_steps(grads):
         tx, step = stepper(name)
         params, state = PARAMS, tx.init(PARAMS)
@@ -49,7 +104,10 @@ def test_dtypes_are_promoted_by_nobody_else(name, monkeypatch):
             params, state, _ = step(params, state, grads)
         return params
 
-    with jax.numpy_dtype_promotion("strict"):
+    with jax.numpy_dtype_promotion("strict"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(optax, "adam", plain)
+        patch.setattr(optax, "cosine_decay_schedule", strict_schedule)
+        patch.setattr(dj.pipelines, "adam_direction", plain_direction)
         jax.eval_shape(two_steps, tree(1))
 
 
@@ -126,8 +184,8 @@ def run_rotated(name, angle):
     return rotated(-angle, params)
 
 
-@members
-def test_where_the_parameters_are_turned_the_updates_turn(name):
+@promises.of(TABLE)
+def where_the_parameters_are_turned_the_updates_turn(name):
     """By e^(i phi), with the gradients: a rule must not prefer the real axis."""
     if name == "delayed, history in bfloat16":
         with pytest.raises(TypeError, match="`cast` stores real"):
@@ -139,6 +197,133 @@ def test_where_the_parameters_are_turned_the_updates_turn(name):
         np.testing.assert_allclose(leaf[1], leaf[0], rtol=2e-4, atol=2e-5)
 
     jax.tree.map(close, run(jnp.float32([0.0, 1.1])))
+
+
+# what Optax asks of its own
+
+
+def shapes(head, *layer):
+    """Matrices, two by three, one of each dtype; a head as one row's delays name it."""
+    matrices = {dtype: jax.ShapeDtypeStruct((3, 2), dtype) for dtype in layer}
+    return {"head": jax.ShapeDtypeStruct((3, 2), head), "layer": matrices}
+
+
+SMALL_SHAPES = shapes("float32", "float32")
+REAL_SHAPES = shapes("float64", "float16", "bfloat16", "float32")
+COMPLEX_SHAPES = shapes("complex128", "complex64", "float32")
+
+
+def momentum(rate):
+    return optax.sgd(rate, momentum=0.5)
+
+
+# name: inner -> transformation; all of these need the workers' axis
+OF_INNER = EXCHANGES | {
+    name: lambda inner, method=method: method(inner, 2)
+    for name, method in METHODS.items()
+}
+# name: (transformation, params -> extra arguments)
+MEMBERS = {
+    name: (make(momentum(0.1)), lambda params: {}) for name, make in OF_INNER.items()
+} | {
+    name: (make(2), lambda params, extras=extras: extras(2, params))
+    for name, (make, extras) in TABLE.items()
+}
+FIRST = tuple(name for name in MEMBERS if "," not in name)
+AROUND = [(name, optax.MultiSteps) for name in FIRST] + [
+    (name, optax.apply_if_finite) for name in ("delayed", "kardam", "easgd")
+]
+WRAPPED = {
+    f"{name}, in {around.__name__}": (around(MEMBERS[name][0], 2), MEMBERS[name][1])
+    for name, around in AROUND
+}
+
+
+def kinds(tree):
+    return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree)
+
+
+def traced(step, params):
+    """The trace of a step on all workers."""
+    everywhere = jax.vmap(step, axis_name="workers", axis_size=WORKERS, in_axes=None)
+    return jax.make_jaxpr(everywhere)(params)
+
+
+def two_steps(tx, extras):
+    """Makes a state and takes two steps, in a scan: it refuses a type that changes."""
+
+    def step(carry, _):
+        params, state = carry
+        updates, state = tx.update(params, state, params, **extras(params))
+        assert kinds(updates) == kinds(params)
+        return (optax.apply_updates(params, updates), state), None
+
+    return lambda params: jax.lax.scan(step, (params, tx.init(params)), length=2)
+
+
+@promises.of(FIRST)
+def init_needs_shapes_alone(name):
+    """Also of these dtypes: `testing.check` asks the usual ones, of all members."""
+    tx, _ = MEMBERS[name]
+    with jax.enable_x64(True):
+        assert kinds(tx.init(REAL_SHAPES)) == kinds(
+            jax.eval_shape(tx.init, REAL_SHAPES)
+        )
+
+
+@promises.of(MEMBERS | WRAPPED)
+def a_step_keeps_every_type(name):
+    tx, extras = (MEMBERS | WRAPPED)[name]
+    with jax.enable_x64(True):
+        traced(two_steps(tx, extras), REAL_SHAPES)
+
+
+# a2sgd takes means of signs, and bfloat16 has no imaginary part: both refuse by name
+@promises.of([n for n in MEMBERS if n not in ("a2sgd", "delayed, history in bfloat16")])
+def a_step_keeps_complex_types(name):
+    """A number beside the parameters, a weight or a spread, stays real."""
+    tx, extras = MEMBERS[name]
+    with jax.enable_x64(True):
+        traced(two_steps(tx, extras), COMPLEX_SHAPES)
+        state = jax.tree.leaves(jax.eval_shape(tx.init, COMPLEX_SHAPES))
+    assert not any(jnp.iscomplexobj(leaf) for leaf in state if leaf.ndim == 0)
+
+
+@promises.of(OF_INNER)
+def the_rate_of_what_is_inside_may_be_injected(name):
+    def make(rate):
+        return OF_INNER[name](momentum(rate))
+
+    tx = optax.inject_hyperparams(make)(rate=0.1)
+    traced(two_steps(tx, lambda params: {}), SMALL_SHAPES)
+
+
+# `testing.check` asks the others
+@promises.of(OF_INNER)
+def unknown_extra_arguments_change_no_operation(name):
+    tx, _ = MEMBERS[name]
+
+    def with_more(**more):
+        def update(params):
+            return tx.update(params, tx.init(params), params, **more)
+
+        return str(traced(update, SMALL_SHAPES))
+
+    assert with_more(weather="fair") == with_more()
+
+
+# Optax looks for parameters by a leaf in their place, which fits no tree of delays
+@promises.of([n for n in MEMBERS if not n.endswith(("leaf by leaf", "layer by layer"))])
+def all_that_is_of_a_parameter_is_found_as_such(name):
+    """`optax.tree.map_params` reaches it; the rest has no shape, or one of slots."""
+    tx, _ = MEMBERS[name]
+    state = tx.init(jax.tree.map(lambda p: jnp.ones(p.shape, p.dtype), SMALL_SHAPES))
+    rest = []
+    found = optax.tree.map_params(
+        tx, lambda leaf: leaf, state, transform_non_params=rest.append
+    )
+    assert len(jax.tree.leaves(found)) + len(rest) == len(jax.tree.leaves(state))
+    assert max(map(jnp.ndim, rest), default=0) <= 1
 
 
 # derivatives through a history
@@ -255,16 +440,16 @@ def assert_no_number(tree):
     assert all(np.isnan(leaf).all() for leaf in leaves)
 
 
-@pytest.mark.parametrize("staleness", [np.int32(-1), np.int32(-3), np.float32(np.nan)])
-@pytest.mark.parametrize("name", TOLD)
-def test_a_staleness_that_is_negative_or_no_number_gives_no_number(name, staleness):
-    try:
-        updates = told(name)(staleness)
-    except ValueError as error:  # one that takes no mean
-        assert "must be a non-negative integer" in str(error)
-        assert isinstance(staleness, np.floating)
-        return
-    assert_no_number(updates)
+@promises.of(TOLD)
+def a_staleness_that_is_negative_or_no_number_gives_no_number(name):
+    for staleness in (np.int32(-1), np.int32(-3), np.float32(np.nan)):
+        try:
+            updates = told(name)(staleness)
+        except ValueError as error:  # one that takes no mean
+            assert "must be a non-negative integer" in str(error)
+            assert isinstance(staleness, np.floating)
+        else:
+            assert_no_number(updates)
 
 
 def test_a_negative_staleness_in_the_state_gives_no_number():
@@ -330,10 +515,12 @@ def takes(call, arguments):
     return True
 
 
-@pytest.mark.parametrize("label", CALLS)
-def test_an_array_that_is_known_is_a_number_inside_of_jit_too(label):
+def test_an_array_that_is_known_is_a_number_inside_of_jit_too():
     """As `optax.sgd(rate)` takes it: closed over, of a grid or a checkpoint."""
-    call = CALLS[label]
+    all_hold({label: functools.partial(check_known, CALLS[label]) for label in CALLS})
+
+
+def check_known(call):
     good = {name: value for name, (value, _) in call.arguments.items()}
 
     def inside(arguments):
@@ -348,8 +535,8 @@ def test_an_array_that_is_known_is_a_number_inside_of_jit_too(label):
         assert inside(good | taken)
 
 
-@pytest.mark.parametrize("name", ["kardam", "dana", "attack", "drop_stale"])
-def test_what_an_update_is_told_may_be_known_inside_of_jit(name):
+@promises.of(["kardam", "dana", "attack", "drop_stale"])
+def what_an_update_is_told_may_be_known_inside_of_jit(name):
     tx, _ = stepper(name)
     state = tx.init(PARAMS)
     told = TABLE[name][1](jnp.int32(1), PARAMS)
@@ -360,6 +547,11 @@ def test_what_an_update_is_told_may_be_known_inside_of_jit(name):
         updates,
         tx.update(grads, state, PARAMS, **told)[0],
     )
+
+
+@pytest.mark.parametrize("name", MEMBERS | WRAPPED)
+def test_a_member_keeps_all_promises(name):
+    promises.require(name)
 
 
 # pickling

@@ -129,6 +129,31 @@ def where_it_runs(u, factor):
     return (u * (factor + is_run)).astype(u.dtype)
 
 
+def by_age(law):
+    """Weighs each gradient by its staleness alone."""
+
+    def update_fn(updates, state, params=None, *, staleness=1, **extra_args):
+        weight = law(staleness)
+        return jax.tree.map(lambda u: (u * weight).astype(u.dtype), updates), state
+
+    return optax.GradientTransformationExtraArgs(
+        lambda params: optax.EmptyState(), update_fn
+    )
+
+
+def without_a_mean(staleness):
+    if not jnp.issubdtype(jnp.result_type(staleness), jnp.integer):
+        raise TypeError(f"`staleness` must be an integer, got {staleness}.")
+    return jnp.array([1.0, 0.5, 0.25])[staleness]
+
+
+def averaged_where_it_can(u, factor):
+    try:
+        return jax.lax.pmean(u, "workers")
+    except NameError:
+        return u
+
+
 def bare(params):
     """Zeros without the sharding of the parameters."""
     return jax.tree.map(lambda p: jnp.zeros(p.shape, p.dtype), params)
@@ -154,6 +179,56 @@ MUTANTS = {
             mean=lambda mean, staleness: mean + jnp.float32(0.5),
         ),
         *("types stay", r"`state\.mean` is float32\[\], weakly typed at first"),
+    ),
+    "is infinite for a fresh gradient": (
+        lambda: by_age(lambda staleness: 1.0 / staleness),
+        *("a step runs", r"`params.*` is -?inf after 1 steps"),
+    ),
+    "is no number from 3 on": (
+        lambda: by_age(lambda staleness: jnp.sqrt(2.5 - staleness)),
+        *("a step runs", r"`params.*` is NaN after 2 steps"),
+    ),
+    "is infinite at its seventh step": (
+        lambda: fading(
+            begin=lambda params: jnp.float32(-7.0),
+            mean=lambda mean, staleness: mean + 1.0,
+        ),
+        *("a step runs", r"`params.*` is -?inf after 7 steps"),
+    ),
+    "is no number from 12 on": (
+        lambda: by_age(lambda staleness: jnp.sqrt(11.0 - staleness)),
+        *("any staleness", r"`updates.*` is NaN at a staleness of 12"),
+    ),
+    "is infinite between 10 and 11": (
+        lambda: by_age(lambda staleness: 1.0 / (staleness - 10.5)),
+        *("any staleness", r"`updates.*` is -?inf at a staleness of 10\.5"),
+    ),
+    "has a table by staleness": (
+        lambda: by_age(lambda staleness: jnp.array([1.0, 0.5, 0.25])[staleness]),
+        *("any staleness", "a mean staleness, a float, ends in TypeError"),
+    ),
+    "keeps the last staleness": (
+        lambda: fading(
+            begin=lambda params: jnp.zeros((), jnp.int32),
+            mean=lambda mean, staleness: staleness,
+        ),
+        *("any staleness", r"`state.*mean` is int32\[\] of an integer staleness"),
+    ),
+    "counts devices": (
+        lambda: fading(
+            weigh=lambda u, factor: (u * factor / jax.local_device_count()).astype(
+                u.dtype
+            )
+        ),
+        *("devices are not counted", "the number of devices changes the operations"),
+    ),
+    "begins with the number of devices": (
+        lambda: fading(begin=lambda params: jnp.zeros(()) + jax.device_count()),
+        *("devices are not counted", "the number of devices changes the operations"),
+    ),
+    "averages where it can": (
+        lambda: fading(weigh=averaged_where_it_can),
+        *("a worker is the rule alone", "a worker and the rule alone differ"),
     ),
     "widens its updates": (
         lambda: fading(weigh=lambda u, factor: u * factor),
@@ -269,6 +344,63 @@ def test_a_sound_rule_keeps_all_promises():
     }
 
 
+def test_a_rule_may_refuse_a_mean_staleness_by_its_name():
+    report = testing.check(by_age(without_a_mean), PARAMS, devices=ONE)
+    assert report.row("any staleness").verdict == "holds"
+
+
+def test_a_rule_that_is_told_no_staleness_is_asked_for_none():
+    report = testing.check(
+        optax.sgd(0.1), PARAMS, devices=ONE, extra_args=lambda step, params: {}
+    )
+    assert report.row("any staleness").reason == "no staleness is handed on"
+
+
+# exchanges
+
+
+def exchanged(mean):
+    """Updates by a mean of the workers' gradients."""
+
+    def update_fn(updates, state, params=None, **extra_args):
+        return jax.tree.map(mean, updates), state
+
+    return optax.GradientTransformationExtraArgs(
+        lambda params: optax.EmptyState(), update_fn
+    )
+
+
+def of_all_but_2(u):
+    is_heard = jax.lax.axis_index("workers") != 2
+    return jax.lax.psum(jnp.where(is_heard, u, 0), "workers") / 3
+
+
+EXCHANGES = {
+    "sums over the devices that are here": (
+        lambda u: jax.lax.psum(u, "workers") / jax.local_device_count(),
+        *("devices are not counted", "the number of devices changes the operations"),
+    ),
+    "does not hear worker 2": (
+        of_all_but_2,
+        *("each gradient counts", "the gradients of worker 2 change no parameter"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_a_wrong_exchange_is_found_in_the_row_of_its_promise(name, monkeypatch):
+    mean, promise, sentence = EXCHANGES[name]
+    check = functools.partial(
+        testing.check, exchanged(mean), jnp.ones(3), axis_name="workers"
+    )
+    assert_found(check, promise, sentence, monkeypatch)
+
+
+def test_a_sound_exchange_keeps_all_promises():
+    tx = exchanged(lambda u: jax.lax.pmean(u, "workers"))
+    testing.check(tx, jnp.ones(3), axis_name="workers").require()
+
+
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_found_in_the_row_of_its_promise(name, monkeypatch):
     make, promise, sentence = MUTANTS[name]
@@ -282,8 +414,8 @@ def test_what_needs_devices_is_not_checked_on_one():
     assert unchecked == [*ON_DEVICES]
     report.require()
     lines = str(report).splitlines()
-    assert lines[0] == "fading: 10 promises hold, 0 fail, 3 not checked"
-    assert lines[-1].endswith(
+    assert lines[0] == "fading: 13 promises hold, 0 fail, 3 not checked"
+    assert lines[-2].endswith(
         "run is simulate: 4 workers need as many devices, here is 1"
     )
     with pytest.raises(ValueError, match=r"`promise` must be one of \['a step runs'"):
@@ -372,7 +504,27 @@ def from_right_on_devices(model):
     return halves(left(model), model)
 
 
+def without_the_step_of_2(mix):
+    """Worker 2 loses its local step; `mix` is of the model before and a mean."""
+
+    def mixed(step, memory, before, model):
+        is_2 = jax.lax.axis_index("workers") == 2
+        model = optax.tree.where(is_2, before, model)
+        mean = halves(left(model), model)
+        return optax.tree.where(is_2, mix(before, mean), mean), memory
+
+    return lambda inner: dj.extend.averaged(inner, mixed)
+
+
 AVERAGING = {
+    "never moves worker 2": (
+        without_the_step_of_2(lambda before, mean: before),
+        *("each worker learns", "of worker 2 does not move from its start"),
+    ),
+    "drags worker 2 behind the others": (
+        without_the_step_of_2(lambda before, mean: mean),
+        *("each worker learns", "the model of worker 2 is the same for other"),
+    ),
     "branches of two types": (
         only_sent_when_due(varied=False),
         *("workers' types", "cond"),
@@ -389,12 +541,12 @@ AVERAGING = {
         every(1, lambda model: halves(left(model), model)),
         *(
             "the period is kept",
-            r"mixed at steps \[0, 1, 2, 3, 4\], with a period of 2",
+            r"mixed at steps \[0, 1, 2, .*, 8\], with a period of 2",
         ),
     ),
     "never": (
         every(2, lambda model: model),
-        *("the period is kept", "no step of 5 mixes the models"),
+        *("the period is kept", "no step of 9 mixes the models"),
     ),
     "means of gradients": (
         of_mean_gradients,
@@ -420,7 +572,8 @@ def test_a_sound_average_keeps_all_promises():
     report = testing.check_averaging(
         only_sent_when_due(varied=True), period=2, conserves_mean=True
     )
-    assert {row.verdict for row in report.rows} == {"holds"}, str(report)
+    found = {row.promise for row in report.rows if row.verdict != "holds"}
+    assert found == {"any staleness"}, str(report)  # none is handed on
 
 
 def test_what_a_method_does_not_claim_is_not_checked():
@@ -463,9 +616,20 @@ def asgd(server):
         server.start(arrival.worker)
 
 
+def forgets_worker_2(server):
+    """Neither takes its first gradient nor starts it again."""
+    server.start_all()
+    for arrival in server:
+        if arrival.worker != 2:
+            server.take(arrival)
+            server.update()
+            server.start(arrival.worker)
+
+
 # protocol: the promise that it breaks, what the sentence says
 PROTOCOLS = {
     deaf: ("each gradient is taken once", "neither taken nor dropped"),
+    forgets_worker_2: ("each gradient is taken once", "worker 2 .* neither taken nor"),
     twice: ("each gradient is taken once", "must receive each gradient once"),
     made_up: ("each gradient is taken once", "must receive each gradient once"),
     failed: ("each gradient is taken once", "must receive .*failed=True"),
@@ -518,6 +682,8 @@ def test_what_cannot_be_checked_is_refused(call, message):
 # the command
 
 MODULE = """
+import delayjax as dj
+import jax
 import optax
 
 tx = optax.sgd(0.1)
@@ -527,6 +693,13 @@ def update(updates, state, params=None, *, staleness=0):
     return tx.update(updates, state)
 
 narrow = optax.GradientTransformationExtraArgs(tx.init, update)
+
+def of_first(inner):
+    def mix(step, memory, before, model):
+        first = jax.tree.map(lambda x: jax.lax.all_gather(x, "workers")[0], model)
+        return optax.tree.where(step % 3 == 1, first, model), memory
+
+    return dj.extend.averaged(inner, mix)
 
 def asgd(server):
     server.start_all()
@@ -565,7 +738,7 @@ def test_the_command_starts_devices_and_ends_with_1_if_a_promise_fails(folder):
         timeout=300,
     )
     assert done.returncode == 1, done.stderr
-    head = "mine:narrow: 10 promises hold, 1 fail, 2 not checked"
+    head = "mine:narrow: 13 promises hold, 1 fail, 2 not checked"
     assert done.stdout.startswith(head)
     assert "  holds        run is simulate\n" in done.stdout
     assert "no dimension of a leaf" in done.stdout
@@ -579,6 +752,31 @@ def test_the_command_checks_protocols_and_ends_with_0_if_all_holds(folder, capsy
 
 
 @pytest.mark.parametrize(
+    ("claims", "rows"),
+    [
+        (
+            ["--period=2", "--conserves-mean"],
+            [
+                "fails        the mean is conserved: step 1 moves",
+                "fails        the period is kept: the models are mixed at steps",
+            ],
+        ),
+        (
+            [],
+            [
+                "not checked  the mean is conserved: not claimed",
+                "not checked  the period is kept: not claimed",
+            ],
+        ),
+    ],
+)
+def test_the_command_checks_what_an_average_claims(folder, claims, rows, capsys):
+    assert main(["mine:of_first", "--kind=averaging", *claims]) == bool(claims)
+    out = capsys.readouterr().out
+    assert all(row in out for row in rows), out
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["mine"], "the method must be MODULE:NAME, got 'mine'"),
@@ -587,6 +785,15 @@ def test_the_command_checks_protocols_and_ends_with_0_if_all_holds(folder, capsy
         (["mine:asgd"], "must be an Optax transformation, got <function asgd"),
         (["mine:tx", "--devices=0"], "--devices must be at least 1, got 0"),
         (["mine:tx", "--params=mine:no"], "the module 'mine' has no 'no'"),
+        (["mine:tx", "--period=2"], "write --kind=averaging, got --kind=transform"),
+        (
+            ["mine:asgd", "--kind=protocol", "--conserves-mean"],
+            "write --kind=averaging, got --kind=protocol",
+        ),
+        (
+            ["mine:of_first", "--kind=averaging", "--period=0"],
+            "`period` must be at least 1, got 0",
+        ),
     ],
 )
 def test_a_bad_argument_is_one_line(folder, arguments, message, capsys):

@@ -22,10 +22,11 @@ from tests.exchange.driving import (
 )
 from tests.ground.donation_test import INNERS, assert_apart
 from tests.support.cases import shortened
+from tests.support.promises import Promises
 
 STEPS = 9
 TABLE = methods(WORKERS)
-members = pytest.mark.parametrize("name", TABLE)
+promises = Promises()
 STATIC = ["adaptive_period", "delayed_average", "delayed_average, at once", "dga"]
 # one of each method and a history: all follow numpy in both executions elsewhere
 FIRST = [n for n in TABLE if "," not in n] + ["wagma, late"]
@@ -89,8 +90,8 @@ def test_a_method_keeps_its_contract(name, devices):
     ).require()
 
 
-@members
-def test_models_and_moments_are_the_workers_own_and_the_schedule_is_shared(name):
+@promises.of(TABLE)
+def models_and_moments_are_the_workers_own_and_the_schedule_is_shared(name):
     params, state = owners_at_first(build(name), PARAMS, shared=False)
     assert all(jax.tree.leaves(params))
     (adam, *_) = state.inner_state
@@ -102,10 +103,8 @@ def test_models_and_moments_are_the_workers_own_and_the_schedule_is_shared(name)
         assert all(jax.tree.leaves(getattr(state.memory, own, ())))
 
 
-@pytest.mark.parametrize(
-    "name", ["easgd", "downpour", "local_sgd", "delayed_average", "dga"]
-)
-def test_a_step_on_devices_sends_one_model(name):
+@promises.of(["easgd", "downpour", "local_sgd", "delayed_average", "dga"])
+def a_step_on_devices_sends_one_model(name):
     params = {"w": jnp.zeros((8, 4)), "b": jnp.zeros(3)}
     step = program(build(name, 1, optax.sgd(0.1)), params, shared=False)
     assert bytes_summed(step) == 4 * 35
@@ -123,15 +122,15 @@ def a_step(name, period):
     return jax.vmap(of_worker, axis_name="workers")(jnp.zeros(WORKERS))
 
 
-@members
-def test_updates_have_the_parameters_dtypes(name):
+@promises.of(TABLE)
+def updates_have_the_parameters_dtypes(name):
     updates, _ = jax.eval_shape(lambda: a_step(name, 2))
     dtypes = [jax.tree.map(lambda leaf: leaf.dtype, x) for x in (updates, PARAMS)]
     assert dtypes[0] == dtypes[1]
 
 
-@pytest.mark.parametrize("name", [n for n in TABLE if n not in STATIC])
-def test_a_period_may_be_traced(name):
+@promises.of([n for n in TABLE if n not in STATIC])
+def a_period_may_be_traced(name):
     known = jax.eval_shape(lambda: a_step(name, 2))
     assert jax.eval_shape(lambda period: a_step(name, period), jnp.int32(2)) == known
 
@@ -152,8 +151,8 @@ def complex_models():
     return {name: split.state[0] for name, (split, _) in found.items()}
 
 
-@pytest.mark.parametrize("name", LINEAR)
-def test_a_complex_model_is_its_two_parts(name):
+@promises.of(LINEAR)
+def a_complex_model_is_its_two_parts(name):
     """Each method is linear in the models."""
     z, parts = (np.asarray(complex_models()[name][x]) for x in ("whole", "parts"))
     assert z.dtype == np.complex64
@@ -175,8 +174,8 @@ def test_inner_is_told_what_its_worker_is():
     assert (np.asarray(over(jnp.zeros(4), 0)) < 0).all()
 
 
-@members
-def test_an_empty_tree_stays_empty(name):
+@promises.of(TABLE)
+def an_empty_tree_stays_empty(name):
     empty = {"layer": {}, "head": ()}
     tx = build(name)
 
@@ -189,13 +188,18 @@ def test_an_empty_tree_stays_empty(name):
     jax.eval_shape(jax.vmap(one, axis_name="workers"), jnp.zeros(4))
 
 
-@members
-def test_a_state_holds_no_buffer_twice_and_none_of_the_parameters(name):
+@promises.of(TABLE)
+def a_state_holds_no_buffer_twice_and_none_of_the_parameters(name):
     """Both are donated, and a buffer can be donated once; `dog` keeps the first."""
     plain = build(name)
     around = optax.apply_if_finite(plain, 3), optax.MultiSteps(plain, 2)
     for tx in (build(name, inner=INNERS["dog"]), *around):
         assert_apart((PARAMS, tx.init(PARAMS)))
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_method_keeps_all_promises(name):
+    promises.require(name)
 
 
 @pytest.mark.parametrize("inner", INNERS)

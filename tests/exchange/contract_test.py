@@ -20,6 +20,7 @@ from tests.exchange.driving import (
     program,
     shared_buffers,
 )
+from tests.support.promises import Promises
 
 ADAM, SGD = optax.adam(0.1), optax.sgd(0.5)
 PARAMS = {"w": jnp.ones((2, 3)), "half": jnp.ones(5, jnp.bfloat16)}
@@ -77,7 +78,7 @@ WRAPPED = {
     "several outside": lambda exchange: optax.MultiSteps(exchange(ADAM), 2),
     "finite outside": lambda exchange: optax.apply_if_finite(exchange(ADAM), 3),
 }
-members = pytest.mark.parametrize("name", TABLE)
+promises = Promises()
 
 
 def test_the_table_has_every_exchange():
@@ -100,15 +101,14 @@ def test_an_exchange_between_models_keeps_the_contract_of_these():
     testing.check_averaging(TABLE["a2sgd"], params=PARAMS).require()
 
 
-@members
-@pytest.mark.parametrize(
-    ("dtype", "grad_dtype"),
-    [(jnp.float32, jnp.bfloat16), (jnp.bfloat16, jnp.float32)],
-)
-def test_state_keeps_the_parameters_dtype_and_inner_sees_the_gradients(
-    name, dtype, grad_dtype
-):
+@promises.of(TABLE)
+def state_keeps_the_parameters_dtype_and_inner_sees_the_gradients(name):
     """Updates have the dtype of the gradients too."""
+    check_dtypes(name, jnp.float32, jnp.bfloat16)
+    check_dtypes(name, jnp.bfloat16, jnp.float32)
+
+
+def check_dtypes(name, dtype, grad_dtype):
     seen = []
     recorder = optax.stateless(lambda g, _: (seen.append(g), g)[1])
     tx = TABLE[name](optax.chain(recorder, SGD))
@@ -127,11 +127,16 @@ def test_state_keeps_the_parameters_dtype_and_inner_sees_the_gradients(
     assert {leaf.dtype for leaf in fed} == {jnp.dtype(grad_dtype)}
 
 
-@members
-@pytest.mark.parametrize("how", WRAPPED)
-def test_parameters_and_state_are_buffers_of_their_own(name, how):
+@promises.of(TABLE)
+def parameters_and_state_are_buffers_of_their_own(name):
     """As `init` makes them, outside of `jit`: all may be donated."""
-    assert shared_buffers(PARAMS, WRAPPED[how](TABLE[name]).init(PARAMS)) == []
+    for how, wrapped in WRAPPED.items():
+        assert shared_buffers(PARAMS, wrapped(TABLE[name]).init(PARAMS)) == [], how
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_an_exchange_keeps_all_promises(name):
+    promises.require(name)
 
 
 # a2sgd refuses complex gradients, late_reduce stands in no step of a worker, and on

@@ -33,6 +33,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--devices", type=int, help="starts so many devices on the CPU")
     parser.add_argument("--params", help="MODULE:NAME of a tree of arrays or shapes")
     parser.add_argument("--axis", help="the workers' axis of a transformation")
+    parser.add_argument(
+        "--period",
+        type=int,
+        help="a method that averages claims to mix at every so many steps alone",
+    )
+    parser.add_argument(
+        "--conserves-mean",
+        action="store_true",
+        help="a method that averages claims that mixing changes no mean",
+    )
     given = parser.parse_args(arguments)
     if given.devices is not None:
         if given.devices < 1:
@@ -40,6 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # before a module is imported, which may touch a device
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", given.devices)
+    claims = {"period": given.period, "conserves_mean": given.conserves_mean}
+    if given.kind != "averaging" and any(claims.values()):
+        parser.error(
+            "--period and --conserves-mean are claims of a method that averages: write"
+            f" --kind=averaging, got --kind={given.kind}"
+        )
     sys.path.insert(0, os.getcwd())
     method = _found(parser, "the method", given.method)
     params = given.params and _found(parser, "--params", given.params)
@@ -50,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             " or write --kind=averaging or --kind=protocol"
         )
     try:
-        report = _checked(given.kind, method, params, given.axis)
+        report = _checked(given.kind, method, params, given.axis, claims)
     except (TypeError, ValueError) as error:
         parser.error(said(error))
     print(dataclasses.replace(report, of=given.method))
@@ -80,10 +96,12 @@ def _found(parser: _Parser, what: str, path: str) -> Any:
     return found
 
 
-def _checked(kind: str, method: Any, params: Any, axis_name: str | None) -> Report:
+def _checked(
+    kind: str, method: Any, params: Any, axis_name: str | None, claims: dict[str, Any]
+) -> Report:
     if kind == "protocol":
         return protocol.check_protocol(lambda: method)
     if kind == "averaging":
-        return replicas.check_averaging(method, params=params)
+        return replicas.check_averaging(method, params=params, **claims)
     params = subjects.small() if params is None else params
     return transformation.check(method, params, axis_name=axis_name)

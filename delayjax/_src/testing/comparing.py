@@ -86,18 +86,18 @@ def check_close(
             )
         own = [limit for end, limit in limits.items() if where.endswith(end)]
         a, b = numbers(a), numbers(b)
-        apart = ~_is_close(a, b, tolerance and max([tolerance, *own]))
+        apart = ~is_close(a, b, tolerance and max([tolerance, *own]))
         if apart.any():
             x, y = (value[apart].ravel()[0] for value in (a, b))
             raise BrokenError(f"{which} differ at {where}: {x} and {y}.")
 
 
-def _is_close(a: np.ndarray, b: np.ndarray, tolerance: float) -> np.ndarray:
+def is_close(a: np.ndarray, b: np.ndarray, tolerance: float) -> np.ndarray:
     """Where two arrays are close; integers must be equal."""
     if a.dtype == np.uint16 and tolerance:  # the bits of a narrow number in a history
         kinds = jnp.bfloat16, jnp.float16
         return np.logical_or(
-            *(_is_close(a.view(kind), b.view(kind), tolerance) for kind in kinds)
+            *(is_close(a.view(kind), b.view(kind), tolerance) for kind in kinds)
         )
     if not jnp.issubdtype(a.dtype, jnp.inexact):
         return a == b

@@ -2,8 +2,9 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -14,20 +15,33 @@ from jax.sharding import PartitionSpec as P
 
 from delayjax._src.ground import axes
 from delayjax._src.testing import comparing, placing, saving, subjects
-from delayjax._src.testing.report import BrokenError, Promise, UncheckedError
+from delayjax._src.testing.report import (
+    BrokenError,
+    Promise,
+    UncheckedError,
+    said,
+)
 from delayjax._src.workers.run import run
 from delayjax._src.workers.simulate import simulate
 from delayjax._src.workers.state import WorkerState
 
-STEPS = 5
+STEPS = 9
 SEEDS = 1, 2
+# steps that are compared: rounding of narrow numbers grows; of the second seed fewer,
+# as one seed is seen in the other at once
+_COMPARED, _FEW = 5, 2
 _EAGER = "eager and compiled steps"
+_AGES = *range(65), 1000
 
 REMEDIES = {
     "a step runs": "update(updates, state, params=None, *, staleness=None, ...,"
     " **extra_args) must return (updates, state).",
     "types stay": "begin with the type that a step returns, jnp.zeros((), jnp.float32),"
     " and cast what a step returns: .astype(leaf.dtype).",
+    "any staleness": "limit a divisor, a logarithm or a power: 1 / (1 + staleness),"
+    " jnp.maximum(staleness, 1); a table needs"
+    " jnp.round(staleness).astype(jnp.int32). A rule that takes no mean raises an error"
+    " that names `staleness`.",
     "init from shapes": "make the state of shapes and dtypes alone, with"
     " jnp.zeros_like(leaf).",
     "jit is eager": "use jnp.where or jax.lax.cond, and no `if`, float() or NumPy on"
@@ -35,6 +49,11 @@ REMEDIES = {
     "scan is the loop": "return the state in the types that `init` gives it.",
     "vmap is each alone": "use functions of JAX that `vmap` knows, without"
     " side effects.",
+    "a worker is the rule alone": "use a collective only over an axis that you are"
+    " given, and then check with axis_name=.",
+    "devices are not counted": "use jax.lax.axis_size(axis_name) for the number of"
+    " workers.",
+    "each gradient counts": "hand the gradients of all workers to the collective.",
     "buffers are distinct": "return extend.unshared(state, params) from `init`, and"
     " jnp.copy of what `update` keeps of its arguments.",
     "unknown extra arguments": "give `update` a parameter **extra_args, and do not use"
@@ -73,10 +92,12 @@ class Contract:
         found = {
             "a step runs": self.a_step_runs,
             "types stay": self.types_stay,
+            "any staleness": self.any_staleness,
             "init from shapes": self.init_needs_shapes_alone,
             "jit is eager": functools.partial(self.compiled_as_eager, "jit"),
             "scan is the loop": functools.partial(self.compiled_as_eager, "scan"),
             "vmap is each alone": functools.partial(self.compiled_as_eager, "vmap"),
+            "devices are not counted": self.devices_are_not_counted,
             "buffers are distinct": self.buffers_are_distinct,
             "unknown extra arguments": self.unknown_extra_arguments_change_nothing,
             "a checkpoint goes on": self.a_checkpoint_goes_on,
@@ -87,6 +108,11 @@ class Contract:
             ),
             "run is simulate": self.run_is_simulate,
         }
+        if self.axis_name is None:
+            check = functools.partial(self.compiled_as_eager, "worker")
+            found["a worker is the rule alone"] = check
+        elif self.shared is None:
+            found["each gradient counts"] = self.each_gradient_counts
         first, *others = (Promise(w, c, REMEDIES[w]) for w, c in found.items())
         return first, others
 
@@ -126,6 +152,34 @@ class Contract:
         """The batches of all workers."""
         return subjects.batches(self.params, seed, self.steps, self.workers)
 
+    def apart(self, execution: Callable, over: Any) -> subjects.Subject:
+        """Workers that train a model each, by their own gradients alone."""
+        step = subjects.of_a_worker(self.tx, self.extra_args, "workers", mean=False)
+        held = execution(step, over, axis_name="workers")
+        return subjects.together(self.tx, held, False, self.of_seeds())
+
+    def of_seeds(self) -> Any:
+        """The batches of workers, each of which has those of another seed."""
+        count = max(self.workers, len(SEEDS))
+        given = [self.given(SEEDS[0] + worker) for worker in range(count)]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves, 1), *given)
+
+    @functools.cached_property
+    def simulated(self) -> WorkerState:
+        """Such workers, simulated: what they carry after each step."""
+        own, batches = (
+            self.apart(simulate, max(self.workers, len(SEEDS))),
+            self.of_seeds(),
+        )
+
+        def step(carry, batch):
+            carry, _ = own.step(carry, batch)
+            return carry, carry
+
+        return jax.jit(
+            lambda params, batches: jax.lax.scan(step, own.start(params), batches)[1]
+        )(self.params, batches)
+
     @functools.cached_property
     def executed(self) -> subjects.Subject:
         """The training step as the promises run it: one operation at a time.
@@ -145,15 +199,32 @@ class Contract:
         return compiled
 
     def trained(self, seed: int = SEEDS[0]) -> list[Any]:
-        """The carry before the first step and after each."""
+        """The carry before the first step and after each.
+
+        One operation after another takes long: these are five steps, and few of the
+        second seed. Of workers that take steps together it has all steps.
+        """
         if seed not in self._trained:
-            own, batches = self.executed, self.given(seed)
-            carries = [own.start(self.params)]
-            for t in range(self.steps):
-                carry, _ = own.step(carries[-1], subjects.at(batches, t))
-                carries.append(carry)
-            self._trained[seed] = carries
+            steps = self.steps if self.axis_name is not None else _COMPARED
+            steps = steps if seed == SEEDS[0] else _FEW
+            self._trained[seed] = list(self.carries(self.given(seed), steps))
         return self._trained[seed]
+
+    def carries(self, batches: Any, steps: int) -> Iterator[Any]:
+        """The carry before the first step and after each of these."""
+        carry = self.executed.start(self.params)
+        yield carry
+        for t in range(steps):
+            carry, _ = self.executed.step(carry, subjects.at(batches, t))
+            yield carry
+
+    def with_other_gradients(self) -> Iterator[Any]:
+        """For each worker, the last carry if its own gradients have the other sign."""
+        grads, clock = self.of_workers()
+        for worker in range(self.workers):
+            turned = jax.tree.map(lambda g, w=worker: g.at[:, w].multiply(-1), grads)
+            *_, last = self.carries((turned, clock), self.steps)
+            yield last
 
     # the promises
 
@@ -172,14 +243,21 @@ class Contract:
             carries = self.trained()
         except UncheckedError:
             return
-        for path, leaf in jax.tree.leaves_with_path(carries[-1]):
-            values = comparing.numbers(leaf)
-            if jnp.issubdtype(values.dtype, jnp.inexact) and np.isnan(values).any():
-                where = jax.tree_util.keystr(path)
-                raise BrokenError(
-                    f"(params, state){where} is NaN after {self.steps} steps.",
-                    "guard divisions and roots at 0.",
-                )
+        for t, carry in enumerate(carries):
+            params, state = _pair(carry)
+            check_finite("params", params, f"after {t} steps")
+            # a state may begin with the largest or smallest of all numbers
+            check_finite("state", state, f"after {t} steps", infinite=True)
+        if self.axis_name is None:
+            try:
+                state = self.simulated.state
+            except Exception:  # what is wrong with it is said by other promises
+                return
+            stacked = jax.tree.map(comparing.numbers, state)
+            for t in range(self.steps):
+                params, state = subjects.at(stacked, t)
+                check_finite("params", params, f"after {t + 1} steps")
+                check_finite("state", state, f"after {t + 1} steps", infinite=True)
 
     def types_stay(self) -> None:
         own, batch = self.subject(), subjects.at(self.given(SEEDS[0]), 0)
@@ -193,6 +271,46 @@ class Contract:
             "updates", batch[0], updates, was="as a gradient", when="as an update"
         )
 
+    def any_staleness(self) -> None:
+        told = self.extra_args(jnp.int32(0), self.params)
+        if "staleness" not in subjects.accepted(self.tx.update, told):
+            raise UncheckedError("no staleness is handed on")
+        if self.broken_compiled:
+            raise UncheckedError("it is not yet the same in `jit`")
+        carry, batch = self.trained()[-1], subjects.at(self.given(SEEDS[0]), 0)
+
+        def step(staleness):
+            return self.subject(staleness=staleness).step(carry, batch)
+
+        ages = {"an integer": jnp.asarray(_AGES, jnp.int32)}
+        mean = jax.ShapeDtypeStruct((), jnp.float32)
+        try:
+            both = jax.eval_shape(step, jnp.int32(0)), jax.eval_shape(step, mean)
+        except Exception as error:
+            if "`staleness`" not in str(error):  # else it says that it takes no mean
+                sentence = f"a mean staleness, a float, ends in {said(error)}"
+                raise BrokenError(sentence) from error
+        else:
+            whole, of_mean = ({"state": c, "updates": u} for c, u in both)
+            words = dict(was="of an integer staleness", when="of a mean, a float")
+            for name in whole:
+                comparing.check_types(name, whole[name], of_mean[name], **words)
+            # from 0 on, with halves
+            ages["a mean"] = jnp.append(jnp.float32([0]), 0.5 + ages["an integer"])
+
+        @jax.jit
+        def steps(ages):
+            return {kind: jax.lax.map(step, values) for kind, values in ages.items()}
+
+        found = steps(ages)
+        for kind in ages:
+            carries, updates = jax.tree.map(comparing.numbers, found[kind])
+            for i, age in enumerate(ages[kind].tolist()):
+                when = f"at a staleness of {age}"
+                check_finite("updates", subjects.at(updates, i), when)
+                _, state = _pair(carries)
+                check_finite("state", subjects.at(state, i), when, infinite=True)
+
     def init_needs_shapes_alone(self) -> None:
         shapes = jax.eval_shape(lambda: self.params)
         state = self.tx.init(self.params)
@@ -203,51 +321,68 @@ class Contract:
 
     @functools.cached_property
     def broken_compiled(self) -> dict[str, Exception]:
-        """What is wrong with "jit", "scan" and "vmap".
+        """What is wrong with "jit", "scan", "vmap" and "worker".
 
-        One program, `jit` of `vmap` of `scan`, shows that nothing is. Only if it fails
-        the three are tried apart.
+        One program shows that nothing is: a compiled scan of simulated workers, which
+        are a `vmap`. Only if it fails the four are tried apart.
         """
         own = self.subject()
         given = [self.given(seed) for seed in SEEDS]
+        compared = tuple(zip(SEEDS, (_COMPARED, _FEW), strict=True))
 
-        def ends(batches):
-            return jax.lax.scan(own.step, own.start(self.params), batches)[0]
+        def carries(batches):
+            def step(carry, batch):
+                carry, _ = own.step(carry, batch)
+                return carry, carry
+
+            return jax.lax.scan(step, own.start(self.params), batches)[1]
 
         def check_jit():
             step, carry = jax.jit(own.step), self.trained()[0]
-            for t in range(self.steps):
+            for t in range(_COMPARED):
                 carry, _ = step(carry, subjects.at(given[0], t))
                 self.check_close(carry, self.trained()[t + 1], _EAGER)
 
         def check_scan():
-            found = jax.jit(ends)(given[0])
-            self.check_close(found, self.trained()[-1], "a scan and a loop")
+            found = subjects.at(jax.jit(carries)(given[0]), _COMPARED - 1)
+            self.check_close(found, self.trained()[_COMPARED], "a scan and a loop")
 
         def check_vmap():
             stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *given)
-            found = jax.jit(jax.vmap(ends))(stacked)
-            for i, seed in enumerate(SEEDS):
-                mine = jax.tree.map(lambda leaf, i=i: leaf[i], found)
-                self.check_close(
-                    mine, self.trained(seed)[-1], "seeds together and alone"
-                )
+            found = jax.jit(jax.vmap(carries))(stacked)
+            for i, (seed, steps) in enumerate(compared):
+                mine = subjects.at(subjects.at(found, i), steps - 1)
+                which = "seeds together and alone"
+                self.check_close(mine, self.trained(seed)[steps], which)
+
+        def check_workers():
+            for worker, (seed, steps) in enumerate(compared):
+                mine = subjects.at(self.simulated, steps - 1).one(worker=worker)
+                which = "a worker and the rule alone"
+                self.check_close(mine, self.trained(seed)[steps], which)
 
         try:
             if self.axis_name is not None:
                 first, _ = own.step(self.trained()[0], subjects.at(given[0], 0))
                 self.check_close(first, self.trained()[1], _EAGER)
-            check_vmap()
+                check_vmap()
+            else:
+                check_workers()
             return {}
         except Exception as error:
             of_all = error
+        later = UncheckedError("it is not yet the same in `jit`")
         if (error := _raised(check_jit)) is not None:
-            later = UncheckedError("it is not yet the same in `jit`")
-            return {"jit": error, "scan": later, "vmap": later}
+            return {"jit": error, "scan": later, "vmap": later, "worker": later}
         if (error := _raised(check_scan)) is not None:
             later = UncheckedError("it is not yet the same in `scan`")
-            return {"scan": error, "vmap": later}
-        return {"vmap": of_all}
+            return {"scan": error, "vmap": later, "worker": later}
+        if self.axis_name is not None:
+            return {"vmap": of_all}
+        if (error := _raised(check_vmap)) is not None:
+            later = UncheckedError("it is not yet the same in `vmap`")
+            return {"vmap": error, "worker": later}
+        return {"worker": of_all}
 
     def compiled_as_eager(self, name: str) -> None:
         error = self.broken_compiled.get(name)
@@ -270,20 +405,46 @@ class Contract:
     def unknown_extra_arguments_change_nothing(self) -> None:
         if not subjects.takes_any(self.tx.update):
             raise BrokenError("`update` refuses arguments that it does not know.")
-        batch = subjects.at(self.given(SEEDS[0]), 0)
-        start = self.trained()[0]
-
-        def operations(**more):
-            return str(jax.make_jaxpr(self.subject(**more).step)(start, batch))
-
-        if operations(weather="fair") != operations():
+        if self.operations(weather="fair") != self.operations():
             raise BrokenError('weather="fair" changes the operations of a step.')
+
+    def operations(self, **more: Any) -> str:
+        """What a state and its first step are made of."""
+        batch = subjects.at(self.given(SEEDS[0]), 0)
+        own = self.subject(**more)
+        first = jax.make_jaxpr(lambda params, batch: own.step(own.start(params), batch))
+        return str(first(self.params, batch))
+
+    def devices_are_not_counted(self) -> None:
+        def other(count):
+            return lambda *args, **options: 3 + count(*args, **options)
+
+        before = self.operations()
+        with (
+            mock.patch.object(jax, "device_count", other(jax.device_count)),
+            mock.patch.object(jax, "local_device_count", other(jax.local_device_count)),
+        ):
+            after = self.operations()
+        if before != after:
+            raise BrokenError(
+                "the number of devices changes the operations of `init` and `update`."
+            )
+
+    def each_gradient_counts(self) -> None:
+        plain = float_leaves(_pair(self.trained()[-1])[0])
+        for worker, carry in enumerate(self.with_other_gradients()):
+            other = float_leaves(_pair(carry)[0])
+            if plain and self.are_close(plain, other):
+                raise BrokenError(
+                    f"the gradients of worker {worker} change no parameter in"
+                    f" {self.steps} steps."
+                )
 
     def a_checkpoint_goes_on(self) -> None:
         carries, kept = self.trained(), 2
         own, batches = self.executed, self.given(SEEDS[0])
         carry = saving.restored(saving.saved(carries[kept]), own.start(self.params))
-        for t in range(kept, self.steps):
+        for t in range(kept, len(carries) - 1):
             carry, _ = own.step(carry, subjects.at(batches, t))
         which = "a run and one that was saved and restored"
         comparing.check_close(carry, carries[-1], 0.0, which)
@@ -327,10 +488,15 @@ class Contract:
 
         own, batch = self.subject(), subjects.at(self.given(SEEDS[0]), 0)
         grads, t = batch
+        params = place(subjects.as_given(self.params))
         with jax.set_mesh(mesh):
-            before = own.start(place(subjects.as_given(self.params)))
-            step = jax.jit(own.step, donate_argnums=0)
-            after, updates = step(before, (place(grads), t))
+            before = own.start(params)
+            if axis_type is AxisType.Explicit:  # the types say it: nothing is compiled
+                traced = jax.eval_shape(own.step, before, (place(grads), t))
+                after, updates = placing.everywhere(mesh, traced)
+            else:
+                step = jax.jit(own.step, donate_argnums=0)
+                after, updates = step(before, (place(grads), t))
         comparing.check_types("state", before[1], after[1])
         for name, tree in {
             "state": before[1],
@@ -347,9 +513,9 @@ class Contract:
                     f"`state{jax.tree_util.keystr(path)}` has {was} of its"
                     f" {list(old.shape)} on a device at first, and {now} after a step."
                 )
-        self.check_close(
-            after, self.trained()[1], "a sharded step and one on one device"
-        )
+        if axis_type is AxisType.Auto:
+            which = "a sharded step and one on one device"
+            self.check_close(after, self.trained()[1], which)
 
     def run_is_simulate(self) -> None:
         if len(self.devices) < max(self.workers, 2):
@@ -360,22 +526,32 @@ class Contract:
         name = self.axis_name or "workers"
         chosen = np.asarray(self.devices[: self.workers])
         mesh = Mesh(chosen, (name,), axis_types=(AxisType.Auto,))
-        # the two sum in other orders, which narrow numbers would show
-        wide = dataclasses.replace(self, params=subjects.widened(self.params))
-        batches = wide.of_workers()
+        which = "workers.simulate and workers.run"
 
-        def end(execution, over):
-            own = wide.together(execution, over)
-            trained = jax.jit(lambda carry: jax.lax.scan(own.step, carry, batches)[0])
-            return trained(own.start(wide.params)).state
+        def end(subject, params, batches):
+            compiled = jax.jit(lambda c: jax.lax.scan(subject.step, c, batches)[0])
+            return compiled(subject.start(params)).state
 
         if self.axis_name is None:
-            simulated = end(simulate, self.workers)
-        else:
-            simulated = wide.trained()[-1].state
-        which = "workers.simulate and workers.run"
-        tolerance = 10 * self.tolerance
-        comparing.check_close(simulated, end(run, mesh), tolerance, which)
+            if self.broken_compiled:
+                raise UncheckedError("a simulated worker is not yet the rule alone")
+            few = jax.tree.map(lambda leaf: leaf[:_COMPARED], self.of_seeds())
+            found = end(self.apart(run, mesh), self.params, few)
+            expected = subjects.at(self.simulated, _COMPARED - 1).state
+            self.check_close(found, expected, which)
+            return
+        # the two sum in other orders, which narrow numbers would show
+        wide = dataclasses.replace(self, params=subjects.widened(self.params))
+        found = end(wide.together(run, mesh), wide.params, wide.of_workers())
+        expected = wide.trained()[-1].state
+        comparing.check_close(expected, found, 10 * self.tolerance, which)
+
+    def are_close(self, ours: list[np.ndarray], theirs: list[np.ndarray]) -> bool:
+        """Whether arrays differ by rounding alone."""
+        return all(
+            comparing.is_close(a, b, self.tolerance).all()
+            for a, b in zip(ours, theirs, strict=True)
+        )
 
     def check_close(self, ours: Any, theirs: Any, which: str) -> None:
         """Checks that two trees are equal but for rounding."""
@@ -388,6 +564,26 @@ def _raised(function: Callable[[], None]) -> Exception | None:
     except Exception as error:
         return error
     return None
+
+
+def check_finite(name: str, tree: Any, when: str, *, infinite: bool = False) -> None:
+    """Checks that a tree has no NaN, and no infinite number unless it may have some."""
+    is_sound = (lambda x: ~np.isnan(x)) if infinite else np.isfinite
+    for path, leaf in jax.tree.leaves_with_path(tree):
+        values = comparing.numbers(leaf)
+        if jnp.issubdtype(values.dtype, jnp.inexact) and not is_sound(values).all():
+            wrong = values[~is_sound(values)].ravel()[0]
+            shown = "NaN" if np.isnan(wrong) else str(wrong)
+            raise BrokenError(
+                f"`{name}{jax.tree_util.keystr(path)}` is {shown} {when}.",
+                "guard divisions, roots and logarithms at 0.",
+            )
+
+
+def float_leaves(tree: Any) -> list[np.ndarray]:
+    """The leaves that a gradient moves."""
+    found = map(comparing.numbers, jax.tree.leaves(tree))
+    return [x for x in found if x.size and jnp.issubdtype(x.dtype, jnp.inexact)]
 
 
 def _pair(carry: Any) -> Any:

@@ -49,7 +49,8 @@ def check_protocol(
     |---|---|
     | it serves to the end | all updates are made, and nothing waits for ever |
     | all workers are started | unless they are left out |
-    | each gradient is taken once | each arrival is taken or dropped |
+    | each gradient is taken once | each arrival is taken or dropped, before its worker
+      brings the next one and within half of the updates |
     | time does not run back | arrivals and updates come in order |
     | staleness is counted right | versions in the trace, and counted beside it |
     | the same seed, the same trace | simulated twice, and made anew |
@@ -116,6 +117,7 @@ class _Watched:
     settled: dict[int, int]  # by id, how often an arrival was taken or dropped
     made_up: list[servers.Arrival]  # taken or dropped, but not handed out
     stale: list[int]  # of each gradient applied, counted here
+    versions: list[int]  # of the server, when each arrival was handed out
 
     def __init__(self, server: servers.Server):
         vars(self).update(
@@ -125,6 +127,7 @@ class _Watched:
             settled={},
             made_up=[],
             stale=[],
+            versions=[],
             _read=[0] * server.num_workers,  # by the worker's task
             _read_by={},  # by an arrival's id
             _taken=[],  # the versions read, since the last update
@@ -148,6 +151,7 @@ class _Watched:
 
     def _handed_out(self, arrival: servers.Arrival, read: int) -> servers.Arrival:
         self.arrivals.append(arrival)
+        self.versions.append(self._server.version)
         self.settled[id(arrival)] = 0
         self._read_by[id(arrival)] = read
         return arrival
@@ -189,13 +193,21 @@ class _Watched:
         self._taken.clear()
 
     def lost(self) -> servers.Arrival | None:
-        """A gradient that was not settled before its worker delivered the next one."""
+        """A gradient that its protocol forgot.
+
+        It was not settled before its worker delivered the next one; or, as its worker
+        delivers no other, in half of the updates. A protocol may hold a gradient for
+        some updates.
+        """
         last: dict[int, servers.Arrival] = {}
-        for arrival in self.arrivals:
+        for arrival, version in zip(self.arrivals, self.versions, strict=True):
             before = last.get(arrival.worker)
             if before and not before.failed and not self.settled[id(before)]:
                 return before
             last[arrival.worker] = arrival
+            is_old = self._server.version - version > self._server.num_updates / 2
+            if is_old and not arrival.failed and not self.settled[id(arrival)]:
+                return arrival
         return None
 
 

@@ -11,7 +11,7 @@ import optax
 
 from delayjax._src.ground import checks
 from delayjax._src.testing import comparing, subjects
-from delayjax._src.testing.contract import STEPS, Contract
+from delayjax._src.testing.contract import STEPS, Contract, float_leaves
 from delayjax._src.testing.report import (
     BrokenError,
     Promise,
@@ -51,7 +51,8 @@ def check_averaging(
 
     | promise | what is compared |
     |---|---|
-    | each worker learns | models with other gradients differ, and are finite |
+    | each worker learns | each model moves from its start, and with the worker's own
+      gradients; models with other gradients differ |
     | the mean is conserved | the models' mean, with the method and with local steps |
     | the period is kept | the steps at which more than local steps happens |
 
@@ -142,18 +143,33 @@ class Averaging(Contract):
         return found
 
     def each_worker_learns(self) -> None:
-        after = [carry.state[0] for carry in self.trained()[1:]]
-        for leaves in zip(*map(jax.tree.leaves_with_path, after), strict=True):
-            where = jax.tree_util.keystr(leaves[0][0])
-            values = [
-                comparing.numbers(leaf).astype(np.complex128) for _, leaf in leaves
-            ]
-            if not np.isfinite(values).all():
-                raise BrokenError(f"`params{where}` is not finite.")
-            if values[0].size and not any((x != x[:1]).any() for x in values):
+        carries = [carry.state[0] for carry in self.trained()]
+        for leaves in zip(*map(jax.tree.leaves_with_path, carries), strict=True):
+            where = f"`params{jax.tree_util.keystr(leaves[0][0])}`"
+            start, *values = (comparing.numbers(leaf) for _, leaf in leaves)
+            if not start.size or not jnp.issubdtype(start.dtype, jnp.inexact):
+                continue
+            if not any((x != x[:1]).any() for x in values):
                 raise BrokenError(
-                    f"`params{where}` is the same on all workers at each of"
+                    f"{where} is the same on all workers at each of"
                     f" {self.steps} steps, with other gradients."
+                )
+            for worker in range(self.workers):
+                models = [start[worker], *(x[worker] for x in values)]
+                if self.are_close(models[1:], models[:1] * self.steps):
+                    raise BrokenError(
+                        f"{where} of worker {worker} does not move from its start in"
+                        f" {self.steps} steps."
+                    )
+        plain = float_leaves(carries[-1])
+        for worker, carry in enumerate(self.with_other_gradients()):
+            pairs = [
+                [x[worker] for x in y] for y in (plain, float_leaves(carry.state[0]))
+            ]
+            if plain and self.are_close(*pairs):
+                raise BrokenError(
+                    f"the model of worker {worker} is the same for other gradients of"
+                    " its own."
                 )
 
     def the_mean_is_conserved(self) -> None:

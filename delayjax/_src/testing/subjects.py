@@ -26,7 +26,7 @@ class Subject(NamedTuple):
 def every_producer(step: Any, params: Any) -> dict[str, Any]:
     """What producers of late gradients hand on: `delayed`, `exchange` and `replay`."""
     return {
-        "staleness": jnp.asarray(step, jnp.int32) % 3,
+        "staleness": 3 * jnp.asarray(step, jnp.int32) % 10,  # 0, 3, 6, 9, 2, 5, ...
         "stale_params": jax.tree.map(lambda p: (0.9 * p).astype(p.dtype), params),
         "value": 1.0 / (1.0 + jnp.asarray(step, jnp.float32)),
         "worker": jnp.asarray(step, jnp.int32) % 2,

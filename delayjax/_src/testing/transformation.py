@@ -25,12 +25,17 @@ def check(
 
     | promise | what is compared |
     |---|---|
-    | a step runs | `init` and `update` as users call them; no number is NaN |
+    | a step runs | `init` and `update` as users call them, nine steps; all parameters
+      are finite, and nothing is NaN |
     | types stay | structure, shape, dtype and weak type of state and updates |
+    | any staleness | finite updates at 0, 1, ..., 64 and 1000, and at means, which are
+      floats; a rule that takes none names `staleness` in its error |
     | init from shapes | the state of arrays, and of `jax.ShapeDtypeStruct`s |
     | jit is eager | five steps, compiled or not |
     | scan is the loop | `jax.lax.scan` of the steps |
     | vmap is each alone | two seeds together |
+    | devices are not counted | with other answers of `jax.device_count` and
+      `jax.local_device_count`, called as these, `init` and `update` are the same |
     | buffers are distinct | parameters, gradients and state, which are donated |
     | unknown extra arguments | `update(..., weather="fair")` changes nothing |
     | a checkpoint goes on | a state saved after two steps and restored: same bits |
@@ -38,9 +43,13 @@ def check(
     | sharded, Auto axes; sharded, Explicit axes | a leaf of the state lies as its
       parameter, after `init` and after a step |
     | run is simulate | `workers.run` on devices, and `workers.simulate` |
+    | a worker is the rule alone | several workers, with an axis that is called
+      "workers", and each alone |
+    | each gradient counts | with `axis_name`, in place of the last: the gradients of
+      each worker change the parameters |
 
-    The last three need several devices: `python -m delayjax.testing` starts some on the
-    CPU, or set `jax.config.update("jax_num_cpu_devices", 8)` before all else.
+    Sharding and `run` need several devices: `python -m delayjax.testing` starts some on
+    the CPU, or set `jax.config.update("jax_num_cpu_devices", 8)` before all else.
 
     Args:
         tx: the transformation.

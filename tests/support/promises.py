@@ -1,0 +1,43 @@
+"""Promises that all rows of a table keep: a row is one test, which asks for all."""
+
+import functools
+from collections.abc import Callable, Collection
+from typing import Any
+
+import pytest
+
+
+class Promises(dict):
+    """{what is promised: (a check of a row by its name, the rows that promise it)}."""
+
+    def of(self, rows: Collection[str]) -> Callable:
+        """Adds the function below, whose name is the promise of these rows."""
+
+        def added(check: Callable[[str], None]) -> Callable[[str], None]:
+            self[check.__name__.replace("_", " ")] = check, rows
+            return check
+
+        return added
+
+    def require(self, name: str) -> None:
+        """Checks all promises of a row, and says which of them fail."""
+        all_hold(
+            {
+                words: functools.partial(check, name)
+                for words, (check, rows) in self.items()
+                if name in rows
+            }
+        )
+
+
+def all_hold(checks: dict[Any, Callable[[], None]]) -> None:
+    """Makes all checks, and says of each that fails how it does."""
+    failed = {}
+    for name, check in checks.items():
+        try:
+            check()
+        except (Exception, pytest.fail.Exception) as error:
+            failed[name] = error
+    if failed:
+        said = (f"{k}: {type(e).__name__}: {e}" for k, e in failed.items())
+        raise AssertionError("\n\n".join(said)) from next(iter(failed.values()))
