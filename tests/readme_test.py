@@ -12,7 +12,7 @@ import optax
 import pytest
 
 import delayjax as dj
-from experiments import configs, run, statements
+from experiments import claims, configs, run, statements
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -152,7 +152,7 @@ def test_the_recipes_of_servers_train_with_the_deltas_of_clients():
         assert 0 < abs(state.params - 1.0).max() < 0.8, text
 
 
-def test_a_config_of_ones_own_runs_and_answers_and_its_statements_are_measured(
+def test_a_config_of_ones_own_answers_and_its_statements_are_measured(
     tmp_path,
 ):
     (tmp_path / "momentum.py").write_text(OWN_CONFIG)
