@@ -1,6 +1,6 @@
 """What a method of your own needs. `delayjax.testing` checks the method."""
 
-from delayjax._src.averaging.own_method import averaged as averaged
+from delayjax._src.averaging.user_method import averaged as averaged
 from delayjax._src.ground.axes import typed_like as typed_like
 from delayjax._src.ground.axes import vary_as as vary_as
 from delayjax._src.ground.donation import unshared as unshared

@@ -7,8 +7,8 @@ of `modulation` is another thing: a factor behind an optimizer that has a learni
 """
 
 from delayjax._src.rules.adadelay import adadelay as adadelay
-from delayjax._src.rules.adaptive import adaptive_1 as adaptive_1
-from delayjax._src.rules.adaptive import adaptive_2 as adaptive_2
+from delayjax._src.rules.budgets import inverse_within_budget as inverse_within_budget
+from delayjax._src.rules.budgets import share_of_budget as share_of_budget
 from delayjax._src.rules.dasa import dasa as dasa
 from delayjax._src.rules.distance_capped import distance_capped as distance_capped
 from delayjax._src.rules.dual_averaging import dasgd as dasgd

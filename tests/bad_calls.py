@@ -724,14 +724,15 @@ over_four(dj.delayed(SGD, 2, history=ring.sharded("workers", num_workers=2)))
 """
 
 STEP_SIZES = r"""
-stepped(step_sizes.adaptive_1(0.5, 4))
-    TypeError: `adaptive_1` needs the extra argument `staleness`, but received
+stepped(step_sizes.share_of_budget(0.5, 4))
+    TypeError: `share_of_budget` needs the extra argument `staleness`, but received
     none:... `delayed(optax.chain(...), delay)`, or pass `staleness=` to `update`.
-stepped(step_sizes.adaptive_1(0.5, 4), staleness={"w": 1, "b": 2})
-    TypeError: `adaptive_1` needs one `staleness` for all leaves, got {'w': 1, 'b': 2}:
-    give the producer one delay, or... a rule and a delay, with optax.partition.
-step_sizes.adaptive_2(0.5, 4, share=0.9)
-    TypeError: adaptive_2() got an unexpected keyword argument 'share'
+stepped(step_sizes.share_of_budget(0.5, 4), staleness={"w": 1, "b": 2})
+    TypeError: `share_of_budget` needs one `staleness` for all leaves, got {'w': 1,
+    'b': 2}: give the producer one delay, or... a rule and a delay, with
+    optax.partition.
+step_sizes.inverse_within_budget(0.5, 4, share=0.9)
+    TypeError: inverse_within_budget() got an unexpected keyword argument 'share'
 stepped(step_sizes.distance_capped(0.1, 1.0), stale_params=W_ALONE)
     ValueError: `stale_params` handed to `distance_capped` must be like the gradients,
     {'b': (2,), 'w': (3, 2)}, got {'w': (3, 2)}.

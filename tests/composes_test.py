@@ -51,12 +51,11 @@ INSIDE = {
     ),
     "optax.chain(optax.sgd(0.01, 0.9), dj.correct_late_updates())": "",
     "dj.drop_stale(optax.adam(0.01), 4)": "",
-    "optax.chain(optax.scale_by_adam(), dj.step_sizes.adaptive_1(0.1, 64))": (
+    "optax.chain(optax.scale_by_adam(), dj.step_sizes.share_of_budget(0.1, 64))": (
         "in place of the learning rate"
     ),
-    "optax.chain(optax.scale_by_adam(), dj.step_sizes.adaptive_2(0.1, 64))": (
-        "in place of the learning rate"
-    ),
+    "optax.chain(optax.scale_by_adam(),"
+    " dj.step_sizes.inverse_within_budget(0.1, 64))": ("in place of the learning rate"),
     "dj.step_sizes.adadelay(10.0, 1.0, per_coordinate=True)": (
         "in place of the optimizer"
     ),

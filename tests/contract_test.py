@@ -305,14 +305,14 @@ TABLE = {
         lambda tau: corrected(tau, {"layer": jnp.float32(3), "head": LAYERS}),
         nothing,
     ),
-    "step_sizes.adaptive_1": (
-        lambda tau: dj.step_sizes.adaptive_1(
+    "step_sizes.share_of_budget": (
+        lambda tau: dj.step_sizes.share_of_budget(
             jnp.float32(0.5), 2, share=jnp.float32(0.8)
         ),
         age,
     ),
-    "step_sizes.adaptive_2": (
-        lambda tau: dj.step_sizes.adaptive_2(jnp.float32(0.5), DEPTH),
+    "step_sizes.inverse_within_budget": (
+        lambda tau: dj.step_sizes.inverse_within_budget(jnp.float32(0.5), DEPTH),
         age,
     ),
     "step_sizes.adadelay": (

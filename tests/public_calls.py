@@ -345,13 +345,18 @@ ROWS = (
         **non_negative(proximal=0.0),
     ),
     call(
-        step_sizes.adaptive_1,
+        step_sizes.share_of_budget,
         told,
         **positive(budget=0.5),
         **bound(max_delay=4),
         share=(0.9, no.number(low=0.0, high=1.0)),
     ),
-    call(step_sizes.adaptive_2, told, **positive(budget=0.5), **bound(max_delay=4)),
+    call(
+        step_sizes.inverse_within_budget,
+        told,
+        **positive(budget=0.5),
+        **bound(max_delay=4),
+    ),
     call(
         step_sizes.adadelay, told, **positive(smoothness=1.0), **non_negative(scale=0.5)
     ),

@@ -425,17 +425,19 @@ _CURES = (
     Cure(
         "adaptive 1",
         lambda t: t.stepped(
-            dj.step_sizes.adaptive_1(t.rate * t.workers, 4 * t.most, share=t.own)
+            dj.step_sizes.share_of_budget(t.rate * t.workers, 4 * t.most, share=t.own)
         ),
         _one(0.1, 0.95, scale=LINEAR),
-        function="step_sizes.adaptive_1",
+        function="step_sizes.share_of_budget",
         source="Wu et al. 2022",
         **_LAW,
     ),
     Cure(
         "adaptive 2",
-        lambda t: t.stepped(dj.step_sizes.adaptive_2(t.rate * t.workers, 4 * t.most)),
-        function="step_sizes.adaptive_2",
+        lambda t: t.stepped(
+            dj.step_sizes.inverse_within_budget(t.rate * t.workers, 4 * t.most)
+        ),
+        function="step_sizes.inverse_within_budget",
         source="Wu et al. 2022",
         **_LAW,
     ),

@@ -11,7 +11,7 @@ import pytest
 
 import delayjax as dj
 from delayjax import averaging, testing
-from delayjax._src.averaging.averaged import AveragingState
+from delayjax._src.averaging.step_then_mix import AveragingState
 from tests.averaging.methods import methods
 from tests.exchange.driving import (
     WORKERS,

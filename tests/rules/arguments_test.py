@@ -34,12 +34,12 @@ ENDS = [
     ("eps", lambda bad: dj.gap_aware(0.1, eps=bad), 0.0),
     ("workers", modulation.capped, 0),
     ("bound", lambda bad: dj.drop_stale(SGD, bad), -1),
-    ("budget", lambda bad: step_sizes.adaptive_1(bad, 4), 0.0),
-    ("budget", lambda bad: step_sizes.adaptive_2(bad, 4), 0.0),
-    ("max_delay", lambda bad: step_sizes.adaptive_1(0.1, bad), -1),
-    ("max_delay", lambda bad: step_sizes.adaptive_2(0.1, bad), -1),
-    ("share", lambda bad: step_sizes.adaptive_1(0.1, 4, share=bad), 0.0),
-    ("share", lambda bad: step_sizes.adaptive_1(0.1, 4, share=bad), 1.0),
+    ("budget", lambda bad: step_sizes.share_of_budget(bad, 4), 0.0),
+    ("budget", lambda bad: step_sizes.inverse_within_budget(bad, 4), 0.0),
+    ("max_delay", lambda bad: step_sizes.share_of_budget(0.1, bad), -1),
+    ("max_delay", lambda bad: step_sizes.inverse_within_budget(0.1, bad), -1),
+    ("share", lambda bad: step_sizes.share_of_budget(0.1, 4, share=bad), 0.0),
+    ("share", lambda bad: step_sizes.share_of_budget(0.1, 4, share=bad), 1.0),
     ("mixing", dj.fedasync, 0.0),
     ("learning_rate", lambda bad: zeno(learning_rate=bad), 0.0),
     ("refresh_every", lambda bad: zeno(refresh_every=bad), 0),
@@ -78,8 +78,8 @@ RULES = {
     "distance_capped": step_sizes.distance_capped(0.1, 1.0),
     "dasa": step_sizes.dasa(0.1, 1.0),
     "dasgd": step_sizes.dasgd(0.1, project=lambda x: x),
-    "adaptive_1": step_sizes.adaptive_1(0.7, 7),
-    "adaptive_2": step_sizes.adaptive_2(0.7, 7),
+    "share_of_budget": step_sizes.share_of_budget(0.7, 7),
+    "inverse_within_budget": step_sizes.inverse_within_budget(0.7, 7),
     "correct_late_updates": dj.correct_late_updates(),
     "scale_by_staleness": dj.scale_by_staleness(modulation.inverse),
     "drop_stale": dj.drop_stale(SGD, 2),
@@ -122,7 +122,12 @@ NEEDED = [
     ),
     *(
         (name, "staleness", AROUND)
-        for name in ("adaptive_1", "adaptive_2", "scale_by_staleness", "drop_stale")
+        for name in (
+            "share_of_budget",
+            "inverse_within_budget",
+            "scale_by_staleness",
+            "drop_stale",
+        )
     ),
     ("correct_late_updates", "staleness", ""),
     ("fedasync", "staleness", "replay"),
@@ -176,7 +181,12 @@ def test_another_tree_of_parameters_is_named(name, arguments):
             told(name, **{argument: OTHER})
 
 
-ONE_STALENESS = ["adaptive_1", "adaptive_2", "scale_by_staleness", "drop_stale"]
+ONE_STALENESS = [
+    "share_of_budget",
+    "inverse_within_budget",
+    "scale_by_staleness",
+    "drop_stale",
+]
 
 
 @pytest.mark.parametrize("name", ONE_STALENESS)
@@ -186,7 +196,9 @@ def test_a_staleness_that_is_no_number_of_steps_is_named(name, bad):
         told(name, staleness=bad)
 
 
-@pytest.mark.parametrize("name", ["adaptive_1", "adaptive_2", "closed_loop_momentum"])
+@pytest.mark.parametrize(
+    "name", ["share_of_budget", "inverse_within_budget", "closed_loop_momentum"]
+)
 def test_a_tree_of_staleness_says_what_to_write(name):
     with pytest.raises(TypeError, match=rf"`{name}`.*optax\.partition"):
         told(name, staleness={"w": 1, "b": 2})

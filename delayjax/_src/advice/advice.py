@@ -31,7 +31,7 @@ class Mean(NamedTuple):
         return f"{mean} ({low} to {high})"
 
     @classmethod
-    def of(cls, values: Sequence[float] | np.ndarray) -> "Mean":
+    def from_values(cls, values: Sequence[float] | np.ndarray) -> "Mean":
         """The mean of values; all three are inf or nan where a value is."""
         mean = float(np.mean(values))
         if not math.isfinite(mean):
@@ -42,7 +42,7 @@ class Mean(NamedTuple):
     @classmethod
     def of_times(cls, seconds: Sequence[float] | np.ndarray) -> "Mean":
         """The mean of times, and the interval of its logarithm: a time is positive."""
-        mean, _, high = cls.of(seconds)
+        mean, _, high = cls.from_values(seconds)
         if not math.isfinite(mean):
             return cls(mean, mean, mean)
         with np.errstate(over="ignore"):
@@ -54,7 +54,7 @@ class Mean(NamedTuple):
         """The geometric mean of ratios, and the interval of their logarithms."""
         with np.errstate(invalid="ignore"):  # inf / inf is nan
             ratios = above / below
-        return cls(*np.exp(cls.of(np.log(ratios))).tolist())
+        return cls(*np.exp(cls.from_values(np.log(ratios))).tolist())
 
 
 class Choice(NamedTuple):
@@ -109,7 +109,7 @@ class Advice(NamedTuple):
     @property
     def fresh(self) -> Choice | None:
         """The fastest protocol without late gradients, if one was tried."""
-        fresh = [own for own in self.choices if not own.max_staleness]
+        fresh = [one for one in self.choices if not one.max_staleness]
         return _fastest(fresh) if fresh else None
 
     @property
@@ -142,24 +142,25 @@ class Advice(NamedTuple):
                 f" and another model changes the ratio by {_EQUAL - 1:.0%} or more."
                 f"{_without(best)}"
             )
-        found = f"{best.protocol} reaches the target in {best.seconds_to_target} s"
+        reached = f"{best.protocol} reaches the target in {best.seconds_to_target} s"
         if best is not self.choices[0]:
             first = self.choices[0]
             gain = best.times_as_fast_as(first)
-            found += f", {gain} times as fast as {first.protocol}"
+            reached += f", {gain} times as fast as {first.protocol}"
         if not fresh:
-            return f"{found}. No protocol without late gradients was tried."
+            return f"{reached}. No protocol without late gradients was tried."
         if best is not fresh:
             said = (
-                f"Late gradients pay: {found}. Without late gradients {fresh.protocol}"
-                f" takes {fresh.seconds_to_target} s, {_precise(best, fresh)} times as"
-                f" long as {best.protocol}.{_without(fresh)}"
+                f"Late gradients pay: {reached}. Without late gradients"
+                f" {fresh.protocol} takes {fresh.seconds_to_target} s,"
+                f" {_precise(best, fresh)} times as long as {best.protocol}."
+                f"{_without(fresh)}"
             )
         elif best is fastest:
-            said = f"Stay synchronous: {found}."
+            said = f"Stay synchronous: {reached}."
         else:
             said = (
-                f"Stay synchronous: {found}. {fastest.protocol} with late gradients"
+                f"Stay synchronous: {reached}. {fastest.protocol} with late gradients"
                 f" takes {fastest.seconds_to_target} s. It is"
                 f" {_precise(fastest, fresh)} times as fast, and not surely more than"
                 f" {_WORTH} times."
@@ -172,7 +173,7 @@ class Advice(NamedTuple):
 
     def rows(self) -> list[tuple[str, ...]]:
         """The table as text: a row of names, and a row for each protocol."""
-        return [_HEAD, *(_row(own, self.choices[0]) for own in self.choices)]
+        return [_HEAD, *(_row(one, self.choices[0]) for one in self.choices)]
 
     def table(self) -> str:
         """The rows as lines of text."""
@@ -187,36 +188,36 @@ class Advice(NamedTuple):
 
 
 def _fastest(choices: Sequence[Choice]) -> Choice:
-    return min(choices, key=lambda own: own.seconds_to_target.mean)
+    return min(choices, key=lambda one: one.seconds_to_target.mean)
 
 
-def _precise(own: Choice, other: Choice) -> str:
+def _precise(choice: Choice, other: Choice) -> str:
     """How many times as fast one is, with a digit more, as the verdict rests on it."""
-    return "{:.4g} ({:.4g} to {:.4g})".format(*own.times_as_fast_as(other))
+    return "{:.4g} ({:.4g} to {:.4g})".format(*choice.times_as_fast_as(other))
 
 
-def _without(own: Choice) -> str:
+def _without(choice: Choice) -> str:
     """A sentence that names the workers with (almost) no applied gradient, if any."""
-    if not own.unseen:
+    if not choice.unseen:
         return ""
-    *others, last = map(str, own.unseen)
+    *others, last = map(str, choice.unseen)
     who = f"workers {', '.join(others)} and {last}" if others else f"worker {last}"
     return (
-        f" {own.protocol} applies (almost) no gradients of {who}: data that no other"
+        f" {choice.protocol} applies (almost) no gradients of {who}: data that no other"
         " worker has are not learned."
     )
 
 
-def _row(own: Choice, first: Choice) -> tuple[str, ...]:
+def _row(choice: Choice, first: Choice) -> tuple[str, ...]:
     return (
-        own.protocol,
-        digits(own.seconds_per_update.mean),
-        digits(own.seconds_per_gradient.mean),
-        f"{max(own.idle_share.mean, 0):.0%}",
-        f"{own.used_share.mean:.0%}",
-        f"{own.mean_staleness.mean:.3g}",
-        str(own.max_staleness),
-        f"{own.step_limit.mean:.3g}",
-        str(own.seconds_to_target),
-        str(own.times_as_fast_as(first)),
+        choice.protocol,
+        digits(choice.seconds_per_update.mean),
+        digits(choice.seconds_per_gradient.mean),
+        f"{max(choice.idle_share.mean, 0):.0%}",
+        f"{choice.used_share.mean:.0%}",
+        f"{choice.mean_staleness.mean:.3g}",
+        str(choice.max_staleness),
+        f"{choice.step_limit.mean:.3g}",
+        str(choice.seconds_to_target),
+        str(choice.times_as_fast_as(first)),
     )

@@ -94,10 +94,10 @@ def advise(
     given = _usual(cluster.workers) if protocols is None else tuple(protocols)
     if not given:
         raise ValueError("`protocols` must hold a protocol, got none.")
-    runs = [[_run(cluster, own, bowl, seed) for seed in range(seeds)] for own in given]
+    runs = [[_run(cluster, one, bowl, seed) for seed in range(seeds)] for one in given]
     choices = [
-        _choice(name_of(protocol), own)
-        for protocol, own in zip(given, runs, strict=True)
+        _choice(name_of(protocol), its_runs)
+        for protocol, its_runs in zip(given, runs, strict=True)
     ]
     assumptions = [*_assumptions(cluster, bowl, seeds)]
     hang = [one.protocol for one in choices if math.isinf(one.seconds_per_update.mean)]
@@ -124,13 +124,17 @@ def _check_workers(cluster: Cluster) -> None:
 
 
 def _bowl(noise: float, curvatures: ArrayLike, target: float, momentum: float) -> Bowl:
-    own = np.atleast_1d(checks.as_reals("curvatures", curvatures))
-    if own.ndim != 1 or not own.size or not ((own > 0) & np.isfinite(own)).all():
+    values = np.atleast_1d(checks.as_reals("curvatures", curvatures))
+    if (
+        values.ndim != 1
+        or not values.size
+        or not ((values > 0) & np.isfinite(values)).all()
+    ):
         raise ValueError(
             f"`curvatures` must be positive numbers, [C], got {curvatures!r}."
         )
     return Bowl(
-        own,
+        values,
         float(checks.check_number("noise", noise)),
         float(checks.check_between("target", target, 0.0, 1.0)),
         float(checks.check_number("momentum", momentum, below=1.0)),
@@ -224,14 +228,14 @@ def _choice(name: str, runs: Sequence[_Run]) -> Choice:
         protocol=name,
         seconds_per_update=Mean.of_times([run.seconds_per_update for run in runs]),
         seconds_per_gradient=Mean.of_times([run.seconds_per_gradient for run in runs]),
-        idle_share=Mean.of([run.idle.mean() for run in runs]),
+        idle_share=Mean.from_values([run.idle.mean() for run in runs]),
         idle_by_worker=np.mean([run.idle for run in runs], axis=0),
-        used_share=Mean.of([run.used for run in runs]),
+        used_share=Mean.from_values([run.used for run in runs]),
         gradient_shares=np.mean([run.gradient_shares for run in runs], axis=0),
-        mean_staleness=Mean.of([run.staleness.mean for run in runs]),
+        mean_staleness=Mean.from_values([run.staleness.mean for run in runs]),
         max_staleness=max(run.max_staleness for run in runs),
         staleness=_mean_law([run.staleness.pmf for run in runs]),
-        step_limit=Mean.of([run.step_limit for run in runs]),
+        step_limit=Mean.from_values([run.step_limit for run in runs]),
         seconds_by_seed=np.array([run.seconds_to_target for run in runs]),
     )
 
@@ -244,11 +248,11 @@ def _mean_law(laws: Sequence[np.ndarray]) -> np.ndarray:
 
 def _assumptions(cluster: Cluster, bowl: Bowl, seeds: int) -> Iterator[str]:
     """What the numbers rest on, in sentences."""
-    own = ", ".join(f"{value:g}" for value in bowl.curvatures)
+    values = ", ".join(f"{value:g}" for value in bowl.curvatures)
     yield f"{cluster.workers} workers; means over {seeds} seeds, 95 % t intervals."
     yield (
         f"Target: {bowl.target:g} of the first loss on a quadratic with curvatures"
-        f" {own}, at the best constant step of each protocol, with momentum"
+        f" {values}, at the best constant step of each protocol, with momentum"
         f" {bowl.momentum:g}."
     )
     yield (

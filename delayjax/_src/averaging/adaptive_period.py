@@ -8,7 +8,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.averaging import means
-from delayjax._src.averaging.averaged import averaged
+from delayjax._src.averaging.step_then_mix import step_then_mix
 from delayjax._src.ground import axes, checks, dtypes, transforms
 
 
@@ -102,4 +102,4 @@ def adaptive_period(
         model = axes.vary(model, axis_name=axis_name)
         return jax.lax.cond(due, average, go_on, model, clock)
 
-    return averaged("averaging.adaptive_period", inner, mix, axis_name, begin)
+    return step_then_mix("averaging.adaptive_period", inner, mix, axis_name, begin)

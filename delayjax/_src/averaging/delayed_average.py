@@ -9,7 +9,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.averaging import means, periods
-from delayjax._src.averaging.averaged import averaged
+from delayjax._src.averaging.step_then_mix import step_then_mix
 from delayjax._src.ground import axes, checks, transforms
 
 Merge = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
@@ -23,11 +23,11 @@ class Begun(NamedTuple):
     begun: Any  # x^i_(k): the worker's model in the average in flight; () at delay 0
 
 
-def overwriting(own: jax.Array, begun: jax.Array, mean: jax.Array) -> jax.Array:
+def overwriting(local: jax.Array, begun: jax.Array, mean: jax.Array) -> jax.Array:
     """x^i <- xm_(k): the steps since the average started are lost.
 
     Args:
-        own: x^i, a leaf.
+        local: x^i, a leaf.
         begun: x^i_(k), the worker's model when the average started.
         mean: xm_(k), the average.
 
@@ -35,15 +35,15 @@ def overwriting(own: jax.Array, begun: jax.Array, mean: jax.Array) -> jax.Array:
         >>> overwriting(5.0, 3.0, 2.0)
         2.0
     """
-    del own, begun
+    del local, begun
     return mean
 
 
-def corrected(own: jax.Array, begun: jax.Array, mean: jax.Array) -> jax.Array:
+def corrected(local: jax.Array, begun: jax.Array, mean: jax.Array) -> jax.Array:
     """x^i <- xm_(k) + (x^i - x^i_(k)): no step is lost.
 
     Args:
-        own: as in `overwriting`.
+        local: as in `overwriting`.
         begun: likewise.
         mean: likewise.
 
@@ -51,7 +51,7 @@ def corrected(own: jax.Array, begun: jax.Array, mean: jax.Array) -> jax.Array:
         >>> corrected(5.0, 3.0, 2.0)
         4.0
     """
-    return mean + (own - begun)
+    return mean + (local - begun)
 
 
 def blended(share: ArrayLike) -> Merge:
@@ -67,9 +67,9 @@ def blended(share: ArrayLike) -> Merge:
     """
     share = checks.check_scalar("share", share, below=1.0)
 
-    def merge(own, begun, mean):
+    def merge(local, begun, mean):
         del begun
-        return share * own + (1 - share) * mean
+        return share * local + (1 - share) * mean
 
     return merge
 
@@ -124,10 +124,10 @@ def delayed_average(
             " in flight at a time. Use averaging.dga for longer delays."
         )
 
-    def merge_leaf(own, begun, mean):
+    def merge_leaf(local, begun, mean):
         # or an answer of another shape would silently change the model's shape
-        mixed = jnp.broadcast_to(merge(own, begun, mean), own.shape)
-        return mixed.astype(own.dtype)
+        mixed = jnp.broadcast_to(merge(local, begun, mean), local.shape)
+        return mixed.astype(local.dtype)
 
     def merged(due, model, begun):
         if period == 1 and delay > 0:  # in no branch, where nothing could hide the sum
@@ -153,4 +153,4 @@ def delayed_average(
         mixed = merged(periods.Due(arrives), model, memory.begun)
         return mixed, Begun(optax.tree.where(starts.now, mixed, memory.begun))
 
-    return averaged("averaging.delayed_average", inner, mix, axis_name, begin)
+    return step_then_mix("averaging.delayed_average", inner, mix, axis_name, begin)

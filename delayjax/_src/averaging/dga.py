@@ -7,7 +7,7 @@ import numpy as np
 import optax
 
 from delayjax._src.averaging import means
-from delayjax._src.averaging.averaged import averaged, towards
+from delayjax._src.averaging.step_then_mix import step_then_mix, towards
 from delayjax._src.ground import axes, checks, transforms
 from delayjax._src.history import ring
 
@@ -56,22 +56,22 @@ def dga(
     delay = checks.check_bound("delay", delay, at_least=1)
 
     def begin(params):
-        own = axes.vary(params, axis_name=axis_name)
-        later = ring.init(own, delay) if delay > 1 else ()
-        return Outbox(optax.tree.zeros_like(own), later)
+        model = axes.vary(params, axis_name=axis_name)
+        later = ring.init(model, delay) if delay > 1 else ()
+        return Outbox(optax.tree.zeros_like(model), later)
 
     def mix(step, memory, before, model):
         del step
         held = memory.later.slots if memory.later else np.zeros(1)
         for slots in jax.tree.leaves(held):
             checks.check_held("delay", delay, len(slots))
-        own = towards(model, before)
-        mean, own = means.mean_beside(own, memory.outbox, axis_name)
+        moved = towards(model, before)
+        mean, moved = means.mean_beside(moved, memory.outbox, axis_name)
         mixed = jax.tree.map(lambda x, m, o: x + (m - o), model, mean, memory.outbox)
         if delay == 1:
-            return mixed, Outbox(own, ())
+            return mixed, Outbox(moved, ())
         # slots that were never written are zeros: they correct nothing
-        later = ring.push(memory.later, own)
-        return mixed, Outbox(ring.read(later, delay - 1, own), later)
+        later = ring.push(memory.later, moved)
+        return mixed, Outbox(ring.read(later, delay - 1, moved), later)
 
-    return averaged("averaging.dga", inner, mix, axis_name, begin)
+    return step_then_mix("averaging.dga", inner, mix, axis_name, begin)

@@ -8,7 +8,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.averaging import means, orders, periods, races, visits
-from delayjax._src.averaging.averaged import averaged, towards
+from delayjax._src.averaging.step_then_mix import step_then_mix, towards
 from delayjax._src.ground import axes, checks, transforms
 
 
@@ -150,4 +150,4 @@ def downpour(
             periods.due(step, period), exchange, lambda m, x: (x, m), memory, model
         )
 
-    return averaged("averaging.downpour", inner, mix, axis_name, begin)
+    return step_then_mix("averaging.downpour", inner, mix, axis_name, begin)

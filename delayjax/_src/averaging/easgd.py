@@ -10,7 +10,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.averaging import means, orders, periods, races, visits
-from delayjax._src.averaging.averaged import averaged
+from delayjax._src.averaging.step_then_mix import step_then_mix
 from delayjax._src.ground import axes, checks, collectives, transforms
 
 
@@ -141,7 +141,7 @@ def easgd(
         pulled, memory = periods.choose(due, meet, stay, memory)
         return jax.tree.map(jnp.subtract, model, pulled), memory
 
-    return averaged("averaging.easgd", inner, mix, axis_name, begin)
+    return step_then_mix("averaging.easgd", inner, mix, axis_name, begin)
 
 
 def moving_rate_limit(
@@ -195,13 +195,13 @@ def look_ahead(params: Any, opt_state: Any, momentum: ArrayLike) -> Any:
         Zhang, Choromanska and LeCun (EAMSGD), NIPS 2015, arXiv:1412.6651, algorithm 2.
     """
     momentum = checks.check_scalar("momentum", momentum, below=1.0)
-    found = optax.tree.get_all_with_path(opt_state, "TraceState")
-    if len(found) != 1:
+    velocities = optax.tree.get_all_with_path(opt_state, "TraceState")
+    if len(velocities) != 1:
         raise ValueError(
-            f"`opt_state` must hold one velocity, got {len(found)}: make the inner"
+            f"`opt_state` must hold one velocity, got {len(velocities)}: make the inner"
             " optimizer optax.chain(optax.scale(-eta), optax.trace(beta))."
         )
-    (_, state), *_ = found
+    (_, state), *_ = velocities
     return jax.tree.map(
         lambda x, v: (x + momentum * v).astype(x.dtype), params, state.trace
     )

@@ -49,8 +49,10 @@ def gossip(
 
     def mixed(step, model):
         workers, rank = neighborhood("averaging.gossip", axis_name)
-        own = jax.random.fold_in(jax.random.fold_in(key, step), rank)
-        peer = (rank + jax.random.randint(own, (), 1, workers, jnp.int32)) % workers
+        draw_key = jax.random.fold_in(jax.random.fold_in(key, step), rank)
+        peer = (
+            rank + jax.random.randint(draw_key, (), 1, workers, jnp.int32)
+        ) % workers
         if not push:
             models = gather(model, axis_name)
             return jax.tree.map(lambda x, all_x: (x + all_x[peer]) / 2, model, models)

@@ -4,7 +4,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.averaging import means, periods
-from delayjax._src.averaging.averaged import averaged
+from delayjax._src.averaging.step_then_mix import step_then_mix
 from delayjax._src.ground import axes, checks, transforms
 
 
@@ -45,4 +45,4 @@ def local_sgd(
         middle = means.mean_when(due, model, axis_name)
         return optax.tree.where(due.now, middle, model), memory
 
-    return averaged("averaging.local_sgd", inner, mix, axis_name)
+    return step_then_mix("averaging.local_sgd", inner, mix, axis_name)

@@ -10,7 +10,7 @@ import numpy as np
 import optax
 
 from delayjax._src.averaging import periods
-from delayjax._src.averaging.averaged import averaged
+from delayjax._src.averaging.step_then_mix import step_then_mix
 from delayjax._src.ground import axes, checks, collectives
 
 
@@ -27,7 +27,7 @@ def mixing(
             new = jax.tree.map(lambda m, x, p: m + (x - p), new, model, before)
         return new, memory
 
-    return averaged(name, inner, mix, axis_name)
+    return step_then_mix(name, inner, mix, axis_name)
 
 
 def neighborhood(needed_by: str, axis_name: str) -> tuple[int, jax.Array]:
@@ -52,5 +52,5 @@ def received(
         pairs = sorted((int(j), i) for i, j in enumerate(source))
         return lambda tree: jax.lax.ppermute(tree, axis_name, pairs)
 
-    own = axes.vary(tree, axis_name=axis_name)
-    return jax.lax.switch(chosen, [*map(over, sources)], own)
+    varied = axes.vary(tree, axis_name=axis_name)
+    return jax.lax.switch(chosen, [*map(over, sources)], varied)

@@ -45,9 +45,11 @@ def only_on_visit(
     inner = transforms.as_transformation("inner", inner)
 
     def init_fn(params):
-        own = inner.init(axes.vary(params, axis_name=axis_name))
-        own = donation.unshared(axes.vary(own, axis_name=axis_name), params)
-        return OnlyOnVisitState(jnp.zeros((), jnp.int32), own)
+        inner_state = inner.init(axes.vary(params, axis_name=axis_name))
+        inner_state = donation.unshared(
+            axes.vary(inner_state, axis_name=axis_name), params
+        )
+        return OnlyOnVisitState(jnp.zeros((), jnp.int32), inner_state)
 
     def update_fn(updates, state, params=None, **extra_args):
         place = checks.as_scalar("order(step)", order(state.step), jnp.integer)

@@ -56,7 +56,7 @@ def first_come(seconds: ArrayLike, *, axis_name: str = "workers") -> ArrivalOrde
     queue = jnp.asarray(np.where(np.isinf(table), -1, places), jnp.int32)
 
     def order(step):
-        row, own = collectives.row_of("seconds", queue, step, axis_name)
-        return row[own]
+        row, worker = collectives.row_of("seconds", queue, step, axis_name)
+        return row[worker]
 
     return order

@@ -10,8 +10,8 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.averaging import periods
-from delayjax._src.averaging.averaged import averaged
 from delayjax._src.averaging.neighbors import neighborhood, received
+from delayjax._src.averaging.step_then_mix import step_then_mix
 from delayjax._src.ground import axes, checks, dtypes, transforms
 
 
@@ -108,4 +108,4 @@ def sgp(
         mixed = jax.tree.map(lambda x: (x / weight).astype(x.dtype), total)
         return mixed, PushSum(weight)
 
-    return averaged("averaging.sgp", inner, mix, axis_name, begin)
+    return step_then_mix("averaging.sgp", inner, mix, axis_name, begin)

@@ -41,8 +41,8 @@ def in_turn(
         return visit(center, row(offers, worker), worker, places[worker] >= 0)
 
     center, taken = jax.lax.scan(next_one, center, queue)
-    own = jnp.argsort(queue)[jax.lax.axis_index(axis_name)]
-    return center, row(taken, own), place >= 0
+    turn = jnp.argsort(queue)[jax.lax.axis_index(axis_name)]
+    return center, row(taken, turn), place >= 0
 
 
 def only(there: jax.Array, tree: Any) -> Any:

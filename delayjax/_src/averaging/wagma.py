@@ -11,7 +11,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.averaging import means, periods
-from delayjax._src.averaging.averaged import averaged
+from delayjax._src.averaging.step_then_mix import step_then_mix
 from delayjax._src.ground import axes, checks, collectives, transforms
 from delayjax._src.history import ring
 
@@ -84,8 +84,8 @@ def wagma(
     def begin(params):
         if lateness is None:
             return Sent(())
-        own = axes.vary(params, axis_name=axis_name)
-        return Sent(ring.push(ring.init(own, max_lateness + 1), own))
+        model = axes.vary(params, axis_name=axis_name)
+        return Sent(ring.push(ring.init(model, max_lateness + 1), model))
 
     def mix(step, memory, before, model):
         del before
@@ -125,7 +125,7 @@ def wagma(
         both = axes.vary((buffer, model), axis_name=axis_name)
         return jax.lax.switch(chosen, [*groups, among_all], *both), memory
 
-    return averaged("averaging.wagma", inner, mix, axis_name, begin)
+    return step_then_mix("averaging.wagma", inner, mix, axis_name, begin)
 
 
 def _butterflies(workers: int, group_size: int | None) -> list[tuple[int, ...]]:

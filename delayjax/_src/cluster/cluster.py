@@ -147,18 +147,18 @@ class Cluster:
         if self.slowdown is not None:
             object.__setattr__(self, "slowdown", tuple(self.slowdown))
         each = self.service if isinstance(self.service, tuple) else (self.service,)
-        for own in each:
-            _check_service(own)
-            if isinstance(own, services.Sleepers) and own.workers != self.workers:
+        for one in each:
+            _check_service(one)
+            if isinstance(one, services.Sleepers) and one.workers != self.workers:
                 raise ValueError(
-                    f"`service` has sleepers among {own.workers} workers, but there are"
+                    f"`service` has sleepers among {one.workers} workers, but there are"
                     f" {self.workers}: use sleepers(..., workers={self.workers})."
                 )
         if isinstance(self.service, tuple) and len(each) != self.workers:
             raise ValueError(
                 f"`service` must be one service or {self.workers}, got {len(each)}."
             )
-        rows = {len(own.seconds) for own in each if isinstance(own, Resampled)}
+        rows = {len(one.seconds) for one in each if isinstance(one, Resampled)}
         for recorded in rows - {self.workers}:
             warnings.warn(
                 f"`service` has the times of {recorded} recorded workers, but there are"
@@ -219,11 +219,11 @@ class Cluster:
 
     def speeds(self) -> list["Speed"]:
         """How the speed of each worker changes over time."""
-        own: list[list[Slowdown]] = [[] for _ in range(self.workers)]
+        slowdowns: list[list[Slowdown]] = [[] for _ in range(self.workers)]
         for item in self._slowdowns():
             for worker in np.unique(item.workers):
-                own[worker].append(item)
-        return [_speed(items) for items in own]
+                slowdowns[worker].append(item)
+        return [_speed(items) for items in slowdowns]
 
 
 class Speed(NamedTuple):

@@ -102,8 +102,10 @@ def waits_for_neighbors(*hops: int, together: bool = True) -> Waits:
 
     def waits(step, workers):
         made = hops if together else (hops[step % len(hops)],)
-        own = np.eye(workers, dtype=bool)
-        return np.any([own, *(np.roll(own, -hop, axis=1) for hop in made)], axis=0)
+        itself = np.eye(workers, dtype=bool)
+        return np.any(
+            [itself, *(np.roll(itself, -hop, axis=1) for hop in made)], axis=0
+        )
 
     return waits
 

@@ -74,10 +74,10 @@ class StalenessLaw:
         bound = checks.check_bound("bound", bound)
         if bound >= len(self.pmf) - 1:
             return FilteredStaleness(1.0, self)
-        found = scipy.optimize.brentq(
+        root = scipy.optimize.brentq(
             lambda share: self._at_most(bound, share) - share, 0.0, 1.0, xtol=1e-15
         )
-        share = float(np.asarray(found))
+        share = float(np.asarray(root))
         return FilteredStaleness(share, self._thinned(share, bound))
 
     def filtered_at_random(self, probability: float) -> "FilteredStaleness":

@@ -64,14 +64,14 @@ def staleness_law(cluster: Cluster) -> StalenessLaw:
     size = _size(counts, numbers, int(every.argmax()))
     shares = np.array(numbers) / [time.mean for time in times]
     transformed, first = np.zeros(size // 2 + 1, complex), 0
-    for own, (_, weights) in enumerate(nodes):
+    for index, (_, weights) in enumerate(nodes):
         rows = slice(first, first + len(weights))
         others = np.ones((len(weights), size // 2 + 1), complex)
         for other, (count, number) in enumerate(zip(counts, numbers, strict=True)):
-            left = number - (other == own)
+            left = number - (other == index)
             if left:
                 others *= np.fft.rfft(count[rows], size) ** left
-        transformed += shares[own] / shares.sum() * (weights @ others)
+        transformed += shares[index] / shares.sum() * (weights @ others)
         first += len(weights)
     pmf = np.maximum(np.fft.irfft(transformed, size), 0)
     pmf = pmf[: np.flatnonzero(pmf > _NOTHING)[-1] + 1]
@@ -133,8 +133,8 @@ def _size(counts: list[np.ndarray], numbers: list[int], longest: int) -> int:
     mean = variance = 0.0
     for count, number in zip(counts, numbers, strict=True):
         n = np.arange(count.shape[1])
-        own = n @ count[longest]
-        mean += number * own
-        variance += number * (n**2 @ count[longest] - own**2)
+        mean_count = n @ count[longest]
+        mean += number * mean_count
+        variance += number * (n**2 @ count[longest] - mean_count**2)
     largest = mean + _DEVIATIONS * math.sqrt(max(variance, 0.0)) + _DEVIATIONS
     return 2 ** math.ceil(math.log2(largest))

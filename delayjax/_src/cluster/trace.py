@@ -155,15 +155,15 @@ class Trace:
     @cached_property
     def _last_rows(self) -> np.ndarray:
         """The last update at which each version is kept, int64 [T]."""
-        own = np.arange(self.num_updates)
-        read = own.copy()
+        versions = np.arange(self.num_updates)
+        read = versions.copy()
         np.maximum.at(read, self.read_version, self.update)
         if not len(self.held_until):
             return read
         last = np.maximum(read, self.held_until - 1)
         # a gradient that is dropped when it arrives may be as old as the run
         if slots.most(last) > self.max_staleness + 1:
-            last = np.minimum(last, own + self.max_staleness)
+            last = np.minimum(last, versions + self.max_staleness)
         return last
 
     @cached_property

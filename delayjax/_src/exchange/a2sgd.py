@@ -50,9 +50,9 @@ def a2sgd(
     def update_fn(updates, state, params=None, **extra_args):
         collectives.check_fresh("exchange.a2sgd", updates, axis_name)
         workers = collectives.workers_of(axis_name)
-        own = _means(updates)
-        common = collectives.sums(own, axis_name, collectives.BUCKET_BYTES)
-        plus, minus = common / workers - own
+        means = _means(updates)
+        common = collectives.sums(means, axis_name, collectives.BUCKET_BYTES)
+        plus, minus = common / workers - means
         updates = jax.tree.map(
             lambda g: (g + jnp.where(g >= 0, plus, -minus)).astype(g.dtype), updates
         )

@@ -91,9 +91,9 @@ def late_between_groups(
     def send(held, fresh, params):
         del params
         collectives.check_fresh(name, fresh, (groups, members))
-        if (found := collectives.workers_of(members)) != num_members:
+        if (size := collectives.workers_of(members)) != num_members:
             raise ValueError(
-                f"`num_members` must be the size of the axis {members!r}, {found}, got"
+                f"`num_members` must be the size of the axis {members!r}, {size}, got"
                 f" {num_members}."
             )
         fresh = optax.tree.cast_like(fresh, held.gradient)
@@ -103,9 +103,9 @@ def late_between_groups(
         fresh = _scattered(leaves, cuts, members, bucket_bytes)
         fresh = [g / num_members for g in fresh]
         # each worker has its own age and loss, so the mean of the group comes first
-        told = collectives.sums((held.age, held.value), members, bucket_bytes)
-        told = jax.tree.map(lambda x: x / num_members, told)
-        sent = shares, told
+        age_and_value = collectives.sums((held.age, held.value), members, bucket_bytes)
+        age_and_value = jax.tree.map(lambda x: x / num_members, age_and_value)
+        sent = shares, age_and_value
         # all together: they are there at the start and needed at the end, and XLA hides
         # one transfer between slices better than many
         (came, (age, value)), fresh = collectives.sums_beside(
@@ -144,7 +144,7 @@ def _cut(leaf: Any, num_members: int) -> int | None:
 def _differs(leaf: Any, share: Any) -> int | None:
     """The dimension along which a share was cut; None if it is the whole leaf."""
     sizes = enumerate(zip(leaf.shape, share.shape, strict=True))
-    return next((i for i, (whole, own) in sizes if whole != own), None)
+    return next((i for i, (whole, part) in sizes if whole != part), None)
 
 
 def _scattered(

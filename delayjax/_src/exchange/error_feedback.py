@@ -72,20 +72,20 @@ def error_feedback(
     inner = transforms.as_transformation("inner", inner)
 
     def init_fn(params):
-        own = axes.vary(params, axis_name=axis_name)
+        varied = axes.vary(params, axis_name=axis_name)
         return ErrorFeedbackState(
             step=jnp.zeros((), jnp.int32),
-            error=optax.tree.zeros_like(own),
-            inner_state=wrapped.init("inner", inner, own, late=False),
+            error=optax.tree.zeros_like(varied),
+            inner_state=wrapped.init("inner", inner, varied, late=False),
         )
 
     def update_fn(updates, state, params=None, **extra_args):
         collectives.check_fresh("exchange.error_feedback", updates, axis_name)
         workers = collectives.workers_of(axis_name)
-        own, inner_state = inner.update(
+        update, inner_state = inner.update(
             updates, state.inner_state, params, **extra_args
         )
-        whole = jax.tree.map(lambda u, e: (u + e).astype(u.dtype), own, state.error)
+        whole = jax.tree.map(lambda u, e: (u + e).astype(u.dtype), update, state.error)
         message, restore = compress(whole, state.step)
         error = jax.tree.map(jnp.subtract, whole, restore(message))
         error = optax.tree.cast_like(error, state.error)
@@ -128,13 +128,13 @@ def detached(
     """
     if not callable(strength):
         strength = checks.check_scalar("strength", strength, most=1)
-    found = optax.tree.get_all_with_path(opt_state, "ErrorFeedbackState")
-    if len(found) != 1:
+    states = optax.tree.get_all_with_path(opt_state, "ErrorFeedbackState")
+    if len(states) != 1:
         raise ValueError(
-            f"`opt_state` must hold one error, got {len(found)}: pass the state of one"
+            f"`opt_state` must hold one error, got {len(states)}: pass the state of one"
             " exchange.error_feedback."
         )
-    (_, state), *_ = found
+    (_, state), *_ = states
     lam = strength(state.step) if callable(strength) else strength
-    own = axes.vary(params, axis_name=axis_name)
-    return jax.tree.map(lambda x, e: (x + lam * e).astype(x.dtype), own, state.error)
+    varied = axes.vary(params, axis_name=axis_name)
+    return jax.tree.map(lambda x, e: (x + lam * e).astype(x.dtype), varied, state.error)

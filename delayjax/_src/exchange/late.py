@@ -111,8 +111,10 @@ def late_reduce(
         ]
         mean, fresh = exchange(left, fresh)
         if params is not None:
-            own = jax.tree.leaves(params)
-            mean = [_placed_like(g, p, mesh) for g, p in zip(mean, own, strict=True)]
+            targets = jax.tree.leaves(params)
+            mean = [
+                _placed_like(g, p, mesh) for g, p in zip(mean, targets, strict=True)
+            ]
         mean = jax.tree.unflatten(structure, mean)
         age = jnp.int32(0) if held.age is None else held.age
         return Held(mean, age, held.value), jax.tree.unflatten(boxed, fresh)
@@ -155,8 +157,10 @@ def _beside(names: tuple[str, ...], mesh: Mesh, leaf: Any) -> Iterator[Any]:
     if not isinstance(sharding, NamedSharding):
         sharding = jax.typeof(leaf).sharding  # a tracer has it on Explicit axes
     for part in shardings.partitions(sharding.spec):
-        own = part if isinstance(part, tuple) else (part,)
-        yield tuple(name for name in own if name in mesh.shape and name not in names)
+        part_axes = part if isinstance(part, tuple) else (part,)
+        yield tuple(
+            name for name in part_axes if name in mesh.shape and name not in names
+        )
 
 
 def _placed_like(leaf: jax.Array, like: Any, mesh: Mesh) -> jax.Array:

@@ -86,8 +86,10 @@ def mean(
 
 def of_all_workers(extra_args: dict[str, Any]) -> dict[str, Any]:
     """Extra arguments of `update`, without those that differ between workers."""
-    own = "stale_params", "worker"
-    return {name: value for name, value in extra_args.items() if name not in own}
+    of_one_worker = "stale_params", "worker"
+    return {
+        name: value for name, value in extra_args.items() if name not in of_one_worker
+    }
 
 
 def average(

@@ -151,8 +151,8 @@ def solo(seconds: ArrayLike, *, axis_name: axes.AxisName = "workers") -> Partici
     after_first = _after_first(seconds, axis_name)
 
     def participates(step):
-        row, own = after_first(step)
-        return row[own] <= 0
+        row, worker = after_first(step)
+        return row[worker] <= 0
 
     return participates
 
@@ -185,9 +185,9 @@ def majority(
     after_first = _after_first(seconds, axis_name)
 
     def participates(step):
-        row, own = after_first(step)
+        row, worker = after_first(step)
         trigger = jax.random.randint(jax.random.fold_in(key, step), (), 0, row.size)
-        return row[own] <= row[trigger]
+        return row[worker] <= row[trigger]
 
     return participates
 

@@ -28,11 +28,11 @@ def vary(tree: Any, *, axis_name: AxisName = "workers") -> Any:
     manual = jax.sharding.get_abstract_mesh().manual_axes
     names = tuple(name for name in as_names(axis_name) if name in manual)
 
-    def own(leaf):
+    def typed(leaf):
         missing = tuple(n for n in names if n not in varies_over(leaf))
         return jax.lax.pcast(leaf, missing, to="varying") if missing else leaf
 
-    return jax.tree.map(own, tree) if names else tree
+    return jax.tree.map(typed, tree) if names else tree
 
 
 def typed_like(tree: Any, like: Any) -> Any:

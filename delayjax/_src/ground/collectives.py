@@ -200,19 +200,19 @@ def buckets(
     The leaves of a bucket have one dtype and, with `kinds`, one kind. `alone` has the
     indices of leaves that are not joined.
     """
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     filling: dict[Any, tuple[list[int], int]] = {}  # kind -> its last bucket, bytes
     for i, leaf in enumerate(leaves):
         if i in alone:
-            found.append([i])
+            groups.append([i])
             continue
         nbytes = leaf.size * leaf.dtype.itemsize
         kind = leaf.dtype, kinds and kinds[i]
         bucket, held = filling.get(kind, ([], 0))
         if not bucket or held + nbytes > bucket_bytes:
             bucket, held = [], 0
-            found.append(bucket)
+            groups.append(bucket)
         bucket.append(i)
         if nbytes < bucket_bytes:
             filling[kind] = bucket, held + nbytes
-    return found
+    return groups

@@ -34,13 +34,13 @@ def unshared(state: Any, *beside: Any) -> Any:
     """
     seen = {id(leaf) for leaf in jax.tree.leaves(beside)}
 
-    def own(leaf):
+    def copy_repeated(leaf):
         if isinstance(leaf, jax.Array) and id(leaf) in seen:
             return jnp.copy(leaf)
         seen.add(id(leaf))
         return leaf
 
-    return jax.tree.map(own, state)
+    return jax.tree.map(copy_repeated, state)
 
 
 def made(make: Callable[[Any], Any], params: Any) -> Any:

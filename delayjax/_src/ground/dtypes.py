@@ -30,7 +30,7 @@ def wide(leaf: Any) -> jax.Array:
     return jnp.asarray(leaf, wide_dtype(leaf))
 
 
-def alike(*leaves: Any) -> list[jax.Array]:
+def in_one_dtype(*leaves: Any) -> list[jax.Array]:
     """Leaves in one floating dtype, the widest; Python's numbers stay as they are.
 
     JAX does the same by default, but not with `jax_numpy_dtype_promotion="strict"`.
@@ -45,7 +45,7 @@ def alike(*leaves: Any) -> list[jax.Array]:
 
 def times(factor: ArrayLike, leaf: jax.Array) -> jax.Array:
     """The product, computed in the wider of the dtypes, in the dtype of the leaf."""
-    factor, exact = alike(factor, leaf)
+    factor, exact = in_one_dtype(factor, leaf)
     return (factor * exact).astype(leaf.dtype)
 
 

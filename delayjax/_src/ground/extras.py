@@ -57,7 +57,7 @@ def moved(needed_by: str, updates: Any, params: Any, stale_params: Any) -> Any:
     stale_params = trees.masked_like(stale_params, updates)
     check_shapes(needed_by, updates, params=params, stale_params=stale_params)
     return jax.tree.map(
-        lambda x, y: operator.sub(*dtypes.alike(x, y)), params, stale_params
+        lambda x, y: operator.sub(*dtypes.in_one_dtype(x, y)), params, stale_params
     )
 
 

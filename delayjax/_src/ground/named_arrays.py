@@ -30,13 +30,15 @@ def stacked(tree: Any, slots: list[Any]) -> Any:
 
     def fill(node):
         leaves, structure = jax.tree.flatten(node)
-        own = [next(left) for _ in leaves]
-        whole = jax.tree.unflatten(structure, own)
+        arrays = [next(left) for _ in leaves]
+        whole = jax.tree.unflatten(structure, arrays)
         if not is_box(node):
             return whole
-        if any(s.shape[1:] != leaf.shape for s, leaf in zip(own, leaves, strict=True)):
-            return own[0] if len(own) == 1 else tuple(own)  # it loses its box
-        return _with_leading_axis(whole, own)
+        if any(
+            s.shape[1:] != leaf.shape for s, leaf in zip(arrays, leaves, strict=True)
+        ):
+            return arrays[0] if len(arrays) == 1 else tuple(arrays)  # it loses its box
+        return _with_leading_axis(whole, arrays)
 
     return jax.tree.map(fill, tree, is_leaf=is_box)
 

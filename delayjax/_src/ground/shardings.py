@@ -32,7 +32,7 @@ def _kept(state: Any, specs: Specs) -> Any:
     if not specs or not (auto or explicit):
         return state
 
-    def own(leaf, spec):
+    def place(leaf, spec):
         of = jax.typeof(leaf)
         if of.memory_space == jax.memory.Space.Host:
             return leaf
@@ -43,7 +43,7 @@ def _kept(state: Any, specs: Specs) -> Any:
         return leaf
 
     leaves, structure = jax.tree.flatten(state)
-    return jax.tree.unflatten(structure, map(own, leaves, specs))
+    return jax.tree.unflatten(structure, map(place, leaves, specs))
 
 
 def spec_of(leaf: Any, axes: tuple[str, ...], mesh: AbstractMesh | None) -> P:

@@ -47,10 +47,14 @@ def _mismatch(prefix: Any, tree: Any) -> str:
         named = map(path_name, itertools.filterfalse(covered, paths))
         return ", ".join(itertools.islice(named, _NAMED))
 
-    nowhere = without(given, lambda own: any(path[: len(own)] == own for path in there))
-    bare = without(there, lambda path: any(path[: len(own)] == own for own in given))
-    found = f"a value for {nowhere}, where no leaf is" if nowhere else ""
-    return found + ", and " * bool(nowhere and bare) + f"none for {bare}" * bool(bare)
+    nowhere = without(
+        given, lambda place: any(path[: len(place)] == place for path in there)
+    )
+    bare = without(
+        there, lambda path: any(path[: len(place)] == place for place in given)
+    )
+    surplus = f"a value for {nowhere}, where no leaf is" if nowhere else ""
+    return surplus + ", and " * bool(nowhere and bare) + f"none for {bare}" * bool(bare)
 
 
 def _as_dicts(tree: Any) -> Any:
@@ -132,7 +136,7 @@ def check_numbers(name: str, tree: Any) -> None:
             )
 
 
-def check_alike(rule: str, tree: Any, like: Any) -> None:
+def check_same_types(rule: str, tree: Any, like: Any) -> None:
     """Checks that two trees have the same structure, shapes and dtypes."""
 
     def kinds(tree):

@@ -155,13 +155,13 @@ def delayed(
 
     def handed(past, origin, total, value):
         """The extra arguments that go with the gradient that was read."""
-        told: dict[str, Any] = {"staleness": total} if hand_staleness else {}
+        extra: dict[str, Any] = {"staleness": total} if hand_staleness else {}
         if keep_params:
-            told["stale_params"] = origin.params
+            extra["stale_params"] = origin.params
         if value is not None:
             dtype = jnp.result_type(value)
-            told["value"] = origin.value.astype(dtype) if past.deepest else value
-        return told
+            extra["value"] = origin.value.astype(dtype) if past.deepest else value
+        return extra
 
     def update_fn(
         updates, state, params=None, *, staleness=None, value=None, **extra_args
@@ -182,8 +182,8 @@ def delayed(
 
         total = jax.tree.map(jnp.add, origin.age, tau)
         total = axes.typed_like(total, state.staleness)
-        told = handed(past, origin, total, value) | extra_args
-        moves, inner_state = inner.update(stale, state.inner_state, params, **told)
+        arguments = handed(past, origin, total, value) | extra_args
+        moves, inner_state = inner.update(stale, state.inner_state, params, **arguments)
         if warmup == "skip" and past.deepest > 0:
             moves, inner_state = wrapped.only_if(
                 done >= past.deepest, (moves, inner_state), state.inner_state
@@ -229,12 +229,12 @@ def _by_layer(
                 f" {staleness!r}: give one delay to the other producer."
             )
 
-        def inner_update(stale, inner_state, _, **told):
+        def inner_update(stale, inner_state, _, **arguments):
             if options["hand_staleness"]:
-                told["staleness"] = split.by_layer(told["staleness"])
-            if "stale_params" in told:
-                told["stale_params"] = split.joined(told["stale_params"])
-            return inner.update(split.joined(stale), inner_state, params, **told)
+                arguments["staleness"] = split.by_layer(arguments["staleness"])
+            if "stale_params" in arguments:
+                arguments["stale_params"] = split.joined(arguments["stale_params"])
+            return inner.update(split.joined(stale), inner_state, params, **arguments)
 
         if staleness is not None:
             extra_args["staleness"] = staleness

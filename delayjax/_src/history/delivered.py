@@ -176,8 +176,8 @@ def delivered(
         parts = jnp.maximum(arrived, 1).astype(jnp.float32)
 
         def mean_or(summed, now):
-            mean, other = dtypes.alike(
-                operator.truediv(*dtypes.alike(summed, parts)), now
+            mean, other = dtypes.in_one_dtype(
+                operator.truediv(*dtypes.in_one_dtype(summed, parts)), now
             )
             return jnp.where(arrived > 0, mean, other).astype(jnp.result_type(now))
 
@@ -204,9 +204,9 @@ def delivered(
 
 def _check_held(arrived: jax.Array, moves: Any, axis_name: tuple[str, ...]) -> None:
     """Checks that `inner` has not summed over workers of which some receive nothing."""
-    own = axes.varies_over(arrived) & set(axis_name)
+    differing = axes.varies_over(arrived) & set(axis_name)
     for path, leaf in jax.tree.leaves_with_path(moves):
-        if own - axes.varies_over(leaf):
+        if differing - axes.varies_over(leaf):
             raise ValueError(
                 '`idle` must be "zeros" where `inner` sums over workers that have'
                 f' delays of their own, got "hold": the update at'

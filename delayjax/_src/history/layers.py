@@ -67,20 +67,20 @@ class Layers:
         checks.check_field(self, "axis", checks.check_integer, least=-64, most=63)
 
 
-def runs_of(own: Layers) -> list[Run]:
+def runs_of(layers: Layers) -> list[Run]:
     """Neighbors of one delay, in order."""
-    found, start = [], 0
-    for delay, group in itertools.groupby(own.delays):
+    runs, start = [], 0
+    for delay, group in itertools.groupby(layers.delays):
         stop = start + len(list(group))
-        found.append(Run(start, stop, delay))
+        runs.append(Run(start, stop, delay))
         start = stop
-    return found
+    return runs
 
 
-def column(own: Layers, values: Any, leaf: Any) -> Any:
+def column(layers: Layers, values: Any, leaf: Any) -> Any:
     """Values of the layers, [L], as [L, 1, ...], to be multiplied with a leaf."""
     shape = [1] * jnp.ndim(leaf)
-    shape[own.axis] = len(own.delays)
+    shape[layers.axis] = len(layers.delays)
     return values.reshape(shape)
 
 
@@ -92,13 +92,13 @@ def owners(name: str, delay: Any, like: Any) -> Any:
             number of layers than its `Layers`.
     """
     bare = named_arrays.unboxed(like)
-    found = trees.broadcast(name, delay, bare)
+    per_leaf = trees.broadcast(name, delay, bare)
     leaves = jax.tree.leaves_with_path(bare)
-    each = jax.tree.leaves(found, is_leaf=trees.is_function)
-    for (path, leaf), own in zip(leaves, each, strict=True):
-        if isinstance(own, Layers):
-            _check_layers(own, path, jnp.shape(leaf))
-    return found
+    each = jax.tree.leaves(per_leaf, is_leaf=trees.is_function)
+    for (path, leaf), layers in zip(leaves, each, strict=True):
+        if isinstance(layers, Layers):
+            _check_layers(layers, path, jnp.shape(leaf))
+    return per_leaf
 
 
 def has_layers(tree: Any) -> bool:
@@ -118,36 +118,38 @@ class Split:
         """Takes a tree of delays, and the tree that it is a prefix of; see `owners`."""
         self._owners, self._like = owners("delay", delay, like), like
         self.delays = self._over(
-            lambda own, _: tuple(run.delay for run in runs_of(own)),
-            lambda own, _: own,
+            lambda layers, _: tuple(run.delay for run in runs_of(layers)),
+            lambda layers, _: layers,
         )
 
     def cut(self, tree: Any) -> Any:
         """A tree like the whole one, cut."""
 
-        def cut(own, node):
+        def cut(layers, node):
             return tuple(
-                jax.tree.map(lambda leaf, run=run: _layers(leaf, run, own.axis), node)
-                for run in runs_of(own)
+                jax.tree.map(
+                    lambda leaf, run=run: _layers(leaf, run, layers.axis), node
+                )
+                for run in runs_of(layers)
             )
 
-        return self._over(cut, lambda own, node: node, tree)
+        return self._over(cut, lambda layers, node: node, tree)
 
     def joined(self, tree: Any) -> Any:
         """Undoes `cut`."""
 
-        def joined(own, runs):
+        def joined(layers, runs):
             return jax.tree.map(
-                lambda *leaves: jnp.concatenate(leaves, own.axis), *runs
+                lambda *leaves: jnp.concatenate(leaves, layers.axis), *runs
             )
 
-        return self._over(joined, lambda own, node: node, tree)
+        return self._over(joined, lambda layers, node: node, tree)
 
     def by_layer(self, ages: Any) -> Any:
         """The ages of runs as the ages of layers: int32 [L, 1, ...] of such a leaf."""
 
-        def by_layer(own, runs, node):
-            counts = np.asarray([run.stop - run.start for run in runs_of(own)])
+        def by_layer(layers, runs, node):
+            counts = np.asarray([run.stop - run.start for run in runs_of(layers)])
             each = jnp.repeat(
                 jnp.stack(jax.tree.leaves(runs)),
                 counts,
@@ -155,29 +157,29 @@ class Split:
             )
             # without its box, whose names would shard the axes of length 1
             bare = named_arrays.unboxed(node)
-            return jax.tree.map(lambda leaf: column(own, each, leaf), bare)
+            return jax.tree.map(lambda leaf: column(layers, each, leaf), bare)
 
-        return self._over(by_layer, lambda own, age, node: age, ages, self._like)
+        return self._over(by_layer, lambda layers, age, node: age, ages, self._like)
 
     def by_run(self, ages: Any) -> Any:
         """Undoes `by_layer`."""
 
-        def by_run(own, node):
+        def by_run(layers, node):
             return tuple(
                 jax.tree.map(lambda age, run=run: age.reshape(-1)[run.start], node)
-                for run in runs_of(own)
+                for run in runs_of(layers)
             )
 
-        return self._over(by_run, lambda own, age: age, ages)
+        return self._over(by_run, lambda layers, age: age, ages)
 
     def _over(
         self, layered: Callable[..., Any], whole: Callable[..., Any], *parts: Any
     ) -> Any:
         """A function of each leaf's `Layers` and its parts; another of other leaves."""
 
-        def of_leaf(node, own, *parts):
-            function = layered if isinstance(own, Layers) else whole
-            return function(own, *(parts or (node,)))
+        def of_leaf(node, layers, *parts):
+            function = layered if isinstance(layers, Layers) else whole
+            return function(layers, *(parts or (node,)))
 
         return jax.tree.map(
             of_leaf, self._like, self._owners, *parts, is_leaf=named_arrays.is_box
@@ -191,11 +193,11 @@ def _layers(leaf: Any, run: Run, axis: int) -> jax.Array:
     return jax.lax.slice_in_dim(leaf, run.start, run.stop, axis=axis)
 
 
-def _check_layers(own: Layers, path: Any, shape: tuple[int, ...]) -> None:
-    inside = -len(shape) <= own.axis < len(shape)
-    if not inside or shape[own.axis] != len(own.delays):
+def _check_layers(layers: Layers, path: Any, shape: tuple[int, ...]) -> None:
+    inside = -len(shape) <= layers.axis < len(shape)
+    if not inside or shape[layers.axis] != len(layers.delays):
         raise ValueError(
-            f"`Layers` has {len(own.delays)} delays along axis {own.axis}, but a leaf"
-            f" has shape {list(shape)} at {trees.path_name(path)}: give a delay for"
-            " each layer, and the axis that the layers are on."
+            f"`Layers` has {len(layers.delays)} delays along axis {layers.axis}, but a"
+            f" leaf has shape {list(shape)} at {trees.path_name(path)}: give a delay"
+            " for each layer, and the axis that the layers are on."
         )

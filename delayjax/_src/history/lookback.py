@@ -155,17 +155,18 @@ class History:
 
     def _check_dtypes(self, slots: Any, *like: Any) -> None:
         """Checks that slots have the dtype of the storage, or the dtypes of an item."""
-        found = [str(rings.dtype_of(held)) for held in jax.tree.leaves(slots)]
+        dtypes = [str(rings.dtype_of(held)) for held in jax.tree.leaves(slots)]
         kept = [_late(item, self.max_delay) for item in like if item is not None]
         wanted = [[str(jnp.result_type(x)) for x in jax.tree.leaves(k)] for k in kept]
         if self.storage.dtype is not None:
-            wanted = [[str(self.storage.dtype)] * len(found)]
-        if not found or not wanted[0]:  # of another depth, which is refused as such
+            wanted = [[str(self.storage.dtype)] * len(dtypes)]
+        if not dtypes or not wanted[0]:  # of another depth, which is refused as such
             return
-        if len(wanted[0]) != len(found):  # a history that keeps several leaves together
-            found, wanted = sorted(set(found)), [sorted(set(x)) for x in wanted]
-        if found not in wanted:
-            now, was = (" and ".join(sorted(set(x))) for x in (wanted[-1], found))
+        # a history that keeps several leaves together
+        if len(wanted[0]) != len(dtypes):
+            dtypes, wanted = sorted(set(dtypes)), [sorted(set(x)) for x in wanted]
+        if dtypes not in wanted:
+            now, was = (" and ".join(sorted(set(x))) for x in (wanted[-1], dtypes))
             raise ValueError(
                 f"`history` keeps {now}, but the history in the state holds {was}:"
                 " convert it with resize_history(state, tx.init(params))."

@@ -273,10 +273,10 @@ def check_depth(slots: Any, bounds: list[int]) -> None:
     if len(depths) != len(bounds):  # a history that keeps several leaves together
         depths, bounds = sorted(set(depths)), sorted(set(bounds))
     if depths != bounds:
-        wanted, found = (
+        wanted, depth_text = (
             " and ".join(map(str, sorted(set(x)))) for x in (bounds, depths)
         )
-        held = f"depth {found}" if found else "no slots"
+        held = f"depth {depth_text}" if depth_text else "no slots"
         raise ValueError(
             f"`max_delay` is {wanted or 0}, but the history in the state has {held}:"
             " change it with resize_history(state, tx.init(params))."

@@ -88,7 +88,7 @@ def sharded(
                 f" {sorted({str(x.dtype) for x in jax.tree.leaves(tree)})}: cast it, or"
                 " keep one dtype, ring.cast(jnp.float32, storage=ring.sharded(...))."
             )
-        return [cut.own(x) for x in rows]
+        return [cut.part(x) for x in rows]
 
     def take(slots, slot):
         cut.check_same("age", slot)
@@ -113,7 +113,7 @@ class _ByMesh:
         self._names, self._mesh = names, mesh
         self.devices = math.prod(mesh.shape[name] for name in names)
 
-    def own(self, rows: jax.Array) -> jax.Array:
+    def part(self, rows: jax.Array) -> jax.Array:
         """All rows, sharded: each device keeps its own."""
         # whole first: else XLA shards a gradient before it is joined, and moves it then
         return self._constrain(self._constrain(rows, P()), P(self._names))
@@ -146,7 +146,7 @@ class _ByWorkers:
         self._names, self.devices = names, num_workers
         self.empty = rings.empty_slots
 
-    def own(self, rows: jax.Array) -> jax.Array:
+    def part(self, rows: jax.Array) -> jax.Array:
         """A worker's own rows; of zeros, in `init`, also outside of the axis."""
         if not collectives.is_inside(self._names):
             return rows[: len(rows) // self.devices]

@@ -142,7 +142,7 @@ class _Stages:
         """The axes over which batches are split."""
         return tuple(name for name in self.mesh.axis_names if name != self.axis_name)
 
-    def own(self, tree: Any) -> Any:
+    def varied(self, tree: Any) -> Any:
         """A tree that differs from device to device."""
         return axes.vary(tree, axis_name=self.mesh.axis_names)
 
@@ -162,8 +162,8 @@ class _Stages:
         for name, tree in (("batch", batch), ("embed", x)):
             check_split(name, tree, size, f"{size}, the devices over {self.data}")
         jax.eval_shape(self.parts.loss, params, batch, key)  # a fault of the parts
-        shapes = jax.eval_shape(lambda own: own, batch)
-        batch = jax.tree.map(lambda own: jnp.zeros(own.shape, own.dtype), shapes)
+        shapes = jax.eval_shape(lambda tree: tree, batch)
+        batch = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         lie = {embed: P(), blocks: P(self.axis_name), head: P()}
         made = jax.shard_map(
             self.of_stage,
@@ -181,10 +181,10 @@ class _Stages:
         # the copies of other stages are 0, so that they change no norm of a stage
         params[embed] = _or_zeros(stage == 0, params[embed])
         params[head] = _or_zeros(stage == stages - 1, params[head])
-        batch, kept = self.own(batch), 2 * stages - 1
+        batch, kept = self.varied(batch), 2 * stages - 1
         x = jax.eval_shape(self.parts.embed, params[embed], batch, key)
         loss = jax.eval_shape(self.parts.head, params[head], x, batch)
-        x = self.own(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), x))
+        x = self.varied(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), x))
         tx = optimizer_of(self.parts, self.optimizer, self.place()[1])
         opt_state = tx.init(params)
         check_points_used(opt_state, self.forward_point, self.backward_point)
@@ -228,14 +228,14 @@ class _Stages:
         held, (stage, late) = _narrowed(state), self.place()
         impl = None if key is None else jax.random.key_impl(key)
         # of the only microbatch of its update, as in `mixed`
-        fresh = self.own(batch), _bits(folded(key, 0))
+        fresh = self.varied(batch), _bits(folded(key, 0))
         batches = rings.push(held.batches, fresh)
         inputs = rings.push(held.inputs, held.received)
 
         at = held.opt_state, held.params
         newest = point_of(self.parts, self.forward_point, *at)
         seen = rings.read(batches, stage, fresh)
-        sent, _ = self.forward(self.own(newest), held.received, seen, impl)
+        sent, _ = self.forward(self.varied(newest), held.received, seen, impl)
 
         if self.schedule.stash:
             past = rings.push(held.past, newest)
@@ -246,10 +246,10 @@ class _Stages:
         x = rings.read(inputs, late, held.received)
         seen = rings.read(batches, stage + late, fresh)
         (_, loss), pull = jax.vjp(
-            lambda p, x: self.forward(p, x, seen, impl), self.own(point), x
+            lambda p, x: self.forward(p, x, seen, impl), self.varied(point), x
         )
         # the last stage receives a cotangent of zeros, and the others have no loss
-        grads, sent_back = pull((held.cotangent, self.own(jnp.ones_like(loss))))
+        grads, sent_back = pull((held.cotangent, self.varied(jnp.ones_like(loss))))
         if self.data:
             grads, loss = jax.lax.pmean((grads, loss), self.data)
 
@@ -281,25 +281,25 @@ class _Stages:
         (batch, bits), stage, stages = seen, self.place()[0], self.schedule.stages
         key = bits
         if bits is not None:
-            key = jax.random.wrap_key_data(self.own(bits), impl=impl)
+            key = jax.random.wrap_key_data(self.varied(bits), impl=impl)
         if math.prod(self.mesh.shape[name] for name in self.data) > 1:
             key = folded(key, jax.lax.axis_index(self.data))
         layers = jax.tree.leaves(point[blocks])[0].shape[0]
         of_embed = folded(key, stages * layers)
         x = jax.lax.cond(
             stage == 0,
-            lambda: self.own(self.parts.embed(point[embed], batch, of_embed)),
+            lambda: self.varied(self.parts.embed(point[embed], batch, of_embed)),
             lambda: x,
         )
         x = self.parts.through_blocks(point[blocks], x, key, stage * layers)
 
         def loss():
-            return self.own(self.parts.head(point[head], x, batch))
+            return self.varied(self.parts.head(point[head], x, batch))
 
         return x, jax.lax.cond(
             stage == stages - 1,
             loss,
-            lambda: self.own(jnp.zeros((), jax.eval_shape(loss).dtype)),
+            lambda: self.varied(jnp.zeros((), jax.eval_shape(loss).dtype)),
         )
 
     def updated(
@@ -320,8 +320,8 @@ class _Stages:
                 stale_params=point,
                 value=loss,
             )
-            found = optax.apply_updates(held.params, moves), opt_state
-            return axes.typed_like(found, before)
+            moved = optax.apply_updates(held.params, moves), opt_state
+            return axes.typed_like(moved, before)
 
         return jax.lax.cond(done >= 0, after, lambda: before)
 

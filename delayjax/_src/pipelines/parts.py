@@ -86,11 +86,11 @@ class Parts:
             )
         blocks = params[self.names[1]]
         if not is_stacked(blocks):
-            own = self.block
-            if isinstance(own, Sequence) and len(own) != len(blocks):
+            block = self.block
+            if isinstance(block, Sequence) and len(block) != len(blocks):
                 raise ValueError(
                     f"`block` must have a function for each of {len(blocks)} layers,"
-                    f" got {len(own)}."
+                    f" got {len(block)}."
                 )
             return len(blocks)
         sizes = {
@@ -213,8 +213,8 @@ class Parts:
             )
 
         def one_layer(x, layer):
-            own, number = layer
-            after = block(own, x, folded(key, number))
+            parameters, number = layer
+            after = block(parameters, x, folded(key, number))
             _check_kept(x, after)
             return after, None
 

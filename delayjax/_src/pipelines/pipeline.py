@@ -62,20 +62,20 @@ def optimizer_of(
         rule = f"{fitting} (give masks as functions of the parameters)"
         return called(rule, ValueError, tx.init, parts.apart(params))
 
-    def update(updates, state, params: Any = None, **told):
-        if "stale_params" in told:
-            told["stale_params"] = parts.apart(told["stale_params"])
+    def update(updates, state, params: Any = None, **extra_args):
+        if "stale_params" in extra_args:
+            extra_args["stale_params"] = parts.apart(extra_args["stale_params"])
         given = parts.apart(updates), state, parts.apart(params)
-        moves, state = tx.update(*given, **told)
+        moves, state = tx.update(*given, **extra_args)
         return parts.together(moves, params), state
 
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def called(rule: str, kind: Any, function: Any, *args: Any, **told: Any) -> Any:
+def called(rule: str, kind: Any, function: Any, *args: Any, **extra_args: Any) -> Any:
     """The answer, or in one line what an error of JAX or Optax asks."""
     try:
-        return function(*args, **told)
+        return function(*args, **extra_args)
     except kind as error:
         if str(error).startswith("`"):  # ours, which says all
             raise
@@ -95,14 +95,14 @@ def check_points_used(
 ) -> None:
     """Checks that what a rule predicts for a pass is read by that pass."""
     kinds = PredictWeightsState, DiscrepancyCorrectionState
-    held = jax.tree.leaves(opt_state, is_leaf=lambda own: isinstance(own, kinds))
-    found = {type(leaf) for leaf in held}
-    if PredictWeightsState in found and forward_point is None:
+    held = jax.tree.leaves(opt_state, is_leaf=lambda node: isinstance(node, kinds))
+    kinds_held = {type(leaf) for leaf in held}
+    if PredictWeightsState in kinds_held and forward_point is None:
         raise ValueError(
             "`forward_point` must be given with predict_weights, got None: pass"
             " forward_point=gradient_params."
         )
-    if DiscrepancyCorrectionState in found and backward_point is None:
+    if DiscrepancyCorrectionState in kinds_held and backward_point is None:
         raise ValueError(
             "`backward_point` must be given with discrepancy_correction, got None: pass"
             " backward_point=backward_params, with a schedule that stashes nothing."

@@ -337,8 +337,10 @@ def pipemare(stages: int, microbatches: int) -> Schedule:
     References:
         Yang et al., PipeMare, arXiv:1910.05124.
     """
-    own = pipedream(stages, microbatches=microbatches, stash=False, in_flight="full")
-    return dataclasses.replace(own, name="PipeMare")
+    schedule = pipedream(
+        stages, microbatches=microbatches, stash=False, in_flight="full"
+    )
+    return dataclasses.replace(schedule, name="PipeMare")
 
 
 def _after(stages: int) -> list[int]:

@@ -226,9 +226,9 @@ def late(
     delays = [schedule.one_delay(stage) for stage in range(schedule.stages)]
     txs = [
         delayed.delayed(
-            optimizer_of(parts, optimizer, own), own, keep_params=keep_params
+            optimizer_of(parts, optimizer, delay), delay, keep_params=keep_params
         )
-        for own in delays
+        for delay in delays
     ]
     now = [[0] * schedule.microbatches] * schedule.stages
     return _simulated(parts, txs, now, forward_point)
@@ -293,8 +293,8 @@ def _simulated(
 
         def added(total, one):
             # at least float32: in bfloat16 a sum of many would stick
-            own = jax.tree.map(dtypes.wide, of_microbatch(*one))
-            return jax.tree.map(jnp.add, total, own), None
+            gradient = jax.tree.map(dtypes.wide, of_microbatch(*one))
+            return jax.tree.map(jnp.add, total, gradient), None
 
         table = jnp.asarray(np.transpose(ages), jnp.int32)  # [M, S]
         micro = of_microbatches(batch, count)
@@ -304,17 +304,17 @@ def _simulated(
             wide = jax.tree.map(dtypes.wide, mean)
             total, _ = jax.lax.scan(added, wide, rest)
             mean = jax.tree.map(
-                lambda x, own: (x / count).astype(own.dtype), total, mean
+                lambda x, leaf: (x / count).astype(leaf.dtype), total, mean
             )
         loss, grads = mean
 
         def update(tx, grads, opt_state, params, ring, point, age):
-            told = {
+            extra_args = {
                 "staleness": jnp.minimum(age, state.step),
                 "stale_params": read(ring, point, age),
                 "value": loss,
             }
-            moves, opt_state = tx.update(grads, opt_state, params, **told)
+            moves, opt_state = tx.update(grads, opt_state, params, **extra_args)
             return optax.apply_updates(params, moves), opt_state
 
         pairs = _each(
@@ -337,7 +337,7 @@ def _check_stash(schedule: Schedule) -> None:
 
 def _each(function: Any, *of_stages: Any) -> tuple[Any, ...]:
     """The function of what each stage has."""
-    return tuple(function(*own) for own in zip(*of_stages, strict=True))
+    return tuple(function(*args) for args in zip(*of_stages, strict=True))
 
 
 def of_microbatches(batch: Any, count: int) -> Any:

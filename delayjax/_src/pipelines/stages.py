@@ -70,29 +70,31 @@ def stage_delays(
                 f"`schedule` must have at most as many stages as layers, {number} at"
                 f" {path!r} along axis {axis}, got {count} stages."
             )
-        own = (delays[layer * count // number] for layer in range(number))
-        return Layers(tuple(own), axis)
+        layer_delays = (delays[layer * count // number] for layer in range(number))
+        return Layers(tuple(layer_delays), axis)
 
     def delay(keys, leaf):
         path = jax.tree_util.keystr(keys, simple=True, separator="/")
-        found = [own for own in (*along, *by_path) if f"{path}/".startswith(f"{own}/")]
-        seen.update(found)
-        if len(found) > 1:
-            raise ValueError(f"`stages` must give {path!r} one stage, got {found}.")
-        if callable(stages) and not found:
+        places = [
+            place for place in (*along, *by_path) if f"{path}/".startswith(f"{place}/")
+        ]
+        seen.update(places)
+        if len(places) > 1:
+            raise ValueError(f"`stages` must give {path!r} one stage, got {places}.")
+        if callable(stages) and not places:
             return of_stage(stages(path), path)
-        if not found:
+        if not places:
             raise ValueError(
                 f"`stages` must have a stage for each leaf, and has none for {path!r}:"
                 f" got {[*along, *by_path]}."
             )
-        (own,) = found
-        if own in along:
-            return of_layers(along[own], path, leaf)
-        return of_stage(by_path[own], path)
+        (place,) = places
+        if place in along:
+            return of_layers(along[place], path, leaf)
+        return of_stage(by_path[place], path)
 
     tree = jax.tree.map_with_path(delay, bare)
-    if missing := [own for own in (*along, *by_path) if own not in seen]:
+    if missing := [place for place in (*along, *by_path) if place not in seen]:
         raise ValueError(
             f"`stages` must be the beginnings of paths, and no leaf is at {missing}."
         )

@@ -116,7 +116,7 @@ def timetable(
                 "`schedule` stands still: each stage waits for another one. Its"
                 f" `ahead` is {schedule.ahead}: raise it."
             )
-    passes.sort(key=lambda own: (own.start, own.stage))
+    passes.sort(key=lambda one: (one.start, one.stage))
     return Timetable(*map(np.array, zip(*passes, strict=True)))
 
 

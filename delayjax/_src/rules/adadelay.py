@@ -86,7 +86,7 @@ def adadelay(
 
         def descend(u, tau, typical):
             age = jnp.sqrt(dtypes.wide(step) + dtypes.wide(tau))
-            typical, age = dtypes.alike(typical, age)
+            typical, age = dtypes.in_one_dtype(typical, age)
             eta = 1.0 / (smoothness + scale * typical * age)
             return dtypes.times(-eta, u)
 

@@ -104,8 +104,8 @@ def closed_loop_momentum(
         extras.check_gradients(total.rule, updates)
         rate = transforms.rate_at(learning_rate, state.step)
         late = total.take(updates, staleness, stale_params)
-        loop, found = total.measure(state.loop, rate, late)
-        momentum = total.steer(state.momentum, target, found)
+        loop, measured = total.measure(state.loop, rate, late)
+        momentum = total.steer(state.momentum, target, measured)
         velocity = rolled(state.velocity, momentum, rate, late[0])
         updates = optax.tree.cast_like(velocity, updates)
         step = state.step + 1

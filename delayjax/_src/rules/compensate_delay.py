@@ -67,7 +67,7 @@ def compensate_delay(
             lam = jax.tree.map(lambda ms: strength / jnp.sqrt(ms + 1e-7), mean_square)
 
         def compensate(gradient, lam, dx):
-            g, lam, dx = dtypes.alike(gradient, lam, dx)
+            g, lam, dx = dtypes.in_one_dtype(gradient, lam, dx)
             return (g + lam * g * jnp.conj(g) * dx).astype(gradient.dtype)
 
         updates = jax.tree.map(compensate, updates, lam, moved)

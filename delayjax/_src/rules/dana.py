@@ -85,7 +85,7 @@ def dana(decay: ArrayLike, *, workers: int) -> optax.GradientTransformationExtra
             return jax.lax.dynamic_index_in_dim(rows, worker, keepdims=False)
 
         def roll(momentum, grad):
-            beta, momentum, grad = dtypes.alike(decay, momentum, grad)
+            beta, momentum, grad = dtypes.in_one_dtype(decay, momentum, grad)
             return beta * momentum + grad
 
         def write(grad, rows):

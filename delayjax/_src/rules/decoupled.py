@@ -33,11 +33,11 @@ class Decoupled:
         rate = transforms.rate_at(self._rate, step)
 
         def decay(u, x):
-            lam, u, x = dtypes.alike(self._decay, u, x)
+            lam, u, x = dtypes.in_one_dtype(self._decay, u, x)
             return u + lam * x
 
         def descend(u, leaf):
-            eta, u = dtypes.alike(rate, u)
+            eta, u = dtypes.in_one_dtype(rate, u)
             return (-eta * u).astype(leaf.dtype)
 
         if not checks.is_concrete(self._decay) or self._decay > 0.0:

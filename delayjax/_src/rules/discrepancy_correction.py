@@ -105,7 +105,7 @@ def discrepancy_correction(
         def mean(tau, delta, move):
             # without a delay 1 / tau is infinite, and gamma 0
             gamma = jnp.asarray(decay, tau.dtype) ** (1.0 / tau)
-            keep, old, new = dtypes.alike(gamma, delta, move)
+            keep, old, new = dtypes.in_one_dtype(gamma, delta, move)
             return (keep * old + (1.0 - keep) * new).astype(delta.dtype)
 
         # not the state's: a run that goes on may have another delay
@@ -150,7 +150,7 @@ def backward_params(opt_state: Any, params: Any) -> Any:
     gap = trees.broadcast("gap", state.gap, params)
 
     def back(x, tau, delta):
-        wide, way = dtypes.alike(x, dtypes.times(tau, delta))
+        wide, way = dtypes.in_one_dtype(x, dtypes.times(tau, delta))
         return (wide - way).astype(x.dtype)
 
     return jax.tree.map(back, params, gap, state.velocity)

@@ -92,9 +92,11 @@ def dasgd(
 
         y = jax.tree.map(follow, params, state.outside, updates)
         projected = project(y)
-        trees.check_alike("`project` must return what it receives", projected, y)
+        trees.check_same_types("`project` must return what it receives", projected, y)
         updates = jax.tree.map(
-            lambda new, x, u: operator.sub(*dtypes.alike(new, x)).astype(u.dtype),
+            lambda new, x, u: operator.sub(*dtypes.in_one_dtype(new, x)).astype(
+                u.dtype
+            ),
             *(projected, params, updates),
         )
         # of the parameters as they are rounded: y loses nothing

@@ -43,12 +43,14 @@ def begun(leaf: Any, *, rows: bool, columns: bool) -> Sides:
 def observed(sides: Sides, g: jax.Array, decay: ArrayLike) -> Sides:
     """The sides, with L <- decay L + (1 - decay) g g^T and R likewise."""
 
-    def own(side, rows):
+    def updated(side, rows):
         square = _times(rows, _adjoint(rows))
         return Side(norms.moving_mean(square, side.second_moment, decay), side.basis)
 
     left, right = sides
-    return left and own(left, g), right and own(right, jnp.swapaxes(g, -2, -1).conj())
+    return left and updated(left, g), right and updated(
+        right, jnp.swapaxes(g, -2, -1).conj()
+    )
 
 
 def refreshed(which: jax.Array, sides: Sides, v: jax.Array) -> tuple[Sides, jax.Array]:
@@ -77,12 +79,12 @@ def _kept(sides, v):
 def _exact(sides, v):
     """All eigenvectors, those of the largest eigenvalues first."""
 
-    def own(side):
+    def exact(side):
         vectors = xla.factored(_eigenvectors, side.second_moment)
         return side._replace(basis=jnp.flip(vectors, -1))
 
     left, right = sides
-    return (left and own(left), right and own(right)), v
+    return (left and exact(left), right and exact(right)), v
 
 
 def _iterated(sides, v):

@@ -64,8 +64,8 @@ def fedasync(
             share = share * checks.as_scalar("law(staleness)", law(staleness))
 
         def move(delta, dx):
-            factor, dx, own = dtypes.alike(share, dx, delta)
-            return -(factor * (dx + own)).astype(delta.dtype)
+            factor, dx, d = dtypes.in_one_dtype(share, dx, delta)
+            return -(factor * (dx + d)).astype(delta.dtype)
 
         updates = jax.tree.map(move, updates, moved)
         return updates, state

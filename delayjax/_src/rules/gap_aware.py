@@ -75,7 +75,7 @@ def gap_aware(
         typical = optax.tree.bias_correction(mean_square, decay, count)
 
         def divide(gradient, dx, square):
-            g, dx, square, rate = dtypes.alike(gradient, dx, square, largest)
+            g, dx, square, rate = dtypes.in_one_dtype(gradient, dx, square, largest)
             typical_step = rate * jnp.sqrt(square) + eps
             return (g / (1.0 + jnp.abs(dx) / typical_step)).astype(gradient.dtype)
 

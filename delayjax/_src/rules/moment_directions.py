@@ -116,7 +116,7 @@ def adam_direction(
         )
 
         def expected(m, v):
-            m, v = dtypes.alike(m, v)
+            m, v = dtypes.in_one_dtype(m, v)
             return -dtypes.times(rate, m / (jnp.sqrt(v) + _EPS))
 
         return jax.tree.map(expected, mean, square)

@@ -116,7 +116,7 @@ def nadam(
         mean_square = norms.moving_mean_square(updates, state.mean_square, b2)
 
         def direction(gradient, m, v):
-            g, m, v, alpha, beta, bias = dtypes.alike(
+            g, m, v, alpha, beta, bias = dtypes.in_one_dtype(
                 gradient, m, v, of_gradient, of_mean, 1.0 - b2**t
             )
             return (alpha * g + beta * m) / (jnp.sqrt(v / bias) + eps)

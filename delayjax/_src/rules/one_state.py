@@ -27,7 +27,7 @@ def find(
         return isinstance(node, kind)
 
     nodes = jax.tree.leaves(opt_state, is_leaf=is_state)
-    found = [node for node in nodes if is_state(node)]
-    if len(found) != 1:
-        raise ValueError(f"`{name}` must hold one {what}, got {len(found)}: {remedy}.")
-    return found[0]
+    states = [node for node in nodes if is_state(node)]
+    if len(states) != 1:
+        raise ValueError(f"`{name}` must hold one {what}, got {len(states)}: {remedy}.")
+    return states[0]

@@ -102,17 +102,17 @@ def ordered_momentum(
             return buckets.astype(beta.dtype)
 
         def rolled(momentum):
-            factor, u = dtypes.alike(jnp.where(begins, beta, 1.0), momentum)
+            factor, u = dtypes.in_one_dtype(jnp.where(begins, beta, 1.0), momentum)
             return factor * u
 
         def add(momentum, gradient, tau):
             power = beta ** late(tau)
-            power, u, g = dtypes.alike(power, rolled(momentum), gradient)
+            power, u, g = dtypes.in_one_dtype(power, rolled(momentum), gradient)
             return (u + power * g).astype(momentum.dtype)
 
         def move(gradient, momentum, tau):
             powers = (1.0 - beta ** (late(tau) + 1.0)) / (1.0 - beta)
-            powers, u, g = dtypes.alike(powers, rolled(momentum), gradient)
+            powers, u, g = dtypes.in_one_dtype(powers, rolled(momentum), gradient)
             return (jnp.where(begins, u, 0.0) + powers * g).astype(gradient.dtype)
 
         moved = jax.tree.map(move, updates, state.momentum, tau)

@@ -167,10 +167,10 @@ def _check_direction(
     direction: Direction, inner_state: Any, step: jax.Array, params: Any
 ) -> None:
     """Checks that a direction is a tree like the parameters."""
-    found = jax.eval_shape(direction, inner_state, inner_state, step)
-    got, wanted = (jax.tree.map(jnp.shape, tree) for tree in (found, params))
-    alike = jax.tree.structure(found) == jax.tree.structure(params)
-    if not alike or jax.tree.leaves(got) != jax.tree.leaves(wanted):
+    shapes = jax.eval_shape(direction, inner_state, inner_state, step)
+    got, wanted = (jax.tree.map(jnp.shape, tree) for tree in (shapes, params))
+    same_tree = jax.tree.structure(shapes) == jax.tree.structure(params)
+    if not same_tree or jax.tree.leaves(got) != jax.tree.leaves(wanted):
         raise ValueError(
             f"`direction` must return a tree like the parameters, {wanted}, got {got}."
         )

@@ -170,7 +170,7 @@ def rotated_adam(
         refresh = jnp.where(step == 1, 2, jnp.where(step % refresh_every == 0, 1, 0))
         structure = jax.tree.structure(updates)
         bare = jax.tree.structure(named_arrays.unboxed(updates))
-        found = []
+        parts = []
         for g, m, v, bases in zip(
             *map(jax.tree.leaves, (updates, state.mean, state.mean_square)),
             bare.flatten_up_to(state.bases),
@@ -179,13 +179,13 @@ def rotated_adam(
             if bases:
                 like = m, m, v, bases
                 args = g, m, v, bases, refresh, t
-                found.append(shardings.in_auto_axes(rotated, args, like))
+                parts.append(shardings.in_auto_axes(rotated, args, like))
             else:
-                found.append((*plain(g, m, v, t), ()))
+                parts.append((*plain(g, m, v, t), ()))
         directions, mean, mean_square = (
-            jax.tree.unflatten(structure, [row[i] for row in found]) for i in range(3)
+            jax.tree.unflatten(structure, [row[i] for row in parts]) for i in range(3)
         )
-        bases = jax.tree.unflatten(bare, [row[3] for row in found])
+        bases = jax.tree.unflatten(bare, [row[3] for row in parts])
         moves = decoupled.updates(directions, state.step, params, updates)
         return moves, RotatedAdamState(step, mean, mean_square, bases)
 

@@ -30,10 +30,10 @@ def by_leaf(name: str, numbers: Any, like: Any) -> Any:
     """
     bare = named_arrays.unboxed(like)
 
-    def array(own, leaf):
-        if isinstance(own, layers.Layers):
-            own = layers.column(own, np.asarray(own.delays), leaf)
-        return jnp.asarray(own, dtypes.real_dtype(leaf))
+    def array(number, leaf):
+        if isinstance(number, layers.Layers):
+            number = layers.column(number, np.asarray(number.delays), leaf)
+        return jnp.asarray(number, dtypes.real_dtype(leaf))
 
     owners = layers.owners(name, numbers, bare)
     return jax.tree.map(array, owners, bare, is_leaf=trees.is_function)

@@ -22,7 +22,7 @@ class Loop(NamedTuple):
 
     estimate: jax.Array  # of the total momentum, 0 before the first one, float32 []
     age: jax.Array  # staleness of the last gradient, int32 []
-    alike: jax.Array  # the number of gradients of that age in a row, up to 3, int32 []
+    same_age: jax.Array  # gradients in a row with that age, at most 3, int32 []
     # the sampled coordinates of all leaves, float32 or complex64 [sampled]
     point: jax.Array  # x_s
     move: jax.Array  # x_s - x_{s-1}
@@ -50,11 +50,11 @@ class ClosedLoop:
         nothing = _sample(optax.tree.zeros_like(params), self.coordinates, kind)
         zero = nothing.sum().real  # of the type that the median will have
         counts = jnp.full((), -1, jnp.int32), jnp.zeros((), jnp.int32)
-        age, alike = axes.typed_like(counts, (zero, zero))
+        age, same_age = axes.typed_like(counts, (zero, zero))
         return Loop(
             estimate=zero,
             age=age,
-            alike=alike,
+            same_age=same_age,
             point=nothing,
             move=jnp.zeros_like(nothing),
             gradient=jnp.zeros_like(nothing),
@@ -87,32 +87,34 @@ class ClosedLoop:
         moved = loop.move != 0
         ratios = (move + rate * loop.gradient) / jnp.where(moved, loop.move, 1)
         ratios = ratios.real  # of complex moves: the part along the move before
-        found = _median(ratios, moved).astype(loop.estimate.dtype)
-        alike = jnp.where(staleness == loop.age, loop.alike + 1, 1)
-        found = jnp.where((alike >= 3) & jnp.isfinite(found), found, jnp.nan)
+        measured = _median(ratios, moved).astype(loop.estimate.dtype)
+        same_age = jnp.where(staleness == loop.age, loop.same_age + 1, 1)
+        measured = jnp.where(
+            (same_age >= 3) & jnp.isfinite(measured), measured, jnp.nan
+        )
         loop = Loop(
-            estimate=jnp.where(jnp.isnan(found), loop.estimate, found),
+            estimate=jnp.where(jnp.isnan(measured), loop.estimate, measured),
             age=axes.typed_like(donation.copied(staleness), loop.age),
-            alike=jnp.minimum(alike, 3),
+            same_age=jnp.minimum(same_age, 3),
             point=point,
             move=move,
             gradient=_sample(gradients, self.coordinates, dtype),
         )
-        return loop, found
+        return loop, measured
 
     def steer(
-        self, momentum: jax.Array, target: ArrayLike, found: jax.Array
+        self, momentum: jax.Array, target: ArrayLike, measured: jax.Array
     ) -> jax.Array:
         """The next beta, by beta_hat; the same one where that is NaN."""
-        steered = jnp.clip(momentum + self.gain * (target - found), -MOST, MOST)
-        return jnp.where(jnp.isnan(found), momentum, steered.astype(momentum.dtype))
+        steered = jnp.clip(momentum + self.gain * (target - measured), -MOST, MOST)
+        return jnp.where(jnp.isnan(measured), momentum, steered.astype(momentum.dtype))
 
 
 def rolled(velocity: Any, momentum: ArrayLike, rate: ArrayLike, gradients: Any) -> Any:
     """The next velocity, v <- beta v - eta g, in the precision of v."""
 
     def one(velocity, gradient):
-        beta, eta, v, g = dtypes.alike(momentum, rate, velocity, gradient)
+        beta, eta, v, g = dtypes.in_one_dtype(momentum, rate, velocity, gradient)
         return (beta * v - eta * g).astype(velocity.dtype)
 
     return jax.tree.map(one, velocity, gradients)

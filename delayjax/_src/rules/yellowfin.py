@@ -149,7 +149,7 @@ def yellowfin(
         gradient = optax.tree.cast_like(updates, state.gradient)
 
         def mean(before, now):
-            share, now, before = dtypes.alike(weight, now, before)
+            share, now, before = dtypes.in_one_dtype(weight, now, before)
             return before + share * (now - before)
 
         h = _square(gradient, real)
@@ -188,8 +188,8 @@ def yellowfin(
         if closed_loop:
             late = total.take(gradient, staleness, stale_params)
             gradient, *_ = late
-            loop, found = total.measure(state.loop, learning_rate, late)
-            momentum = total.steer(state.momentum, target, found)
+            loop, measured = total.measure(state.loop, learning_rate, late)
+            momentum = total.steer(state.momentum, target, measured)
         velocity = total_momentum.rolled(
             state.velocity, momentum, learning_rate, gradient
         )

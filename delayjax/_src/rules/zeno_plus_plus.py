@@ -109,5 +109,5 @@ def _validated(grad_fn: Callable[[Any], Any], params: Any, like: Any) -> Any:
     """The validation gradient at the parameters, typed as the one before."""
     gradient = grad_fn(params)
     must = "`grad_fn(params)` must return gradients like the parameters"
-    trees.check_alike(must, gradient, params)
+    trees.check_same_types(must, gradient, params)
     return axes.typed_like(gradient, like)

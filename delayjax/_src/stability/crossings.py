@@ -32,24 +32,24 @@ def crossings(
     """
     curve = _Curve(recursion, radius)
     w, turned, steps = curve.grid()
-    found = []
+    angles = []
     for angle, side in ((0.0, 1), (math.pi, -1)):  # a real root, at r or -r
         if 0 < (step := curve.step(angle)) < math.inf:
-            found.append((step, 1 if side * curve.turned(angle) > 0 else -1))
+            angles.append((step, 1 if side * curve.turned(angle) > 0 else -1))
     outward = turned > 0
     cells = np.flatnonzero(outward[1:] != outward[:-1])
     low = np.minimum(steps[cells], steps[cells + 1])
     high = np.maximum(steps[cells], steps[cells + 1])
     bound = below
     if bound is None:
-        bound = min([*high[low >= 0], *(step for step, _ in found)], default=math.inf)
+        bound = min([*high[low >= 0], *(step for step, _ in angles)], default=math.inf)
     # within a cell the curve may exceed its ends by a little
     for cell in cells[(high > 0) & (low <= 1.5 * bound)]:
         step = curve.step(sign_change(curve.turned, float(w[cell]), float(w[cell + 1])))
         if 0 < step < math.inf:
-            found.append((step, 2 if outward[cell + 1] else -2))  # a pair
-    found = sorted(item for item in found if below is None or item[0] <= below)
-    steps, changes = zip(*found, strict=True) if found else ((), ())
+            angles.append((step, 2 if outward[cell + 1] else -2))  # a pair
+    angles = sorted(item for item in angles if below is None or item[0] <= below)
+    steps, changes = zip(*angles, strict=True) if angles else ((), ())
     return np.array(steps), np.array(changes, np.int64)
 
 

@@ -39,8 +39,10 @@ def sharpness(
     References:
         Cohen et al. (edge of stability), arXiv:2103.00065.
     """
-    found = hessian_eigenvalues(loss, params, batch, preconditioner=preconditioner)
-    return float(found[0])
+    eigenvalues = hessian_eigenvalues(
+        loss, params, batch, preconditioner=preconditioner
+    )
+    return float(eigenvalues[0])
 
 
 def hessian_eigenvalues(
@@ -123,8 +125,8 @@ def hessian_eigenvalues(
         (size, size), lambda v: hessian_times(v) / unit, dtype=dtype
     )
     options = {"which": "LA", "tol": _RESIDUAL[dtype.name], "v0": start}
-    found = arpack.eigsh(hessian, count, return_eigenvectors=False, **options)
-    return float(unit) * np.sort(np.asarray(found, np.float64))[::-1]
+    eigenvalues = arpack.eigsh(hessian, count, return_eigenvectors=False, **options)
+    return float(unit) * np.sort(np.asarray(eigenvalues, np.float64))[::-1]
 
 
 def widened(name: str, tree: Any) -> Any:

@@ -102,16 +102,16 @@ class DelayEquation:
         if time.stages == math.inf and abs(math.e * turns - 1) > _NEAR:
             # W_-1, W_0, W_1, ...; the other branches are their conjugates
             branches = range(-1, number // 2 + 2)
-            found = np.array([scipy.special.lambertw(-turns, j) for j in branches])
-            found /= time.mean
+            roots = np.array([scipy.special.lambertw(-turns, j) for j in branches])
+            roots /= time.mean
         elif time.stages is not None and time.stages in range(1, _MOST_STAGES + 1):
             stages = int(time.stages)
             polynomial = np.zeros(stages + 2)
             polynomial[:2], polynomial[-1] = (1, -1), turns / stages
-            found = stages / time.mean * (np.roots(polynomial) - 1)
+            roots = stages / time.mean * (np.roots(polynomial) - 1)
         else:
-            found = RightmostZeros(gain, time, meeting_rate(time)).find(number)
-        return _in_order(found, number)
+            roots = RightmostZeros(gain, time, meeting_rate(time)).find(number)
+        return _in_order(roots, number)
 
     def decay_rate(self, gain: float) -> float:
         """The long-run decay rate of the error, 1/seconds: -max Re s of the `roots`.
@@ -132,8 +132,8 @@ class DelayEquation:
 
         if ahead(fastest) >= 0:
             return zero_between(ahead, 0.0, fastest)
-        found = self.roots(gain, number=1)
-        return float(-found[0].real) if found.size else time.tail_rate
+        roots = self.roots(gain, number=1)
+        return float(-roots[0].real) if roots.size else time.tail_rate
 
     def gain_limit(self, *, workers: float) -> float:
         """The smallest gain at which single runs of P workers may diverge.
@@ -346,11 +346,11 @@ def _rate_of_turning_stages(gain: float, time: ServiceTime) -> float:
     return min(rate, time.tail_rate)
 
 
-def _in_order(found: np.ndarray, number: int) -> np.ndarray:
+def _in_order(roots: np.ndarray, number: int) -> np.ndarray:
     """The largest real parts first, each upper root before its conjugate."""
-    real = np.abs(np.imag(found)) <= _REAL * np.abs(found)
-    found = np.where(real, np.real(found) + 0j, found)
-    upper = found[np.imag(found) >= 0]
+    real = np.abs(np.imag(roots)) <= _REAL * np.abs(roots)
+    roots = np.where(real, np.real(roots) + 0j, roots)
+    upper = roots[np.imag(roots) >= 0]
     ordered: list[complex] = []
     for root in upper[np.argsort(-np.real(upper), kind="stable")]:
         if len(ordered) >= number:

@@ -133,8 +133,8 @@ class Dynamics(Recursion):
         """
         step = checks.check_number("step", step)
         self.check_longest()
-        found = zeros(self.polynomial(float(step)))
-        return found[np.argsort(-np.abs(found), kind="stable")]
+        modes = zeros(self.polynomial(float(step)))
+        return modes[np.argsort(-np.abs(modes), kind="stable")]
 
     def spectral_radius(self, step: float) -> float:
         """The long-run factor of an error in one update: max |z| of the `roots`."""

@@ -55,14 +55,14 @@ class RightmostZeros:
         for lines in (2, 3, 5, 9, 17, 33):
             # each time another line, because a zero may be on one of them
             low, total = self._line_with(number, (1 + 0.03 * lines) * unit)
-            found = self._newton(self._starts(low, lines), low)
+            zeros = self._newton(self._starts(low, lines), low)
             if abs(self._f(-unit)) < _CRITICAL * unit:
-                found = found[np.abs(found + unit) > 1e-3 * unit]
-                found = np.append(found, [-unit, -unit])
-            if len(found) == total:
-                return found
+                zeros = zeros[np.abs(zeros + unit) > 1e-3 * unit]
+                zeros = np.append(zeros, [-unit, -unit])
+            if len(zeros) == total:
+                return zeros
         raise RuntimeError(
-            f"{len(found)} of {total} roots are found at `gain` {self.gain}: please"
+            f"{len(zeros)} of {total} roots are found at `gain` {self.gain}: please"
             " report this, with the times."
         )
 

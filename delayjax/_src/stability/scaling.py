@@ -244,9 +244,9 @@ def _climb(value: Callable[[int], float], start: int, last: float) -> tuple[int,
             stride, gaining = 1, True
             while stride:
                 there = at + way * stride
-                found = value(there) if 2 <= there <= last else -math.inf
-                if found > best:
-                    at, best = there, found
+                gain = value(there) if 2 <= there <= last else -math.inf
+                if gain > best:
+                    at, best = there, gain
                 else:
                     gaining = False
                 stride = 2 * stride if gaining else stride // 2

@@ -95,8 +95,10 @@ class _Circle:
         """The smallest step of one eigenvalue, known at some angles; at most `most`."""
 
         def mu(angle: float) -> complex:
-            own = self.eigenvalues(np.array([angle]))[0]
-            return own[np.argmin(np.abs(own - np.interp(angle, w, mus)))]
+            eigenvalues = self.eigenvalues(np.array([angle]))[0]
+            return eigenvalues[
+                np.argmin(np.abs(eigenvalues - np.interp(angle, w, mus)))
+            ]
 
         def step(angle: float) -> float:
             return float(self.step(angle, mu(angle)))
@@ -121,18 +123,18 @@ class _Circle:
         for i in np.flatnonzero(outward[1:] != outward[:-1]):
             # within a cell the step may exceed its ends by a little
             if max(steps[i : i + 2]) > 0 and min(steps[i : i + 2]) < 2 * most:
-                found = step(sign_change(turned, angles[i], angles[i + 1]))
-                most = min(most, found) if found > 0 else most
+                limit = step(sign_change(turned, angles[i], angles[i + 1]))
+                most = min(most, limit) if limit > 0 else most
         return most
 
     def eigenvalues(self, w: np.ndarray) -> np.ndarray:
         """Of H^{1/2} D H^{1/2}, complex128 [n, r]."""
-        found = []
-        for own in np.array_split(w, -(-len(w) // _BLOCK)):
-            turns = np.exp(-1j * np.multiply.outer(own, self.taus))
+        blocks = []
+        for block in np.array_split(w, -(-len(w) // _BLOCK)):
+            turns = np.exp(-1j * np.multiply.outer(block, self.taus))
             matrices = self.root.T @ (turns[:, :, None] * self.root)
-            found.append(np.linalg.eigvals(matrices))
-        return np.concatenate(found)
+            blocks.append(np.linalg.eigvals(matrices))
+        return np.concatenate(blocks)
 
     def still(self, w: np.ndarray | float) -> np.ndarray:
         """M = (z - 1)(1 - beta/z), without cancellation near w = 0."""

@@ -13,7 +13,7 @@ from delayjax._src.cluster.protocols.k_scheme import KScheme
 from delayjax._src.cluster.trace import Arrivals
 from delayjax._src.ground import checks, donation, transforms
 from delayjax._src.training.gradients import GradFn
-from delayjax._src.training.state import Plan, ReplayState, begin
+from delayjax._src.training.state import ReplayState, Setup, begin
 from delayjax._src.training.update import update
 
 
@@ -140,15 +140,15 @@ def adasync(
     if not scheme.restarts:
         depth = checks.check_bound("max_staleness", max_staleness)
     tx = transforms.as_transformation("tx", tx)
-    plan = Plan(grad_fn=grad_fn, tx=tx, capacity=depth + 1, width=cluster.workers)
+    setup = Setup(grad_fn=grad_fn, tx=tx, capacity=depth + 1, width=cluster.workers)
 
     def init_fn(params, key, *, model_state=None):
         state = AdaSyncState(
-            training=begin(plan, params, key, model_state=model_state),
+            training=begin(setup, params, key, model_state=model_state),
             service=jnp.asarray(service),
             remaining=jnp.asarray(service[:, 0]),
-            read_version=jnp.zeros(plan.width, jnp.int32),
-            tasks=jnp.ones(plan.width, jnp.int32),
+            read_version=jnp.zeros(setup.width, jnp.int32),
+            tasks=jnp.ones(setup.width, jnp.int32),
             k=jnp.asarray(scheme.k, jnp.int32),
             elapsed=jnp.zeros((), jnp.float32),
             loss_sum=jnp.zeros((), jnp.float32),
@@ -169,7 +169,7 @@ def adasync(
             worker=workers,
             divisor=state.k.astype(jnp.float32),
         )
-        training, report = update(plan, training, (arrivals, batches))
+        training, report = update(setup, training, (arrivals, batches))
         report = AdaSyncReport(
             metrics=report.metrics,
             k=state.k,

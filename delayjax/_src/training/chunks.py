@@ -12,14 +12,14 @@ import optax
 from delayjax._src.cluster.trace import Arrivals
 from delayjax._src.ground import dtypes, refusal, xla
 from delayjax._src.training import gradients, model_states, sums, versions
-from delayjax._src.training.state import Plan, ReplayState, newest
+from delayjax._src.training.state import ReplayState, Setup, newest
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
     """What the gradients of one update have in common."""
 
-    plan: Plan
+    setup: Setup
     state: ReplayState
     key: jax.Array  # of the update
     arrivals: Arrivals
@@ -33,7 +33,7 @@ class Row:
 
     def read(self, place: jax.Array, key: jax.Array) -> versions.Version:
         """The version in a place."""
-        how = {"capacity": self.plan.capacity, "spread": self.plan.read_spread}
+        how = {"capacity": self.setup.capacity, "spread": self.setup.read_spread}
         kept = self.state.versions
         return versions.read(kept, newest(self.state), place, key, **how)
 
@@ -64,29 +64,31 @@ class _Chunk(NamedTuple):
 
 def gather(row: Row) -> Gathered:
     """The sums over all gradients of an update."""
-    plan, state = row.plan, row.state
+    setup, state = row.setup, row.state
     batch = jax.tree.map(lambda leaf: leaf[0], row.batches)
-    one = gradients.check(plan.grad_fn, state.params, batch, row.key, state.model_state)
-    zero, is_sum = jnp.zeros((), jnp.int32), plan.aggregation is None
+    one = gradients.check(
+        setup.grad_fn, state.params, batch, row.key, state.model_state
+    )
+    zero, is_sum = jnp.zeros((), jnp.int32), setup.aggregation is None
     nothing = Gathered(
         total=dtypes.wide_zeros(state.params) if is_sum else state.aggregation_state,
         metrics=dtypes.wide_zeros(one.metrics),
         model_state=model_states.none(state.model_state),
-        ages=jnp.full(plan.width, -1, jnp.int32),
+        ages=jnp.full(setup.width, -1, jnp.int32),
         there=zero,
         used=zero,
         each_state=state.each_state,
     )
     add = functools.partial(_add, row, is_loss(one.metrics))
-    if plan.chunk == plan.width:
+    if setup.chunk == setup.width:
         return add(0, nothing)
-    there = plan.width if plan.full else (row.arrivals.staleness >= 0).sum()
-    return jax.lax.fori_loop(0, -(-there // plan.chunk), add, nothing)
+    there = setup.width if setup.full else (row.arrivals.staleness >= 0).sum()
+    return jax.lax.fori_loop(0, -(-there // setup.chunk), add, nothing)
 
 
 def _add(row: Row, has_loss: bool, block: Any, gathered: Gathered) -> Gathered:
     """Takes the gradients of a chunk, each at its version, and adds them."""
-    plan, chunk = row.plan, _cut(row, block)
+    setup, chunk = row.setup, _cut(row, block)
     at = _read(row, chunk) if row.shared is None else row.shared
     taken = _take(row, at, chunk)
     numbered = jax.tree.leaves(at.number)
@@ -94,26 +96,26 @@ def _add(row: Row, has_loss: bool, block: Any, gathered: Gathered) -> Gathered:
     ages = row.state.version - at.number if numbered else chunk.ages
     ages = jnp.where(chunk.there, ages, -1)
     values, used, each_state = taken.gradients, chunk.there, gathered.each_state
-    if plan.each is not None:
-        told = {"staleness": jnp.maximum(ages, 0), "worker": chunk.workers}
+    if setup.each is not None:
+        extra_args = {"staleness": jnp.maximum(ages, 0), "worker": chunk.workers}
         if has_loss:
-            told["value"] = taken.metrics
-        rows = values, used, told
-        values, used, each_state = _each(row, plan.each, at, each_state, rows)
-    if plan.aggregation is None:
-        uses_all = plan.dense and not refusal.refuses(row.state.each_state)
+            extra_args["value"] = taken.metrics
+        rows = values, used, extra_args
+        values, used, each_state = _each(row, setup.each, at, each_state, rows)
+    if setup.aggregation is None:
+        uses_all = setup.dense and not refusal.refuses(row.state.each_state)
         total = sums.add(gathered.total, values, None if uses_all else used)
     else:
         workers = jnp.where(used, chunk.workers, -1)
-        total = plan.aggregation.add(gathered.total, values, workers)
-    there = None if plan.dense else chunk.there
+        total = setup.aggregation.add(gathered.total, values, workers)
+    there = None if setup.dense else chunk.there
     return Gathered(
         total=total,
         metrics=sums.add(gathered.metrics, taken.metrics, there),
         model_state=model_states.add(
             gathered.model_state, gathered.used, taken.model_state, used
         ),
-        ages=_placed(plan, chunk, jnp.where(used, ages, -1), gathered.ages),
+        ages=_placed(setup, chunk, jnp.where(used, ages, -1), gathered.ages),
         there=gathered.there + chunk.there.sum(dtype=jnp.int32),
         used=gathered.used + used.sum(dtype=jnp.int32),
         each_state=each_state,
@@ -122,10 +124,10 @@ def _add(row: Row, has_loss: bool, block: Any, gathered: Gathered) -> Gathered:
 
 def _cut(row: Row, block: Any) -> _Chunk:
     """The slots of a block."""
-    size = row.plan.chunk
+    size = row.setup.chunk
     begin = block * size
     # the last chunk begins early, so as not to reach beyond the row
-    first = jnp.minimum(begin, row.plan.width - size)
+    first = jnp.minimum(begin, row.setup.width - size)
     slots = first + jnp.arange(size)
     staleness, places, workers, batches = jax.tree.map(
         lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, size),
@@ -140,7 +142,7 @@ def _cut(row: Row, block: Any) -> _Chunk:
 def _read(row: Row, chunk: _Chunk) -> versions.Version:
     """The version of each gradient, leaves [c, ...]."""
     _, keys = chunk.given
-    if row.plan.chunk == 1:
+    if row.setup.chunk == 1:
         return _of_one(row.read, chunk.places, keys)
     return xla.each_in_turn(row.read, chunk.places, keys)
 
@@ -151,13 +153,13 @@ def _take(row: Row, at: versions.Version, chunk: _Chunk) -> gradients.Taken:
     def take(params, given):
         batch, key = given
         model_state = row.state.model_state
-        return gradients.take(row.plan.grad_fn, params, batch, key, model_state)
+        return gradients.take(row.setup.grad_fn, params, batch, key, model_state)
 
-    if row.plan.shared:
+    if row.setup.shared:
         each, given = functools.partial(take, at.params), (chunk.given,)
     else:
         each, given = take, (at.params, chunk.given)
-    return _of_one(each, *given) if row.plan.chunk == 1 else jax.vmap(each)(*given)
+    return _of_one(each, *given) if row.setup.chunk == 1 else jax.vmap(each)(*given)
 
 
 def _of_one(function: Callable[..., Any], *given: Any) -> Any:
@@ -174,24 +176,24 @@ def _each(
     rows: tuple[Any, jax.Array, dict[str, Any]],
 ) -> tuple[Any, jax.Array, Any]:
     """The gradients after `each`, in order, whether each is used, and the state."""
-    values, there, told = rows
+    values, there, extra_args = rows
     update = functools.partial(each.update, params=row.state.params)
-    if row.plan.shared:
+    if row.setup.shared:
         update = functools.partial(update, stale_params=at.params)
     else:
-        told = told | {"stale_params": at.params}
+        extra_args = extra_args | {"stale_params": at.params}
 
     def one(state, of_one):
-        value, there, told = of_one
-        value, new_state = update(value, state, **told)
+        value, there, extra_args = of_one
+        value, new_state = update(value, state, **extra_args)
         used = there
         if refusal.refuses(new_state):
             used &= refusal.was_applied(new_state)
-        if not row.plan.dense:
+        if not row.setup.dense:
             new_state = optax.tree.where(there, new_state, state)
         return new_state, (value, used)
 
-    rows = values, there, told
+    rows = values, there, extra_args
     if jax.tree.leaves(each_state):
         each_state, (values, used) = jax.lax.scan(one, each_state, rows)
     else:  # without a state the order does not matter
@@ -202,13 +204,13 @@ def _each(
     return values, used, each_state
 
 
-def _placed(plan: Plan, chunk: _Chunk, ages: jax.Array, before: Any) -> jax.Array:
+def _placed(setup: Setup, chunk: _Chunk, ages: jax.Array, before: Any) -> jax.Array:
     """The ages of all slots, int32 [K], with a chunk's ages in its slots.
 
     By a gather: a write to the slots would be a scatter in a grid.
     """
-    place = jnp.arange(plan.width) - chunk.first
-    is_here = (place >= chunk.begin - chunk.first) & (place < plan.chunk)
+    place = jnp.arange(setup.width) - chunk.first
+    is_here = (place >= chunk.begin - chunk.first) & (place < setup.chunk)
     return jnp.where(is_here, ages[place], before)
 
 

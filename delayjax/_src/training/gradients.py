@@ -53,8 +53,12 @@ def check(
         value, gradients = _pair(returns, answer)
         metrics, after = _pair(returns, value)
     must = f"`grad_fn` must return {returns}"
-    trees.check_alike(f"{must} with gradients like the parameters", gradients, params)
-    trees.check_alike(f"{must} with a model state like the given", after, model_state)
+    trees.check_same_types(
+        f"{must} with gradients like the parameters", gradients, params
+    )
+    trees.check_same_types(
+        f"{must} with a model state like the given", after, model_state
+    )
     return Taken(gradients, metrics, after)
 
 
@@ -72,6 +76,6 @@ def check_shapes(name: str, returned: str, tree: Any, params: Any) -> None:
     shapes = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.float32), (tree, params)
     )
-    trees.check_alike(
+    trees.check_same_types(
         f"`{name}` must return {returned} of the parameters' shapes", *shapes
     )

@@ -82,8 +82,10 @@ def local_training(
         def step(carry, row):
             x, delta, opt_state, state = carry
             i, part = row
-            own = jax.random.fold_in(key, i)
-            taken = gradients.take(grad_fn, x, part if split else batch, own, state)
+            step_key = jax.random.fold_in(key, i)
+            taken = gradients.take(
+                grad_fn, x, part if split else batch, step_key, state
+            )
             grads = jax.tree.map(
                 lambda g, x, start: (g + proximal * (x - start)).astype(g.dtype),
                 *(taken.gradients, x, params),

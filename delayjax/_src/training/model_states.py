@@ -34,10 +34,10 @@ def add(mean: Any, seen: jax.Array, states: Any, used: jax.Array) -> Any:
         total = sums.add(
             jnp.zeros_like(mean), _apart(states, states[first][None]), used
         )
-        own = states[first] + sums.over(total, jnp.maximum(count, 1))
+        chunk_mean = states[first] + sums.over(total, jnp.maximum(count, 1))
         share = (count / jnp.maximum(seen + count, 1)).astype(mean.dtype)
-        both = mean + _apart(own, mean) * share
-        both = jnp.where(seen > 0, both.astype(mean.dtype), own)
+        both = mean + _apart(chunk_mean, mean) * share
+        both = jnp.where(seen > 0, both.astype(mean.dtype), chunk_mean)
         return jnp.where(count > 0, both, mean)
 
     return jax.tree.map(put, mean, states)

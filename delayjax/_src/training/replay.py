@@ -12,7 +12,7 @@ from delayjax._src.cluster.aggregation import Aggregation
 from delayjax._src.cluster.trace import Arrivals, Trace
 from delayjax._src.ground import checks, transforms
 from delayjax._src.training import gradients
-from delayjax._src.training.state import Plan, ReplayState, begin
+from delayjax._src.training.state import ReplayState, Setup, begin
 from delayjax._src.training.update import ReplayReport, update
 
 
@@ -158,7 +158,7 @@ def replay(
     chunk = checks.check_bound("chunk", width if chunk is None else chunk, at_least=1)
     full = all((one.counts == width).all() for one in traces)
     constant = full and all((one.divisor == width).all() for one in traces)
-    plan = Plan(
+    setup = Setup(
         grad_fn=grad_fn,
         tx=transforms.as_transformation("tx", tx),
         capacity=allowed,
@@ -172,7 +172,7 @@ def replay(
         read_spread=float(read_spread),
         slotted=slotted,
     )
-    step = functools.partial(update, plan)
+    step = functools.partial(update, setup)
     scan = jax.jit(functools.partial(jax.lax.scan, step), donate_argnums=0)
 
     def run(state, batches):
@@ -194,7 +194,7 @@ def replay(
             )
         return scan(state, (traces[0].arrivals(start, start + updates), batches))
 
-    return Replay(functools.partial(begin, plan), step, run)
+    return Replay(functools.partial(begin, setup), step, run)
 
 
 def _check_traces(trace: Any) -> list[Trace]:

@@ -1,4 +1,4 @@
-"""What a server carries along a trace, and the plan by which it trains."""
+"""The state of a server along a trace, and the static setup of its training."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ class ReplayState(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan:
+class Setup:
     """The static part of a replay."""
 
     grad_fn: GradFn
@@ -52,7 +52,7 @@ class Plan:
 
 
 def begin(
-    plan: Plan, params: Any, key: jax.Array, *, model_state: Any = None
+    setup: Setup, params: Any, key: jax.Array, *, model_state: Any = None
 ) -> ReplayState:
     """The state before the first update."""
     checks.check_key("key", key)
@@ -63,19 +63,19 @@ def begin(
         model_state=model_state,
         version=jnp.zeros((), jnp.int32),
         versions=versions.none(
-            versions.Version((), ()), plan.capacity, slotted=plan.slotted
+            versions.Version((), ()), setup.capacity, slotted=setup.slotted
         ),
-        opt_state=plan.tx.init(params),
-        each_state=plan.each.init(params) if plan.each else (),
-        aggregation_state=plan.aggregation.init(params) if plan.aggregation else (),
+        opt_state=setup.tx.init(params),
+        each_state=setup.each.init(params) if setup.each else (),
+        aggregation_state=setup.aggregation.init(params) if setup.aggregation else (),
         key=key,
     )
     refusal.check_place("tx", state.opt_state)
     refusal.check_place("each", state.each_state, alone=False)
-    if plan.capacity > 1:
+    if setup.capacity > 1:
         wrapped.check_late("tx", state.opt_state)
         wrapped.check_late("each", state.each_state)
-    empty = versions.none(newest(state), plan.capacity, slotted=plan.slotted)
+    empty = versions.none(newest(state), setup.capacity, slotted=setup.slotted)
     return donation.unshared(state._replace(versions=empty))
 
 

@@ -10,7 +10,7 @@ import optax
 from delayjax._src.cluster.trace import Arrivals
 from delayjax._src.ground import refusal, trees
 from delayjax._src.training import chunks, gradients, model_states, sums, versions
-from delayjax._src.training.state import Plan, ReplayState, newest
+from delayjax._src.training.state import ReplayState, Setup, newest
 
 
 class ReplayReport(NamedTuple):
@@ -23,27 +23,27 @@ class ReplayReport(NamedTuple):
 
 
 def update(
-    plan: Plan, state: ReplayState, arrived: tuple[Arrivals, Any]
+    setup: Setup, state: ReplayState, arrived: tuple[Arrivals, Any]
 ) -> tuple[ReplayState, ReplayReport]:
     """One update of the server."""
     arrivals, batches = arrived
-    _check_rows(plan, arrivals, batches)
-    versions.check_capacity(state.params, state.versions, plan.capacity)
+    _check_rows(setup, arrivals, batches)
+    versions.check_capacity(state.params, state.versions, setup.capacity)
     step = state.versions.pushed
     # write, then read: a read of the old buffer would copy the whole history
-    own = newest(state), plan.capacity, arrivals.written
-    state = state._replace(versions=versions.push(state.versions, *own))
+    pushed = newest(state), setup.capacity, arrivals.written
+    state = state._replace(versions=versions.push(state.versions, *pushed))
     key = jax.random.fold_in(state.key, step)
-    row = chunks.Row(plan, state, key, arrivals, batches)
-    if plan.shared:
+    row = chunks.Row(setup, state, key, arrivals, batches)
+    if setup.shared:
         shared = row.read(row.places[0], jax.random.fold_in(key, 0))
         row = dataclasses.replace(row, shared=shared)
     gathered = chunks.gather(row)
     report = _counted(gathered)
     direction, aggregation_state = _direction(row, gathered)
-    told = _told(row, report, chunks.is_loss(gathered.metrics))
-    updates, opt_state = plan.tx.update(
-        direction, state.opt_state, state.params, **told
+    arguments = _extra_args(row, report, chunks.is_loss(gathered.metrics))
+    updates, opt_state = setup.tx.update(
+        direction, state.opt_state, state.params, **arguments
     )
     gradients.check_shapes("tx", "updates", updates, state.params)
     after = state._replace(
@@ -55,20 +55,20 @@ def update(
         aggregation_state=aggregation_state,
     )
     after, report = _without_refused(state, after, gathered, report)
-    fits = versions.are_kept(state.versions, arrivals, plan.capacity)
-    return after, _nan_unless(fits & _fits(plan, arrivals), report)
+    fits = versions.are_kept(state.versions, arrivals, setup.capacity)
+    return after, _nan_unless(fits & _fits(setup, arrivals), report)
 
 
-def _fits(plan: Plan, arrivals: Arrivals) -> jax.Array:
-    """Whether a row has what all rows of the plan's traces have; or no gradient."""
+def _fits(setup: Setup, arrivals: Arrivals) -> jax.Array:
+    """Whether a row has what all rows of the setup's traces have; or no gradient."""
     there = arrivals.staleness >= 0
     fits = jnp.ones((), bool)
-    if plan.full:
+    if setup.full:
         fits &= there.all()
-    if plan.shared:
+    if setup.shared:
         fits &= ((arrivals.staleness == arrivals.staleness[0]) | ~there).all()
-    if plan.divisor is not None:
-        fits &= arrivals.divisor == plan.divisor
+    if setup.divisor is not None:
+        fits &= arrivals.divisor == setup.divisor
     return fits | ~there.any()
 
 
@@ -86,12 +86,12 @@ def _counted(gathered: chunks.Gathered) -> ReplayReport:
 
 def _direction(row: chunks.Row, gathered: chunks.Gathered) -> tuple[Any, Any]:
     """The mean gradient, or what the aggregation makes, and the aggregation's state."""
-    plan, state = row.plan, row.state
-    if plan.aggregation is not None:
-        direction, aggregation_state = plan.aggregation.finish(gathered.total)
+    setup, state = row.setup, row.state
+    if setup.aggregation is not None:
+        direction, aggregation_state = setup.aggregation.finish(gathered.total)
         gradients.check_shapes("aggregation", "a direction", direction, state.params)
         return direction, aggregation_state
-    divisor = row.arrivals.divisor if plan.divisor is None else plan.divisor
+    divisor = row.arrivals.divisor if setup.divisor is None else setup.divisor
     if refusal.refuses(state.each_state):  # the share of the gradients used
         there, used = (jnp.maximum(n, 1) for n in (gathered.there, gathered.used))
         divisor = divisor * used.astype(jnp.float32) / there.astype(jnp.float32)
@@ -102,17 +102,19 @@ def _direction(row: chunks.Row, gathered: chunks.Gathered) -> tuple[Any, Any]:
     return mean, state.aggregation_state
 
 
-def _told(row: chunks.Row, report: ReplayReport, has_loss: bool) -> dict[str, Any]:
-    """What the optimizer is told of the gradients of an update."""
-    told: dict[str, Any] = {"staleness": report.staleness}
+def _extra_args(
+    row: chunks.Row, report: ReplayReport, has_loss: bool
+) -> dict[str, Any]:
+    """The extra arguments of `tx.update`, for the gradients of an update."""
+    arguments: dict[str, Any] = {"staleness": report.staleness}
     if row.shared is not None:
-        told["staleness"] = jnp.maximum(report.ages.max(), 0)  # one age for all
-        told["stale_params"] = row.shared.params
-    if row.plan.width == 1:
-        told["worker"] = row.arrivals.worker[0]
+        arguments["staleness"] = jnp.maximum(report.ages.max(), 0)  # one age for all
+        arguments["stale_params"] = row.shared.params
+    if row.setup.width == 1:
+        arguments["worker"] = row.arrivals.worker[0]
     if has_loss:
-        told["value"] = report.metrics
-    return told
+        arguments["value"] = report.metrics
+    return arguments
 
 
 # of the state: what an update makes, and what else it moves
@@ -160,8 +162,8 @@ def _nan_unless(is_kept: jax.Array, report: ReplayReport) -> ReplayReport:
     return report._replace(metrics=metrics, staleness=staleness)
 
 
-def _check_rows(plan: Plan, arrivals: Arrivals, batches: Any) -> None:
-    width = plan.width
+def _check_rows(setup: Setup, arrivals: Arrivals, batches: Any) -> None:
+    width = setup.width
     leaves = {"arrivals": arrivals.staleness, "batches": batches}
     for path, leaf in jax.tree.leaves_with_path(leaves):
         if jnp.shape(leaf)[:1] != (width,):
@@ -171,7 +173,7 @@ def _check_rows(plan: Plan, arrivals: Arrivals, batches: Any) -> None:
                 f" {jnp.shape(leaf)} at {trees.path_name(path)}: scan `step` over"
                 f" trace.arrivals(start, stop, width={width})."
             )
-    if plan.slotted and (arrivals.slot is None or arrivals.written is None):
+    if setup.slotted and (arrivals.slot is None or arrivals.written is None):
         raise ValueError(
             "An update's `arrivals` must have `slot` and `written`, got None: scan"
             " `step` over trace.arrivals(start, stop)."

@@ -51,26 +51,31 @@ class Layout:
     def shapes_of_one(self, name: str, tree: Any, axes: Axes) -> Any:
         """Shapes of one worker's part of the argument `name`, a tree of all workers."""
 
-        def part(path, leaf, own):
-            sizes, shape = self.sizes(own), jnp.shape(leaf)
-            if shape[: len(own)] != sizes:
+        def part(path, leaf, leaf_axes):
+            sizes, shape = self.sizes(leaf_axes), jnp.shape(leaf)
+            if shape[: len(leaf_axes)] != sizes:
                 raise ValueError(
-                    f"`{name}` must have leading axes {sizes}, the workers along {own},"
-                    f" got shape {shape} at {trees.path_name(path)}: make the state"
-                    " with `init` of this step, a batch with a part for each worker."
+                    f"`{name}` must have leading axes {sizes}, the workers along"
+                    f" {leaf_axes}, got shape {shape} at {trees.path_name(path)}: make"
+                    " the state with `init` of this step, and a batch with a part for"
+                    " each worker."
                 )
-            return _shaped(leaf, shape[len(own) :], self._type(self.spec(leaf, own)))
+            return _shaped(
+                leaf, shape[len(leaf_axes) :], self._type(self.spec(leaf, leaf_axes))
+            )
 
         leaves, structure = jax.tree.flatten_with_path(tree)
-        parts = [part(*leaf, own) for leaf, own in zip(leaves, axes, strict=True)]
+        parts = [
+            part(*leaf, leaf_axes) for leaf, leaf_axes in zip(leaves, axes, strict=True)
+        ]
         return jax.tree.unflatten(structure, parts)
 
     def shapes_of_all(self, tree: Any, axes: Axes, *, typed: bool = True) -> Any:
         """Shapes of all parts; if `typed`, of where they are on Explicit axes."""
 
-        def of_all(leaf, own):
-            of = self._type(self.spec(leaf), own) if typed else None
-            return _shaped(leaf, (*self.sizes(own), *leaf.shape), of)
+        def of_all(leaf, leaf_axes):
+            of = self._type(self.spec(leaf), leaf_axes) if typed else None
+            return _shaped(leaf, (*self.sizes(leaf_axes), *leaf.shape), of)
 
         return each(of_all, tree, axes)
 

@@ -13,7 +13,9 @@ def of_part(step: Step, axes: Axes, names: tuple[str, ...]) -> Step:
     """`step`, of a state and a batch with a leading 1 for each axis of the workers."""
 
     def of_one(state, batch):
-        state = each(lambda leaf, own: leaf.squeeze(first(own)), state, axes)
+        state = each(
+            lambda leaf, leaf_axes: leaf.squeeze(first(leaf_axes)), state, axes
+        )
         batch = jax.tree.map(lambda leaf: leaf.squeeze(first(names)), batch)
         return step(state, batch)
 
@@ -52,16 +54,16 @@ def by_vmap(
         after, values = shardings.keeping(step, specs)(state, batch)
         return jax.tree.leaves(after), values
 
-    def over(name, own):
-        return 0 if name in own else None
+    def over(name, leaf_axes):
+        return 0 if name in leaf_axes else None
 
     for name in reversed(counts):
         over_name = functools.partial(over, name)
-        own = [over_name(own) for own in differing]
+        mapped_axes = [over_name(leaf_axes) for leaf_axes in differing]
         of_one = jax.vmap(
             of_one,
-            in_axes=(own, 0),
-            out_axes=(own, jax.tree.map(over_name, metrics)),
+            in_axes=(mapped_axes, 0),
+            out_axes=(mapped_axes, jax.tree.map(over_name, metrics)),
             axis_name=name,
             axis_size=counts[name],
         )

@@ -9,7 +9,7 @@ from jax.sharding import PartitionSpec as P
 from delayjax._src.ground import axes, checks, donation, shardings
 from delayjax._src.workers.layout import Layout
 from delayjax._src.workers.over_workers import first, of_part
-from delayjax._src.workers.plan import workers_of
+from delayjax._src.workers.result_axes import workers_of
 from delayjax._src.workers.state import Step, Workers, each, is_on_host
 
 
@@ -53,11 +53,11 @@ def run(step: Step, mesh: Mesh, *, axis_name: axes.AxisName = "workers") -> Work
             " jax.make_mesh(sizes, names), or with axis_types=(AxisType.Auto, ...)."
         )
 
-    def place(leaf, own, spec):
-        shape = (*layout.sizes(own), *jnp.shape(leaf))
+    def place(leaf, leaf_axes, spec):
+        shape = (*layout.sizes(leaf_axes), *jnp.shape(leaf))
         if explicit:  # as the types of the step's results say it
             spec = P(*spec, *(None,) * (jnp.ndim(leaf) - len(spec)))
-        held = NamedSharding(mesh, P(*own, *spec))
+        held = NamedSharding(mesh, P(*leaf_axes, *spec))
         if is_on_host(leaf):  # it may not fit on a device
             whole = np.broadcast_to(np.asarray(leaf), shape)
             leaf = jax.make_array_from_callback(
@@ -65,31 +65,31 @@ def run(step: Step, mesh: Mesh, *, axis_name: axes.AxisName = "workers") -> Work
             )
             return jax.device_put(leaf, jax.memory.Space.Host)
         leaf = _put(donation.copied(leaf), NamedSharding(mesh, spec))
-        if not own:
+        if not leaf_axes:
             return leaf
         return jax.jit(jnp.broadcast_to, static_argnums=1, out_shardings=held)(
             leaf, shape
         )
 
-    def on_devices(plan, held, batch):
-        def widen(leaf, own):
-            return jnp.expand_dims(leaf, first(own))
+    def on_devices(result_axes, held, batch):
+        def widen(leaf, leaf_axes):
+            return jnp.expand_dims(leaf, first(leaf_axes))
 
         def of_one(state, batch):
             placed = shardings.keeping(step, held.specs)
-            state, metrics = of_part(placed, plan.state, names)(state, batch)
-            metrics = jax.tree.map(widen, metrics, plan.metrics)
-            return each(widen, state, plan.state), metrics
+            state, metrics = of_part(placed, result_axes.state, names)(state, batch)
+            metrics = jax.tree.map(widen, metrics, result_axes.metrics)
+            return each(widen, state, result_axes.state), metrics
 
         # `shard_map` itself moves nothing along Explicit axes
-        state = each(layout.typed, held.state, plan.state)
+        state = each(layout.typed, held.state, result_axes.state)
         batch = jax.tree.map(lambda leaf: layout.typed(leaf, names), batch)
-        specs = each(lambda _, own: P(*own), state, plan.state)
+        specs = each(lambda _, leaf_axes: P(*leaf_axes), state, result_axes.state)
         return jax.shard_map(
             of_one,
             mesh=mesh,
             in_specs=(specs, P(*names)),
-            out_specs=(specs, plan.metrics),
+            out_specs=(specs, result_axes.metrics),
             axis_names=set(names),
         )(state, batch)
 

@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 from delayjax._src.ground import axes, checks, donation
 from delayjax._src.workers.layout import Layout
 from delayjax._src.workers.over_workers import by_vmap
-from delayjax._src.workers.plan import workers_of
+from delayjax._src.workers.result_axes import workers_of
 from delayjax._src.workers.state import Step, Workers, each
 
 
@@ -67,14 +67,16 @@ def simulate(
     counts = tuple(checks.check_bound("num_workers", n, at_least=1) for n in counts)
     layout = Layout(dict(zip(names, counts, strict=True)))
 
-    def hold(leaf, own, spec):
+    def hold(leaf, leaf_axes, spec):
         del spec
         return jnp.broadcast_to(
-            donation.copied(leaf), (*layout.sizes(own), *jnp.shape(leaf))
+            donation.copied(leaf), (*layout.sizes(leaf_axes), *jnp.shape(leaf))
         )
 
-    def on_one(plan, held, batch):
-        mapped: Any = functools.partial(by_vmap, step, layout.counts, *plan, held.specs)
+    def on_one(result_axes, held, batch):
+        mapped: Any = functools.partial(
+            by_vmap, step, layout.counts, *result_axes, held.specs
+        )
         types = [jax.typeof(leaf).sharding for leaf in jax.tree.leaves(held.state)]
         if jax.sharding.get_abstract_mesh().explicit_axes:
             # `vmap` cannot sum what has a type with Explicit axes (jax 0.10 to 0.12)

@@ -72,7 +72,9 @@ class WorkerState:
             >>> held.shardings(mesh).state.spec
             P('workers',)
         """
-        axes.check_mesh(mesh, tuple({name for own in self.axes for name in own}))
+        axes.check_mesh(
+            mesh, tuple({name for leaf_axes in self.axes for name in leaf_axes})
+        )
 
         def place(leaf, axes, spec):
             spec = P(*axes, *shardings.over(mesh.shape, spec))

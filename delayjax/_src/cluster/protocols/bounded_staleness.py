@@ -46,16 +46,16 @@ def bounded_staleness(
         server.start_all()
         servers[late](server, largest, batch)
 
-    told = f"{shown(bound)}, late={late!r}, batch={batch}"
-    return Protocol(f"bounded_staleness({told})", run)
+    options = f"{shown(bound)}, late={late!r}, batch={batch}"
+    return Protocol(f"bounded_staleness({options})", run)
 
 
 def at_version(bound: Bound, *, at_least: int = 0) -> Callable[[int], int]:
     """A function, version -> the bound there, checked."""
 
     def checked(version):
-        own = bound(version) if callable(bound) else bound
-        return checks.check_bound("bound", own, at_least=at_least)
+        largest = bound(version) if callable(bound) else bound
+        return checks.check_bound("bound", largest, at_least=at_least)
 
     checked(0)  # an error before any work
     return checked

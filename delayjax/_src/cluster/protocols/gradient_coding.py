@@ -56,8 +56,8 @@ def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> P
             if max(missing) > 0:
                 continue
             for part in range(workers):  # the server decodes missing gradients too
-                own = delivered.get(part)
-                server.take(own or server.decode(part, arrival.begun))
+                arrival_of_part = delivered.get(part)
+                server.take(arrival_of_part or server.decode(part, arrival.begun))
             server.update()
             if dynamic:
                 slow = [worker for worker in range(workers) if worker not in delivered]

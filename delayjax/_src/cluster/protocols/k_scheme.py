@@ -112,11 +112,11 @@ def _any_k_seconds(k: int, workers: int, service_time: ServiceTime) -> float:
             density = np.fft.irfft(power * one)[:points]
             power = np.fft.rfft(density, 2 * points)  # padded against wrapping
             delivered[n] = np.cumsum(density)
-        total = own = -np.diff(delivered, axis=0)  # P(N = n), n < K
+        total = one_worker = -np.diff(delivered, axis=0)  # P(N = n), n < K
         for bit in f"{workers:b}"[1:]:  # a sum of P: double, and add one where P is odd
             total = scipy.signal.fftconvolve(total, total, axes=0)[:k]
             if bit == "1":
-                total = scipy.signal.fftconvolve(total, own, axes=0)[:k]
+                total = scipy.signal.fftconvolve(total, one_worker, axes=0)[:k]
         return np.maximum(total.sum(axis=0), 0.0)
 
     horizon = 2 * first

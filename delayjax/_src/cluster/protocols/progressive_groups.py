@@ -49,7 +49,8 @@ def progressive_groups(
                 continue
             if server.version % every == 0:
                 wanted = _wanted_groups(times, max_groups, tolerance)
-                times = [own[-1:] for own in times]  # a slow worker may have no other
+                # the last one is kept: a slow worker may have no other
+                times = [seconds[-1:] for seconds in times]
                 if wanted != len(team.members):
                     team = Teams(server, wanted)
                     server.start_all()
@@ -61,7 +62,7 @@ def progressive_groups(
 
 
 def _wanted_groups(times: list[list[float]], max_groups: int, tolerance: float) -> int:
-    means = [statistics.fmean(own) for own in times if own]
+    means = [statistics.fmean(seconds) for seconds in times if seconds]
     middle = statistics.median(means)
     delay = max(means) / middle - 1.0 if middle > 0 else 0.0
     wanted = math.ceil((1.0 + tolerance) / tolerance * delay / (1.0 + delay) - 1e-9)

@@ -77,8 +77,8 @@ class Ringleader:
             row = jnp.where(there, workers, num_workers)  # beyond the table: dropped
             place = jnp.argmax(jnp.where(there, jnp.arange(len(workers)), -1))
 
-            def added(sums, own):
-                return sums.at[table, row].add(own, mode="drop")
+            def added(sums, values):
+                return sums.at[table, row].add(values, mode="drop")
 
             return state._replace(
                 sums=jax.tree.map(added, state.sums, gradients),

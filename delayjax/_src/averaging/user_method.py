@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src.averaging import averaged as engine
+from delayjax._src.averaging.step_then_mix import step_then_mix
 from delayjax._src.ground import axes, checks, transforms, trees
 
 
@@ -67,8 +67,8 @@ def averaged(
                 f"`mix` must return (model, memory), got {type(answer).__name__}."
             )
         mixed, after = answer
-        alike = jax.tree.structure(mixed) == jax.tree.structure(model)
-        if not alike or jax.tree.map(jnp.shape, mixed) != jax.tree.map(
+        same_tree = jax.tree.structure(mixed) == jax.tree.structure(model)
+        if not same_tree or jax.tree.map(jnp.shape, mixed) != jax.tree.map(
             jnp.shape, model
         ):
             raise TypeError(
@@ -76,10 +76,10 @@ def averaged(
                 f" {jax.tree.map(jnp.shape, mixed)} for"
                 f" {jax.tree.map(jnp.shape, model)}."
             )
-        trees.check_alike("`mix` must return a memory like its own", after, memory)
+        trees.check_same_types("`mix` must return a memory like its own", after, memory)
         return mixed, after
 
-    return engine.averaged(
+    return step_then_mix(
         "extend.averaged",
         inner,
         checked,

@@ -18,59 +18,63 @@ from delayjax._src.workers.over_workers import by_vmap, of_part
 from delayjax._src.workers.state import Axes, Step, Workers, WorkerState, each
 
 
-class Plan(NamedTuple):
+class ResultAxes(NamedTuple):
     """Where the results of a step differ between workers."""
 
     state: Axes
     metrics: Any  # a tree of `PartitionSpec`s
 
 
-Planner = Callable[[str, Any, Any, Axes], Plan]
-"""(name, state, batch, differing) -> the plan of a state of all workers, which is the
-argument `name` and in which `differing` differ."""
+AxesFinder = Callable[[str, Any, Any, Axes], ResultAxes]
+"""(name, state, batch, differing) -> the axes of the results of a step. `name` is the
+argument that the state of all workers is; `differing` are its leaves that differ."""
 
 
-def planner(step: Step, layout: Layout) -> Planner:
-    """Plans of a step, each traced once for a kind of state and batch."""
-    known: dict[Any, Plan] = {}
+def axes_finder(step: Step, layout: Layout) -> AxesFinder:
+    """The axes of a step's results, traced once for each kind of state and batch."""
+    known: dict[Any, ResultAxes] = {}
 
-    def of(name, state, batch, differing):
-        own = (layout.names,) * len(jax.tree.leaves(batch))
+    def find(name, state, batch, differing):
+        batch_axes = (layout.names,) * len(jax.tree.leaves(batch))
         one = (
             layout.shapes_of_one(name, state, differing),
-            layout.shapes_of_one("batch", batch, own),
+            layout.shapes_of_one("batch", batch, batch_axes),
         )
         leaves, structure = jax.tree.flatten(one)
         key = structure, differing, layout.abstract_mesh(), *leaves
         if key not in known:
-            known[key] = plan(step, layout, *one, differing)
+            known[key] = find_axes(step, layout, *one, differing)
         return known[key]
 
-    return of
+    return find
 
 
-def plan(step: Step, layout: Layout, state: Any, batch: Any, differing: Axes) -> Plan:
-    """The plan with the fewest leaves that differ, of which `differing` are some.
+def find_axes(
+    step: Step, layout: Layout, state: Any, batch: Any, differing: Axes
+) -> ResultAxes:
+    """The axes with the fewest leaves that differ; the leaves `differing` are some.
 
     The step is traced with more and more differing leaves, until it returns the types
     that it was given. `state` and `batch` are shapes of one worker's parts.
     """
-    found = _traced(step, layout, state, batch, differing)
-    while found.state != differing:
-        differing = found.state
-        found = _traced(step, layout, state, batch, differing)
-    _check_sums(step, layout, state, batch, found)
-    return found
+    result_axes = _traced(step, layout, state, batch, differing)
+    while result_axes.state != differing:
+        differing = result_axes.state
+        result_axes = _traced(step, layout, state, batch, differing)
+    _check_sums(step, layout, state, batch, result_axes)
+    return result_axes
 
 
-def at_first(plan_of: Planner, names: Any, state: Any, batch: Any, shared: Any) -> Plan:
-    """The plan of a new state, in which all is shared that can be.
+def axes_of_new(
+    axes_of: AxesFinder, names: Any, state: Any, batch: Any, shared: Any
+) -> ResultAxes:
+    """The axes of a new state, in which workers share as many leaves as they can.
 
     Raises:
         ValueError: if what must be `shared` would differ.
     """
     leaves = jax.tree.leaves_with_path(state)
-    found = plan_of("state", state, batch, ((),) * len(leaves))
+    result_axes = axes_of("state", state, batch, ((),) * len(leaves))
     if shared is None:  # the parameters, or all
         is_pair = type(state) is tuple and len(state) == 2
         shared = (True, False) if is_pair else True
@@ -78,8 +82,10 @@ def at_first(plan_of: Planner, names: Any, state: Any, batch: Any, shared: Any) 
     along = {True: names, False: ()} | {name: (name,) for name in names}
     drifting = [
         trees.path_name(path)
-        for (path, _), given, own in zip(leaves, shared, found.state, strict=True)
-        if set(along[given]) & set(own)
+        for (path, _), given, leaf_axes in zip(
+            leaves, shared, result_axes.state, strict=True
+        )
+        if set(along[given]) & set(leaf_axes)
     ]
     if drifting:
         raise ValueError(
@@ -88,20 +94,22 @@ def at_first(plan_of: Planner, names: Any, state: Any, batch: Any, shared: Any) 
             " part of the state must be the same on all workers, tell `init` which:"
             " shared=, a tree of bools; False if each worker trains its own model."
         )
-    return found
+    return result_axes
 
 
-def of_held(plan_of: Planner, held: WorkerState, batch: Any) -> Plan:
-    """The plan of a state that is held.
+def axes_of_held(axes_of: AxesFinder, held: WorkerState, batch: Any) -> ResultAxes:
+    """The axes of a state that `init` has made.
 
     Raises:
-        ValueError: if more of it would differ after a step.
+        ValueError: if further leaves would differ after a step.
     """
-    found = plan_of("workers_state", held.state, batch, held.axes)
+    result_axes = axes_of("workers_state", held.state, batch, held.axes)
     leaves = jax.tree.leaves_with_path(held.state)
     differing = [
         trees.path_name(path)
-        for (path, _), now, then in zip(leaves, found.state, held.axes, strict=True)
+        for (path, _), now, then in zip(
+            leaves, result_axes.state, held.axes, strict=True
+        )
         if now != then
     ]
     if differing:
@@ -109,24 +117,24 @@ def of_held(plan_of: Planner, held: WorkerState, batch: Any) -> Plan:
             f"The state does not fit the step: {', '.join(differing)} would differ"
             " between workers after it. Make it with this step's own `init`."
         )
-    return found
+    return result_axes
 
 
 def workers_of(
     step: Step, layout: Layout, hold: Callable, execute: Callable
 ) -> Workers:
-    """Workers from functions of (leaf, axes, spec) and of (plan, held, batch)."""
-    plan_of = planner(step, layout)
+    """Workers, by functions of (leaf, axes, spec) and of (result_axes, held, batch)."""
+    axes_of = axes_finder(step, layout)
 
     def init_fn(state, batch, shared=None):
-        found = at_first(plan_of, layout.names, state, batch, shared)
+        result_axes = axes_of_new(axes_of, layout.names, state, batch, shared)
         specs = tuple(map(layout.spec, jax.tree.leaves(state)))
-        held = each(hold, state, found.state, specs)
-        return WorkerState(held, found.state, specs)
+        held = each(hold, state, result_axes.state, specs)
+        return WorkerState(held, result_axes.state, specs)
 
     def step_fn(held, batch):
-        found = of_held(plan_of, held, batch)
-        state, metrics = execute(found, held, batch)
+        result_axes = axes_of_held(axes_of, held, batch)
+        state, metrics = execute(result_axes, held, batch)
         return dataclasses.replace(held, state=state), metrics
 
     return Workers(init_fn, step_fn)
@@ -134,9 +142,9 @@ def workers_of(
 
 def _traced(
     step: Step, layout: Layout, state: Any, batch: Any, differing: Axes
-) -> Plan:
+) -> ResultAxes:
     """What differs after a step if `differing` did before, by types."""
-    names, found = layout.names, []
+    names, result_axes = layout.names, []
 
     def varies(leaf, before=()):
         over = axes.varies_over(leaf)
@@ -145,16 +153,19 @@ def _traced(
     def of_one(held, batch):
         after, metrics = of_part(step, differing, names)(held, batch)
         rule = "`step` must return (state, metrics) with a state like its own"
-        trees.check_alike(rule, after, state)
+        trees.check_same_types(rule, after, state)
         differ = tuple(map(varies, jax.tree.leaves(after), differing))
         specs = jax.tree.map(lambda leaf: P(*varies(leaf)), metrics)
-        found.append(Plan(differ, specs))
+        result_axes.append(ResultAxes(differ, specs))
         return jnp.zeros(())
 
     shard_map = jax.shard_map(
         of_one,
         mesh=layout.abstract_mesh(),
-        in_specs=(each(lambda _, own: P(*own), state, differing), P(*names)),
+        in_specs=(
+            each(lambda _, leaf_axes: P(*leaf_axes), state, differing),
+            P(*names),
+        ),
         out_specs=P(),
         axis_names=set(names),
     )
@@ -163,17 +174,21 @@ def _traced(
     # the caller may have set another mesh
     with jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
         jax.eval_shape(shard_map, held, batch)
-    return found[0]
+    return result_axes[0]
 
 
-def _check_sums(step: Step, layout: Layout, state: Any, batch: Any, plan: Plan) -> None:
+def _check_sums(
+    step: Step, layout: Layout, state: Any, batch: Any, result_axes: ResultAxes
+) -> None:
     """Checks that leaves stay shared under `vmap`, which sums no gradient."""
     returned, batched = [], collections.Counter()
     leaves = jax.tree.leaves_with_path(
-        (state, plan.metrics), is_leaf=lambda node: isinstance(node, P)
+        (state, result_axes.metrics), is_leaf=lambda node: isinstance(node, P)
     )
-    metrics = (shardings.partitions(leaf) for _, leaf in leaves[len(plan.state) :])
-    allowed = [len(own) for own in (*plan.state, *metrics)]
+    metrics = (
+        shardings.partitions(leaf) for _, leaf in leaves[len(result_axes.state) :]
+    )
+    allowed = [len(leaf_axes) for leaf_axes in (*result_axes.state, *metrics)]
 
     def counted(state, batch):
         result = step(state, batch)
@@ -184,15 +199,20 @@ def _check_sums(step: Step, layout: Layout, state: Any, batch: Any, plan: Plan) 
 
     is_simulated = layout.mesh is None
     there = jax.sharding.get_abstract_mesh() if is_simulated else layout.abstract_mesh()
-    own = (layout.names,) * len(jax.tree.leaves(batch))
+    batch_axes = (layout.names,) * len(jax.tree.leaves(batch))
     try:
         with jax.sharding.use_abstract_mesh(shardings.auto_axes(there)):
             jax.eval_shape(
                 functools.partial(
-                    by_vmap, counted, layout.counts, plan.state, plan.metrics, ()
+                    by_vmap,
+                    counted,
+                    layout.counts,
+                    result_axes.state,
+                    result_axes.metrics,
+                    (),
                 ),
-                layout.shapes_of_all(state, plan.state, typed=False),
-                layout.shapes_of_all(batch, own, typed=False),
+                layout.shapes_of_all(state, result_axes.state, typed=False),
+                layout.shapes_of_all(batch, batch_axes, typed=False),
             )
     except Exception as error:
         if not returned and there.explicit_axes:

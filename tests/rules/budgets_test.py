@@ -23,7 +23,7 @@ def slowly_growing(seed, length, largest):
 # Wu et al.: a budget
 
 
-def adaptive_1(staleness, budget, *, share=0.8, window=np.inf):
+def share_of_budget(staleness, budget, *, share=0.8, window=np.inf):
     """The step sizes of Adaptive 1; none for a gradient older than the window."""
     steps = []
     for t, tau in enumerate(staleness):
@@ -33,7 +33,7 @@ def adaptive_1(staleness, budget, *, share=0.8, window=np.inf):
     return steps
 
 
-def adaptive_2(staleness, budget, *, window=np.inf):
+def inverse_within_budget(staleness, budget, *, window=np.inf):
     """The step sizes of Adaptive 2; none for a gradient older than the window."""
     steps = []
     for t, tau in enumerate(staleness):
@@ -45,11 +45,14 @@ def adaptive_2(staleness, budget, *, window=np.inf):
 
 
 BUDGETED = {
-    "adaptive_1": (
-        lambda budget, depth: dj.step_sizes.adaptive_1(budget, depth, share=0.8),
-        adaptive_1,
+    "share_of_budget": (
+        lambda budget, depth: dj.step_sizes.share_of_budget(budget, depth, share=0.8),
+        share_of_budget,
     ),
-    "adaptive_2": (dj.step_sizes.adaptive_2, adaptive_2),
+    "inverse_within_budget": (
+        dj.step_sizes.inverse_within_budget,
+        inverse_within_budget,
+    ),
 }
 
 

@@ -22,7 +22,7 @@ class AveragingState(NamedTuple):
     inner_state: Any  # state of each worker's own optimizer
 
 
-def averaged(
+def step_then_mix(
     needed_by: str,
     inner: transforms.Transformation,
     mix: Mix,

@@ -1,4 +1,4 @@
-"""Adaptive 1 and 2: the steps that a late gradient misses keep to a budget."""
+"""Wu et al.'s Adaptive 1 and 2: step sizes that keep to a budget during a delay."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,15 +13,15 @@ from delayjax._src.rules import ages
 
 
 class BudgetState(NamedTuple):
-    """State of `adaptive_1` and `adaptive_2`."""
+    """State of `share_of_budget` and `inverse_within_budget`."""
 
     recent: jax.Array  # the last step sizes, newest first, float32 [max_delay]
 
 
-def adaptive_1(
+def share_of_budget(
     budget: ArrayLike, max_delay: int, *, share: ArrayLike = 0.9
 ) -> optax.GradientTransformationExtraArgs:
-    """Wu et al., Adaptive 1: each step is a share of the unused part of a budget.
+    """Adaptive 1 of Wu et al.: each step is a share of the unused part of a budget.
 
         eta_t = share * max(budget - sum_{j=t-tau}^{t-1} eta_j, 0)
         u    <- -eta_t u
@@ -51,7 +51,7 @@ def adaptive_1(
         all leaves (a mean is rounded up). Updates keep their dtype.
 
     Example:
-        >>> tx = adaptive_1(1.0, 4, share=0.5)
+        >>> tx = share_of_budget(1.0, 4, share=0.5)
         >>> state = tx.init(None)
         >>> for tau in (0, 1, 2, 0, 5):  # 5 is more than the rule can see
         ...     update, state = tx.update(jnp.ones(()), state, staleness=tau)
@@ -72,22 +72,22 @@ def adaptive_1(
         del budget, tau
         return jnp.multiply(share, jnp.maximum(left, 0.0))
 
-    return _within_budget("adaptive_1", budget, max_delay, choose)
+    return _within_budget("share_of_budget", budget, max_delay, choose)
 
 
-def adaptive_2(
+def inverse_within_budget(
     budget: ArrayLike, max_delay: int
 ) -> optax.GradientTransformationExtraArgs:
-    """Wu et al., Adaptive 2: budget / (tau + 1), or no step at all.
+    """Adaptive 2 of Wu et al.: budget / (tau + 1) where it fits the budget, else 0.
 
         eta_t = budget / (tau + 1)   if sum_{j=t-tau}^{t-1} eta_j + eta_t <= budget
         eta_t = 0                    otherwise
         u    <- -eta_t u
 
-    The step sizes keep to the budget as in `adaptive_1`. At a constant delay every step
-    is budget / (tau + 1), as soon as the history is that old.
+    The step sizes keep to the budget as in `share_of_budget`. At a constant delay every
+    step is budget / (tau + 1), once tau + 1 steps are done.
 
-    Put this rule in place of the learning rate, as `adaptive_1`.
+    Put this rule in place of the learning rate, as `share_of_budget`.
 
     Args:
         budget: the most that the step sizes may sum to, positive. May be traced.
@@ -99,7 +99,7 @@ def adaptive_2(
         all leaves (a mean is rounded up). Updates keep their dtype.
 
     Example:
-        >>> tx = adaptive_2(1.0, 4)
+        >>> tx = inverse_within_budget(1.0, 4)
         >>> state = tx.init(None)
         >>> for tau in (1, 1, 1, 3, 0, 1):  # 3: the three steps before it use it all
         ...     update, state = tx.update(jnp.ones(()), state, staleness=tau)
@@ -122,7 +122,7 @@ def adaptive_2(
         step = jnp.divide(budget, tau + 1.0)
         return jnp.where(step <= left + rounding, step, 0.0)
 
-    return _within_budget("adaptive_2", budget, max_delay, choose)
+    return _within_budget("inverse_within_budget", budget, max_delay, choose)
 
 
 def _within_budget(
