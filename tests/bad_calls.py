@@ -751,7 +751,7 @@ on_four(axis_name="data")
     workers.run, or under vmap, shard_map or pmap with this `axis_name`.
 on_four(batch=(3, 3))
     ValueError: `batch` must have leading axes (4,), the workers along... with `init`
-    of this step, a batch with a part for each worker.
+    of this step, and a batch with a part for each worker.
 workers.simulate(step, 4).init(BEGUN)
     TypeError: workers_of.<locals>.init_fn() missing 1 required positional argument:
     'batch'
@@ -770,7 +770,7 @@ workers.run(step, mesh("data"))
     jax.make_mesh((n,), ('workers',)), or name your axis, axis_name=.
 run_on_four(batch=(6, 3))
     ValueError: `batch` must have leading axes (4,), the workers along... with `init`
-    of this step, a batch with a part for each worker.
+    of this step, and a batch with a part for each worker.
 run_on_four(lambda x, batch: (x - batch, {}), jnp.zeros(3))
     ValueError: The workers' copies of the root would drift apart: average gradients
     or... shared=, a tree of bools; False if each worker trains its own model.

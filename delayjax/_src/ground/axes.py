@@ -6,7 +6,7 @@ import jax
 import jax.core
 
 AxisName = str | tuple[str, ...]
-"""The workers' axis, or several axes that number the workers together."""
+"""The name of the workers' axis; or several names, which number workers together."""
 
 
 def vary(tree: Any, *, axis_name: AxisName = "workers") -> Any:
@@ -63,9 +63,9 @@ def typed_like(tree: Any, like: Any) -> Any:
 def vary_as(params: Any, state: Any) -> Any:
     """A state that varies over all axes over which the parameters do.
 
-    For the first state, in `init`. Under `shard_map` the state of a worker with its own
-    parameters differs from other workers' after a step, so its first type must say so.
-    No value changes, and outside of `shard_map` nothing happens.
+    For the first state, in `init`. Under `shard_map`, if workers have parameters of
+    their own, their states differ after a step, so the type of the first state must
+    vary too. No value changes, and outside of `shard_map` nothing happens.
 
     Args:
         params: the parameters that `init` was given.

@@ -1,4 +1,4 @@
-"""Checks of arguments: what is wrong is named, with its value and the remedy."""
+"""Checks of arguments. An error names the argument, its value and the remedy."""
 
 import operator
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 
 
 def as_array(name: str, values: Any) -> Any:
-    """`values` as a NumPy array, or as the JAX array that it is."""
+    """`values` as a NumPy array; a JAX array is returned as it is."""
     try:
         return values if isinstance(values, jax.Array) else np.asarray(values)
     except ValueError:
@@ -29,16 +29,15 @@ def as_reals(name: str, values: Any) -> np.ndarray:
 
 
 def is_concrete(value: Any) -> bool:
-    """Whether the value is known now, i.e. is not being traced."""
+    """Whether the value is known, i.e. not traced."""
     return not isinstance(value, jax.core.Tracer)
 
 
 def known(value: Any) -> Any:
-    """A concrete scalar as a Python number, an array of JAX as one of NumPy.
+    """A concrete scalar as a Python number, and a concrete JAX array as a NumPy array.
 
-    In `jit` JAX would trace what is computed with an array of its own. A scalar of
-    NumPy has a width: 10 * np.int8(20) is -56. A traced scalar of less than 32 bits is
-    widened.
+    In `jit` JAX would trace a computation with a JAX array. A NumPy scalar has a width:
+    10 * np.int8(20) is -56. A traced scalar of less than 32 bits is widened.
     """
     if not isinstance(value, (jax.Array, np.ndarray, np.generic)):
         return value
@@ -103,7 +102,7 @@ def check_between(name: str, value: Any, low: float, high: float) -> Any:
 
 
 def _checked(name: str, value: Any, is_within: Any, rule: str) -> Any:
-    """`known(value)`, checked if it is concrete: a grid does not know its values."""
+    """`known(value)`, checked if it is concrete; in a grid it may be traced."""
     given, value = value, known(value)
     if not is_concrete(value):
         return value
@@ -119,12 +118,12 @@ def _checked(name: str, value: Any, is_within: Any, rule: str) -> Any:
 
 
 def check_field(owner: Any, name: str, check: Any, **rule: Any) -> None:
-    """Replaces a field of a frozen dataclass by the answer of its check."""
+    """Replaces a field of a frozen dataclass by the result of its check."""
     object.__setattr__(owner, name, check(name, getattr(owner, name), **rule))
 
 
 def check_held(name: str, value: Any, has: Any, needs: Any = None) -> None:
-    """Checks that a state was made with the number that a transformation has now."""
+    """Checks that a state was made with the number that the transformation has."""
     needs = value if needs is None else needs
     if has != needs:
         wanted = "" if needs == value else f" where it needs {needs}"
@@ -135,7 +134,7 @@ def check_held(name: str, value: Any, has: Any, needs: Any = None) -> None:
 
 
 def as_scalar(name: str, answer: Any, *kinds: Any) -> jax.Array:
-    """The answer of a user's function, of these kinds or real, as a scalar array."""
+    """The result of a user's function as a scalar array, of these dtypes or real."""
     names = {jnp.integer: "an integer", jnp.bool_: "a bool"}
     rule = " or ".join(names[kind] for kind in kinds) or "a real number"
     try:
@@ -153,8 +152,8 @@ def as_scalar(name: str, answer: Any, *kinds: Any) -> jax.Array:
 def as_steps(value: Any) -> Any:
     """A number of steps as int32, or as float32 where it is a float.
 
-    So no later sum or clip can wrap. An integer that int32 cannot hold becomes the
-    nearest that it can. The array is NumPy's where the value is known.
+    Then no later sum or clip overflows. An integer outside of int32 becomes the nearest
+    number in int32. A known value is returned as a NumPy array.
     """
     value = np.asarray(value) if is_concrete(value) else value  # JAX's int32 would wrap
     if not jnp.issubdtype(value.dtype, jnp.integer):
@@ -164,7 +163,7 @@ def as_steps(value: Any) -> Any:
 
 
 def check_function(name: str, value: Any, more: str = "") -> None:
-    """Checks that an argument can be called. `more` says of what, or for example."""
+    """Checks that an argument can be called. `more` is added to the error."""
     if not callable(value):
         raise TypeError(f"`{name}` must be a function{more}, got {value!r}.")
 

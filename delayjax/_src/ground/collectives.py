@@ -11,7 +11,7 @@ import numpy as np
 from delayjax._src.ground import axes, checks, extras, trees, xla
 
 BUCKET_BYTES = 4 * 2**20
-"""A leaf of so many bytes or more has a message of its own; smaller ones share one."""
+"""A leaf of at least this size has its own message; smaller leaves share a message."""
 
 
 def workers_of(axis_name: axes.AxisName) -> int:
@@ -64,7 +64,7 @@ def row_of(
 def check_fresh(needed_by: str, updates: Any, axis_name: axes.AxisName) -> None:
     """Checks that gradients are floating point and not yet summed over the workers."""
     extras.check_gradients(needed_by, updates)
-    # under vmap and pmap no type tells which arrays are summed
+    # under vmap and pmap the types do not show which arrays are summed
     names = axes.varies_over(axes.vary(jnp.zeros(()), axis_name=axis_name))
     for path, leaf in jax.tree.leaves_with_path(updates):
         if names & set(axes.as_names(axis_name)) - axes.varies_over(leaf):
@@ -79,8 +79,8 @@ def check_fresh(needed_by: str, updates: Any, axis_name: axes.AxisName) -> None:
 def sums(tree: Any, axis_name: axes.AxisName, bucket_bytes: int) -> Any:
     """The sum of each leaf over the workers, small leaves joined up to `bucket_bytes`.
 
-    Larger leaves are sent alone: a compiler hides a whole collective, but not pieces
-    that it must first put together.
+    Larger leaves are sent alone: a compiler can hide a collective behind computation,
+    but not the copy that joins leaves first.
     """
     tree = axes.vary(tree, axis_name=axis_name)
     if not crosses_devices(axis_name):
@@ -92,12 +92,12 @@ def sums(tree: Any, axis_name: axes.AxisName, bucket_bytes: int) -> Any:
 def sums_beside(
     meanwhile: Any, tree: Any, axis_name: axes.AxisName, bucket_bytes: int
 ) -> tuple[Any, Any]:
-    """`sums` of `tree`, and `meanwhile`, which is computed while they are under way.
+    """`sums` of `tree`, and `meanwhile`, which is computed while the sums are sent.
 
     The barriers (for TPU and GPU, jax 0.10; shown by
     `tests/experiments/pods/compile_pod_test.py`) put all joining before the sums, and
     all use of a sum after the last sum and after the computation of `meanwhile`.
-    Otherwise a compiler schedules the use in front of that computation.
+    Otherwise a compiler would use the sums before it computes `meanwhile`.
     """
     tree = axes.vary(tree, axis_name=axis_name)
     if not crosses_devices(axis_name):
@@ -120,7 +120,7 @@ def whole(share: jax.Array, axis_name: str, along: int = 0) -> jax.Array:
 
 
 def is_sent() -> bool:
-    """Whether workers are devices. Simulated workers send nothing."""
+    """Whether each worker is a device. Simulated workers send no messages."""
     return bool(jax.sharding.get_abstract_mesh().manual_axes)
 
 
@@ -136,10 +136,10 @@ def crosses_devices(axis_name: axes.AxisName) -> bool:
 
 
 def _joined_up_to(axis_name: axes.AxisName, bucket_bytes: int) -> int:
-    """`bucket_bytes`, or 0 if joined leaves might differ over more axes than alone.
+    """`bucket_bytes`, or 0 if a joined leaf might differ over too many axes.
 
-    Types tell over which axes a leaf differs where workers are devices. Under `vmap`
-    nothing does, and a sum over some of the axes would differ over the others.
+    Where workers are devices, the type of a leaf shows over which axes it differs.
+    Under `vmap` it does not, and a sum over some axes would differ over the others.
     """
     further = set(jax.sharding.get_abstract_mesh().axis_names)
     return bucket_bytes if is_sent() or further <= set(axes.as_names(axis_name)) else 0
@@ -150,9 +150,9 @@ class _Parcels:
 
     def __init__(self, tree: Any, bucket_bytes: int):
         self._leaves, self._structure = jax.tree.flatten(tree)
-        # joined, a leaf would lose its sharding over the mesh's other axes
+        # a joined leaf would lose its sharding over the mesh's other axes
         alone = {i for i, x in enumerate(self._leaves) if xla.may_be_sharded(x)}
-        # joined, a leaf would differ over the axes of its neighbors too
+        # a joined leaf would also differ over the axes of the other leaves
         kinds = [axes.varies_over(leaf) for leaf in self._leaves]
         self._buckets = buckets(self._leaves, bucket_bytes, alone, kinds)
         self.joined = {
@@ -162,7 +162,7 @@ class _Parcels:
         }
 
     def all(self, joined: dict[int, jax.Array]) -> list[jax.Array]:
-        """All parcels in order, with the joined ones."""
+        """All parcels in order; `joined` holds those with several leaves."""
         return [
             joined[n] if n in joined else self._leaves[bucket[0]]
             for n, bucket in enumerate(self._buckets)
@@ -195,7 +195,7 @@ def buckets(
     alone: Collection[int] = (),
     kinds: Sequence[Any] | None = None,
 ) -> list[list[int]]:
-    """Indices of the leaves that go together, up to `bucket_bytes`.
+    """The indices of the leaves in each bucket, of up to `bucket_bytes`.
 
     The leaves of a bucket have one dtype and, with `kinds`, one kind. `alone` has the
     indices of leaves that are not joined.

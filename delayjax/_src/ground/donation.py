@@ -1,4 +1,4 @@
-"""The memory in which the leaves of a state lie."""
+"""Buffers of a state that a training step can donate."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ def copied(leaf: Any) -> jax.Array:
 
 
 def unshared(state: Any, *beside: Any) -> Any:
-    """`state`, with copies of arrays that stand in it twice or in a tree `beside` it.
+    """`state`, with copies of arrays that it holds twice or shares with other trees.
 
     A training step donates parameters and state, and a buffer can be donated only once.
     Some optimizers (DoG, Prodigy, MECHANIC) keep the first parameters, and some rules
@@ -21,10 +21,10 @@ def unshared(state: Any, *beside: Any) -> Any:
 
     Args:
         state: the state that `init` is about to return.
-        *beside: what is donated with it: the parameters.
+        *beside: trees that are donated with it, such as the parameters.
 
     Returns:
-        The same values. An array is copied only where it would stand twice.
+        The same values. An array is copied only where it occurs again.
 
     Example:
         >>> params = {"w": jnp.ones(2)}
@@ -44,7 +44,7 @@ def unshared(state: Any, *beside: Any) -> Any:
 
 
 def made(make: Callable[[Any], Any], params: Any) -> Any:
-    """`make(params)`, or its shapes where `params` are shapes, without values."""
+    """`make(params)`; only its shapes where `params` are shapes."""
     leaves = jax.tree.leaves(params)
     shapes = any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves)
     return jax.eval_shape(make, params) if shapes else make(params)

@@ -17,7 +17,7 @@ def real_dtype(tree: Any) -> jnp.dtype:
 
 
 def wide_dtype(*leaves: Any) -> np.dtype:
-    """The floating dtype, at least float32, that holds what all leaves hold.
+    """The floating dtype, at least float32, that can represent all leaves.
 
     Integers count as JAX's default float: float64 under `jax_enable_x64`.
     """
@@ -31,7 +31,7 @@ def wide(leaf: Any) -> jax.Array:
 
 
 def in_one_dtype(*leaves: Any) -> list[jax.Array]:
-    """Leaves in one floating dtype, the widest; Python's numbers stay as they are.
+    """Leaves in one floating dtype, the widest; Python numbers are not converted.
 
     JAX does the same by default, but not with `jax_numpy_dtype_promotion="strict"`.
     """
@@ -62,7 +62,7 @@ def _floating(dtypes: Iterable[Any]) -> np.dtype:
 
 
 def wide_zeros(tree: Any) -> Any:
-    """Zeros like `tree`, at least float32: in bfloat16 a moving mean would stick."""
+    """Zeros like `tree`, at least float32: in bfloat16 a moving mean would not move."""
 
     def zeros(leaf):
         return jnp.zeros_like(leaf, dtype=wide_dtype(leaf))

@@ -1,4 +1,4 @@
-"""Extra arguments of `update`: what producers of staleness hand on, and rules read."""
+"""Extra arguments of `update`: staleness from its producer to the rules."""
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ Law = Callable[[jax.Array], ArrayLike]
 
 
 def require(value: Any, name: str, needed_by: str, remedy: str) -> Any:
-    """`value`, or an error that says which extra argument `needed_by` lacks."""
+    """`value`; if it is None, an error that names the missing extra argument."""
     if value is None:
         raise TypeError(
             f"`{needed_by}` needs the extra argument `{name}`, but received none:"
@@ -30,7 +30,7 @@ def require(value: Any, name: str, needed_by: str, remedy: str) -> Any:
 
 
 def require_params(params: Any, needed_by: str) -> Any:
-    """`params`, or an error that says that `needed_by` lacks them."""
+    """`params`; if they are None, an error."""
     return require(params, "params", needed_by, "call `update(grads, state, params)`")
 
 
@@ -46,7 +46,7 @@ def check_gradients(needed_by: str, updates: Any) -> None:
 
 
 def moved(needed_by: str, updates: Any, params: Any, stale_params: Any) -> Any:
-    """x_t - x_{t-tau}, the parameters' move since the gradient was taken."""
+    """x_t - x_{t-tau}: how far the parameters moved since the gradient was taken."""
     check_gradients(needed_by, updates)
     require_params(params, needed_by)
     remedy = (
@@ -62,7 +62,7 @@ def moved(needed_by: str, updates: Any, params: Any, stale_params: Any) -> Any:
 
 
 def check_shapes(needed_by: str, updates: Any, **trees: Any) -> None:
-    """Checks that extra arguments have the gradients' shapes, for no broadcast."""
+    """Checks that extra arguments have the gradients' shapes, so nothing broadcasts."""
     wanted = jax.tree.map(jnp.shape, updates)
     for name, tree in trees.items():
         got = jax.tree.map(jnp.shape, tree)
@@ -140,7 +140,7 @@ def take_one_staleness(
 
 
 def _is_sound(age: Any) -> Any:
-    """Whether a staleness is neither negative, NaN nor an integer above int32."""
+    """Whether a staleness is at least 0, not NaN, and not above int32."""
     return (age >= 0) & (age != jnp.iinfo(jnp.int32).max)
 
 

@@ -1,4 +1,4 @@
-"""Boxes around arrays that name their axes: Flax metadata and named arrays."""
+"""Boxes that name the axes of an array: Flax metadata and named arrays."""
 
 import sys
 from typing import Any
@@ -37,7 +37,8 @@ def stacked(tree: Any, slots: list[Any]) -> Any:
         if any(
             s.shape[1:] != leaf.shape for s, leaf in zip(arrays, leaves, strict=True)
         ):
-            return arrays[0] if len(arrays) == 1 else tuple(arrays)  # it loses its box
+            # the slots do not fit the box, so they are kept without it
+            return arrays[0] if len(arrays) == 1 else tuple(arrays)
         return _with_leading_axis(whole, arrays)
 
     return jax.tree.map(fill, tree, is_leaf=is_box)
@@ -48,7 +49,7 @@ def _with_leading_axis(box: Any, slots: list[Any]) -> Any:
     if isinstance(box, kinds["nnx"]):
         # not nnx.spmd.add_axis: that makes a tuple, logical names, of a PartitionSpec
         names = box.get_metadata()
-        for older in ("sharding", "sharding_names"):  # former names, which win
+        for older in ("sharding", "sharding_names"):  # Flax reads these names first
             if older in names:
                 names["out_sharding"] = names.pop(older)
         for key in {"out_sharding", "optimizer_sharding"} & names.keys():
@@ -58,7 +59,7 @@ def _with_leading_axis(box: Any, slots: list[Any]) -> Any:
     if isinstance(box, kinds["linen"]):
         meta = sys.modules["flax.core.meta"]
         return meta.add_axis(box, 0, {meta.PARTITION_NAME: None})
-    # no axis of a model has this name, so no rule shards it
+    # no axis of a model has this name, so no sharding rule applies to it
     axes = [sys.modules["haliax"].Axis("delay_history", x.shape[0]) for x in slots]
     return type(box)(*slots, (*axes, *box.axes))
 
@@ -75,7 +76,7 @@ def _longer(spec: Any) -> Any:
 
 
 def _kinds() -> dict[str, Any]:
-    """The types of boxes, () where their library was never imported."""
+    """The types of boxes; () where their library is not imported."""
     types = {
         "nnx": ("flax.nnx", "Variable"),
         "linen": ("flax.core.meta", "AxisMetadata"),

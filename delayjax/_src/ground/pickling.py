@@ -1,4 +1,4 @@
-"""Objects and functions that can be pickled: by the call that made them."""
+"""Objects and functions that are pickled as the call that made them."""
 
 import functools
 from collections.abc import Callable
@@ -10,7 +10,7 @@ _RECIPE = "_recipe"  # of an object: (function, args, kwargs)
 
 
 def remembered(make: Callable[P, T]) -> Callable[P, T]:
-    """Lets what `make` returns be pickled, where its arguments can be."""
+    """Makes the result of `make` picklable if the arguments are."""
 
     @functools.wraps(make)
     def remembering(*args: P.args, **kwargs: P.kwargs) -> Any:
@@ -23,7 +23,7 @@ def remembered(make: Callable[P, T]) -> Callable[P, T]:
 
 
 class Pickled:
-    """An object that is made anew from its recipe."""
+    """An object that is unpickled by its recipe: the call that made it."""
 
     def __reduce__(self):
         """The call that makes the object."""

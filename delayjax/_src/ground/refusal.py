@@ -1,4 +1,4 @@
-"""What loops and wrappers read of a rule that refuses gradients: its state."""
+"""The state of a rule that refuses gradients; training loops and wrappers read it."""
 
 import collections
 from typing import Any, NamedTuple, TypeVar
@@ -15,26 +15,26 @@ class RefusingState(NamedTuple):
     applied: jax.Array  # whether the last gradient was used, bool []
     dropped: jax.Array  # gradients refused so far, int32 []
     dropped_in_row: jax.Array  # gradients refused since the last one used, int32 []
-    memory: Any  # of the rule: refused gradients change it too
+    memory: Any  # the rule's own state, which refused gradients change too
     inner_state: Any  # unchanged by a refused gradient
 
 
 def refuses(state: Any) -> bool:
-    """Whether a state has a rule that refuses."""
+    """Whether a state holds the state of a rule that refuses."""
     return bool(_rules(state))
 
 
 def was_applied(state: Any) -> jax.Array:
-    """Whether the last gradient was used, bool []: what the outermost rule says."""
+    """Whether the outermost rule used the last gradient, bool []."""
     return _rules(state)[0].applied
 
 
 def register_producer(kind: type[T]) -> type[T]:
-    """Says that a state of this kind keeps gradients or ages, as `DelayedState` does.
+    """Registers the state of a producer of staleness, as `DelayedState` is.
 
-    A rule that refuses (`drop_stale`, `refusing`) must have the whole optimizer in it,
-    because arrays outside of the rule move with refused gradients too. The arrays of a
-    producer of staleness may move: its gradients wait for the rule. Use this function
+    A rule that refuses (`drop_stale`, `refusing`) must contain the whole optimizer,
+    because refused gradients change the arrays outside of the rule. A producer of
+    staleness may be outside: refused gradients may change its arrays. Use this function
     as a decorator of your producer's state.
 
     Args:
@@ -54,14 +54,14 @@ def register_producer(kind: type[T]) -> type[T]:
 
 
 def wraps_producer(state: Any) -> bool:
-    """Whether a state is of a producer of staleness around another transformation."""
+    """Whether a state is that of a producer of staleness with an inner state."""
     return type(state) in _PRODUCERS and hasattr(state, "inner_state")
 
 
 def check_place(name: str, state: Any, *, alone: bool = True) -> None:
-    """Checks that a rule that refuses has the whole optimizer of `name` in it.
+    """Checks that a rule that refuses contains the whole optimizer of `name`.
 
-    `alone` says that no other state stands before the rule in a chain either.
+    With `alone`, no other state may be before the rule in a chain.
     """
     stray = _stray(state, alone) if refuses(state) else None
     if stray:
@@ -77,14 +77,14 @@ _CHAINS = tuple, list, dict, collections.OrderedDict
 
 
 def _stray(node: Any, alone: bool) -> str | None:
-    """An array beside the rule in a state: its path, and the kind of state."""
+    """An array outside of the rule in a state: its path, and the type of the state."""
     if _is_rule(node):
         return None
     parts = jax.tree.leaves_with_path(node, is_leaf=lambda child: child is not node)
     place = next(place for place, (_, part) in enumerate(parts) if refuses(part))
     kind = type(node)
     before = [] if kind is tuple and not alone else parts[:place]
-    # without a schedule the hyperparameters do not move
+    # without a schedule the hyperparameters do not change
     is_fixed = kind is optax.InjectStatefulHyperparamsState
     is_fixed = is_fixed and not jax.tree.leaves(node.hyperparams_states)
     if kind not in _PRODUCERS and not is_fixed:
@@ -92,7 +92,7 @@ def _stray(node: Any, alone: bool) -> str | None:
             for rest, _ in jax.tree.leaves_with_path(part):
                 return f"{jax.tree_util.keystr((*path, *rest))} in a {kind.__name__}"
         behind = parts[place + 1 :] + before * (kind is dict)  # parts of the parameters
-        if kind in _CHAINS and behind:  # without a state it moves them too
+        if kind in _CHAINS and behind:  # parts without a state move too
             return f"part {place + 1} of {len(parts)} in a {kind.__name__}"
     return _stray(parts[place][1], alone)
 

@@ -1,4 +1,4 @@
-"""How the arrays of one worker lie on the other axes of a mesh."""
+"""The sharding of one worker's arrays over the other axes of a mesh."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,13 +9,14 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 Specs = tuple[P, ...]
-"""For each leaf, how one worker's part is sharded over axes beside the workers'."""
+"""For each leaf, how one worker's part is sharded over axes besides the workers'."""
 
 
 def keeping(step: Callable[..., Any], specs: Specs) -> Callable[..., Any]:
-    """A worker's step whose state keeps these specs; XLA would choose others.
+    """A worker's step whose state keeps these specs; XLA would choose other specs.
 
-    Before the step, too: in a loop XLA takes the specs of the first use of the state.
+    The state gets them before the step too, because in a loop XLA takes the specs of
+    the first use.
     """
 
     def placed(state, batch):
@@ -48,7 +49,7 @@ def _kept(state: Any, specs: Specs) -> Any:
 
 def spec_of(leaf: Any, axes: tuple[str, ...], mesh: AbstractMesh | None) -> P:
     """How one worker's part is sharded over a mesh, or over any; P() if not known."""
-    is_traced = isinstance(leaf, jax.core.Tracer)  # its type tells of no Auto axis
+    is_traced = isinstance(leaf, jax.core.Tracer)  # its type does not show Auto axes
     of: Any = jax.typeof(leaf) if is_traced else leaf
     of = getattr(of, "sharding", None)
     if not isinstance(of, NamedSharding) or mesh not in (None, of.mesh.abstract_mesh):
@@ -66,7 +67,7 @@ def partitions(spec: P) -> tuple[Any, ...]:
 
 
 def over(names: Iterable[str], spec: P) -> P:
-    """A spec, without the axes that are not among `names`."""
+    """A spec with only the axes in `names`."""
     parts = []
     for part in partitions(spec):
         axes = tuple(name for name in _axes_of(part) if name in names)
@@ -77,7 +78,7 @@ def over(names: Iterable[str], spec: P) -> P:
 
 
 def beside(names: Iterable[str], spec: P) -> P:
-    """A spec, without the axes that are among `names`."""
+    """A spec without the axes in `names`."""
     there = {name for part in partitions(spec) for name in _axes_of(part)}
     return over(there - set(names), spec)
 
@@ -89,10 +90,10 @@ def auto_axes(mesh: AbstractMesh) -> AbstractMesh:
 
 
 def in_auto_axes(function: Callable[..., Any], args: Any, like: Any) -> Any:
-    """`function(*args)`, where XLA shards what is between; the results lie as `like`.
+    """`function(*args)`, in which XLA chooses shardings; the results are as `like`.
 
-    For operations that refuse arrays sharded over Explicit axes, or need to be told how
-    their result lies.
+    For operations that refuse arrays which are sharded over Explicit axes, or that need
+    the sharding of their result as an argument.
     """
     types = jax.tree.map(lambda leaf: jax.typeof(leaf).sharding, like)
     if not any(sharding.mesh.explicit_axes for sharding in jax.tree.leaves(types)):

@@ -1,4 +1,4 @@
-"""What stands inside of a wrapper, and numbers that change with the step."""
+"""Transformations inside a wrapper, and numbers that change with the step."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ OfStep = Callable[[Any], ArrayLike]
 """step (int32 []) -> a number, as in Optax."""
 
 Transformation = optax.GradientTransformation | optax.MultiSteps
-"""What stands inside of a wrapper."""
+"""A transformation inside a wrapper."""
 
 
 def as_transformation(name: str, inner: Any) -> optax.GradientTransformationExtraArgs:
@@ -36,7 +36,7 @@ def as_transformation(name: str, inner: Any) -> optax.GradientTransformationExtr
 def stateful(
     kind: type[Any], init_fn: optax.TransformInitFn, update_fn: Callable[..., Any]
 ) -> optax.GradientTransformationExtraArgs:
-    """A transformation whose states are of a kind, and that refuses another kind."""
+    """A transformation with states of type `kind`, which refuses other states."""
 
     def update(updates, state, params=None, **extra_args):
         if not all(hasattr(state, field) for field in kind._fields):
@@ -51,14 +51,14 @@ def stateful(
 
 
 def as_rate(learning_rate: Any, *, positive: bool = False) -> Any:
-    """The learning rate as a checked number, or the schedule that it is."""
+    """The learning rate, checked if it is a number; a schedule is returned as it is."""
     if callable(learning_rate):
         return learning_rate
     return checks.check_scalar("learning_rate", learning_rate, positive=positive)
 
 
 def rate_at(learning_rate: optax.ScalarOrSchedule, step: jax.Array) -> Any:
-    """The learning rate of a step: a number, or the answer of a schedule."""
+    """The learning rate of a step: the number, or the value of the schedule."""
     if not callable(learning_rate):
         return learning_rate
     return checks.as_scalar("learning_rate(step)", learning_rate(step))

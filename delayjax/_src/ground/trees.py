@@ -1,4 +1,4 @@
-"""Trees that must be alike, prefixes of trees, and the names of leaves."""
+"""Checks that trees have the same types, prefixes of trees, and names of leaves."""
 
 import functools
 import itertools
@@ -39,7 +39,10 @@ _NAMED = 3  # paths in an error
 
 
 def _mismatch(prefix: Any, tree: Any) -> str:
-    """Which values of a prefix have no leaf in a tree, and which leaves no value."""
+    """The values of a prefix without a leaf in a tree, and the leaves without a value.
+
+    Text for an error.
+    """
     given = [path for path, _ in tree_flatten_with_path(prefix, is_leaf=is_function)[0]]
     there = [path for path, _ in tree_flatten_with_path(tree)[0]]
 
@@ -78,10 +81,10 @@ def is_function(node: Any) -> bool:
 
 
 def chosen(name: str, choice: Any, tree: Any) -> Any:
-    """Which leaves of a tree are chosen, a tree of bools.
+    """A tree of bools: whether each leaf of a tree is chosen.
 
     Args:
-        name: how errors call `choice`.
+        name: the name of `choice` in errors.
         choice: a function of a leaf's path, as "blocks/attention/kernel", and the leaf;
             or a prefix tree of bools.
         tree: without boxes.
@@ -127,7 +130,7 @@ def masked_like(tree: Any, updates: Any) -> Any:
 
 
 def check_numbers(name: str, tree: Any) -> None:
-    """Checks that no leaf is a PRNG key, which nothing can add or delay."""
+    """Checks that no leaf is a PRNG key, because keys cannot be added."""
     for path, leaf in jax.tree.leaves_with_path(tree):
         if jnp.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.prng_key):
             raise TypeError(

@@ -1,4 +1,4 @@
-"""The places where code is shaped for XLA: what each is for, and what shows it."""
+"""Workarounds for XLA: the platform and version of each, and the test that shows it."""
 
 import functools
 from collections.abc import Callable
@@ -20,8 +20,8 @@ BITS = {
 }
 """Narrow floating-point types, and the integers that hold their bits.
 
-For: CPU, jax 0.10. XLA computes with these types in float32 there, and would convert a
-whole ring, there and back, at every write. It leaves integers in place.
+For: CPU, jax 0.10. XLA computes with these types in float32 there. At every write it
+would convert a whole ring to float32 and back. It does not convert integers.
 Shown by: `test_a_step_costs_the_same_whatever_the_depth`.
 """
 FLOATS = {bits: dtype for dtype, bits in BITS.items()}
@@ -37,7 +37,7 @@ def as_bits(leaf: Any, dtype: Any) -> jax.Array:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def without_derivative(leaf: Any, kind: str) -> Any:
-    """`leaf`, for a history of a kind through which no derivative goes."""
+    """`leaf`, in a history of a kind that has no derivative."""
     del kind
     return leaf
 
@@ -61,9 +61,9 @@ def from_bits(kept: jax.Array, dtype: Any) -> jax.Array:
 def zeros_sharded_as(leaf: Any, dtype: Any) -> jax.Array:
     """Zeros with the shape and the sharding of `leaf`, also inside `jit`.
 
-    For: all platforms, jax 0.10. In a compiled program a constant has no sharding, and
-    every device would hold a whole history. A value computed from `leaf` has its
-    sharding.
+    For: all platforms, jax 0.10. In a compiled program a constant has no sharding, so
+    every device would hold a whole history. A value that is computed from `leaf` has
+    the sharding of `leaf`.
     Shown by: `test_a_compiled_init_shards_the_history_as_its_parameters`.
     """
     zeros = jnp.zeros_like(leaf, dtype=dtype)
@@ -73,18 +73,18 @@ def zeros_sharded_as(leaf: Any, dtype: Any) -> jax.Array:
 
 
 def sharded_as(leaf: jax.Array, like: jax.Array) -> jax.Array:
-    """`leaf`, which lies on the devices as `like`, an array of its shape.
+    """`leaf`, with the sharding of `like`, an array of its shape.
 
-    For: all platforms, jax 0.10. Behind products of matrices XLA chooses how a result
-    lies over Auto axes, and may gather the updates of a sharded parameter. A value
-    computed from both arrays, entry by entry, lies as `like`.
+    For: all platforms, jax 0.10. After products of matrices XLA chooses the sharding of
+    a result over Auto axes, and may gather the updates of a sharded parameter. A value
+    that is computed from both arrays, entry by entry, has the sharding of `like`.
     Shown by: `test_a_side_lies_on_the_devices_as_its_rows_or_columns_do`.
     """
     return jnp.where(like == like, leaf, leaf)
 
 
 def read_apart(tree: Any, pushed: jax.Array) -> Any:
-    """`tree`, read from a ring after `pushed` > 0 items, kept apart from what follows.
+    """`tree`, read from a ring after `pushed` > 0 items, not fused with later code.
 
     For: CPU, jax 0.10.2. The condition is always true, which XLA does not know. Without
     it XLA fuses the write and the read with a sum over simulated workers, and writes
@@ -95,9 +95,10 @@ def read_apart(tree: Any, pushed: jax.Array) -> Any:
 
 
 def each_in_turn(function: Any, *rows: Any) -> Any:
-    """`vmap(function)(*rows)`, on a CPU by a loop.
+    """`vmap(function)(*rows)`; on a CPU it is a loop.
 
-    For: CPU, jax 0.10, where XLA gathers element by element, slower than such copies.
+    For: CPU, jax 0.10, where XLA gathers one element at a time. A loop that copies
+    whole rows is faster.
     Shown by: `benchmarks/cluster.py`.
     """
     return jax.lax.platform_dependent(
@@ -108,10 +109,10 @@ def each_in_turn(function: Any, *rows: Any) -> Any:
 
 
 def factored(factor: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
-    """`factor(x)` of matrices [..., m, n], on a CPU of one matrix after the other.
+    """`factor(x)` of matrices [..., m, n]; a CPU factors one matrix after the other.
 
-    For: CPU, jax 0.10, where the factorization of a batch waits, in a thread of XLA,
-    for other threads. As many batches at once as there are threads wait forever.
+    For: CPU, jax 0.10, where the factorization of a batch occupies a thread of XLA and
+    waits for other threads. If every thread factors a batch, all wait forever.
     Shown by: `test_many_batches_are_factored_in_one_program`.
     """
     one = jax.custom_batching.sequential_vmap(factor)
@@ -121,22 +122,22 @@ def factored(factor: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Arra
 
 
 def sums_under_way(sent: list[jax.Array], came: list[jax.Array], meanwhile: Any) -> Any:
-    """The sums `came` of `sent`, for use after the computation of `meanwhile` only.
+    """The sums `came` of `sent`, which are used only after `meanwhile` is computed.
 
-    Returns `came` and `meanwhile`. Without this a compiler puts the use of the sums in
-    front of the computation that should hide them.
+    Returns `came` and `meanwhile`. Without this function a compiler would use the sums
+    before the computation that should hide them.
 
     For TPU and GPU, jax 0.10 to 0.12: a barrier over the sums and one array of
     `meanwhile`, the last. A barrier over all of them would take more memory traffic:
     XLA then copies the whole of `sent`, whose memory `meanwhile` is to have.
     Shown by: `tests/experiments/pods/compile_pod_test.py`.
 
-    For CPU, jax 0.10: XLA gives out memory as if a program ran in its written order.
-    The memory of `sent` and `came` would go to results of the computation beside the
-    sum, which would then wait for the sum. So a loop keeps all of it in use until both
-    are done. The loop never runs, which the compiler cannot know. It needs an entry of
-    an array, which lies on another device where the mesh has further axes: then there
-    is no loop.
+    For CPU, jax 0.10: XLA assigns memory as if a program ran in its written order. It
+    would give the memory of `sent` and `came` to results of `meanwhile`, whose
+    computation would then wait for the sums. So a loop uses these arrays until both are
+    done. The loop never runs, but the compiler cannot see that. Its condition reads an
+    entry of an array. Where the mesh has further axes, that entry may be on another
+    device: then there is no loop.
     Shown by: `benchmarks/overlap.py`.
     """
 
@@ -173,10 +174,10 @@ def sums_under_way(sent: list[jax.Array], came: list[jax.Array], meanwhile: Any)
 
 
 def psum(tree: Any, axis_name: Any) -> Any:
-    """`jax.lax.psum`, of bfloat16 in float32 where a CPU's mesh has further axes.
+    """`jax.lax.psum`; it sums bfloat16 in float32 where a CPU's mesh has further axes.
 
-    For: CPU, jax 0.10 to 0.12. XLA promotes such sums itself, and fails on those beside
-    Auto axes: it ends the process ("Invalid binary instruction opcode copy").
+    For: CPU, jax 0.10 to 0.12. XLA promotes such sums itself. Where the mesh has Auto
+    axes it fails and ends the process ("Invalid binary instruction opcode copy").
     Shown by: `test_bfloat16_is_summed_beside_a_model_axis`.
     """
     if not any(map(_must_be_promoted, jax.tree.leaves(tree))):
@@ -187,7 +188,7 @@ def psum(tree: Any, axis_name: Any) -> Any:
 
 
 def psum_scatter(leaf: Any, axis_name: str, along: int) -> jax.Array:
-    """`jax.lax.psum_scatter`, tiled; of bfloat16 as `psum`."""
+    """`jax.lax.psum_scatter`, tiled; bfloat16 is summed as in `psum`."""
 
     def scattered(x):
         return jax.lax.psum_scatter(x, axis_name, scatter_dimension=along, tiled=True)
@@ -210,10 +211,10 @@ def _promoted(summed: Callable[[jax.Array], jax.Array], leaf: jax.Array) -> jax.
 
 
 def barrier(arrays: list[jax.Array]) -> list[jax.Array]:
-    """`jax.lax.optimization_barrier`, which keeps the types of its arrays.
+    """`jax.lax.optimization_barrier` that keeps the type of each array.
 
-    For: all platforms, jax 0.10 to 0.12. Under `shard_map` JAX's own barrier types all
-    of its results as different on each worker if one of them is.
+    For: all platforms, jax 0.10 to 0.12. Under `shard_map`, if one of the arrays
+    differs between workers, JAX's own barrier types all its results as different.
     Shown by: `test_the_mean_of_all_workers_is_one_step_late`.
     """
     return _barrier().bind(*arrays)
@@ -221,7 +222,8 @@ def barrier(arrays: list[jax.Array]) -> list[jax.Array]:
 
 @functools.cache
 def _barrier() -> Any:
-    from jax.extend.core import Primitive  # here: it loads a fifth as much as delayjax
+    # imported here, because it takes a fifth of the time of `import delayjax`
+    from jax.extend.core import Primitive
 
     one = Primitive("barrier_of_each")
     one.multiple_results = True
@@ -236,7 +238,7 @@ def _barrier() -> Any:
 
 
 def has_further_axes() -> bool:
-    """Whether the mesh has axes beside the workers', which may shard the leaves."""
+    """Whether the mesh has axes besides the workers', over which leaves may lie."""
     mesh = jax.sharding.get_abstract_mesh()
     further = set(mesh.axis_names) - set(mesh.manual_axes)
     return any(mesh.shape[name] > 1 for name in further)
@@ -247,10 +249,11 @@ SMALL = 2**14
 
 
 def may_be_sharded(leaf: Any) -> bool:
-    """Whether a leaf may be sharded over axes beside the workers'.
+    """Whether a leaf may be sharded over axes besides the workers'.
 
-    For: all platforms, jax 0.10 to 0.12. The type of a leaf says how it is sharded over
-    Explicit axes, and nothing of Auto axes. There each leaf that is not `SMALL` may be.
+    For: all platforms, jax 0.10 to 0.12. The type of a leaf shows how it is sharded
+    over Explicit axes, but not over Auto axes. Over these, each leaf that is not
+    `SMALL` may be sharded.
     Shown by: `test_leaves_that_are_whole_are_sent_together`.
     """
     mesh = jax.sharding.get_abstract_mesh()

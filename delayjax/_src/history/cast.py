@@ -20,8 +20,8 @@ def cast(dtype: DTypeLike, *, storage: rings.Storage | None = None) -> rings.Sto
 
     Args:
         dtype: the floating-point type of the slots. bfloat16 needs half the memory of
-            float32, and rounds each gradient by 2^-9 of its value. Only slots of 4
-            bytes or more let derivatives through (for a meta-gradient, say).
+            float32, and rounds each gradient by 2^-9 of its value. Only a history with
+            slots of 4 bytes or more has a derivative (for a meta-gradient, say).
             `cast(jnp.float32)` keeps bfloat16 or float16 gradients, and parameters with
             `keep_params`, without rounding, in twice their memory.
         storage: where the slots lie, `on_host()` or `sharded(...)`; by default on the
@@ -60,7 +60,7 @@ def cast(dtype: DTypeLike, *, storage: rings.Storage | None = None) -> rings.Sto
 def _converting(
     storage: rings.Storage, convert: Callable[[Any, Any], Any]
 ) -> rings.Storage:
-    """A storage of items whose leaves were converted, as convert(path, leaf)."""
+    """A storage of items whose leaves are converted by convert(path, leaf)."""
     converted = functools.partial(jax.tree.map_with_path, convert)
 
     def unpack(leaves, like):

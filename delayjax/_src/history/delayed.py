@@ -61,7 +61,7 @@ def delayed(
             leaf's path, as "blocks/attention/kernel", and the leaf; or a prefix tree of
             bools. `inner` receives zeros as their gradients, and their updates are
             zeros.
-        warmup: what happens while no gradient is that old. "fresh": staleness is at
+        warmup: what happens until a gradient is that old. "fresh": staleness is at
             most the number of steps done. "skip": inner and parameters do not change
             until the history is full. "zeros": `inner` receives zeros, its counters and
             moments advance, and tau is not clipped to t.
@@ -77,10 +77,10 @@ def delayed(
         A transformation whose state holds `max_delay + 1` gradients (and as many
         parameter trees with `keep_params`), and nothing for leaves that are frozen or
         have a `max_delay` of 0. With a donated state a step costs one write and one
-        read of a gradient, whatever `max_delay`. With a `max_delay` of 0 the program is
-        the same as of `inner`. A delay of 0 and a larger `max_delay` give the same bits
-        as `inner` eagerly; compiled, they differ by a few roundings. "skip" selects
-        between the old and the new state of `inner`.
+        read of a gradient, for any `max_delay`. With a `max_delay` of 0 the program is
+        that of `inner`. With a delay of 0 and a larger `max_delay` the results are bit
+        for bit those of `inner` in eager mode; compiled, they differ by a few
+        roundings. "skip" selects between the old and the new state of `inner`.
 
     Raises:
         TypeError: in `update` with `keep_params`, if a gradient comes with `staleness`
@@ -130,7 +130,7 @@ def delayed(
         return dataclasses.replace(whole, max_delay=depths)
 
     def trained(tree):
-        """Gradients or updates with zeros for the leaves that are frozen."""
+        """Gradients or updates, with zeros for frozen leaves."""
         if frozen is None:
             return tree
         zeros = axes.typed_like(optax.tree.zeros_like(tree), tree)
@@ -144,7 +144,7 @@ def delayed(
         return DelayedState(age, *kept, inner_state)
 
     def received(past, updates, params, staleness, value, stale_params):
-        """The gradient that comes, and its origin."""
+        """The gradient that `update` received, and its origin."""
         given = 0 if staleness is None else staleness
         updates, age = extras.take_staleness("delayed", updates, given)
         age = past.per_leaf("staleness", age, updates)
@@ -154,7 +154,7 @@ def delayed(
         return updates, lookback.Origin(age, loss, taken_at)
 
     def handed(past, origin, total, value):
-        """The extra arguments that go with the gradient that was read."""
+        """The extra arguments for the gradient that was read."""
         extra: dict[str, Any] = {"staleness": total} if hand_staleness else {}
         if keep_params:
             extra["stale_params"] = origin.params
@@ -174,7 +174,7 @@ def delayed(
         past.check(kept, updates, params)
         kept = past.push(kept, fresh)
 
-        done = step - state.gradients.first  # fewer than `step` once it was resized
+        done = step - state.gradients.first  # less than `step` after `resize_history`
         asked = delays.ask(delay, step, past.deepest)
         tau = past.ages(asked, past.deepest if warmup == "zeros" else done, updates)
         stale, origin = past.read(kept, tau, fresh)
@@ -199,7 +199,7 @@ def _by_layer(
     left_out: tuple[Any, Any],
     options: dict[str, Any],
 ) -> optax.GradientTransformationExtraArgs:
-    """`delayed` of delays some of which are `Layers`: of a tree cut into their runs."""
+    """`delayed` where some delays are `Layers`: it delays a tree cut into runs."""
     for name, value in zip(("max_delay", "frozen"), left_out, strict=True):
         if value is not None:
             raise ValueError(

@@ -1,7 +1,7 @@
-"""Delays as functions of the step, as any `optax.Schedule` is.
+"""Delays as functions of the step, like an `optax.Schedule`.
 
 Random delays have no state: the same key and step give the same delay, on all workers
-without `axis_name`. Step t uses the gradient of step t - tau(t) (*lookback*).
+if there is no `axis_name`. Step t uses the gradient of step t - tau(t) (*lookback*).
 """
 
 import math
@@ -163,7 +163,7 @@ def per_worker(
 
 
 def max_delays(delay: Any, max_delay: Any) -> Any:
-    """The largest staleness that is kept, of each part of a tree of delays, checked."""
+    """The largest staleness kept, checked: one, or one for each part of a tree."""
     for one in jax.tree.leaves(delay, is_leaf=trees.is_function):
         given = one if callable(one) else checks.check_number("delay", one)
         if max_delay is None and not isinstance(one, (int, np.integer)):
@@ -178,21 +178,21 @@ def max_delays(delay: Any, max_delay: Any) -> Any:
 
 
 def _check_within(delay: Any, max_delay: Any) -> None:
-    """Checks that no delay that is known is larger than what is kept."""
+    """Checks that no known delay exceeds the largest staleness that is kept."""
     ones, deep = jax.tree.flatten(delay, is_leaf=trees.is_function)
     bounds, wide = jax.tree.flatten(max_delay)
     if trees.is_leaf(delay):
         ones *= len(bounds)
     elif trees.is_leaf(max_delay):
         bounds *= len(ones)
-    elif deep != wide:  # prefix trees of one another, or of a third tree
+    elif deep != wide:  # different prefix trees, which cannot be compared here
         return
     for one, bound in zip(ones, bounds, strict=True):
         is_number = not callable(one) and checks.is_concrete(one)
         if is_number and checks.known(one) > bound:
             raise ValueError(
                 f"`delay` must be at most `max_delay` = {bound}, got {one}: raise"
-                " `max_delay`; each step more keeps one gradient more."
+                " `max_delay`; each further step keeps one more gradient."
             )
 
 
@@ -222,12 +222,12 @@ def ask(delay: Any, step: jax.Array, longest: int) -> Any:
 
 
 def clip(asked: jax.Array, oldest: jax.Array) -> jax.Array:
-    """The staleness, int32 []. A float is clipped first: int32 ends earlier."""
+    """The staleness, int32 []. A float is clipped before the cast to int32."""
     return jnp.clip(asked, 0, oldest).astype(jnp.int32)
 
 
 def poisoned(gradient: Any, asked: Any) -> Any:
-    """`gradient`, NaN where the delay that was asked for is NaN."""
+    """`gradient`, but NaN where the delay is NaN."""
 
     def poison(leaf, asked):
         if jnp.issubdtype(asked.dtype, jnp.integer):

@@ -76,8 +76,8 @@ def delivered(
         delay: the delay in steps of the gradient of a step: an int, a scalar array that
             may be traced, or a function of the step (see `delayjax.delays`); one for
             all leaves. Floats are floored. A NaN makes the update NaN.
-        max_delay: the longest delay, in steps; a longer delay is cut to it. Static. Not
-            needed where `delay` is a Python int.
+        max_delay: the longest delay, in steps; a longer delay is clipped to it. Static.
+            Not needed where `delay` is a Python int.
         keep_params: whether to keep with each gradient the parameters at which it was
             taken, for the extra argument `stale_params`. `inner` receives the mean over
             the K arrivals. On a quadratic loss G is K times the gradient at this mean.
@@ -92,7 +92,7 @@ def delivered(
         A transformation whose state holds `max_delay + 1` gradients (and as many
         parameter trees with `keep_params`), at least in float32. `arrived` in the state
         counts the last update's gradients. With a donated state a step costs one write
-        and two reads of a gradient, whatever `max_delay`. "hold" selects between the
+        and two reads of a gradient, for any `max_delay`. "hold" selects between the
         old and the new state of `inner`, and so copies a history inside of it.
 
         `resize_history` keeps the gradients in flight. `strip_history` loses them.
@@ -119,7 +119,7 @@ def delivered(
     References:
         Quanrud and Khashabi, Online learning with adversarial delays, NIPS 2015
         (gradient descent by the sum of the gradients that arrive in a round). The means
-        that `inner` is told, and `idle`, are ours.
+        that `inner` receives, and `idle`, are ours.
     """
     inner = transforms.as_transformation("inner", inner)
     axis_name = axes.as_names(axis_name)
@@ -143,7 +143,7 @@ def delivered(
         item = axes.vary(item, axis_name=axis_name)
         in_flight = deliveries.init(item, longest + 1)
         arrived = jnp.zeros((), jnp.int32)
-        if collectives.is_inside(axis_name):  # a delay's type: do workers' ones differ?
+        if collectives.is_inside(axis_name):  # types as if each worker has its delay
             like = delays.ask(delay, in_flight.step, longest)
             arrived, due = axes.typed_like((arrived, in_flight.due), (like, like))
             in_flight = in_flight._replace(due=due)
@@ -203,7 +203,7 @@ def delivered(
 
 
 def _check_held(arrived: jax.Array, moves: Any, axis_name: tuple[str, ...]) -> None:
-    """Checks that `inner` has not summed over workers of which some receive nothing."""
+    """Checks that `inner` does not sum over workers some of which receive nothing."""
     differing = axes.varies_over(arrived) & set(axis_name)
     for path, leaf in jax.tree.leaves_with_path(moves):
         if differing - axes.varies_over(leaf):

@@ -36,7 +36,7 @@ def add(calendar: Calendar, tree: Any, delay: jax.Array) -> Calendar:
         return dtypes.wide_dtype(leaf, kept) == kept
 
     def add_to(held, leaf):
-        # the sum depends on what it overwrites: so XLA keeps the slots in place
+        # the sum depends on the slot that it overwrites, so XLA writes it in place
         before = rings.read_slot(held, slot)
         total = jnp.where(is_empty, jnp.zeros_like(before), before)
         total = total + jnp.asarray(leaf, held.dtype)
@@ -52,11 +52,11 @@ def add(calendar: Calendar, tree: Any, delay: jax.Array) -> Calendar:
 def take(calendar: Calendar, like: Any) -> tuple[Calendar, Any, jax.Array]:
     """The calendar of the next step, the sum of the items due now, and their number.
 
-    Add first, then take: else XLA copies all slots. Costs one item.
+    Call `add` before `take`: otherwise XLA copies all slots. Costs one item.
 
     Args:
         calendar: after the `add` of this step.
-        like: an item, whose tree the sum has; its leaves are at least float32.
+        like: an item; the sum has its tree, with leaves of at least float32.
     """
     slot = calendar.step % len(calendar.due)
     arrived = calendar.due[slot]

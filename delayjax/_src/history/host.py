@@ -16,7 +16,7 @@ from delayjax._src.ground.pickling import remembered
 from delayjax._src.history import ring as rings
 
 HOST, DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
-TILE = 8, 128  # of a TPU's memory, which takes whole tiles from the host's memory
+TILE = 8, 128  # a TPU copies whole tiles from the host's memory
 
 
 @remembered
@@ -24,9 +24,9 @@ def on_host() -> rings.Storage:
     """A history in pinned memory of the device's host.
 
     A step moves one item to the host and one item back. `init` makes the slots on the
-    host, where they stay. After a restore onto a single device put them there with
-    `jax.device_put(slots, jax.memory.Space.Host)`. On several devices they go where
-    their `sharding` says.
+    host, and they stay there. After a restore onto a single device put them there with
+    `jax.device_put(slots, jax.memory.Space.Host)`. On several devices a restore places
+    them by their `sharding`.
 
     Returns:
         A storage for `delayed(..., history=on_host())`: `max_delay + 1` gradients on
@@ -37,7 +37,7 @@ def on_host() -> rings.Storage:
         Use it in a plain `jit`, `scan` or `shard_map`, and donate the state. Under a
         `vmap` over histories (`workers.simulate` with a history for each worker) it
         raises a ValueError. Call `init` eagerly: a jitted `init` makes its zeros on the
-        device. No derivative goes through it: differentiating raises a TypeError. To
+        device. It has no derivative: to differentiate raises a TypeError. To
         compile ahead of time, give the `jax.ShapeDtypeStruct`s of the slots a
         `sharding` with the kind of memory.
 

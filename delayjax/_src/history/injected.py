@@ -25,8 +25,8 @@ def inject_staleness(
 
     For trainers that call `update(grads, state, params)` without extra arguments. Set
     the leaf before the step: `inner` receives it as `staleness=`. The leaf keeps its
-    value until you set it again. A `staleness=` that `update` receives, or a `delayed`
-    in `inner`, is added to it.
+    value until you set it again. A `staleness=` that `update` receives, and the
+    staleness of a `delayed` in `inner`, are added to it.
 
     Args:
         inner: the transformation that reads the staleness.

@@ -30,17 +30,17 @@ class Layers:
 
     The leaf is kept as one history for each run of neighboring layers with one delay,
     of the depth that the run needs. A step costs one write and one read of the leaf,
-    whatever the delays are. On a TPU several runs cost one copy of the leaf more: XLA
-    joins what it has read of them in memory. A leaf that is sharded along the layers'
-    axis would be cut apart: shard it along another axis.
+    for any delays. On a TPU several runs cost one more copy of the leaf, because XLA
+    joins the parts that it has read in memory. A leaf that is sharded along the layers'
+    axis would be cut across devices: shard it along another axis.
 
     Args:
         delays: the delay of each layer, in steps: L Python ints.
-        axis: that the layers are on.
+        axis: the axis of the layers.
 
     Raises:
-        ValueError: if `delays` is empty or holds something else than a non-negative
-            int; where it is used, if a leaf has another number of layers.
+        ValueError: if `delays` is empty or an entry is not a non-negative int; in
+            `init` and `update`, if a leaf has another number of layers.
 
     Example:
         >>> import optax
@@ -68,7 +68,7 @@ class Layers:
 
 
 def runs_of(layers: Layers) -> list[Run]:
-    """Neighbors of one delay, in order."""
+    """The runs of neighboring layers with one delay, in order."""
     runs, start = [], 0
     for delay, group in itertools.groupby(layers.delays):
         stop = start + len(list(group))
@@ -78,14 +78,14 @@ def runs_of(layers: Layers) -> list[Run]:
 
 
 def column(layers: Layers, values: Any, leaf: Any) -> Any:
-    """Values of the layers, [L], as [L, 1, ...], to be multiplied with a leaf."""
+    """Values of the layers, [L], in the shape [L, 1, ...], to multiply a leaf."""
     shape = [1] * jnp.ndim(leaf)
     shape[layers.axis] = len(layers.delays)
     return values.reshape(shape)
 
 
 def owners(name: str, delay: Any, like: Any) -> Any:
-    """The delay or the `Layers` of each leaf, of a prefix of a tree.
+    """The delay or the `Layers` of each leaf, from a prefix of a tree.
 
     Raises:
         ValueError: if `delay`, the argument `name`, is no prefix, or a leaf has another
@@ -108,14 +108,14 @@ def has_layers(tree: Any) -> bool:
 
 
 class Split:
-    """Trees like one tree, whose leaves with `Layers` are cut into a tuple of runs.
+    """Cuts trees like `like`: a leaf with `Layers` becomes a tuple of its runs.
 
     Attributes:
         delays: the delay of each leaf, and of each run.
     """
 
     def __init__(self, delay: Any, like: Any):
-        """Takes a tree of delays, and the tree that it is a prefix of; see `owners`."""
+        """Takes a prefix tree of delays, and the whole tree; see `owners`."""
         self._owners, self._like = owners("delay", delay, like), like
         self.delays = self._over(
             lambda layers, _: tuple(run.delay for run in runs_of(layers)),
@@ -123,7 +123,7 @@ class Split:
         )
 
     def cut(self, tree: Any) -> Any:
-        """A tree like the whole one, cut."""
+        """Cuts a tree like `like`."""
 
         def cut(layers, node):
             return tuple(
@@ -175,7 +175,7 @@ class Split:
     def _over(
         self, layered: Callable[..., Any], whole: Callable[..., Any], *parts: Any
     ) -> Any:
-        """A function of each leaf's `Layers` and its parts; another of other leaves."""
+        """`layered` of the leaves with `Layers` and their parts, else `whole`."""
 
         def of_leaf(node, layers, *parts):
             function = layered if isinstance(layers, Layers) else whole
@@ -187,7 +187,7 @@ class Split:
 
 
 def _layers(leaf: Any, run: Run, axis: int) -> jax.Array:
-    """The layers of a run, zeros of a shape."""
+    """The layers of a run; zeros where `leaf` is only a shape."""
     if isinstance(leaf, jax.ShapeDtypeStruct):
         leaf = jnp.zeros_like(leaf)
     return jax.lax.slice_in_dim(leaf, run.start, run.stop, axis=axis)

@@ -1,4 +1,4 @@
-"""The gradients of the last steps: pushed at each step, read at an age."""
+"""A history of gradients: each step pushes one and reads one of some age."""
 
 import dataclasses
 import functools
@@ -40,10 +40,10 @@ Kept = tuple[rings.Ring, rings.Ring]
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """The gradients of the last steps, and beside them their origins.
+    """The gradients of the last steps and their origins.
 
-    The leaves of a gradient have depths and ages of their own. A leaf with a depth of 0
-    is not kept: it is read as it was pushed.
+    Each leaf of a gradient has its own depth and age. A leaf with a depth of 0 is not
+    kept: `read` returns the leaf that was pushed last.
     """
 
     storage: rings.Storage  # of the gradients
@@ -58,7 +58,7 @@ class History:
         return max(jax.tree.leaves(self.max_delay), default=0)
 
     def init(self, params: Any) -> tuple[Any, Kept]:
-        """The ages of no gradient, and the empty history."""
+        """The ages at the start, 0, and the empty history."""
 
         def empty(storage, depths, part):
             bounds = self.deepest if self.one_age else depths
@@ -111,7 +111,7 @@ class History:
         return gradient, origin
 
     def per_leaf(self, name: str, value: Any, tree: Any) -> Any:
-        """`value`, or one for each leaf of `tree` where they have ages of their own."""
+        """`value`; or one for each leaf of `tree`, where each leaf has its own age."""
         if self.one_age:
             return value
         return trees.broadcast(name, value, named_arrays.unboxed(tree))
@@ -128,13 +128,13 @@ class History:
         return self.deepest if self.one_age else self.max_delay
 
     def _of_both(self, leaves: Any, ages: Any, oldest: Any) -> tuple[Any, Any]:
-        """Ages of a gradient's leaves, and for its origin: its loss has the oldest."""
+        """The ages of a gradient's leaves and of its origin; a loss has the largest."""
         return leaves, Origin(ages, oldest, leaves if self.keep_params else ())
 
     def check(self, kept: Kept, updates: Any, params: Any) -> None:
-        """Checks that gradients are like parameters, and the rings of this history.
+        """Checks gradients against the parameters, and rings against this history.
 
-        Their shapes are checked where they are stored.
+        `push` checks the shapes.
         """
         bare = named_arrays.unboxed((updates, updates if params is None else params))
         got, wanted = map(jax.tree.structure, bare)
@@ -160,7 +160,7 @@ class History:
         wanted = [[str(jnp.result_type(x)) for x in jax.tree.leaves(k)] for k in kept]
         if self.storage.dtype is not None:
             wanted = [[str(self.storage.dtype)] * len(dtypes)]
-        if not dtypes or not wanted[0]:  # of another depth, which is refused as such
+        if not dtypes or not wanted[0]:  # of another depth, which `push` refuses
             return
         # a history that keeps several leaves together
         if len(wanted[0]) != len(dtypes):
@@ -174,7 +174,7 @@ class History:
 
 
 def _late(tree: Any, depths: Any) -> Any:
-    """`tree` with None in place of the leaves that are never late."""
+    """`tree` with None in place of leaves that are never late."""
     return jax.tree.map(
         lambda node, depth: node if any(jax.tree.leaves(depth)) else None,
         *(tree, trees.broadcast("max_delay", depths, tree)),

@@ -1,4 +1,4 @@
-"""Histories of another depth, or without their slots in a checkpoint."""
+"""Changes the depth of a history, or leaves its slots out of a checkpoint."""
 
 import functools
 import re
@@ -45,19 +45,19 @@ def resize_history(state: Any, like: Any, *, reset: Any = None) -> Any:
     """A state with histories of another depth or precision, changed during training.
 
     Args:
-        state: the state of a transformation, also a stripped one.
+        state: the state of a transformation, or a stripped state.
         like: a new state of the same transformation with the wanted depth, made by
             `init`, or of the transformation with another delay around it, or with none.
             Only its histories are used, and the leaves that are `reset`.
-        reset: leaves that begin anew as in `like`, also with another shape: a function
-            of a leaf's path in the state, as "inner_state/0/mu/embed" or
-            "gradients/slots/embed", and the leaf. In a history these gradients are
-            zeros until gradients of their own arrive.
+        reset: leaves that are replaced by those of `like`, which may have another
+            shape: a function of a leaf's path in the state, as "inner_state/0/mu/embed"
+            or "gradients/slots/embed", and the leaf. In a history the gradients of
+            these leaves are zeros until new gradients arrive.
 
     Returns:
         `state` with the rings of `like`, which hold the newest items that fit in both,
-        in the precision of `like` (`ring.cast`). The versions of `replay` stay in their
-        slots, for a trace that is longer or needs more of them.
+        in the precision of `like` (`ring.cast`). The versions of `replay` keep their
+        slots, so a run can go on along a trace that is longer or needs more versions.
         A deeper history fills up first, as in the warm-up of `delayed`. Costs one write
         and one read of each kept item. All gradients in flight of `delivered` are kept.
         A shallower history has a last step that it can reach; gradients due later
@@ -67,8 +67,8 @@ def resize_history(state: Any, like: Any, *, reset: Any = None) -> Any:
         only `state` has one, its gradients are dropped, and the optimizer goes on.
 
     Raises:
-        ValueError: if `like` is of another transformation or of other parameters; if a
-            history cannot `reset` one leaf: it keeps parameters, or is sharded.
+        ValueError: if `like` is of another transformation or of other parameters; if
+            `reset` chooses a leaf of a history that keeps parameters or is sharded.
 
     Example:
         >>> import delayjax as dj, optax
@@ -123,11 +123,12 @@ def _with_producers(state: Any, like: Any) -> Any:
 
 
 def _with_reset(state: Any, like: Any, reset: Any) -> Any:
-    """A state with the leaves of `like` in the place of those that are chosen."""
+    """A state in which the chosen leaves are replaced by those of `like`."""
     taken, kept = [], []
 
     def begun(path, old, new, is_new):
-        paths = taken if is_new is True else kept  # else a subtree that is stripped
+        # a stripped subtree is kept
+        paths = taken if is_new is True else kept
         paths.append(jax.tree_util.keystr(path, simple=True, separator="/"))
         return new if is_new is True else old
 
@@ -147,8 +148,8 @@ def _with_reset(state: Any, like: Any, reset: Any) -> Any:
 def _check_sizes(old: list[Any], new: list[Any]) -> None:
     """Checks that two states are of the same parameters: only depths may differ.
 
-    Slots of a gradient do not say which axis is their depth. The slots of its age do:
-    a gradient and its age, which `delayed` keeps in the next history, have one depth.
+    The slots of a gradient do not show which axis is the depth. The slots of its age do
+    (`delayed` keeps the age in the next history): both have the same depth.
     """
     ages: Any = None
     for held, empty in reversed(list(zip(old, new, strict=True))):
@@ -167,7 +168,7 @@ def _check_sizes(old: list[Any], new: list[Any]) -> None:
 
 
 def _check_changes(new: Any, old: Any, beside: Any) -> None:
-    """Checks that leaves differ as those `beside` them do: all of them, or one each."""
+    """Checks that leaves changed as the leaves `beside` them: each, or all as one."""
 
     def changes(n, o):
         pairs = [] if n is None or o is None else zip(n.shape, o.shape, strict=False)
@@ -201,7 +202,7 @@ def _no_depth(path: Any, new: jax.Array, old: jax.Array) -> ValueError:
 
 
 def _resize(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
-    """The newest items of a history in an empty one; None where nothing is kept."""
+    """The newest items of a history in an empty history; None where it has no slots."""
     empty = named_arrays.unboxed(like)
     _check_new(empty.slots, ring.slots, empty.pushed)
     lost = [ring.first]
@@ -227,11 +228,11 @@ def _resize(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
             item = _as_kept(item, slots)
             return jax.lax.dynamic_update_slice_in_dim(slots, item, place % depth, axis)
 
-        # an older item would overwrite a newer one: only so many fit
+        # only so many items fit: an older item would overwrite a newer one
         return jax.lax.fori_loop(0, min(held, depth), keep, new)
 
     if ring.slots is None:  # stripped
-        # `first` is a buffer of its own: a state that holds one twice can't be donated
+        # a copy, because a state that holds a buffer twice cannot be donated
         slots, first = empty.slots, jnp.copy(ring.pushed)
     else:
         slots = jax.tree.map_with_path(fit, empty.slots, ring.slots, is_leaf=_is_none)
@@ -243,7 +244,7 @@ def _resize(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
 def _resize_calendar(
     calendar: deliveries.Calendar, like: deliveries.Calendar
 ) -> deliveries.Calendar:
-    """The items of a calendar, of which those due too late are due at the last step."""
+    """The items of a calendar; items due after the new end are due at its last step."""
     empty = named_arrays.unboxed(like)
     _check_new(empty.slots, calendar.slots, empty.step)
     if calendar.slots is None:  # stripped
@@ -291,14 +292,14 @@ def _check_new(slots: Any, old: Any, clock: Any) -> None:
 
 
 def _as_kept(kept: jax.Array, like: jax.Array) -> jax.Array:
-    """Slots, in the precision of others."""
+    """Slots in the precision of `like`."""
     if kept.dtype == like.dtype:
         return kept
     return xla.as_bits(xla.from_bits(kept, rings.dtype_of(kept)), like.dtype)
 
 
 def _depth_axis(path: Any, new: jax.Array, old: jax.Array) -> int | None:
-    """The axis along which the slots of two histories differ, None if along none."""
+    """The axis along which the sizes of two histories' slots differ, or None."""
     sides = zip(new.shape, old.shape, strict=False)
     axes = [axis for axis, (n, m) in enumerate(sides) if n != m]
     floats = (jnp.issubdtype(rings.dtype_of(x), jnp.floating) for x in (new, old))

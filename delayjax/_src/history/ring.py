@@ -1,4 +1,4 @@
-"""A history of pytrees with a fixed capacity, written and read in place."""
+"""A history of pytrees with a fixed capacity; it is written and read in place."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -38,13 +38,13 @@ def read_slot(slots: jax.Array, slot: jax.Array) -> jax.Array:
 
 
 def pack_as_is(tree: Any, slots: Any) -> Any:
-    """An item's leaves, of which each has slots of its shape and dtype."""
+    """An item's leaves; each has slots of its shape and dtype."""
     del slots
     return tree
 
 
 def unpack_as_is(leaves: Any, like: Any) -> Any:
-    """The item of leaves that were read, with the boxes and the dtypes of `like`."""
+    """The item with these leaves, with the boxes and the dtypes of `like`."""
     check_tree("like", leaves, like)
 
     def read(leaf, kept):
@@ -54,7 +54,7 @@ def unpack_as_is(leaves: Any, like: Any) -> Any:
 
 
 def map_leaves(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """`jax.tree.map`, of `others` that have other boxes than `tree`, or none."""
+    """`jax.tree.map`, where `others` may have other boxes than `tree`, or none."""
     leaves, structure = jax.tree.flatten(tree)
     return structure.unflatten(map(function, leaves, *map(jax.tree.leaves, others)))
 
@@ -75,9 +75,9 @@ class _Ways(NamedTuple):
 
 
 class Storage(Pickled, _Ways):
-    """A place and a way to keep a history: what it does to items and to their slots.
+    """How and where a history is kept: functions of its items and of their slots.
 
-    An item is a tree. Its leaves are packed, and each has slots of its own.
+    An item is a tree. Its leaves are packed, and each packed leaf has its own slots.
     """
 
     def init(self, tree: Any, capacity: Any) -> Ring:
@@ -99,7 +99,7 @@ class Storage(Pickled, _Ways):
     def push(self, ring: Ring, tree: Any) -> Ring:
         """The ring with `tree` at age 0, as `ring.push` stores it."""
 
-        def fits(leaf, kept):  # a float is rounded, everything else must fit
+        def fits(leaf, kept):  # floats are rounded; other dtypes must be representable
             is_rounded = all(jnp.issubdtype(x, jnp.floating) for x in (leaf, kept))
             return is_rounded or np.promote_types(leaf, kept) == kept
 
@@ -157,11 +157,11 @@ def init(tree: Any, capacity: Any) -> Ring:
 
 
 def push(ring: Ring, tree: Any) -> Ring:
-    """Stores an item in the place of the oldest item.
+    """Stores an item in place of the oldest item.
 
     Args:
         ring: the history. Donate it, or carry it in a scan: then the write is in place
-            and costs one item, whatever the capacity.
+            and costs one item, for any capacity.
         tree: an item with the tree and the shapes of the ring's items. Floats are
             rounded to the slots' dtype; the dtypes of other leaves must fit into it.
 
@@ -180,7 +180,7 @@ def push(ring: Ring, tree: Any) -> Ring:
 def read(ring: Ring, age: Any, like: Any) -> Any:
     """The item that was pushed `age` pushes before the last item.
 
-    Push first, then read: else XLA copies the whole ring at every step on a CPU.
+    Push before you read: otherwise XLA copies the whole ring at every step on a CPU.
 
     Args:
         ring: the history.
@@ -203,12 +203,12 @@ def read(ring: Ring, age: Any, like: Any) -> Any:
 
 
 def item_in(slots: Any, slot: jax.Array, like: Any) -> Any:
-    """The item like `like` in one of a tree's slots, whatever its age."""
+    """The item in slot `slot`, with the structure and the dtypes of `like`."""
     return unpack_as_is(map_leaves(lambda x: read_slot(x, slot), slots), like)
 
 
 def with_item(slots: Any, slot: jax.Array, item: Any) -> Any:
-    """A tree's slots, with an item in one of them."""
+    """A tree's slots, with `item` written to slot `slot`."""
 
     def write(held, leaf):
         return write_slot(held, xla.as_bits(leaf, held.dtype), slot)
@@ -217,7 +217,7 @@ def with_item(slots: Any, slot: jax.Array, item: Any) -> Any:
 
 
 def as_storage(history: Any, name: str = "history") -> Storage:
-    """The storage that is an argument, `plain` if there is none."""
+    """The argument `history` as a storage; `plain` if it is None."""
     if history is None:
         return plain
     if not isinstance(history, Storage):
@@ -229,14 +229,14 @@ def as_storage(history: Any, name: str = "history") -> Storage:
 
 
 def as_dtype(leaf: Any, dtype: Any) -> jax.Array:
-    """An array, or the zeros of a shape, of a dtype."""
+    """An array in a dtype; zeros in this dtype where `leaf` is only a shape."""
     if isinstance(leaf, jax.ShapeDtypeStruct):
         return jnp.zeros_like(leaf, dtype=dtype)
     return jnp.asarray(leaf, dtype)
 
 
 def dtype_of(slots: jax.Array) -> np.dtype:
-    """The dtype of what slots hold: of narrow floats they hold the bits."""
+    """The dtype of the items in slots, which hold narrow floats as bits."""
     return xla.FLOATS.get(jnp.dtype(slots.dtype), jnp.dtype(slots.dtype))
 
 
@@ -268,7 +268,7 @@ def check_item(
 
 
 def check_depth(slots: Any, bounds: list[int]) -> None:
-    """Checks that slots have the depths of these bounds, the `max_delay` of each."""
+    """Checks that the depths of slots are these bounds, each leaf's `max_delay`."""
     depths = [held.shape[0] - 1 for held in jax.tree.leaves(slots)]
     if len(depths) != len(bounds):  # a history that keeps several leaves together
         depths, bounds = sorted(set(depths)), sorted(set(bounds))

@@ -1,4 +1,4 @@
-"""A history that several devices keep together, each a part."""
+"""A history that is divided between several devices."""
 
 import math
 from typing import Any
@@ -14,8 +14,8 @@ from delayjax._src.history import ring as rings
 
 COLUMNS = 128  # the width of a tile of a TPU's memory
 EVEN = 256
-"""The number of rows is a multiple of this: 1, 2, 4 ... 256 devices hold the same
-arrays, and can restore each other's checkpoints."""
+"""The number of rows is a multiple of this, so that the arrays are the same on 1, 2, 4,
+..., 256 devices, and a checkpoint of one number can be restored on another."""
 
 
 @remembered
@@ -26,7 +26,7 @@ def sharded(
     num_workers: int | None = None,
     bucket_bytes: int = collectives.BUCKET_BYTES,
 ) -> rings.Storage:
-    """A history that n devices keep together: each keeps 1/n of it.
+    """A history that is divided between n devices: each keeps 1/n of it.
 
     For gradients that are the same on all devices, after the mean: in a plain `jit` of
     a data-parallel step (`mesh`), or in the step of one worker (`num_workers`),
@@ -114,8 +114,8 @@ class _ByMesh:
         self.devices = math.prod(mesh.shape[name] for name in names)
 
     def part(self, rows: jax.Array) -> jax.Array:
-        """All rows, sharded: each device keeps its own."""
-        # whole first: else XLA shards a gradient before it is joined, and moves it then
+        """All rows, sharded: each device keeps its part."""
+        # first whole: otherwise XLA shards a gradient before it is joined, and moves it
         return self._constrain(self._constrain(rows, P()), P(self._names))
 
     def empty(self, zeros: jax.Array, capacity: int) -> jax.Array:
@@ -128,14 +128,14 @@ class _ByMesh:
         return self._constrain(self._constrain(rows, P(self._names)), P())
 
     def check_same(self, name: str, tree: Any) -> None:
-        """A plain `jit` is one program for all devices."""
+        """Checks nothing: in a plain `jit` values are the same on all devices."""
 
     def _constrain(self, x: jax.Array, spec: P) -> jax.Array:
         mesh = jax.sharding.get_abstract_mesh()
         if not mesh.manual_axes:
             mesh = self._mesh
         elif not set(self._names) <= set(mesh.axis_names):
-            return x  # a trace of types, over the workers' axis alone
+            return x  # only types are traced here, over the workers' axis alone
         return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
 
 
@@ -147,7 +147,7 @@ class _ByWorkers:
         self.empty = rings.empty_slots
 
     def part(self, rows: jax.Array) -> jax.Array:
-        """A worker's own rows; of zeros, in `init`, also outside of the axis."""
+        """A worker's rows; outside of the axis, in `init`, a part of the zeros."""
         if not collectives.is_inside(self._names):
             return rows[: len(rows) // self.devices]
         parts = rows.reshape(self.devices, -1, COLUMNS)
@@ -178,7 +178,7 @@ class _ByWorkers:
 
 
 def _join(tree: Any, bucket_bytes: int, rows_even: int) -> list[jax.Array]:
-    """The leaves of each bucket in rows, [rows, 128]; narrow floats as their bits."""
+    """The leaves of each bucket in rows, [rows, 128]; narrow floats as bits."""
     leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(tree)]
 
     def rows_of(bucket):
@@ -191,7 +191,7 @@ def _join(tree: Any, bucket_bytes: int, rows_even: int) -> list[jax.Array]:
 
 
 def _apart(rows: list[jax.Array], like: Any, bucket_bytes: int) -> Any:
-    """A tree like `like`, of leaves that were joined to these rows."""
+    """A tree like `like`, from the rows to which its leaves were joined."""
     leaves, structure = jax.tree.flatten(like)
     buckets = collectives.buckets(leaves, bucket_bytes)
     parcels = [

@@ -1,4 +1,4 @@
-"""A history whose items lie in slots that the caller chooses, each with its number."""
+"""A history in which the caller chooses the slot of each item; items are numbered."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from delayjax._src.history import ring as rings
 
 
 class Numbered(NamedTuple):
-    """What a ring's slot holds, if the slot is chosen at each push."""
+    """An item with its number, in a slot that was chosen at its push."""
 
     item: Any
     number: jax.Array  # of its push, from 1 on; 0 where nothing was pushed, int32 []

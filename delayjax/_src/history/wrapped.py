@@ -57,7 +57,7 @@ def init(
     wrapper: str = "delayed",
     late: bool = True,
 ) -> Any:
-    """The state of the argument `name` of a wrapper, in buffers of its own.
+    """The state of the argument `name` of a wrapper, in unshared buffers.
 
     Raises:
         ValueError: if a rule that refuses is misplaced, or the gradients are `late` and
@@ -72,19 +72,19 @@ def init(
 
 
 def taken_at(needed_by: str, params: Any, staleness: Any, stale_params: Any) -> Any:
-    """The parameters at which a gradient was taken that comes with these arguments."""
+    """The parameters at which the gradient with these extra arguments was taken."""
     needed_by = f"{needed_by}(keep_params=True)"
     if staleness is None and stale_params is None:
         return extras.require_params(params, needed_by)
-    # it was late before, and was not taken at the current parameters
+    # another producer made it late: it was not taken at the current parameters
     remedy = "give the producer of its `staleness` keep_params=True as well"
     return extras.require(stale_params, "stale_params", needed_by, remedy)
 
 
 def only_if(is_used: jax.Array, after: Any, before: Any) -> Any:
-    """The updates and the state `after`; else no update, and the state `before`.
+    """(updates, state) `after` if `is_used`; else zero updates, and the state `before`.
 
-    To select a history of `delayed` would copy it. Its last push is taken back instead.
+    A select would copy the history of a `delayed`. Its last push is undone instead.
     """
 
     def is_delayed(node):
@@ -105,11 +105,11 @@ def only_if(is_used: jax.Array, after: Any, before: Any) -> Any:
 
 
 def _kept_if(is_used: jax.Array, new: rings.Ring, old: rings.Ring) -> rings.Ring:
-    """A history with its last items, or as it was before they were pushed.
+    """The history `new` if `is_used`, else the history before the last push.
 
-    An item that is taken back stays in the slot of the oldest item, which the next push
-    overwrites. `first` says that this oldest item is lost. Leaves of different depths
-    have different oldest items, so these are selected.
+    After an undone push the item stays in the slot of the oldest item, and the next
+    push overwrites it. `first` counts this oldest item as lost. If leaves have
+    different depths, their oldest items differ; then the histories are selected.
     """
     depths = {slots.shape[0] for slots in jax.tree.leaves(new.slots)}
     if len(depths) != 1:
@@ -120,7 +120,7 @@ def _kept_if(is_used: jax.Array, new: rings.Ring, old: rings.Ring) -> rings.Ring
 
 
 def check_late(name: str, state: Any, *, wrapper: str = "delayed") -> None:
-    """Checks by its state that an optimizer can use gradients that are late."""
+    """Checks, by the state of an optimizer, that it can use late gradients."""
 
     def is_refused(node):
         kind = type(node)

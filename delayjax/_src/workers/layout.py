@@ -1,4 +1,4 @@
-"""How many workers there are along each axis, and how their arrays lie on a mesh."""
+"""The number of workers along each axis, and the sharding of their arrays."""
 
 import dataclasses
 from typing import Any
@@ -44,7 +44,7 @@ class Layout:
         return shardings.beside(self.names, shardings.spec_of(leaf, axes, mesh))
 
     def typed(self, leaf: Any, axes: tuple[str, ...]) -> Any:
-        """A leaf of all workers, in whose type is where it lies on Explicit axes."""
+        """A leaf of all workers, with its sharding over Explicit axes in its type."""
         sharding = self._type(self.spec(leaf, axes), axes)
         return leaf if sharding is None else jax.sharding.reshard(leaf, sharding)
 
@@ -71,7 +71,7 @@ class Layout:
         return jax.tree.unflatten(structure, parts)
 
     def shapes_of_all(self, tree: Any, axes: Axes, *, typed: bool = True) -> Any:
-        """Shapes of all parts; if `typed`, of where they are on Explicit axes."""
+        """Shapes of all parts; if `typed`, with their sharding over Explicit axes."""
 
         def of_all(leaf, leaf_axes):
             of = self._type(self.spec(leaf), leaf_axes) if typed else None
@@ -80,7 +80,7 @@ class Layout:
         return each(of_all, tree, axes)
 
     def _type(self, spec: P, axes: tuple[str, ...] = ()) -> NamedSharding | None:
-        """The Explicit axes in the type of a leaf; None where there are none."""
+        """The sharding over Explicit axes in the type of a leaf; None without these."""
         mesh = self.mesh
         if mesh is None or not mesh.abstract_mesh.explicit_axes:
             return None

@@ -10,7 +10,7 @@ from delayjax._src.workers.state import Axes, Step, each
 
 
 def of_part(step: Step, axes: Axes, names: tuple[str, ...]) -> Step:
-    """`step`, of a state and a batch with a leading 1 for each axis of the workers."""
+    """`step` for a state and a batch with a leading 1 for each axis of the workers."""
 
     def of_one(state, batch):
         state = each(
@@ -40,12 +40,12 @@ def by_vmap(
 
     Args:
         step: of one worker.
-        counts: of the workers along each axis.
+        counts: the number of workers along each axis.
         differing: the axes over which each leaf of the state differs.
-        metrics: the same of the metrics, a tree of `PartitionSpec`s.
+        metrics: the same for the metrics, a tree of `PartitionSpec`s.
         specs: how a worker's leaves are sharded over other axes.
         state: of all workers.
-        batch: likewise.
+        batch: of all workers.
     """
     leaves, structure = jax.tree.flatten(state)
 

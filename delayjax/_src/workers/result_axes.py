@@ -1,4 +1,4 @@
-"""Which results of a step differ between workers: JAX's types tell."""
+"""The axes over which a step's results differ between workers, from JAX's types."""
 
 import collections
 import dataclasses
@@ -143,7 +143,7 @@ def workers_of(
 def _traced(
     step: Step, layout: Layout, state: Any, batch: Any, differing: Axes
 ) -> ResultAxes:
-    """What differs after a step if `differing` did before, by types."""
+    """What differs after a step, by types, if `differing` differs before it."""
     names, result_axes = layout.names, []
 
     def varies(leaf, before=()):

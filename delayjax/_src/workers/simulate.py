@@ -24,7 +24,7 @@ def simulate(
 
     A leaf of the state that is the same on all workers (parameters, the optimizer after
     the mean, counters) is held and computed once. A leaf that differs between workers
-    (histories, outboxes, replicas) has a leading axis of P. JAX's types tell which
+    (histories, outboxes, replicas) has a leading axis of P. JAX's types show which
     leaves differ: the step is traced with more and more varying leaves, until it
     returns the types that it was given.
 
@@ -39,8 +39,8 @@ def simulate(
         `init(state, batch, shared=None)` makes the `WorkerState` from the state of one
         worker, made outside of any axis, and the batch of all workers for one step,
         leaves [P, ...] (arrays or shapes). `shared` says which parts must stay the same
-        on all workers: a prefix tree of bools, or of names of axes. By default the
-        parameters must, the first of a pair (params, rest); in another state all of it.
+        on all workers: a prefix tree of bools, or of names of axes. By default, in a
+        pair (params, rest), the first part must; in another state all leaves must.
         With `shared=False` each worker trains its own model.
 
         `step(workers_state, batch)` takes one step. `jit` it with the state donated, or

@@ -1,4 +1,4 @@
-"""The state of all workers: what is the same on all of them is held once."""
+"""The state of all workers; leaves that are the same on all workers are held once."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ class WorkerState:
 
     state: Any  # leaves [*shape], or [workers, *shape] where workers differ
     axes: Axes = dataclasses.field(metadata={"static": True})  # () where shared
-    # how the leaves lay when `init` got them, P() if not sharded; () if not known
+    # the sharding of the leaves that `init` got, P() if not sharded; () if not known
     specs: shardings.Specs = dataclasses.field(default=(), metadata={"static": True})
 
     def one(self, *, worker: int | Mapping[str, int] = 0) -> Any:
@@ -99,7 +99,7 @@ class Workers(NamedTuple):
 
 
 def each(function: Callable[..., Any], tree: Any, *of_leaves: Sequence[Any]) -> Any:
-    """`function` of each leaf and of the entries for it in other sequences."""
+    """`function` of each leaf and of its entries in other sequences."""
     leaves, structure = jax.tree.flatten(tree)
     return jax.tree.unflatten(structure, map(function, leaves, *of_leaves))
 
