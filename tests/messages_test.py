@@ -105,11 +105,11 @@ WRONG = {
     ),
     "ringmaster by its name": (
         lambda: simulated(protocols.ringmaster(3), cluster.Cluster(2, never_done)),
-        r"`ringmaster\(3, stop=False\)` waits for ever for workers 0, 1",
+        r"`ringmaster\(3, stop=False\)` waits forever for workers 0, 1",
     ),
     "rennala by its name": (
         lambda: simulated(protocols.rennala(3), cluster.Cluster(2, never_done)),
-        r"`rennala\(3\)` waits for ever for workers 0, 1",
+        r"`rennala\(3\)` waits forever for workers 0, 1",
     ),
 }
 

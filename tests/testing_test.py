@@ -639,7 +639,7 @@ PROTOCOLS = {
     ),
     returns: ("it serves to the end", "must serve until"),
     starts_none: ("it serves to the end", "must make updates"),
-    stops: ("it serves to the end", "waits for ever"),
+    stops: ("it serves to the end", "waits forever"),
     backwards: ("time does not run back", "of updates fall"),
     undecided: ("the same seed, the same trace", "another trace"),
     moody(): ("the same seed, the same trace", "another trace"),

@@ -174,7 +174,7 @@ def test_a_dead_worker_loses_the_protocols_that_wait_for_it_alone():
     advice = advise(dead, protocols=tried, **FEW)
     assert advice.choices[0].seconds_to_target.mean == math.inf
     assert advice.best.protocol == "k_async(1)"
-    assert "A worker that is dead for good: hardsync() waits" in str(advice)
+    assert "A worker never revives: hardsync() waits forever" in str(advice)
 
 
 def test_a_row_says_how_many_times_as_fast_as_the_first_it_is():
@@ -187,7 +187,8 @@ def test_the_verdict_shows_the_ratio_that_decides():
     rows = choice("all", [30.0, 30.0], 0), choice("late", ratio_of_thirty(1.098), 3)
     said = Advice(rows, ()).verdict
     assert said.endswith(
-        "It is 1.2 (1.098 to 1.311) times as fast, and not surely more than 1.1 times."
+        "It is 1.2 (1.098 to 1.311) times as fast, which is not significantly more than"
+        " 1.1 times."
     )
 
 

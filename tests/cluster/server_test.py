@@ -146,10 +146,10 @@ def refusing(server):
 @pytest.mark.parametrize("name", WAITING)
 def test_waiting_for_ever_is_an_error_that_names_protocol_and_worker(name):
     dead = cluster.Cluster(3, cluster.constant(1.0), [cluster.Slowdown(1, INF, 20.0)])
-    with pytest.raises(ValueError, match=rf"`{name}\(.*`.*for ever.*workers 1,"):
+    with pytest.raises(ValueError, match=rf"`{name}\(.*`.*forever.*workers 1,"):
         cluster.simulate(dead, WAITING[name], 10_000, seed=0)
     hangs = cluster.Cluster(3, cluster.infinite_bernoulli(1.0, 0.05))
-    with pytest.raises(ValueError, match=rf"`{name}\(.*`.*for ever.*worker"):
+    with pytest.raises(ValueError, match=rf"`{name}\(.*`.*forever.*worker"):
         cluster.simulate(hangs, WAITING[name], 10_000, seed=1)
 
 
@@ -160,7 +160,7 @@ def test_asynchrony_survives_the_dead_until_nobody_is_left():
     )
     assert trace.num_updates == UPDATES and set(trace.worker[-30:]) == {2}
     everybody = [cluster.Slowdown((0, 1, 2), INF, 20.0)]
-    with pytest.raises(ValueError, match=r"for ever.*workers 0, 1, 2"):
+    with pytest.raises(ValueError, match=r"forever.*workers 0, 1, 2"):
         simulate(times, protocols.k_async(1), 10_000, slowdown=everybody)
 
 
@@ -245,7 +245,7 @@ WRONG = {
     starts_nobody_there: r"`worker` must lie in 0 \.\. 2",
     starts_in_the_future: r"`read_version` in 0 \.\. 0, got 0 and 9",
     empty: "`divisor` must be given if nothing is taken",
-    idle: "`idle` waits for ever for workers that do not work",
+    idle: "`idle` waits forever for workers that do not work",
     starts_none: r"`protocol` must make updates, got none from starts_none",
 }
 

@@ -1,1 +1,1 @@
-"""Decisions on a cluster: which protocol, and what its staleness costs."""
+"""Advice for a cluster: the protocol to use, and the cost of its staleness."""

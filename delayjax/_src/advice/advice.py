@@ -1,4 +1,4 @@
-"""What `advise` found: a row for each protocol, a verdict, and a table as text."""
+"""The result of `advise`: a row for each protocol, a verdict, and a table as text."""
 
 import math
 from collections.abc import Sequence
@@ -8,14 +8,14 @@ import numpy as np
 import scipy
 
 _WORTH = 1.1  # late gradients must be so many times as fast
-_EQUAL = 1.15  # what another model, or another batch size, may change
+_EQUAL = 1.15  # another model or batch size may change a ratio by this factor
 _UNSEEN = 0.1  # of an equal share of the gradients
 _HEAD = ("protocol", "s/update", "s/gradient", "idle", "used", "staleness", "largest")
 _HEAD += ("step limit", "s to target", "times as fast")
 
 
 def digits(value: float) -> str:
-    """Three digits, or all that stand before the point."""
+    """A number with three digits, or rounded to an integer from 1000 on."""
     return f"{value:.0f}" if 1000 <= value < math.inf else f"{value:.3g}"
 
 
@@ -90,7 +90,7 @@ class Choice(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """What `advise` found. `str(advice)` is a table, the verdict first.
+    """The result of `advise`. `str(advice)` is the verdict and a table.
 
     Attributes:
         choices: a row for each protocol; the first is what the others are compared
@@ -120,7 +120,7 @@ class Advice(NamedTuple):
 
     @property
     def best(self) -> Choice:
-        """The fastest protocol; a late one must be surely more than 10 % faster."""
+        """The fastest protocol; a late one must be significantly over 10 % faster."""
         fastest, fresh = self.fastest, self.fresh
         if fresh and not fastest.times_as_fast_as(fresh).low > _WORTH:
             return fresh
@@ -162,13 +162,13 @@ class Advice(NamedTuple):
             said = (
                 f"Stay synchronous: {reached}. {fastest.protocol} with late gradients"
                 f" takes {fastest.seconds_to_target} s. It is"
-                f" {_precise(fastest, fresh)} times as fast, and not surely more than"
-                f" {_WORTH} times."
+                f" {_precise(fastest, fresh)} times as fast, which is not significantly"
+                f" more than {_WORTH} times."
             )
         return said + _without(best)
 
     def _about_equal(self, late: Choice, fresh: Choice) -> bool:
-        """Whether the mean ratio of their times decides nothing."""
+        """Whether the mean ratio of the two times is too close to 1 for a decision."""
         return 1 / _EQUAL < late.times_as_fast_as(fresh).mean < _EQUAL
 
     def rows(self) -> list[tuple[str, ...]]:
@@ -192,7 +192,7 @@ def _fastest(choices: Sequence[Choice]) -> Choice:
 
 
 def _precise(choice: Choice, other: Choice) -> str:
-    """How many times as fast one is, with a digit more, as the verdict rests on it."""
+    """How many times as fast `choice` is, with four digits, for the verdict."""
     return "{:.4g} ({:.4g} to {:.4g})".format(*choice.times_as_fast_as(other))
 
 

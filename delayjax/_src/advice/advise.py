@@ -1,4 +1,4 @@
-"""Which protocol suits a cluster: time, staleness, and what the staleness costs."""
+"""Compares protocols on a cluster: time, staleness, and the cost of staleness."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -50,8 +50,8 @@ def advise(
     until the mean of f over the noise n, which is computed exactly, is `target` times
     the first. With much noise the gradients that a protocol applies in a second decide.
     With little noise the updates in a second decide, and the step that their staleness
-    allows. Every worker's gradients are of the same f: what is lost if the data of a
-    slow worker is never used does not count.
+    allows. Every worker's gradients are of the same f: the comparison does not count
+    what is lost if the data of a slow worker are never used.
 
     Args:
         cluster: the workers and their times. Messages take no time unless it has a
@@ -76,7 +76,7 @@ def advise(
 
     Raises:
         ValueError: if the cluster has one worker, or an argument is out of its range.
-            A protocol that waits for ever for a dead worker is no error: its times are
+            A protocol that waits forever for a dead worker is no error: its times are
             infinite.
 
     Example:
@@ -103,12 +103,12 @@ def advise(
     hang = [one.protocol for one in choices if math.isinf(one.seconds_per_update.mean)]
     if hang:
         who = " and ".join(hang)
-        assumptions.insert(0, f"A worker that is dead for good: {who} waits for ever.")
+        assumptions.insert(0, f"A worker never revives: {who} waits forever.")
     return Advice(tuple(choices), tuple(assumptions))
 
 
 def _usual(workers: int) -> tuple[Callable[[Server], None], ...]:
-    """Wait for all, drop the slowest, fresh batches of any; then late gradients."""
+    """The default protocols: three without late gradients, then three with them."""
     most = workers - max(1, workers // 16)
     synchronous = hardsync(), k_sync(most), rennala(workers)
     return *synchronous, ssp(3), k_async(1), ringmaster(workers)
@@ -119,7 +119,7 @@ def _check_workers(cluster: Cluster) -> None:
         raise TypeError(f"`cluster` must be a Cluster, got {cluster!r}.")
     if cluster.workers == 1:
         raise ValueError(
-            "`cluster` must have several workers, got one: it waits for nobody."
+            "`cluster` must have several workers, got one: it needs no protocol."
         )
 
 
@@ -192,7 +192,7 @@ def _run(cluster: Cluster, protocol: Any, bowl: Bowl, seed: int) -> _Run:
 
 
 def _settled(cluster: Cluster, protocol: Any, seed: int) -> Trace:
-    """A trace that is many times as long as its gradients are late."""
+    """A trace that is at least 20 times as long as the staleness of 99 %."""
     updates = _SHORTEST
     while True:
         trace = simulate(cluster, protocol, updates, seed=seed)
@@ -203,7 +203,7 @@ def _settled(cluster: Cluster, protocol: Any, seed: int) -> Trace:
 
 
 def _never(workers: int) -> _Run:
-    """A protocol that waits for ever for a dead worker."""
+    """The run of a protocol that waits forever for a dead worker."""
     never, unknown = math.inf, np.full(workers, math.nan)
     law = StalenessLaw(np.ones(1))
     return _Run(never, never, unknown, math.nan, unknown, law, 0, math.nan, never)
@@ -247,7 +247,7 @@ def _mean_law(laws: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _assumptions(cluster: Cluster, bowl: Bowl, seeds: int) -> Iterator[str]:
-    """What the numbers rest on, in sentences."""
+    """The assumptions behind the numbers, in sentences."""
     values = ", ".join(f"{value:g}" for value in bowl.curvatures)
     yield f"{cluster.workers} workers; means over {seeds} seeds, 95 % t intervals."
     yield (
@@ -257,7 +257,7 @@ def _assumptions(cluster: Cluster, bowl: Bowl, seeds: int) -> Iterator[str]:
     )
     yield (
         "Idle: share of the workers' time without computation. Used: share of their"
-        " time for gradients that were applied; the rest is idle, or thrown away."
+        " time for gradients that were applied; the rest is idle or wasted."
     )
     yield (
         "Staleness in updates, without the first tenth of the updates; largest: from"

@@ -7,12 +7,12 @@ import numpy as np
 
 from delayjax._src.cluster.trace import Trace
 
-_RATIO, _STEPS = 1.1, 48  # of the steps: the smallest may be an eighty-eighth
-_SPARE = 3.0  # the best step is seldom below the largest one over this
+_RATIO, _STEPS = 1.1, 48  # of the steps: the smallest is the largest over 88
+_SPARE = 3.0  # the best step is seldom below the largest step over this number
 
 
 class Bowl(NamedTuple):
-    """A quadratic, its noise, and how far to go down.
+    """A quadratic, its noise, and the target loss.
 
         f(x) = 1/2 sum_i c_i x_i^2,    x(0) = (1, .., 1),    g = c x + s n
 
@@ -34,9 +34,9 @@ class Bowl(NamedTuple):
         return self.noise * float((self.curvatures**2).mean())
 
     def largest_step(self, gradients: float, limit: float) -> float:
-        """The step above which noise or the limit keeps SGD from the target.
+        """The step above which SGD does not reach the target: by noise, or `limit`.
 
-        For small steps eta, fresh means of K gradients end at
+        For small steps eta, SGD with fresh means of K gradients ends at the loss
 
             eta s^2 C / (4 K (1 - beta))
 
@@ -51,14 +51,14 @@ class Bowl(NamedTuple):
         return min(limit, self.target * self.curvatures.sum() / 2 / noisy)
 
     def updates_at(self, largest: float) -> int:
-        """About how many updates the best step needs, from the largest one."""
+        """About how many updates the best step needs; the largest step gives it."""
         rate = largest / _SPARE * self.curvatures.min() / (1 - self.momentum)
         return math.ceil(math.log(1 / self.target) / rate)
 
     def steps(self, largest: float) -> np.ndarray:
-        """The steps that are tried, from the largest one down.
+        """The steps that are tried, the largest first.
 
-        A step that suits a momentum is smaller by up to 1 - beta.
+        With momentum the best step is smaller by up to a factor of 1 - beta.
         """
         more = math.ceil(math.log(1 / (1 - self.momentum)) / math.log(_RATIO))
         return largest / _RATIO ** np.arange(_STEPS + more)
@@ -113,7 +113,7 @@ class Descent:
         return float(np.fmin.reduce(losses))
 
     def arrival(self, after: int = 0) -> int | None:
-        """After how many updates the target is reached; None if the trace ends before.
+        """The number of updates to the target; None if the trace ends before.
 
         The least loss of all steps falls from update to update, nearly always.
 

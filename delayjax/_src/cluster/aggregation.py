@@ -1,4 +1,4 @@
-"""How a server makes one direction from the gradients that arrived."""
+"""The rule by which a server combines the gradients that arrived."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ import jax
 
 
 class Aggregation(NamedTuple):
-    """What replaces the mean of an update's gradients, as three functions.
+    """A replacement for the mean of an update's gradients, as three functions.
 
     Attributes:
         init: parameters -> the state.

@@ -1,4 +1,4 @@
-"""What a cluster is: workers, their speeds, and their links to the server."""
+"""A cluster: its workers, their speeds, and their links to the server."""
 
 import dataclasses
 import math
@@ -19,10 +19,11 @@ from delayjax._src.ground import checks
 class Slowdown:
     """Workers that are slower, or dead, for some time.
 
-    Work done in [start, stop) takes `factor` times as long, also a part of a task.
-    Overlapping slowdowns multiply. With an infinite factor the workers are dead: they
-    lose their task at `start`, and read and begin anew at `stop`. Messages under way
-    arrive. A task with a time limit fails at its limit.
+    Work in [start, stop) takes `factor` times as long, and so does the part of a task
+    in this interval. Overlapping slowdowns multiply. With an infinite factor the
+    workers are dead: they lose their task at `start`, and at `stop` they read the
+    parameters and begin a new task. Messages that were sent before arrive. A task with
+    a time limit fails at its limit.
 
     Attributes:
         workers: a worker or several.
@@ -163,7 +164,7 @@ class Cluster:
             warnings.warn(
                 f"`service` has the times of {recorded} recorded workers, but there are"
                 f" {self.workers}: worker w takes the times of worker w % {recorded}."
-                " Give Recorded one row for each worker, and this warning is gone.",
+                " To avoid this warning, give Recorded one row for each worker.",
                 stacklevel=3,
             )
         for item in self._slowdowns():
@@ -171,7 +172,7 @@ class Cluster:
                 checks.check_integer("slowdown.workers", worker, 0, self.workers - 1)
 
     def _slowdowns(self) -> Sequence[Slowdown]:
-        """A factor is a slowdown for good."""
+        """The slowdowns; a factor is a slowdown without an end."""
         items = self.slowdown
         if items is None:
             return ()
@@ -205,7 +206,7 @@ class Cluster:
                 )
             yield from seconds.tolist()
         raise ValueError(
-            f"`service` has no more times for worker {worker}: yield times for ever."
+            f"`service` has no more times for worker {worker}: yield times forever."
         )
 
     def draw(self, worker: int, size: int, *, seed: int, stream: int = 0) -> np.ndarray:

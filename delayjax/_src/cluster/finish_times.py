@@ -1,4 +1,4 @@
-"""When workers without a server, which wait for each other, begin their next steps."""
+"""The times at which workers that wait for each other begin their next steps."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from delayjax._src.ground import checks, collectives
 from delayjax._src.ground.checks import as_seconds
 
 Waits = Callable[[int, int], Any]
-"""(step, P) -> bool [P, P]: whether worker i waits for worker j's result of it."""
+"""(step, P) -> bool [P, P]: whether worker i waits for the result of worker j."""
 
 
 def finish_times(
@@ -20,7 +20,7 @@ def finish_times(
     lag: int = 0,
     exchange_seconds: Callable[[int], float] | float = 0.0,
 ) -> np.ndarray:
-    """When each worker goes on to its next step, in seconds, float64 [T, P].
+    """The time at which each worker begins its next step, seconds, float64 [T, P].
 
         done[t, i] = on[t - 1, i] + seconds[t, i]
         came[t, i] = c + max( came[t - 1, i], sent[t, j] of all j that i waits for )
@@ -75,7 +75,7 @@ def finish_times(
 
 
 def waits_for_all(period: int) -> Waits:
-    """All workers wait for all at the end of each period.
+    """Workers synchronize at the end of each period, and do not wait in between.
 
     Args:
         period: in steps.

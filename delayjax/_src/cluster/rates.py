@@ -19,8 +19,8 @@ def arrival_rate(
 ) -> float:
     """Gradients that reach an asynchronous server in a second.
 
-    Each of P workers computes for T_i on average, then occupies the server (or its
-    link) alone for s with a share p of its gradients:
+    Each of P workers computes for T_i on average. With a share p of its gradients it
+    then occupies the server (or its link) alone, for s:
 
         nu = min( p sum_i 1 / (T_i + p s), 1/s )
 
@@ -40,7 +40,7 @@ def arrival_rate(
         Yu, Chen and Poor, arXiv:2406.11159; Denning and Buzen, ACM CSUR 10, 1978.
     """
     workers = checks.check_bound("workers", workers, at_least=1)
-    remedy = "leave out workers of infinite mean, for their rate is 0 in the long run"
+    remedy = "leave out workers of infinite mean, because their long-run rate is 0"
     means = as_seconds("mean_seconds", mean_seconds, positive=True, remedy=remedy)
     server_seconds = checks.check_number("server_seconds", server_seconds)
     sent = checks.check_number("sent", sent, most=1, positive=True)

@@ -156,7 +156,7 @@ class Server:
             self.start(worker)
 
     def leave_out(self, workers: Iterable[int] | None = None) -> None:
-        """Says that these workers, by default all, may never be started."""
+        """Allows the protocol never to start these workers, by default all."""
         self._must_start -= set(range(self.num_workers) if workers is None else workers)
 
     def check_workers(self, name: str, value: int) -> int:
@@ -234,7 +234,7 @@ class Server:
         self._dropped.append((self.version, arrival))
 
     def decode(self, worker: int, begun: float) -> Arrival:
-        """A worker's gradient that the server now makes of others, for `take`."""
+        """A worker's gradient that the server decodes from others, for `take`."""
         return self._opened(Arrival(worker, self.version, begun, self.now, False))
 
     def update(self, divisor: float | None = None) -> None:
@@ -288,7 +288,7 @@ class Server:
         )
 
     def _until(self) -> np.ndarray:
-        """`Trace.held_until`. A gradient that has yet to be applied is held too."""
+        """`Trace.held_until`. It counts gradients that are not applied yet as held."""
         until = np.asarray(self._held_until, np.int32)
         held = [self._read[w] for w, holds in enumerate(self._holds) if holds]
         arrived = *self._open.values(), *self._taken, *self._left
@@ -315,7 +315,7 @@ class Server:
             heappush(self._events, (time, self._task[worker], worker, what))
 
     def _serve(self) -> None:
-        """Lets a serial server begin with the first message that is still wanted."""
+        """Lets a serial server handle the first message that is still needed."""
         while self._messages:
             task, worker, what = self._messages.popleft()
             if self._task[worker] == task:
@@ -373,7 +373,7 @@ class Server:
             )
 
     def _stop(self, worker: int, now: float) -> None:
-        """Ends a worker's task, and notes how long it computed."""
+        """Ends a worker's task, and records how long it computed."""
         if self._task[worker]:
             self._task[worker] = 0
             if self._holds[worker]:
@@ -386,7 +386,7 @@ class Server:
         waiting = [worker for worker, task in enumerate(self._task) if task]
         shown = _shown(waiting) or "that do not work"
         raise WaitsForeverError(
-            f"`{self._name}` waits for ever for workers {shown},"
+            f"`{self._name}` waits forever for workers {shown},"
             f" after update {self.version} at {self.now:g} s: use service times and"
             " slowdowns that end, or a protocol that does not wait for all workers."
         )

@@ -1,4 +1,4 @@
-"""How long a gradient takes: one object for the simulator and for the theory."""
+"""The time that a gradient takes: one object for the simulator and for the theory."""
 
 import dataclasses
 import math

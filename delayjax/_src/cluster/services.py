@@ -1,4 +1,4 @@
-"""Services: the seconds of each task of a worker, also with memory or without end.
+"""Services: the seconds of each task of a worker, which may depend on earlier tasks.
 
 A service is a function `service(rng, worker)` that yields arrays of seconds, of any
 length: the times of that worker's tasks, in order; `inf` is a task that never ends.

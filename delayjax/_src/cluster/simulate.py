@@ -28,13 +28,13 @@ def simulate(
         seed: of the service times, which are the same under every protocol: worker w
             draws from `SeedSequence(seed, spawn_key=(w,))`.
         seconds: simulated time; the trace has no update after it. A protocol that waits
-            for ever ends there.
+            forever ends there.
 
     Returns:
         The trace of at most N updates, for `replay`; some microseconds a gradient.
 
     Raises:
-        ValueError: if the protocol waits for ever, and `seconds` is not given; the
+        ValueError: if the protocol waits forever, and `seconds` is not given; the
             message names the workers.
 
     Example:

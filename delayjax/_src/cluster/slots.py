@@ -1,4 +1,4 @@
-"""Slots for versions: each version has one from its update to its last reader."""
+"""Slots for versions: a version has a slot from its update until its last read."""
 
 from heapq import heappop, heappush
 
@@ -14,8 +14,8 @@ def most(last: np.ndarray) -> int:
 def given(last: np.ndarray) -> np.ndarray:
     """The slot of each version, int32 [T]: the first one that is free.
 
-    Which one that is depends on what has ended before, and on nothing behind it. So a
-    longer trace of the same cluster gives the same slots.
+    It depends on earlier versions alone, so a longer trace of the same cluster gives
+    the same slots.
     """
     by_end = np.argsort(last, kind="stable").tolist()
     ends = last[by_end].tolist()

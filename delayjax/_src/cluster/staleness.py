@@ -12,7 +12,7 @@ _ROUNDING = 1e-6  # of a sum of probabilities in float32
 
 
 class StalenessLaw:
-    """How probable each staleness is; `stability.Dynamics` takes `pmf` as its delay.
+    """The probability of each staleness; `stability.Dynamics` takes `pmf` as `delay`.
 
     Attributes:
         pmf: probability of staleness 0, 1, ... updates, float64 [largest + 1].

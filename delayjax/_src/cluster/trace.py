@@ -201,7 +201,7 @@ class Trace:
         stop: int | None = None,
         width: int | None = None,
     ) -> np.ndarray:
-        """Values of the gradients in a row for each update; -1 where there is none."""
+        """Values of the gradients, a row for each update; -1 where there is none."""
         stop = self.num_updates if stop is None else stop
         width = self.max_gradients if width is None else width
         first, last = np.searchsorted(self.update, (start, stop))
@@ -220,7 +220,7 @@ class Trace:
             `updates_per_second`, `idle_share` (of the workers' time; nan for a log).
         """
         staleness = self.update - self.read_version
-        # NumPy warns of statistics of nothing
+        # NumPy warns of statistics of an empty array
         known = staleness if len(staleness) else np.array([math.nan])
         gradients = np.bincount(self.worker, minlength=self.num_workers)
         totals = np.bincount(self.worker, staleness, minlength=self.num_workers)

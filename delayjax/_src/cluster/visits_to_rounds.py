@@ -17,8 +17,8 @@ def visits_to_rounds(workers: ArrayLike, num_workers: int) -> np.ndarray:
         tx = averaging.easgd(averaging.only_on_visit(inner, order), order=order)
 
     For H local steps between visits pass np.repeat(visits, H, axis=0) to `first_come`
-    and period=H to the method; one gradient of the trace then stands for H local steps
-    and takes their time.
+    and period=H to the method; one gradient of the trace is then H local steps and
+    takes their time.
 
     Args:
         workers: int [n], the worker of visit 0, 1, 2, ...

@@ -1,4 +1,4 @@
-"""How late the models in WAGMA's sums are, in which workers do not wait."""
+"""The ages of the models in WAGMA's sums, in which workers do not wait."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -37,7 +37,8 @@ def wait_avoiding(
 
     The first worker that has made its model of step t starts all sums of that step.
     `behind[t, i]` counts the models up to step t that worker i has not made at that
-    time. At the period's end all enter one all-reduce. Waits for partners are left out.
+    time. At the end of a period all workers enter one all-reduce. The times in which
+    partners wait for each other are not simulated.
 
     Args:
         seconds: float [T, P], of each worker's steps.

@@ -22,10 +22,11 @@ def bounded_staleness(
         bound: the largest staleness, in updates: one number, or a function of the
             version that the gradient is applied to (0 at the first update).
         late: "drop" (Rudra, arXiv:1509.04210): the server refuses a gradient that is
-            too old, and its worker reads and goes on. "restart": a worker stops as soon
-            as its gradient would be too old, reads and begins anew. "wait": while an
-            update would make a gradient in flight too old, the server collects
-            gradients for one update; their workers idle until then.
+            too old, and its worker reads and goes on. "restart": as soon as the
+            gradient of a worker would be too old, the worker stops, reads and begins a
+            new gradient. "wait": while an update would make a gradient in flight too
+            old, the server collects gradients for one update; their workers idle until
+            then.
         batch: gradients an update; with "wait" at least as many.
 
     Example:

@@ -1,4 +1,4 @@
-"""Gradient coding: redundant work instead of waiting or staleness."""
+"""Gradient coding: redundant work, without waiting for the slowest workers."""
 
 from delayjax._src.cluster.protocol import Protocol, remembered
 from delayjax._src.ground import checks

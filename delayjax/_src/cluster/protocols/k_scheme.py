@@ -27,7 +27,7 @@ _NOTHING = 1e-6  # of a mean
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class KScheme:
-    """One of the four schemes with its K: a protocol that knows its mean seconds."""
+    """One of the four schemes with its K: a protocol with known mean seconds."""
 
     name: str  # of its factory
     k: int  # gradients of an update, 1 .. P

@@ -43,7 +43,7 @@ def psp(sample: int, bound: float, *, poll_seconds: float = math.inf) -> Protoco
 
     def run(server):
         asked = check_integer("sample", sample, 0, server.num_workers)
-        if asked >= server.num_workers - 1:  # every sample is all the others
+        if asked >= server.num_workers - 1:  # every sample has all other workers
             ssp(bound)(server)
             return
         completed = [0] * server.num_workers

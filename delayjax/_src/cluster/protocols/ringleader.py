@@ -53,8 +53,10 @@ class Ringleader:
         Example:
             >>> tables = ringleader().aggregation(2)
             >>> state = tables.init(jnp.zeros(()))
-            >>> own = jnp.asarray([1.0, 3.0, 8.0]), jnp.asarray([0, 0, 1])
-            >>> direction, state = tables.finish(tables.add(state, *own))
+            >>> gradients = jnp.asarray([1.0, 3.0, 8.0])
+            >>> workers = jnp.asarray([0, 0, 1])
+            >>> state = tables.add(state, gradients, workers)
+            >>> direction, state = tables.finish(state)
             >>> float(direction)  # ((1 + 3) / 2 + 8) / 2
             5.0
         """
@@ -110,7 +112,7 @@ class Ringleader:
 
 
 def ringleader() -> Ringleader:
-    """Ringleader ASGD: every worker's data counts equally, however slow the worker.
+    """Ringleader ASGD: the data of slow workers count as much as those of fast workers.
 
     The server keeps the sum U_i and the number b_i of each worker's gradients. It
     collects until every worker has delivered, and then makes a round of P updates

@@ -16,8 +16,8 @@ def ringmaster(bound: Bound, *, stop: bool = False) -> Protocol:
         x_{t+1} = x_t - eta g(x_{t - tau}) if tau < R_t, else the gradient is ignored
 
     It is `bounded_staleness(R - 1)`. With R = max(1, ceil(sigma^2/eps)) no other method
-    has a better time complexity. The adaptive threshold of Ringmaster LMO knows neither
-    sigma nor eps:
+    has a better time complexity. The adaptive threshold of Ringmaster LMO does not need
+    sigma or eps:
 
         R_t = max(1, floor(sqrt(t)))
 
