@@ -23,7 +23,7 @@ def ad_psgd(
 
     where `period` divides t + 1, with g^i taken at x^i before the average. A worker of
     even rank i has the partner i + 2 m(t) + 1, m uniform on 0, ..., P / 2 - 1. The mean
-    of the models is conserved. A worker waits for nobody's gradient.
+    of the models is conserved. A worker does not wait for gradients of other workers.
 
     Args:
         inner: each worker's own optimizer, U. Extra arguments reach it unchanged.

@@ -1,4 +1,4 @@
-"""Local SGD whose period follows how far the models differ: ADPSGD."""
+"""ADPSGD: local SGD that adapts its period to the distance between the models."""
 
 from typing import NamedTuple
 

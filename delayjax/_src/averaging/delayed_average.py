@@ -125,12 +125,12 @@ def delayed_average(
         )
 
     def merge_leaf(local, begun, mean):
-        # or an answer of another shape would silently change the model's shape
+        # a result of another shape would silently change the model's shape
         mixed = jnp.broadcast_to(merge(local, begun, mean), local.shape)
         return mixed.astype(local.dtype)
 
     def merged(due, model, begun):
-        if period == 1 and delay > 0:  # in no branch, where nothing could hide the sum
+        if period == 1 and delay > 0:  # without a branch, so the sum can be hidden
             mean, model = means.mean_beside(model, begun, axis_name)
         else:
             mean = means.mean_when(due, begun, axis_name)

@@ -1,4 +1,4 @@
-"""DGA: own updates at once, and their mean some steps later."""
+"""DGA: a worker applies its update at once, and the mean some steps later."""
 
 from typing import Any, NamedTuple
 
@@ -70,7 +70,7 @@ def dga(
         mixed = jax.tree.map(lambda x, m, o: x + (m - o), model, mean, memory.outbox)
         if delay == 1:
             return mixed, Outbox(moved, ())
-        # slots that were never written are zeros: they correct nothing
+        # slots that were never written are zeros, so they add no correction
         later = ring.push(memory.later, moved)
         return mixed, Outbox(ring.read(later, delay - 1, moved), later)
 

@@ -63,8 +63,9 @@ def downpour(
             worker pushes and pulls in its turn. By default all push at the same time,
             the center adds the sum, and all pull.
         lock_free: `races(key, max_age, lost=...)`: without a lock a worker pulls a mix
-            of the center's versions; age 0 is the version with its own push. The lost
-            coordinates of a push are 0, for the server too. Needs `order`.
+            of the center's versions; age 0 is the version after its push. The lost
+            coordinates of a push are 0, also in what the server receives. Needs
+            `order`.
         axis_name: the workers' axis, one name.
 
     Returns:

@@ -9,7 +9,7 @@ from delayjax._src.ground import axes
 
 def gather(tree: Any, axis_name: str) -> Any:
     """The trees of all workers, leaves [P, *shape], the same on each worker."""
-    # under `vmap` they are not typed as the same, but they have no batch axis either
+    # under `vmap` their type is "varying", although they have no batch axis
     manual = axis_name in jax.sharding.get_abstract_mesh().manual_axes
     to = "invarying" if manual else "varying"
     tree = axes.vary(tree, axis_name=axis_name)

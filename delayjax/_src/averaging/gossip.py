@@ -26,7 +26,7 @@ def gossip(
 
     where `period` divides t + 1. Worker i draws j uniformly among the other workers;
     S_i are the workers that drew i. The models' mean is conserved in expectation. In a
-    cluster a worker sends one model and waits for nobody; here it gathers all models.
+    cluster a worker sends one model and does not wait; here it gathers all models.
 
     Args:
         inner: each worker's own optimizer, U. Extra arguments reach it unchanged.

@@ -41,7 +41,7 @@ def neighborhood(needed_by: str, axis_name: str) -> tuple[int, jax.Array]:
 def received(
     tree: Any, sources: list[np.ndarray], chosen: jax.Array, axis_name: str
 ) -> Any:
-    """What worker i receives of worker sources[chosen][i], by permutations."""
+    """The tree that worker i receives from worker sources[chosen][i]."""
     if not collectives.is_sent():
         rank = jnp.asarray(sources)[chosen, jax.lax.axis_index(axis_name)]
         return jax.tree.map(

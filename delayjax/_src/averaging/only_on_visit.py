@@ -15,7 +15,7 @@ class OnlyOnVisitState(NamedTuple):
     """State of `only_on_visit`."""
 
     step: jax.Array  # rounds done, int32 []
-    inner_state: Any  # each worker's own, as its last visit left it
+    inner_state: Any  # of each worker, after its last visit
 
 
 def only_on_visit(
@@ -26,7 +26,7 @@ def only_on_visit(
 ) -> optax.GradientTransformation:
     """The `inner` of `easgd` and `downpour` that steps only when its worker visits.
 
-        u = U(g^i) where order(t) >= 0, else 0, and the state of U stays as it is
+        u = U(g^i) where order(t) >= 0, else 0, and the state of U does not change
 
     Args:
         inner: each worker's own optimizer, U. Each step copies its whole state, which

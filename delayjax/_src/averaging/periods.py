@@ -1,4 +1,4 @@
-"""What happens at every H-th step alone."""
+"""Actions at every H-th step."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ class Due(NamedTuple):
     """Whether a method mixes models at this step."""
 
     now: Any  # bool [], shared by all workers
-    always: bool = False  # known to be so at every step: then no branch is compiled
+    always: bool = False  # whether it mixes at every step: then there is no branch
 
 
 def due(step: jax.Array, period: Any) -> Due:
@@ -39,7 +39,7 @@ def when(
     """`mix(tree)` where it is due."""
 
     def mixed(tree):
-        # or the two branches have different types
+        # otherwise the two branches have different types
         return axes.vary(mix(tree), axis_name=axis_name)
 
     return choose(due, mixed, otherwise, axes.vary(tree, axis_name=axis_name))

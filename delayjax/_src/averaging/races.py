@@ -1,4 +1,4 @@
-"""How workers read and write a center: with a lock, or without one."""
+"""Workers read and write a center, with a lock or without a lock."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ class Locked(NamedTuple):
     """A center with a lock: one worker at a time reads it and writes it."""
 
     def begin(self, center: Any) -> Any:
-        """The versions that are kept at the start: none."""
+        """The versions that are kept at the start: no version."""
         del center
         return ()
 
@@ -38,7 +38,7 @@ class Locked(NamedTuple):
 
 
 class Races(NamedTuple):
-    """A center without a lock, and what goes wrong at it: see `races`."""
+    """A center without a lock: its old reads and lost writes; see `races`."""
 
     max_age: int  # largest age of a read, in visits
     # (step int32 [], worker int32 [], tree) -> a tree like it: the age at which each
@@ -63,7 +63,7 @@ class Races(NamedTuple):
 
     def record(self, center: Any, versions: Any, there: Any) -> Any:
         """The versions after a visit that made `center`, or no visit if not `there`."""
-        # a select would copy the ring; without a visit, push the slot's own content
+        # a select would copy the ring; without a visit the slot's content is rewritten
         oldest = ring.read(versions, self.max_age, center)
         after = ring.push(versions, optax.tree.where(there, center, oldest))
         return after._replace(pushed=versions.pushed + there)
@@ -122,7 +122,7 @@ def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
 def access_to_center(
     lock_free: Races | None, order: orders.ArrivalOrder | None
 ) -> Races | Locked:
-    """How workers read and write the center. Those that race visit it in some order."""
+    """How workers read and write the center; without a lock they need an order."""
     if lock_free is None:
         return Locked()
     if not isinstance(lock_free, Races):

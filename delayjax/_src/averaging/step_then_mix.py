@@ -1,4 +1,4 @@
-"""The engine: each worker takes a step of its own, then a method mixes the models."""
+"""The engine of averaging methods: a local step, then a method mixes the models."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -34,7 +34,7 @@ def step_then_mix(
         x'^i = x^i + U(g^i)
         x^i <- mix(t, memory, x^i, x'^i)
 
-    `begin` makes the first memory from the parameters; `needed_by` is for errors.
+    `begin` makes the first memory from the parameters; errors name `needed_by`.
     """
     inner = transforms.as_transformation("inner", inner)
 
@@ -51,7 +51,7 @@ def step_then_mix(
     def update_fn(updates, state, params=None, **extra_args):
         params = extras.require_params(params, needed_by)
         params = axes.vary(params, axis_name=axis_name)
-        collectives.workers_of(axis_name)  # or the error names no remedy
+        collectives.workers_of(axis_name)  # JAX's own error would name no remedy
         collectives.check_fresh(needed_by, updates, axis_name)
         moves, inner_state = inner.update(
             updates, state.inner_state, params, **extra_args
@@ -65,5 +65,5 @@ def step_then_mix(
 
 
 def towards(model: Any, params: Any) -> Any:
-    """The update that leads from `params` to `model`, up to rounding."""
+    """The update from `params` to `model`, up to rounding."""
     return jax.tree.map(lambda x, p: (x - p).astype(p.dtype), model, params)

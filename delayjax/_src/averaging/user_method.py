@@ -1,4 +1,4 @@
-"""The engine of all averaging methods, for a method of your own."""
+"""An averaging method from the user's function `mix`, which is checked."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +32,7 @@ def averaged(
             the number of updates done, int32 []. `before` and `model` are the worker's
             model before and after its local step, trees like the parameters. Mix with
             collectives over `axis_name`. Both branches of a `cond` or `switch` must
-            have one type: apply `workers.vary` to what goes in and to what comes out.
+            have one type: apply `workers.vary` to their arguments and to their results.
         begin: parameters -> the method's memory before the first step, a tree of
             arrays; by default ().
         axis_name: the workers' axis, or several.

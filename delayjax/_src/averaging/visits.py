@@ -1,4 +1,4 @@
-"""Workers that visit a center, a model that they share, one after the other."""
+"""Workers visit a center, which is a shared model, one after the other."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from delayjax._src.ground import axes, checks
 
 Visit = Callable[[Any, Any, jax.Array, jax.Array], tuple[Any, Any]]
 """(center, offer, worker int32 [], there bool []) -> (center, what the worker takes).
-If `there` is false the center must stay as it is."""
+If `there` is false the center must not change."""
 
 
 def in_turn(
@@ -25,8 +25,8 @@ def in_turn(
 ) -> tuple[Any, Any, jax.Array]:
     """Lets the workers visit the center one after the other.
 
-    Each worker gathers all offers and computes all visits, so all agree on the center.
-    Returns the center, what this worker took, and whether this worker was there.
+    Each worker gathers all offers and computes all visits, so all have the same center.
+    Returns the center, what this worker took, and whether this worker visited.
     """
     place = checks.as_scalar("order(step)", order(step), jnp.integer)
     offers, places = gather((offer, place), axis_name)
@@ -51,7 +51,7 @@ def only(there: jax.Array, tree: Any) -> Any:
 
 
 def typed_beyond(tree: Any, model: Any, axis_name: str) -> Any:
-    """`tree`, which workers share, as different over axes of threads in a worker."""
+    """`tree`, which workers share, typed as different over the threads of a worker."""
     over = {name for leaf in jax.tree.leaves(model) for name in axes.varies_over(leaf)}
     further = tuple(sorted(over - {axis_name}))
     return axes.vary(tree, axis_name=further) if further else tree

@@ -54,7 +54,7 @@ def wagma(
             `delays.per_worker(cluster.wait_avoiding(...).behind)`, or whether it is
             late, bool [], as `lambda step: ~participates(step)`. By default 0.
         max_lateness: the largest age of a model that is kept, in steps, at least 1.
-            For an older one the oldest kept enters the sum. Static.
+            Instead of an older model the oldest kept model enters the sum. Static.
         axis_name: the axis of the P workers, one name. P is a power of two.
 
     Returns:

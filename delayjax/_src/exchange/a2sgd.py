@@ -1,4 +1,4 @@
-"""Two numbers for each worker and step: the means of a gradient's two signs."""
+"""Workers exchange two numbers a step: the means of a gradient's two signs."""
 
 from typing import Any
 

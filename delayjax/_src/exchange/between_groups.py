@@ -1,4 +1,4 @@
-"""The mean of groups of workers, each member sending a share, one step late."""
+"""The mean over groups of workers, one step late; each member sends a share."""
 
 import sys
 from typing import Any
@@ -106,8 +106,8 @@ def late_between_groups(
         age_and_value = collectives.sums((held.age, held.value), members, bucket_bytes)
         age_and_value = jax.tree.map(lambda x: x / num_members, age_and_value)
         sent = shares, age_and_value
-        # all together: they are there at the start and needed at the end, and XLA hides
-        # one transfer between slices better than many
+        # joined, because all are known at the start and needed at the end, and XLA
+        # hides one transfer between slices better than several
         (came, (age, value)), fresh = collectives.sums_beside(
             fresh, sent, groups, sys.maxsize
         )

@@ -1,4 +1,4 @@
-"""Updates of which a part is sent and the rest is kept for later."""
+"""Sends a part of each update, and keeps the rest for later updates."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""An all-reduce that is one step late, for steps that are written without workers."""
+"""An all-reduce that is one step late, for a training step in plain `jit`."""
 
 import functools
 import math
@@ -79,7 +79,7 @@ def late_reduce(
             " over which the batch is sharded, axis_name=."
         )
     shards = math.prod(mesh.shape[name] for name in names)
-    # where `init` is traced, zeros are on no device yet
+    # in a traced `init` zeros are not on a device yet
     auto = AxisType.Auto in mesh.axis_types
     place = jax.lax.with_sharding_constraint if auto else jax.device_put
 

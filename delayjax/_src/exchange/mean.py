@@ -33,17 +33,17 @@ def mean(
 
     Args:
         inner: the transformation behind the mean. It receives `staleness=`, the mean of
-            the workers' staleness with the same weights (float32). If the workers were
-            given no staleness, it receives int32 0 and `params` as `stale_params=`.
+            the workers' staleness with the same weights (float32). If the workers
+            received no staleness, it receives int32 0, and `params` as `stale_params=`.
             `stale_params=` and `worker=` of a single worker are not passed on.
         axis_name: the workers' axis, or several. For two levels put one `mean` inside
             another.
         weight: staleness -> w_p, for example `dj.modulation.inverse`. If all weights
             are zero, the mean is zero.
         bucket_bytes: smaller leaves are joined and sent together. On a mesh with
-            further axes, leaves that are sharded over these are sent alone. The types
-            do not tell which leaves are sharded over Auto axes: there leaves of 2^14
-            entries or more are sent alone.
+            further axes, leaves that are sharded over these are sent alone. Types do
+            not show which leaves are sharded over Auto axes: on such a mesh leaves of
+            2^14 entries or more are sent alone.
 
     Raises:
         ValueError: in `update`, if a gradient is already summed over the workers: it

@@ -8,15 +8,15 @@ TPU: dict[str, bool | int | float] = {
     # all-reduces may start and end in two places, and the scheduler moves these apart
     "xla_enable_async_all_reduce": True,
     # a collective advances within the fusions that compute matrix products; without
-    # this and the next, one that was to be asynchronous is turned back
+    # this option and the next, the compiler makes it synchronous again
     "xla_tpu_enable_async_collective_fusion": True,  # the default of libtpu 0.0.42
     "xla_tpu_enable_async_collective_fusion_fuse_all_reduce": True,
-    # within several of them one after the other: one may be too short
+    # a collective advances in several fusions in turn, because one may be too short
     "xla_tpu_enable_async_collective_fusion_multiple_steps": True,  # the default, too
-    # and within fusions without products: softmax, losses, updates take time as well
+    # also within fusions without products: softmax, losses and updates
     _WITHOUT_PRODUCTS: True,
-    # computation counts a quarter of its time when collectives are placed, so that they
-    # begin early: else the compiler leaves large ones half of the time that they need
+    # the scheduler counts a quarter of a computation's time, so collectives start
+    # early: by default large ones get half of the time that they need
     "xla_lhs_output_fusion_latency_multiplier": 0.25,
     "xla_lhs_loop_fusion_latency_multiplier": 0.25,
     # all-reduces up to this size are merged; merged ones are not fused
@@ -25,9 +25,10 @@ TPU: dict[str, bool | int | float] = {
 """For TPUs; read off programs compiled for v5e, v5p and v6e, with libtpu 0.0.42.1."""
 
 TPU_V6E = TPU | {_WITHOUT_PRODUCTS: False}
-"""For a v6e. With that option all bytes of a decoder's sums are hidden, without it
-93 %. But with it the compiler estimates that its update takes 33 ms, without it 23
-(`configs/tokens_pod.py`, two blocks). With `mean` it takes 21: on a v6e lateness costs.
+"""For a v6e. With the option all bytes of a decoder's sums are hidden, without it 93 %.
+But the compiler estimates 33 ms for an update with the option, and 23 ms without it
+(`configs/tokens_pod.py`, two blocks). With `mean` an update takes 21 ms: on a v6e late
+sums make the step slower.
 """
 
 GPU: dict[str, bool | int | float] = {
@@ -35,8 +36,8 @@ GPU: dict[str, bool | int | float] = {
     "xla_gpu_enable_latency_hiding_scheduler": True,
     # all-reduces up to this size are merged
     "xla_gpu_all_reduce_combine_threshold_bytes": 0,
-    # all collectives may be under way at once. One at a time, as is the default, they
-    # come one after the other at the end of the step, each with too little beside it
+    # all collectives may run at the same time. By default they run one at a time, at
+    # the end of the step, where too little computation is left to hide them
     "xla_gpu_experimental_parallel_collective_overlap_limit": 1000,
 }
 """For GPUs; read off programs compiled for an H100, with jaxlib 0.10.2.
@@ -54,8 +55,8 @@ def overlap_options(device: Any) -> dict[str, bool | int | float]:
     of all gradients are merged and run before the step, not during the step. On each
     platform the options ask the compiler for the same: collectives that start and end
     in two places, computation between the two, and no merging of sums. A merged sum
-    starts after the last gradient in it, and no part of it can be used before all of it
-    has arrived.
+    starts after the last gradient in it, and no part of it can be used before the whole
+    sum has arrived.
 
     They were read off programs that were compiled ahead of time: for v5e, v5p and v6e
     with libtpu 0.0.42.1, for an H100 with jaxlib 0.10.2. Nothing was timed with them.

@@ -1,4 +1,4 @@
-"""The mean gradient of the step before, sent while this step computes its own."""
+"""The mean gradient of the last step, sent while this step computes its gradient."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ class OutboxState(NamedTuple):
     outbox: Any  # the gradient of the step before, of each worker or shard
     age: jax.Array  # staleness of that gradient when it came in, float32 []
     value: jax.Array  # the loss that came with it; 0 if there was none, float32 []
-    stale_params: Any  # where it was taken; () without `keep_params`
+    stale_params: Any  # at which it was taken; () without `keep_params`
     full: jax.Array  # whether there was a step before, bool []
     inner_state: Any
 
@@ -63,7 +63,7 @@ def overlapped_mean(
     Args:
         inner: the transformation behind the mean; optimizers that do not work with late
             gradients are refused. It receives `staleness=`, one more than the mean of
-            the workers' staleness (float32; int32 1 if they were given none), no
+            the workers' staleness (float32; int32 1 if they received none), no
             `worker=`, and the mean loss of the step before as `value=`, if given.
         axis_name: the workers' axis, or several.
         keep_params: whether to keep the parameters of the step before and pass them to

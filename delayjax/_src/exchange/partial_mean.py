@@ -1,4 +1,4 @@
-"""Sums of the gradients that are there in time; late gradients are carried over."""
+"""Sums the gradients that arrive in time, and adds late gradients to a later sum."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -43,7 +43,7 @@ def partial_mean(
     axis_name: axes.AxisName = "workers",
     bucket_bytes: int = collectives.BUCKET_BYTES,
 ) -> optax.GradientTransformationExtraArgs:
-    """Feeds `inner` the gradients that are there in time, and the late ones later.
+    """Feeds `inner` the gradients that arrive in time, and the late ones later.
 
     With c_p the sum that worker p carries, and A the workers that take part in step t,
 
@@ -54,10 +54,10 @@ def partial_mean(
         inner: the transformation behind the sum. It receives `staleness=`, the mean age
             of the gradients in the sum (float32, in steps), and zeros if no gradient
             arrives. `stale_params=` and `worker=` are not passed on.
-        participates: step (int32 []) -> whether this worker's fresh gradient is there
+        participates: step (int32 []) -> whether this worker's fresh gradient arrives
             in time, bool []: `solo`, `majority`, or a function of the worker's index.
         carry_once: whether a carried gradient enters the next sum even if its worker is
-            late again, as in eager-SGD. In both ways each gradient is used once.
+            late again, as in eager-SGD. In both cases each gradient is used once.
         axis_name: the workers' axis, or several.
         bucket_bytes: smaller leaves are joined and sent together, as in `mean`.
 
@@ -100,7 +100,7 @@ def partial_mean(
         name = "exchange.partial_mean"
         updates, age = extras.take_one_staleness(name, updates, staleness)
         fresh = Carried(updates, jnp.int32(1), age.astype(jnp.float32))
-        older = state.carried.ages + state.carried.held  # by a step
+        older = state.carried.ages + state.carried.held  # each is a step older
         carried = state.carried._replace(ages=older)
         nothing = optax.tree.zeros_like(carried)
         both = jax.tree.map(jnp.add, carried, fresh)

@@ -1,4 +1,4 @@
-"""One block of each leaf, drawn anew at each step."""
+"""Keeps one block of each leaf, which is drawn at each step."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,8 @@ def random_blocks(key: jax.Array, fraction: float) -> Compressor:
         size  = max(1, floor(fraction n)) for a leaf with n entries
         start uniform on 0, ..., n - 1; after the end the block goes on at the front
 
-    The same on all workers. A leaf that is sharded over further axes is gathered.
+    The block is the same on all workers. A leaf that is sharded over further axes is
+    gathered.
 
     Args:
         key: a PRNG key; the draw at step t uses `fold_in(key, t)`.

@@ -1,4 +1,4 @@
-"""The gradients of one update: taken in chunks, each at its version, and added up."""
+"""Takes the gradients of one update in chunks, each at its version, and sums them."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ from delayjax._src.training.state import ReplayState, Setup, newest
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What the gradients of one update have in common."""
+    """The arguments that the gradients of one update share."""
 
     setup: Setup
     state: ReplayState
@@ -126,7 +126,7 @@ def _cut(row: Row, block: Any) -> _Chunk:
     """The slots of a block."""
     size = row.setup.chunk
     begin = block * size
-    # the last chunk begins early, so as not to reach beyond the row
+    # the last chunk begins early, so that it ends with the row
     first = jnp.minimum(begin, row.setup.width - size)
     slots = first + jnp.arange(size)
     staleness, places, workers, batches = jax.tree.map(
@@ -207,7 +207,7 @@ def _each(
 def _placed(setup: Setup, chunk: _Chunk, ages: jax.Array, before: Any) -> jax.Array:
     """The ages of all slots, int32 [K], with a chunk's ages in its slots.
 
-    By a gather: a write to the slots would be a scatter in a grid.
+    It gathers, because a write to the slots would be a scatter in a grid.
     """
     place = jnp.arange(setup.width) - chunk.first
     is_here = (place >= chunk.begin - chunk.first) & (place < setup.chunk)

@@ -1,4 +1,4 @@
-"""Gradients of `grad_fn`: taken, with the model's state, and checked."""
+"""Calls of `grad_fn`, with the model's state, and checks of its results."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

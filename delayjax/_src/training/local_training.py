@@ -28,7 +28,7 @@ def local_training(
         Delta   = x - x_n
 
     and Delta, its *delta* or *pseudo-gradient*, takes the place of a gradient. The
-    optimizer's state begins anew each time: a client keeps nothing. A server with
+    optimizer's state is initialized each time: a client keeps no state. A server with
     `optax.sgd(1.0)` and one fresh delta moves to x_n. One step of `optax.sgd(1.0)` is
     `grad_fn` itself.
 

@@ -1,4 +1,4 @@
-"""The mean of the model states that come with gradients."""
+"""The mean of the model states that `grad_fn` returns with the gradients."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from delayjax._src.training import sums
 
 
 def none(model_state: Any) -> Any:
-    """The beginning of `add`, and its result without a gradient."""
+    """The mean before the first `add`; it is the result if there is no gradient."""
     return jax.tree.map(
         lambda leaf: leaf.astype(dtypes.wide_dtype(leaf)) if _has_mean(leaf) else leaf,
         model_state,
@@ -20,8 +20,9 @@ def none(model_state: Any) -> Any:
 def add(mean: Any, seen: jax.Array, states: Any, used: jax.Array) -> Any:
     """The mean of `seen` model states and of the used ones among [c, ...], bool [c].
 
-    Equal values stay equal bit for bit, because differences are averaged. A leaf that
-    is not floating (a counter, a key) comes from the last gradient used.
+    The mean of equal values is bit for bit this value, because differences are
+    averaged. A leaf that is not floating (a counter, a key) comes from the last
+    gradient used.
     """
     count = used.sum(dtype=jnp.int32)
     first = jnp.argmax(used)
@@ -44,7 +45,7 @@ def add(mean: Any, seen: jax.Array, states: Any, used: jax.Array) -> Any:
 
 
 def rounded(mean: Any, model_state: Any) -> Any:
-    """The server's model state after an update, of the types it had."""
+    """The server's model state after an update, in the dtypes that it had before."""
     return jax.tree.map(
         lambda mean, leaf: mean.astype(leaf.dtype) if _has_mean(leaf) else mean,
         *(mean, model_state),

@@ -1,4 +1,4 @@
-"""Training along a trace: each gradient at the version that its worker read."""
+"""Training along a trace; a gradient is taken at the version that its worker read."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -62,10 +62,10 @@ def replay(
     A leaf that is not floating (a counter, a key) comes from the last gradient used.
 
     A rule that refuses (`drop_stale`, `kardam`, `zeno_plus_plus`, `refusing`) may be
-    `tx`, and be in `each`. A refused gradient counts in no sum, and the divisor shrinks
-    by its share. An update whose gradients are all refused changes neither parameters
-    nor optimizer nor s, and makes no version: with a rule, staleness counts the updates
-    that were applied.
+    `tx`, and be in `each`. A refused gradient is in no sum, and the divisor shrinks by
+    its share. If all gradients of an update are refused, the update changes no
+    parameters, no optimizer state and no s, and makes no version: with such a rule,
+    staleness counts the updates that were applied.
 
     Args:
         trace: a trace from `cluster.simulate` or `cluster.load_trace`; or several
@@ -86,8 +86,8 @@ def replay(
         aggregation: replaces the sum over the trace's divisor.
         chunk: the number of gradients that one `vmap` takes; by default all.
         max_versions: the number of versions that the state keeps; by default as many as
-            the traces need (`Trace.max_versions`). State more, and one compiled `step`
-            takes the arrivals of other traces, for example of other seeds.
+            the traces need (`Trace.max_versions`). With a larger number one compiled
+            `step` takes the arrivals of other traces, for example of other seeds.
         read_spread: the share of a gradient's staleness over which its read is spread,
             in [0, 1]. Each coordinate is read at its own version, drawn uniformly from
             tau - floor(spread tau) .. tau updates ago (Hogwild!: reads without a lock).
@@ -97,17 +97,17 @@ def replay(
         scan of your own over `(trace.arrivals(start, stop), batches)` with batches
         [n, K, ...], returns the state and a `ReplayReport`. `run(state, batches)` scans
         the next n updates and donates the state. If a row has fewer than K gradients,
-        its other batches are not used. If a row asks for a version that is not kept (of
-        another trace, or soon after `resize_history`), or has not what all rows of the
-        given traces have (K gradients, one version), its report has nan.
+        its other batches are not used. The report of a row has nan if the row needs a
+        version that is not kept (of another trace, or soon after `resize_history`), or
+        differs from all rows of the given traces (in K, or in having one version).
 
         The state holds one model state and `max_versions` parameter trees, none if no
         gradient is late: each version until its last gradient has arrived, so at most
         min(P, largest staleness + 1) of them; with a `read_spread` the last ones,
         largest staleness + 1. `versions.pushed` is the number of rows done, and
         `version` the number of updates applied, which is smaller if a rule refused
-        some. An update needs `chunk` more of both, whatever the number of workers. It
-        costs the gradients, one write and K reads of a tree. Under `vmap` use
+        some. An update needs `chunk` more of both, for any number of workers. It costs
+        the gradients, one write and K reads of a tree. Under `vmap` use
         `ring.vmap_axes(state)`. A run that is saved and restored between two calls of
         `run` ends in the same bits, also along a longer trace of the same simulation:
         see `Trace.max_versions`.
@@ -198,7 +198,7 @@ def replay(
 
 
 def _check_traces(trace: Any) -> list[Trace]:
-    """The traces that are the argument `trace`: one, or several."""
+    """The argument `trace` as a list of traces."""
     traces = list(trace) if isinstance(trace, (list, tuple)) else [trace]
     if not traces or not all(isinstance(one, Trace) for one in traces):
         raise TypeError(

@@ -1,4 +1,4 @@
-"""One update of a server: the gradients of a row of a trace, each at its version."""
+"""One update of a server, from the gradients of a row of a trace."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -60,7 +60,10 @@ def update(
 
 
 def _fits(setup: Setup, arrivals: Arrivals) -> jax.Array:
-    """Whether a row has what all rows of the setup's traces have; or no gradient."""
+    """Whether a row fits the setup, which holds for all rows of its traces.
+
+    A row without a gradient fits.
+    """
     there = arrivals.staleness >= 0
     fits = jnp.ones((), bool)
     if setup.full:

@@ -1,4 +1,4 @@
-"""Versions of the parameters: kept in a ring or in slots, and read."""
+"""Versions of the parameters, in a ring or in slots."""
 
 from typing import Any, NamedTuple
 
@@ -35,7 +35,7 @@ def push(
 
 
 def _kept(newest: Version, capacity: int) -> Version:
-    """The part of a version that is kept: nothing where no gradient is late."""
+    """The part of a version that is kept: no part where no gradient is late."""
     return newest if capacity > 1 else Version((), ())
 
 
