@@ -30,8 +30,8 @@ def adadelay(
 
         eta_ti = 1 / (L + c c_i sqrt(t + tau)),    c_i^2 = mean of g_i^2 up to now
 
-    The mean includes the current gradient, and a late gradient counts as much as a
-    fresh one. At no delay c_i sqrt(t) is AdaGrad's root of the sum of squares.
+    The mean includes the current gradient, and late and fresh gradients have the same
+    weight in it. Without delay c_i sqrt(t) is AdaGrad's root of the sum of squares.
 
     Put this rule in place of the learning rate. The paper's direction is the gradient,
     `delayed(adadelay(...), delay)`. For its projection onto a set, see

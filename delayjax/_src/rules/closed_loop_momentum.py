@@ -54,14 +54,14 @@ def closed_loop_momentum(
     Args:
         learning_rate: eta, a number or a schedule.
         target: the total momentum, in (-1, 1). May be traced.
-        gain: per update, non-negative; 0.01 in the paper. 0 measures alone. May be
-            traced.
+        gain: per update, non-negative; 0.01 in the paper. At 0 the rule only measures.
+            May be traced.
         coordinates: the most coordinates of a leaf that enter the median, evenly
             spaced. The median of all would sort all parameters at every step. Static.
 
     Returns:
         A transformation whose state is one tree like the parameters and three vectors
-        of the coordinates sampled; no past parameters are kept, whatever the delay.
+        of the coordinates sampled; no past parameters are kept, for any delay.
         The state has `momentum` (beta) and `loop.estimate` (beta_hat). `update` needs
         one `staleness=` for all leaves and `stale_params=`, which `delayed(...,
         keep_params=True)` supplies.
@@ -75,8 +75,8 @@ def closed_loop_momentum(
         ...     updates, state = tx.update(x, state, x)  # the gradient of |x|^2 / 2
         ...     return (x + updates, state), None
         >>> (x, state), _ = jax.lax.scan(step, (x, tx.init(x)), length=900)
-        >>> found = state.inner_state
-        >>> print(f"{found.loop.estimate:.2f} {found.momentum:.2f}")
+        >>> momentum = state.inner_state
+        >>> print(f"{momentum.loop.estimate:.2f} {momentum.momentum:.2f}")
         0.50 0.41
 
     References:

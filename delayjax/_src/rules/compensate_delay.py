@@ -1,4 +1,4 @@
-"""DC-ASGD: a Taylor step of a late gradient towards today's parameters."""
+"""DC-ASGD: a Taylor step of a late gradient towards the current parameters."""
 
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ class CompensateDelayState(NamedTuple):
 def compensate_delay(
     strength: ArrayLike, *, adaptive: bool = False, decay: ArrayLike = 0.95
 ) -> optax.GradientTransformationExtraArgs:
-    """DC-ASGD: a first-order Taylor step of the gradient towards today's parameters.
+    """DC-ASGD: a first-order Taylor step of a gradient to the current parameters.
 
         g <- g + lam * g * g * (x_t - x_{t-tau})        elementwise
 

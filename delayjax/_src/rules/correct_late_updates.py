@@ -1,4 +1,4 @@
-"""Updates in place of those that are still on their way."""
+"""Applies the last update in place of updates that have not arrived yet."""
 
 from typing import Any, NamedTuple
 
@@ -24,9 +24,9 @@ class CorrectLateUpdatesState(NamedTuple):
 def correct_late_updates() -> optax.GradientTransformationExtraArgs:
     """Error feedback for late updates: each is corrected when the next one is known.
 
-    At step t the optimizer makes u_t of a gradient that is tau_t steps late, and the
-    updates of tau_t newer gradients are on their way. The last known update is applied
-    in place of each, and what was applied in their place before is taken back:
+    At step t the optimizer makes u_t from a gradient that is tau_t steps late, and the
+    updates of tau_t newer gradients have not arrived. The last known update is applied
+    in place of each of them, and the substitutes of the step before are subtracted:
 
         p_t = tau_t u_t
         d_t = u_t + p_t - p_{t-1},    p_{-1} = 0
@@ -36,8 +36,8 @@ def correct_late_updates() -> optax.GradientTransformationExtraArgs:
 
         d_t = u_t + (u_t - u_{t-1}) = 2 u_t - u_{t-1}
 
-    in which u_t - u_{t-1} is the shortfall of the step before: there u_{t-1} was
-    applied in place of u_t. Put this rule last in a chain, behind the learning rate.
+    where u_t - u_{t-1} corrects the step before, in which u_{t-1} was applied in place
+    of u_t. Put this rule last in a chain, behind the learning rate.
 
     Take a quadratic of curvature lam, a delay of one step, and heavy ball with a step
     size eta and a momentum beta. Without this rule the iterates converge for
@@ -61,9 +61,9 @@ def correct_late_updates() -> optax.GradientTransformationExtraArgs:
     for short delays and a large momentum.
 
     Returns:
-        A transformation whose state is one tree, whatever the delay. `update` needs
-        `staleness=`, one or one for each leaf or layer, and it may change. At a
-        staleness of 0 throughout, updates stay as they are. Updates keep their dtype.
+        A transformation whose state is one tree, for any delay. `update` needs
+        `staleness=`, one or one for each leaf or layer, which may change. If the
+        staleness is always 0, updates do not change. Updates keep their dtype.
 
     Example:
         >>> tx = optax.chain(optax.sgd(1.0), correct_late_updates())

@@ -28,8 +28,8 @@ def dana(decay: ArrayLike, *, workers: int) -> optax.GradientTransformationExtra
     The server of the paper keeps a model x and moves it by -eta v_i. It sends the point
     y = x - eta beta sum_j v_j, an estimate of the model at the time when the gradient
     arrives. At a fixed learning rate y moves by exactly -eta u. So the parameters here
-    are y, the point that the server sends, and the server needs neither x nor the sum
-    (this form is DANA-Slim). The server's model is
+    are y, the point that the server sends, and the server needs no x and no sum (this
+    form is DANA-Slim). The server's model is
 
         x = y + eta beta sum_j v_j.
 
@@ -79,7 +79,7 @@ def dana(decay: ArrayLike, *, workers: int) -> optax.GradientTransformationExtra
         del params, extra_args
         extras.check_gradients("dana", updates)
         worker = worker_number.check("dana", worker, workers)
-        is_there = (worker >= 0) & (worker < workers)  # JAX would take another one
+        is_there = (worker >= 0) & (worker < workers)  # JAX would clip the number
 
         def read(rows):
             return jax.lax.dynamic_index_in_dim(rows, worker, keepdims=False)
@@ -95,7 +95,7 @@ def dana(decay: ArrayLike, *, workers: int) -> optax.GradientTransformationExtra
             return jax.lax.dynamic_update_index_in_dim(rows, row, worker, 0)
 
         def look_ahead(grad, rows):
-            # the row as it was written: to use it before copies all rows
+            # the written row: to use it before the write would copy all rows
             momentum = jnp.where(is_there, read(rows), jnp.nan)
             return roll(momentum, grad).astype(grad.dtype)
 

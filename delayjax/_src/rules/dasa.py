@@ -29,17 +29,17 @@ def dasa(
         g <- g   if ||x_t - x_{t-tau}|| <= eps,    eps = reach * eta_t
         g <- 0   otherwise
 
-    The norm is over all leaves. A gradient is kept, however late, if the parameters did
-    not move. So the rate of convergence follows the mean delay, not the largest one.
-    After a large step the rule drops the gradients that missed it, about tau of them.
-    If all gradients are equally late, this is slower than plain steps. The paper takes
-    eps proportional to eta; its constant is the user's here.
+    The norm is over all leaves. A gradient of any delay is kept if the parameters did
+    not move. So the rate of convergence depends on the mean delay, not on the largest
+    delay. After a large step the rule drops the gradients that were taken before it,
+    about tau of them. If all gradients are equally late, this is slower than plain
+    steps. The paper takes eps proportional to eta; here the user sets its constant.
 
     Put this rule before the optimizer, and before the mean over workers, which still
     divides by all of them: `optax.chain(dasa(eta, 2.0), exchange.mean(optimizer))`.
     A dropped gradient becomes 0, but its step still counts: a momentum behind this rule
     still moves the parameters. `drop_stale` and `refusing` keep the state of the
-    optimizer too, and in `replay` what they refuse makes no version.
+    optimizer too, and in `replay` a gradient that they refuse makes no version.
 
     Args:
         learning_rate: eta of the optimizer, a number or a schedule. May be traced.

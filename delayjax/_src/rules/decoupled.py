@@ -10,7 +10,7 @@ from delayjax._src.ground import checks, dtypes, extras, transforms
 
 
 class Decoupled:
-    """Weight decay that shrinks the parameters alone, and the learning rate.
+    """Decoupled weight decay, which shrinks the parameters, and the learning rate.
 
         x <- (1 - eta lam) x
         x <- x - eta u

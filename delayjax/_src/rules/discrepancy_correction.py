@@ -1,4 +1,4 @@
-"""PipeMare's backward weights: back towards those that the forward pass read."""
+"""PipeMare's backward weights, an estimate of those that the forward pass read."""
 
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ def discrepancy_correction(
     decay: ArrayLike,
     microbatches: ArrayLike = 1,
 ) -> optax.GradientTransformationExtraArgs:
-    """PipeMare's T2: it keeps what `backward_params` needs to go back.
+    """PipeMare's T2: keeps the mean move, which `backward_params` needs.
 
     In a pipeline without a stash the backward pass reads weights that are tau updates
     newer than the weights of its forward pass. It is run at
@@ -73,7 +73,7 @@ def discrepancy_correction(
 
     References:
         Yang et al., PipeMare, 2021, arXiv:1910.05124, technique T2, as we recall it: we
-        could not read the equations again, nor its value of D; we remember 0.135 and
+        could not read the equations and the value of D again; we remember 0.135 and
         0.5.
     """
     inner = transforms.as_transformation("inner", inner)
@@ -108,7 +108,7 @@ def discrepancy_correction(
             keep, old, new = dtypes.in_one_dtype(gamma, delta, move)
             return (keep * old + (1.0 - keep) * new).astype(delta.dtype)
 
-        # not the state's: a run that goes on may have another delay
+        # recomputed, because a restored run may have another delay
         new = gaps(state.velocity)
         gap = trees.broadcast("gap", new, updates)
         velocity = jax.tree.map(mean, gap, state.velocity, updates)

@@ -22,8 +22,8 @@ def drop_stale(
     is Ringmaster's server (`cluster.protocols.ringmaster(bound + 1)`).
 
     Args:
-        inner: the whole optimizer, see `refusing`. To drop what a `delayed` made stale,
-            put `delayed` outside, `delayed(drop_stale(optimizer, 8), ...)`.
+        inner: the whole optimizer, see `refusing`. To drop gradients that a `delayed`
+            made stale, put `delayed` outside, `delayed(drop_stale(optimizer, 8), ...)`.
         bound: the largest accepted staleness, in steps: an integer that may be traced.
         axis_name: the workers' axes along which staleness differs, in `shard_map`.
 
@@ -52,6 +52,6 @@ def drop_stale(
 
     def accept(updates, memory, params, *, staleness=None, **extra_args):
         updates, tau = ages.take_one("drop_stale", updates, staleness)
-        return ~(tau > bound), updates, memory  # a NaN passes, and shows
+        return ~(tau > bound), updates, memory  # NaN is not refused, so it is visible
 
     return refusing(inner, accept, axis_name=axis_name)

@@ -32,10 +32,10 @@ def dasgd(
         y_{t+1} = y_t - al_t u_t
         x_{t+1} = project(y_{t+1}),    y_0 = x_0
 
-    The projection is lazy: y collects all gradients, also outside of the set, where
-    projected SGD begins each step at x_t again. Without a projection y is x, and this
-    is SGD with the step sizes al_t. Under delays that grow with t these must fall fast
-    enough: `harmonic` has them.
+    The projection is lazy: y sums all gradients, also outside of the set, whereas
+    projected SGD begins each step at x_t. Without a projection y is x, and this is SGD
+    with the step sizes al_t. Under delays that grow with t the step sizes must fall
+    fast enough, as those of `harmonic` do.
 
     This rule replaces the whole optimizer, `delayed(dasgd(...), delay)`, since it sets
     the parameters itself. Links before it change the direction u_t, by default the
@@ -99,7 +99,7 @@ def dasgd(
             ),
             *(projected, params, updates),
         )
-        # of the parameters as they are rounded: y loses nothing
+        # from the rounded parameters, so that y contains all gradients
         x = optax.apply_updates(params, updates)
         outside = jax.tree.map(lambda y, x: y - x.astype(y.dtype), y, x)
         return updates, DasgdState(state.step + 1, outside)

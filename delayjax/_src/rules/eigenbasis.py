@@ -26,14 +26,14 @@ _AXES = -2, -1
 def begun(leaf: Any, *, rows: bool, columns: bool) -> Sides:
     """The sides of a leaf [..., m, n], 0 before the first update, at least float32.
 
-    L lies on the devices as the rows of the leaf do, R as its columns do.
+    L has the sharding of the rows of the leaf, R that of its columns.
     """
     zeros = xla.zeros_sharded_as(leaf, dtypes.wide_dtype(leaf))
 
     def side(axis):
         size = zeros.shape[axis]
         shape = (*zeros.shape[:-2], size, size)
-        # a sum, for a slice of an Explicit axis would not be allowed
+        # a sum, because JAX cannot slice an Explicit axis
         nothing = jnp.broadcast_to(zeros.sum(-3 - axis, keepdims=True), shape)
         return Side(nothing, jnp.copy(nothing))
 
@@ -115,4 +115,4 @@ def _adjoint(x):
 
 
 def _times(a, b):
-    return jnp.matmul(a, b, precision="highest")  # else GPUs round to 10 bits
+    return jnp.matmul(a, b, precision="highest")  # by default GPUs round to 10 bits

@@ -40,7 +40,7 @@ def fedasync(
         >>> tx, stale, delta = fedasync(0.5), jnp.asarray(3.0), jnp.asarray(2.0)
         >>> tx.update(
         ...     delta, tx.init(stale), jnp.asarray(5.0), staleness=1, stale_params=stale
-        ... )[0]  # half of the way from 5 to 3 - 2
+        ... )[0]  # half of the distance from 5 to 3 - 2
         Array(-2., dtype=float32)
 
     References:

@@ -1,4 +1,4 @@
-"""Gap-Aware: a gradient over the number of steps that its parameters moved."""
+"""Gap-Aware: divides a gradient by the number of steps that its parameters moved."""
 
 from typing import Any, NamedTuple
 

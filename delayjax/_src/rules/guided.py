@@ -1,4 +1,4 @@
-"""Replaying the gradients that agree with a verification loss."""
+"""Guided SGD: replays the gradients that agree with a verification loss."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -39,26 +39,26 @@ def guided(
 
     A gradient is *consistent* if s_k > 0: its batch's loss lies on the side of E_{t-1}
     to which the verification loss moves. At every rho-th step the psi gradients with
-    the best scores, if they are consistent, are used once more, and the list begins
-    anew:
+    the best scores, if they are consistent, are used once more, and the list is
+    cleared:
 
         g_t <- g_t + sum of g_k over the list with s_k > 0
 
-    The paper's aim is to make up for the deviation that delay causes. Put the rule
+    The paper's aim is to correct the deviation that delay causes. Put the rule
     before the optimizer, and the delay around both: `delayed(optax.chain(guided(...),
     optax.sgd(0.1)), ...)`. SGD then moves as if it took one step for each gradient.
 
     The author's released code has the same scores. A gradient gets its first score at
     the step after its own. We recall from the paper that a list lasts rho steps; in the
     released code this test is switched off. The following parts are ours. The code
-    computes a replayed gradient anew, on its batch, at the current parameters; here the
+    recomputes a replayed gradient, on its batch, at the current parameters; here the
     stored gradient is used, which is up to rho steps older than the `staleness=` that
-    the chain receives. The code evaluates e_k anew at each step; here it is the loss
-    that came with the gradient. The code draws a new verification batch at each step;
-    here `loss_fn` is fixed. The newest gradient stays when the list begins anew. The
-    list is pruned greedily: it has psi + 1 places, and a new gradient takes the place
-    of the lowest score so far, which might have become one of the psi best by the
-    rho-th step.
+    the chain receives. The code recomputes e_k at each step; here it is the loss that
+    came with the gradient. The code draws a new verification batch at each step; here
+    `loss_fn` is fixed. The newest gradient stays in the list when the list is cleared.
+    The list is pruned greedily: it has psi + 1 places, and a new gradient takes the
+    place of the gradient with the lowest score, which might have become one of the psi
+    best by the rho-th step.
 
     Args:
         loss_fn: parameters -> the loss on data for verification, float []. It is
@@ -157,7 +157,7 @@ def _replayed(gradient: Any, slots: Any, used: jax.Array) -> Any:
     leaves, structure = jax.tree.flatten(gradient)
     held = jax.tree.leaves(slots)
 
-    def add(k, totals):  # one after the other: all at once, XLA would copy the slots
+    def add(k, totals):  # in a loop, because XLA would copy the slots for one sum
         def plus(total, kept, leaf):
             kept = xla.from_bits(rings.read_slot(kept, k), jnp.result_type(leaf))
             return total + jnp.where(used[k], kept, 0).astype(total.dtype)

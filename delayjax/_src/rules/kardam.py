@@ -16,7 +16,7 @@ _MODEL = f"{worker_number.IN_EACH}; `replay` hands on the parameters as well"
 
 
 class LipschitzState(NamedTuple):
-    """What the Lipschitz filter of `kardam` remembers."""
+    """The memory of the Lipschitz filter of `kardam`."""
 
     # of each worker
     gradients: Any  # its last, leaves [P, *shape]; narrow floats as integers
@@ -31,7 +31,7 @@ class LipschitzState(NamedTuple):
 
 
 class KardamMemory(NamedTuple):
-    """What `kardam` remembers."""
+    """The memory of `kardam`."""
 
     accepted: jax.Array  # gradients accepted so far, int32 []
     # of the last gradients accepted, -1: none, int32 [2 f]; () without this filter
@@ -72,14 +72,14 @@ def kardam(
     *Frequency filter*: p is not among the workers of the last 2 f gradients accepted.
     So of 2 f + 1 gradients accepted in a row at least f + 1 are of honest workers. If
     honest workers arrive in random order, it accepts (P - 2 f)/P of their gradients.
-    This filter judges first: a gradient that it refuses does not count to `patience`.
+    This filter decides first: a gradient that it refuses does not count to `patience`.
 
     Args:
-        inner: the *whole* optimizer, see `refusing`. The paper's dampening stands in
+        inner: the *whole* optimizer, see `refusing`. The paper's dampening is a part of
             it: `optax.chain(optax.sgd(0.1),
             scale_by_staleness(modulation.exponential(0.2)))`. In `replay` a refused
-            gradient ages nobody, so the staleness counts the gradients accepted. With
-            irregular times the dampening lets more lies pass.
+            gradient adds nothing to the staleness of others, which counts accepted
+            gradients. With irregular times the dampening lets more lies pass.
         workers: P, at least 2 f + 1; the paper assumes P >= 3 f + 1.
         attackers: f, the largest number of attackers.
         lipschitz: whether the Lipschitz filter is on.
@@ -92,11 +92,11 @@ def kardam(
         A transformation with the state of `refusing`, whose memory holds (2 P + 2)
         gradients, or none without the Lipschitz filter. With a donated state one of
         them is written in place. `update` needs `worker=`, and with the Lipschitz
-        filter `params` and `stale_params=`, which `replay` supplies. It stands in `tx`
-        of a `replay` with one gradient an update: x should move with each gradient
-        accepted. If x did not move since the last one, its last move is taken. Inside
-        `delayed` it would receive the number of today's worker, not of the worker that
-        sent the late gradient.
+        filter `params` and `stale_params=`, which `replay` supplies. Use it as `tx` of
+        a `replay` with one gradient an update: x should move with each gradient
+        accepted. If x did not move since the last accepted gradient, its last move is
+        taken. Inside `delayed` it would receive the number of the current worker, not
+        of the worker that sent the late gradient.
 
         Two counters show whether it stalls: `dropped` counts the gradients refused, and
         `dropped_in_row` those since the last one accepted. More than `patience` of them
@@ -131,7 +131,7 @@ def kardam(
     if workers <= 2 * attackers:
         raise ValueError(
             f"`workers` must be more than twice `attackers`, got {workers} workers and"
-            f" {attackers} attackers: an honest minority cannot be told from them."
+            f" {attackers} attackers: an honest minority cannot be recognized."
         )
     if not lipschitz and not frequency:
         raise ValueError(
@@ -227,8 +227,8 @@ def _measured(
         norms.distance(gradient, before[0]),
         norms.distance(model, before[1]),
     )
-    # the writes depend on the distances, so on what they overwrite: else XLA would copy
-    # all workers' gradients to read the old one
+    # the writes depend on the distances, and so on the rows that they overwrite:
+    # otherwise XLA would copy all workers' gradients to read the old one
     kept = (slot == worker) & jnp.isfinite(change + move)
     gradient, model = optax.tree.where(kept, (gradient, model), before)
     rows = memory.coefficients.reshape(workers, -1)

@@ -1,4 +1,4 @@
-"""Laws: how a factor falls with the staleness."""
+"""Laws: factors of the staleness that multiply updates."""
 
 import jax
 import jax.numpy as jnp
@@ -117,7 +117,7 @@ def delay_adaptive(
         law(tau) = min(1, bound / (eta tau))  for tau > tau_C
 
     Behind an optimizer with the learning rate eta, the learning rate is then eta, or
-    min(eta, bound / tau). Three papers have this law, with a bound of their own:
+    min(eta, bound / tau). Three papers have this law, each with its own bound:
 
     | paper | tau_C | bound |
     |---|---|---|
@@ -159,4 +159,4 @@ def delay_adaptive(
 
 
 MAKERS = (polynomial, hinge, capped, exponential, delay_adaptive)
-"""What makes a law."""
+"""The functions that return a law."""

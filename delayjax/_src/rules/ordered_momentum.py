@@ -1,4 +1,4 @@
-"""A momentum that takes late gradients in the order in which workers began them."""
+"""A momentum that orders late gradients by the times at which workers began them."""
 
 from typing import Any, NamedTuple
 

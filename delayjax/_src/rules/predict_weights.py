@@ -1,4 +1,4 @@
-"""Gradients at the parameters where a late update will find the model."""
+"""Weight prediction: gradients at the parameters expected when they are applied."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -38,19 +38,19 @@ def predict_weights(
 
         y_t = x_t + p tau Delta_t,    Delta_t = x_t - x_{t-1},    Delta_0 = 0
 
-    with Delta the last update, with learning rate and schedule, of any optimizer (as it
-    was before parameters in bfloat16 rounded it). Wrap the whole optimizer, and the
-    delay too, and take each gradient at `gradient_params(state, params)` in place of
-    `params`. The updates are of `inner`, and are applied to `params`. Before update tau
-    the prediction looks further ahead than the gradient is late, as published. With a
-    `direction` Delta is made of the state of the optimizer instead, as PipeOptim makes
-    it of the moments.
+    with Delta the last update of any optimizer, with its learning rate and schedule (in
+    bfloat16 before the parameters round it). Wrap the whole optimizer, with the delay,
+    and take each gradient at `gradient_params(state, params)` in place of `params`. The
+    updates are those of `inner`, and are applied to `params`. Before update tau the
+    prediction looks further ahead than the gradient is late, as published. With a
+    `direction` Delta is computed from the state of the optimizer, as PipeOptim computes
+    it from the moments.
 
     Args:
         inner: the whole optimizer.
         horizon: tau, in updates: a number, or a prefix tree of numbers and of
             `delays.Layers`: each pipeline stage has its own. Numbers may be traced.
-        share: p, non-negative; 1 is the whole way. May be traced.
+        share: p, non-negative; 1 predicts all tau updates. May be traced.
         direction: the update that is expected next, for example
             `pipelines.adam_direction(0.001)`: a function of the state of `inner` before
             an update and after it, and of the updates done, int32 []. By default it is
@@ -119,7 +119,7 @@ def predict_weights(
         if direction is not None:
             expected = direction(state.inner_state, inner_state, step)
         expected = _typed(expected, state.expected)
-        # not the state's: a run that goes on may have another horizon
+        # recomputed, because a restored run may have another horizon
         reach = reaches(state.expected)
         return updates, PredictWeightsState(step, reach, expected, inner_state)
 

@@ -1,4 +1,4 @@
-"""Refuses gradients by a rule: a refused gradient changes nothing and ages nothing."""
+"""Refuses gradients by a rule: a refused gradient changes no state and no staleness."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,29 +27,30 @@ def refusing(
         used, g, memory <- accept(g, memory, x, **extra_args)
         updates <- inner(g)   if used, else 0
 
-    A refused gradient changes neither the parameters nor the state of `inner`. `replay`
-    and `adasync` read `applied`: there a refused gradient counts in no sum, no divisor
-    and no later staleness, because it makes no new version of the parameters.
+    A refused gradient does not change the parameters or the state of `inner`. `replay`
+    and `adasync` read `applied`: there a refused gradient is not in the sum or the
+    divisor, and adds nothing to a later staleness, because it makes no new version.
 
     Args:
-        inner: the *whole* optimizer. The rule stands last in a chain: momentum behind
-            or before it would move with refused gradients. If it does not, `delayed`,
+        inner: the *whole* optimizer, with the rule last in a chain. Otherwise refused
+            gradients would change a momentum before or behind the rule, and `delayed`,
             `replay` and `adasync` raise an error. In `each` of `replay` wrap
-            `optax.identity()`, or what each gradient goes through. With `delayed` in
-            it, a refused gradient never enters the history, whose clock stands still;
-            with `delayed` outside, a gradient is refused when it is used. A history
-            with different depths and the calendar of `delivered` are copied in it.
+            `optax.identity()`, or the transformation of each gradient. With `delayed`
+            in it, a refused gradient never enters the history, and its clock does not
+            advance; with `delayed` outside, a gradient is refused when it is used. If
+            `inner` has a history with different depths, or the calendar of `delivered`,
+            each step copies it.
         accept: (gradients, memory, params, **extra_args) -> (used, gradients, memory).
             `used` is a bool []. `inner` receives the gradients that it returns. Extra
             arguments are what `update` receives: `staleness=` and more, see `replay`.
         begin: parameters -> the memory before the first gradient; by default ().
-        axis_name: the workers' axes along which gradients are used apart, in
-            `shard_map`. By default the axes along which the parameters differ.
+        axis_name: the workers' axes, in `shard_map`, if each worker accepts or refuses
+            its own gradients. By default the axes along which the parameters differ.
 
     Returns:
         A transformation with a `RefusingState`: the memory and `inner`'s state. It
-        selects between the old and the new state of `inner`, but for the history of a
-        `delayed`, which costs nothing more.
+        selects between the old and the new state of `inner`, except for the history of
+        a `delayed`, which costs no more than without the rule.
 
     Raises:
         TypeError: in `update`, if `accept` does not return these three, or no bool.

@@ -1,4 +1,4 @@
-"""PipeMare's learning rates: small for late stages first, then the same for all."""
+"""PipeMare's learning rates: at first smaller for late stages, later all the same."""
 
 from typing import NamedTuple
 

@@ -63,15 +63,15 @@ def rotated_adam(
 
         Q  <- the orthogonal factor of L Q
 
-    one step of orthogonal iteration. In other updates Q stays. v is sorted with Q, and
-    never rotated. eps stands before the bias correction. Leaves that are not rotated
-    have the steps of AdamW.
+    which is one step of orthogonal iteration. In other updates Q does not change. v is
+    sorted with Q, and never rotated. eps is added before the bias correction. Leaves
+    that are not rotated take the steps of AdamW.
 
-    The first basis is made of one gradient g. If both sides rotate, Q_L^T g Q_R is
+    The first basis comes from one gradient g. If both sides rotate, Q_L^T g Q_R is
     diagonal. Its other entries are rounding errors, and update 1 divides them by their
-    own size where that is above eps: begin with a learning rate near 0 (published:
-    1e-7). If g has less rank than rows or columns, rounding also chooses the rest of
-    the basis, and two machines may choose differently.
+    own size if this is above eps: begin with a learning rate near 0 (published: 1e-7).
+    If the rank of g is below its number of rows or columns, rounding also determines
+    the rest of the basis, which may differ between two machines.
 
     Args:
         learning_rate: eta, a number or a schedule; 1e-3 in the published runs, after a
@@ -93,11 +93,11 @@ def rotated_adam(
 
     Returns:
         A transformation whose state has two trees like the parameters, and 2 (m^2 +
-        n^2) numbers for a matrix [m, n], in at least float32: six times a square
-        matrix in all. One side has 2 min(m, n)^2 of these. L and Q_L lie on the devices
-        as the rows of x, R and Q_R as its columns. A step takes 4 m n (m + n)
-        multiplications for both sides. A refresh also factors L Q_L and R Q_R, which
-        takes no time in other steps.
+        n^2) numbers for a matrix [m, n], in at least float32: for a square matrix six
+        times its size in all. One side has 2 min(m, n)^2 of these. L and Q_L have the
+        sharding of the rows of x, R and Q_R that of its columns. A step takes
+        4 m n (m + n) multiplications for both sides. A refresh also factors L Q_L and
+        R Q_R, which takes no time in other steps.
 
     Raises:
         ValueError: in `init`, if a leaf with less than two axes is to be rotated.

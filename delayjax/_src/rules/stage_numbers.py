@@ -1,4 +1,4 @@
-"""A number for each leaf or layer, as the stages of a pipeline have their delays."""
+"""Numbers for each leaf or layer, such as the delays of pipeline stages."""
 
 from typing import Any
 

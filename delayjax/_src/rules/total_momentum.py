@@ -1,4 +1,4 @@
-"""Total momentum, explicit and by delay: measured, and steered to a target."""
+"""Measures the total momentum, explicit and by delay, and steers it to a target."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -36,9 +36,9 @@ class ClosedLoop:
     The equations are in the docstring of `closed_loop_momentum`.
     """
 
-    rule: str  # that has this loop, for errors
+    rule: str  # the rule with this loop, for errors
     gain: ArrayLike  # per update; may be traced
-    coordinates: int  # the most of each leaf that enter the median
+    coordinates: int  # the largest number of each leaf in the median
 
     def __post_init__(self):
         checks.check_field(self, "gain", checks.check_scalar)
@@ -86,7 +86,7 @@ class ClosedLoop:
         # `loop` is still about s: x_s, x_s - x_{s-1} and g(x_s)
         moved = loop.move != 0
         ratios = (move + rate * loop.gradient) / jnp.where(moved, loop.move, 1)
-        ratios = ratios.real  # of complex moves: the part along the move before
+        ratios = ratios.real  # of complex moves: the part along the last move
         measured = _median(ratios, moved).astype(loop.estimate.dtype)
         same_age = jnp.where(staleness == loop.age, loop.same_age + 1, 1)
         measured = jnp.where(
@@ -105,7 +105,7 @@ class ClosedLoop:
     def steer(
         self, momentum: jax.Array, target: ArrayLike, measured: jax.Array
     ) -> jax.Array:
-        """The next beta, by beta_hat; the same one where that is NaN."""
+        """The next beta, from beta_hat; the same beta where beta_hat is NaN."""
         steered = jnp.clip(momentum + self.gain * (target - measured), -MOST, MOST)
         return jnp.where(jnp.isnan(measured), momentum, steered.astype(momentum.dtype))
 

@@ -12,7 +12,7 @@ IN_EACH = (
     "put the rule into `each` of `replay`, or into its `tx` where each update has one"
     " gradient"
 )
-"""What supplies it: the remedy of an error."""
+"""How to supply it: the remedy in an error."""
 
 
 def check(needed_by: str, worker: Any, workers: int | None = None) -> jax.Array:

@@ -78,8 +78,8 @@ def yellowfin(
         window: the number of h from which the least and the largest are taken. Static.
         factor: of the learning rate, positive. May be traced.
         smoothing: the decay of moving means of beta and eta, in [0, 1): the paper
-            smooths with `decay`; the released code does not smooth, and neither does 0.
-            May be traced.
+            smooths with `decay`; the released code does not smooth, as with 0. May be
+            traced.
         clip: whether to scale g down to a norm of sqrt(h_max), as it was before this
             step. The window then takes |g|^2 before that, at most 100 h_max. (The
             factors are of the released code, the order is ours.)
@@ -215,7 +215,7 @@ def yellowfin(
 
 
 def _weight(decay: ArrayLike, step: jax.Array, dtype: Any) -> jax.Array:
-    """The weight of today's value in a moving mean without bias: 1 at step 1.
+    """The weight of the current value in a moving mean without bias: 1 at step 1.
 
     The same as dividing by 1 - decay^step at the end. In float32 that would lose the
     third digit of a mean of logarithms, and so would 1 - decay^step itself.

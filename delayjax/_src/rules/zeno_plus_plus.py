@@ -14,7 +14,7 @@ from delayjax._src.rules.refusing import refusing
 
 
 class ZenoMemory(NamedTuple):
-    """What `zeno_plus_plus` remembers."""
+    """The memory of `zeno_plus_plus`."""
 
     step: jax.Array  # gradients received so far, int32 []
     validation: Any  # the gradient of the validation data
@@ -31,7 +31,7 @@ def zeno_plus_plus(
 ) -> optax.GradientTransformationExtraArgs:
     """Zeno++: refuses gradients that do not descend on the server's own data.
 
-    With v the gradient of a validation loss, computed anew at every `refresh_every`-th
+    With v the gradient of a validation loss, recomputed at every `refresh_every`-th
     gradient,
 
         g <- g |v| / |g|
@@ -50,8 +50,8 @@ def zeno_plus_plus(
 
     Returns:
         A transformation with the state of `refusing`, whose memory holds one gradient.
-        It needs `params` in `update`, and no `worker=`, so it stands around the
-        server's optimizer, or in `each` of `replay` around `optax.identity()`. A
+        It needs `params` in `update`, and no `worker=`, so it may wrap the server's
+        optimizer, or in `each` of `replay` it may wrap `optax.identity()`. A
         gradient whose norm is not finite is refused. Under a `vmap` with a batched
         `step`, `grad_fn` is computed for each gradient.
 
@@ -86,7 +86,7 @@ def zeno_plus_plus(
     def accept(updates, memory, params, **extra_args):
         extras.check_gradients("zeno_plus_plus", updates)
         extras.require_params(params, "zeno_plus_plus")
-        # both may differ on each worker, one before the other
+        # the parameters and the gradient may differ between workers
         before = axes.typed_like(memory.validation, params)
         validation = jax.lax.cond(
             memory.step % refresh_every == 0,
