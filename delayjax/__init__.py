@@ -1,4 +1,4 @@
-"""Delayed-gradient optimization in JAX: what lateness costs, and which remedy works."""
+"""Delayed-gradient optimization in JAX: the cost of late gradients, and remedies."""
 
 import importlib as _importlib
 import pkgutil as _pkgutil
@@ -54,11 +54,11 @@ if _typing.TYPE_CHECKING:
     from delayjax import step_sizes as step_sizes
     from delayjax import testing as testing
     from delayjax import workers as workers
-else:  # unseen by type checkers, which would accept every name of a module with it
+else:  # not for type checkers, which would accept any name of the module
     _MODULES = [m.name for m in _pkgutil.iter_modules(__path__) if m.name != "_src"]
 
     def __getattr__(name):
-        """Loads a module on first use: a training needs few of them."""
+        """Loads a module on first use, because a training run needs few modules."""
         if name in _MODULES:
             return _importlib.import_module(f"delayjax.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

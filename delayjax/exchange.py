@@ -1,4 +1,4 @@
-"""What the workers agree on: their gradients, averaged now or late."""
+"""Averages of the workers' gradients, at once or late."""
 
 from delayjax._src.exchange.a2sgd import a2sgd as a2sgd
 from delayjax._src.exchange.between_groups import (

@@ -1,4 +1,4 @@
-"""What a method of your own needs. `delayjax.testing` checks the method."""
+"""Functions for methods of your own. `delayjax.testing` checks such a method."""
 
 from delayjax._src.averaging.user_method import averaged as averaged
 from delayjax._src.ground.axes import typed_like as typed_like

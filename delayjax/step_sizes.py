@@ -1,9 +1,9 @@
 """Rules that choose a step size from the delay, in place of a learning rate.
 
-A rule of this module stands at the end of a chain, in place of
-`optax.scale_by_learning_rate`: it multiplies updates by minus its own step size. A law
-of `modulation` is another thing: a factor behind an optimizer that has a learning rate.
-`dasa` alone stands before the optimizer: its step size is 0, or the optimizer's.
+Put a rule of this module at the end of a chain, in place of
+`optax.scale_by_learning_rate`: it multiplies updates by minus its step size. A law of
+`modulation` is different: a factor behind an optimizer that has a learning rate. Only
+`dasa` goes before the optimizer: its step size is 0, or the optimizer's.
 """
 
 from delayjax._src.rules.adadelay import adadelay as adadelay

@@ -1,4 +1,4 @@
-"""One step written for one worker, simulated or run on many devices."""
+"""A step that is written for one worker, simulated or run on many devices."""
 
 from delayjax._src.ground.axes import vary as vary
 from delayjax._src.workers.run import run as run

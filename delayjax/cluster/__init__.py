@@ -1,4 +1,4 @@
-"""Clusters in time: who finishes when, and which version each gradient saw."""
+"""Clusters in time: when workers finish, and the version that each gradient read."""
 
 from delayjax._src.advice.advice import Advice as Advice
 from delayjax._src.advice.advice import Choice as Choice

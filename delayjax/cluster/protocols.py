@@ -1,4 +1,4 @@
-"""What a server does with the gradients that arrive, by the papers' names.
+"""Protocols of a server for the gradients that arrive, by the papers' names.
 
 Each function returns a protocol, a loop over a `Server`'s arrivals. Call the function
 and give the result to `simulate`: `simulate(cluster, hardsync(), 100, seed=0)`. A

@@ -1,4 +1,4 @@
-"""The event loop: a parameter server, its workers, and time."""
+"""The event loop of a parameter server and its workers in simulated time."""
 
 import math
 import random
@@ -32,9 +32,9 @@ class Arrival(NamedTuple):
 
 
 class Server:
-    """A parameter server as its protocol sees it.
+    """A parameter server, the argument of a protocol.
 
-    A protocol is a function of the server. It says what to do with each arrival:
+    A protocol is a function of the server. It decides what to do with each arrival:
 
         def asynchronous_sgd(server):
             server.start_all()
@@ -84,14 +84,14 @@ class Server:
         # of each worker's last task
         self._task = [0] * workers  # its number; 0 if the worker idles
         self._read = [0] * workers
-        self._holds = [False] * workers  # whether it computes at what it read
+        self._holds = [False] * workers  # whether it holds the version that it read
         self._begun = [0.0] * workers
         self._limit = [math.inf] * workers
         self._work = [1.0] * workers
         self._computes = [_NEVER] * workers  # from, to; without interruption
         self._probabilities: dict[tuple, float] = {}  # see `success_probability`
         self._spent: list[tuple[int, float, float]] = []  # worker, from, to
-        self._open: dict[int, Arrival] = {}  # by id: neither taken nor dropped yet
+        self._open: dict[int, Arrival] = {}  # by id: not taken and not dropped yet
         self._must_start = set(range(workers))
         self._taken: list[Arrival] = []
         self._left: list[Arrival] = []  # taken for an update behind the end

@@ -397,7 +397,7 @@ def as_service_time(name: str, value: Any) -> ServiceTime:
 
 
 def block_sizes() -> Iterator[int]:
-    """How many tasks a service draws at a time."""
+    """The numbers of tasks that a service draws at a time."""
     size = _FIRST
     while True:
         yield size

@@ -1,4 +1,4 @@
-"""What a cluster did, update by update: simulated, or logged by a real cluster."""
+"""The history of a cluster, update by update: simulated, or logged."""
 
 import csv
 import dataclasses
@@ -30,7 +30,7 @@ class Arrivals(NamedTuple):
     """Updates as rows of K gradients, for training."""
 
     staleness: Any  # updates, int32 [n, K], -1 where there is no gradient
-    worker: Any  # int32 [n, K], -1 likewise
+    worker: Any  # int32 [n, K], -1 where there is no gradient
     divisor: Any  # of the sum of the gradients, float32 [n]
     # where the version of each gradient is kept, int32 [n, K]; the newest without one
     slot: Any = None
@@ -75,8 +75,8 @@ class Trace:
             abandoned and dropped gradients, float64 [P]; nan in a log.
         dropped: gradients that the server refused, in arrays [D]: `version` (of the
             server's parameters then), `worker`, `read_version`, `begun`, `arrived`.
-        held_until: of each version, the updates done when the last worker let go of it,
-            int32 [T]; T if one still holds it after update T - 1. Empty in a log.
+        held_until: of each version, the updates done when the last worker released it,
+            int32 [T]; T if a worker still holds it after update T - 1. Empty in a log.
     """
 
     num_workers: int

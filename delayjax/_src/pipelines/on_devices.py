@@ -1,4 +1,4 @@
-"""A pipeline on devices, a stage on each, that never flushes."""
+"""A pipeline without a flush on several devices, with a stage on each."""
 
 import dataclasses
 import math
@@ -36,7 +36,7 @@ from delayjax._src.pipelines.schedule import Schedule, pipedream
 class DevicePipelineState(NamedTuple):
     """State of a pipeline on devices. Each leaf has a leading axis of the stages."""
 
-    params: Any  # of each stage; each holds an embedding and a head of its own
+    params: Any  # of each stage; each stage holds an embedding and a head
     opt_state: Any
     past: Any  # a ring of the points that forward passes read; () without a stash
     inputs: rings.Ring  # what a stage's forward passes received, [2S - 1, B, ...]
@@ -62,17 +62,16 @@ def run(
     In tick t, stage s takes the forward pass of microbatch t - s and the backward pass
     of microbatch t - 2(S - 1) + s, updates its weights, and sends the activation to the
     next stage and the cotangent to the stage before, to be used in the next tick. So a
-    gradient is 2(S - 1 - s) updates late, and no device waits for a microbatch: the
-    numbers are as of `mixed` with the same schedule, where stage s made update i in
-    tick i + 2(S - 1) - s. A backward pass computes the stage's inner activations anew.
+    gradient is 2(S - 1 - s) updates late, and no device waits for a microbatch. The
+    numbers are those of `mixed` with the same schedule; stage s makes update i in tick
+    i + 2(S - 1) - s. A backward pass recomputes the stage's inner activations.
 
     Args:
         parts: of the model. Layers must be stacked, and S must divide L.
         optimizer: as in `mixed`. A function receives the stage's delay as a traced
-            int32 []: its rules are the same for all stages. To update each M
-            microbatches, pass
-            `optax.MultiSteps`. Rules inside of it are still told staleness and delay in
-            microbatches: divide both by M.
+            int32 []: its rules are the same for all stages. To update after every M
+            microbatches, pass `optax.MultiSteps`. Rules inside of it receive staleness
+            and delay in microbatches: divide both by M.
         schedule: `pipedream(S, in_flight="full")`, with a stash or without, or
             `pipemare(S, 1)`.
         mesh: has the axis of the stages. Over all of its other axes the batch is split,
@@ -83,13 +82,14 @@ def run(
 
     Returns:
         A pipeline whose step is a tick. The loss is of the batch of tick t - S + 1, and
-        NaN before there is one. One program runs on all devices. So each device keeps
+        NaN in earlier ticks. One program runs on all devices. So each device keeps
         2S - 1 inputs of a stage, as many batches, as many points with a stash (the
-        schedule needs S on average), and an embedding and a head, of which the first
-        and the last stage's are used; all others are 0, and so are their gradients.
+        schedule needs S on average), and an embedding and a head. Only the embedding of
+        the first stage and the head of the last are used; all others are 0, and so are
+        their gradients.
 
     Raises:
-        ValueError: if the schedule is another, the mesh has no such axis or another
+        ValueError: if it is another schedule, or the mesh has no such axis or another
             number of stages; in `init` if layers are not stacked, S does not divide L,
             parameters are sharded over another axis, an activation has no examples, or
             the batch cannot be split; in `step` if it has other sizes than in `init`.
@@ -118,7 +118,7 @@ def run(
     check_points(schedule, backward_point)
     axes.check_mesh(mesh, (axis_name,))
     _check_schedule(schedule, mesh.shape[axis_name], axis_name)
-    # with Auto axes arrays need not lie where `shard_map` wants them
+    # with Auto axes arrays need no particular sharding for `shard_map`
     mesh = Mesh(mesh.devices, mesh.axis_names)
     points = forward_point, backward_point
     stages = _Stages(parts, optimizer, schedule, mesh, axis_name, *points)
@@ -161,7 +161,7 @@ class _Stages:
         x = jax.eval_shape(self.parts.embed, params[embed], batch, key)
         for name, tree in (("batch", batch), ("embed", x)):
             check_split(name, tree, size, f"{size}, the devices over {self.data}")
-        jax.eval_shape(self.parts.loss, params, batch, key)  # a fault of the parts
+        jax.eval_shape(self.parts.loss, params, batch, key)  # checks the parts
         shapes = jax.eval_shape(lambda tree: tree, batch)
         batch = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         lie = {embed: P(), blocks: P(self.axis_name), head: P()}
@@ -343,7 +343,7 @@ def _or_zeros(used: jax.Array, tree: Any) -> Any:
 
 
 def _specs(axis_name: str, data: tuple[str, ...]) -> Any:
-    """How the leaves of the state lie: by stage, and activations by data too."""
+    """The specs of the state: sharded by stage, and activations also by data."""
     stage: Any = P(axis_name)
     flowing, rows = P(axis_name, data), P(axis_name, None, data)
     return DevicePipelineState(

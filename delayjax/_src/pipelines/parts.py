@@ -1,4 +1,4 @@
-"""A model as a pipeline sees it: an embedding, layers, and a head with the loss."""
+"""A model in parts, for a pipeline: an embedding, layers, and a head with the loss."""
 
 import dataclasses
 import functools
@@ -19,7 +19,7 @@ Stage = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """A model in the parts that a pipeline cuts: embedding, blocks (layers) and head.
+    """A model in parts, for a pipeline: embedding, blocks (layers) and head.
 
         x_0 = embed(p_embed, batch, key)
         x_{l+1} = block(p_l, x_l, key_l),    l = 0 .. L - 1
@@ -31,11 +31,11 @@ class Parts:
     Attributes:
         embed: (parameters, batch, key) -> x, of shape [B, ...].
         block: (parameters of a layer, x, key) -> x of the same shape and dtype. Or a
-            function for each layer, where they are unlike.
+            function for each layer, if the layers differ.
         head: (parameters, x, batch) -> the mean loss of the batch, a scalar.
         names: of the three parts in the parameters. The blocks are one tree of leaves
-            [L, ...], as Flax's `nn.scan` keeps them; or a list of L trees, where the
-            layers are unlike.
+            [L, ...], as Flax's `nn.scan` keeps them; or a list of L trees, if the
+            layers differ.
 
     Example:
         >>> parts = Parts(
@@ -81,8 +81,8 @@ class Parts:
         """
         if set(params) != set(self.names):
             raise ValueError(
-                f"`params` must have the parts {self.names}, got {tuple(params)}: say"
-                " how yours are called, Parts(names=...)."
+                f"`params` must have the parts {self.names}, got {tuple(params)}: give"
+                " the names of yours, Parts(names=...)."
             )
         blocks = params[self.names[1]]
         if not is_stacked(blocks):
@@ -139,7 +139,7 @@ class Parts:
         return {embed: stages[0][embed], blocks: whole, head: stages[-1][head]}
 
     def apart(self, stage: Stage) -> Stage:
-        """A stage whose layers are a list of trees: ranks are the model's own."""
+        """A stage with its layers as a list of trees, so that ranks are the model's."""
         blocks = layers = stage[self.names[1]]
         if is_stacked(blocks):
             each = map(operator.itemgetter, range(_number(blocks)))
@@ -224,7 +224,7 @@ class Parts:
 
 def is_stacked(blocks: Any) -> bool:
     """Whether the layers are one tree of leaves [L, ...], not a list of trees."""
-    if type(blocks) is tuple:  # of layers, or of leaves: nobody knows
+    if type(blocks) is tuple:  # of layers or of leaves, which cannot be decided
         raise TypeError(
             f"`blocks` must be one tree of leaves [L, ...], or a list of L trees, got a"
             f" tuple of {len(blocks)}: make a list of layers, or name stacked leaves in"
@@ -245,7 +245,7 @@ def _number(blocks: Any) -> int:
 
 
 def check_untied(params: Any) -> None:
-    """Checks that no array is in `params` twice: each would be trained alone."""
+    """Checks that no array is in `params` twice, because the copies would differ."""
     seen: dict[int, Any] = {}
     for path, leaf in jax.tree.leaves_with_path(params):
         first = seen.setdefault(id(leaf), path)
@@ -253,7 +253,7 @@ def check_untied(params: Any) -> None:
             one, other = map(trees.path_name, (first, path))
             raise ValueError(
                 f"`params` must not hold an array twice, got one at {one} and {other}:"
-                " copy it, and both are trained apart, or train tied weights with"
+                " copy it to train both separately, or train tied weights with"
                 " `dj.delayed` and `stage_delays`."
             )
 

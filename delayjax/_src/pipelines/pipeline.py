@@ -1,4 +1,4 @@
-"""What all pipelines have in common: their functions, and their optimizers."""
+"""The functions and the optimizers of every pipeline."""
 
 import functools
 from collections.abc import Callable
@@ -73,18 +73,18 @@ def optimizer_of(
 
 
 def called(rule: str, kind: Any, function: Any, *args: Any, **extra_args: Any) -> Any:
-    """The answer, or in one line what an error of JAX or Optax asks."""
+    """The result of a call; an error of JAX or Optax becomes an error of one line."""
     try:
         return function(*args, **extra_args)
     except kind as error:
-        if str(error).startswith("`"):  # ours, which says all
+        if str(error).startswith("`"):  # an error of this library
             raise
         what = str(error).partition("\n")[0].rstrip(".:")
         raise TypeError(f"`optimizer` must {rule}, got: {what}.") from error
 
 
 def point_of(parts: Parts, point: Point | None, opt_state: Any, params: Any) -> Any:
-    """The parameters that a pass reads, where the optimizer is in this state."""
+    """The parameters that a pass reads, given the state of the optimizer."""
     if point is None:
         return params
     return parts.together(point(opt_state, parts.apart(params)), params)
@@ -93,7 +93,7 @@ def point_of(parts: Parts, point: Point | None, opt_state: Any, params: Any) -> 
 def check_points_used(
     opt_state: Any, forward_point: Point | None, backward_point: Point | None
 ) -> None:
-    """Checks that what a rule predicts for a pass is read by that pass."""
+    """Checks that the pass for which a rule predicts weights reads them."""
     kinds = PredictWeightsState, DiscrepancyCorrectionState
     held = jax.tree.leaves(opt_state, is_leaf=lambda node: isinstance(node, kinds))
     kinds_held = {type(leaf) for leaf in held}
@@ -110,7 +110,7 @@ def check_points_used(
 
 
 def check_parts(parts: Any, schedule: Any) -> None:
-    """Checks that the arguments of a pipeline are in their order."""
+    """Checks the types of the arguments of a pipeline, which may be swapped."""
     if not isinstance(parts, Parts):
         raise TypeError(f"`parts` must be a pipelines.Parts, got {parts!r}.")
     if not isinstance(schedule, Schedule):
@@ -121,7 +121,7 @@ def check_parts(parts: Any, schedule: Any) -> None:
 
 
 def check_points(schedule: Schedule, backward_point: Point | None) -> None:
-    """Checks that a backward pass has a point of its own only without a stash."""
+    """Checks that a backward pass has its own point only without a stash."""
     if backward_point is not None and schedule.stash:
         raise ValueError(
             "`backward_point` must be left out where the schedule stashes weights: a"

@@ -1,4 +1,4 @@
-"""Schedules of a pipeline: which weights each stage reads, and what it keeps."""
+"""Schedules of a pipeline: the weights that each stage reads and keeps."""
 
 import dataclasses
 from typing import Literal
@@ -13,13 +13,14 @@ class Schedule:
     """In which order the stages of a pipeline work, and which weights they read.
 
     Stage s = 0 .. S - 1 has W = S - 1 - s stages after it. Microbatch i = 0, 1, 2, ...
-    belongs to update i // M. Version v of a stage is its weights after v updates of its
-    own. A stage takes its forward passes in order, and a(s) of them before it first
-    takes a backward pass:
+    belongs to update i // M. Version v of a stage is its weights after its first v
+    updates. A stage takes its forward passes in order, and a(s) of them before its
+    first backward pass:
 
         F_0 .. F_{a-1}, F_a B_0, F_{a+1} B_1, ...
 
-    with a flush only the microbatches of one update, without one for ever.
+    With a flush these are the microbatches of one update; without a flush the order
+    goes on without an end.
 
     Attributes:
         name: of the method.
@@ -29,14 +30,15 @@ class Schedule:
         ahead: a(s), passes of each stage, a tuple [S]; with `chunks` of chunks.
         stash: whether a backward pass reads the weights of its forward pass; else it
             reads the newest.
-        lag: how many updates older than its own update the weights are that a pass
-            reads: 1 in PipeDream-2BW with its two buffers. 0: as new as `ahead` allows.
+        lag: by how many updates the weights that a pass reads are older than the update
+            of its microbatch: 1 in PipeDream-2BW with its two buffers. 0: the newest
+            weights that `ahead` allows.
         chunks: v, of layers on each stage; above 1 they are interleaved.
 
     Raises:
-        ValueError: if S, M or v is below 1, `ahead` is no number for each stage, or a
-            pass would read a version that the schedule does not keep, or not have yet:
-            a lag needs a stash, no flush, and at most lag M passes ahead.
+        ValueError: if S, M or v is below 1, `ahead` does not have a number for each
+            stage, or a pass would read a version that is not kept or not made yet: a
+            lag needs a stash, no flush, and at most lag M passes ahead.
 
     Example:
         >>> schedule = pipedream(4)
@@ -127,7 +129,7 @@ class Schedule:
         return float(self.delays(stage).mean())
 
     def one_delay(self, stage: int) -> int:
-        """The delay of all gradients of an update, where it is one.
+        """The one delay of all gradients of an update.
 
         Raises:
             ValueError: if the microbatches of an update have different delays.
@@ -165,7 +167,7 @@ class Schedule:
         Args:
             stage: s.
             weights: bytes of the stage's weights, once.
-            activations: bytes that a microbatch leaves on the stage until its backward
+            activations: bytes that a stage keeps for a microbatch until its backward
                 pass.
         """
         copies, held = self.weight_copies(stage), self.activations(stage)
@@ -259,14 +261,14 @@ def pipedream(
 ) -> Schedule:
     """Never flushes: a stage updates its weights as soon as it has M gradients.
 
-    PipeDream with M = 1. AsyncPP (arXiv:2505.01099) has this schedule with M = 1, an
-    optimizer of its own, and keeps W + 1 versions as well.
+    PipeDream with M = 1. AsyncPP (arXiv:2505.01099) has this schedule with M = 1 and
+    another optimizer, and keeps W + 1 versions too.
 
     Args:
         stages: S.
         microbatches: M, of an update.
-        stash: whether backward reads the weights of forward. Else it reads the newest,
-            and the gradient is the gradient of no function.
+        stash: whether a backward pass reads the weights of its forward pass. Otherwise
+            it reads the newest weights, and no function has this gradient.
         in_flight: "throttled": a stage has at most W + 1 microbatches in flight, and a
             delay of W/M (1F1B). "full": a forward pass and a backward pass of different
             microbatches share a tick of each stage. Then 2W + 1 are in flight, and the

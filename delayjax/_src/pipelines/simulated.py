@@ -48,7 +48,7 @@ def mixed(
     forward_point: Point | None = None,
     backward_point: Point | None = None,
 ) -> Pipeline:
-    """What a pipeline computes: one gradient, of stages at different versions.
+    """A pipeline on one device: a gradient in which stages have different versions.
 
     Microbatch i of update n passes stage s at its version v_s = `forward_version`, and
 
@@ -60,24 +60,24 @@ def mixed(
         x_{s+1} = f_s(w_s^a, x_s)
         delta_{s-1} = (df_s/dx)^T delta_s,  g_s = (df_s/dw)^T delta_s  at (w_s^b, x_s)
 
-    This is the gradient of no function. A stage computes its inner activations anew
-    at w^b, as recomputation does.
+    This is not the gradient of any function. A stage recomputes its inner activations
+    at w^b.
 
-    Each stage has an optimizer of its own, so a norm is a stage's norm. It sees stacked
-    layers as a list of trees, one a layer, as do masks, labels and the functions of
-    points: ranks and norms of leaves are the model's own. It receives `staleness`
-    (int32 [], of the update's first microbatch), `stale_params` (the point of that
-    microbatch's forward pass) and `value` (the loss).
+    Each stage has its own optimizer, so a norm is a stage's norm. The optimizer, masks,
+    labels and the functions of points see stacked layers as a list of trees, one a
+    layer: ranks and norms of leaves are those of the model. The optimizer receives
+    `staleness` (int32 [], of the update's first microbatch), `stale_params` (the point
+    of that microbatch's forward pass) and `value` (the loss).
 
     Args:
         parts: of the model.
         optimizer: an Optax transformation; or a function of the stage's mean delay in
-            updates, for rules that must know it, such as
+            updates, for rules that need it, such as
             `lambda delay: dj.predict_weights(optax.adam(1e-3), delay)`.
-        schedule: says the versions. One that flushes is synchronous training.
-        forward_point: what a forward pass reads in place of a stage's parameters, for
-            example `dj.gradient_params`.
-        backward_point: what a backward pass reads, where nothing is stashed.
+        schedule: determines the versions. A schedule with a flush is synchronous.
+        forward_point: the point that a forward pass reads in place of a stage's
+            parameters, for example `dj.gradient_params`.
+        backward_point: the point that a backward pass reads, if there is no stash.
 
     Returns:
         A pipeline whose step takes the batch of an update, leaves [B, ...], and uses it
@@ -136,7 +136,7 @@ def vertical_sync(
     Args:
         parts: of the model.
         optimizer: as in `mixed`.
-        schedule: says the versions of the first stage. It must stash weights.
+        schedule: determines the versions of the first stage. It must stash weights.
         forward_point: as in `mixed`.
 
     Returns:
@@ -178,7 +178,7 @@ def late(
     forward_point: Point | None = None,
     keep_params: bool = False,
 ) -> Pipeline:
-    """A cheap stand-in: consistent gradients, each stage's used at its own age.
+    """A cheap approximation: consistent gradients, which each stage uses at its delay.
 
         g(t) = grad F(w^t),    w_s^{t+1} = w_s^t - U_s(g_s(t - tau_s))
 
@@ -188,13 +188,13 @@ def late(
     Args:
         parts: of the model.
         optimizer: as in `mixed`; inside of `dj.delayed`.
-        schedule: says the delays. All microbatches of an update must have one delay, as
-            with M = 1 or in PipeDream-2BW. It must stash weights: a gradient here is
-            taken at one point.
-        forward_point: what a gradient is taken at, as in `mixed`. The function receives
-            the state of `dj.delayed`.
-        keep_params: also keeps the parameters of each waiting gradient, for rules that
-            read `stale_params`: then the history is twice as large.
+        schedule: determines the delays. All microbatches of an update must have one
+            delay, as with M = 1 or in PipeDream-2BW. It must stash weights: a gradient
+            here is taken at one point.
+        forward_point: the point at which a gradient is taken, as in `mixed`. The
+            function receives the state of `dj.delayed`.
+        keep_params: whether to keep the parameters of each waiting gradient, for rules
+            that read `stale_params`: then the history is twice as large.
 
     Returns:
         As `mixed`; it keeps delay + 1 gradients of a stage in place of its versions.
@@ -250,7 +250,7 @@ def _simulated(
         check_untied(params)
         cut = tuple(parts.cut(jax.tree.map(donation.copied, params), stages))
         one = jax.eval_shape(lambda b: _first(of_microbatches(b, count)), batch)
-        jax.eval_shape(gradients, cut, cut, one, key)  # a fault of the parts shows here
+        jax.eval_shape(gradients, cut, cut, one, key)  # checks the parts
         opt_state = _each(lambda tx, stage: tx.init(stage), txs, cut)
         check_points_used(opt_state, forward_point, backward_point)
         past = _each(
@@ -292,7 +292,7 @@ def _simulated(
             return gradients(points, backward, batch, folded(key, i))
 
         def added(total, one):
-            # at least float32: in bfloat16 a sum of many would stick
+            # at least float32: in bfloat16 a sum of many terms would stop growing
             gradient = jax.tree.map(dtypes.wide, of_microbatch(*one))
             return jax.tree.map(jnp.add, total, gradient), None
 
@@ -336,7 +336,7 @@ def _check_stash(schedule: Schedule) -> None:
 
 
 def _each(function: Any, *of_stages: Any) -> tuple[Any, ...]:
-    """The function of what each stage has."""
+    """A function of the values of each stage, one result a stage."""
     return tuple(function(*args) for args in zip(*of_stages, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""The stage of each leaf, by its path, and the delay that it has there."""
+"""The pipeline stage of each leaf, by its path, and the delay of this stage."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,7 +23,7 @@ def stage_delays(
     Args:
         schedule: of the pipeline. All microbatches of an update must have one delay.
             Without a stash it is the delay of the forward passes; backward passes read
-            the newest weights, which a history of gradients cannot say.
+            the newest weights, which a history of gradients cannot represent.
         params: the parameters, arrays or shapes.
         stages: the stage 0 .. S - 1 of leaves: by the beginnings of their paths, such
             as "encoder/norm", or a function of the path. Keys are joined by "/".

@@ -1,4 +1,4 @@
-"""The timetable of a schedule: each pass of each stage, simulated in time."""
+"""The timetable of a schedule: the simulated times of each pass of each stage."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -50,7 +50,7 @@ class Timetable(NamedTuple):
         begins = np.where(self.forward[mine], 1, 0)
         ends = np.where(self.forward[mine], 0, -1)
         steps = np.concatenate([begins, ends])
-        # a place that becomes free at the time when a pass starts is free for it
+        # if a pass ends when another starts, it is no longer in flight
         order = np.lexsort((steps, times))
         return int(np.cumsum(steps[order]).max())
 
@@ -58,7 +58,7 @@ class Timetable(NamedTuple):
 def timetable(
     schedule: Schedule, updates: int, *, forward: float = 1.0, backward: float = 2.0
 ) -> Timetable:
-    """Simulates a pipeline: each pass starts as soon as its input is there.
+    """Simulates a pipeline, in which each pass starts as soon as its input has arrived.
 
     Passes of one stage keep the schedule's order. Sending takes no time.
 
@@ -72,7 +72,7 @@ def timetable(
         The timetable of v M `updates` passes of each kind, on each stage.
 
     Raises:
-        ValueError: if the stages wait for each other for ever.
+        ValueError: if the stages wait for each other forever.
 
     Example:
         >>> from delayjax.pipelines import gpipe
@@ -113,8 +113,8 @@ def timetable(
                 taken[stage] += 1
         if len(passes) == before_round:
             raise ValueError(
-                "`schedule` stands still: each stage waits for another one. Its"
-                f" `ahead` is {schedule.ahead}: raise it."
+                "`schedule` must let some stage work, but each stage waits for another:"
+                f" raise its `ahead`, got {schedule.ahead}."
             )
     passes.sort(key=lambda one: (one.start, one.stage))
     return Timetable(*map(np.array, zip(*passes, strict=True)))

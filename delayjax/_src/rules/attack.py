@@ -29,8 +29,8 @@ def attack(
     | omission | `optax.set_to_zero()` |
     | noise | `optax.add_noise(variance, 0.0, key)` |
 
-    Put this rule before the rule that it tries: in `each` of `replay`, or first in a
-    chain.
+    Put this rule before the rule that you test with it: in `each` of `replay`, or first
+    in a chain.
 
     Args:
         inner: the transformation that makes the attackers' gradients. It sees all

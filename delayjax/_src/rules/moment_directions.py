@@ -125,7 +125,7 @@ def adam_direction(
 
 
 def _moments(kind: Any, state: Any) -> Any:
-    """The state of `optax.trace` or of `optax.scale_by_adam` in an optimizer's."""
+    """The state of `optax.trace` or `optax.scale_by_adam` in an optimizer's state."""
     factory = {optax.TraceState: "trace", optax.ScaleByAdamState: "scale_by_adam"}
     return one_state.find(
         kind,

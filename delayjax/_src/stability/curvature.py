@@ -27,9 +27,9 @@ def sharpness(
 
     Args:
         loss: as in `hessian_eigenvalues`, with the same errors and costs.
-        params: likewise.
-        batch: likewise.
-        preconditioner: likewise.
+        params: as in `hessian_eigenvalues`.
+        batch: as in `hessian_eigenvalues`.
+        preconditioner: as in `hessian_eigenvalues`.
 
     Example:
         >>> bowl = lambda x, scale: scale * (3.0 * x[0] ** 2 + x[1] ** 2) / 2
@@ -120,7 +120,7 @@ def hessian_eigenvalues(
     unit = np.linalg.norm(hessian_times(start)) / np.linalg.norm(start)
     if not unit:
         return np.zeros(count)
-    arpack: Any = scipy.sparse.linalg  # pyright does not know its arguments
+    arpack: Any = scipy.sparse.linalg  # SciPy's stubs lack some of its arguments
     hessian = arpack.LinearOperator(
         (size, size), lambda v: hessian_times(v) / unit, dtype=dtype
     )

@@ -28,7 +28,7 @@ class Dynamics(Recursion):
 
     Args:
         delay: in updates: an int, or the probabilities of 0, 1, 2, ..., from which each
-            update draws anew, as `cluster.staleness_law(...).pmf`.
+            update draws its delay, as `cluster.staleness_law(...).pmf`.
         momentum: beta in [0, 1), as in `optax.sgd`.
         nesterov: whether the momentum is Nesterov's; else it is the heavy ball.
         modulation: staleness -> factor w_k of the update, a law of `dj.modulation`
@@ -151,7 +151,7 @@ class Dynamics(Recursion):
                           J = (a^2/2 pi) int (1 - |G|^2) |D|^-2 dw,
                           D = e^{iw} - 1 + a G,    G(w) = sum_k p_k e^{-ikw}
 
-        over [-pi, pi]. Each update has noise of its own, so each gradient counts once.
+        over [-pi, pi]. The noise is independent in each update: no gradient is reused.
 
         Args:
             step: a.
@@ -206,7 +206,7 @@ class Dynamics(Recursion):
         values = []
         while len(values) < len(steps) and (not values or values[-1] < 0):
             values.append(excess(steps[len(values)]))
-        # with momentum and compensation it may rise and fall before
+        # with momentum and compensation it may rise and fall before that
         for i in range(1, len(values) - 1):
             if values[i - 1] < values[i] > values[i + 1]:
                 low, high = steps[i - 1], steps[i + 1]

@@ -10,7 +10,7 @@ from delayjax._src.stability.recursion import Recursion
 def second_moments(
     recursion: Recursion, step: float
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """How the noise of one update adds to the variance of later updates.
+    """The variance that the noise of one update adds to later updates.
 
     A random staleness k adds to each update the random pair
 

@@ -66,7 +66,7 @@ class UpdateRule:
         """w_k of each staleness, float64 [n]."""
         if self.modulation is None:
             return np.ones(len(staleness))
-        # a law of JAX is computed at once, also while `jit` traces the caller
+        # a law in JAX is evaluated eagerly, also while `jit` traces the caller
         with jax.ensure_compile_time_eval(), np.errstate(all="ignore"):
             answers = [1.0 * self.modulation(k) for k in staleness]
         weights = checks.as_reals("modulation", answers).reshape(len(staleness))
@@ -82,7 +82,7 @@ class UpdateRule:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Recursion(UpdateRule):
-    """An `UpdateRule` whose staleness each update draws anew: k with probability p_k.
+    """An `UpdateRule` in which each update draws its staleness: k with probability p_k.
 
     The mean of x is a sum of powers z^t of the roots of
 
@@ -159,7 +159,7 @@ class Recursion(UpdateRule):
         return row
 
     def check_longest(self, most: int = _LONGEST) -> None:
-        """Refuses delays that would take more than a minute, or all memory."""
+        """Refuses delays that would take more than a minute, or too much memory."""
         if self.longest > most:
             raise ValueError(
                 f"`delay` must be at most {most} updates here, got {self.longest}: cut"

@@ -1,4 +1,4 @@
-"""The zeros of s + a phi(s) that decay most slowly, counted and found."""
+"""Counts and finds the zeros of s + a phi(s) whose modes decay most slowly."""
 
 import dataclasses
 import functools
@@ -36,9 +36,10 @@ def meeting_rate(time: ServiceTime) -> float:
 class RightmostZeros:
     """The zeros of f(s) = s + a phi(s) with the largest real parts.
 
-    For Re s >= c all zeros are in half a disc, |s| <= a phi(c), and the turns of f
-    about 0 along its edge count them. The line Re s = c moves to the left until there
-    are enough. Newton's method, started where |f| is small, must find each of them.
+    For Re s >= c all zeros are in half a disc, |s| <= a phi(c). The number of turns of
+    f about 0 along its edge is the number of zeros. The line Re s = c moves to the left
+    until there are enough zeros. Newton's method, started where |f| is small, must find
+    each of them.
     """
 
     gain: float  # a, positive
@@ -53,7 +54,7 @@ class RightmostZeros:
         """
         unit = self.unit
         for lines in (2, 3, 5, 9, 17, 33):
-            # each time another line, because a zero may be on one of them
+            # another line each time, because a zero may be on a line
             low, total = self._line_with(number, (1 + 0.03 * lines) * unit)
             zeros = self._newton(self._starts(low, lines), low)
             if abs(self._f(-unit)) < _CRITICAL * unit:

@@ -32,7 +32,7 @@ def workers_decay_rate(
 
         constant times:  -Re W0(-A) / (T (1 - 1/(2P))),    A = eta lambda (P - 1/2)
         any times:       half_update_earlier(P).decay_rate(eta lambda P / E T)
-        one worker:      -log|1 - eta lambda| / E T, for its gradients are never late
+        one worker:      -log|1 - eta lambda| / E T, as its gradients are never late
 
     For constant times it is largest at A = 1/e and 0 at A = pi/2. It is the rate of the
     mean over runs, off by up to 15 % of the fastest rate for 2 workers, 4 % for 8:
@@ -78,7 +78,7 @@ def optimal_workers(
 
     One mode decays fastest at the critical gain; for constant times with
 
-        P* = 1 / (e eta L) + 1/2,    and not at all from P = pi / (2 eta L) + 1/2 on.
+        P* = 1 / (e eta L) + 1/2,    and none decays from P = pi / (2 eta L) + 1/2 on.
 
     With curvatures from L/kappa to L more workers help the slowest mode until the
     stiffest mode, which oscillates, is as slow:
@@ -121,7 +121,7 @@ def optimal_workers(
     if condition > 1 and most == math.inf:
         raise ValueError(
             "`service_time` must have a `gain_limit` for a `condition` above 1, got"
-            f" {condition}: for nearly memoryless times simulate a trace, and ask"
+            f" {condition}: for nearly memoryless times simulate a trace, and use"
             " TraceDynamics."
         )
     modes = np.array([step, step / condition])
@@ -177,7 +177,7 @@ def implicit_momentum(workers: int) -> float:
 
 
 def explicit_momentum(total: float, *, workers: int) -> float:
-    """The explicit momentum which memoryless workers complete to a total momentum.
+    """The explicit momentum at which memoryless workers have a given total momentum.
 
         beta = total - (1 - 1/P)
 
@@ -213,7 +213,7 @@ def explicit_momentum(total: float, *, workers: int) -> float:
     if beta <= -1.0:
         raise ValueError(
             f"`total` must be above {implicit_momentum(workers) - 1:.4g} with {workers}"
-            f" workers, got {total}: no momentum above -1 reaches it."
+            f" workers, got {total}: it needs an explicit momentum of -1 or less."
         )
     return beta
 

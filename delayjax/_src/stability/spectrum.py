@@ -1,4 +1,4 @@
-"""Over all frequencies: where the delay equation is stable, and its variance."""
+"""The stability limits of the delay equation and its variance, by frequencies."""
 
 import functools
 import math
@@ -20,7 +20,7 @@ _CELLS = 4096  # at a time
 _EXACT = 1e-6  # the relative error that integration may have
 
 
-@functools.lru_cache(maxsize=8)  # a search for the best P asks again and again
+@functools.lru_cache(maxsize=8)  # a search for the best P calls it many times
 def limit_of_the_mean(time: ServiceTime) -> float:
     """The gain at which the delay equation has a root on the imaginary axis."""
     if (k := time.stages) is not None:  # k tan(pi/2k) / cos^k(pi/2k)

@@ -1,4 +1,4 @@
-"""The largest step of a pipeline on a quadratic, each stage late by its own delay."""
+"""The largest step of a pipeline on a quadratic, in which each stage has a delay."""
 
 import functools
 import math
@@ -55,7 +55,7 @@ def pipeline_step_limit(
 
     Raises:
         ValueError: if `hessian` is not symmetric, has a negative eigenvalue or none
-            that is positive, or `delays` has not one delay for each coordinate.
+            that is positive, or `delays` does not have one delay for each coordinate.
 
     Example:
         >>> hessian = [[1.0, 0.5], [0.5, 1.0]]           # largest eigenvalue 1.5
@@ -155,7 +155,7 @@ class _Circle:
         count = _FINE * (int(self.taus.max()) + 2) // 2
         even = np.pi * np.arange(1, count) / count
         fine = np.geomspace(1e-3 * (1 - self.momentum) * even[0], even[0], _FINE)
-        # at pi all is real: of both sides there, one is enough
+        # at pi all values are real: an angle on one side of it is enough
         return np.concatenate([fine[:-1], even, [math.pi * (1 - 1e-7)]])
 
 
@@ -169,7 +169,7 @@ def _followed(eigenvalues: np.ndarray) -> np.ndarray:
 
 
 def _root(hessian: ArrayLike) -> np.ndarray:
-    """R [d, r] with R R^T = H, without what is 0."""
+    """R [d, r] with R R^T = H, without the eigenvalues that are 0."""
     matrix = checks.as_reals("hessian", hessian)
     square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] > 0
     if not square or not np.isfinite(matrix).all():

@@ -32,7 +32,7 @@ class TraceLimit(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TraceDynamics(UpdateRule):
-    """SGD on one curvature, each gradient as late as a trace says.
+    """SGD on one curvature, in which the delays of gradients come from a trace.
 
         x_{t+1} = x_t - (a/K) sum_i x_{t - tau_ti},    a = eta lambda
 
@@ -44,8 +44,8 @@ class TraceDynamics(UpdateRule):
             least 160, 10 / (1 - momentum), and 10 (tau + 1), with tau the staleness
             that 99 % of the gradients do not exceed.
         momentum, nesterov, compensation, extrapolation: as in `Dynamics`.
-        modulation: likewise; for several gradients it receives their mean staleness,
-            np.float32, as in `replay`.
+        modulation: as in `Dynamics`; for several gradients it receives their mean
+            staleness, np.float32, as in `replay`.
 
     Example:
         >>> late = np.random.default_rng(1).geometric(1 / 16, 10_000) - 1
@@ -123,7 +123,7 @@ class TraceDynamics(UpdateRule):
             growth = self._growth_by_parts(steps).mean(axis=0)
             if above := int(np.argmax(growth >= 0)):
                 break
-            # go down by less than the steps span, or on from the last step
+            # try smaller steps that overlap these, or go on from the last step
             start = start / 16 if growth[0] >= 0 else float(steps[-1])
         ends = growth[above - 1 : above + 1]
         steps = np.linspace(steps[above - 1], steps[above], _STEPS)
@@ -174,8 +174,8 @@ class TraceDynamics(UpdateRule):
                 size = np.hypot(np.abs(kept[-self.recent :]).max(axis=0), unit * m)
                 with np.errstate(divide="ignore"):
                     logs[part] += np.log(size)
-                size = np.where(size > 0, size, 1.0)  # a size of 0 divides nothing
-                # versions that only a long pause keeps may be larger by any factor
+                size = np.where(size > 0, size, 1.0)  # no division by 0
+                # versions that are read after a long pause may be larger by any factor
                 with np.errstate(over="ignore"):
                     x[:window] = np.clip(kept / size, -_LARGEST, _LARGEST)
                 m = m / size

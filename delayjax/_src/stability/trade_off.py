@@ -1,4 +1,4 @@
-"""Error against run time: few updates with little noise, or many noisy ones."""
+"""A bound of the error after some time: few exact updates, or many noisy updates."""
 
 import math
 
