@@ -222,7 +222,7 @@ def test_a_dependency_is_never_early():
                 ),
                 1,
             ),
-            "stands still",
+            "waits for another",
         ),
         (lambda: pipelines.pipedream(2).delays(2), "must lie in 0 .. 1, the stages of"),
     ],
