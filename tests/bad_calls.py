@@ -930,7 +930,7 @@ stepped(dj.drop_stale(dj.delayed(SGD, 4), 2))
     none:... `delayed(optax.chain(...), delay)`, or pass `staleness=` to `update`.
 stepped(dj.delayed(optax.chain(optax.scale_by_adam(), dj.drop_stale(SGD, 2)), 2))
     ValueError: `inner` must have its whole optimizer inside of the rule that
-    refuses,... bound), because what is beside it moves with refused gradients.
+    refuses,... bound), because refused gradients change the parts outside of the rule.
 stepped(dj.refusing(SGD, lambda grads, memory, params, **told: True))
     TypeError: `accept` must return (used, gradients, memory), got bool.
 stepped(dj.refusing(SGD, lambda grads, memory, params, **told: ("yes", grads, ())))

@@ -93,8 +93,7 @@ class Advice(NamedTuple):
     """The result of `advise`. `str(advice)` is the verdict and a table.
 
     Attributes:
-        choices: a row for each protocol; the first is what the others are compared
-            with.
+        choices: a row for each protocol; the others are compared with the first.
         assumptions: sentences.
     """
 
@@ -128,7 +127,7 @@ class Advice(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Whether late gradients pay, with which protocol, and what it costs."""
+        """Whether late gradients pay, the best protocol, and its cost."""
         best, fastest, fresh = self.best, self.fastest, self.fresh
         if not math.isfinite(fastest.seconds_to_target.mean):
             return "No protocol reaches the target: take a higher target."

@@ -44,8 +44,8 @@ def corrected(local: jax.Array, begun: jax.Array, mean: jax.Array) -> jax.Array:
 
     Args:
         local: as in `overwriting`.
-        begun: likewise.
-        mean: likewise.
+        begun: as in `overwriting`.
+        mean: as in `overwriting`.
 
     Example:
         >>> corrected(5.0, 3.0, 2.0)

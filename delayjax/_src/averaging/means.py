@@ -30,7 +30,7 @@ def mean_beside(meanwhile: Any, tree: Any, axis_name: axes.AxisName) -> tuple[An
 
 
 def mean_when(due: Due, tree: Any, axis_name: axes.AxisName) -> Any:
-    """`mean(tree)` where it is due, else zeros. Simulated workers share one mean."""
+    """`mean(tree)` where it is due, else zeros."""
 
     def mix(tree):
         return mean(tree, axis_name)

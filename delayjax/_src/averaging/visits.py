@@ -46,7 +46,7 @@ def in_turn(
 
 
 def only(there: jax.Array, tree: Any) -> Any:
-    """`tree` if the worker is there, else zeros."""
+    """`tree` if the worker visits, else zeros."""
     return jax.tree.map(lambda leaf: jnp.where(there, leaf, 0), tree)
 
 

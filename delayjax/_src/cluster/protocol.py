@@ -10,7 +10,7 @@ from delayjax._src.ground.pickling import remembered as remembered
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Protocol(Pickled):
-    """What a server does with gradients: a loop over its arrivals, with a name.
+    """A server's rule for gradients: a loop over its arrivals, with a name.
 
     Attributes:
         name: the call that makes the protocol, as `ssp(1)`; errors name it.

@@ -146,9 +146,9 @@ class Trace:
         protocol that drops late gradients may leave any number of old ones in flight.
 
         So a run may go on along a longer trace of the same simulation, bit for bit, if
-        both traces keep what workers hold, or both have the same `max_staleness`. It
-        may not along a log, which does not say what workers hold. Then the reports of
-        updates whose versions are lost have nan.
+        both traces record the versions that workers hold, or both have the same
+        `max_staleness`. A log does not record them, so a run may not go on along a
+        log: the reports of updates whose versions are lost have nan.
         """
         return slots.most(self._last_rows)
 

@@ -41,7 +41,7 @@ def begun(leaf: Any, *, rows: bool, columns: bool) -> Sides:
 
 
 def observed(sides: Sides, g: jax.Array, decay: ArrayLike) -> Sides:
-    """The sides, with L <- decay L + (1 - decay) g g^T and R likewise."""
+    """The sides, with L <- decay L + (1 - decay) g g^T and the same for R."""
 
     def updated(side, rows):
         square = _times(rows, _adjoint(rows))

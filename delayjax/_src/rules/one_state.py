@@ -15,9 +15,9 @@ def find(
     Args:
         kind: a NamedTuple.
         opt_state: the state to look in.
-        name: how the error calls `opt_state`.
-        what: how the error calls the kind.
-        remedy: what to do where there is none, or several.
+        name: the name of `opt_state` in an error.
+        what: the name of the kind in an error.
+        remedy: the remedy if there is none, or several.
 
     Raises:
         ValueError: if there is none, or there are several.

@@ -32,7 +32,7 @@ def predict_weights(
     share: ArrayLike = 1.0,
     direction: Direction | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Weight prediction: it keeps what `gradient_params` needs to look ahead.
+    """Weight prediction: keeps the expected update, which `gradient_params` needs.
 
     A gradient that is used tau updates later is taken at
 

@@ -88,7 +88,7 @@ def _counted(gathered: chunks.Gathered) -> ReplayReport:
 
 
 def _direction(row: chunks.Row, gathered: chunks.Gathered) -> tuple[Any, Any]:
-    """The mean gradient, or what the aggregation makes, and the aggregation's state."""
+    """The mean gradient, or the aggregation's result, and the aggregation's state."""
     setup, state = row.setup, row.state
     if setup.aggregation is not None:
         direction, aggregation_state = setup.aggregation.finish(gathered.total)
@@ -120,7 +120,7 @@ def _extra_args(
     return arguments
 
 
-# of the state: what an update makes, and what else it moves
+# fields of the state that an update computes, and all fields that it changes
 _MADE = ("params", "model_state", "version", "aggregation_state")
 _MOVED = (*_MADE, "opt_state")
 

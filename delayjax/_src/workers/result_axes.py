@@ -71,7 +71,7 @@ def axes_of_new(
     """The axes of a new state, in which workers share as many leaves as they can.
 
     Raises:
-        ValueError: if what must be `shared` would differ.
+        ValueError: if a leaf that must be `shared` would differ.
     """
     leaves = jax.tree.leaves_with_path(state)
     result_axes = axes_of("state", state, batch, ((),) * len(leaves))

@@ -79,7 +79,7 @@ def simulate(
         )
         types = [jax.typeof(leaf).sharding for leaf in jax.tree.leaves(held.state)]
         if jax.sharding.get_abstract_mesh().explicit_axes:
-            # `vmap` cannot sum what has a type with Explicit axes (jax 0.10 to 0.12)
+            # `vmap` cannot sum arrays with Explicit axes in types (jax 0.10 to 0.12)
             specs = each(lambda _, sharding: sharding.spec, held.state, types)
             mapped = jax.sharding.auto_axes(mapped, out_sharding=(specs, P()))
         elif any(sharding.mesh.explicit_axes for sharding in types):

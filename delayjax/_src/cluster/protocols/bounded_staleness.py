@@ -1,4 +1,4 @@
-"""Bounded staleness: what happens to a gradient that is too old."""
+"""Bounded staleness: a server drops, restarts or waits for old gradients."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush

@@ -11,7 +11,7 @@ def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> P
 
     Each worker computes the gradients of r parts of the data and sends one combination.
     A cluster of n workers is done when n - r + 1 of them have delivered. When all
-    clusters are done, the exact gradient makes the update, and all workers start anew:
+    clusters are done, the exact gradient makes the update, and all workers start again:
 
         seconds = max over clusters of (r T)_(n - r + 1 : n),   tau = 0
 

@@ -4,7 +4,7 @@ from delayjax._src.cluster.protocols.k_scheme import KScheme
 
 
 def k_sync(k: int) -> KScheme:
-    """The first K of P workers make the update; the others start anew.
+    """The first K of P workers make the update; the others start a new gradient.
 
         x_{t+1} = x_t - (eta/K) sum_{l=1..K} g_l(x_t),   tau = 0
 

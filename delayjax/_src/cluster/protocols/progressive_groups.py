@@ -19,7 +19,7 @@ def progressive_groups(
         1 / (1 - (1/G) d/(1+d)) <= 1 + tolerance,    d = slowest mean task / median - 1
 
     so that a run takes at most 1 + tolerance times as long as without the straggler.
-    When G changes, all workers start anew.
+    When G changes, all workers abandon their tasks and start new ones.
 
     Args:
         max_groups: the most groups.

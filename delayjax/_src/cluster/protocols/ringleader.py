@@ -22,7 +22,7 @@ class RingleaderState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Ringleader:
-    """The protocol of `ringleader`, and what `replay` needs to train with it."""
+    """The protocol of `ringleader`, and the aggregation with which `replay` trains."""
 
     def __repr__(self) -> str:
         return "ringleader()"
