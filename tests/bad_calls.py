@@ -614,7 +614,7 @@ piped(schedule=pipelines.gpipe(2, 3))
     microbatches, got [4] at the root: repeat... and leave out a short batch.
 piped(changed={"norm": jnp.ones(())})
     ValueError: `params` must have the parts ('embed', 'blocks', 'head'), got
-    ('blocks', 'embed', 'head', 'norm'): say how yours are called, Parts(names=...).
+    ('blocks', 'embed', 'head', 'norm'): give the names of yours, Parts(names=...).
 piped(changed={"blocks": jnp.ones(())})
     ValueError: `params` must have blocks of leaves [L, ...], got leading sizes {'the
     root': ()}: stack the layers, or give a list of trees.
@@ -818,7 +818,7 @@ dj.delayed(SGD, 2.5)
     it fixes the number of gradients kept.
 dj.delayed(SGD, 4, max_delay=2)
     ValueError: `delay` must be at most `max_delay` = 2, got 4: raise `max_delay`;
-    each step more keeps one gradient more.
+    each further step keeps one more gradient.
 dj.delayed(SGD, 2, warmup=True)
     ValueError: `warmup` must be "fresh", "skip" or "zeros", got True.
 stepped(dj.delayed(SGD, [1, 2]))
@@ -930,7 +930,7 @@ stepped(dj.drop_stale(dj.delayed(SGD, 4), 2))
     none:... `delayed(optax.chain(...), delay)`, or pass `staleness=` to `update`.
 stepped(dj.delayed(optax.chain(optax.scale_by_adam(), dj.drop_stale(SGD, 2)), 2))
     ValueError: `inner` must have its whole optimizer inside of the rule that
-    refuses,... bound), because refused gradients change the parts outside of the rule.
+    refuses,... bound), because parts outside of the rule change with refused gradients.
 stepped(dj.refusing(SGD, lambda grads, memory, params, **told: True))
     TypeError: `accept` must return (used, gradients, memory), got bool.
 stepped(dj.refusing(SGD, lambda grads, memory, params, **told: ("yes", grads, ())))
@@ -963,7 +963,7 @@ stepped(dj.attack(optax.scale(-1.0), attackers=[0]))
     the... where each update has one gradient, or pass `worker=` to `update`.
 dj.kardam(SGD, workers=4, attackers=2)
     ValueError: `workers` must be more than twice `attackers`, got 4 workers and 2
-    attackers: an honest minority cannot be told from them.
+    attackers: an honest minority cannot be recognized.
 stepped(dj.kardam(SGD, workers=4, attackers=1), worker=0)
     TypeError: `kardam` needs the extra argument `stale_params`, but received none:
     put... hands on the parameters as well, or pass `stale_params=` to `update`.
@@ -1191,7 +1191,7 @@ made(late)
     add it, delay=(value,) for one.
 made(late, grid=GRID | {"delay": (0, 4)})
     ValueError: `grid['delay']` must not have 4: `delay` must be at most `max_delay` =
-    2, got 4: raise `max_delay`; each step more keeps one gradient more.
+    2, got 4: raise `max_delay`; each further step keeps one more gradient.
 made(0.1)
     TypeError: `training` must be an Optax transformation, a function that makes one,
     or `along(...)`, `replicas(...)`, `pipelined(...)`, `on_devices(...)`, got 0.1.

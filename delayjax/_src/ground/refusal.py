@@ -68,7 +68,7 @@ def check_place(name: str, state: Any, *, alone: bool = True) -> None:
         raise ValueError(
             f"`{name}` must have its whole optimizer inside of the rule that refuses,"
             f" got {stray}: put the rule outside, drop_stale(optax.chain(...), bound),"
-            " because refused gradients change the parts outside of the rule."
+            " because parts outside of the rule change with refused gradients."
         )
 
 
