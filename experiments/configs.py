@@ -11,7 +11,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
@@ -279,25 +278,6 @@ def named(key: str, name: str, offered: Mapping[str, Any]) -> Any:
             f"config.{key}: {name!r} cannot be imported ({error}). Run from the folder"
             " that holds the module, or install what it needs."
         ) from error
-
-
-def one_of(laws: Sequence[Callable[[Any], Any]], number: Any) -> Callable[[Any], Any]:
-    """One of several laws of staleness by its number, which may be traced.
-
-    Args:
-        laws: staleness -> factor; all of them are computed.
-        number: the place of one among them, the value of an axis.
-
-    Example:
-        >>> law = one_of([lambda tau: 1.0, lambda tau: 1 / tau], 1)
-        >>> float(law(4.0))
-        0.25
-    """
-
-    def law(staleness):
-        return jnp.stack([jnp.float32(own(staleness)) for own in laws])[number]
-
-    return law
 
 
 def check_delays(key: str, delays: Sequence[float], updates: int) -> int:

@@ -106,7 +106,7 @@ def run(
     place = RunFolder(workdir or tempfile.mkdtemp(prefix="experiment-"))
     place.check_shared()
     asked = {trainer.program.name: _asked(trainer) for trainer in trainers}
-    _check_answer(experiment, made, asked)
+    _check_answer(experiment, asked)
     about = {
         "source": source,
         "config": dict(config or {}),
@@ -188,15 +188,18 @@ def run(
     return found._replace(question=experiment.question, answers=answers)
 
 
-def _check_answer(
-    experiment: Experiment, made: Sequence[Program], asked: Mapping[str, Any]
-) -> None:
-    """Checks the names in the answer's effects, which are used after the training."""
+def _check_answer(experiment: Experiment, asked: Mapping[str, Any]) -> None:
+    """Checks the names in the answer's effects, which are used after the training.
+
+    A shard may lack settings of the whole run, which are no error.
+    """
+    parts = ((arm.labels, arm.grid) for arm in experiment.all_arms)
+    settings = [experiment.grid, *itertools.chain(*parts)]
     metrics = {name for one in asked.values() for name in one["metrics"]}
     derived = [name.replace("accuracy", "error") for name in metrics] + ["gap"]
     columns = [*metrics, *derived, *column_names.CLOCKS, *column_names.FATES]
     for effect in experiment.effects:
-        effect.check(setting_names(made), columns)
+        effect.check([*dict.fromkeys(itertools.chain(*settings))], columns)
 
 
 def _searched(experiment: Experiment) -> dict[str, Any]:

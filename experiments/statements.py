@@ -10,14 +10,17 @@ and the values of the records are in the table `configs/statements/records.csv`.
 """
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from ml_collections import ConfigDict
 
 from experiments import configs
+from experiments.host import disk
 from experiments.results.claims import Compared, Published, Record
 
 
@@ -72,15 +75,20 @@ def of_run(record: Mapping[str, Any]) -> Statements:
 def record(source: str, compared: Sequence[Compared]) -> Path:
     """Keeps the numbers of a run as the records of its config, and returns the file.
 
+    The spread of one seed is 0.
+
     Raises:
-        ValueError: if a number cannot be measured.
+        ValueError: if a number cannot be measured, or is not finite.
     """
     for one in compared:
-        if one.measured is None:
-            raise ValueError(f"--record: {one.record.text!r} is {one.shown}.")
+        if one.measured is None or not math.isfinite(one.measured.value):
+            raise ValueError(
+                f"--record: {one.record.text!r} is {one.shown}, and no number to keep:"
+                " nothing is written."
+            )
     path, name = _records(source), _name(source)
     rows = [
-        (name, one.record.text, one.measured.value, max(one.measured.error, 0.0))
+        (name, one.record.text, one.measured.value, np.nan_to_num(one.measured.error))
         for one in compared
     ]
     new = pd.DataFrame(rows, columns=COLUMNS)
@@ -89,7 +97,7 @@ def record(source: str, compared: Sequence[Compared]) -> Path:
     there = _read(path)
     kept = there[there["config"] != name]
     table = pd.concat([kept, new]).sort_values("config", kind="stable")
-    table.to_csv(path, index=False)
+    disk.replace(path, table.to_csv(index=False))
     return path
 
 

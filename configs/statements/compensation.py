@@ -21,7 +21,7 @@ def error_less(compensation: str, delay: float, other: float) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """Of the adaptive form, and of Gap-Aware."""
+    """Statements about the adaptive form, and about Gap-Aware."""
     del config
     four = dict(source="Zheng et al. (2017), arXiv:1609.08326", at_most=0.0)
     four["setting"] = "ResNet-20 on CIFAR-10, 4 workers"

@@ -16,8 +16,8 @@ def gap(delay: float, longest: float) -> Measure:
 def gap_where_equal(longest: float) -> Measure:
     """What the longest delay adds to the gap, at that step and at one training loss.
 
-    Each seed without delay counts where its training loss falls to the one that the
-    same seed has at the end of the longest delay.
+    The gap of a seed without delay is read where its training loss falls to the
+    training loss that the same seed has at the end with the longest delay.
     """
 
     def measure(found):

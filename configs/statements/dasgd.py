@@ -26,7 +26,7 @@ def left(law: str) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """Of delays that grow linearly with t."""
+    """Statements about delays that grow linearly with t."""
     del config
     return [
         Published(

@@ -29,7 +29,7 @@ def recovered(name: str) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """Of a delay of one update."""
+    """Statements about a delay of one update."""
     del config
     return [
         Published(

@@ -8,7 +8,7 @@ from experiments.results.measures import first_time, ratio
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """Who wins at both ends, with large batches as in the paper, and with small."""
+    """The faster solver at both ends, with large batches and with small ones."""
     few, many = min(config.batch_size), max(config.batch_size)
     quick, slow = min(config.latency_seconds), max(config.latency_seconds)
 

@@ -10,7 +10,7 @@ from experiments.results.measures import difference, mean, ratio, tuned
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """Of the loop, and of a delay without it."""
+    """Statements about the loop, and about a delay without it."""
     del config
     loop = dict(
         source="Zhang and Mitliagkas (2017), arXiv:1706.03471, closed loop",

@@ -167,6 +167,18 @@ def test_more_workers_take_the_times_of_the_recorded_ones_in_turn():
     assert [round(own) for own in drawn] == [1, 2, 1, 2, 1]
 
 
+def test_gaps_leave_the_law_of_each_worker_s_times_as_it_is():
+    """A slow worker has a fifth of the tasks of the others in a log of ASGD."""
+    seconds, starts = np.full((2, 2, 1000), np.nan)
+    for worker, tasks in enumerate((1000, 200)):
+        times = np.random.default_rng(worker).exponential(1000 / tasks, tasks)
+        seconds[worker, :tasks] = times
+        starts[worker, :tasks] = np.cumsum(times) - times
+    drawn = cluster.Recorded(seconds, starts).cluster().draw(1, 4000, seed=0)
+    assert drawn.mean() == pytest.approx(np.nanmean(seconds[1]), rel=0.1)
+    assert drawn.std() == pytest.approx(np.nanstd(seconds[1]), rel=0.1)
+
+
 def test_times_from_barrier_to_barrier_are_seen():
     rng = np.random.default_rng(0)
     steps = rng.uniform(1.0, 2.0, 200)

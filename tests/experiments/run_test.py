@@ -21,11 +21,13 @@ import pytest
 import delayjax as dj
 from delayjax.cluster.protocols import k_async, k_batch_async, n_softsync
 from experiments import (
+    Effect,
     Experiment,
     Run,
     Simulation,
     along,
     load,
+    percent,
     run,
     tasks,
 )
@@ -789,3 +791,24 @@ def test_a_seed_ends_when_its_own_time_is_over(name, tmp_path):
         ends = curve.groupby("learning_rate")["train_loss"].last()
         own_ends = own.curves.groupby("learning_rate")["train_loss"].last()
         np.testing.assert_allclose(ends, own_ends, rtol=1e-4)
+
+
+def test_a_shard_without_the_settings_of_an_answer_is_no_error_and_a_typo_is(tmp_path):
+    whole = Experiment(
+        question="Which?",
+        task=tasks.quadratic((1.0,)),
+        arms=[
+            ({"rule": "plain"}, optax.sgd(0.1)),
+            ({"rule": "slow", "share": 0.5}, optax.sgd(0.05)),
+        ],
+        seeds=2,
+        updates=3,
+        answer=Effect(metric="train_loss", against={"share": 0.5}, size=percent(10)),
+    )
+    found = run(whole, tmp_path / "plain", shard=(0, 2))
+    assert found.results["rule"].unique().tolist() == ["plain"]
+    assert "cannot be compared with share=0.5" in found.answers[0]
+    bad = dataclasses.replace(whole.answer, against={"shrae": 0.5})
+    with pytest.raises(ValueError, match="compares by 'shrae', which is no label"):
+        run(dataclasses.replace(whole, answer=bad), tmp_path / "bad")
+    assert not (tmp_path / "bad").exists()

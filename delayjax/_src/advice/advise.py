@@ -72,7 +72,8 @@ def advise(
 
     Returns:
         A table of Python numbers; `str(advice)` shows it. It takes seconds for tens of
-        workers, ten times as long for ten times the noise, and at most 25 C MB.
+        workers, ten times as long for ten times the noise, and at most 25 C MB, with a
+        momentum of 0.9 38 C MB.
 
     Raises:
         ValueError: if the cluster has one worker, or an argument is out of its range.

@@ -226,9 +226,12 @@ class Recorded:
             )
 
     def _filled(self) -> np.ndarray:
-        """The times, each gap with the mean of its worker."""
-        means = np.nanmean(self.seconds, axis=1, keepdims=True)
-        return np.where(np.isnan(self.seconds), means, self.seconds)
+        """The times; the gaps of a worker have its times, in order, again and again."""
+        filled = self.seconds.copy()
+        for row in filled:
+            gap = np.isnan(row)
+            row[gap] = np.resize(row[~gap], gap.sum())
+        return filled
 
     def _starts(self) -> np.ndarray:
         """When tasks began; of a log that does not say it, in synchronous steps."""

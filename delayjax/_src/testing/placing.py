@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
 
 from delayjax._src.testing.report import BrokenError, UncheckedError
@@ -33,17 +33,6 @@ def mesh_of(
         return P(*("data" if i in at else None for i in range(len(shape))))
 
     return mesh, jax.tree.map(spec, params)
-
-
-def everywhere(mesh: Mesh, shapes: Any) -> Any:
-    """Shapes; a constant, whose type names no mesh, lies whole on all devices of it."""
-
-    def placed(shape):
-        if shape.sharding is not None and not shape.sharding.mesh.empty:
-            return shape
-        return shape.update(sharding=NamedSharding(mesh, P(*[None] * shape.ndim)))
-
-    return jax.tree.map(placed, shapes)
 
 
 def shard(leaf: Any) -> list[int]:

@@ -1,0 +1,125 @@
+"""Statements beside a config: read, recorded, and refused in one line."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments import claims, configs, statements
+from experiments.results.tables import Found
+
+CONFIG = """
+from ml_collections import ConfigDict
+
+def get_config(question="small"):
+    return ConfigDict(dict(question=question))
+
+def experiment(config):
+    raise AssertionError
+"""
+STATED = """
+from experiments import claims, measures
+
+def published(config):
+    return [claims.Published(text="It is small", source="Doe", said="small",
+                             measure=measures.mean("train_loss"), at_most=1.0)]
+
+def records(config):
+    return {"Loss, %s" % config.question: measures.mean("train_loss")}
+"""
+
+
+@pytest.fixture
+def source(tmp_path):
+    (tmp_path / "statements").mkdir()
+    (tmp_path / "mine.py").write_text(CONFIG)
+    (tmp_path / "statements" / "mine.py").write_text(STATED)
+    return str(tmp_path / "mine.py")
+
+
+def found(*losses):
+    rows = [(seed, loss) for seed, loss in enumerate(losses)]
+    return Found(pd.DataFrame(rows, columns=["seed", "train_loss"]), pd.DataFrame())
+
+
+def stated(source):
+    return statements.of(source, configs.own_config(source))
+
+
+def recorded(source, *losses):
+    return statements.record(
+        source, claims.compare(stated(source).records, found(*losses))
+    )
+
+
+def test_a_config_without_statements_has_none(tmp_path):
+    (tmp_path / "mine.py").write_text(CONFIG)
+    assert stated(str(tmp_path / "mine.py")) == statements.Statements()
+
+
+def test_a_record_is_what_the_run_measured_and_is_met_by_the_same_run(source):
+    (before,) = claims.compare(stated(source).records, found(0.1, 0.3))
+    assert not before.met and "--record keeps it" in str(before)
+    path = recorded(source, 0.1, 0.3)
+    (record,) = stated(source).records
+    assert path.name == "records.csv" and record.value == pytest.approx(0.2)
+    assert record.spread == pytest.approx(
+        np.std([0.1, 0.3], ddof=1) / np.sqrt(2), rel=1e-3
+    )
+    (after,) = claims.compare(stated(source).records, found(0.1, 0.3))
+    assert after.met
+
+
+def test_the_record_of_one_seed_has_no_spread_and_can_be_read(source):
+    recorded(source, 0.25)
+    (record,) = stated(source).records
+    assert (record.value, record.spread) == (0.25, 0.0)
+
+
+@pytest.mark.parametrize("losses", [(np.nan, 0.1), (np.inf, 0.1)])
+def test_what_is_no_number_is_not_recorded_and_nothing_is_lost(source, losses):
+    path = recorded(source, 0.25)
+    kept = path.read_text()
+    with pytest.raises(ValueError, match=r"'Loss, small' is .*nothing is written"):
+        recorded(source, *losses)
+    assert path.read_text() == kept
+
+
+def test_each_question_has_records_and_the_usual_one_needs_no_name(source):
+    recorded(source, 0.25)
+    path = recorded(f"{source}:large", 0.5)
+    table = pd.read_csv(path)
+    assert table["config"].tolist() == ["mine", "mine:large"]
+    assert stated(f"{source}:small").records[0].value == 0.25
+    assert recorded(source, 0.75) == path
+    assert pd.read_csv(path)["value"].tolist() == [0.75, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"records.csv cannot be read"),
+        ("config;record;value;spread\n", r"records.csv must have the columns"),
+        ("mine,Loss,about 0.2,0\n", "records.csv, mine, 'Loss': could not convert"),
+        ("mine,Loss,0.2,0\nmine,Loss,0.3,0\n", "records.csv has mine, 'Loss' twice"),
+    ],
+)
+def test_a_bad_table_is_one_line_that_names_the_file_and_the_row(source, text, message):
+    path = statements._records(source)
+    head = "config,record,value,spread\n" if text.startswith("mine") else ""
+    path.write_text(head + text)
+    with pytest.raises(ValueError, match=message):
+        stated(source)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "def records(config):\n    return [1]\n",
+        "def published(config):\n    return 3\n",
+        "def published(config):\n    return config.absent\n",
+    ],
+)
+def test_a_file_that_fails_is_named_with_what_its_functions_return(source, body):
+    statements._file(source).write_text(body)
+    with pytest.raises(ValueError, match=r"statements/mine\.py.*returns a list of"):
+        stated(source)
