@@ -233,3 +233,31 @@ def test_a_name_that_is_not_there_is_refused_before_anything_is_trained(
 def test_an_effect_of_another_type_is_refused(bad):
     with pytest.raises(TypeError, match=rf"`{next(iter(bad))}` must be"):
         Effect(**{"metric": "loss", "against": {"a": 0}, "size": points(1)} | bad)
+
+
+def test_a_ratio_matters_from_its_factor_on_and_not_from_its_logarithm():
+    """log 1.103 is below 0.1, and 1.103 is above 1.1."""
+    for factor, reading in ((1.103, "higher"), (1.097, "within"), (1 / 1.103, "lower")):
+        table = one().table(of_delays((0.1,) * 3, (0.1 * factor,) * 3))
+        assert table["reading"].tolist() == [reading]
+
+
+def test_a_series_of_which_a_seed_ends_higher_than_it_began_is_lost():
+    of = of_delays((0.1,) * 3, (0.2,) * 3)
+    fates = (of.results["delay"] == 8) & (of.results["seed"] == 1)
+    of = of._replace(results=of.results.assign(ended_higher=fates.astype(int)))
+    assert one().table(of)["reading"].tolist() == ["lost"]
+    assert one("delay", size=amount(1)).table(of)["reading"].tolist() == ["higher"]
+
+
+@pytest.mark.parametrize(("short", "long"), [(0, 8), (8, 0)])
+def test_a_time_beyond_the_end_of_a_short_curve_may_be_longer_than_any(short, long):
+    """Nobody knows whether the one that is not there after 5 s takes 9 s."""
+    to = TimeTo("train_loss", 0.0)
+    brief = times({short: (None,) * 3}, end=5)
+    whole = times({long: (9, 9, 9)}, end=10)
+    of = brief._replace(
+        results=pd.concat([brief.results, whole.results], ignore_index=True),
+        curves=pd.concat([brief.curves, whole.curves], ignore_index=True),
+    )
+    assert one(metric=to).table(of)["reading"].tolist() == ["undecided"]
