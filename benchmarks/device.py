@@ -108,12 +108,12 @@ PARTS: Mapping[str, Callable[[bool], Iterable[Table]]] = {
 
 def work(part: str, quick: bool, file: pathlib.Path) -> None:
     """Keeps each table in the file as soon as it is there, and why one is not."""
-    found: list[Any] = []
+    parts: list[Any] = []
 
     def keep(one):
-        found.append(one)
+        parts.append(one)
         whole = file.with_suffix(".new")
-        whole.write_text(json.dumps(found))
+        whole.write_text(json.dumps(parts))
         whole.replace(file)  # it may be killed meanwhile
 
     try:
@@ -133,8 +133,8 @@ def work(part: str, quick: bool, file: pathlib.Path) -> None:
 
 def command(part: str, file: pathlib.Path, quick: bool) -> list[str]:
     """Starts the process of a part."""
-    own = [sys.executable, "-m", "benchmarks.device", "--work", part, str(file)]
-    return [*own, *["--quick"] * quick]
+    command = [sys.executable, "-m", "benchmarks.device", "--work", part, str(file)]
+    return [*command, *["--quick"] * quick]
 
 
 def in_a_process(part: str, quick: bool) -> list[Any]:
@@ -156,10 +156,10 @@ def slug(kind: str) -> str:
     return re.sub("[^a-z0-9]+", "-", kind.lower()).strip("-")
 
 
-def section(part: str, found: Iterable[Any]) -> str:
+def section(part: str, results: Iterable[Any]) -> str:
     """A part in Markdown."""
     blocks = [f"## {part.capitalize()}"]
-    for one in found:
+    for one in results:
         if isinstance(one, str):
             blocks.append(one)
         else:
@@ -174,7 +174,7 @@ def page(result: Mapping[str, Any]) -> str:
     blocks = [
         f"# {result['machine']['device']}",
         f"{heading(result['machine'])}. `python -m benchmarks.device`, medians.{quick}",
-        *(section(part, found) for part, found in result["parts"].items()),
+        *(section(part, results) for part, results in result["parts"].items()),
     ]
     return "\n\n".join(blocks) + "\n"
 
@@ -188,8 +188,8 @@ def run(parts: Iterable[str], quick: bool, out: pathlib.Path) -> None:
     name = slug(card["device"]) + "-quick" * quick
     for part in parts:
         started = time.monotonic()
-        result["parts"][part] = found = in_a_process(part, quick)
-        print(f"{section(part, found)}\n\n{time.monotonic() - started:.0f} s\n")
+        result["parts"][part] = results = in_a_process(part, quick)
+        print(f"{section(part, results)}\n\n{time.monotonic() - started:.0f} s\n")
         (out / f"{name}.md").write_text(page(result))
         (out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
     print(f"{out / name}.md, {out / name}.json")

@@ -131,15 +131,15 @@ def finish(
 
 def rows(workdir: Path) -> list[dict]:
     """The rows of metrics.jsonl without the clock, and without a row cut short."""
-    found = []
+    rows = []
     with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
         for line in (workdir / "metrics.jsonl").read_text().splitlines():
             row = json.loads(line)
             clock = [name for name in row if name.endswith("_per_second")]
             for name in (*clock, "mfu"):
                 row.pop(name, None)
-            found.append(row)
-    return found
+            rows.append(row)
+    return rows
 
 
 def wait_for_rows(

@@ -81,12 +81,12 @@ def stepped(tx: optax.GradientTransformation, size: int) -> tuple[Any, int | Non
 def measured(kind: Kind, delay: int, size: int, plain_bytes: int) -> Row:
     """What a history needs beyond the arguments of a step without delay, in MiB."""
     tx = dj.delayed(optax.sgd(0.01), delay, history=kind.storage())
-    own, grown = stepped(tx, size)
-    device = own.argument_size_in_bytes - plain_bytes
+    memory, grown = stepped(tx, size)
+    device = memory.argument_size_in_bytes - plain_bytes
     return {
         "compiled, device MiB": device / MIB,
-        "compiled, host MiB": own.host_argument_size_in_bytes / MIB,
-        "temporary MiB": own.temp_size_in_bytes / MIB,
+        "compiled, host MiB": memory.host_argument_size_in_bytes / MIB,
+        "temporary MiB": memory.temp_size_in_bytes / MIB,
         "in use MiB": "not measured" if grown is None else grown / MIB,
     }
 

@@ -132,9 +132,9 @@ def sent_by(tx: optax.GradientTransformation) -> Callable:
     def step(state, batch):
         del batch
         params, opt_state, grads = state
-        own = dj.workers.vary(grads)
-        updates, opt_state = tx.update(own, opt_state, params)
-        return (optax.apply_updates(params, updates), opt_state, own), {}
+        varied = dj.workers.vary(grads)
+        updates, opt_state = tx.update(varied, opt_state, params)
+        return (optax.apply_updates(params, updates), opt_state, varied), {}
 
     return step
 
@@ -155,14 +155,14 @@ class Pair:
             )
         )
 
-    def own(self, values: np.ndarray) -> jax.Array:
+    def on_this_process(self, values: np.ndarray) -> jax.Array:
         """[2, *shape] of each process's values [*shape]."""
         sharding = NamedSharding(self.mesh, P("workers"))
         return jax.make_array_from_process_local_data(sharding, values[None])
 
     def larger(self, value: int) -> int:
         """The larger of the two processes' values."""
-        return int(self._largest(self.own(np.int32(value))))
+        return int(self._largest(self.on_this_process(np.int32(value))))
 
     def seconds(self, contender: Contender) -> float:
         """Of a step that both processes begin at the same moment."""
@@ -229,7 +229,7 @@ def measured(
             pair.mesh,
             sent_by(exact),
             (params, exact.init(params), optax.tree.ones_like(params)),
-            pair.own(batch_of(1)),
+            pair.on_this_process(batch_of(1)),
             shared=(True, False, False),
         )
     }
@@ -243,7 +243,9 @@ def measured(
     contenders["compute"] = computing(params, batch)
     for name, tx in (("synchronous", exact), ("overlapped", late)):
         state = params, tx.init(params)
-        contenders[name] = exchanging(pair.mesh, trained_by(tx), state, pair.own(batch))
+        contenders[name] = exchanging(
+            pair.mesh, trained_by(tx), state, pair.on_this_process(batch)
+        )
     rounds = pair.larger(max(5, min(40, int(seconds / (5 * to_send)))))
     times: dict[str, list[float]] = {name: [] for name in STEPS}
     busy = dict.fromkeys(STEPS, 0.0)
@@ -371,13 +373,13 @@ def draw(cells: Sequence[Cell], bytes_per_second: float) -> Figure:
     )
     for axis, size in zip(axes, sizes, strict=True):
         shown = [cell for cell in cells if cell.parameters == size]
-        for name, own in names.items():
+        for name, style in names.items():
             axis.plot(
                 [1e3 * cell.latency_seconds for cell in shown],
                 [cell.ratio(name) for cell in shown],
-                color=own.color,
-                marker=own.marker,
-                linestyle=own.dashes,
+                color=style.color,
+                marker=style.marker,
+                linestyle=style.dashes,
             )
         axis.axhline(1.0, color="0.3", lw=0.8, zorder=0)
         axis.set_xlabel("latency (ms)")

@@ -123,13 +123,13 @@ def measured(args: argparse.Namespace) -> None:
         moves, opt_state = tx.update(grads["blocks"], opt_state, params)
         return optax.apply_updates(params, moves), opt_state, jnp.sum(delta)
 
-    own = stage["blocks"]
+    first = stage["blocks"]
     contenders = {
         "tick": Contender(
             lambda s, b: pipe.step(s, b)[0], pipe.init(params, batch), batch
         ),
         "stage": Contender(
-            lambda s, x: alone(s[:2], x), (own, tx.init(own), jnp.zeros(())), x
+            lambda s, x: alone(s[:2], x), (first, tx.init(first), jnp.zeros(())), x
         ),
         "simulated": Contender(
             lambda s, b: simulated.step(s, b)[0], simulated.init(params, batch), batch
@@ -178,8 +178,8 @@ def compiled(args: argparse.Namespace) -> None:
         pipe = pipelines.run(parts, optax.adam(1e-3), schedule, mesh)
         init = jax.jit(pipe.init).lower(params, batch)
         state = jax.tree.map(
-            lambda like, own: jax.ShapeDtypeStruct(
-                like.shape, like.dtype, sharding=own
+            lambda like, sharding: jax.ShapeDtypeStruct(
+                like.shape, like.dtype, sharding=sharding
             ),
             init.out_info,
             init.compile(compiler_options=place.compiler_options).output_shardings,
@@ -194,12 +194,12 @@ def compiled(args: argparse.Namespace) -> None:
         # permutations between stages, and means of gradients over the data
         kinds = {"permute": "collective-permute", "reduce": "all-reduce"}
         for name, kind in kinds.items():
-            own = [c for c in large if c.kind == kind]
+            of_kind = [c for c in large if c.kind == kind]
             cells |= {
-                f"{name}s": len(own),
-                f"{name} MB": sum(c.num_bytes for c in own) / 1e6,
-                f"{name} ms": 1e3 * sum(c.sending_seconds for c in own),
-                f"{name}s wait ms": 1e3 * sum(c.waiting_seconds for c in own),
+                f"{name}s": len(of_kind),
+                f"{name} MB": sum(c.num_bytes for c in of_kind) / 1e6,
+                f"{name} ms": 1e3 * sum(c.sending_seconds for c in of_kind),
+                f"{name}s wait ms": 1e3 * sum(c.waiting_seconds for c in of_kind),
             }
         seconds = report.seconds + report.waiting_seconds
         return cells | {"tick ms": 1e3 * seconds}

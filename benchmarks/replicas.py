@@ -260,7 +260,7 @@ def replicas_rows(
 
     item = 4 * problem.size  # bytes of all replicas
     bandwidth = 2 * item / t["copies"]  # bytes/s
-    found: list[Row] = []
+    measured: list[Row] = []
     for name, step in ours.items():
         memory = step.compiled.memory_analysis()
         row = {
@@ -276,8 +276,8 @@ def replicas_rows(
         for peer in ("NumPy", "eager PyTorch"):
             if f"{name} in {peer}" in t:
                 row[f"step / {peer} (CPU)"] = t[name] * PERIOD / t[f"{name} in {peer}"]
-        found.append(row)
-    return found
+        measured.append(row)
+    return measured
 
 
 def tables(
@@ -286,13 +286,13 @@ def tables(
     """A table for each number of examples."""
     for examples in batches:
         problem = digits(examples)
-        found = replicas_rows(problem, rows, rounds, torch)
+        measured = replicas_rows(problem, rows, rounds, torch)
         caption = (
             f"{WORKERS} replicas of {problem.size // WORKERS:,} float32 parameters,"
             f" {examples} examples each, SGD. A copy of the replicas reaches"
-            f" {found[0]['copy GB/s']:.1f} GB/s."
+            f" {measured[0]['copy GB/s']:.1f} GB/s."
         )
-        yield Table(caption, REPLICAS, found)
+        yield Table(caption, REPLICAS, measured)
 
 
 def find_torch() -> Any:

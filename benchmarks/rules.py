@@ -99,7 +99,7 @@ def rows(size: int, rounds: int) -> Iterator[Row]:
         bytes_ = {
             n: c.compiled.cost_analysis()["bytes accessed"] for n, c in pair.items()
         }
-        held = {n: own.argument_size_in_bytes / item for n, own in memory.items()}
+        held = {n: usage.argument_size_in_bytes / item for n, usage in memory.items()}
         yield {
             "rule": cure.name,
             "needs old parameters": "yes" if needs_params(cure) else "",
@@ -119,11 +119,11 @@ def main() -> None:
     parser.add_argument("--csv", metavar="FILE", help="keep the table there too")
     args = parser.parse_args()
     caption = f"{args.size:,} float32 parameters, a delay of {DELAY}."
-    found: list[Row] = []
+    measured: list[Row] = []
 
     def kept():
         for row in rows(args.size, args.rounds):
-            found.append(row)
+            measured.append(row)
             yield row
 
     print(f"{heading()}; medians\n")
@@ -133,7 +133,7 @@ def main() -> None:
             file.write(f"# benchmarks.rules; {heading()}\n")
             writer = csv.DictWriter(file, [*COLUMNS], lineterminator="\n")
             writer.writeheader()
-            for row in found:
+            for row in measured:
                 cells = Table("", COLUMNS, []).cells(row)
                 writer.writerow(dict(zip(COLUMNS, cells, strict=True)))
 

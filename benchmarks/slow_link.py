@@ -172,9 +172,9 @@ def make_side(side: int) -> tuple[int, int, int]:
     outside = os.open("/proc/self/ns/mnt", os.O_RDONLY)
     enter("unshare", CLONE_NEWNET | CLONE_NEWNS)
     mount("--make-rprivate", "/")
-    own, peer = ADDRESSES[side], ADDRESSES[1 - side]
+    local, peer = ADDRESSES[side], ADDRESSES[1 - side]
     with tempfile.NamedTemporaryFile("w", prefix="hosts") as hosts:
-        hosts.write(f"127.0.0.1 localhost\n{own} {socket.gethostname()}\n")
+        hosts.write(f"127.0.0.1 localhost\n{local} {socket.gethostname()}\n")
         hosts.flush()
         os.chmod(hosts.name, 0o644)
         mount("--bind", hosts.name, "/etc/hosts")  # lives on when deleted
@@ -186,9 +186,9 @@ def make_side(side: int) -> tuple[int, int, int]:
     for line in (
         "link set lo up",
         f"link set tun up mtu {MTU} txqueuelen 10000",
-        f"addr add {own} peer {peer} dev tun",
+        f"addr add {local} peer {peer} dev tun",
         # nothing is lost: no congestion to control
-        f"route replace {peer} dev tun src {own} congctl reno initcwnd 1000",
+        f"route replace {peer} dev tun src {local} congctl reno initcwnd 1000",
     ):
         subprocess.run(["ip", *line.split()], check=True)
     network = os.open("/proc/self/ns/net", os.O_RDONLY)
@@ -245,15 +245,15 @@ def kill_all_in(namespaces: Sequence[int]) -> None:
     """Kills every process in these network namespaces but this one."""
     inodes = {os.fstat(namespace).st_ino for namespace in namespaces}
     while True:
-        found = []
+        processes = []
         for process in pathlib.Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):  # it has ended meanwhile
                 if (process / "ns/net").stat().st_ino in inodes:
-                    found.append(int(process.name))
-        found = [pid for pid in found if pid != os.getpid()]
-        if not found:
+                    processes.append(int(process.name))
+        processes = [pid for pid in processes if pid != os.getpid()]
+        if not processes:
             return
-        for pid in found:
+        for pid in processes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)  # they may have begun others meanwhile

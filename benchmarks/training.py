@@ -65,8 +65,8 @@ def language_model(model: Mapping[str, int], rounds: int) -> Row:
             updates, opt_state = tx.update(grads, opt_state, params)
             return optax.apply_updates(params, updates), opt_state
 
-        own = jax.tree.map(jnp.copy, params)  # the step donates its state
-        return Contender(step, (own, tx.init(params)), batch, steps=steps)
+        copied = jax.tree.map(jnp.copy, params)  # the step donates its state
+        return Contender(step, (copied, tx.init(params)), batch, steps=steps)
 
     t = medians(
         {

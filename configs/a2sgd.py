@@ -70,7 +70,11 @@ def experiment(config: ConfigDict) -> Experiment:
     return Experiment(
         question="Are two numbers a step enough to keep workers together?",
         task=tasks.digits_mlp(batch_size=config.batch_size),
-        arms=[arm(name, own) for own in config.transfer_seconds for name in compared],
+        arms=[
+            arm(name, transfer)
+            for transfer in config.transfer_seconds
+            for name in compared
+        ],
         grid={"learning_rate": config.learning_rate},
         seeds=config.seeds,
         tuned="learning_rate",

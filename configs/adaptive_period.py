@@ -60,9 +60,9 @@ def counted(tx: Any, period: Callable[[Any], tuple[Any, Any]]) -> Any:
         return Counted(state, jnp.zeros(()), jnp.float32(period(state)[0]))
 
     def update(grads, state, params=None, **extra):
-        moves, own = tx.update(grads, state.state, params, **extra)
-        now, averaged = period(own)
-        return moves, Counted(own, state.averages + averaged, jnp.float32(now))
+        moves, inner = tx.update(grads, state.state, params, **extra)
+        now, averaged = period(inner)
+        return moves, Counted(inner, state.averages + averaged, jnp.float32(now))
 
     return optax.GradientTransformationExtraArgs(init, update)
 

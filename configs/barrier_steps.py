@@ -67,7 +67,7 @@ def simulations(config: ConfigDict) -> dict[str, Simulation]:
         f"pSSP, {most} asked": psp(most, config.bound),
         "ASP": ssp(math.inf),
     }
-    return {name: Simulation(cluster, own) for name, own in barriers.items()}
+    return {name: Simulation(cluster, barrier) for name, barrier in barriers.items()}
 
 
 @dataclasses.dataclass(frozen=True)

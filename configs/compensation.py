@@ -53,8 +53,8 @@ def experiment(config: ConfigDict) -> Experiment:
         return of_late(dj.compensate_delay(strength), learning_rate, delay)
 
     def dc_adaptive(learning_rate, delay, strength):
-        own = dj.compensate_delay(strength, adaptive=True, decay=0.95)
-        return of_late(own, learning_rate, delay)
+        rule = dj.compensate_delay(strength, adaptive=True, decay=0.95)
+        return of_late(rule, learning_rate, delay)
 
     def gap_aware(learning_rate, delay):
         return of_late(dj.gap_aware(learning_rate), learning_rate, delay)

@@ -101,8 +101,8 @@ def experiment(config: ConfigDict) -> Experiment:
         return dj.delayed(rule, delay, max_delay=max_delay, keep_params=True)
 
     def arm(rule, reach):
-        own = dict(labels={"rule": rule}, grid={"reach": reach})
-        return Arm(training=optimizer(late), **own)
+        options = dict(labels={"rule": rule}, grid={"reach": reach})
+        return Arm(training=optimizer(late), **options)
 
     near = figures.TimeTo("distance", config.target, along="update")
 

@@ -111,11 +111,11 @@ def experiment(config: ConfigDict) -> Experiment:
 
 def stable_steps(found: Found, limit: Callable[[str, float], float]) -> pd.DataFrame:
     """A row for each mean delay, a column for each law."""
-    table = STABLE_STEP.of(found.results).pivot_table(
+    table = STABLE_STEP.with_column(found.results).pivot_table(
         STABLE_STEP.name, "mean_delay", "law", sort=False
     )
     for law, each in table.items():
         table[law] = [
-            f"{own:.3g} ({limit(law, mean):.3g})" for mean, own in each.items()
+            f"{step:.3g} ({limit(law, mean):.3g})" for mean, step in each.items()
         ]
     return table.reset_index()

@@ -74,9 +74,11 @@ def experiment(config: ConfigDict) -> Experiment:
         simulated = Simulation(
             dj.cluster.Cluster(workers, law), dj.cluster.protocols.k_async(1)
         )
-        own = along(simulated, servers[server], each=lies)
+        training = along(simulated, servers[server], each=lies)
         grid = {} if server in ("plain", "clipped") else {"damping": config.damping}
-        return Arm(training=own, labels=dict(times=times, server=server), grid=grid)
+        return Arm(
+            training=training, labels=dict(times=times, server=server), grid=grid
+        )
 
     def error(of, against, **where):
         return Effect(

@@ -79,7 +79,7 @@ def experiment(config: ConfigDict) -> Experiment:
             grid={"learning_rate": config[f"{name}_rate"], **late},
         )
 
-    def of(name):
+    def arms_of(name):
         late = [arm(name, kind, stages=config.stages) for kind in PIPELINES]
         return [arm(name, "one stage"), *late]
 
@@ -103,7 +103,7 @@ def experiment(config: ConfigDict) -> Experiment:
             evaluated_tokens=2048,
             in_parts=True,
         ),
-        arms=[own for name in ("sgd", "adam", "muon") for own in of(name)],
+        arms=[arm for name in ("sgd", "adam", "muon") for arm in arms_of(name)],
         grid={"momentum": config.momentum},
         static=("stages",),
         seeds=config.seeds,

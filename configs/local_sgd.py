@@ -75,7 +75,7 @@ def experiment(config: ConfigDict) -> Experiment:
     return Experiment(
         question="How often must replicas average, and may the average be late?",
         task=tasks.char_lm(batch_size=config.batch_size, context=config.context),
-        arms=[(labels, replicas(own, cluster, adam)) for labels, own in compared],
+        arms=[(labels, replicas(method, cluster, adam)) for labels, method in compared],
         grid={"learning_rate": config.learning_rate},
         seeds=config.seeds,
         tuned="learning_rate",

@@ -115,7 +115,9 @@ def experiment(config: ConfigDict) -> Experiment:
             evaluated_tokens=2048,
             in_parts=True,
         ),
-        arms=[arm(name, own) for name in METHODS for own in (ONE, *METHODS[name])],
+        arms=[
+            arm(name, stages) for name in METHODS for stages in (ONE, *METHODS[name])
+        ],
         static=("stages",),
         seeds=config.seeds,
         tuned=("learning_rate", "momentum"),

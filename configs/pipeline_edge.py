@@ -89,8 +89,10 @@ def limit_of(kind: str, stages: int, momentum: float) -> float:
     """The computed limit of the learning rate."""
     x = features().astype(np.float64)
     hessian = x.T @ x / len(x)
-    own = [stages - 1 - layer * stages // len(hessian) for layer in range(len(hessian))]
-    delays = [stages - 1] * len(own) if kind == "vertical sync" else own
+    per_layer = [
+        stages - 1 - layer * stages // len(hessian) for layer in range(len(hessian))
+    ]
+    delays = [stages - 1] * len(per_layer) if kind == "vertical sync" else per_layer
     return dj.stability.pipeline_step_limit(hessian, delays, momentum=momentum)
 
 

@@ -82,8 +82,8 @@ def experiment(config: ConfigDict) -> Experiment:
         return optax.chain(muon(learning_rate), cap)
 
     def adaptive_muon(learning_rate):
-        own = optax.contrib.muon(1.0, beta=0.0, nesterov=False, adam_b1=0.0)
-        return agnostic(own, learning_rate)
+        muon = optax.contrib.muon(1.0, beta=0.0, nesterov=False, adam_b1=0.0)
+        return agnostic(muon, learning_rate)
 
     def normalized(learning_rate):
         unit = optax.normalize_by_update_norm(eps=1e-10)
@@ -102,7 +102,10 @@ def experiment(config: ConfigDict) -> Experiment:
     def fixed(times):
         free = arm("no threshold", times, protocols.k_async(1))
         stopping = {r: protocols.ringmaster(r, stop=True) for r in config.bound}
-        return [free, *(arm(f"R = {r}", times, own) for r, own in stopping.items())]
+        return [
+            free,
+            *(arm(f"R = {r}", times, protocol) for r, protocol in stopping.items()),
+        ]
 
     adaptive = protocols.ringmaster(lambda k: max(1, math.isqrt(k)), stop=True)
     heavy = [
@@ -117,7 +120,7 @@ def experiment(config: ConfigDict) -> Experiment:
         task=digits_mlp(width=config.width, batch_size=config.batch_size),
         arms=[
             *(arm(name, "heavy tails", *rest) for name, *rest in heavy),
-            *(own for times in laws for own in fixed(times)),
+            *(arm for times in laws for arm in fixed(times)),
         ],
         seeds=config.seeds,
         tuned="learning_rate",

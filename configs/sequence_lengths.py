@@ -71,8 +71,11 @@ def experiment(config: ConfigDict) -> Experiment:
         question="Do long sequences make stragglers that waiting for nobody avoids?",
         task=tasks.digits_mlp(batch_size=config.batch_size),
         arms=[
-            (dict(method=name, spread=own), replicas(made, cluster(own), optax.sgd))
-            for own in config.spread
+            (
+                dict(method=name, spread=spread),
+                replicas(made, cluster(spread), optax.sgd),
+            )
+            for spread in config.spread
             for name, made in compared.items()
         ],
         grid={"learning_rate": config.learning_rate},

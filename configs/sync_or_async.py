@@ -72,7 +72,7 @@ def experiment(config: ConfigDict) -> Experiment:
     return Experiment(
         question="Synchronous or asynchronous: where does the winner change?",
         task=tasks.digits_mlp(batch_size=config.batch_size[0]),
-        arms=[arm(*own) for own in itertools.product(*swept)],
+        arms=[arm(*values) for values in itertools.product(*swept)],
         grid={"learning_rate": config.learning_rate, "momentum": config.momentum},
         seeds=config.seeds,
         tuned=("learning_rate", "momentum"),

@@ -55,9 +55,11 @@ def experiment(config: ConfigDict) -> Experiment:
     def arm(law, workers):
         cluster = dj.cluster.Cluster(workers, LAWS[law])
         simulated = Simulation(cluster, dj.cluster.protocols.k_async(1))
-        own = dict(labels=dict(law=law, workers=workers))
-        own["seconds"] = max(config.least_seconds, config.least_gradients / workers)
-        return Arm(training=along(simulated, optax.sgd(config.learning_rate)), **own)
+        options = dict(labels=dict(law=law, workers=workers))
+        options["seconds"] = max(config.least_seconds, config.least_gradients / workers)
+        return Arm(
+            training=along(simulated, optax.sgd(config.learning_rate)), **options
+        )
 
     def rate(law, workers):
         """The rate of the slowest direction, 1 / seconds."""

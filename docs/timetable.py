@@ -28,11 +28,11 @@ def draw() -> Figure:
     colors = palette.styles(["forward", "backward"])
     axes = figure.subplots(len(ROWS), 1, sharex=True)
     for axis, (title, schedule) in zip(axes, ROWS.items(), strict=True):
-        _row(axis, schedule, {name: own.color for name, own in colors.items()})
+        _row(axis, schedule, {name: style.color for name, style in colors.items()})
         axis.set_title(title, loc="left")
     axes[-1].set_xlabel("time (forward passes of a stage)")
     figure.legend(
-        handles=[Patch(color=own.color) for own in colors.values()],
+        handles=[Patch(color=style.color) for style in colors.values()],
         labels=["forward pass of a microbatch", "its backward pass"],
         loc="outside upper center",
         ncols=2,

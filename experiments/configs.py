@@ -26,8 +26,10 @@ def knobs(config: ConfigDict) -> dict[str, Any]:
 
 def changed(source: str, chosen: Mapping[str, Any]) -> dict[str, list[Any]]:
     """{key: [the config file's own value, the chosen one]} where they differ."""
-    own = knobs(own_config(source))
-    return {key: [own[key], v] for key, v in chosen.items() if own.get(key) != v}
+    defaults = knobs(default_config(source))
+    return {
+        key: [defaults[key], v] for key, v in chosen.items() if defaults.get(key) != v
+    }
 
 
 class Limit(NamedTuple):
@@ -86,16 +88,16 @@ def check_values(source: str, chosen: Mapping[str, Any]) -> None:
     Raises:
         ValueError: naming the key.
     """
-    own = knobs(own_config(source))
+    defaults = knobs(default_config(source))
     limits = getattr(module_of(source), "LIMITS", {})
     for key in limits:
-        if key not in own:
+        if key not in defaults:
             raise ValueError(
                 f"--config={source}: `LIMITS` has {key!r}, but the config has no such"
-                f" key; it has {', '.join(own)}."
+                f" key; it has {', '.join(defaults)}."
             )
     for key, value in chosen.items():
-        of_file = own.get(key)
+        of_file = defaults.get(key)
         given, kept = (v if isinstance(v, list) else [v] for v in (value, of_file))
         if isinstance(of_file, list) and not given:
             raise ValueError(f"config.{key} is empty: it is an axis, as (0.1,) is one.")
@@ -136,7 +138,7 @@ def _shown(value: Any) -> str:
     return str(tuple(value)) if isinstance(value, list) else repr(value)
 
 
-def own_config(source: str) -> ConfigDict:
+def default_config(source: str) -> ConfigDict:
     """What the config file itself says; "FILE:question" asks it for a question."""
     _, _, question = source.partition(".py:")
     return module_of(source).get_config(*([question] if question else []))
@@ -147,7 +149,7 @@ def of_run(record: Mapping[str, Any]) -> ConfigDict | None:
     source = record.get("source")
     if not source or not _file(source).exists():
         return None
-    config = own_config(source)
+    config = default_config(source)
     config.update(unflatten_dict(record["config"], sep="."))
     return config
 
@@ -201,14 +203,14 @@ def check_file(path: str) -> None:
                 f"--config={path}: {_file(path)} asks one question only; leave out what"
                 " follows its colon."
             )
-        own_config(path)
+        default_config(path)
     except ValueError:
         raise
     except Exception as error:
-        raise ValueError(in_one_line(error, path)) from error
+        raise ValueError(error_line(error, path)) from error
 
 
-def in_one_line(error: BaseException, path: str) -> str:
+def error_line(error: BaseException, path: str) -> str:
     """What went wrong in a config file, and in which of its lines."""
     file = _file(path).resolve()
     lines = [
@@ -230,17 +232,17 @@ def made(path: str, config: ConfigDict) -> Experiment:
         ValueError: where the file itself fails, in one line.
     """
     try:
-        found = module_of(path).experiment(config)
+        made = module_of(path).experiment(config)
     except (ValueError, OSError):
         raise
     except Exception as error:
-        raise ValueError(in_one_line(error, path)) from error
-    if not isinstance(found, Experiment):
+        raise ValueError(error_line(error, path)) from error
+    if not isinstance(made, Experiment):
         raise ValueError(
             f"--config={path}: `experiment(config)` must return an `Experiment`, got"
-            f" {found!r}: does it end with `return`?"
+            f" {made!r}: does it end with `return`?"
         )
-    return found
+    return made
 
 
 def _file(source: str) -> Path:

@@ -128,7 +128,7 @@ def main(argv: list[str]) -> None:
                 )
         with failures.of_changed(changed):
             made = processes.together(lambda: configs.made(source, _CONFIG.value))
-            stated = statements.of(source, _CONFIG.value)
+            stated = statements.about(source, _CONFIG.value)
         shard, profile = _shard(_SHARD.value), _updates(_PROFILE.value)
         if _DRY_RUN.value:
             with failures.of_changed(changed):
@@ -140,7 +140,7 @@ def main(argv: list[str]) -> None:
                     most = f"{made.search.most:,} trainings of a series at most"
                     print(f"  before that a search   of {axes}: {most}")
             return
-        found = run(
+        outcome = run(
             made,
             _WORKDIR.value,
             shard=shard,
@@ -155,7 +155,7 @@ def main(argv: list[str]) -> None:
             profile=profile,
         )
         if processes.is_first():
-            met = _report(made, source, stated, found, changed)
+            met = _report(made, source, stated, outcome, changed)
             if _CHECK.value and not met:
                 sys.exit(1)
     except loop.InterruptionError as stop:
@@ -166,7 +166,7 @@ def main(argv: list[str]) -> None:
         print("Stopped. The same command goes on from the last checkpoint.")
         sys.exit(130)  # as a shell reports SIGINT
     except TypeError as error:  # of a function in the config file, as a rule
-        sys.exit(f"error: {configs.in_one_line(error, source)}")
+        sys.exit(f"error: {configs.error_line(error, source)}")
     except (ValueError, OSError, loop.DivergenceError) as error:
         sys.exit(f"error: {error}")
 
@@ -252,7 +252,7 @@ def _report(
     experiment: Experiment,
     source: str,
     stated: Statements,
-    found: Found,
+    outcome: Found,
     changed: Mapping[str, Any],
 ) -> bool:
     """Writes report.html, ends with the answer, and says if all records are met.
@@ -266,10 +266,10 @@ def _report(
     path = report.write(Run.read(place.path), experiment, stated)
     place.upload()
     progress.log.info("report: %s", place.shown(path))
-    for judged in claims.judge(stated.published, found):
+    for judged in claims.judge(stated.published, outcome):
         if judged.measured is not None or judged.claim.measure is None:
             progress.log.info("%s", judged)  # the report says why there is none
-    compared = [] if changed else claims.compare(stated.records, found)
+    compared = [] if changed else claims.compare(stated.records, outcome)
     if _RECORD.value:
         path = statements.record(source, compared)
         progress.log.info("the records are written to %s", path)
@@ -278,7 +278,7 @@ def _report(
             progress.log.info("%s", one)
     if changed:
         progress.log.info("values changed: %s", ", ".join(changed))
-    progress.log.info("%s", "\n".join([found.question, *map(str, found.answers)]))
+    progress.log.info("%s", "\n".join([outcome.question, *map(str, outcome.answers)]))
     return all(one.met for one in compared)
 
 
@@ -294,7 +294,7 @@ def _parse_flags(argv: list[str]) -> list[str]:
                 " has one."
             )
         if paths:
-            _check_keys(argv, configs.own_config(paths[0]))
+            _check_keys(argv, configs.default_config(paths[0]))
         rest = flags.FLAGS(argv)
         for flag in (_CONFIG, _WORKDIR):
             if flag.value is None:
@@ -309,12 +309,14 @@ def _check_keys(argv: list[str], config: ConfigDict) -> None:
 
     Both values of an axis would be taken together.
     """
-    own = knobs(config)
+    values = knobs(config)
     for text in argv:
-        dashes, found, key = text.partition("=")[0].partition("config.")
-        if found and dashes in ("-", "--") and not _is_key(key, own):
-            raise ValueError(f"the config has no key {key!r}; it has {', '.join(own)}.")
-    for key, value in own.items():
+        dashes, is_key, key = text.partition("=")[0].partition("config.")
+        if is_key and dashes in ("-", "--") and not _is_key(key, values):
+            raise ValueError(
+                f"the config has no key {key!r}; it has {', '.join(values)}."
+            )
+    for key, value in values.items():
         given = _given(argv, f"config.{key}")
         if isinstance(value, list) and len(given) > 1:
             raise ValueError(
@@ -323,9 +325,9 @@ def _check_keys(argv: list[str], config: ConfigDict) -> None:
             )
 
 
-def _is_key(key: str, own: Mapping[str, Any]) -> bool:
+def _is_key(key: str, values: Mapping[str, Any]) -> bool:
     """Whether a key is there, or a section of keys."""
-    return key in own or any(name.startswith(f"{key}.") for name in own)
+    return key in values or any(name.startswith(f"{key}.") for name in values)
 
 
 def _given(argv: list[str], name: str) -> list[str]:

@@ -52,11 +52,12 @@ def prepare(name: str, data_dir: str = "") -> str:
             " See https://www.tensorflow.org/datasets/catalog/overview."
         ) from error
     if builder.is_prepared():
-        found = builder.info.file_format.value
-        if found != "array_record":
+        file_format = builder.info.file_format.value
+        if file_format != "array_record":
             raise PrepareError(
-                f"{name} is prepared as {found} at {builder.data_path}, which only"
-                " TensorFlow reads. Choose another --data_dir, or remove that folder."
+                f"{name} is prepared as {file_format} at {builder.data_path}, which"
+                " only TensorFlow reads. Choose another --data_dir, or remove that"
+                " folder."
             )
         return f"{name} is already prepared at {builder.data_path}."
 

@@ -128,7 +128,10 @@ def run(
             stack.enter_context(place.locked())
             if anew:
                 place.clear()
-            digests = {trainer.program.name: digest.of(trainer) for trainer in trainers}
+            digests = {
+                trainer.program.name: digest.fingerprint(trainer)
+                for trainer in trainers
+            }
             record = _record(experiment, made, digests) | about
             done = place.is_finished(asked)
             place.begin(record, digests, first_traces(made), forget, finished=done)
@@ -147,7 +150,7 @@ def run(
             progress.log.info("the run is finished: its records are read")
             if not processes.is_first():
                 place.download()
-            found = Run.read(place.path).found
+            outcome = Run.read(place.path).found
         else:
             if processes.is_first():
                 stack.callback(lambda: place.spent(time.monotonic() - started))
@@ -173,19 +176,19 @@ def run(
                 if not processes.is_first():
                     return trained
                 rows = [row for program in made for row in program.evaluations()]
-                found = tables.with_lost(place, trained, rows)
-                tables.write(place, found)
+                measured = tables.with_lost(place, trained, rows)
+                tables.write(place, measured)
                 place.finish(asked)
                 place.upload()
-                return found
+                return measured
 
-            found = processes.together(written)
+            outcome = processes.together(written)
         if not keep_checkpoints:
             processes.wait("the run is finished")
             if processes.is_first():
                 place.remove_checkpoints()
-    answers = effects.answers(found, experiment.effects)
-    return found._replace(question=experiment.question, answers=answers)
+    answers = effects.answers(outcome, experiment.effects)
+    return outcome._replace(question=experiment.question, answers=answers)
 
 
 def _check_answer(experiment: Experiment, asked: Mapping[str, Any]) -> None:
@@ -277,7 +280,7 @@ def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Tr
             column_names.check_metrics(metrics, settings)
             _check_tuned_by(experiment, trainer, [*metrics])
             of_kin[kin] = trainer
-        trainers.append(of_kin[kin].of(program))
+        trainers.append(of_kin[kin].for_program(program))
     for trainer in of_kin.values():
         costs.check_memory(trainer)
     return trainers
@@ -317,7 +320,7 @@ def _optimal(searcher: Searcher, trainer: Trainer) -> Trainer:
     if program is trainer.program:
         return trainer
     if program.size == trainer.program.size:
-        return trainer.of(program)
+        return trainer.for_program(program)
     return Trainer(program, measure=trainer.measure)
 
 
@@ -355,7 +358,7 @@ def _train(trainer: Trainer, how: _How) -> tuple[_Rows, _Rows]:
         stack.enter_context(saved)
         bar = None
         if processes.is_first():
-            bar = stack.enter_context(how.bars.of(program.name))
+            bar = stack.enter_context(how.bars.next_bar(program.name))
         # first, so that two states are never alive at once
         fresh = trainer.init()
         initial = jax.device_get(trainer.evaluate(fresh))
@@ -422,8 +425,8 @@ def _tables(
     optima: pd.DataFrame | None,
 ) -> Found:
     """The rows of all programs as tables."""
-    results, curves = (list(itertools.chain(*own)) for own in zip(*each, strict=True))
-    return tables.of(
+    results, curves = (list(itertools.chain(*part)) for part in zip(*each, strict=True))
+    return tables.split(
         setting_names(made),
         results,
         curves,

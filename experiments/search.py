@@ -93,7 +93,7 @@ class Searcher:
                 cell = row | _numbers_of(program, one)
                 if cell not in cells:
                     cells.append(cell)
-        return program.of(cells)
+        return program.with_cells(cells)
 
     def table(self) -> pd.DataFrame | None:
         """A row a series: its optimum, and whether it is found."""

@@ -36,7 +36,7 @@ class Statements(NamedTuple):
     records: Sequence[Record] = ()
 
 
-def of(source: str, config: ConfigDict) -> Statements:
+def about(source: str, config: ConfigDict) -> Statements:
     """The statements about a config; none where it has no file of them.
 
     Args:
@@ -54,7 +54,7 @@ def of(source: str, config: ConfigDict) -> Statements:
         published = [*getattr(module, "published", lambda config: [])(config)]
         measures = dict(getattr(module, "records", lambda config: {})(config))
     except Exception as error:
-        why = configs.in_one_line(error, str(path)).removeprefix("--config=")
+        why = configs.error_line(error, str(path)).removeprefix("--config=")
         raise ValueError(
             f"{why} `published(config)` returns a list of `Published`, and"
             " `records(config)` a dict {text: measure}."
@@ -69,7 +69,7 @@ def of(source: str, config: ConfigDict) -> Statements:
 def of_run(record: Mapping[str, Any]) -> Statements:
     """The statements about the run of a run.json."""
     config = configs.of_run(record)
-    return Statements() if config is None else of(record["source"], config)
+    return Statements() if config is None else about(record["source"], config)
 
 
 def record(source: str, compared: Sequence[Compared]) -> Path:
@@ -112,7 +112,10 @@ def _name(source: str) -> str:
     """
     file, _, question = source.partition(".py:")
     get_config = configs.module_of(source, needed=("get_config()",)).get_config
-    usual = [own.default for own in inspect.signature(get_config).parameters.values()]
+    usual = [
+        parameter.default
+        for parameter in inspect.signature(get_config).parameters.values()
+    ]
     return Path(file).stem + f":{question}" * bool(question and question not in usual)
 
 

@@ -1129,7 +1129,7 @@ experiments.along(SOURCE, sgd, client_steps=4)
 experiment(figures=figures.over("learning_rate"))
     TypeError: `figures` must be a list of objects with `draw`, got...
 experiment(tables=["results"])
-    TypeError: `tables` must be a list of objects with `of`, got ['results'].
+    TypeError: `tables` must be a list of objects with `make`, got ['results'].
 experiment(answer="yes")
     TypeError: `answer` must be a list of objects with `answer`, got...
 experiments.Effect(metric="train_loss", against="delay", size=experiments.percent(10))

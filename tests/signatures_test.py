@@ -11,39 +11,39 @@ import delayjax as dj
 
 
 def test_a_type_has_the_name_that_the_source_writes_without_its_private_module():
-    arguments, result = signatures.of(dj.scale_by_staleness)
+    arguments, result = signatures.text_of(dj.scale_by_staleness)
     assert arguments == "(law: Law)"
     assert result == "optax.GradientTransformationExtraArgs"
 
 
 def test_choices_are_spelled_out():
-    arguments, _ = signatures.of(dj.delivered)
+    arguments, _ = signatures.text_of(dj.delivered)
     assert "idle: 'hold' | 'zeros'='hold'" in arguments
 
 
 def test_public_classes_have_their_full_name_and_a_method_has_no_self():
-    arguments, result = signatures.of(dj.cluster.Trace.staleness_law)
+    arguments, result = signatures.text_of(dj.cluster.Trace.staleness_law)
     assert arguments == "(*, burn_in: int=0, dropped: bool=False)"
     assert result == "delayjax.cluster.StalenessLaw"
 
 
 def test_a_class_is_made_from_its_fields():
-    arguments, result = signatures.of(dj.stability.Dynamics)
+    arguments, result = signatures.text_of(dj.stability.Dynamics)
     assert arguments.startswith("(delay: int | ArrayLike, *, momentum: float = 0.0")
     assert result is None
-    assert signatures.of(dj.ring.Ring)[0] == (
+    assert signatures.text_of(dj.ring.Ring)[0] == (
         "(slots: Any, pushed: jax.Array, first: jax.Array)"
     )
 
 
 def test_a_constant_that_is_private_is_its_value():
-    assert "bucket_bytes: int=4194304" in signatures.of(dj.exchange.mean)[0]
+    assert "bucket_bytes: int=4194304" in signatures.text_of(dj.exchange.mean)[0]
 
 
 @pytest.mark.parametrize("full", sorted(reference.everything()))
 def test_every_argument_of_a_public_function_has_a_type(full):
     value = reference.value(full)
-    arguments, _ = signatures.of(value)
+    arguments, _ = signatures.text_of(value)
     assert "_src" not in arguments
     for name in inspect.signature(value).parameters:
         assert re.search(rf"\b{name}: ", arguments), name

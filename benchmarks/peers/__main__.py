@@ -31,11 +31,11 @@ ROUNDS = 20
 
 def versions() -> str:
     """The versions of the peers that are installed, as text."""
-    found = []
+    versions = []
     for name in ("optax", "drjax", "torch"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found.append(f"{name} {importlib.metadata.version(name)}")
-    return ", ".join(found)
+            versions.append(f"{name} {importlib.metadata.version(name)}")
+    return ", ".join(versions)
 
 
 def tables(args: argparse.Namespace) -> Iterator[Table]:

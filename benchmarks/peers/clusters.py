@@ -39,8 +39,8 @@ class Bowl:
 
 def rows(rounds: int, source: str | None) -> Iterator[Row]:
     """Asynchronous SGD and Ringmaster, with constant times: no number is random."""
-    found = checkout(source, "ringmaster_lmo", "src/asynchronous/algorithm.py")
-    sys.path.insert(0, str(found.parents[2]))
+    file = checkout(source, "ringmaster_lmo", "src/asynchronous/algorithm.py")
+    sys.path.insert(0, str(file.parents[2]))
     for workers in (8, 100, 1000):
         max_delay = max(workers // 2, 2)
         protocols = dj.cluster.protocols
@@ -85,19 +85,19 @@ def in_their_loop(method: str, workers: int, **how: Any) -> Callable[[int], Any]
         nodes, seconds_of(workers), lambda index: 0.0
     )
     point = np.ones(len(CURVATURES))
-    own = getattr(algorithm, method)(between, point, gamma=RATE / workers, **how)
+    peer = getattr(algorithm, method)(between, point, gamma=RATE / workers, **how)
 
     def run(updates):
         for _ in range(updates):
-            own.step()
-        return own.get_point()
+            peer.step()
+        return peer.get_point()
 
     return run
 
 
 def along_cluster(protocol: Any, workers: int, updates: int) -> Callable[[], Any]:
     """Simulates a cluster and trains along it: () -> the point."""
-    times = [dj.cluster.constant(own) for own in seconds_of(workers)]
+    times = [dj.cluster.constant(seconds) for seconds in seconds_of(workers)]
     cluster = dj.cluster.Cluster(workers, times)
 
     def grad_fn(params, batch, key):
@@ -111,8 +111,8 @@ def along_cluster(protocol: Any, workers: int, updates: int) -> Callable[[], Any
     def run():
         # the trace that `training` has: their loop simulates in each run, too
         dj.cluster.simulate(cluster, protocol, updates, seed=0)
-        own = training()
-        state = own.init(jnp.ones(len(CURVATURES)), jax.random.key(0))
-        return own.run(state, np.zeros((updates, 1, 1), np.float32))[0].params
+        trainer = training()
+        state = trainer.init(jnp.ones(len(CURVATURES)), jax.random.key(0))
+        return trainer.run(state, np.zeros((updates, 1, 1), np.float32))[0].params
 
     return run

@@ -18,7 +18,7 @@ def difference(theirs: Any, ours: Any) -> float:
     each = [
         (np.abs(np.asarray(a) - np.asarray(b)).max(), np.abs(b).max()) for a, b in pairs
     ]
-    return float(max(d for d, _ in each) / max(own for _, own in each))
+    return float(max(d for d, _ in each) / max(reference for _, reference in each))
 
 
 def checkout(path: str | None, flag: str, file: str) -> Path:
@@ -29,7 +29,7 @@ def checkout(path: str | None, flag: str, file: str) -> Path:
     """
     if path is None:
         raise NotMeasuredError(f"no --{flag}=DIR")
-    found = Path(path) / file
-    if not found.exists():
+    checkout_file = Path(path) / file
+    if not checkout_file.exists():
         raise NotMeasuredError(f"--{flag}={path} has no {file}")
-    return found
+    return checkout_file

@@ -104,9 +104,9 @@ def rows(
                 )
         # all have made as many steps: their parameters are to be the same
         t = medians(made, rounds=rounds)
-        ends = {name: own.state[0] for name, own in made.items()}
-        for name, own in made.items():
-            memory = own.compiled.memory_analysis()
+        ends = {name: contender.state[0] for name, contender in made.items()}
+        for name, contender in made.items():
+            memory = contender.compiled.memory_analysis()
             needed = memory.argument_size_in_bytes + memory.temp_size_in_bytes
             yield {
                 "history": name,

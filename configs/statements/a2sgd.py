@@ -10,10 +10,10 @@ from experiments.results.measures import mean, ratio, tuned
 def accuracies(other: str, seconds: float) -> Measure:
     """Test accuracy of A2SGD over another method's, each at its best step."""
 
-    def of(method):
+    def measure(method):
         return tuned("test_accuracy", method=method, transfer_seconds=seconds)
 
-    return ratio(of("A2SGD"), of(other))
+    return ratio(measure("A2SGD"), measure(other))
 
 
 def published(config: ConfigDict) -> list[Published]:

@@ -12,8 +12,8 @@ ADAPTIVE = dict(method="adaptive")
 def over_kept(metric: str, period: int, **where) -> Measure:
     """A number of the adaptive period over the number of a kept period."""
     measure = mean if where else tuned
-    own = measure(metric, **ADAPTIVE, **where)
-    return ratio(own, measure(metric, method="kept", period=period, **where))
+    adaptive = measure(metric, **ADAPTIVE, **where)
+    return ratio(adaptive, measure(metric, method="kept", period=period, **where))
 
 
 def published(config: ConfigDict) -> list[Published]:

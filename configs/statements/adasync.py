@@ -18,7 +18,7 @@ def over_fastest_kept(config: ConfigDict, **where) -> Measure:
 
     def fastest(found):
         each = (until(config, method="K kept", k0=k, **where) for k in config.k)
-        return min(own(found) for own in each)
+        return min(measure(found) for measure in each)
 
     return ratio(until(config, method="AdaSync", **where), fastest)
 

@@ -19,7 +19,7 @@ def apart(config: ConfigDict, barrier: str) -> Measure:
     metric = barrier_steps.apart(config)
 
     def measure(found):
-        rows = metric.of(analysis.where(found.results, barrier=barrier))
+        rows = metric.with_column(analysis.where(found.results, barrier=barrier))
         return float(rows[metric.name].mean())
 
     return measure
@@ -57,6 +57,9 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     """Tasks of a worker, and how far apart workers are."""
     barriers = ("BSP", "pBSP, 10 asked", "pBSP, 4 asked", "SSP")
     return {
-        **{f"Tasks of a worker, {own}": each(config, own) for own in barriers},
+        **{
+            f"Tasks of a worker, {barrier}": each(config, barrier)
+            for barrier in barriers
+        },
         "Standard deviation, ASP": apart(config, "ASP"),
     }

@@ -11,7 +11,9 @@ def until(config: ConfigDict, barrier: str, along: str = "seconds") -> Measure:
     """Seconds, or updates, to the target; of SSP with the slack that tuning chooses."""
     if barrier != "SSP":
         return first_time("train_loss", config.target, along=along, barrier=barrier)
-    return least([until(config, f"SSP, {own} ahead", along) for own in config.bounds])
+    return least(
+        [until(config, f"SSP, {bound} ahead", along) for bound in config.bounds]
+    )
 
 
 def over(config: ConfigDict, barrier: str, other: str, along="seconds") -> Measure:
@@ -35,7 +37,7 @@ def published(config: ConfigDict) -> list[Published]:
         at_most=1.0,
         bound_is_ours=True,
     )
-    bsp, asp = (over(config, own, "SSP") for own in ("BSP", "ASP"))
+    bsp, asp = (over(config, barrier, "SSP") for barrier in ("BSP", "ASP"))
     updates = over(config, "BSP", "ASP", "update")
     return [
         Published(
@@ -52,7 +54,10 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     """How many updates each makes in 200 s, and what comes of them."""
     made = ("BSP", "PSP, 4 asked", "ASP")
     return {
-        **{f"Updates of {own}": mean("updates", barrier=own) for own in made},
+        **{
+            f"Updates of {barrier}": mean("updates", barrier=barrier)
+            for barrier in made
+        },
         "Seconds of ASP to the loss": until(config, "ASP"),
         "Test accuracy of BSP": tuned("test_accuracy", barrier="BSP"),
         "Test accuracy of ASP": tuned("test_accuracy", barrier="ASP"),

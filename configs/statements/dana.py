@@ -7,14 +7,16 @@ from experiments.results.estimates import Measure
 from experiments.results.measures import difference, ratio, tuned
 
 
-def of(metric: str, momentum: str, workers: int, **decay: float) -> Measure:
+def measure_of(metric: str, momentum: str, workers: int, **decay: float) -> Measure:
     """A metric at the best step; at the best decay too, where none is given."""
     return tuned(metric, momentum=momentum, workers=workers, **decay)
 
 
 def less(other: str, **decay: float) -> Measure:
     """Test error of DANA less another's, 32 workers."""
-    return difference(*(of("test_error", m, 32, **decay) for m in ("DANA", other)))
+    return difference(
+        *(measure_of("test_error", m, 32, **decay) for m in ("DANA", other))
+    )
 
 
 def published(config: ConfigDict) -> list[Published]:
@@ -44,13 +46,13 @@ def records(config: ConfigDict) -> dict[str, Measure]:
 
     def over_nesterov(workers):
         both = ("DANA", "Nesterov")
-        return ratio(*(of("train_loss", m, workers, decay=0.9) for m in both))
+        return ratio(*(measure_of("train_loss", m, workers, decay=0.9) for m in both))
 
     error = "Test error of 32 workers"
     return {
         "Loss of one worker at 0.9, DANA / Nesterov: the same": over_nesterov(1),
         "Loss of 8 workers at 0.9, DANA / Nesterov": over_nesterov(8),
-        f"{error} at 0.9, DANA": of("test_error", "DANA", 32, decay=0.9),
-        f"{error}, Nesterov": of("test_error", "Nesterov", 32, decay=0.9),
-        f"{error}, no momentum": of("test_error", "heavy ball", 32, decay=0.0),
+        f"{error} at 0.9, DANA": measure_of("test_error", "DANA", 32, decay=0.9),
+        f"{error}, Nesterov": measure_of("test_error", "Nesterov", 32, decay=0.9),
+        f"{error}, no momentum": measure_of("test_error", "heavy ball", 32, decay=0.0),
     }

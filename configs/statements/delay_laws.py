@@ -12,7 +12,7 @@ def stable_step(law: str, mean_delay: float) -> Measure:
 
     def measure(found):
         rows = analysis.where(found.results, law=law, mean_delay=mean_delay)
-        return float(STABLE_STEP.of(rows)[STABLE_STEP.name].mean())
+        return float(STABLE_STEP.with_column(rows)[STABLE_STEP.name].mean())
 
     return measure
 

@@ -30,12 +30,12 @@ def published(config: ConfigDict) -> list[Published]:
 def records(config: ConfigDict) -> dict[str, Measure]:
     """What slow data lose, what unequal data cost, and losses."""
     del config
-    unlike, alike = (
+    unlike, equal_data = (
         loss("ASGD", data, "slow_data_excess_loss") for data in (UNLIKE, ALIKE)
     )
     return {
         "What slow data lose where data differ, ASGD": unlike,
-        "What slow data lose where data are alike, ASGD": alike,
+        "What slow data lose where data are alike, ASGD": equal_data,
         "What unequal data cost ASGD": difference(loss("ASGD"), loss("ASGD", ALIKE)),
         "ASGD's training loss, unequal data": loss("ASGD"),
         "Ringleader's": loss("Ringleader"),

@@ -28,7 +28,7 @@ def published(config: ConfigDict) -> list[Published]:
     slow = dict(said="a slowdown of less than f / n")
     slow["at_most"] = len(config.attackers) / config.workers
     ours = dict(bound_is_ours=True, **paper)
-    more = difference(*(error(own, attack="none") for own in ("Kardam", "plain")))
+    more = difference(*(error(server, attack="none") for server in ("Kardam", "plain")))
     ends = "Where nobody lies, Kardam's test error is that of plain SGD"
     stated = [Published(text=ends, measure=more, **noise, **ours)]
     for times in ("equal", "memoryless"):

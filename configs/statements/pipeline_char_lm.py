@@ -16,8 +16,8 @@ def loss(optimizer: str, method: str, stages: int | None = None) -> Measure:
 
 def cost(optimizer: str, method: str, stages: int = 8) -> Measure:
     """The loss less the loss of the same optimizer in one stage."""
-    own = loss(optimizer, method, 1)
-    one = own if method in OF_ADAM else loss(optimizer, "one stage")
+    same = loss(optimizer, method, 1)
+    one = same if method in OF_ADAM else loss(optimizer, "one stage")
     return difference(loss(optimizer, method, stages), one)
 
 

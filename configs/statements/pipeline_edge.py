@@ -10,7 +10,7 @@ from experiments.results.estimates import Measure
 
 def edges(which: Callable[..., float]) -> Measure:
     """The smallest or largest edge of all pipelines, over its limit."""
-    return lambda found: float(which(EDGE.of(found.results)[EDGE.name]))
+    return lambda found: float(which(EDGE.with_column(found.results)[EDGE.name]))
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:

@@ -10,7 +10,7 @@ from experiments.results.measures import first_time, least, ratio
 def until(config: ConfigDict, method: str, times: str = "heavy tails") -> Measure:
     """Seconds to the target, at the step (and R) that other seeds find best."""
     if method == "fixed R":
-        return least([until(config, own, times) for own in fixed(config)])
+        return least([until(config, radius, times) for radius in fixed(config)])
     return first_time("train_loss", config.target, method=method, times=times)
 
 
@@ -46,8 +46,8 @@ def published(config: ConfigDict) -> list[Published]:
     agnostic = over(config, "adaptive R", "normalized")
     return [
         *(
-            Published(text=text, measure=own, at_most=1.0, **paper, **strong)
-            for text, own in faster.items()
+            Published(text=text, measure=measure, at_most=1.0, **paper, **strong)
+            for text, measure in faster.items()
         ),
         Published(
             text="What the threshold gains over none is more with stragglers of heavy"

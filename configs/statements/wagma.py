@@ -59,7 +59,7 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     """Steps, lateness, and three accuracies."""
     del config
 
-    def of(metric, workers):
+    def measure_of(metric, workers):
         return mean(metric, method="WAGMA-SGD", workers=workers)
 
     def accuracy(method, workers):
@@ -67,8 +67,8 @@ def records(config: ConfigDict) -> dict[str, Measure]:
 
     text = "Test accuracy of"
     return {
-        "Steps of WAGMA-SGD on 64": of("updates", 64),
-        "Mean lateness on 16": of("staleness_mean", 16),
+        "Steps of WAGMA-SGD on 64": measure_of("updates", 64),
+        "Mean lateness on 16": measure_of("staleness_mean", 16),
         f"{text} WAGMA-SGD on 64": accuracy("WAGMA-SGD", 64),
         f"{text} Allreduce-SGD on 64": accuracy("Allreduce-SGD", 64),
         f"{text} AD-PSGD on 256": accuracy("AD-PSGD", 256),

@@ -80,7 +80,7 @@ def process_signature(
     app: Any, what: str, name: str, obj: Any, *shown: Any
 ) -> tuple[str, str | None] | None:
     """Sphinx's hook `autodoc-process-signature`."""
-    return signatures.of(obj) if what in ("function", "method", "class") else None
+    return signatures.text_of(obj) if what in ("function", "method", "class") else None
 
 
 def missing_reference(app: Any, env: Any, node: Any, shown: Any) -> Any:

@@ -29,10 +29,10 @@ _NAME = re.compile(r"Literal\[[^]]*\]|'[^']*'|[A-Za-z_][\w.]*")
 _SHORT = {"Transformation": "optax.GradientTransformation"}
 
 
-def of(value: Any) -> tuple[str, str | None]:
+def text_of(value: Any) -> tuple[str, str | None]:
     """The arguments and the result of a function or a class, as text."""
-    own = "__init__" in vars(value) and not dataclasses.is_dataclass(value)
-    made = value.__init__ if own else value
+    has_init = "__init__" in vars(value) and not dataclasses.is_dataclass(value)
+    made = value.__init__ if has_init else value
     if inspect.isclass(made):
         return f"({', '.join(_fields(value))})", None
     node, scope = _definition(made), vars(inspect.getmodule(made))
@@ -115,7 +115,7 @@ def shown() -> str:
         value = reference.value(full)
         methods = [getattr(value, name) for name in reference.members(full)]
         texts += [
-            str(of(each)) for each in [value, *filter(inspect.isfunction, methods)]
+            str(text_of(each)) for each in [value, *filter(inspect.isfunction, methods)]
         ]
     return " ".join(texts)
 

@@ -48,7 +48,7 @@ def main(argv: list[str]) -> None:
     failed = runs.run_all(
         wanted, workdir, small=_SIZE.value == "small", jobs=_JOBS.value
     )
-    bound = [entries.of(name, workdir) for name in _ONLY.value or SYSTEMS]
+    bound = [entries.entry_of(name, workdir) for name in _ONLY.value or SYSTEMS]
     path = workdir / "book.html"
     disk.replace(path, page.html(about(), bound))
     table = entries.table(bound)
@@ -60,9 +60,9 @@ def main(argv: list[str]) -> None:
 
 def about() -> str:
     """When, with what and at which size the book was made."""
-    found = software.versions()
+    installed = software.versions()
     names = ("delayjax", "jax", "jaxlib", "optax", "numpy")
-    versions = ", ".join(f"{name} {found[name]}" for name in names)
+    versions = ", ".join(f"{name} {installed[name]}" for name in names)
     return f"{_SIZE.value} size; {versions}; {datetime.date.today().isoformat()}"
 
 

@@ -78,5 +78,7 @@ NOT_RUN = {
 }
 """Configs that the command does not run, and why."""
 
-SYSTEMS = {name: own for chapter in CHAPTERS.values() for name, own in chapter.items()}
+SYSTEMS = {
+    name: about for chapter in CHAPTERS.values() for name, about in chapter.items()
+}
 """The systems by the names of their configs, with their forms."""

@@ -85,7 +85,7 @@ class Entry(NamedTuple):
         """
         if self.status is not Status.RUN:
             return str(self.status)
-        verdicts = [own.verdict for own in self.statements]
+        verdicts = [statement.verdict for statement in self.statements]
         return claims.together(verdicts) if verdicts else "no statement"
 
     @property
@@ -103,10 +103,10 @@ def in_chapters(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
     """{chapter: its entries}, in the order of the book."""
     known = {entry.config: entry for entry in entries}
     chapters = {
-        title: [known[config] for config in own if config in known]
-        for title, own in CHAPTERS.items()
+        title: [known[config] for config in names if config in known]
+        for title, names in CHAPTERS.items()
     }
-    return {title: own for title, own in chapters.items() if own}
+    return {title: members for title, members in chapters.items() if members}
 
 
 def place(config: str) -> str:
@@ -139,17 +139,17 @@ def small(config: str) -> list[str]:
     A config that trains long has a mapping `SMALL` of values for a shorter training.
     """
     path = source(config)
-    own = configs.own_config(path)
+    values = configs.default_config(path)
     fewer = {
         key: few
         for key, few in FEW.items()
-        if isinstance(own.get(key), int) and own[key] > few
+        if isinstance(values.get(key), int) and values[key] > few
     }
     shorter = getattr(configs.module_of(path), "SMALL", {})
     return [f"--config.{key}={value}" for key, value in {**fewer, **shorter}.items()]
 
 
-def of(config: str, workdir: Path) -> Entry:
+def entry_of(config: str, workdir: Path) -> Entry:
     """The entry of a config, of the run in a folder if there is one."""
     module = configs.module_of(source(config))
     question = (module.__doc__ or "").strip().splitlines()[0]
@@ -211,7 +211,7 @@ def _rows(entry: Entry) -> list[Mapping[str, str]]:
     first = dict.fromkeys(COLUMNS, "")
     first |= {name: str(getattr(entry, name)) for name in _OF_ALL}
     first["minutes"] = f"{entry.minutes:.1f}"
-    return [first | own._asdict() for own in entry.statements] or [first]
+    return [first | statement._asdict() for statement in entry.statements] or [first]
 
 
 def from_table(table: pd.DataFrame) -> list[Entry]:
@@ -223,6 +223,6 @@ def from_table(table: pd.DataFrame) -> list[Entry]:
         of_all["status"] = Status(first["status"])
         of_all["minutes"] = float(first["minutes"])
         texts = rows[list(Statement._fields)].to_numpy()
-        statements = tuple(Statement(*own) for own in texts if own[0])
+        statements = tuple(Statement(*fields) for fields in texts if fields[0])
         entries.append(Entry(**of_all, statements=statements))
     return entries

@@ -51,9 +51,9 @@ def read(path: Path = TABLE) -> tuple[str, list[Entry]]:
 def markdown(about: str, entries: Sequence[Entry]) -> str:
     """docs/book.md."""
     minutes: dict[str, float] = {}
-    for own in entries:
-        if own.ran_on:
-            minutes[own.ran_on] = minutes.get(own.ran_on, 0.0) + own.minutes
+    for entry in entries:
+        if entry.ran_on:
+            minutes[entry.ran_on] = minutes.get(entry.ran_on, 0.0) + entry.minutes
     took = [f"{minutes[where]:.0f} minutes on {where}" for where in sorted(minutes)]
     chapters = in_chapters(entries)
     return render("book.md", about=about, took=took, chapters=chapters)
@@ -62,9 +62,9 @@ def markdown(about: str, entries: Sequence[Entry]) -> str:
 def html(about: str, entries: Sequence[Entry]) -> str:
     """book.html, which needs no network."""
     systems: dict[str, list[str]] = {}
-    for own in entries:
-        systems.setdefault(own.verdict, []).append(own.system)
-    counts = [(Verdict(name), "; ".join(own)) for name, own in systems.items()]
+    for entry in entries:
+        systems.setdefault(entry.verdict, []).append(entry.system)
+    counts = [(Verdict(name), "; ".join(members)) for name, members in systems.items()]
     chapters = in_chapters(entries)
     return render("book.html", about=about, systems=counts, chapters=chapters)
 
@@ -73,9 +73,11 @@ def readme_list(entries: Sequence[Entry]) -> str:
     """All systems by verdict, for the README; mixed verdicts with their statements."""
     lines = []
     for name in ORDER:
-        own = [_counted(entry) for entry in entries if entry.verdict == name]
-        if own:
-            lines.append(f"- **{name.capitalize()}** ({len(own)}): {'; '.join(own)}.")
+        counted = [_counted(entry) for entry in entries if entry.verdict == name]
+        if counted:
+            lines.append(
+                f"- **{name.capitalize()}** ({len(counted)}): {'; '.join(counted)}."
+            )
     return "\n".join(lines)
 
 
@@ -87,19 +89,19 @@ def _counted(entry: Entry) -> str:
     counted = _COUNTED.get(entry.verdict)
     if counted is None:
         return entry.system
-    verdicts = [own.verdict for own in entry.statements]
-    tested = [own for own in verdicts if own != claims.NOT_TESTABLE]
+    verdicts = [statement.verdict for statement in entry.statements]
+    tested = [verdict for verdict in verdicts if verdict != claims.NOT_TESTABLE]
     return f"{entry.system} ({tested.count(counted)} of {len(tested)})"
 
 
 def configs_list(entries: Sequence[Entry]) -> str:
     """A row for each config file: its question, its forms and how long a run took."""
     files: dict[str, list[Entry]] = {}
-    for own in entries:
-        files.setdefault(own.config.partition(":")[0], []).append(own)
+    for entry in entries:
+        files.setdefault(entry.config.partition(":")[0], []).append(entry)
     rows = []
     for first, *others in files.values():
-        forms = [own.config.partition(":")[2] for own in (first, *others)]
+        forms = [entry.config.partition(":")[2] for entry in (first, *others)]
         named = ", ".join(f"`:{form}`" for form in forms if form)
         question = markdown_text(first.question) + f" ({named})" * bool(named)
         cells = f"`{first.source}`", question

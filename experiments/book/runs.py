@@ -30,7 +30,7 @@ def run_all(names: list[str], workdir: Path, *, small: bool, jobs: int) -> list[
         codes[name] = subprocess.run(command, check=False).returncode
 
     with futures.ThreadPoolExecutor(jobs) as pool:
-        begun = [pool.submit(run, *own) for own in enumerate(names, 1)]
+        begun = [pool.submit(run, *task) for task in enumerate(names, 1)]
         try:
             for each in begun:
                 each.result()

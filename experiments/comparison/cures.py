@@ -40,8 +40,8 @@ def _adam(decay: Any) -> optax.GradientTransformation:
 
 
 def _muon(decay: Any) -> optax.GradientTransformation:
-    own = optax.contrib.muon(1.0, beta=1 - decay, consistent_rms=0.2)
-    return optax.chain(own, optax.scale(-1.0))
+    muon = optax.contrib.muon(1.0, beta=1 - decay, consistent_rms=0.2)
+    return optax.chain(muon, optax.scale(-1.0))
 
 
 OPTIMIZERS = {
@@ -71,11 +71,11 @@ class Trial(NamedTuple):
         return self.numbers["learning_rate"]
 
     @property
-    def own(self) -> Any:
+    def number(self) -> Any:
         """The rule's own number, if it has one."""
         if "own" not in self.numbers:
             raise ValueError(
-                '`trial.own` needs a range: give the Cure space={"own": Range(..)}.'
+                '`trial.number` needs a range: give the Cure space={"own": Range(..)}.'
             )
         return self.numbers["own"]
 
@@ -252,13 +252,13 @@ def told_the_mean(cure: Cure) -> Cure:
         def update_fn(updates, state, params=None, **extra_args):
             versions = dj.ring.push(state.versions, params)
             old = dj.ring.read(versions, jnp.minimum(trial.mean, state.count), params)
-            told = dict(
+            means = dict(
                 staleness=trial.mean,
                 stale_params=old,
                 worker=state.count % trial.workers,
             )
             updates, inner_state = inner.update(
-                updates, state.inner_state, params, **{**extra_args, **told}
+                updates, state.inner_state, params, **{**extra_args, **means}
             )
             return updates, BlindState(inner_state, versions, state.count + 1)
 
@@ -295,7 +295,7 @@ def _zeno(t: Trial) -> optax.GradientTransformation:
         t.descent(),
         jax.grad(t.loss),
         learning_rate=t.rate,
-        rho=t.own * t.rate,
+        rho=t.number * t.rate,
         eps=0.0,
         refresh_every=10,
     )
@@ -309,7 +309,7 @@ def _server_params(params: Any, opt_state: Any) -> Any:
 
 def _slow_direction(t: Trial) -> Any:
     """A slow momentum, and the rest of the optimizer without a momentum."""
-    slow = quasi_hyperbolic(t.numbers["decay"], t.own)
+    slow = quasi_hyperbolic(t.numbers["decay"], t.number)
     return optax.chain(slow, t.optimizer.direction(1.0))
 
 
@@ -338,7 +338,7 @@ _CURES = (
     ),
     Cure(
         "average of the weights",
-        lambda t: averaging(t.descent(), t.own),
+        lambda t: averaging(t.descent(), t.number),
         _one(0.002, 1.0, off=1.0),
         kind=WITHOUT_DELAY,
         source="Polyak and Juditsky 1992",
@@ -357,7 +357,7 @@ _CURES = (
     ),
     Cure(
         "clipping",
-        lambda t: t.descent(optax.clip_by_global_norm(t.own)),
+        lambda t: t.descent(optax.clip_by_global_norm(t.number)),
         _one(0.03, 30.0, off=_LARGE),
         kind=WITHOUT_DELAY,
         function="optax.clip_by_global_norm",
@@ -380,7 +380,7 @@ _CURES = (
     ),
     Cure(
         "polynomial law",
-        _behind(lambda t: dj.modulation.polynomial(t.own)),
+        _behind(lambda t: dj.modulation.polynomial(t.number)),
         _one(0.0, 2.0, scale=LINEAR, off=0.0),
         function="modulation.polynomial",
         source="Xie et al. 2019",
@@ -388,7 +388,7 @@ _CURES = (
     ),
     Cure(
         "hinge law",
-        _behind(lambda t: dj.modulation.hinge(t.own, t.mean)),
+        _behind(lambda t: dj.modulation.hinge(t.number, t.mean)),
         _one(0.003, 3.0, off=0.0),
         function="modulation.hinge",
         source="Xie et al. 2019",
@@ -396,7 +396,7 @@ _CURES = (
     ),
     Cure(
         "exponential law",
-        _behind(lambda t: dj.modulation.exponential(t.own / t.workers)),
+        _behind(lambda t: dj.modulation.exponential(t.number / t.workers)),
         _one(0.01, 3.0, off=0.0),
         function="modulation.exponential",
         source="ours",
@@ -404,7 +404,7 @@ _CURES = (
     ),
     Cure(
         "capped law",
-        _behind(lambda t: dj.modulation.capped(t.own * t.workers)),
+        _behind(lambda t: dj.modulation.capped(t.number * t.workers)),
         _one(0.2, 20.0, off=_LARGE),
         function="modulation.capped",
         source="Koloskova et al. 2022",
@@ -414,7 +414,7 @@ _CURES = (
         "delay-adaptive law",
         _behind(
             lambda t: dj.modulation.delay_adaptive(
-                t.rate, t.workers, bound=t.own * t.rate * t.workers
+                t.rate, t.workers, bound=t.number * t.rate * t.workers
             )
         ),
         _one(0.1, 10.0, off=_LARGE),
@@ -425,7 +425,9 @@ _CURES = (
     Cure(
         "adaptive 1",
         lambda t: t.stepped(
-            dj.step_sizes.share_of_budget(t.rate * t.workers, 4 * t.most, share=t.own)
+            dj.step_sizes.share_of_budget(
+                t.rate * t.workers, 4 * t.most, share=t.number
+            )
         ),
         _one(0.1, 0.95, scale=LINEAR),
         function="step_sizes.share_of_budget",
@@ -444,7 +446,7 @@ _CURES = (
     Cure(
         "AdaDelay",
         lambda t: t.stepped(
-            dj.step_sizes.adadelay(0.1 / t.rate, t.own / t.rate),
+            dj.step_sizes.adadelay(0.1 / t.rate, t.number / t.rate),
             direction=optax.identity(),
         ),
         _one(0.0001, 0.1),
@@ -457,7 +459,7 @@ _CURES = (
     ),
     Cure(
         "distance cap",
-        lambda t: t.stepped(dj.step_sizes.distance_capped(t.rate, t.rate * t.own)),
+        lambda t: t.stepped(dj.step_sizes.distance_capped(t.rate, t.rate * t.number)),
         _one(0.001, 10.0, off=_LARGE),
         function="step_sizes.distance_capped",
         source="Dutta et al. 2018",
@@ -466,7 +468,7 @@ _CURES = (
     ),
     Cure(
         "DASA",
-        lambda t: t.descent(dj.step_sizes.dasa(t.schedule, t.own)),
+        lambda t: t.descent(dj.step_sizes.dasa(t.schedule, t.number)),
         _one(1.0, 1000.0, off=_LARGE),
         function="step_sizes.dasa",
         source="Dal Fabbro et al. 2024",
@@ -475,7 +477,7 @@ _CURES = (
     ),
     Cure(
         "DASGD",
-        lambda t: dj.step_sizes.dasgd(dj.step_sizes.harmonic(t.rate * t.own)),
+        lambda t: dj.step_sizes.dasgd(dj.step_sizes.harmonic(t.rate * t.number)),
         _one(10.0, 1000.0),
         shared=("learning_rate",),
         function="step_sizes.dasgd",
@@ -487,7 +489,7 @@ _CURES = (
     # corrections
     Cure(
         "DC-ASGD-c",
-        lambda t: t.descent(dj.compensate_delay(t.own)),
+        lambda t: t.descent(dj.compensate_delay(t.number)),
         _one(0.001, 10.0, off=0.0),
         function="compensate_delay",
         source="Zheng et al. 2017",
@@ -495,7 +497,7 @@ _CURES = (
     ),
     Cure(
         "DC-ASGD-a",
-        lambda t: t.descent(dj.compensate_delay(t.own, adaptive=True)),
+        lambda t: t.descent(dj.compensate_delay(t.number, adaptive=True)),
         _one(0.003, 10.0, off=0.0),
         function="compensate_delay(..., adaptive=True)",
         source="Zheng et al. 2017",
@@ -566,7 +568,7 @@ _CURES = (
     Cure(
         "drop stale",
         lambda t: dj.drop_stale(
-            t.descent(), jnp.round(t.own * t.workers).astype(jnp.int32)
+            t.descent(), jnp.round(t.number * t.workers).astype(jnp.int32)
         ),
         _one(0.3, 30.0, off=_LARGE),
         function="drop_stale",

@@ -17,7 +17,7 @@ Rows = Sequence[cures.Cure]
 
 def _those(rows: Rows, *names: str) -> list[cures.Cure]:
     """The rows of these names, and those that are not ours."""
-    return [own for own in rows if own.name in names or own not in cures.CURES]
+    return [row for row in rows if row.name in names or row not in cures.CURES]
 
 
 def _warm_cosine(updates: int) -> optax.Schedule:

@@ -30,12 +30,12 @@ class Table(NamedTuple):
     Attributes:
         name: of the file, without ".csv".
         caption: above the table.
-        of: run -> the table, a frame.
+        make: run -> the table, a data frame.
     """
 
     name: str
     caption: str
-    of: Callable[[Run], Any]
+    make: Callable[[Run], Any]
 
 
 class Drawn(NamedTuple):
@@ -78,6 +78,6 @@ def default(run: Run) -> list[Figure]:
     metric = next((name for name in metrics if name in run.results), None)
     if metric is None or "train_loss" not in run.results:
         return []
-    told = analysis.told_by(run.results[run.settings])
-    first = [over(x, metric) for x in told if x not in run.choice.axes][:1]
+    varied = analysis.distinguishing(run.results[run.settings])
+    first = [over(x, metric) for x in varied if x not in run.choice.axes][:1]
     return [*first, curves("train_loss")]

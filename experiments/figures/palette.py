@@ -40,7 +40,7 @@ def styles(labels: Sequence[str], *, ordered: bool = False) -> dict[str, Style]:
         colors = [to_hex(shades(0.1 + 0.9 * i / (count - 1))) for i in range(count)]
     else:
         times = math.ceil(count / len(COLORS))
-        colors = [_darker(own, i / times) for i in range(times) for own in COLORS]
+        colors = [_darker(color, i / times) for i in range(times) for color in COLORS]
     return {
         label: Style(
             colors[i],
@@ -94,11 +94,11 @@ def handles(
     return [
         mark(
             label,
-            color=own.color,
-            marker=own.marker,
-            ls=own.dashes if dashes and lines else line,
+            color=style.color,
+            marker=style.marker,
+            ls=style.dashes if dashes and lines else line,
         )
-        for label, own in styles.items()
+        for label, style in styles.items()
         if label
     ]
 

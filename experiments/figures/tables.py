@@ -70,8 +70,10 @@ def choose(
     )
     best, name = run.best, column_of(metric)
     if not isinstance(metric, str):
-        best = metric.of(best, run.curves)
-        run = dataclasses.replace(run, results=metric.of(run.results, run.curves))
+        best = metric.with_column(best, run.curves)
+        run = dataclasses.replace(
+            run, results=metric.with_column(run.results, run.curves)
+        )
     require(run.results, name)
     axes = [axis for axis in run.choice.axes if axis in run.settings]
     word = "not reached" if isinstance(metric, TimeTo) else fate(run)
@@ -85,7 +87,7 @@ def require(frame: pd.DataFrame, name: str) -> str:
         ValueError: if it is not there, or empty.
     """
     if name not in frame or frame[name].isna().all():
-        there = [own for own in frame if not frame[own].isna().all()]
+        there = [column for column in frame if not frame[column].isna().all()]
         raise ValueError(f"the run has no {name!r}; it has {', '.join(there)}.")
     return name
 
@@ -129,7 +131,7 @@ def points(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
     marks.update(frame[[name for name in marks if name in frame]])
     groups = analysis.grouped(frame, by)
     for name in marks:
-        table[name] = [bool(marks[name][own.index].any()) for _, own in groups]
+        table[name] = [bool(marks[name][group.index].any()) for _, group in groups]
     return table
 
 
@@ -171,12 +173,12 @@ class Named(NamedTuple):
         return table.assign(panel=[self.panel(row) for row in rows], label=labels)
 
     def lines(
-        self, told: pd.DataFrame, panel: str | None = None
+        self, named: pd.DataFrame, panel: str | None = None
     ) -> list[tuple[str, palette.Style, pd.DataFrame]]:
         """Label, style and rows of each series that a panel has, of a `tell` table."""
-        here = told if panel is None else told[told["panel"] == panel]
-        parts = [(own, here[here["label"] == own]) for own in self.styles]
-        return [(own, self.styles[own], rows) for own, rows in parts if len(rows)]
+        here = named if panel is None else named[named["panel"] == panel]
+        parts = [(label, here[here["label"] == label]) for label in self.styles]
+        return [(label, self.styles[label], rows) for label, rows in parts if len(rows)]
 
 
 def name(
@@ -202,43 +204,45 @@ def name(
     for asked in {panels, color} - {None, *series}:
         there = ", ".join(series)
         raise ValueError(f"{asked!r} tells no series apart; there are {there}.")
-    own = frame[list(series)].drop_duplicates()
-    told = [c for c in analysis.told_by(own) if c != panels]
-    if panels and len(told) > 1:
-        rest = analysis.told_by(own[[c for c in series if c != panels]])
-        told = [c for c in told if c in rest] or told
-    if panels is None and spread and len(own[told].drop_duplicates()) > _MOST:
-        panels = _panels(own, told)
-        told = [c for c in told if c != panels]
+    settings = frame[list(series)].drop_duplicates()
+    varied = [c for c in analysis.distinguishing(settings) if c != panels]
+    if panels and len(varied) > 1:
+        rest = analysis.distinguishing(settings[[c for c in series if c != panels]])
+        varied = [c for c in varied if c in rest] or varied
+    if panels is None and spread and len(settings[varied].drop_duplicates()) > _MOST:
+        panels = _panels(settings, varied)
+        varied = [c for c in varied if c != panels]
     if color:
-        told = [color, *(c for c in told if c != color)]
+        varied = [color, *(c for c in varied if c != color)]
 
     def panel(row):
         return analysis.label({panels: row[panels]}) if panels else ""
 
     def label(row):
-        return analysis.label({c: row[c] for c in told}) if told else ""
+        return analysis.label({c: row[c] for c in varied}) if varied else ""
 
     def names(of, rows):
         return list(dict.fromkeys(map(of, rows.to_dict("records"))))
 
-    ordered = len(told) == 1 and pd.api.types.is_numeric_dtype(own[told[0]])
-    rows = own
+    ordered = len(varied) == 1 and pd.api.types.is_numeric_dtype(settings[varied[0]])
+    rows = settings
     if ordered:
-        rows = own.sort_values(told)
+        rows = settings.sort_values(varied)
     elif color:
-        order = pd.Series(pd.factorize(own[color], use_na_sentinel=False)[0], own.index)
-        rows = own.loc[order.sort_values(kind="stable").index]
+        order = pd.Series(
+            pd.factorize(settings[color], use_na_sentinel=False)[0], settings.index
+        )
+        rows = settings.loc[order.sort_values(kind="stable").index]
     styles = palette.styles(names(label, rows), ordered=ordered)
-    return Named(panel, label, names(panel, own), styles)
+    return Named(panel, label, names(panel, settings), styles)
 
 
-def _panels(own: pd.DataFrame, told: Sequence[str]) -> str | None:
+def _panels(settings: pd.DataFrame, varied: Sequence[str]) -> str | None:
     """The setting that spreads series over the fewest panels that can hold them."""
-    rows = own[[*told]].drop_duplicates()
-    sizes = {column: rows[column].value_counts(dropna=False) for column in told}
+    rows = settings[[*varied]].drop_duplicates()
+    sizes = {column: rows[column].value_counts(dropna=False) for column in varied}
     fit = [(len(n), c) for c, n in sizes.items() if n.max() <= _MOST >= len(n)]
-    return min(fit)[1] if fit and len(told) > 1 else None
+    return min(fit)[1] if fit and len(varied) > 1 else None
 
 
 def at_ends(chosen: Chosen, axis: str) -> pd.DataFrame:
@@ -252,19 +256,24 @@ def at_ends(chosen: Chosen, axis: str) -> pd.DataFrame:
     """
     settings = [name for name in chosen.run.settings if name not in chosen.axes]
     keys = [*settings, "seed", axis]
-    own, *others = range(len(keys))[::-1]  # in the place of names: any may be a setting
+    searched, *others = range(len(keys))[
+        ::-1
+    ]  # in the place of names: any may be a setting
     best, results = (
         table[keys].set_axis(range(len(keys)), axis=1)
         for table in (chosen.best, chosen.run.results)
     )
-    if not pd.api.types.is_numeric_dtype(best[own]):
+    if not pd.api.types.is_numeric_dtype(best[searched]):
         return pd.DataFrame(False, best.index, ["smallest", "largest"])
-    tried = results.groupby(others, dropna=False)[own]
+    tried = results.groupby(others, dropna=False)[searched]
     ends = tried.agg(smallest="min", largest="max", count="nunique").reset_index()
     ends = best.merge(ends, on=others, how="left")
-    may_be = (ends["count"] > 2) & (ends[own] != 0)
+    may_be = (ends["count"] > 2) & (ends[searched] != 0)
     return pd.DataFrame(
-        {kind: may_be & (ends[own] == ends[kind]) for kind in ("smallest", "largest")}
+        {
+            kind: may_be & (ends[searched] == ends[kind])
+            for kind in ("smallest", "largest")
+        }
     )
 
 
@@ -276,10 +285,10 @@ def edge_notes(chosen: Chosen, label: Callable[[Mapping[str, Any]], str]) -> lis
     """
     notes, best = [], chosen.best
     settings = [name for name in chosen.run.settings if name not in chosen.axes]
-    told = analysis.told_by(best[settings])
+    varied = analysis.distinguishing(best[settings])
     rows = best.to_dict("records")
     labels = np.asarray([label(row) for row in rows], object)
-    longer = np.asarray([analysis.label({c: row[c] for c in told}) for row in rows])
+    longer = np.asarray([analysis.label({c: row[c] for c in varied}) for row in rows])
     live = ~chosen.unfit.to_numpy()
     for axis in chosen.axes:
         for kind, marks in at_ends(chosen, axis).items():

@@ -1,1 +1,1 @@
-"""What a run asks of its host: processes, files, checkpoints, progress."""
+"""A run on its host: processes, files, checkpoints, progress."""

@@ -12,36 +12,37 @@ from etils import epath
 from experiments.host import disk, processes
 from experiments.host.progress import log
 
-_BESIDE = 2**16  # bytes of metadata
+_METADATA_BYTES = 2**16
 
 
 class OtherRunError(ValueError):
-    """A checkpoint that this config cannot go on from."""
+    """A checkpoint from which this config cannot resume."""
 
 
 class Checkpoints:
-    """Saves and restores a program's state; a broken newest one is passed over.
+    """Saves and restores a program's state; skips a newest checkpoint that is broken.
 
-    A state is written while the program trains on: `save` returns before. Its buffers
-    may then be donated. On a GPU or a TPU Orbax has copied them to the host; on a CPU
-    Orbax keeps them, and the next chunk gets new buffers. In several processes each
-    writes and reads its own part, and all call every method.
+    A state is written while the program goes on: `save` returns before the end of the
+    writing. Its buffers may then be donated. On a GPU or a TPU Orbax has copied them to
+    the host; on a CPU Orbax keeps them, and the next chunk gets new buffers. With
+    several processes each writes and reads its part, and all must call every method.
     """
 
     def __init__(
         self, directory: epath.PathLike, *, kept: int, held: Callable[[Any], Any]
     ):
-        """Names the folder, which is made when something is saved or restored.
+        """Takes the folder, which the first call of `save` or `restore` makes.
 
         Args:
-            directory: of this program's checkpoints alone; gs:// too.
-            kept: how many of the newest are kept.
-            held: a state -> what has its `step`, the number of updates done.
+            directory: the folder for the checkpoints of this program only; may be
+                gs://.
+            kept: the number of newest checkpoints to keep.
+            held: a state -> an object with its `step`, the number of updates done.
         """
         self._directory = epath.Path(directory).resolve()
         self._kept, self._held = kept, held
-        # The manager's own reading has barriers inside, at which the others would stand
-        # where one process alone cannot read its part.
+        # The manager's method has barriers, at which the other processes would wait for
+        # a process that cannot read its part.
         self._state = ocp.StandardCheckpointHandler()
 
     @functools.cached_property
@@ -59,11 +60,11 @@ class Checkpoints:
         return "_manager" in self.__dict__
 
     def save(self, state: Any) -> None:
-        """Begins to write a state under its own step; waits for the one before.
+        """Begins to write a state under its step; first waits for the previous state.
 
         Raises:
-            OSError: if the disk is full, or was as the state before was written; the
-                checkpoints before are whole.
+            OSError: if the disk is full, or was full when the previous state was
+                written; earlier checkpoints are whole.
         """
         self._check_room(state)
         with disk.one_line_if_full(self._directory):
@@ -73,7 +74,7 @@ class Checkpoints:
             )
 
     def wait(self) -> None:
-        """Waits until what has been saved is on the disk.
+        """Waits until all saved states are on the disk.
 
         Raises:
             OSError: as `save`.
@@ -86,11 +87,11 @@ class Checkpoints:
         """The newest state that can be read, or None.
 
         Args:
-            like: its shapes, with the shardings that it is to have.
+            like: the shapes of the state, with the shardings that it shall get.
 
         Raises:
-            OtherRunError: if its leaves are not the leaves of `like`. Nothing is moved
-                then.
+            OtherRunError: if its leaves are not the leaves of `like`. Then no
+                checkpoint is set aside.
         """
         self.wait()
         for step in sorted(self._manager.all_steps(), reverse=True):
@@ -102,7 +103,7 @@ class Checkpoints:
                     path / "state", args=ocp.args.StandardRestore(like)
                 )
             except (jax.errors.JaxRuntimeError, MemoryError):
-                raise  # of this machine, not of the checkpoint
+                raise  # a failure of this machine, not of the checkpoint
             except Exception as error:
                 failed = error
             is_other = isinstance(failed, OtherRunError)
@@ -127,7 +128,7 @@ class Checkpoints:
             self._manager.close()
 
     def remove(self) -> None:
-        """Removes what was saved, of what was closed, once no process reads it."""
+        """Removes the checkpoints after `close`, when no process reads them."""
         if self._is_open:
             processes.wait(f"no process reads {self._directory.name} any more")
             if processes.is_first():
@@ -137,27 +138,28 @@ class Checkpoints:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        """Closes; not where JAX failed: it would wait for a process that is gone."""
+        """Closes, unless JAX failed: closing could wait for a process that is gone."""
         if kind is None or not issubclass(kind, jax.errors.JaxRuntimeError):
             self.close()
 
     def _check_room(self, state: Any) -> None:
-        """Refuses to write where there is no room; failing midway is many lines."""
+        """Checks for room before writing: an error while writing is many lines long."""
         if "://" in str(self._directory):
             return
         needed = sum(
             part.data.nbytes
             for leaf in jax.tree.leaves(state)
             for part in leaf.addressable_shards
-            if part.replica_id == 0  # that this process writes
+            if part.replica_id == 0  # only these are written
         )
-        is_full = shutil.disk_usage(self._manager.directory).free < needed + _BESIDE
-        # all or none: the others would wait in Orbax for a process that has raised
+        free = shutil.disk_usage(self._manager.directory).free
+        is_full = free < needed + _METADATA_BYTES
+        # all processes raise: else the others would wait in Orbax
         if any(processes.any_of(is_full)):
             raise disk.full(self._directory)
 
     def _check(self, path: epath.Path, like: Any) -> None:
-        """Refuses a checkpoint whose leaves differ from `like`."""
+        """Checks that the leaves of a checkpoint are those of `like`."""
         there = _leaves(self._state.metadata(path / "state").tree)
         here = _leaves(ocp.tree.serialize_tree(like, keep_empty_nodes=True))
         differing = [
@@ -197,7 +199,7 @@ def _leaves(tree: Any) -> dict[str, str]:
     """Name, dtype and shape of every leaf, as in params.w: float32[2, 3]."""
 
     def as_written(leaf):
-        """A key's words; Orbax reads them as a key again."""
+        """The data of a PRNG key, which Orbax converts to a key again."""
         if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             return jax.eval_shape(jax.random.key_data, leaf)
         return leaf

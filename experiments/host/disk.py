@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and a full disk in one line."""
+"""Writes files whole or not at all, and reports a full disk in one line."""
 
 import contextlib
 import errno
@@ -20,10 +20,10 @@ def full(folder: os.PathLike[str]) -> OSError:
 
 @contextlib.contextmanager
 def one_line_if_full(folder: os.PathLike[str]) -> Iterator[None]:
-    """Where a disk is full, or a quota is used up, says so in one line.
+    """If the disk or a quota is full in the block, raises an error of one line.
 
     Raises:
-        OSError: that names the folder.
+        OSError: one that names the folder.
     """
     try:
         yield
@@ -34,7 +34,7 @@ def one_line_if_full(folder: os.PathLike[str]) -> Iterator[None]:
 
 
 def errno_of(error: BaseException) -> int | None:
-    """The number of the system's error, as TensorStore has it in its text.
+    """The number of a system's error, also from a text of TensorStore.
 
     Example:
         >>> errno_of(OSError(errno.ENOSPC, "full")) == errno.ENOSPC

@@ -1,4 +1,4 @@
-"""A run's folder: its files, who writes them, and its copy of a remote one."""
+"""A run's folder: its files, the processes that write them, and remote folders."""
 
 import atexit
 import contextlib
@@ -25,7 +25,7 @@ from experiments.host.progress import log
 from experiments.host.shared_folder import check_shared
 
 TABLES = ("results", "curves")
-"""What a finished run has, each a file .csv."""
+"""The tables of a finished run, each a file .csv."""
 
 TUNING = "tuning"
 """The folder with the tables of the tuning seeds."""
@@ -33,7 +33,7 @@ TUNING = "tuning"
 _TABLES = (*(f"{name}.csv" for name in TABLES), "optima.csv")
 _TABLES += tuple(f"{TUNING}/{name}.csv" for name in TABLES)
 _RECORDS = ("run.json", "metrics.jsonl", "search.csv")
-# what the same command reads when it goes on; checkpoints are read where they are
+# a resumed run reads these; checkpoints are read from their place
 _READ = (*_RECORDS, *_TABLES, "traces/*.npz")
 _WHILE_IT_RUNS = ("tensorboard", "profile")
 _OTHERS = (*_WHILE_IT_RUNS, "checkpoints", "figures", "report.html")
@@ -41,17 +41,17 @@ _WRITTEN = dict.fromkeys(name.partition("/")[0] for name in (*_READ, *_OTHERS))
 
 
 class RunFolder:
-    """A run's folder, as it is, or a remote one through a local copy.
+    """A local folder of a run, or a local copy of a remote one.
 
     An object in a bucket cannot be appended to. Files of a remote run (gs://, s3://)
-    are therefore written to a local folder, and `upload` writes those that have changed
-    since as a whole. Checkpoints go straight to their place.
+    are therefore written to a local folder, and `upload` copies the changed ones as a
+    whole. Checkpoints are written directly to the remote folder.
 
     Attributes:
-        path: where the files are read and written.
+        path: the local folder in which files are read and written.
         checkpoints: the folder of the checkpoints, remote if the run's folder is.
-        metrics: the file of what a run says while it trains, a line a chunk.
-        search: the file of the trainings of its searches.
+        metrics: the file with the numbers of the training, one line per chunk.
+        search: the file with the trainings of the searches.
         tensorboard: the folder of TensorBoard's event files.
         profile: the folder of JAX's profiles.
     """
@@ -62,12 +62,12 @@ class RunFolder:
         try:
             self._place = epath.Path(text).expanduser()
             self.path = Path(text).expanduser()
-        except KeyError:  # a scheme that nobody knows
+        except KeyError:  # an unknown scheme
             raise ValueError(
                 f"--workdir={text}: no storage is called {text.partition('://')[0]!r}:"
                 " give a folder, or gs:// or s3://."
             ) from None
-        except RuntimeError as error:  # a home that nobody has
+        except RuntimeError as error:  # an unknown home
             raise ValueError(f"--workdir={text}: {error}: give a folder.") from None
         self._is_remote = "://" in text
         if self._is_remote:
@@ -79,27 +79,27 @@ class RunFolder:
         self.tensorboard, self.profile = (self.path / name for name in _WHILE_IT_RUNS)
 
     def shown(self, text: object) -> str:
-        """A text with the folder's own name in place of the local copy's."""
+        """A text with the name of the folder in place of that of the local copy."""
         return str(text).replace(str(self.path), str(self._place))
 
-    # who writes
+    # the processes that write
 
     def check_shared(self) -> None:
         """Checks that all processes of a run reach this one folder.
 
         Raises:
-            ValueError: in every process, naming those that do not; or if process 0
-                cannot write there.
+            ValueError: in every process, naming those that do not reach it; or if
+                process 0 cannot write there.
         """
         check_shared(self._place, self._unusable)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Makes the folder, and keeps other runs out of it meanwhile.
+        """Makes the folder, and locks other runs out of it in the block.
 
         Raises:
-            ValueError: if it holds more than a run, cannot be written, or another run
-                works in it.
+            ValueError: if the folder holds more than a run, cannot be written, or is in
+                use by another run.
         """
         place = self.path.resolve()
         if place == place.parent or (place / ".git").exists():
@@ -128,7 +128,7 @@ class RunFolder:
     # the copy of a remote folder
 
     def download(self) -> None:
-        """Fetches what the run wrote before; nothing to do for a local folder.
+        """Fetches the earlier files of the run; does nothing for a local folder.
 
         Raises:
             ValueError: if the remote folder cannot be read and written.
@@ -145,11 +145,11 @@ class RunFolder:
                 here.parent.mkdir(exist_ok=True)
                 here.write_bytes(path.read_bytes())
                 self._uploaded[here] = _version(here)
-        except Exception as error:  # each storage has errors of its own
+        except Exception as error:  # each storage raises different errors
             raise ValueError(self._unusable(error)) from error
 
     def upload(self) -> None:
-        """Copies what has changed since; nothing to do for a local folder."""
+        """Copies the files that have changed; does nothing for a local folder."""
         for here in sorted(self.path.rglob("*")) if self._is_remote else ():
             if here.is_file() and self._uploaded.get(here) != _version(here):
                 version = _version(here)
@@ -163,13 +163,13 @@ class RunFolder:
         remedy = "choose a folder of your own"
         if self._is_remote:
             remedy = (
-                "see that the bucket is there, that this host may write to it, and that"
-                " fsspec knows it (gs:// needs `pip install gcsfs`)"
+                "check that the bucket exists, that this host may write to it, and that"
+                " fsspec supports it (gs:// needs `pip install gcsfs`)"
             )
         return f"--workdir={self._place} cannot be used ({reason}): {remedy}."
 
     def clear(self) -> None:
-        """Removes what a run writes, here and where it ends up; nothing else."""
+        """Removes only the files of a run, here and in the remote folder."""
         for root in {self._place, epath.Path(self.path)}:
             for name in _WRITTEN:
                 _remove(root / name)
@@ -179,11 +179,11 @@ class RunFolder:
         """Removes all checkpoints, or the checkpoints of one program."""
         _remove(self.checkpoints / program)
 
-    # run.json: whose run it is
+    # run.json: the record of the run
 
     @property
     def info(self) -> dict[str, Any]:
-        """What run.json says; empty where there is none.
+        """The contents of run.json; empty if there is none.
 
         Raises:
             ValueError: if it cannot be read.
@@ -205,20 +205,20 @@ class RunFolder:
         forget: Callable[[str], None],
         finished: bool = False,
     ) -> None:
-        """Checks that what is there belongs to this run; writes run.json and traces.
+        """Checks that the files belong to this run; writes run.json and traces.
 
         Args:
-            record: what is run, as run.json has it.
+            record: the record of the run for run.json.
             digests: {program: its digest, as in `identity.differences`}.
-            traces: {program: (labels, what its cluster does)}.
-            forget: called with each program that begins at update 0 once more: what
-                there is of it lacks evaluations that a run from the start has.
+            traces: {program: (labels, the trace of its cluster)}.
+            forget: called with each program that must begin at update 0 again, because
+                its records lack evaluations that a run from the start has.
             finished: whether nothing is left to train: then run.json keeps with what
                 the run was made.
 
         Raises:
-            ValueError: if the folder holds another run, naming what differs, or files
-                of no run that would be overwritten.
+            ValueError: if the folder holds another run, naming the differences, or
+                other files that would be overwritten.
         """
         before = self.info
         record = json.loads(json.dumps(record, default=str))
@@ -258,17 +258,17 @@ class RunFolder:
         )
 
     def _check_empty(self) -> None:
-        """Refuses a folder whose files a run would replace, though it is no run's."""
+        """Checks that the run would not replace files that no run wrote."""
         files = (self.path / name for name in _WRITTEN)
         theirs = [path.name for path in files if path.is_file()]
         if theirs:
             raise ValueError(
-                f"--workdir={self.path} has {theirs[0]}, but no run.json: it is no"
-                " run's, and would be overwritten. Choose another --workdir."
+                f"--workdir={self.path} has {theirs[0]}, but no run.json: no run wrote"
+                " this file, and it would be overwritten. Choose another --workdir."
             )
 
     def finish(self, programs: Mapping[str, Any]) -> None:
-        """Notes that the tables are whole, and a fingerprint of each.
+        """Records that the tables are whole, with a fingerprint of each.
 
         Args:
             programs: {name: {"updates": ..., "evaluate_every": ..., "metrics": [...]}}.
@@ -278,9 +278,10 @@ class RunFolder:
         self._update({"finished": dict(programs), "tables": hashes})
 
     def is_finished(self, programs: Mapping[str, Any]) -> bool:
-        """Whether the tables have these updates, evaluations and metrics of these.
+        """Whether the tables have all updates, evaluations and metrics of the programs.
 
-        Tables that are not as the run wrote them are said, and are to be made anew.
+        A warning names tables that have changed since the run wrote them; then the
+        answer is no.
         """
         info = self.info
         finished, changed = info.get("finished", {}), self.changed_tables()
@@ -303,17 +304,17 @@ class RunFolder:
     def spent(self, seconds: float) -> None:
         """Adds to the time that the run took."""
         before = self.info.get("wall_seconds", 0.0)
-        with contextlib.suppress(OSError):  # a full disk, which is said elsewhere
+        with contextlib.suppress(OSError):  # a full disk, which is reported elsewhere
             self._update({"wall_seconds": before + seconds})
 
     def _update(self, record: Mapping[str, Any]) -> None:
         text = json.dumps({**self.info, **record}, indent=2) + "\n"
         disk.replace(self._record, text)
 
-    # metrics.jsonl: what a run says while it trains
+    # metrics.jsonl: the numbers of the training
 
     def rows(self, program: str | None = None) -> list[dict[str, Any]]:
-        """The rows of a program, or of all; a line that cannot be read is left out."""
+        """The rows of one program or of all, without lines that cannot be read."""
         text = self.metrics.read_text() if self.metrics.exists() else ""
         rows, broken = [], 0
         for line in text.splitlines():
@@ -329,13 +330,13 @@ class RunFolder:
         return [row for row in rows if program in (None, row["program"])]
 
     def keep_rows(self, program: str, last: int) -> None:
-        """Forgets the rows of a program after the update that it resumes from.
+        """Removes the rows of a program after the update from which it resumes.
 
         The file then ends as if the run had never been interrupted.
 
         Args:
-            program: its name.
-            last: the update; 0 where it begins, and no row is kept.
+            program: the name of the program.
+            last: the update; 0 removes all rows of the program.
         """
         rows = [
             row
@@ -360,7 +361,7 @@ class RunFolder:
         """Reads a table.
 
         Raises:
-            ValueError: if there is none, or it cannot be read.
+            ValueError: if the table is missing or cannot be read.
         """
         path = self.path / f"{name}.csv"
         if not path.exists():
@@ -373,14 +374,14 @@ class RunFolder:
             raise ValueError(f"{path} cannot be read: {error}.") from error
 
     def has_table(self, name: str) -> bool:
-        """Whether a table is there, as the run wrote it."""
+        """Whether a table exists and is as the run wrote it."""
         file = f"{name}.csv"
         return (self.path / file).exists() and file not in self.changed_tables()
 
     def changed_tables(self) -> list[str]:
         """The tables that are not as the run wrote them: cut off, edited, or gone.
 
-        Before the end of a run it has no table.
+        Before its end a run has no tables.
         """
         known = self.info.get("tables", {}).items()
         paths = {name: self.path / name for name, _ in known}
@@ -392,7 +393,7 @@ class RunFolder:
 
 
 def read_table(file: Any) -> pd.DataFrame:
-    """A table. A label may be "None" or "NA"; an empty place is nan."""
+    """Reads a table. A label may be "None" or "NA"; an empty place is nan."""
     return pd.read_csv(file, keep_default_na=False, na_values=[""])
 
 
@@ -401,7 +402,7 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def _save_trace(path: Path, trace: dj.cluster.Trace) -> None:
-    """Writes a trace; a shorter one of the same run is replaced."""
+    """Writes a trace; replaces a shorter one of the same run."""
     path.parent.mkdir(exist_ok=True)
     if path.exists():
         there = dj.cluster.load_trace(path).seconds

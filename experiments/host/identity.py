@@ -1,10 +1,10 @@
-"""Whether a run is the run of a record, run.json, and what the two do otherwise."""
+"""Compares a run with the record of an earlier one, run.json."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 _MAY_CHANGE = ("updates", "seconds", "examples", "target")
-"""Values of a config: more updates, or another target, are the same run."""
+"""Keys of a config that may change in the same run: more updates, another target."""
 
 
 def differences(
@@ -12,13 +12,13 @@ def differences(
     here: Mapping[str, Any],
     digests: Mapping[str, Callable[[int], dict[str, str]]],
 ) -> list[str]:
-    """What makes a run another one than a record's, a line each.
+    """The differences that make a run another one than the recorded, one per line.
 
-    Other figures, claims and metrics are the same run.
+    Figures, claims and metrics may differ in the same run.
 
     Args:
-        there: the record.
-        here: what is run now, as its record will have it.
+        there: the record of the earlier run.
+        here: the record of this run.
         digests: {program: its digest}.
     """
     before, now = (
@@ -52,7 +52,7 @@ def differences(
         lines += [
             f"the {part} of {name}: other code, constants or data"
             for part, hashed in before[name].get("digest", {}).items()
-            if digest.get(part, hashed) != hashed  # a metric may come and go
+            if digest.get(part, hashed) != hashed  # metrics may differ
         ]
     made_with = there["versions"]["jax"]
     if lines and made_with != here["versions"]["jax"]:
@@ -61,7 +61,7 @@ def differences(
 
 
 def evaluated_otherwise(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """The programs that have not been evaluated wherever this run evaluates them."""
+    """The programs whose records lack evaluations that this run makes."""
     every = {one["name"]: one.get("evaluate_every", 1) for one in here["programs"]}
     return [
         one["name"]

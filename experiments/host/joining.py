@@ -1,4 +1,4 @@
-"""Joining the processes of a run, and how each of them ends."""
+"""Joins the processes of a run, and ends each of them."""
 
 import atexit
 import logging
@@ -16,7 +16,7 @@ from experiments.host import progress
 
 _START = (
     "Start the same command on every host, within --timeout_seconds={timeout} of each"
-    " other. Where they are not found out, give --coordinator=HOST:PORT"
+    " other. If they are not detected, give --coordinator=HOST:PORT"
     " --num_processes=N --process_id=I."
 )
 _RESUME = "The same command on every host goes on from the last checkpoint."
@@ -29,22 +29,22 @@ def join(
     process_id: int | None,
     timeout_seconds: int,
 ) -> None:
-    """Joins the processes of a run; to be called before any device is touched.
+    """Joins the processes of a run; call it before any device is used.
 
-    Where one of them dies later, or is silent for too long, the others end with a line
-    that says so: what a collective raises, or what the watcher was told.
+    If a process dies later, or is silent for too long, the others end with a line that
+    says so: an error of a collective, or the line of the watcher.
 
     Args:
-        coordinator: HOST:PORT of process 0; None, as the other two, where it is found
-            out by itself (TPU, Slurm, Open MPI).
-        num_processes: of the run.
-        process_id: which this is, from 0.
-        timeout_seconds: how long is waited for the others at the start, and for a sign
-            of life from each of them later.
+        coordinator: HOST:PORT of process 0; None, as for the other two, if JAX can
+            detect it (TPU, Slurm, Open MPI).
+        num_processes: the number of processes of the run.
+        process_id: the number of this process, from 0.
+        timeout_seconds: the time to wait for the others at the start, and later for a
+            sign of life from each of them.
 
     Raises:
-        ValueError: if the coordinator cannot be reached or its port is taken, or what
-            is not given cannot be found out.
+        ValueError: if the coordinator cannot be reached, its port is taken, or JAX
+            cannot detect an argument that is not given.
     """
     start = _START.format(timeout=timeout_seconds)
     left = timeout_seconds
@@ -59,8 +59,9 @@ def join(
         f"error: --distributed: not all processes of the run met {where}within"
         f" --timeout_seconds={timeout_seconds}. {start}"
     )
-    # SIGTERM is ours: a run that has begun is saved, another ends at once. JAX's own
-    # service replaces Python's handler, and hears no signal if Python installs another
+    # `Termination` handles SIGTERM: a run that has begun is saved, otherwise the
+    # process ends. JAX's service would replace Python's handler, and would miss the
+    # signal if Python then installed another handler
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
@@ -68,7 +69,7 @@ def join(
             num_processes,
             process_id,
             initialization_timeout=left,
-            # JAX looks at it now and then: all have ended within the timeout itself
+            # JAX checks it at intervals: so all processes have ended within the timeout
             heartbeat_timeout_seconds=max(1, 3 * timeout_seconds // 4),
             shutdown_timeout_seconds=timeout_seconds,
         )
@@ -78,24 +79,24 @@ def join(
         raise ValueError(f"--distributed: {reason} {start}") from error
     here = f"process {jax.process_index()} of {jax.process_count()}"
     watcher.tell(
-        f"error: {here} ended without a word of its own: it was killed, or another"
+        f"error: {here} ended without a message: it was killed, or another"
         f" process of the run died or was silent for --timeout_seconds="
         f"{timeout_seconds}, as the lines above then say. {_RESUME}"
     )
     _see_to_the_end(here, watcher)
-    if jax.process_index() > 0:  # what process 0 prints stands for all
+    if jax.process_index() > 0:  # process 0 prints for all
         progress.log.setLevel(logging.WARNING)
 
 
 def _see_to_the_end(here: str, watcher: "_Watcher") -> None:
-    """An error ends this process at once; an orderly end waits for the others."""
+    """Ends this process at once after an error; otherwise it waits for the others."""
 
     def leave():
         jax.distributed.shutdown()  # waits for the others, who may have died
         watcher.tell("")
 
     def end(kind, error, trace):
-        # at once: the others notice, and an orderly end would wait for them
+        # at once: the others notice it, while an orderly end would wait for them
         traceback.print_exception(kind, error, trace)
         if issubclass(kind, jax.errors.JaxRuntimeError) and _is_of_a_collective(error):
             print(f"error: {here}: {_why(error)} {_RESUME}", file=sys.stderr)
@@ -106,7 +107,7 @@ def _see_to_the_end(here: str, watcher: "_Watcher") -> None:
 
 
 def end_at_once(code: int) -> None:
-    """Ends this process, from any thread; what was to be said has been said."""
+    """Ends this process, from any thread, without a further message."""
     try:
         for watcher in _watchers:
             watcher.tell("")
@@ -127,7 +128,7 @@ def _address(coordinator: str) -> tuple[str, int]:
 
 
 def _check_free(coordinator: str) -> None:
-    """Refuses a port on which process 0 cannot listen: JAX would crash."""
+    """Checks that process 0 can listen on the port: else JAX would crash."""
     _, port = _address(coordinator)
     try:
         socket.create_server(("", port)).close()
@@ -140,9 +141,9 @@ def _check_free(coordinator: str) -> None:
 
 
 def _wait_for_coordinator(coordinator: str, timeout_seconds: int, start: str) -> int:
-    """Waits until process 0 listens; returns the seconds that are left.
+    """Waits until process 0 listens; returns the remaining seconds.
 
-    JAX would abort the process where it waits in vain, and print no sentence.
+    If process 0 never listens, JAX would abort this process without a message.
     """
     address = _address(coordinator)
     deadline = time.monotonic() + timeout_seconds
@@ -150,7 +151,7 @@ def _wait_for_coordinator(coordinator: str, timeout_seconds: int, start: str) ->
         left = deadline - time.monotonic()
         try:
             socket.create_connection(address, timeout=max(left, 0.1)).close()
-        except OSError as error:  # an unknown name, too: it may come to be known
+        except OSError as error:  # also an unknown name, which may become known
             if left < 0:
                 raise ValueError(
                     f"--coordinator={coordinator} was not reached in"
@@ -163,16 +164,16 @@ def _wait_for_coordinator(coordinator: str, timeout_seconds: int, start: str) ->
 
 
 class _Watcher:
-    """Has the last word where JAX's runtime aborts the process: that asks no Python.
+    """Prints a last line if JAX's runtime aborts this process, which runs no Python.
 
-    It is a process of its own that reads from a pipe. When that closes, however this
-    process ended, it prints the last line that it was told.
+    It is a separate process that reads from a pipe. The pipe closes when this process
+    ends, for any reason; then the watcher prints the last line that it read.
     """
 
     _PROGRAM = (
         "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
-        " told = sys.stdin.read().splitlines();"
-        " told and told[-1] and print(told[-1], file=sys.stderr)"
+        " lines = sys.stdin.read().splitlines();"
+        " lines and lines[-1] and print(lines[-1], file=sys.stderr)"
     )
 
     def __init__(self):
@@ -180,11 +181,11 @@ class _Watcher:
             [sys.executable, "-S", "-c", self._PROGRAM],
             stdin=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # out of reach of what ends this one
+            start_new_session=True,  # out of reach of signals to this process
         )
 
     def tell(self, line: str) -> None:
-        """What is to be printed if this process ends now; "" for nothing."""
+        """Sets the line to print when this process ends; "" prints nothing."""
         print(line, file=self._process.stdin, flush=True)
 
 
@@ -192,13 +193,13 @@ _watchers: list[_Watcher] = []  # of this process, once it joins a run
 
 
 def _is_of_a_collective(error: BaseException) -> bool:
-    """Whether an error came from work that processes do together."""
+    """Whether an error came from a collective of several processes."""
     words = ("gloo", "nccl", "unavailable", "deadline_exceeded", "connection", "peer")
     return any(word in str(error).lower() for word in words)
 
 
 def _why(error: BaseException) -> str:
-    """What is known of a failed collective; the traceback alone does not say it."""
+    """The reason of a failed collective, which the traceback does not contain."""
     # as JAX's coordination service names a process: /job:jax_worker/replica:0/task:1
     named = sorted(set(re.findall(r"/task:(\d+)", str(error))), key=int)
     if named:

@@ -1,4 +1,4 @@
-"""What the processes of a run agree on: who writes, what fails, when all are there."""
+"""Coordinates the processes of a run: who writes, who failed, who has arrived."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -25,8 +25,8 @@ def check_agreement(values: Mapping[str, Any]) -> None:
     Raises:
         ValueError: naming the values that differ, and the processes.
     """
-    own = json.dumps(values, default=str, sort_keys=True)
-    first, *others = map(json.loads, of_all(own))
+    text = json.dumps(values, default=str, sort_keys=True)
+    first, *others = map(json.loads, of_all(text))
     differing = [
         f"{name}: {first.get(name)} in process 0, {other.get(name)} in process {i}"
         for i, other in enumerate(others, start=1)
@@ -41,12 +41,12 @@ def check_agreement(values: Mapping[str, Any]) -> None:
 
 
 def of_all(text: str) -> list[str]:
-    """A text of every process, in their order."""
+    """The text of every process, in their order."""
     if jax.process_count() == 1:
         return [text]
-    own = text.encode()
-    sizes = multihost_utils.process_allgather(np.int32(len(own)))
-    padded = np.frombuffer(own.ljust(int(sizes.max())), np.uint8)
+    encoded = text.encode()
+    sizes = multihost_utils.process_allgather(np.int32(len(encoded)))
+    padded = np.frombuffer(encoded.ljust(int(sizes.max())), np.uint8)
     gathered = multihost_utils.process_allgather(padded)
     return [
         bytes(row[:size]).decode() for row, size in zip(gathered, sizes, strict=True)
@@ -54,10 +54,10 @@ def of_all(text: str) -> list[str]:
 
 
 def together(work: Callable[[], T]) -> T:
-    """Does something in every process; where it fails in one, all fail.
+    """Calls `work` in every process; if it fails in one, all fail.
 
     Raises:
-        ValueError, TypeError, OSError: of `work`; ValueError where others failed.
+        ValueError, TypeError, OSError: from `work`; ValueError if others failed.
     """
     result = failed = None
     try:
@@ -74,7 +74,7 @@ def together(work: Callable[[], T]) -> T:
 
 
 def any_of(*flags: bool) -> list[bool]:
-    """Whether each of the flags is set in one of the processes."""
+    """Whether each flag is set in at least one process."""
     return [any(of_one) for of_one in zip(*_of_each(*flags), strict=True)]
 
 

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 _SECONDS_BETWEEN_LINES = 5.0
 
 log = logging.getLogger("experiments")
-"""The run's own lines."""
+"""The logger of the run."""
 
 _COMPILING = ("jaxpr_to_mlir_module_duration", "backend_compile_duration")
 _compiled = [0.0]  # seconds
@@ -31,17 +31,17 @@ jax.monitoring.register_event_duration_secs_listener(_note)
 
 
 def compiling() -> float:
-    """How long JAX has lowered and compiled programs, in seconds."""
+    """The seconds in which JAX has lowered and compiled programs."""
     return _compiled[0]
 
 
 def working() -> float:
-    """A clock, in seconds, that stands still while JAX compiles."""
+    """A clock, in seconds, that stops while JAX compiles."""
     return time.monotonic() - compiling()
 
 
 def start_log(*, quiet: bool = False) -> None:
-    """Sends the run's lines to stderr, and only the warnings of its libraries."""
+    """Sends the lines of the run to stderr, but of libraries only the warnings."""
     absl_logging.set_verbosity(absl_logging.WARNING)
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
@@ -52,9 +52,9 @@ def start_log(*, quiet: bool = False) -> None:
 
 @contextlib.contextmanager
 def shown() -> Iterator[None]:
-    """The run's lines are shown meanwhile, unless the log has a level already.
+    """Shows the lines of the run in the block, unless the log has a level already.
 
-    They go where the program's logging goes, or to stderr.
+    They go to the handlers of the program's logging, or to stderr.
     """
     if log.level != logging.NOTSET:
         yield
@@ -68,33 +68,33 @@ def shown() -> Iterator[None]:
 
 
 class Lines:
-    """Says now and then how far some work is: nothing, where it is short."""
+    """Reports the state of long work every 5 s, and nothing for short work."""
 
     def __init__(self, text: str):
-        """Begins now; `text` has a %d for each number that is said."""
+        """Starts the clock; `text` has a %d for each reported number."""
         self._text, self._last = text, time.monotonic()
 
     def say(self, *numbers: int) -> None:
-        """Writes a line, where the one before or the beginning is 5 s ago."""
+        """Writes a line if 5 s have passed since the last line or the start."""
         if time.monotonic() - self._last >= _SECONDS_BETWEEN_LINES:
             self._last = time.monotonic()
             log.info(self._text, *numbers)
 
 
 class Bars:
-    """The programs of a run, one after the other: which one, and the time left.
+    """The bars of a run's programs in turn, with the estimated time left.
 
-    An update of a program takes as long as its updates so far; one of a later program
-    takes the run's average until now, with what compiling took.
+    The estimate takes the average time of the program's updates so far, and for later
+    programs the average of the whole run, compiling included.
     """
 
     def __init__(self, updates: Sequence[int]):
-        """Takes how many updates each program has."""
+        """Takes the number of updates of each program."""
         self._updates, self._number = list(updates), 0
         self._done, self._seconds = 0, 0.0  # of the programs before
 
     @contextlib.contextmanager
-    def of(self, name: str) -> Iterator["Bar"]:
+    def next_bar(self, name: str) -> Iterator["Bar"]:
         """The bar of the next program."""
         (updates, *later), total = self._updates[self._number :], len(self._updates)
         self._number += 1
@@ -102,7 +102,7 @@ class Bars:
         began = time.monotonic()
 
         def seconds_left(done, worked):
-            """After so many updates, and so many seconds without compiling."""
+            """Estimated from `done` updates in `worked` seconds without compiling."""
             spent = self._seconds + time.monotonic() - began
             mine = worked / done * (updates - bar.start - done)
             return mine + spent / (self._done + done) * sum(later)
@@ -121,7 +121,7 @@ class Bar:
     """Updates, loss, speed and time left of one program."""
 
     def __init__(self, name: str, updates: int, left: Callable[[int, float], float]):
-        """Shows that the program is compiled; `left` says how long the run takes."""
+        """Shows that the program is compiled; `left` estimates the time left."""
         self._name, self._updates, self._left = name, updates, left
         self.start = updates
         self._began = working()
@@ -143,7 +143,7 @@ class Bar:
             log.info("%s: compiling", name)
 
     def begin(self, start: int) -> None:
-        """Training begins behind update `start`, as soon as its step is compiled."""
+        """Marks the start of training after update `start`."""
         self.start, self._began = start, working()
         if self._bar is not None:
             self._bar.update(self._task, completed=start)
@@ -151,9 +151,9 @@ class Bar:
             log.info("%s: updates %d to %d", self._name, start, self._updates)
 
     def update(self, row: dict[str, Any], ended: float) -> None:
-        """Shows the numbers of a chunk that `ended` then, as `working` counts."""
+        """Shows the numbers of a chunk; `ended` is its end on the clock `working`."""
         step, loss = row["step"], row["train_loss"]
-        # of the chunk's batches, and of several cells and seeds the median
+        # the loss on the chunk's batches; of several cells and seeds the median
         several = sum(map(len, row["losses"])) > 1
         shown = f"{'median ' * several}batch loss "
         shown += "-" if loss is None else f"{loss:.3g}"
@@ -185,7 +185,7 @@ class Bar:
 
 
 def fitted(name: str, *numbers: str) -> str:
-    """A line that leaves room for a bar in 80 columns; the first and the last stay.
+    """A line that leaves room for a bar; it keeps the first and the last number.
 
     Example:
         >>> fitted("adam", "batch loss 2.3", "12/s", "MFU 40.0%", "1 h 3 min left")

@@ -1,4 +1,4 @@
-"""Whether all processes of a run reach one folder."""
+"""Checks that all processes of a run reach one folder."""
 
 import json
 import secrets
@@ -11,27 +11,27 @@ from etils import epath
 
 from experiments.host import processes
 
-_PATIENCE = 5.0  # seconds until a file of another host is seen
+_PATIENCE = 5.0  # the seconds to wait for a file of another host
 
 
 def check_shared(folder: epath.Path, unusable: Callable[[Exception], str]) -> None:
     """Checks that all processes of a run reach a folder.
 
-    Process 0 writes a random number there, and all must read it. It is removed.
+    Process 0 writes a random number there, all must read it, and it is removed.
 
     Args:
-        folder: as this process was given it.
-        unusable: an error -> what is said where process 0 cannot write.
+        folder: the folder, as this process got it.
+        unusable: an error -> the message if process 0 cannot write.
 
     Raises:
-        ValueError: in every process, naming those that do not read it; or if process 0
-            cannot write there.
+        ValueError: in every process, naming those that do not read the number; or if
+            process 0 cannot write there.
     """
     if jax.process_count() == 1:
         return
     processes.check_agreement({"--workdir": str(folder)})
     nonce = processes.of_all(secrets.token_hex(8))[0]
-    # a new name each time: a network file system remembers what was not there
+    # a new name each time: a network file system caches that a file was missing
     file = folder / f".nonce-{nonce}"
 
     def write():
@@ -39,7 +39,7 @@ def check_shared(folder: epath.Path, unusable: Callable[[Exception], str]) -> No
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 file.write_text(nonce)
-            except Exception as error:  # each storage has errors of its own
+            except Exception as error:  # each storage raises different errors
                 raise ValueError(unusable(error)) from error
 
     processes.together(write)
@@ -62,12 +62,12 @@ def check_shared(folder: epath.Path, unusable: Callable[[Exception], str]) -> No
 
 
 def _looked_for(file: epath.Path, nonce: str) -> tuple[str, str]:
-    """Where this process looks for a file, and why it is not there; "" if it is."""
+    """A file's place for this process, and why it is missing; "" if it is there."""
     deadline = time.monotonic() + _PATIENCE
     while True:
         try:
             reason = "" if file.read_text() == nonce else "it has other contents"
-        except Exception as error:  # each storage has errors of its own
+        except Exception as error:  # each storage raises different errors
             reason = type(error).__name__
         if not reason or time.monotonic() > deadline:
             return f"{socket.gethostname()}:{file.parent.resolve()}", reason

@@ -1,4 +1,4 @@
-"""With what a run's numbers are made: versions of packages, and the commit."""
+"""The software of a run: versions of packages, and the commit."""
 
 import importlib.metadata
 import platform
@@ -9,7 +9,7 @@ import delayjax as dj
 
 
 def versions() -> dict[str, str]:
-    """What the numbers were made with."""
+    """The versions of Python and the packages that make the numbers."""
     packages = ("jax", "jaxlib", "optax", "flax", "numpy")
     return {
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: a run stops between two chunks, or at once if it compiles."""
+"""SIGTERM and Ctrl-C: a run stops after its chunk, or at once while it compiles."""
 
 import os
 import signal
@@ -13,19 +13,19 @@ class Termination:
     """Notes SIGTERM and SIGINT while a program trains, so that its state is saved.
 
     Before the first chunk there is nothing to save: SIGTERM then ends the process at
-    once. XLA may compile for minutes, and Python runs no signal handler in that time. A
-    thread that reads the signals' numbers from a pipe does run.
+    once. XLA may compile for minutes, in which Python runs no signal handler. Therefore
+    a thread reads the numbers of the signals from a pipe.
 
     Attributes:
         requested: the signal that arrived, as "SIGTERM"; "" if none.
-        trains: to be set once something is lost where the process ends.
+        trains: set it when the process has work to lose.
     """
 
     requested = ""
     trains = False
 
     def __enter__(self) -> "Termination":
-        """Takes the signals over; in the main thread alone."""
+        """Installs the handlers; works only in the main thread."""
         self._previous = {
             number: signal.signal(number, self._note)
             for number in (signal.SIGTERM, signal.SIGINT)
@@ -38,7 +38,7 @@ class Termination:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Gives the signals back."""
+        """Restores the previous handlers."""
         signal.set_wakeup_fd(self._previous_arrived)
         os.close(self._arrived)
         self._thread.join()
@@ -47,7 +47,7 @@ class Termination:
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
         del frame
-        if self.requested:  # asked twice: now
+        if self.requested:  # the second signal stops at once
             raise KeyboardInterrupt
         self.requested = signal.Signals(signum).name
 

@@ -60,12 +60,12 @@ class Statement(NamedTuple):
     tried: str
 
     @classmethod
-    def of(cls, own: claims.Judged) -> "Statement":
+    def of(cls, judged: claims.Judged) -> "Statement":
         """The texts of what was judged."""
-        claim = own.claim
+        claim = judged.claim
         whence = claim.source, claim.setting, claim.said
-        found = claim.expected, own.shown, own.verdict
-        return cls(claim.text, *whence, *found, claim.tried)
+        outcome = claim.expected, judged.shown, judged.verdict
+        return cls(claim.text, *whence, *outcome, claim.tried)
 
     @property
     def cells(self) -> list[str]:

@@ -151,8 +151,8 @@ def examine(
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        found = " ".join(str(error).split())[:400]
-        raise PodError(_too_large(program, place, arguments, found)) from error
+        reason = " ".join(str(error).split())[:400]
+        raise PodError(_too_large(program, place, arguments, reason)) from error
     seconds = time.perf_counter() - started
     memory, cost = compiled.memory_analysis(), compiled.cost_analysis() or {}
     module = hlo.parse(compiled.as_text())
@@ -176,8 +176,8 @@ def examine(
         collectives=tuple(exchanges.collectives(module, place.speed)),
     )
     if report.needed_bytes > report.hbm_bytes:
-        found = f"it needs {report.needed_bytes / 2**30:.2f} GiB."
-        raise PodError(_too_large(program, place, arguments, found))
+        reason = f"it needs {report.needed_bytes / 2**30:.2f} GiB."
+        raise PodError(_too_large(program, place, arguments, reason))
     return report
 
 
@@ -204,12 +204,12 @@ def table(report: Report) -> str:
         rows["  sending takes, about"] = f"{1e3 * report.sending_seconds:.3g} ms"
         rows["  it waits for them"] = f"{1e3 * report.waiting_seconds:.3g} ms"
     lines = [f"  {name:<26}{value}" for name, value in rows.items()]
-    alike = collections.Counter()
+    counts = collections.Counter()
     for c in report.collectives:
         size = f"{c.num_bytes:,} bytes"
         group = f"{c.group_size} {'slices' if c.between_slices else 'devices'}"
-        alike[c.kind, size, c.dtype, group, _place(c)] += c.times
-    cells = [(f"{count} x", *facts) for facts, count in alike.items()]
+        counts[c.kind, size, c.dtype, group, _place(c)] += c.times
+    cells = [(f"{count} x", *facts) for facts, count in counts.items()]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines += ["    " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
     name = " ".join(filter(None, (report.program, "on", report.topology)))
@@ -258,7 +258,7 @@ def main(experiment: Experiment, name: str, json_path: str | None = None) -> Non
         sys.exit(failed)
 
 
-def _too_large(program: str, place: Topology, arguments: Any, found: str) -> str:
+def _too_large(program: str, place: Topology, arguments: Any, reason: str) -> str:
     held = costs.device_bytes(arguments)
     history = costs.device_bytes(costs.rings(arguments))
     return (
@@ -266,7 +266,7 @@ def _too_large(program: str, place: Topology, arguments: Any, found: str) -> str
         f" {place.memory_bytes / 2**30:.2f} GiB: its arguments are {held / 2**30:.2f}"
         f" GiB, of which {history / 2**30:.2f} GiB are histories. Take a smaller batch"
         " a device, a shorter chunk, or a shorter, narrower or sharded history. XLA"
-        f" says: {found}"
+        f" says: {reason}"
     )
 
 

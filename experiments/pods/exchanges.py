@@ -125,8 +125,8 @@ class _Flight(NamedTuple):
     carriers: tuple[Instruction, ...] = ()  # the fusions that it goes through
 
 
-def _all_sent(found: list[Collective]) -> float:
-    return sum((c.sent_bytes * c.times for c in found), start=0.0)
+def _all_sent(collectives: list[Collective]) -> float:
+    return sum((c.sent_bytes * c.times for c in collectives), start=0.0)
 
 
 class _Reader:
@@ -272,7 +272,7 @@ class _Reader:
         chains = collections.defaultdict(list)
         for place, one in enumerate(self.module.computations[name]):
             for inner in self.module.inside(one) if one.opcode == "fusion" else ():
-                chain = inner.found(r'chain_id="(\d+)"') or one.name
+                chain = inner.first_match(r'chain_id="(\d+)"') or one.name
                 chains[chain].append((place, one, inner))
         flights = collections.defaultdict(list)
         for (place, first, inner), *others in chains.values():
@@ -290,25 +290,29 @@ class _Reader:
 
 def _kind(instruction: Instruction) -> str:
     if instruction.opcode == "recv":  # what the hosts of TPU slices do with it
-        kind = instruction.found(r'_xla_megascale_transfer_type="(\w+)"')
+        kind = instruction.first_match(r'_xla_megascale_transfer_type="(\w+)"')
         return kind.lower().replace("_", "-")
     return instruction.opcode.removesuffix("-start")
 
 
 def _transfer(instruction: Instruction) -> str:
     """What a send and a recv between slices have in common; empty of others."""
-    return instruction.found(r'_xla_host_transfer_rendezvous="(.*?)"')
+    return instruction.first_match(r'_xla_host_transfer_rendezvous="(.*?)"')
 
 
 def _group_size(collective: Instruction, devices: int) -> int:
-    slices = collective.found(r'_xla_megascale_target="\{(.*?)\}')  # "{1,3:4}x{0}"
+    slices = collective.first_match(
+        r'_xla_megascale_target="\{(.*?)\}'
+    )  # "{1,3:4}x{0}"
     if slices:
         ends = [list(map(int, part.split(":"))) for part in slices.split(",")]
         return sum(end[-1] - end[0] + 1 for end in ends)
-    listed = collective.found(r"\breplica_groups=\{\{([\d,]*)\}")
+    listed = collective.first_match(r"\breplica_groups=\{\{([\d,]*)\}")
     if listed:
         return len(listed.split(","))
-    numbered = collective.found(r"\breplica_groups=\[\d+,(\d+)\]")  # [groups, size]
+    numbered = collective.first_match(
+        r"\breplica_groups=\[\d+,(\d+)\]"
+    )  # [groups, size]
     if numbered:
         return int(numbered)
     pattern = r"\breplica_groups=mesh\[(.*?)\].*?\{(.*?)\}"

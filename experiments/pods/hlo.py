@@ -26,14 +26,14 @@ class Instruction(NamedTuple):
     attributes: str  # what follows its operands
     is_root: bool = False  # whether its result is the computation's
 
-    def found(self, pattern: str) -> str:
+    def first_match(self, pattern: str) -> str:
         """What a pattern's group matches first in the attributes; empty if nothing."""
-        return found(pattern, self.attributes)
+        return first_match(pattern, self.attributes)
 
     @property
     def called(self) -> str:
         """The computation that a fusion, or what is wrapped, calls; empty if none."""
-        return self.found(r"\bcalls=%?([\w.\-]+)")
+        return self.first_match(r"\bcalls=%?([\w.\-]+)")
 
 
 class Module(NamedTuple):
@@ -51,23 +51,23 @@ class Module(NamedTuple):
     def calls(self, one: Instruction) -> list[tuple[str, int]]:
         """Computations that an instruction runs, and how often."""
         if one.opcode == "while":
-            return [(one.found(r"\bbody=%?([\w.\-]+)"), self._trips(one))]
+            return [(one.first_match(r"\bbody=%?([\w.\-]+)"), self._trips(one))]
         if one.opcode == "conditional":
-            names = one.found(r"\bbranch_computations=\{(.*?)\}").split(",")
+            names = one.first_match(r"\bbranch_computations=\{(.*?)\}").split(",")
             names += re.findall(
                 r"\b(?:true|false)_computation=([\w.\-%]+)", one.attributes
             )
             return [(name.strip(" %"), 1) for name in names if name]
         if one.opcode == "call":
-            return [(one.found(r"\bto_apply=%?([\w.\-]+)"), 1)]
+            return [(one.first_match(r"\bto_apply=%?([\w.\-]+)"), 1)]
         return [(one.called, 1)] if one.called else []
 
     def _trips(self, loop: Instruction) -> int:
-        known = loop.found(r'"known_trip_count":\{"n":"(\d+)"')
+        known = loop.first_match(r'"known_trip_count":\{"n":"(\d+)"')
         if known:
             return int(known)
         # TPUs do not print it: a loop that counts from 0 is compared with its length
-        held = self.computations.get(loop.found(r"\bcondition=%?([\w.\-]+)"), ())
+        held = self.computations.get(loop.first_match(r"\bcondition=%?([\w.\-]+)"), ())
         lengths = [i.operands[0] for i in held if i.opcode == "constant"]
         if len(lengths) == 1 and any("direction=LT" in i.attributes for i in held):
             return int(lengths[0]) if lengths[0].isdigit() else 1
@@ -119,7 +119,7 @@ def shape_bytes(shape: str) -> int:
     return sum(bits(dtype) * math.prod(dims) for dtype, dims in arrays(shape)) // 8
 
 
-def found(pattern: str, text: str) -> str:
+def first_match(pattern: str, text: str) -> str:
     """What a pattern's group matches first; empty if nothing."""
     match = re.search(pattern, text)
     return match[1] if match else ""
@@ -159,4 +159,4 @@ def arrays(shape: str) -> list[tuple[str, tuple[int, ...]]]:
 
 def bits(dtype: str) -> int:
     """Of a number, as XLA spells its type; 0 of a token."""
-    return 8 if dtype == "pred" else int(found(r"^[a-z]+(\d+)", dtype) or 0)
+    return 8 if dtype == "pred" else int(first_match(r"^[a-z]+(\d+)", dtype) or 0)

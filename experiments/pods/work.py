@@ -59,10 +59,10 @@ class Work:
         """FLOPs of an instruction of the computation `name`."""
         operands = [self.shapes[name].get(operand, "") for operand in one.operands]
         if one.opcode == "dot":
-            contracted = one.found(r"\blhs_contracting_dims=\{(.*?)\}")
+            contracted = one.first_match(r"\blhs_contracting_dims=\{(.*?)\}")
             return _dot_flops(one.shape, operands[0], contracted)
         if one.opcode == "custom-call" and "__cublas$" in one.attributes:
-            contracted = one.found(r'"lhs_contracting_dimensions":\[(.*?)\]')
+            contracted = one.first_match(r'"lhs_contracting_dimensions":\[(.*?)\]')
             return _dot_flops(one.shape, operands[0], contracted)
         if one.opcode == "convolution":
             return _convolution_flops(one, operands)
@@ -80,7 +80,7 @@ class Work:
             return self._of_calls(self.seconds, one)
         if not self.speed.hertz:
             return self._roofline(name, one)
-        cycles = int(one.found(r'"estimated_cycles":"(\d+)"') or 0)
+        cycles = int(one.first_match(r'"estimated_cycles":"(\d+)"') or 0)
         if cycles >= NO_ESTIMATE:
             return self._roofline(name, one)
         return max(0.0, cycles / self.speed.hertz - self.carrying_seconds(one))
@@ -93,7 +93,7 @@ class Work:
         for a loop over tiles: it takes smaller steps, so that the collective advances
         between them. A product takes as long as without.
         """
-        sizes = one.found(r'"iteration_bounds":\[(.*?)\]')
+        sizes = one.first_match(r'"iteration_bounds":\[(.*?)\]')
         if not (sizes and self.module.inside(one)) or self.flops(one.called):
             return 0.0
         steps = math.prod(int(size) for size in re.findall(r"\d+", sizes))
@@ -195,15 +195,15 @@ def _dot_flops(result: str, lhs: str, contracted: str) -> float:
 
 
 def _convolution_flops(one: hlo.Instruction, operands: list[str]) -> float:
-    labels = re.split("_|->", one.found(r"\bdim_labels=([\w?]+->[\w?]+)"))
+    labels = re.split("_|->", one.first_match(r"\bdim_labels=([\w?]+->[\w?]+)"))
     lhs, kernel, result = (
         dict(zip(names, hlo.arrays(shape)[0][1], strict=True))
         for names, shape in zip(labels, [*operands, one.shape], strict=True)
     )
-    window = one.found(r"\bwindow=\{(.*?)\}")
+    window = one.first_match(r"\bwindow=\{(.*?)\}")
 
     def of_window(key, dimension, default):
-        sizes = hlo.found(rf"\b{key}=([\dx_\-]+)", window).split("x")
+        sizes = hlo.first_match(rf"\b{key}=([\dx_\-]+)", window).split("x")
         return sizes[dimension] if sizes != [""] else default
 
     products = lhs["b"] * lhs["f"] * result["f"]
@@ -218,7 +218,7 @@ def _convolution_flops(one: hlo.Instruction, operands: list[str]) -> float:
         there = (at >= 0) & (at < lhs[key] * holes) & (at % holes == 0)
         products *= int(there.sum())
     groups = [
-        int(one.found(rf"\b{kind}_group_count=(\d+)") or 1)
+        int(one.first_match(rf"\b{kind}_group_count=(\d+)") or 1)
         for kind in ("feature", "batch")
     ]
     return 2.0 * products / math.prod(groups)

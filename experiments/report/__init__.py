@@ -70,13 +70,13 @@ def contents(
         "changed": [(key, *values) for key, values in changed.items()],
         "published": _published(run, stated.published),
         "edited": begun_with not in (None, "", claims.digest(stated.published)),
-        "figures": [_figure(own) for own in drawn],
-        "tables": [_own_table(run, own) for own in experiment.tables]
+        "figures": [_figure(figure) for figure in drawn],
+        "tables": [_own_table(run, table) for table in experiment.tables]
         if experiment
         else [],
         "results": _results(run, table),
         "missed": run.found.not_found(),
-        "clusters": [_cluster(*own) for own in run.traces.items()],
+        "clusters": [_cluster(*item) for item in run.traces.items()],
         "records": _records(run, records),
         "folder": shlex.quote(str(run.folder)),
         "quoted": repr(str(run.folder)),
@@ -85,7 +85,9 @@ def contents(
         else "",
         "axes": _told(run),
         "facts": _facts(run),
-        "programs": [_program(own, run) for own in run.info.get("programs", ())],
+        "programs": [
+            _program(program, run) for program in run.info.get("programs", ())
+        ],
         "config": run.info.get("config", {}),
     }
 
@@ -132,8 +134,8 @@ def final_table(run: Run) -> pd.DataFrame:
         row = dict(zip(series, key, strict=True))
         row |= {f"best {words(axis)}": group[axis].iloc[0] for axis in _tuned(run)}
         for metric in metrics:
-            (own,) = analysis.spread(group, metric, []).to_dict("records")
-            row[metric] = own["mean"], own["low"], own["high"]
+            (spread,) = analysis.spread(group, metric, []).to_dict("records")
+            row[metric] = spread["mean"], spread["low"], spread["high"]
         row["of all its cells, diverged"] = f"{every[key]['diverged'].mean():.0%}"
         row["of all its cells, ended higher"] = (
             f"{analysis.lost(every[key]).mean():.0%}"
@@ -162,7 +164,7 @@ def _series(run: Run) -> list[str]:
 
 
 def _told(run: Run) -> list[str]:
-    return analysis.told_by(run.results[_series(run)])
+    return analysis.distinguishing(run.results[_series(run)])
 
 
 def extra_metrics(run: Run) -> list[str]:
@@ -185,26 +187,26 @@ def _keyed(frame: pd.DataFrame, by: Sequence[str]) -> list[tuple[Any, pd.DataFra
 def _published(run: Run, published: Sequence[claims.Published]) -> list[Statement]:
     """What the sources say, each with what this run found."""
     judged = claims.judge(published, run.found)
-    for own in judged:
-        if own.measured is None and own.claim.measure is not None:
-            _failed(f"{own.claim.text!r} cannot be measured", own.reason)
-    return [Statement.of(own) for own in judged]
+    for statement in judged:
+        if statement.measured is None and statement.claim.measure is not None:
+            _failed(f"{statement.claim.text!r} cannot be measured", statement.reason)
+    return [Statement.of(statement) for statement in judged]
 
 
 def _records(run: Run, records: Sequence[claims.Record]) -> list[list[str]]:
     """The numbers that guard the results, each with this run's."""
     compared = claims.compare(records, run.found)
-    for own in compared:
-        if own.measured is None:
-            _failed(f"{own.record.text!r} cannot be measured", own.reason)
+    for item in compared:
+        if item.measured is None:
+            _failed(f"{item.record.text!r} cannot be measured", item.reason)
     return [
         [
-            own.record.text,
-            f"{own.record.value:.4g} ± {own.record.tolerance:.2g}",
-            own.shown,
-            Verdict("met" if own.met else "missed"),
+            item.record.text,
+            f"{item.record.value:.4g} ± {item.record.tolerance:.2g}",
+            item.shown,
+            Verdict("met" if item.met else "missed"),
         ]
-        for own in compared
+        for item in compared
     ]
 
 
@@ -218,17 +220,17 @@ def _figure(drawn: Drawn) -> Picture | str:
     return made if made.source else Picture(beside, "")
 
 
-def _own_table(run: Run, own: Any) -> Table | str:
+def _own_table(run: Run, table: Any) -> Table | str:
     """A table of the experiment's own, a file beside the report too; or why not."""
     try:
-        if own.name in TABLES:
-            raise ValueError(f"{own.name}.csv is the run's: choose another name.")
-        frame = own.of(run)
-        frame.to_csv(run.folder / f"{own.name}.csv", index=False)
+        if table.name in TABLES:
+            raise ValueError(f"{table.name}.csv is the run's: choose another name.")
+        frame = table.make(run)
+        frame.to_csv(run.folder / f"{table.name}.csv", index=False)
         rows = frame.to_numpy(dtype=object).tolist()
-        return Table(own.caption, [words(column) for column in frame], rows)
+        return Table(table.caption, [words(column) for column in frame], rows)
     except Exception as error:  # a table of the user's own, or of what is not there
-        name = getattr(own, "name", type(own).__name__)
+        name = getattr(table, "name", type(table).__name__)
         return _failed(f"{name} is not shown", error)
 
 
@@ -273,19 +275,23 @@ def _cell(value: Any, diverged: bool) -> Any:
 
 def _cluster(name: str, trace: dj.cluster.Trace) -> list[Any]:
     """What an arm's cluster did, under the first seed."""
-    own = trace.summary()
-    staleness = f"{shown(own.mean)}, {own.p99:g}, {own.max}"
-    idle = "unknown" if pd.isna(own.idle_share) else f"{max(own.idle_share, 0):.1%}"
-    share = own.dropped / max(own.dropped + len(trace.worker), 1)
-    dropped = f"{own.dropped:,} ({share:.1%})" if own.dropped else "0"
-    seconds = 1 / own.updates_per_second
+    summary = trace.summary()
+    staleness = f"{shown(summary.mean)}, {summary.p99:g}, {summary.max}"
+    idle = (
+        "unknown"
+        if pd.isna(summary.idle_share)
+        else f"{max(summary.idle_share, 0):.1%}"
+    )
+    share = summary.dropped / max(summary.dropped + len(trace.worker), 1)
+    dropped = f"{summary.dropped:,} ({share:.1%})" if summary.dropped else "0"
+    seconds = 1 / summary.updates_per_second
     return [name, trace.num_workers, staleness, seconds, idle, dropped]
 
 
 def _facts(run: Run) -> dict[str, Any]:
     """When, where and of what a run was made."""
     info, seconds = run.info, run.info.get("wall_seconds", 0.0)
-    found = {
+    facts = {
         "wall time": f"{seconds:.0f} s"
         + f" ({seconds / 60:.1f} min)" * (seconds >= 60),
         "started": info.get("started", "unknown"),
@@ -294,14 +300,14 @@ def _facts(run: Run) -> dict[str, Any]:
         "seeds": info.get("seeds", ()),
     }
     if info.get("tuning_seeds"):
-        found["tuning seeds"] = info["tuning_seeds"]
+        facts["tuning seeds"] = info["tuning_seeds"]
     tasks = {f"task: {name}": value for name, value in run.facts.items()}
-    return found | info.get("versions", {}) | tasks
+    return facts | info.get("versions", {}) | tasks
 
 
-def _program(own: Mapping[str, Any], run: Run) -> list[Any]:
+def _program(program: Mapping[str, Any], run: Run) -> list[Any]:
     """A program, with the speed of its last chunk."""
-    rows = [row for row in run.metrics if row["program"] == own["name"]]
+    rows = [row for row in run.metrics if row["program"] == program["name"]]
     speeds = [row["updates_per_second"] for row in rows if "updates_per_second" in row]
     speed = speeds[-1] if speeds else None
-    return [own["name"], len(own["cells"]), f"{own['updates']:,}", speed]
+    return [program["name"], len(program["cells"]), f"{program['updates']:,}", speed]

@@ -1,1 +1,1 @@
-"""Says what a run found: its tables, files, and what claims measure in them."""
+"""The results of a run: tables, files, and the measures of claims."""

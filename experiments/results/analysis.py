@@ -1,4 +1,4 @@
-"""Questions to the tables of a run: which step is best, and how sure is a mean."""
+"""Evaluates the tables of a run: best values, means and their intervals."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ def derived(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def settings(frame: pd.DataFrame) -> list[str]:
-    """The columns that say what was trained: labels and axes, left of the seed."""
+    """The columns of settings: the labels and axes, left of the seed."""
     columns = list(frame)
     return columns[: columns.index("seed")] if "seed" in columns else columns
 
@@ -31,19 +31,21 @@ _FACTS += ("staleness_mean", "staleness_p99", "staleness_max")
 
 
 def is_fact(column: str, frame: pd.DataFrame) -> bool:
-    """Whether a column does not depend on what becomes of the model."""
-    timed = "_to_" in column  # whether it got there counts, not what came afterwards
+    """Whether a column is valid even if the model diverges."""
+    timed = "_to_" in column  # reaching the value counts, not a later divergence
     return timed or column in _FACTS or column in settings(frame)
 
 
-def told_by(frame: pd.DataFrame) -> list[str]:
-    """The columns that it takes to tell the rows of settings apart, and to name each.
+def distinguishing(frame: pd.DataFrame) -> list[str]:
+    """The columns that distinguish the rows of settings, to name each row.
 
-    Columns of one value are left out, and from the right those that follow from others.
+    Columns of one value are left out; so are columns, from the right, whose values
+    follow from those of other columns.
 
     Example:
         >>> rows = [("adam", 1, 8), ("adam", 2, 4), ("adam", 4, 2)]
-        >>> told_by(pd.DataFrame(rows, columns=["optimizer", "workers", "batch_size"]))
+        >>> columns = ["optimizer", "workers", "batch_size"]
+        >>> distinguishing(pd.DataFrame(rows, columns=columns))
         ['workers']
     """
     columns = [name for name in frame if frame[name].nunique(dropna=False) > 1]
@@ -57,7 +59,7 @@ def told_by(frame: pd.DataFrame) -> list[str]:
 
 
 def label(values: Mapping[Hashable, Any]) -> str:
-    """Settings as the name of a series; an absent one (None, nan) is left out.
+    """The name of a series from its settings; an absent one (None, nan) is left out.
 
     Example:
         >>> label({"protocol": "k_sync", "K": 4.0, "bound": None, "clipped": True})
@@ -94,22 +96,22 @@ def best(
 ) -> pd.DataFrame:
     """The rows at the best value of some axes: one value for all seeds of a series.
 
-    Best is the value with the smallest mean of `by` over the seeds that choose. A value
-    under which a seed ended higher than it began counts only where each has such a
-    seed. A diverged cell counts as worst of all, and so does a seed without a row.
+    The best value has the smallest mean of `by` over the seeds that choose. A value
+    with a seed that ended higher than it began counts only if every value has such a
+    seed. A diverged cell is the worst, and so is a seed without a row.
 
     Args:
-        frame: results, a row a cell and seed.
-        over: the axes that are tuned.
+        frame: results, one row per cell and seed.
+        over: the tuned axes.
         by: the metric that decides.
-        series: the columns that tell series apart; by default all labels and axes but
-            `over`.
+        series: the columns that distinguish series; by default all labels and axes
+            except `over`.
         largest: whether the largest `by` is best.
-        tuning: results of other seeds, which choose; None: the rows of `frame`
-            themselves do, and the best of many values looks better than it is.
+        tuning: results of other seeds, which choose; with None the rows of `frame`
+            choose, and the best of many values looks better than it is.
 
     Returns:
-        Rows of `frame`, as they are, series by series.
+        Rows of `frame`, unchanged, series by series.
 
     Example:
         >>> rows = [(0.1, 0, 3.0), (0.1, 1, 2.0), (0.3, 0, 2.0), (0.3, 1, 2.0)]
@@ -155,7 +157,7 @@ def lost(frame: pd.DataFrame) -> pd.Series:
 
 
 def grouped(frame: pd.DataFrame, by: Sequence[str]) -> Any:
-    """Pairs (key, rows) in the order of the table; one where there is nothing by."""
+    """Pairs (key, rows) in the order of the table; one pair if `by` is empty."""
     if not by:
         return [((), frame)]
     return frame.groupby(list(by), dropna=False, sort=False)
@@ -174,21 +176,21 @@ def spread(
         mean exp(-h / mean), mean exp(h / mean)    if none is
 
     where h = t_{n - 1} s / sqrt(n), with s the standard deviation over the n seeds that
-    have a number. The second is the interval of log(mean), whose standard error is that
-    of the mean over the mean: a loss, an error or a time cannot be negative, so neither
-    is an end of its interval. Where h is small beside the mean both are the same. Of
-    few seeds it covers the mean as often as it says, which a bootstrap interval does
-    not.
+    have a number. The second interval is that of log(mean), whose standard error is the
+    error of the mean over the mean: a loss, an error or a time cannot be negative, and
+    neither can the ends of its interval. If h is small compared with the mean, both are
+    equal. With few seeds the t interval has the stated coverage, which a bootstrap
+    interval does not have.
 
     Args:
-        frame: results, a row a series and seed.
+        frame: results, one row per series and seed.
         metric: the column.
-        series: the columns that tell series apart.
-        level: of the interval.
+        series: the columns that distinguish series.
+        level: the level of the interval.
 
     Returns:
-        One row a series: `mean`, `low`, `high` and `seeds`. One seed has no interval:
-        its `low` and `high` are its number.
+        One row per series: `mean`, `low`, `high` and `seeds`. With one seed there is no
+        interval: `low` and `high` are its number.
 
     Example:
         >>> frame = pd.DataFrame({"seed": [0, 1, 2], "loss": [0.1, 0.2, 0.9]})
@@ -208,14 +210,14 @@ def spread(
         low, high = mean - half, mean + half
         if half and values.min() >= 0:  # then the mean is positive
             low, high = mean * np.exp(-half / mean), mean * np.exp(half / mean)
-        found = {"mean": mean, "low": low, "high": high}
+        estimate = {"mean": mean, "low": low, "high": high}
         row = dict(zip(series, key, strict=True))
-        rows.append(row | found | {"seeds": int(finite.sum())})
+        rows.append(row | estimate | {"seeds": int(finite.sum())})
     return pd.DataFrame(rows)
 
 
 def half_interval(values: np.ndarray, level: float = 0.95) -> float:
-    """Half of the t interval of a mean; 0 of one value, or where one is not finite.
+    """Half of the t interval of a mean; 0 for one value, or if one is not finite.
 
     Example:
         >>> round(half_interval(np.array([1.0, 2.0, 3.0])), 3)
@@ -228,9 +230,9 @@ def half_interval(values: np.ndarray, level: float = 0.95) -> float:
 
 
 def where(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
-    """The rows whose columns have these values; a tuple is any of them.
+    """The rows whose columns have these values, or one value of a tuple.
 
-    Numbers count as equal in float32. None is a setting that a row lacks.
+    Numbers are compared in float32. None means that a row lacks the setting.
 
     Raises:
         KeyError: if there is no such column.
@@ -244,7 +246,7 @@ def where(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
     """
     for name, value in values.items():
         among = value if isinstance(value, (tuple, list)) else (value,)
-        equal = [_equal(frame[name], own) for own in among]
+        equal = [_equal(frame[name], one) for one in among]
         frame = frame[np.any(equal, axis=0)]
     return frame
 
@@ -266,17 +268,17 @@ def time_to(
     along: str = "seconds",
     largest: bool = False,
 ) -> pd.Series:
-    """When each cell and seed first reaches a value of a metric, by interpolation.
+    """The time at which each cell and seed first reaches a value, by interpolation.
 
     Args:
-        curves: the curves, a row an evaluation.
-        metric: the column that is to reach `value`.
-        value: from above; from below with `largest`.
-        along: "seconds", "update" or "examples".
+        curves: the curves, one row per evaluation.
+        metric: the column that must reach `value`.
+        value: the value to reach from above, or from below with `largest`.
+        along: the clock: "seconds", "update" or "examples".
         largest: whether more is better.
 
     Returns:
-        float64, indexed by labels, axes and seed; inf where it is not reached.
+        float64, indexed by labels, axes and seed; inf if the value is not reached.
     """
     names = [*settings(curves), "seed"]
     sign = -1.0 if largest else 1.0

@@ -1,4 +1,4 @@
-"""Which axes of a run are tuned, by which metric, and on which seeds."""
+"""The tuned axes of a run, with the metric and the seeds that choose."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,12 +9,12 @@ from experiments.results import analysis
 
 
 class TimeTo(NamedTuple):
-    """A metric: when another metric first reaches a value.
+    """A metric: the time at which another metric first reaches a value.
 
     Attributes:
         metric: the column of the curves.
-        value: that is to be reached.
-        along: "seconds", "update" or "examples".
+        value: the value to reach.
+        along: the clock: "seconds", "update" or "examples".
         largest: whether more is better.
     """
 
@@ -28,11 +28,11 @@ class TimeTo(NamedTuple):
         """The name of the column."""
         return f"{self.along}_to_{self.metric}_{self.value:g}"
 
-    def of(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
-        """The results with this column; inf where the value is not reached.
+    def with_column(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
+        """The results with this column; inf if the value is not reached.
 
-        Whether a cell diverged or ended higher is left out: it counts whether it got
-        there, not what became of it afterwards.
+        The columns of divergence are left out: a cell that reached the value counts
+        even if it diverged later.
         """
         when = analysis.time_to(
             curves, self.metric, self.value, along=self.along, largest=self.largest
@@ -40,11 +40,11 @@ class TimeTo(NamedTuple):
         keys = list(when.index.names)
         column = when.rename(self.name).reset_index()
         rest = results.drop(columns=self.name, errors="ignore")
-        found = rest.merge(column, on=keys, how="left")
-        return found.drop(columns=["diverged", "ended_higher"], errors="ignore")
+        merged = rest.merge(column, on=keys, how="left")
+        return merged.drop(columns=["diverged", "ended_higher"], errors="ignore")
 
     def ends(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.Series:
-        """The last time of the clock in the curves of each row of some results."""
+        """The last time of the clock in the curves of each row of `results`."""
         keys = [*analysis.settings(curves), "seed"]
         last = curves.groupby(keys, dropna=False, sort=False)[self.along].max()
         end = last.rename("end").reset_index()
@@ -52,17 +52,17 @@ class TimeTo(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Which axes of a run are tuned, by what, and on which seeds.
+    """The tuned axes of a run, with the metric and the seeds that choose.
 
     Attributes:
-        axes: whose best value each series gets.
-        by: the metric that decides, the smallest.
-        results: of the tuning seeds; None where the seeds that are reported choose.
-        curves: of the tuning seeds.
-        optima: a row a series whose numbers were searched: the optimum, and whether it
-            is found; None where nothing was searched.
-        unfound: `best` adds the rows of series whose optimum is not found; None: it
-            does not.
+        axes: the tuned axes: each series gets their best value.
+        by: the metric whose smallest value is best.
+        results: the results of the tuning seeds; None if the reported seeds choose.
+        curves: the curves of the tuning seeds.
+        optima: one row per series with searched numbers: the optimum, and whether it is
+            found; None if nothing was searched.
+        unfound: a list to which `best` adds the rows of series whose optimum is not
+            found; None: it does not.
     """
 
     axes: tuple[str, ...] = ()
@@ -73,11 +73,11 @@ class Choice(NamedTuple):
     unfound: list[pd.DataFrame] | None = None
 
     def but(self, *axes: str | None) -> "Choice":
-        """The choice where these axes are shown instead of tuned."""
+        """The choice with these axes shown instead of tuned."""
         return self._replace(axes=tuple(a for a in self.axes if a not in axes))
 
     def best(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
-        """The rows of some results at the chosen values; see `analysis.best`."""
+        """The rows of `results` at the chosen values; see `analysis.best`."""
         names = analysis.settings(results)
         axes = [axis for axis in self.axes if axis in names]
         if not axes or results.empty:
@@ -98,18 +98,18 @@ class Choice(NamedTuple):
         """Whether the optimum of each row's series is found; True if none is searched.
 
         Args:
-            rows: of some results.
+            rows: rows of the results.
         """
         if self.optima is None:
             return pd.Series(True, rows.index)
         series = self._series(rows)
         of_optima = zip(_keys(self.optima, series), self.optima["found"], strict=True)
-        not_found = {key for key, found in of_optima if not found}
-        found = [key not in not_found for key in _keys(rows, series)]
-        return pd.Series(found, rows.index, dtype=bool)
+        not_found = {key for key, is_optimum in of_optima if not is_optimum}
+        are_found = [key not in not_found for key in _keys(rows, series)]
+        return pd.Series(are_found, rows.index, dtype=bool)
 
     def _series(self, rows: pd.DataFrame) -> list[str]:
-        """The settings that tell series apart."""
+        """The settings that distinguish series."""
         return [name for name in analysis.settings(rows) if name not in self.axes]
 
     def _at_optima(self, results: pd.DataFrame, names: list[str]) -> pd.DataFrame:
@@ -123,8 +123,12 @@ class Choice(NamedTuple):
         return results[pd.Series(kept, results.index, dtype=bool)]
 
     def judged(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
-        """Results with the metric that decides, `column`."""
-        return results if isinstance(self.by, str) else self.by.of(results, curves)
+        """The results with the column of the metric that decides."""
+        return (
+            results
+            if isinstance(self.by, str)
+            else self.by.with_column(results, curves)
+        )
 
     @property
     def column(self) -> str:
@@ -133,14 +137,14 @@ class Choice(NamedTuple):
 
     @property
     def seeds(self) -> list[int]:
-        """The tuning seeds; none where the seeds that are reported choose."""
+        """The tuning seeds; none if the reported seeds choose."""
         return [] if self.results is None else sorted(set(self.results["seed"]))
 
 
 def _keys(table: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Some columns of each row, equal where the settings are: 4, 4.0 and "4" are one.
+    """The values of these columns in each row; 4, 4.0 and "4" become equal.
 
-    A column that the table lacks is empty, like a setting that a row lacks.
+    A column that the table lacks is empty, as is a setting that a row lacks.
     """
     parts = []
     for name in columns:

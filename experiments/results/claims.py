@@ -1,4 +1,4 @@
-"""What a paper says and a run shows of it, and the records that guard a number."""
+"""Statements of papers and what a run shows of them; records of our numbers."""
 
 import dataclasses
 import hashlib
@@ -22,24 +22,24 @@ _ROUNDING = 0.001
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Published:
-    """A statement of a source, and the bound by which a run decides about it.
+    """A statement of a source, and the bounds by which a run judges it.
 
-    It is written before the run, and may fail. The interval of 95 % over the seeds
-    decides: all of it within the bounds is "reproduced", all of it outside is "not
-    reproduced", and between the two is "undecided". There is "no verdict" where the
-    number is of a searched series whose optimum is not found.
+    It is written before the run and may fail. The 95 % interval over the seeds decides:
+    inside the bounds it is "reproduced", outside "not reproduced", and if a bound is
+    within the interval "undecided". It is "no verdict" if the number belongs to a
+    searched series whose optimum is not found.
 
     Attributes:
-        text: what the source says, in one sentence.
+        text: the statement, in one sentence.
         source: author, year, number, and the figure, table or theorem.
         said: the number or the words of the source.
-        setting: where the source found it: model, data, workers.
-        measure: the tables of a run -> a number; None where it cannot be tested here.
+        setting: the setting of the source: model, data, workers.
+        measure: the tables of a run -> a number; None if it cannot be tested here.
         at_least: the lower bound of the number.
         at_most: the upper bound.
         bound_is_ours: whether the source gives no number, so that the bound is ours.
-        tried: what was tried, if it is not reproduced; why it cannot be tested; or what
-            a reader must know of the bound.
+        tried: what was tried if it is not reproduced; why it cannot be tested; or what
+            a reader must know about the bound.
     """
 
     text: str
@@ -91,14 +91,14 @@ class Published:
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """A number of ours. It shows when results change, and is no evidence.
+    """A number that we measured. It shows when results change; it is not evidence.
 
     A run misses it if the run's number is further off than four spreads and 0.1 %.
 
     Attributes:
-        text: what the number is.
+        text: the meaning of the number.
         measure: the tables of a run -> the number.
-        value: that was measured; nan where there is no record yet.
+        value: the measured number; nan if there is no record yet.
         spread: its standard error over the seeds; see `estimates.estimate`.
     """
 
@@ -116,7 +116,7 @@ class Record:
 
     @property
     def tolerance(self) -> float:
-        """How far off a run's number may be.
+        """The largest distance of a run's number from the record.
 
         Example:
             >>> Record("loss", lambda found: 1.0, 1.0, 0.01).tolerance
@@ -126,7 +126,7 @@ class Record:
 
 
 class Judged(NamedTuple):
-    """What a run says about a published statement."""
+    """A published statement with the verdict of a run."""
 
     claim: Published
     measured: Estimate | None  # None: it could not be measured
@@ -148,7 +148,7 @@ class Judged(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """What a run says about a record."""
+    """A record with the number of a run."""
 
     record: Record
     measured: Estimate | None
@@ -174,7 +174,7 @@ class Compared(NamedTuple):
 
 
 def judge(published: Sequence[Published], found: Found) -> list[Judged]:
-    """Decides about statements by the intervals of a run."""
+    """Judges statements by the intervals of a run."""
     judged = []
     for claim in published:
         if claim.measure is None:
@@ -191,7 +191,7 @@ def judge(published: Sequence[Published], found: Found) -> list[Judged]:
 
 
 def compare(records: Sequence[Record], found: Found) -> list[Compared]:
-    """Measures records anew. What cannot be measured is not met, with the reason."""
+    """Measures records again. A record that cannot be measured is missed."""
     compared = []
     for record in records:
         measured, reason = _measured(record.measure, found)
@@ -213,7 +213,7 @@ def _measured(
 
 
 def _verdict(claim: Published, measured: Estimate | None) -> str:
-    """Where the interval lies. One seed, or a number that is nan, has none."""
+    """The verdict by the interval; one seed, or a number that is nan, has none."""
     if measured is None:
         return UNDECIDED
     low, high = measured.interval()
@@ -225,7 +225,7 @@ def _verdict(claim: Published, measured: Estimate | None) -> str:
 
 
 def together(verdicts: Sequence[str]) -> str:
-    """The verdict about a system, of the verdicts about its statements.
+    """The verdict about a system, from the verdicts about its statements.
 
     Example:
         >>> together(["reproduced", "not testable here"])
@@ -245,10 +245,17 @@ def together(verdicts: Sequence[str]) -> str:
 
 
 def digest(published: Sequence[Published]) -> str:
-    """A fingerprint of what was stated and of its bounds, without what was tried."""
+    """A fingerprint of statements and their bounds, without `tried`."""
     stated = [
-        [own.text, own.source, own.said, own.setting, own.at_least, own.at_most]
-        for own in published
+        [
+            claim.text,
+            claim.source,
+            claim.said,
+            claim.setting,
+            claim.at_least,
+            claim.at_most,
+        ]
+        for claim in published
     ]
     return hashlib.sha256(json.dumps(stated).encode()).hexdigest()[:16]
 

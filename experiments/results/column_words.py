@@ -1,4 +1,4 @@
-"""What columns are called in titles and on axes, with their units."""
+"""The names of columns in titles and on axes, with their units."""
 
 from typing import Any
 
@@ -51,8 +51,8 @@ def with_unit(column: str, loss_unit: str = "") -> str:
     """A column in words, with its unit in brackets.
 
     Args:
-        column: of the results or the curves.
-        loss_unit: of the task's loss; empty if it has none.
+        column: a column of the results or the curves.
+        loss_unit: the unit of the task's loss; empty if it has none.
 
     Example:
         >>> with_unit("delay"), with_unit("test_loss", "nats")
@@ -67,6 +67,6 @@ def with_unit(column: str, loss_unit: str = "") -> str:
 
 
 def loss_unit(run: Any) -> str:
-    """The unit of a run's loss: its tasks' fact `loss_unit`; of classifiers nats."""
+    """The unit of a run's loss: the tasks' fact `loss_unit`; nats for classifiers."""
     classifies = any(column.endswith("_accuracy") for column in run.results)
     return run.facts.get("loss_unit", "nats" if classifies else "")

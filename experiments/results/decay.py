@@ -1,4 +1,4 @@
-"""How fast an error dies out in simulated time."""
+"""The rate at which an error decays in simulated time."""
 
 import math
 from typing import NamedTuple
@@ -9,17 +9,17 @@ from numpy.typing import ArrayLike
 
 from experiments.results import analysis
 
-_LEAST = 1e-30  # of the first loss: float32 resolves what is above, and below 1 / it
-_BURN_IN = 1 / 3  # of the time, until the slowest mode is alone and workers are apart
+_LEAST = 1e-30  # times the first loss: float32 resolves this up to its inverse
+_BURN_IN = 1 / 3  # of the time, until only the slowest mode is left
 _FEWEST = 3  # evaluations of a slope
 
 
 class DecayRate(NamedTuple):
-    """A metric: the rate at which an error dies out, 1 / simulated seconds.
+    """A metric: the rate at which an error decays, 1 / simulated seconds.
 
     Attributes:
         metric: a loss, the sum of the squares of the error; a column of the curves.
-        least: the least loss that there is.
+        least: the minimum of the loss.
     """
 
     metric: str = "train_loss"
@@ -27,10 +27,10 @@ class DecayRate(NamedTuple):
 
     name = "decay_rate"
 
-    def of(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
-        """The results with this column; below 0 where the error grows.
+    def with_column(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
+        """The results with this column; below 0 if the error grows.
 
-        Whether a cell diverged or ended higher is left out: the rate says it.
+        The columns of divergence are left out: the rate shows it.
 
         Raises:
             ValueError: if the run has no simulated time.
@@ -41,25 +41,25 @@ class DecayRate(NamedTuple):
         rows = []
         for key, path in analysis.grouped(curves, keys):
             path = path.sort_values("seconds")
-            found = rate(path["seconds"], path[self.metric] - self.least)
-            rows.append((*key, found))
+            decay = rate(path["seconds"], path[self.metric] - self.least)
+            rows.append((*key, decay))
         column = pd.DataFrame(rows, columns=[*keys, self.name])
         fates = ["diverged", "ended_higher", self.name]
         return results.drop(columns=fates, errors="ignore").merge(column, on=keys)
 
 
 def rate(seconds: ArrayLike, loss: ArrayLike) -> float:
-    """The rate at which an error dies out whose loss is the sum of its squares.
+    """The rate at which an error decays if the loss is the sum of its squares.
 
-    Half the slope of the logarithm of the loss, by least squares over the last two
-    thirds of the time until float32 has no digits left for it.
+    It is half the negative slope of the logarithm of the loss, fitted by least squares
+    over the last two thirds of the time in which float32 resolves the loss.
 
     Args:
-        seconds: ascending [n].
-        loss: less the least one that there is [n].
+        seconds: the times, ascending [n].
+        loss: the loss minus its minimum [n].
 
     Returns:
-        1/seconds; below 0 where the error grows, nan with fewer than three points.
+        1/seconds; below 0 if the error grows, nan with fewer than three points.
 
     Example:
         >>> seconds = np.arange(10.0)

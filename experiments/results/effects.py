@@ -1,4 +1,4 @@
-"""The answer to a question: effects with intervals, beside a size that matters."""
+"""The answer to a question: effects with intervals, compared with a relevant size."""
 
 import dataclasses
 import math
@@ -20,9 +20,9 @@ class Size(NamedTuple):
     """The smallest effect that matters to a reader.
 
     Attributes:
-        value: of the effect; of a ratio, its distance from 1.
-        text: the same in words.
-        ratio: whether effects are ratios; they are differences if not.
+        value: the size of the effect; for a ratio, its distance from 1.
+        text: the size in words.
+        ratio: whether effects are ratios; otherwise they are differences.
         unit: of effects, in text.
         scale: of effects, in this unit.
     """
@@ -85,8 +85,8 @@ class LargestStable(NamedTuple):
     """A metric: the largest value of an axis up to which training does not fail.
 
     Attributes:
-        axis: such as the step size; it must be among the tuned ones.
-        below: {metric: level} that the end must be below as well.
+        axis: the axis, such as the step size; it must be tuned.
+        below: {metric: level}: at the end each metric must be below its level too.
     """
 
     axis: str
@@ -97,8 +97,8 @@ class LargestStable(NamedTuple):
         """The name of the column."""
         return f"largest_stable_{self.axis}"
 
-    def of(self, results: pd.DataFrame) -> pd.DataFrame:
-        """A row a series and seed with this column; 0 where no value is stable."""
+    def with_column(self, results: pd.DataFrame) -> pd.DataFrame:
+        """One row per series and seed with this column; 0 if no value is stable."""
         fails = analysis.lost(results)
         for metric, level in self.below.items():
             fails |= ~(results[metric] < level)
@@ -113,22 +113,23 @@ class LargestStable(NamedTuple):
 
 
 class Computed(NamedTuple):
-    """A metric that is no column of the results, but a function of settings and seed.
+    """A metric that is a function of settings and seed, not a column of the results.
 
     Attributes:
-        name: of its column.
-        function: its arguments are named as labels and axes are, and "seed".
+        name: the name of its column.
+        function: a function whose arguments are labels, axes and "seed", by name.
 
     Example:
         >>> late = Computed("lateness", lambda delay, seed: delay / 2 + seed)
-        >>> late.of(pd.DataFrame({"delay": [2, 4], "seed": [0, 1]})).lateness.tolist()
+        >>> results = pd.DataFrame({"delay": [2, 4], "seed": [0, 1]})
+        >>> late.with_column(results).lateness.tolist()
         [1.0, 3.0]
     """
 
     name: str
     function: Callable[..., float]
 
-    def of(self, results: pd.DataFrame) -> pd.DataFrame:
+    def with_column(self, results: pd.DataFrame) -> pd.DataFrame:
         """The results with this column."""
         rows = results.to_dict("records")
         return results.assign(
@@ -140,37 +141,38 @@ _FATES = ("diverged", "ended_higher", "fails")
 HIGHER, LOWER, WITHIN = "higher", "lower", "within"
 UNDECIDED, NO_OPTIMUM = "undecided", "no optimum"
 LOST, NO_BASE = "lost", "nothing to compare with"
-"""What the interval of an effect says."""
+"""The readings of an effect's interval."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Effect:
-    """What is compared to answer a question, and which size of effect matters.
+    """A comparison that answers a question, and the smallest effect that matters.
 
-    Each series is compared with the one that has the settings `against` and equals it
-    in all other settings; each has its best value of what is tuned. The effect of a
-    ratio is
+    Each series is compared with the series that has the settings `against` and equals
+    it in all other settings; each is taken at its best value of the tuned axes. The
+    effect of a ratio is
 
         log(metric here / metric there)
 
-    of a difference metric here - metric there, a mean over seeds with the t interval of
-    the jackknife (see `estimates.estimate`). The interval decides: all of it beyond the
-    size on one side is "higher" or "lower", all of it inside is "within", else the
-    seeds leave it "undecided". So absence of an effect is a finding of its own, and
-    never the same as too few seeds.
+    and of a difference metric here - metric there, a mean over seeds with the t
+    interval of the jackknife (see `estimates.estimate`). The interval decides: if all
+    of it is beyond the size on one side, the effect is "higher" or "lower"; if all of
+    it is inside, "within"; else the seeds leave it "undecided". So the absence of an
+    effect is distinguished from too few seeds.
 
     Attributes:
         metric: a column of the results; a `TimeTo`, whose "never" is infinite; a
             `LargestStable`; or a `Computed`.
         against: {label or axis: value}; or a function of settings, such as a theory,
             that returns the number to compare with (None: no comparison).
-        size: that matters, of `percent`, `points` or `amount`.
-        where: {label or axis: value or values}, the rows that count.
-        mean_over: settings over whose values the effect is a mean; of a ratio the
-            mean of its logarithm. Only values count that both series have.
-        kept: {label or axis: value}: each series keeps what is best for this one, in
-            place of its own best.
-        name: of the metric in the answer; by default the words for the column.
+        size: the smallest effect that matters, from `percent`, `points` or `amount`.
+        where: {label or axis: value or values}: the rows to compare.
+        mean_over: settings over whose values the effect is a mean; for a ratio the
+            mean of its logarithm. Only values that both series have count.
+        kept: {label or axis: value}: all series are taken at the best values of this
+            series, instead of each at its best.
+        name: the name of the metric in the answer; by default the words for the
+            column.
 
     Example:
         >>> rows = [(0, 0, 0.10), (0, 1, 0.12), (8, 0, 0.20), (8, 1, 0.22)]
@@ -181,7 +183,7 @@ class Effect:
         Test error, compared with delay=0 (0.11): more than 1 point higher at delay=8 \
 (+10 to +10 points).
 
-        The same with the step kept that is best without delay:
+        With the step kept that is best without delay:
 
         >>> rows = [(r, d, s, 1 + abs(r - best) + s) for r in (1, 2)
         ...         for d, best in ((0, 1), (8, 2)) for s in (0, 1)]
@@ -194,7 +196,7 @@ class Effect:
         Training loss, each with the step size that is best at delay=0, compared with \
 delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
 
-        A mean over settings, each of which is compared with itself:
+        A mean over settings, each compared with itself:
 
         >>> rows = [("plain", 1, 0, 2.0), ("plain", 9, 0, 5.0), ("rule", 9, 0, 3.0)]
         >>> columns = ["rule", "workers", "seed", "train_loss"]
@@ -251,16 +253,16 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
             )
 
     def table(self, found: Found) -> pd.DataFrame:
-        """A row a comparison: settings, `here`, `there`, `effect`, `low`, `high`.
+        """One row per comparison: settings, `here`, `there`, `effect`, `low`, `high`.
 
-        Effects of a ratio are ratios. `reading` says what the interval says.
+        Effects of a ratio are ratios. `reading` is the reading of the interval.
 
         Raises:
             ValueError: if no row has the settings `where` or `against`.
         """
         there = self._rows(found)
         names = [c for c in analysis.settings(there) if c not in found.choice.axes]
-        # a number for each series, which every part without a seed keeps
+        # a number for each series, the same with and without a seed
         if names:
             number = there.groupby(names, dropna=False, sort=False).ngroup()
         else:
@@ -301,8 +303,8 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         this, other, late, late_base = map(mean, (this, other, late, late_base))
         late, late_base = late > 0, late_base > 0
         estimates = jackknife(effects, numbered)
-        low, high = np.array([own.interval() for own in estimates]).T
-        value = np.array([own.value for own in estimates])
+        low, high = np.array([estimate.interval() for estimate in estimates]).T
+        value = np.array([estimate.value for estimate in estimates])
         readings = [
             self._reading(*numbers)
             for numbers in zip(this, other, low, high, late, late_base, strict=True)
@@ -328,7 +330,7 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         return rows
 
     def _pairs(self, series: pd.DataFrame, names: list[str]) -> pd.DataFrame:
-        """Each series beside the one that it is compared with."""
+        """Each series with the series that it is compared with."""
         if callable(self.against):
             theory = [
                 formula(self.against, row) for row in series[names].to_dict("records")
@@ -346,9 +348,9 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         return others.merge(base, on=keys) if keys else others.merge(base, how="cross")
 
     def _means(self, found: Found) -> tuple[pd.Series, pd.Series]:
-        """The metric of each series, a mean over the seeds; nan where one is lost.
+        """The metric of each series, a mean over the seeds; nan if a seed is lost.
 
-        And whether a seed never gets there: it counts as the end of its curve.
+        Also whether a seed never reaches the value: it counts as the end of its curve.
         """
         rows, curves = found.results, found.curves
         if len(curves):
@@ -356,13 +358,13 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         if isinstance(self.metric, str | TimeTo):
             best = found.choice.best(rows, curves)
         else:
-            best = self.metric.of(rows)
+            best = self.metric.with_column(rows)
         if self.kept:
             chosen = analysis.where(best, **self.kept)
             axes = [axis for axis in found.choice.axes if axis in rows]
             best = rows.merge(chosen[["seed", *axes]], on=["seed", *axes])
         if isinstance(self.metric, TimeTo):
-            best = self.metric.of(best, curves)
+            best = self.metric.with_column(best, curves)
             best["never"] = np.isinf(best[self._column])
             ends = self.metric.ends(best, curves).to_numpy()
             best[self._column] = best[self._column].clip(upper=ends)
@@ -375,7 +377,7 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         return means, best.groupby("series")["never"].any()
 
     def _are_found(self, found, rows, number, pairs) -> np.ndarray:
-        """Whether both series of a pair have an optimum, where it is searched."""
+        """Whether the optimum of both series of a pair is found, if it is searched."""
         each = found.choice.are_found(rows).groupby(number).all()
         both = pairs["series"].map(each)
         if "base" in pairs:
@@ -396,8 +398,8 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         if np.isnan(here):
             return LOST
         edge = self.size.edge
-        # the time of a seed that never gets there is longer than its curve: the effect
-        # is then known from one side
+        # the time of a seed that never reaches the value is longer than its curve: the
+        # effect is then known from one side
         if low > edge and not late_base:
             return HIGHER
         if high < -edge and not late:
@@ -416,10 +418,10 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
 
     def _labels(self, table: pd.DataFrame) -> list[str]:
         names = [c for c in table.columns[: table.columns.get_loc("here")]]
-        told = analysis.told_by(table[names]) or [
+        varied = analysis.distinguishing(table[names]) or [
             n for n in names if not callable(self.against) and n in self.against
         ]
-        return [analysis.label(row) for row in table[told].to_dict("records")]
+        return [analysis.label(row) for row in table[varied].to_dict("records")]
 
     def _sentence(self, found: Found, table: pd.DataFrame) -> str:
         name = self.name or words(self._column)
@@ -444,8 +446,8 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         for reading, said in self._said().items():
             rows = table[table["reading"] == reading]
             if len(rows):
-                # commas part the series
-                labels = [own.replace(", ", " ") for own in self._labels(table)]
+                # commas separate the series
+                labels = [label.replace(", ", " ") for label in self._labels(table)]
                 parts.append(f"{said} {_listed(labels, rows, self)}")
         each += f", a mean over {over}" * bool(over)
         head = f"{name[:1].upper()}{name[1:]}{each}, compared with {self._base()}{base}"
@@ -463,13 +465,13 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         }
 
     def _shown(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The table as a reader sees it."""
+        """The table as a page shows it."""
         kind = "ratio" if self.size.ratio else "difference"
         return pd.DataFrame(
             {
                 "series": self._labels(table),
-                self._column: [_number(own) for own in table["here"]],
-                "compared with": [_number(own) for own in table["there"]],
+                self._column: [_number(value) for value in table["here"]],
+                "compared with": [_number(value) for value in table["there"]],
                 f"{kind} (95 % interval)": [
                     _interval(row, self.size) for row in table.to_dict("records")
                 ],
@@ -482,9 +484,9 @@ class Answer(NamedTuple):
     """The answer of a run to a question.
 
     Attributes:
-        text: in a sentence.
-        shown: the effects, as text.
-        table: the effects, as numbers.
+        text: the answer in a sentence.
+        shown: the effects as text.
+        table: the effects as numbers.
     """
 
     text: str
@@ -499,7 +501,7 @@ _NAMED = 4
 
 
 def _listed(labels: Sequence[str], rows: pd.DataFrame, effect: Effect) -> str:
-    """Settings with their intervals; of many, the settings and the largest effect."""
+    """Settings with their intervals; for many, the settings and the largest effect."""
     records = rows.to_dict("records")
     names = [labels[i] for i in rows.index]
     if rows["effect"].isna().all():
@@ -535,28 +537,28 @@ def _number(value: float) -> str:
 
 
 def usual(found: Found) -> list[Effect]:
-    """The question that a run without an answer of its own is asked.
+    """The comparison of a run whose experiment has no `answer`.
 
-    Each series is compared with the first one, in the metric by which it is tuned; 10 %
-    matters, or 1 point where the metric is an error.
+    Each series is compared with the first one, in the metric by which it is tuned. An
+    effect of 10 % matters, or of 1 point if the metric is an error.
     """
     names = [c for c in analysis.settings(found.results) if c not in found.choice.axes]
-    told = analysis.told_by(found.results[names])
-    if not told:
+    varied = analysis.distinguishing(found.results[names])
+    if not varied:
         return []
-    first = found.results[told[0]].dropna().iloc[0]
+    first = found.results[varied[0]].dropna().iloc[0]
     metric = found.choice.by
     size = points(1) if str(metric).endswith("error") else percent(10)
-    return [Effect(metric=metric, against={told[0]: first}, size=size)]
+    return [Effect(metric=metric, against={varied[0]: first}, size=size)]
 
 
 def answers(found: Found, effects: Sequence[Effect]) -> list[Answer | str]:
-    """The answer of each effect; where one cannot be measured, why."""
+    """The answer of each effect, or the reason why it cannot be measured."""
     made: list[Answer | str] = []
     for effect in effects or usual(found):
         try:
             made.append(effect.answer(found))
-        except Exception as error:  # settings that a changed flag took away, or theory
+        except Exception as error:  # a changed flag removed settings, or a theory fails
             made.append(
                 f"{words(effect._column)} cannot be compared with {effect._base()}:"
                 f" {type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""How sure a number is that is made of several seeds."""
+"""The uncertainty of a number from several seeds."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,15 +13,14 @@ Measure = Callable[[Found], float]
 
 
 class Estimate(NamedTuple):
-    """A number and how far it may be off.
+    """A number and its standard error.
 
     Attributes:
-        value: the number of all seeds together.
-        error: its standard error; nan where there is one seed, and where a number is
-            infinite or nan: it has no spread.
-        seeds: how many there are.
-        form: "mean"; "ratio", whose interval is one of its logarithm; or "share" of
-            the seeds, whose interval is Clopper and Pearson's.
+        value: the number from all seeds.
+        error: its standard error; nan with one seed, or if a number is infinite or nan.
+        seeds: the number of seeds.
+        form: "mean"; "ratio", whose interval is that of its logarithm; or "share" of
+            the seeds, whose interval is that of Clopper and Pearson.
     """
 
     value: float
@@ -30,10 +29,10 @@ class Estimate(NamedTuple):
     form: str = "mean"
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """The t interval with seeds - 1 degrees of freedom; nan of one seed.
+        """The t interval with seeds - 1 degrees of freedom; nan with one seed.
 
-            value +- t error                           of a mean
-            value exp(-+ t error / value)              of a ratio
+            value +- t error                           for a mean
+            value exp(-+ t error / value)              for a ratio
 
         Example:
             >>> low, high = Estimate(2.0, 0.5, 5).interval()
@@ -65,19 +64,19 @@ def estimate(measure: Measure, found: Found) -> Estimate:
         error^2 = (n - 1) / n sum_i (m_i - mean m)^2
 
     where m_i is the number without seed i of n. For the mean over seeds this is the
-    usual standard error; it also holds for best values and times. Of a ratio m is its
-    logarithm, and the error is value times the error of m. Where seeds of their own
-    choose the best values, they stay as they are; else each m_i chooses among the seeds
-    that are left. Where some m_i is not finite the error is nan. Of the share of seeds
-    the error is sqrt(value (1 - value) / n).
+    usual standard error; it also holds for best values and times. For a ratio m is its
+    logarithm, and the error is value times the error of m. If tuning seeds choose the
+    best values, these values are fixed; otherwise each m_i chooses them with the other
+    seeds. If an m_i is not finite, the error is nan. For a share of seeds the error is
+    sqrt(value (1 - value) / n).
 
     Args:
         measure: the tables of a run -> a number; its attribute `form`, if it has one,
-            is the estimate's.
+            is the form of the estimate.
         found: the tables.
 
     Raises:
-        Exception: what `measure` raises of the whole tables.
+        Exception: any error of `measure` on the whole tables.
     """
     form = getattr(measure, "form", "mean")
     if form == "share":
@@ -108,14 +107,14 @@ def jackknife(numbers: Callable[[Found], np.ndarray], found: Found) -> list[Esti
     seeds = sorted(set(found.results["seed"]))
     count = len(seeds)
     if count < 2:
-        return [Estimate(float(own), np.nan, count) for own in value]
+        return [Estimate(float(each), np.nan, count) for each in value]
     parts = np.stack([numbers(without(found, seed)) for seed in seeds])
     with np.errstate(invalid="ignore"):
         error = np.sqrt((count - 1) / count * ((parts - parts.mean(0)) ** 2).sum(0))
     error = np.where(np.isfinite(parts).all(0), error, np.nan)
     return [
-        Estimate(float(own), float(e), count)
-        for own, e in zip(value, error, strict=True)
+        Estimate(float(each), float(e), count)
+        for each, e in zip(value, error, strict=True)
     ]
 
 

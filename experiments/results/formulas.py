@@ -8,7 +8,7 @@ import numpy as np
 
 
 def formula(function: Callable[..., Any], row: Mapping[Any, Any]) -> Any:
-    """What a function of settings returns at the settings of a row; nan for None.
+    """Calls a function of settings with the settings of a row; None becomes nan.
 
     Example:
         >>> formula(lambda delay: 2 * delay, {"delay": 3, "seed": 0})

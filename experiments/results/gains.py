@@ -1,4 +1,4 @@
-"""What one of several ways to train gains over another, seed by seed."""
+"""The gain of one way to train over another, paired by seed."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,25 +20,25 @@ def gains(
     logarithm: bool = False,
     **where: Any,
 ) -> pd.DataFrame:
-    """The metric that was tuned by, of `over` less of each other, at their best values.
+    """The gains over `over`: its tuned metric minus that of each other value.
 
-    A gain is a mean over all settings that both have, with the t interval of 95 % over
-    seeds, each of which is paired with itself. A training that diverged counts as
-    infinitely bad; where both diverge under a seed there is no gain, nan. The interval
-    of one seed is nan.
+    Each value is taken at its best values of the tuned axes. A gain is a mean over all
+    settings that both have, with the 95 % t interval over paired seeds. A training that
+    diverged counts as infinitely bad; if both diverge under a seed, the gain is nan.
+    With one seed the interval is nan.
 
     Args:
-        results: of a run.
-        curves: of the same.
-        choice: what was tuned, and by which metric.
+        results: the results of a run.
+        curves: the curves of the run.
+        choice: the tuned axes, and the metric that decides.
         over: a value of a label, such as a rule's name.
-        by: settings with rows of their own; a name, or several.
-        logarithm: whether logarithms are compared: then 0.01 is one percent.
-        **where: {label or axis: value or values} that are counted.
+        by: settings that get separate rows; a name, or several.
+        logarithm: whether to compare logarithms; then 0.01 is one percent.
+        **where: {label or axis: value or values}: the rows that count.
 
     Returns:
-        A row for each other value of the label: `gain`, `low`, `high`, over how many
-        `settings` it is a mean, and whether all of these optima are `found`.
+        One row for each other value of the label: `gain`, `low`, `high`, the number of
+        `settings` in the mean, and whether all of these optima are `found`.
     """
     names = [name for name in analysis.settings(results) if name not in choice.axes]
     labels = [name for name in names if (results[name] == over).any()]

@@ -16,13 +16,13 @@ class Line(NamedTuple):
     series: int  # of the program
     point: dict[str, float]  # {searched number: its value}
     seed: int
-    score: float  # what the search compares; nan where it diverged
+    score: float  # compared by the search; nan if the training diverged
 
 
 class Ledger:
-    """Reads and writes search.csv: a line is on the disk as soon as it is known.
+    """Reads and writes search.csv; each line is on the disk at once.
 
-    A search that was interrupted asks for the same trainings again, and finds them.
+    An interrupted search asks for the same trainings again and reads them here.
     """
 
     def __init__(self, folder: RunFolder, axes: Sequence[str]):
@@ -30,10 +30,10 @@ class Ledger:
         self._file, self._axes = folder.search, tuple(axes)
 
     def read(self) -> list[Line]:
-        """The lines so far, without one whose writing was cut off.
+        """The lines so far, except a last line that was cut off.
 
         Raises:
-            ValueError: if a line is none of this file's.
+            ValueError: if a line does not belong to this file.
         """
         text = self._file.read_text() if self._file.exists() else ""
         whole = text[: text.rfind("\n") + 1]

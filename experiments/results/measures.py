@@ -1,4 +1,4 @@
-"""What claims measure: numbers of a run's tables."""
+"""The measures of claims: numbers from a run's tables."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,9 +17,9 @@ def tuned(metric: str, *, lost: float = np.nan, **where: Any) -> Measure:
 
     Args:
         metric: a column of the results; a tuned axis means its best value.
-        lost: what a seed counts as that ends higher than it began, or diverges; by
-            default there is no mean then.
-        **where: which settings, {label or axis: value}.
+        lost: the value of a seed that ends higher than it began, or diverges; by
+            default the mean is then nan.
+        **where: {label or axis: value}: the settings that count.
     """
     return lambda found: _mean(_best(found, where), metric, lost)
 
@@ -27,7 +27,7 @@ def tuned(metric: str, *, lost: float = np.nan, **where: Any) -> Measure:
 def kept(
     metric: str, *, best_at: Mapping[str, Any], lost: float = np.nan, **where: Any
 ) -> Measure:
-    """The same at the values that are best for other settings, `best_at`."""
+    """`tuned`, but at the values that are best for the settings `best_at`."""
 
     def measure(found):
         axes = [axis for axis in found.choice.axes if axis in found.results]
@@ -46,7 +46,7 @@ def mean(metric: str, **where: Any) -> Measure:
 def largest_stable(over: str, **where: Any) -> Measure:
     """The largest value up to which no seed ends higher than it began; or nan.
 
-    One that diverges counts as such, too.
+    A seed that diverges counts as one that ends higher.
     """
 
     def measure(found):
@@ -61,23 +61,23 @@ def largest_stable(over: str, **where: Any) -> Measure:
 def first_time(
     metric: str, value: float, *, along: str = "seconds", **where: Any
 ) -> Measure:
-    """The mean over seeds of the first time at which a metric is down to a value.
+    """The mean over seeds of the first time at which a metric falls to a value.
 
-    At the best value of the tuned axes, as the experiment chooses it. "Never" is a
-    value, inf, where some seed does not get there. `along` is the clock: "seconds" of
-    simulated time, "update" or "examples".
+    It is taken at the best value of the tuned axes. It is inf if a seed never reaches
+    the value. `along` is the clock: "seconds" of simulated time, "update" or
+    "examples".
     """
     time = TimeTo(metric, value, along)
 
     def measure(found):
-        rows = time.of(_best(found, where), _chosen(found.curves, where))
+        rows = time.with_column(_best(found, where), _chosen(found.curves, where))
         return _mean(rows, time.name)
 
     return measure
 
 
 class Formed(NamedTuple):
-    """A measure with a form, which says what its interval is; see `Estimate`."""
+    """A measure with a form, which defines its interval; see `Estimate`."""
 
     value: Measure
     form: str
@@ -88,10 +88,10 @@ class Formed(NamedTuple):
 
 
 def ratio(above: Measure, below: Measure) -> Measure:
-    """One number over another; its interval is one of its logarithm.
+    """One number over another; its interval is that of its logarithm.
 
-    It is nan where the other is infinite, a time that is never reached, and then
-    decides nothing: how long "never" is nobody knows.
+    It is nan if the divisor is infinite, which is the time to a value that is never
+    reached: such a ratio decides nothing.
     """
 
     def measure(found):
@@ -102,11 +102,11 @@ def ratio(above: Measure, below: Measure) -> Measure:
 
 
 def share(fate: str, **where: Any) -> Measure:
-    """The share of seeds that have a fate in some cell of some settings.
+    """The share of seeds that have a fate in a cell of these settings.
 
     Args:
         fate: "diverged", "ended_higher", or a column of the results that is 0 or 1.
-        **where: which settings.
+        **where: {label or axis: value}: the settings that count.
     """
 
     def measure(found):
@@ -119,17 +119,17 @@ def share(fate: str, **where: Any) -> Measure:
 def least(measures: Sequence[Measure]) -> Measure:
     """The number of the measure that is smallest on the tuning seeds.
 
-    So a label is tuned as well.
+    It tunes a label in this way.
     """
     return lambda found: measures[smallest(measures, found)](found)
 
 
 def smallest(measures: Sequence[Measure], found: Found) -> int:
-    """Which measure is smallest on the tuning seeds, or else on the reported ones."""
+    """The index of the smallest measure on the tuning seeds, or the reported ones."""
     choice, chooses = found.choice, found
     if choice.results is not None:
         chooses = Found(choice.results, choice.curves, choice)
-    values = [own(chooses) for own in measures]
+    values = [measure(chooses) for measure in measures]
     return int(np.nan_to_num(values, nan=np.inf).argmin())
 
 
@@ -155,7 +155,7 @@ def _those(found: Found, where: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _mean(rows: pd.DataFrame, metric: str, lost: float = np.nan) -> float:
-    """The mean of all rows; the metric of a model that is lost counts as `lost`."""
+    """The mean of all rows; the metric of a lost model counts as `lost`."""
     values = rows[metric]
     if not analysis.is_fact(metric, rows):
         values = values.where(~analysis.lost(rows), lost)

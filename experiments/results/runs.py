@@ -18,15 +18,15 @@ from experiments.results.tables import Found
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """What there is of a finished run, or of several together.
+    """The records of a finished run, or of several together.
 
     Attributes:
-        folder: the run's; of several the first one's.
-        info: run.json; of several the first one's.
-        results: a row a cell and seed, with errors and the generalization gap.
-        curves: a row a cell, seed and evaluation.
+        folder: the folder of the run, or of the first of several.
+        info: run.json, or that of the first of several.
+        results: one row per cell and seed, with errors and the generalization gap.
+        curves: one row per cell, seed and evaluation.
         metrics: the rows of metrics.jsonl.
-        choice: what is tuned; of several as the first one says.
+        choice: the tuned axes, as the first run defines them.
     """
 
     folder: Path
@@ -40,8 +40,8 @@ class Run:
     def read(cls, *folders: str | os.PathLike[str]) -> "Run":
         """Reads a run, or several as one.
 
-        The tables of several get a column `run`. It is a setting, but of the shards of
-        one run, which have the same config and no cell in common.
+        The tables of several runs get a column `run`. It is a setting, except for the
+        shards of one run, which have the same config and no cell in common.
 
         Raises:
             ValueError: if a folder holds no finished run.
@@ -55,25 +55,27 @@ class Run:
         there = list(map(RunFolder, paths))
         infos = [folder.info for folder in there]
         rows = [row for folder in there for row in folder.rows()]
-        found = [
+        runs = [
             tables.read(folder, _choice(info), tuning=bool(info.get("tuning_seeds")))
             for folder, info in zip(there, infos, strict=True)
         ]
-        left = dict.fromkeys(c for own in found for c in analysis.settings(own.results))
+        left = dict.fromkeys(c for run in runs for c in analysis.settings(run.results))
         names = [path.name for path in paths]
         if len(set(names)) < len(names):
             names = [str(path) for path in paths]
 
         def joined(parts):
             if len(paths) > 1:
-                parts = [own.assign(run=n) for own, n in zip(parts, names, strict=True)]
+                parts = [
+                    part.assign(run=n) for part, n in zip(parts, names, strict=True)
+                ]
             return pd.concat(parts, ignore_index=True)
 
-        results = joined([own.results for own in found])
-        curves = joined([own.curves for own in found])
+        results = joined([run.results for run in runs])
+        curves = joined([run.curves for run in runs])
         if len(paths) > 1:
             what = [[info.get(key) for key in ("question", "config")] for info in infos]
-            differ = any(own != what[0] for own in what)
+            differ = any(item != what[0] for item in what)
             if differ or results.duplicated([*left, "seed"]).any():
                 left = {"run": None, **left}
 
@@ -81,20 +83,18 @@ class Run:
             return table[[*left, *(name for name in table if name not in left)]]
 
         choice = _choice(infos[0])
-        if any(own.choice.optima is not None for own in found):
+        if any(run.choice.optima is not None for run in runs):
             choice = choice._replace(
                 optima=joined(
-                    [pd.DataFrame(own.choice.optima) for own in found]  # None is empty
+                    [pd.DataFrame(run.choice.optima) for run in runs]  # None is empty
                 )
             )
-        if any(own.choice.results is not None for own in found):
-            # where a run has no tuning seeds, its own seeds choose
-            choose = [
-                own if own.choice.results is None else own.choice for own in found
-            ]
+        if any(run.choice.results is not None for run in runs):
+            # if a run has no tuning seeds, its reported seeds choose
+            choose = [run if run.choice.results is None else run.choice for run in runs]
             choice = choice._replace(
-                results=ordered(joined([own.results for own in choose])),
-                curves=ordered(joined([own.curves for own in choose])),
+                results=ordered(joined([table.results for table in choose])),
+                curves=ordered(joined([table.curves for table in choose])),
             )
         results, curves = ordered(results), ordered(curves)
         return cls(paths[0], infos[0], results, curves, rows, choice)
@@ -111,7 +111,7 @@ class Run:
 
     @property
     def settings(self) -> list[str]:
-        """The columns that say what was trained."""
+        """The columns of settings."""
         return analysis.settings(self.results)
 
     @property
@@ -123,25 +123,27 @@ class Run:
 
     @cached_property
     def traces(self) -> dict[str, dj.cluster.Trace]:
-        """What the cluster of each arm did under the first seed, by the arm's name."""
+        """The trace of each arm's cluster under the first seed, by the arm's name."""
         saved = self.info.get("traces", ())
         names = self.trace_labels
         return {
-            name: dj.cluster.load_trace(self.folder / own["file"])
-            for name, own in zip(names, saved, strict=True)
+            name: dj.cluster.load_trace(self.folder / record["file"])
+            for name, record in zip(names, saved, strict=True)
         }
 
     @property
     def trace_labels(self) -> dict[str, dict[str, Any]]:
         """The labels of each arm with a trace, by its name."""
-        every = pd.DataFrame([own["labels"] for own in self.info.get("traces", ())])
-        told = analysis.told_by(every)
+        every = pd.DataFrame(
+            [record["labels"] for record in self.info.get("traces", ())]
+        )
+        varied = analysis.distinguishing(every)
         rows = every.to_dict("records")
-        return {analysis.label({k: row[k] for k in told}): row for row in rows}
+        return {analysis.label({k: row[k] for k in varied}): row for row in rows}
 
 
 def _choice(info: Mapping[str, Any]) -> Choice:
-    """What is tuned, as run.json says it."""
+    """The tuned axes, from run.json."""
     by = info.get("tuned_by", "train_loss")
     by = by if isinstance(by, str) else TimeTo(**by)
     return Choice(tuple(info.get("tuned", ())), by)

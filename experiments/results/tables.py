@@ -14,14 +14,14 @@ from experiments.results.gains import gains
 
 
 class Found(NamedTuple):
-    """What a run measured, as tables.
+    """The measurements of a run, as tables.
 
     A row of `results` is a cell and a seed after the last update; a row of `curves` is
-    one at an evaluation. Both have a column for each label, each axis and the seed.
-    `choice` says what is tuned, and has the tables of the tuning seeds. It is printed
-    as the question, its answer, and a short table: each series at its best value of
-    what is tuned, and the metric that chose it, with its 95 % interval over the seeds.
-    `answers` are those of the experiment's effects, see `effects.answers`.
+    a cell and a seed at an evaluation. Both have a column for each label, each axis and
+    the seed. `choice` has the tuned axes and the tables of the tuning seeds. It prints
+    as the question, its answer, and a short table: each series at its best value of the
+    tuned axes, and the metric that chose it, with its 95 % interval over the seeds.
+    `answers` are the answers of the experiment's effects, see `effects.answers`.
 
     Example:
         >>> rows = [("a", 0.1, 0, 1.0), ("a", 0.1, 1, 1.2), ("a", 0.3, 0, 2.0)]
@@ -47,20 +47,20 @@ class Found(NamedTuple):
         return self.choice.best(self.results, self.curves)
 
     def not_found(self) -> str:
-        """Which searched series have no optimum, in a sentence; "" where all have."""
+        """Names the searched series without an optimum; "" if all have one."""
         optima = self.choice.optima
         if optima is None or optima["found"].all():
             return ""
         names = [n for n in analysis.settings(self.results) if n in optima]
         names = [name for name in names if name not in self.choice.axes]
         bad = optima[~optima["found"].astype(bool)]
-        distinct = analysis.told_by(optima[names])
+        distinct = analysis.distinguishing(optima[names])
         shown = [analysis.label(row) for row in bad[distinct].to_dict("records")]
         more = f" and {len(shown) - 3} more" * (len(shown) > 3)
         return f"No optimum is found of {'; '.join(shown[:3])}{more}."
 
     def gains(self, over: str, **options: Any) -> pd.DataFrame:
-        """What each other value of a label gains over one; see `gains.gains`."""
+        """The gain over a value of a label for each other value; see `gains.gains`."""
         return gains(self.results, self.curves, self.choice, over=over, **options)
 
     def __repr__(self):
@@ -86,7 +86,7 @@ def _shown(found: Found) -> str:
             value = "diverged"
         elif interval["high"] > interval["low"]:
             value += f" ({interval['low']:.4g} to {interval['high']:.4g})"
-        shown = group[[*analysis.told_by(best[others]), *axes]].iloc[0].to_dict()
+        shown = group[[*analysis.distinguishing(best[others]), *axes]].iloc[0].to_dict()
         rows.append(shown | {f"{metric} (95 % interval)": value})
     said = f"{len(rows)} series, {found.results['seed'].nunique()} seeds"
     if axes:
@@ -99,7 +99,7 @@ def _shown(found: Found) -> str:
     return "\n".join(filter(None, [*head, table + more, missed]))
 
 
-def of(
+def split(
     settings: Sequence[str],
     results: Sequence[Mapping[str, Any]],
     curves: Sequence[Mapping[str, Any]],
@@ -107,16 +107,16 @@ def of(
     choice: Choice,
     tuning_seeds: Sequence[int] = (),
 ) -> Found:
-    """Rows as tables: settings on the left of the seed, what was measured right.
+    """Makes tables of rows: settings left of the seed, measurements right of it.
 
-    The rows of the tuning seeds are in the tables of `choice` alone.
+    The rows of the tuning seeds go only to the tables of `choice`.
 
     Args:
-        settings: the columns that say what was trained.
-        results: a row a seed and cell.
-        curves: a row a seed, cell and evaluation.
-        choice: what is tuned, and by what.
-        tuning_seeds: that choose.
+        settings: the columns of settings.
+        results: one row per seed and cell.
+        curves: one row per seed, cell and evaluation.
+        choice: the tuned axes, and the metric that decides.
+        tuning_seeds: the seeds that choose.
     """
     reported, chosen = [], []
     for rows in (results, curves):
@@ -139,16 +139,16 @@ def curve_rows(
     cells: Sequence[Mapping[str, Any]],
     evaluates: Callable[[int], bool],
 ) -> list[dict[str, Any]]:
-    """The rows of a program for curves.csv, one a seed, cell and evaluation.
+    """The rows of a program for curves.csv, one per seed, cell and evaluation.
 
     Args:
         metrics: the program's rows of metrics.jsonl.
-        seeds: of the program.
-        cells: its settings.
-        evaluates: whether a run from the start has an evaluation after an update; of
-            others, such as the end of a shorter run, there is no row.
+        seeds: the seeds of the program.
+        cells: the settings of each cell.
+        evaluates: whether a run from the start has an evaluation after an update; other
+            evaluations, such as the end of a shorter run, get no row.
     """
-    found = []
+    rows = []
     for row in metrics:
         shown = "evaluation" in row and evaluates(row["step"])
         for s, seed in enumerate(seeds if shown else ()):
@@ -158,27 +158,27 @@ def curve_rows(
                     for name, table in row["evaluation"].items()
                 }
                 when = {"seconds": row["seconds"][s]} if "seconds" in row else {}
-                found.append(
+                rows.append(
                     dict(setting)
                     | {"seed": seed, "update": row["step"]}
                     | {"examples": row["examples"][s], **when}
                     | values
                 )
-    return found
+    return rows
 
 
 def with_lost(
     folder: RunFolder, found: Found, evaluations: Sequence[Mapping[str, Any]]
 ) -> Found:
-    """The tables, with evaluations that only the folder's own curves.csv has.
+    """The tables, with the evaluations that only the folder's curves.csv has.
 
-    Their lines of metrics.jsonl can no longer be read.
+    The lines of these evaluations in metrics.jsonl can no longer be read.
 
     Args:
-        folder: the run's.
-        found: what the lines tell that can be read.
-        evaluations: the settings and the update of each one that a run from the start
-            has; of others no row is wanted.
+        folder: the folder of the run.
+        found: the tables from the lines that can be read.
+        evaluations: the settings and the update of each evaluation of a run from the
+            start; other evaluations get no row.
     """
     asked = pd.DataFrame(evaluations)
 
@@ -216,14 +216,14 @@ def _with_lost(
 
 
 def _as_read(table: pd.DataFrame) -> pd.DataFrame:
-    """A table as its file would be read."""
+    """The table as it would be read from its file."""
     return read_table(io.StringIO(table.to_csv(index=False)))
 
 
 def write(folder: RunFolder, found: Found) -> None:
     """Writes results.csv and curves.csv, each whole or not at all.
 
-    Those of the tuning seeds are in the folder tuning/; optima.csv has the optima.
+    The tables of the tuning seeds go to the folder tuning/, the optima to optima.csv.
     """
     if found.choice.optima is not None:
         folder.write_table("optima", found.choice.optima)
@@ -236,9 +236,9 @@ def read(folder: RunFolder, choice: Choice, *, tuning: bool) -> Found:
     """The tables of a finished run.
 
     Args:
-        folder: the run's.
-        choice: what is tuned, and by what.
-        tuning: whether seeds of their own choose.
+        folder: the folder of the run.
+        choice: the tuned axes, and the metric that decides.
+        tuning: whether tuning seeds choose.
 
     Raises:
         ValueError: if the folder holds no finished run, or a table is not as the run

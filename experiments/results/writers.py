@@ -1,4 +1,4 @@
-"""Where the numbers of a run go while it trains: TensorBoard, Weights & Biases."""
+"""Sends the numbers of a run to TensorBoard or Weights & Biases while it trains."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from experiments.host import disk
 
 
 class Writer(Protocol):
-    """Takes the numbers of each chunk. metrics.jsonl is written whatever there is."""
+    """Takes the numbers of each chunk. metrics.jsonl is written in any case."""
 
     def write(self, program: str, step: int, scalars: Mapping[str, float]) -> None:
         """Takes named numbers of a program after an update."""
@@ -21,7 +21,7 @@ class Writer(Protocol):
 
 
 class TensorBoard:
-    """Event files, one folder a program."""
+    """Writes event files, one folder per program."""
 
     def __init__(self, folder: Path):
         """Names the folder; nothing is written yet."""
@@ -33,7 +33,7 @@ class TensorBoard:
         if program not in self._events:
             self._events[program] = SummaryWriter(
                 str(self._folder / program),
-                purge_step=step,  # hides what an interrupted run wrote after it
+                purge_step=step,  # hides later steps of an interrupted run
             )
         with disk.one_line_if_full(self._folder):
             for name, value in scalars.items():
@@ -41,19 +41,19 @@ class TensorBoard:
             self._events[program].flush()
 
     def close(self) -> None:
-        """See `Writer`. On a full disk it is silent: what filled it has been said."""
+        """See `Writer`. Ignores a full disk, which has been reported."""
         for events in self._events.values():
             try:
                 events.close()
             except OSError:
-                # as the process ends tensorboardX would try again, with a traceback
+                # tensorboardX would try again at exit, with a traceback
                 writer = events.file_writer.event_writer
                 writer._worker.stop()
                 writer._closed = True
 
 
 class WeightsAndBiases:
-    """A run of Weights & Biases, where the user has it installed and is logged in."""
+    """A run of Weights & Biases, for a user who has installed it and is logged in."""
 
     def __init__(self, project: str, name: str, config: Mapping[str, Any]):
         """Begins the run.
@@ -90,29 +90,29 @@ class WeightsAndBiases:
 def scalars(
     settings: Sequence[Mapping[str, Any]], row: Mapping[str, Any]
 ) -> dict[str, float]:
-    """What is shown of a chunk: the best cell, by name, and numbers of all cells.
+    """The scalars of a chunk: the best cell, by name, and numbers of all cells.
 
     The best cell has the smallest training loss, on average over the seeds.
 
     Args:
-        settings: of the cells.
-        row: of metrics.jsonl.
+        settings: the settings of the cells.
+        row: a row of metrics.jsonl.
     """
-    found = {
+    scalars = {
         name: float(value)
         for name, value in row.items()
         if isinstance(value, (int, float)) and name not in ("step", "train_loss")
     }
     losses = row.get("losses")
     if losses is None:
-        return found
+        return scalars
     by_cell = np.asarray(losses, float).mean(axis=0)  # None is nan
     if np.isfinite(by_cell).any():
         best = int(np.nanargmin(by_cell))
         named = ", ".join(f"{key}={value}" for key, value in settings[best].items())
         prefix = f"best cell ({named})" if named else "the cell"
-        found[f"{prefix}/batch_loss"] = float(by_cell[best])
+        scalars[f"{prefix}/batch_loss"] = float(by_cell[best])
         for name, table in row.get("evaluation", {}).items():
             value = np.asarray(table, float).mean(axis=0)[best]
-            found[f"{prefix}/{name}"] = float(value)
-    return found
+            scalars[f"{prefix}/{name}"] = float(value)
+    return scalars

@@ -1,1 +1,1 @@
-"""Runs a program of an experiment: compiled, fed, watched and saved."""
+"""Runs a program of an experiment: compiles, feeds, reports and saves it."""

@@ -1,4 +1,4 @@
-"""The cells of a program under its seeds: what each holds, and one update of all."""
+"""The cells of a program under its seeds: their state, and one update of all."""
 
 from typing import Any, NamedTuple
 
@@ -11,34 +11,34 @@ from experiments.training.rules import REFUSED, Model, Update, begun
 
 
 class State(NamedTuple):
-    """All that a checkpoint must hold. Leaves are [seeds, cells, ...]."""
+    """The state that a checkpoint holds. Leaves are [seeds, cells, ...]."""
 
-    # what is trained: the program knows their shapes alone
+    # the grid: the program is compiled for their shapes
     seed: jax.Array  # of each replicate, int32 [seeds]
     cell: dict[str, jax.Array]  # {traced axis: its value in each cell [cells]}
-    # in every update, in every cell
+    # these change in every update, in every cell
     step: jax.Array  # updates done, int32 []; one clock for all cells
     memory: Any  # of the optimizer
     staleness_counts: jax.Array  # gradients of each staleness, int32 [depth + 1]
     refused: jax.Array  # gradients that `dj.refusing` refused, int32 []
-    # while the cell is finite
+    # these change while the cell is finite
     model: Model
     diverged_step: jax.Array  # the update whose loss was not finite, int32; -1 if none
-    # of several workers, each its own: the loss of the update before; else ()
+    # with several workers, the loss of each worker in the update before; else ()
     loss: Any = ()
 
 
 SHARED = State(*(False for _ in State._fields))._replace(model=True)
-"""What of a state all workers have alike."""
+"""The fields of a state that all workers share."""
 
 
 class Chunk(NamedTuple):
-    """What a chunk reports; leaves are [chunk, seeds, cells]."""
+    """The report of a chunk; leaves are [chunk, seeds, cells]."""
 
-    # of the updates' batches, float32; nan once a cell has diverged; of several
-    # workers [chunk, *their axes, ...]
+    # the loss on each update's batch, float32; nan after a cell has diverged; with
+    # several workers [chunk, *their axes, ...]
     loss: jax.Array
-    staleness: jax.Array  # that the optimizer was told, in updates
+    staleness: jax.Array  # that the optimizer received, in updates
 
 
 def values_of(program: Program) -> tuple[jax.Array, dict[str, jax.Array]]:
@@ -51,9 +51,9 @@ class Cells:
     """Every cell of a program under every seed.
 
     The update is written for one cell and mapped over cells and seeds. Cells of one
-    seed see the same batches; a history's clock stays unbatched, so that the write to a
-    slot stays in place. Seeds and the values of cells are arguments: programs that
-    differ in these alone are compiled once.
+    seed see the same batches. A history's clock stays unbatched, so that a slot is
+    written in place. Seeds and the values of cells are arguments: programs that differ
+    only in these are compiled once.
 
     Attributes:
         one: the shapes of one cell's state.
@@ -79,7 +79,7 @@ class Cells:
         return jax.vmap(over_cells, (0, None), self._of_seeds)(seeds, cells)
 
     def updated(self, state: State, given: Any) -> tuple[State, Chunk]:
-        """The states after an update, and what it reports."""
+        """The states after an update, and the report of the update."""
         of_cells, of_seeds = self._of_cells, self._of_seeds
         over_cells = jax.vmap(self._updated, (of_cells, None), (of_cells, 0))
         return jax.vmap(over_cells, (of_seeds, 0), (of_seeds, 0))(state, given)
@@ -133,10 +133,10 @@ class Cells:
         ), Chunk(jnp.where(live, moved.loss, jnp.nan), moved.staleness)
 
     def _judged(self, state: State, moved: Update) -> tuple[jax.Array, jax.Array]:
-        """The loss that says whether a cell diverges, and whose update it is.
+        """The loss that shows whether a cell diverges, and the update of this loss.
 
-        Of several workers it is the mean of the losses before: this update's would have
-        to be waited for, however late gradients may be.
+        With several workers it is the mean loss of the update before: the workers would
+        have to wait for the loss of this update, even if gradients may be late.
         """
         if not self._rule.worker_axes:
             return moved.loss, state.step

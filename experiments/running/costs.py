@@ -1,4 +1,4 @@
-"""What a program costs, known before it runs."""
+"""The costs of a program, computed before it runs."""
 
 import math
 import os
@@ -16,16 +16,16 @@ from experiments.running.trainer import Trainer
 
 
 class Costs(NamedTuple):
-    """What a program costs, known before it runs."""
+    """The costs of a program, computed before it runs."""
 
     cells: int
     parameters: int  # of one cell
     history_bytes: int  # of all cells
-    state_bytes: int  # of all cells; what a checkpoint holds
+    state_bytes: int  # of all cells; the size of a checkpoint
     flops: float  # of one update of all cells
     peak_bytes: int  # of one chunk, estimated by the compiler
     compile_seconds: float
-    update_seconds: float | None  # of all cells, measured; None: it does not fit
+    update_seconds: float | None  # of all cells, measured; None: too large to run
     run_seconds: float | None  # of all updates and evaluations, without compiling
 
     def __str__(self):
@@ -65,7 +65,7 @@ def rings(tree: Any) -> list[dj.ring.Ring | dj.ring.Calendar]:
 
 
 def device_bytes(shapes: Any) -> int:
-    """Bytes in the memory of one device, of shapes with shardings."""
+    """The bytes that shapes with shardings take in the memory of one device."""
     return sum(
         math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
         for x in jax.tree.leaves(shapes)
@@ -74,16 +74,16 @@ def device_bytes(shapes: Any) -> int:
 
 
 def check_memory(trainer: Trainer) -> None:
-    """Refuses a program that cannot fit, before anything is allocated.
+    """Checks that a program fits, before anything is allocated.
 
     Raises:
-        ValueError: with the sizes and the remedies.
+        ValueError: if it does not fit, with the sizes and the remedies.
     """
     program = trainer.program
     state = execution.held(trainer.shapes())
     total, history = device_bytes(state), device_bytes(rings(state))
     memory = _memory(state)
-    # the gradients of an update along a trace are taken at once
+    # the gradients of an update along a trace are computed at the same time
     at_once = max((trace.max_gradients for trace in program.rule.traces), default=0)
     needed = total + at_once * device_bytes(state.model)
     if needed > memory:
@@ -102,13 +102,13 @@ def _memory(state: Any) -> int:
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return stats["bytes_limit"]
-    # CPUs: those that take part have the host's together
+    # the CPU devices that take part share the memory of the host
     host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return host // len(state.step.sharding.addressable_devices)
 
 
 def costs(trainer: Trainer) -> Costs:
-    """Compiles a program, reads its costs off, and times a few of its updates."""
+    """Compiles a program, reads its costs, and times a few of its updates."""
     state = trainer.shapes()
     chunk, count = trainer.given_shapes()
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), chunk)
@@ -143,15 +143,15 @@ def costs(trainer: Trainer) -> Costs:
     )
 
 
-_ENOUGH = 1.0  # seconds that are timed
+_ENOUGH = 1.0  # the least seconds to time
 
 
 def _timed(trainer: Trainer, compiled: Callable[..., Any]) -> tuple[float, float]:
     """Seconds of an update, and of a whole run that never waits for data.
 
     Args:
-        trainer: of the program.
-        compiled: its chunk: (state, what updates are given, count) -> (state, numbers).
+        trainer: the trainer of the program.
+        compiled: its chunk: (state, data of the updates, count) -> (state, numbers).
     """
     rule = trainer.program.rule
     most = min(trainer.chunk, rule.updates)

@@ -1,4 +1,4 @@
-"""A fingerprint of what a program computes: a folder's records are of that alone."""
+"""A fingerprint of a program, to check that a folder's records belong to it."""
 
 import dataclasses
 import enum
@@ -17,20 +17,20 @@ from experiments.running.trainer import Trainer
 from experiments.training.rules import data_seed
 
 Digest = Callable[[int], dict[str, str]]
-"""updates -> {part of a program: its fingerprint}, of a run of so many."""
+"""updates -> {part of a program: its fingerprint}, for a run of so many updates."""
 
 _OF_SOURCE = ("debug_info", "src_info", "name_and_src_info")  # name files and lines
 
 
-def of(trainer: Trainer) -> Digest:
-    """The fingerprint of a program, as far as its first updates need it.
+def fingerprint(trainer: Trainer) -> Digest:
+    """The fingerprint of the first updates of a program.
 
-    It is of the traced functions (primitives, shapes, every constant), the seeds and
-    the cells, the first, the middle and the last of these updates' batches, of all
-    workers, their examples and simulated times, and the traces up to there. Where
-    workers along a trace have data of their own, it is of a batch of each. More updates
-    of the same program have the same fingerprint of the former number; a schedule that
-    depends on their number is a constant, and makes another.
+    It covers the traced functions (primitives, shapes, every constant), the seeds and
+    cells, the batches of all workers in the first, the middle and the last of these
+    updates, the number of examples, the simulated times, and the traces until then. If
+    each worker along a trace has its part of the data, it covers one batch of each
+    worker. A longer run of the same program has the same fingerprint for the shorter
+    number of updates, unless a schedule depends on this number: it is a constant.
     """
     rule, (named, values) = trainer.program.rule, _named(trainer.values)
 
@@ -57,7 +57,7 @@ def of(trainer: Trainer) -> Digest:
 
 
 def _of_each_worker(program: Program) -> list[Any]:
-    """A batch of each worker of the traces, where they have data of their own."""
+    """A batch of each worker of the traces, if each has its part of the data."""
     drawn = program.task.batches_of
     if drawn is None:
         return []
@@ -74,15 +74,15 @@ def _named(values: Any) -> tuple[list[str], list[Any]]:
 
 
 class _Traced:
-    """Fingerprints of traced functions: of their parts, never of how these are printed.
+    """Fingerprints of traced functions, without printing them.
 
-    A terminal's colors and width, print options and the hash seed change what is
-    printed. So variables are numbers in the order in which they appear, and parameters
-    are taken apart down to numbers, names and bytes.
+    A terminal's colors and width, print options and the hash seed change printed text.
+    So variables are numbered in the order in which they appear, and parameters are
+    split down to numbers, names and bytes.
     """
 
     def __init__(self):
-        # with the function, or another one could get its id
+        # keeps the function, because another function could get its id
         self._done: dict[int, tuple[Any, str]] = {}
 
     def hash_of(self, traced: ClosedJaxpr | Jaxpr) -> str:
@@ -152,7 +152,7 @@ class _Traced:
 
 
 def _of_trace(trace: Any, updates: int) -> Iterator[bytes]:
-    """The gradients of the first updates, and when they were done."""
+    """The gradients of the first updates, and the times of these updates."""
     mine = trace.update < updates
     for column in (trace.update, trace.worker, trace.read_version):
         yield _of_array(column[mine])

@@ -1,4 +1,4 @@
-"""What is measured of models while they train."""
+"""The metrics of models in training."""
 
 import functools
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def evaluator(task: Any, measure: tuple) -> Callable[[Model], dict[str, jax.Arra
     @jax.jit
     def of_all(model):
         shape = jax.tree.leaves(model)[0].shape[:2]
-        # a few cells at a time: a grid's activations on a whole data set are large
+        # a few cells at a time: the activations of a grid on a data set are large
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), model)
         metrics = jax.lax.map(of_one, flat, batch_size=8)
         return jax.tree.map(lambda x: x.reshape(shape), metrics)
@@ -44,7 +44,7 @@ def evaluator(task: Any, measure: tuple) -> Callable[[Model], dict[str, jax.Arra
 
 
 def gradient_norm(model: Model, task: Any) -> jax.Array:
-    """A metric: the norm of the gradient of all training data's loss."""
+    """A metric: the norm of the gradient of the loss over all training data."""
 
     def loss(params):
         return task.evaluate(params, *(model[1:] * task.has_state))["train_loss"]

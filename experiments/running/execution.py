@@ -1,4 +1,4 @@
-"""Where the workers of a program run: simulated on one device, or on several."""
+"""The devices on which the workers of a program run: one simulates all, or several."""
 
 import dataclasses
 import functools
@@ -18,19 +18,19 @@ Step = Callable[[Any, Any], tuple[Any, Any]]
 """(state, given) -> (state, metrics) of one worker."""
 
 Specs = Callable[[Any], tuple[P, ...]]
-"""One worker's state -> how the worker's devices share each leaf, a spec for each."""
+"""One worker's state -> a spec of each leaf, by which the worker's devices shard it."""
 
 
 class OnOne:
-    """One device: it takes the step of one worker as it is, or simulates several.
+    """One device that takes the step of one worker, or simulates several workers.
 
     Attributes:
-        init: one worker's state, shapes of what a step is given, what is shared -> the
-            state of all.
+        init: one worker's state, shapes of a step's data, the shared fields -> the
+            state of all workers.
         step: (state, given) -> (state, metrics) of all workers.
         everywhere: the sharding of an array that every device has whole.
         fed: the sharding of the arrays of a chunk.
-        options: of the compiler.
+        options: the options of the compiler.
     """
 
     def __init__(self, axes: Axes, step: Step, device: jax.Device):
@@ -40,11 +40,11 @@ class OnOne:
         self._axes = axes
 
     def new_shardings(self, make: Callable[[], Any]) -> None:
-        """None: a new state is where it is made."""
+        """None: a new state stays on the device that makes it."""
         del make
 
     def place(self, given: Any) -> Any:
-        """Arrays of a chunk, [chunk, ...], with all of the workers' axes."""
+        """Gives arrays of a chunk, [chunk, ...], all axes of the workers."""
         return jax.tree.map(functools.partial(placing.divided, self._axes), given)
 
     def shapes(self, held: Any) -> Any:
@@ -55,20 +55,20 @@ class OnOne:
 class OnMesh:
     """Several devices, each of which takes the steps of one worker or of several.
 
-    Attributes as of `OnOne`.
+    Its attributes are those of `OnOne`.
     """
 
     def __init__(self, axes: Axes, step: Step, mesh: Mesh, specs: Specs | None):
-        """`specs` says how the devices of a worker share its state, if it has some."""
+        """Takes `specs`, a worker's shardings if it has several devices."""
         self._axes, self._mesh, self._specs = axes, mesh, specs
-        examples = (None, sharing.AXIS) if specs else ()  # behind the seeds
+        examples = (None, sharing.AXIS) if specs else ()  # after the seeds
         self.everywhere = NamedSharding(mesh, P())
         self.fed = NamedSharding(mesh, P(None, *axes, *examples))
         self.options = dj.exchange.overlap_options(mesh.devices.flat[0])
         workers = math.prod(mesh.shape[axis] for axis in axes)
-        self._each_on_its_own = workers == math.prod(axes.values())
+        self._one_each = workers == math.prod(axes.values())
         self._workers = _simulated(step, axes)
-        if self._each_on_its_own:
+        if self._one_each:
             self._workers = dj.workers.run(step, mesh, axis_name=tuple(axes))
 
     def new_shardings(self, make: Callable[[], Any]) -> Any:
@@ -82,22 +82,22 @@ class OnMesh:
     def init(self, state: Any, given: Any, shared: Any) -> Any:
         """One worker's state -> the state of all."""
         held = self._workers.init(state, given, shared)
-        if self._specs:  # shapes do not tell how they are sharded
+        if self._specs:  # shapes do not contain their shardings
             held = dataclasses.replace(held, specs=self._specs(state))
-        if self._each_on_its_own:
+        if self._one_each:
             return held
         return jax.device_put(held, held.shardings(self._mesh))
 
     def step(self, held: Any, given: Any) -> tuple[Any, Any]:
         """A step of all workers."""
-        if self._each_on_its_own:
+        if self._one_each:
             return self._workers.step(held, given)
-        # it tells a sum over the workers that it is sent from device to device
+        # lets a sum over the workers know that it crosses devices
         with jax.sharding.use_abstract_mesh(self._mesh.abstract_mesh):
             return self._workers.step(held, given)
 
     def place(self, given: Any) -> Any:
-        """Arrays of a chunk, of this process's own workers -> on the devices."""
+        """Puts arrays of a chunk, of the workers of this process, on the devices."""
         return jax.tree.map(lambda x: placing.placed(x, self.fed, self._axes), given)
 
     def shapes(self, held: Any) -> Any:
@@ -106,10 +106,10 @@ class OnMesh:
 
 
 Execution = OnOne | OnMesh
-"""How a step is taken by all workers."""
+"""The way in which all workers take a step."""
 
 
-def of(
+def make_execution(
     axes: Axes,
     *,
     on_devices: bool,
@@ -118,31 +118,31 @@ def of(
     model: int = 1,
     specs: Specs | None = None,
 ) -> Execution:
-    """How the workers along these axes take a step.
+    """Places the workers along these axes on devices.
 
-    One worker has no axis, and takes the step as it is. What several are given has
-    their axes, too, behind the chunk's. Of devices there may be fewer than workers:
-    each then takes the steps of several.
+    One worker has no axis and takes the step unchanged. The data of several workers
+    have the workers' axes after the axis of the chunk. There may be fewer devices than
+    workers: each device then takes the steps of several.
 
     Args:
-        axes: of the workers.
+        axes: the axes of the workers.
         on_devices: whether the workers are devices; else one device simulates them.
-        step: of one worker.
-        there: devices to choose from, as in `meshes.of`.
-        model: the number of devices of each worker, which divide its examples too.
-        specs: how these devices share a worker's state.
+        step: the step of one worker.
+        there: devices to choose from, as in `meshes.make_mesh`.
+        model: the number of devices of each worker, which also divide its examples.
+        specs: the shardings of a worker's state over these devices.
 
     Raises:
-        ValueError: as `meshes.of`.
+        ValueError: as `meshes.make_mesh`.
     """
-    mesh = meshes.of(axes, there=there, model=model) if on_devices else None
+    mesh = meshes.make_mesh(axes, there=there, model=model) if on_devices else None
     if mesh is None or not axes:
         return OnOne(axes, step, (there or jax.local_devices())[0])
     return OnMesh(axes, step, mesh, specs if model > 1 else None)
 
 
 def held(state: Any) -> Any:
-    """A state without what says how it is held."""
+    """A state without its `WorkerState`."""
     return state.state if isinstance(state, dj.workers.WorkerState) else state
 
 

@@ -1,4 +1,4 @@
-"""What a user's function did wrong, in one line."""
+"""Errors of a user's functions, in one line."""
 
 import contextlib
 import sysconfig
@@ -13,29 +13,29 @@ _INSTALLED += [_RUNNER, _RUNNER.parent / "delayjax"]
 
 
 def in_one_line(error: BaseException) -> str:
-    """The reason, and the last line of the user's code that led there.
+    """The reason of an error, and the last line of the user's code that led to it.
 
     Example:
         >>> in_one_line(KeyError("cosine"))
         "KeyError: 'cosine'"
     """
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if _is_the_user_s(Path(frame.filename))]
-    where = f"{own[-1].filename}, line {own[-1].lineno}: " if own else ""
+    users = [frame for frame in frames if _is_of_the_user(Path(frame.filename))]
+    where = f"{users[-1].filename}, line {users[-1].lineno}: " if users else ""
     kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
     return f"{where}{kind}{' '.join(str(error).split())}"
 
 
 @contextlib.contextmanager
 def naming(what: str, values: Mapping[str, Any]) -> Iterator[None]:
-    """Where a user's function fails inside, says of which values and why.
+    """If a user's function fails in the block, reports the values and the reason.
 
     Args:
-        what: fails, for the error.
-        values: that the function was given, as they are shown.
+        what: names the function, for the error.
+        values: the arguments of the function, as the error shows them.
 
     Raises:
-        ValueError: in one line, from what was raised.
+        ValueError: one line about the error in the block.
     """
     try:
         yield
@@ -49,13 +49,13 @@ def naming(what: str, values: Mapping[str, Any]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def of_changed(changed: Mapping[str, Sequence[Any]]) -> Iterator[None]:
-    """Where something fails inside, says which values of a config were changed.
+    """If the block fails, adds the changed values of the config to the error.
 
     Args:
-        changed: {key: [the config file's own value, the chosen one]}.
+        changed: {key: [the config file's value, the chosen value]}.
 
     Raises:
-        ValueError: of what was raised.
+        ValueError: the error in the block, with the changed values.
     """
     try:
         yield
@@ -66,6 +66,6 @@ def of_changed(changed: Mapping[str, Sequence[Any]]) -> Iterator[None]:
         raise ValueError(f"{error} (with {shown})") from error
 
 
-def _is_the_user_s(file: Path) -> bool:
-    """Whether a file is there, and of no package, not of this one either."""
+def _is_of_the_user(file: Path) -> bool:
+    """Whether a file exists and belongs to no package, this package included."""
     return file.exists() and not any(place in file.parents for place in _INSTALLED)

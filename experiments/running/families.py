@@ -1,4 +1,4 @@
-"""Which series of a search belong together: one of them begins where another ends."""
+"""Families of series in a search: one series begins at the optimum of another."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -22,12 +22,12 @@ def fixed(program: Program) -> list[dict[str, Any]]:
 def nested(
     program: Program, axes: Mapping[str, Any], programs: Sequence[Program]
 ) -> Iterator[tuple[Program, int]]:
-    """The series of other arms that a series contains: all axes of both are equal.
+    """The series of other arms that a series contains: their common axes are equal.
 
     Args:
-        program: of the series.
-        axes: of the series, as in `fixed`.
-        programs: of the experiment.
+        program: the program of the series.
+        axes: the axes of the series, as in `fixed`.
+        programs: all programs of the experiment.
     """
     for other in programs:
         if other.arm in program.contains:
@@ -42,16 +42,17 @@ def at(
     values: Mapping[str, Any],
     programs: Sequence[Program],
 ) -> tuple[Program, int]:
-    """The searched series that has some values in place of another's.
+    """The searched series that equals a series except in some values.
 
     Args:
-        program: of the series.
-        series: its labels and values.
-        values: of the series that is looked for.
-        programs: of the experiment.
+        program: the program of the series.
+        series: the labels and values of the series.
+        values: the values that differ.
+        programs: all programs of the experiment.
 
     Raises:
-        ValueError: if there is none, or its optimum is no point of the program.
+        ValueError: if there is no such series, or its optimum is not a point of the
+            program.
     """
     wanted = {**series, **{name: label(value) for name, value in values.items()}}
     for other in programs:
@@ -64,7 +65,7 @@ def at(
                     )
             return other, other.series().index(wanted)
     raise ValueError(
-        f"`also_at` needs a series with {wanted}, which is not there or has no `Range`."
+        f"`also_at` needs a series with {wanted} and a `Range`, but there is none."
     )
 
 
@@ -74,9 +75,9 @@ def sharded(
     parts: int,
     also_at: Sequence[Mapping[str, Any]] = (),
 ) -> list[Program]:
-    """Every `parts`-th cell, from number `part` on, counting through all programs.
+    """Every `parts`-th cell of all programs, beginning with number `part`.
 
-    Series that need each other's optimum count as one.
+    Series that need each other's optimum count as one cell.
     """
     first = np.cumsum([0, *(program.size for program in programs)])
     number = {p.name: int(n) for p, n in zip(programs, first, strict=False)}
@@ -103,5 +104,5 @@ def sharded(
         if len(chosen) == program.size:
             kept.append(program)
         elif chosen:
-            kept.append(program.of(chosen))
+            kept.append(program.with_cells(chosen))
     return kept

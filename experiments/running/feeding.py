@@ -1,4 +1,4 @@
-"""What the updates of a program are given: drawn on the host, a chunk at a time."""
+"""The data of a program's updates, drawn on the host one chunk at a time."""
 
 import copy
 import functools
@@ -13,14 +13,14 @@ from experiments.running import placing
 from experiments.running.execution import Execution
 from experiments.training.rules import Rule
 
-_CHUNK_BYTES = 2**26  # of batches that are on their way to the device at once
+_CHUNK_BYTES = 2**26  # the most bytes of batches to send to the device at once
 
 
 class Feed:
-    """Draws what updates are given, and brings it to the devices.
+    """Draws the data of updates and sends them to the devices.
 
     Attributes:
-        chunk: the most updates that are drawn at once.
+        chunk: the most updates to draw at once.
     """
 
     def __init__(self, rule: Rule, executed: Execution):
@@ -30,15 +30,15 @@ class Feed:
         size = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
         self.chunk = _chunk(rule.evaluate_every, size)
 
-    def of(self, rule: Rule) -> "Feed":
-        """The feed of another rule, which has the same compiled program."""
+    def for_rule(self, rule: Rule) -> "Feed":
+        """The feed of another rule that has the same compiled program."""
         other = copy.copy(self)
         other._rule, other._last = rule, None
         return other
 
     @functools.cached_property
     def one(self) -> Any:
-        """The shapes of what one update is given, of all workers; one is drawn for."""
+        """The shapes of one update's data for all workers; draws data of one worker."""
         axes = self._rule.worker_axes
 
         def of_all(leaf):
@@ -50,9 +50,9 @@ class Feed:
         return jax.tree.map(of_all, self._rule.given(0, 1, np.arange(1)))
 
     def given(self, start: int, stop: int) -> Any:
-        """What updates start .. stop - 1 are given; padded to a whole chunk.
+        """The data of updates start .. stop - 1, padded to a whole chunk.
 
-        What was given last is kept: a search trains under a seed again and again.
+        The last data are kept, because a search trains under a seed many times.
         """
         if self._last is None or self._last[:2] != (start, stop):
             self._last = start, stop, self._drawn(start, stop)
@@ -60,8 +60,8 @@ class Feed:
 
     def _drawn(self, start: int, stop: int) -> Any:
         axes = self._rule.worker_axes
-        own = placing.own(self._executed.fed, axes)
-        rows = self._rule.given(start, stop, own)
+        workers = placing.workers_here(self._executed.fed, axes)
+        rows = self._rule.given(start, stop, workers)
         _check_shapes(rows, self.one, (stop - start,), axes)
         more = self.chunk - (stop - start)
         if more > 0:
@@ -80,26 +80,26 @@ class Feed:
         return jax.tree.map(of_chunk, self.one), count
 
     def batch(self, step: int) -> Any:
-        """What one update is given, of all workers; every process may draw it."""
+        """The data of one update for all workers; every process may draw them."""
         return self._rule.given(step, step + 1)
 
 
 def _check_shapes(rows: Any, one: Any, updates: tuple[int], axes: Any) -> None:
-    """Checks what a chunk is given: another shape would be compiled, and trained on.
+    """Checks the data of a chunk: another shape would be compiled and trained on.
 
     Args:
-        rows: of the chunk, [updates, ...], of several workers [updates, own, ...].
+        rows: the data, [updates, ...]; with several workers [updates, workers, ...].
         one: the shapes of one update of all workers, [*axes, ...].
-        updates: of the chunk.
-        axes: of the workers.
+        updates: the number of updates of the chunk.
+        axes: the axes of the workers.
     """
     first = 2 if axes else 1
     for leaf, like in zip(jax.tree.leaves(rows), jax.tree.leaves(one), strict=True):
-        found, expected = leaf.shape, like.shape[len(axes) :]
-        if found[:1] != updates or found[first:] != expected:
+        shape, expected = leaf.shape, like.shape[len(axes) :]
+        if shape[:1] != updates or shape[first:] != expected:
             raise ValueError(
                 "The task's `batches` must return arrays of one shape at all updates,"
-                f" got {found[first:]} for {found[0]} updates, and {expected} at first"
+                f" got {shape[first:]} for {shape[0]} updates, and {expected} at first"
                 f" (asked for {updates[0]} updates)."
             )
 

@@ -1,4 +1,4 @@
-"""Trains one program from chunk to chunk, and says, saves and stops on the way."""
+"""Trains one program chunk by chunk; reports, saves and stops in between."""
 
 import contextlib
 import time
@@ -13,7 +13,7 @@ from experiments.host.termination import Termination
 from experiments.running import execution
 from experiments.running.trainer import Trainer
 
-_CHECKPOINT_SECONDS = 30.0  # from one to the next, where nothing else is asked
+_CHECKPOINT_SECONDS = 30.0  # from one to the next, by default
 
 
 class InterruptionError(Exception):
@@ -29,7 +29,7 @@ class InterruptionError(Exception):
 
 
 class DivergenceError(Exception):
-    """A single run met a loss that is not finite."""
+    """The loss of a single run is not finite."""
 
 
 def run(
@@ -45,22 +45,23 @@ def run(
 ) -> Any:
     """Trains one program from `state` to its last update.
 
-    A chunk's numbers are reported while the next one runs; those up to a checkpoint
-    before it is saved.
+    A chunk's numbers are reported while the next chunk runs, but always before a
+    checkpoint of this chunk is saved.
 
     Args:
         trainer: the program's functions.
-        state: where to begin; donated.
-        save: called with the state when a checkpoint is due, at the end and when asked
-            to stop. May go on writing after it returns: what it needs of the state's
-            buffers must have been copied.
-        report: called once a chunk with the step, the chunk's numbers and the counters
-            so far, both on the host, the seconds it took without compiling, the metrics
-            of an evaluation, or None, and when all that ended, on `progress.working`.
-        wait: called after the last `save`, until that is written.
-        checkpoint_every: updates; None for every 30 s. Checkpoints stand between two
-            chunks.
-        profile: updates whose chunks are profiled, and the folder for JAX's traces.
+        state: the first state; donated.
+        save: called with the state when a checkpoint is due, at the end, and when the
+            run is stopped. It may write after it returns, but must have copied the
+            buffers of the state that it needs.
+        report: called once per chunk with the step, the chunk's numbers and the
+            counters so far, both on the host, the seconds of the chunk without
+            compiling, the metrics of an evaluation or None, and the time of
+            `progress.working` at the end.
+        wait: called after the last `save`; returns when the state is written.
+        checkpoint_every: updates between checkpoints, which are saved after a chunk;
+            None for every 30 s.
+        profile: the updates whose chunks to profile, and the folder for JAX's traces.
         alone: whether the run has no other program.
 
     Returns:
@@ -68,8 +69,8 @@ def run(
 
     Raises:
         InterruptionError: after SIGTERM or SIGINT, once the state is saved.
-        DivergenceError: if the only cell there is meets a loss that is not finite.
-        OSError: of `report`; ValueError where another process met it.
+        DivergenceError: if there is only one cell and its loss is not finite.
+        OSError: from `report`; in other processes a ValueError.
     """
     rule = trainer.program.rule
     updates, length = rule.updates, trainer.chunk
@@ -94,7 +95,7 @@ def run(
         while unreported:
             try:
                 report(*unreported.pop())
-            except OSError as error:  # process 0 alone writes: all end together, below
+            except OSError as error:  # only process 0 writes: below, all processes end
                 failed.append(error)
 
     def reported():
@@ -110,8 +111,8 @@ def run(
                 started = progress.working()
                 count = np.int32(stop - start)
                 state, chunk = trainer.run_chunk(state, following, count)
-                termination.trains = True  # it is compiled, and has begun
-                # the host works meanwhile: on the numbers before, on the next batches
+                termination.trains = True  # the program is compiled and has begun
+                # meanwhile the host reports the chunk before and draws the next batches
                 report_all()
                 if stop < updates:
                     following = given(stop)
@@ -127,7 +128,7 @@ def run(
                 processes.together(reported)
                 raise DivergenceError(
                     f"the loss was not finite at update {counted.diverged_step.item()}"
-                    f" (in updates {start} to {stop}); what came before is recorded."
+                    f" (in updates {start} to {stop}); earlier updates are recorded."
                     " Lower the learning rate or the delay."
                 )
             waited = time.monotonic() - saved
@@ -148,7 +149,7 @@ def run(
 
 
 def _end_if_asked(signal: str, stop: int) -> None:
-    """Ends the run where one of the processes got a signal, saved after this update."""
+    """Ends the run if a process got a signal; the state of update `stop` is saved."""
     asked, by_hand = processes.any_of(bool(signal), signal == "SIGINT")
     if asked:
         name = signal or "a signal to another process"

@@ -1,4 +1,4 @@
-"""Which devices take the steps of which workers, and how they lie to each other."""
+"""The mesh of devices that take the steps of workers."""
 
 import collections
 import math
@@ -13,26 +13,26 @@ from experiments.running import sharing
 _SLICE = "slice_index"  # of devices that know of slices
 
 Axes = Mapping[str, int]
-"""{name: size} of the workers' axes, the outermost first; {} of one worker.
+"""{name: size} of the workers' axes, the outermost first; {} for one worker.
 
-Of several axes the last counts fastest: worker (g, m) is worker g * members + m.
+With several axes the last counts fastest: worker (g, m) is worker g * members + m.
 """
 
 
-def of(
+def make_mesh(
     axes: Axes, *, there: Sequence[jax.Device] | None = None, model: int = 1
 ) -> Mesh:
-    """`model` devices for each worker, or for as many workers as divide all of them.
+    """A mesh with `model` devices for each worker, or for equally many workers.
 
-    Devices of several slices, between which data travels over the slow links of a data
-    center, lie slice after slice: the first axis goes over slices, and within a slice
-    all others. Where devices know of no slices, a group is one of whole processes.
+    Devices of several slices are joined by the slow links of a data center. The mesh
+    has them slice after slice: the first axis runs over slices, all other axes within a
+    slice. If devices have no slices, a group consists of whole processes.
 
     Args:
-        axes: of the workers; the mesh has the same, and `sharing.AXIS` behind them
-            if a worker has several devices.
+        axes: the axes of the workers; the mesh has the same axes, followed by
+            `sharing.AXIS` if a worker has several devices.
         there: devices to choose from; None for all that this program sees.
-        model: devices of one worker, neighbors.
+        model: the number of devices of one worker, which are neighbors.
 
     Raises:
         ValueError: if the devices do not divide the workers, leave a process without a
@@ -78,14 +78,14 @@ def of(
         far,
         there,
         process_is_granule=by_process,
-        allow_split_physical_axes=True,  # where axes do not fit a torus otherwise
+        allow_split_physical_axes=True,  # needed if axes do not fit a torus
     )
     return Mesh(mesh, names, axis_types=kinds)
 
 
 def _far_apart(axes: Axes, there: Sequence[jax.Device]) -> tuple[tuple[int, ...], bool]:
-    """Along each axis, how many slices there are; whether processes are the slices."""
-    one = there[0]  # TPUs that know of no slices are one
+    """The number of slices along each axis; whether processes are the slices."""
+    one = there[0]  # TPUs without slices are one slice
     by_process = len(axes) > 1 and not (one.platform == "tpu" or hasattr(one, _SLICE))
     slices = collections.Counter(
         device.process_index if by_process else _slice(device) for device in there
@@ -107,12 +107,12 @@ def _far_apart(axes: Axes, there: Sequence[jax.Device]) -> tuple[tuple[int, ...]
 
 
 def _shares(axes: Axes, count: int) -> tuple[int, ...]:
-    """How many of `count` devices lie along each axis: of the first, most."""
-    found = []
+    """The number of `count` devices along each axis, the most along the first."""
+    sizes = []
     for size in axes.values():
-        found.append(math.gcd(size, count))
-        count //= found[-1]
-    return tuple(found)
+        sizes.append(math.gcd(size, count))
+        count //= sizes[-1]
+    return tuple(sizes)
 
 
 def _slice(device: jax.Device) -> int:

@@ -1,4 +1,4 @@
-"""Which workers a process feeds, and how what it feeds them comes to the devices."""
+"""The workers that a process feeds, and the placement of their data on devices."""
 
 import math
 
@@ -10,15 +10,15 @@ from jax.sharding import PartitionSpec as P
 from experiments.running.meshes import Axes
 
 
-def own(fed: jax.sharding.Sharding, axes: Axes) -> np.ndarray:
-    """The workers that this process feeds, in order: all where they are simulated.
+def workers_here(fed: jax.sharding.Sharding, axes: Axes) -> np.ndarray:
+    """The workers that this process feeds, in order; all if they are simulated.
 
     Args:
         fed: the sharding of the arrays of a chunk.
-        axes: of all workers.
+        axes: the axes of all workers.
     """
     numbers = _numbers(axes)
-    if isinstance(fed, NamedSharding):  # however their examples are divided
+    if isinstance(fed, NamedSharding):  # regardless of how examples are divided
         fed = NamedSharding(fed.mesh, P(*fed.spec[: 1 + numbers.ndim]))
     parts = fed.addressable_devices_indices_map((1, *numbers.shape)).values()
     return np.unique(np.concatenate([np.ravel(numbers[part[1:]]) for part in parts]))
@@ -30,16 +30,16 @@ def _numbers(axes: Axes) -> np.ndarray:
 
 
 def divided(axes: Axes, leaf: np.ndarray) -> np.ndarray:
-    """[chunk, workers, ...] with all of the workers' axes; of one worker, as it is."""
+    """[chunk, workers, ...] -> [chunk, *axes, ...]; unchanged for one worker."""
     if not axes:
         return leaf
     return leaf.reshape(leaf.shape[0], *axes.values(), *leaf.shape[2:])
 
 
 def placed(leaf: np.ndarray, fed: NamedSharding, axes: Axes) -> jax.Array:
-    """[chunk, own workers, ...] of each process as [chunk, *axes, ...] of all."""
-    here, numbers = own(fed, axes), _numbers(axes)
-    first = 1 + numbers.ndim  # dimension behind the workers'
+    """[chunk, workers of a process, ...] -> [chunk, *axes, ...] of all workers."""
+    here, numbers = workers_here(fed, axes), _numbers(axes)
+    first = 1 + numbers.ndim  # the dimension after those of the workers
 
     def of_device(part):
         workers = np.searchsorted(here, numbers[part[1:first]])

@@ -20,22 +20,22 @@ class Program:
     """Cells that share one compiled step.
 
     Attributes:
-        name: for files and progress.
-        columns: what is the same in all of its cells: labels, and axes that are not
+        name: the name in files and in the progress.
+        columns: the settings that all cells share: labels, and axes that are not
             traced.
         axes: {traced axis: its value in each cell}, all of one length.
         static: the axes among the columns.
-        task: what is minimized.
-        rule: how.
-        seeds: of the replicates.
+        task: the task to minimize.
+        rule: the training.
+        seeds: the seeds of the replicates.
         bind: (seeds, room) -> the rule under other seeds, which has the same compiled
             program if there is room for it.
-        names: {axis: {value: how tables show it}} of the axes whose values have names.
-        takes: the axes that its task and its training can have.
-        searched: {traced axis: its range}; `axes` have a value amid it.
-        arm: the number of its arm.
-        contains: the numbers of the arms that this one contains.
-        kin: a number; programs with the same one share a compiled program.
+        names: {axis: {value: its name in tables}} of the axes whose values have names.
+        takes: the axes that the task and the training can have.
+        searched: {traced axis: its range}; `axes` have a value within the range.
+        arm: the number of the program's arm.
+        contains: the numbers of the arms that this arm contains.
+        kin: a number; programs with equal `kin` share a compiled program.
         jaxpr: the start and the first update of a cell, as `tracing.of_cell` traces it,
             if it has been traced.
     """
@@ -56,7 +56,7 @@ class Program:
     kin: int = 0
     jaxpr: Any = None
 
-    def of(
+    def with_cells(
         self,
         cells: Sequence[Mapping[str, Any]],
         seeds: tuple[int, ...] | None = None,
@@ -66,8 +66,8 @@ class Program:
 
         Args:
             cells: the value of each traced axis.
-            seeds: None for its own.
-            room: that there is at least.
+            seeds: None for the seeds of this program.
+            room: the least room of the new program.
         """
         axes = {axis: [cell[axis] for cell in cells] for axis in self.axes}
         seeds, rule = self.seeds if seeds is None else seeds, self.rule
@@ -76,7 +76,7 @@ class Program:
         return dataclasses.replace(self, axes=axes, seeds=seeds, rule=rule)
 
     def evaluated_once(self) -> "Program":
-        """The program with one evaluation, the last."""
+        """The program with a single evaluation, at the end."""
         rule = self.rule._replace(evaluate_every=self.rule.updates)
         return dataclasses.replace(self, rule=rule)
 
@@ -95,7 +95,7 @@ class Program:
 
     @property
     def size(self) -> int:
-        """How many cells there are."""
+        """The number of cells."""
         return len(next(iter(self.axes.values()), (None,)))
 
     def settings(self) -> list[dict[str, Any]]:
@@ -104,20 +104,20 @@ class Program:
         return [shown | named(cell, self.names) for cell in self.rows]
 
     def series(self) -> list[dict[str, Any]]:
-        """The columns of each cell but for what is searched."""
+        """The columns of each cell except the searched ones."""
         return [
             {name: v for name, v in cell.items() if name not in self.searched}
             for cell in self.settings()
         ]
 
     def evaluations(self) -> list[dict[str, Any]]:
-        """The columns of each cell and evaluation, whatever the run resumed at."""
+        """The columns of each cell and evaluation, also if the run was resumed."""
         updates = filter(self.rule.evaluates, range(self.rule.updates + 1))
         cells = self.settings()
         return [cell | {"update": update} for update in updates for cell in cells]
 
     def record(self) -> dict[str, Any]:
-        """What the records of a run say of it."""
+        """The entry of the program in the records of a run."""
         return {
             "name": self.name,
             "cells": self.series(),
@@ -130,31 +130,33 @@ class Program:
 
 
 def setting_names(programs: Sequence[Program]) -> list[str]:
-    """The columns that say what was trained: labels and axes of all programs."""
+    """The columns of settings: the labels and axes of all programs."""
     return list(dict.fromkeys(name for p in programs for name in p.settings()[0]))
 
 
 def first_traces(
     programs: Sequence[Program],
 ) -> dict[str, tuple[dict[str, Any], dj.cluster.Trace]]:
-    """What the cluster of each arm does under the first seed, and the arm's labels.
+    """The trace of each arm's cluster under the first seed, and the arm's labels.
 
     Returns:
         {program: (labels, trace)}, of the first program of each arm with a cluster.
     """
-    found: dict[str, tuple[dict[str, Any], dj.cluster.Trace]] = {}
+    saved: dict[str, tuple[dict[str, Any], dj.cluster.Trace]] = {}
     for program in programs:
         columns = {k: v for k, v in program.columns.items() if k not in program.static}
         labels = {name: label(value) for name, value in columns.items()}
-        if program.rule.traces and all(labels != own for own, _ in found.values()):
-            found[program.name] = labels, program.rule.traces[0]
-    return found
+        if program.rule.traces and all(
+            labels != before for before, _ in saved.values()
+        ):
+            saved[program.name] = labels, program.rule.traces[0]
+    return saved
 
 
 def named(
     values: Mapping[str, Any], names: Mapping[str, Mapping[Any, str]]
 ) -> dict[str, Any]:
-    """Values of axes, by their names where they have some."""
+    """The values of axes, replaced by their names if they have names."""
     return {
         axis: names[axis][value] if axis in names else value
         for axis, value in values.items()
@@ -162,7 +164,7 @@ def named(
 
 
 def label(value: Any) -> Any:
-    """How a value of an axis is written in a table, the same in every process."""
+    """A value of an axis as tables show it; the same in every process."""
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, (int, float, str, bool)):
@@ -183,6 +185,6 @@ def without_addresses(text: str) -> str:
 
 
 def column(values: Sequence[Any]) -> jax.Array:
-    """Values of an axis as it is traced: int32 where all are whole, else float32."""
+    """The values of a traced axis: int32 if all are whole numbers, else float32."""
     whole = all(isinstance(value, (int, np.integer)) for value in values)
     return jnp.asarray(values, jnp.int32 if whole else jnp.float32)

@@ -1,4 +1,4 @@
-"""The cells of an experiment's grid, as programs: one compiled step each."""
+"""Divides the cells of an experiment's grid into programs of one compiled step."""
 
 import dataclasses
 import functools
@@ -23,12 +23,12 @@ def programs(experiment: Experiment, *, devices: int | None = None) -> list[Prog
     """The programs of an experiment, in the order of its arms and static axes.
 
     Args:
-        experiment: any.
-        devices: how many there are to train on; None for those that JAX sees.
+        experiment: the experiment.
+        devices: the number of devices to train on; None for those that JAX sees.
 
     Raises:
-        ValueError: if an axis is no argument of the functions, an argument has no axis,
-            two cells have the same columns, or batches have another shape than
+        ValueError: if an axis is not an argument of the functions, an argument has no
+            axis, two cells have the same columns, or batches have another shape than
             `Task.batches` says.
     """
     plan = Plan(
@@ -111,7 +111,7 @@ def _of_arm(
         traced, jaxpr = tracing.traced_axes(tasks[key], rules[0][1], axes, declared)
         tracing.check_values(tasks[key], rules[0][1], axes, traced)
         _check_traced({**searched, **fed}, traced, known)
-        # a search begins amid a range; what is fed has a program for each value
+        # a search begins within its range; a fed axis has a program for each value
         several = {
             axis: axes[axis][:1] if axis in searched else axes[axis]
             for axis in traced
@@ -139,7 +139,7 @@ def _of_arm(
                         takes=tuple(known),
                         searched={a: r for a, r in searched.items() if a in traced},
                         kin=kin,
-                        jaxpr=None if number else jaxpr,  # of the first values
+                        jaxpr=None if number else jaxpr,  # for the first values
                     )
                 )
     return made
@@ -173,7 +173,7 @@ def _rules(
 
 
 def _of_one_type(values: list[Any]) -> list[Any]:
-    """Whole numbers beside others as floats, so that all cells have one dtype."""
+    """Converts whole numbers to floats if others are not whole: one dtype for all."""
     whole = [is_whole(value) for value in values]
     if all(whole):
         return values
@@ -181,7 +181,7 @@ def _of_one_type(values: list[Any]) -> list[Any]:
 
 
 def _ends(searched: Range) -> tuple[float, ...]:
-    """A value amid a range, its ends, and "off": what a training must allow."""
+    """A value within a range, its ends, and "off": the values a training must take."""
     low, high = searched.ends
     amid = searched.value((low + high) / 2)
     off = () if searched.off is None else (searched.off,)
@@ -196,8 +196,8 @@ def _check_traced(
         if axis in known and axis not in traced:
             what = "is a `Range`" if isinstance(values, Range) else "is fed"
             raise ValueError(
-                f"`grid[{axis!r}]` {what}, so it must be an unknown number as the"
-                " program is compiled, but the functions need to know it there: write"
+                f"`grid[{axis!r}]` {what}, so it must be an unknown number when the"
+                " program is compiled, but the functions need the number then: write"
                 " them in jax.numpy, or give a tuple of values, and name the axis in"
                 " `tuned`."
             )
@@ -207,22 +207,22 @@ def _contained(arms: Sequence[Arm], arm: Arm) -> tuple[int, ...]:
     """The numbers of the arms that an arm contains."""
     if arm.contains is None:
         return ()
-    found = tuple(
+    chosen = tuple(
         number
         for number, other in enumerate(arms)
         if other is not arm
         and all(other.labels.get(k) == v for k, v in arm.contains.items())
     )
-    if len(found) != 1:
+    if len(chosen) != 1:
         raise ValueError(
             f"`contains` must name one other arm by its labels, got {arm.contains}:"
-            f" {len(found)} arms have these."
+            f" {len(chosen)} arms have these."
         )
-    return found
+    return chosen
 
 
 def _check_contained(programs: Sequence[Program]) -> None:
-    """Checks that what an arm contains is a point of it, and that none is in a ring."""
+    """Checks that a contained arm is a point of its arm, without a cycle of arms."""
     of_arm = {program.arm: program for program in programs}
     for program in programs:
         for number in program.contains:
@@ -251,14 +251,14 @@ def _check_axes(
     """Checks that the axes are those that the task and the training of an arm take.
 
     Args:
-        experiment: any.
+        experiment: the experiment.
         arm: one of its arms.
         grid: the axes of both.
         known: {argument of the functions: whether it must be given}.
     """
-    # an arm need not take all axes of the experiment
-    own = arm.grid if experiment.arms else grid
-    unknown = [axis for axis in own if axis not in known]
+    # an arm may leave out axes of the experiment
+    arm_grid = arm.grid if experiment.arms else grid
+    unknown = [axis for axis in arm_grid if axis not in known]
     if unknown:
         raise ValueError(
             f"`grid` has the axis {unknown[0]!r}, which neither the task nor the"
@@ -279,7 +279,7 @@ def _check_axes(
 
 
 def _check_distinct(programs: Sequence[Program]) -> None:
-    """Refuses cells that no column tells apart: tables would mix them."""
+    """Checks that all cells differ in a column: tables would mix equal ones."""
     seen: set[frozenset[Any]] = set()
     for program in programs:
         for cell in program.settings():
@@ -295,9 +295,9 @@ def _check_distinct(programs: Sequence[Program]) -> None:
 
 
 def _check_batches(task: Task) -> None:
-    """Checks the first axes of batches: an update would train on a single row."""
+    """Checks the leading axes of batches: else an update may train on one row."""
     part, rows, of = (), (), "a batch for each update"
-    if task.examples is not None:  # the last example, and none behind it
+    if task.examples is not None:  # the last example, and none after it
         part, rows = (slice(task.examples - 1, task.examples + 1),), (1,)
         of += f", of `examples={task.examples}`"
     for updates in (1, 2):

@@ -18,12 +18,12 @@ class Rows:
     """The rows of one program."""
 
     def __init__(self, program: Program):
-        """Takes the program, and looks how much work an example of it is."""
+        """Takes the program, and counts the work of one of its examples."""
         self._program, self._rule = program, program.rule
-        self._work = throughput.of(program)
+        self._work = throughput.work_of(program)
 
     def first(self, evaluation: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """The row of update 0, which no chunk led to."""
+        """The row of update 0, before the first chunk."""
         return self._at(0, {}, evaluation)
 
     def of_chunk(
@@ -34,14 +34,14 @@ class Rows:
         seconds: float,
         evaluation: Mapping[str, np.ndarray] | None,
     ) -> dict[str, Any]:
-        """The row of the chunk that led to an update.
+        """The row of the chunk that ends with an update.
 
         Args:
             step: the update.
-            chunk: what the chunk reported.
-            counters: what the state has counted.
-            seconds: that it took.
-            evaluation: {metric: [seeds, cells]} after it, if there was one.
+            chunk: the report of the chunk.
+            counters: the counters of the state.
+            seconds: the time of the chunk.
+            evaluation: {metric: [seeds, cells]} after the chunk, if there was one.
         """
         rule, live = self._rule, counters.diverged_step < 0
         begun = step - len(chunk.loss)
@@ -72,16 +72,16 @@ class Rows:
         initial: Mapping[str, np.ndarray],
         final: Mapping[str, np.ndarray],
     ) -> list[dict[str, Any]]:
-        """The rows for results.csv, one a seed and cell.
+        """The rows for results.csv, one per seed and cell.
 
-        A cell has diverged if its loss was not finite at some update or is not at the
-        end. It ended higher if its training loss ends above where it began, or if it
-        diverged: a bounded one may do so, too.
+        A cell has diverged if its loss is not finite at some update or at the end. A
+        cell ended higher if its training loss is higher at the end than at the start,
+        which also a bounded loss may be, or if it diverged.
 
         Args:
-            counters: what the last state has counted.
+            counters: the counters of the last state.
             initial: {metric: [seeds, cells]} before the first update.
-            final: the same after the last one.
+            final: {metric: [seeds, cells]} after the last update.
         """
         rule, rows = self._rule, []
         dropped = dropped_share(rule, counters, rule.updates)
@@ -141,9 +141,9 @@ def staleness_summary(counts: np.ndarray) -> dict[str, float]:
 
 
 def dropped_share(rule: Rule, counters: Counters, step: int) -> np.ndarray:
-    """Gradients refused until an update, a share of all that arrived [seeds, cells].
+    """The refused share of the gradients that arrived until an update [seeds, cells].
 
-    What a cluster's server refuses never gets to the rules of the optimizer.
+    Gradients that a cluster's server refuses never reach the rules of the optimizer.
     """
     by_server = 0.0 if rule.dropped is None else rule.dropped(step)[:, None]
     by_rules = counters.dropped / np.maximum(counters.arrived, 1)

@@ -1,4 +1,4 @@
-"""The scores of the trials of a search, and how sure a difference of two points is."""
+"""The scores of a search's trials, and the interval of a difference of two points."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ _LEVEL = 0.95
 
 
 class Trial(NamedTuple):
-    """A training: of a point, under a seed."""
+    """A training of a point under a seed."""
 
     point: Point
     seed: int
@@ -27,7 +27,7 @@ Asking = Generator[list[Trial], Sequence[float], Any]
 
 
 class SpentError(Exception):
-    """A search needs more trainings than it may have."""
+    """A search needs more trainings than its limit."""
 
 
 class Table:
@@ -43,8 +43,8 @@ class Table:
     def filled(self, asking: Asking) -> Asking:
         """Yields the trials that a generator asks for, each only once.
 
-        All scores of a round are in the table before the generator is resumed, since
-        two of its searches may wait for the same trial.
+        The table has all scores of a round before the generator is resumed, since two
+        of its searches may wait for the same trial.
         """
         trials = next(asking)
         while True:
@@ -66,23 +66,23 @@ class Table:
         return trial.seed in self._scores.get(trial.point, ())
 
     def fill(self, points: Iterable[Point], seeds: Sequence[int]) -> Asking:
-        """Asks for what is missing of these points under these seeds."""
+        """Asks for the missing trials of these points under these seeds."""
         trials = [Trial(*one) for one in itertools.product(points, seeds)]
         missing = [trial for trial in trials if not self.has(trial)]
         if missing:
             yield missing
 
     def mean(self, point: Point, seeds: Sequence[int]) -> float:
-        """The mean score of a point; inf where a seed is missing or diverged."""
+        """The mean score of a point; inf if a seed is missing or diverged."""
         there = self._scores.get(point, {})
         return float(np.mean([there.get(seed, math.inf) for seed in seeds]))
 
     def difference(self, point: Point, other: Point, first_seed: int) -> "Difference":
-        """How much worse a point is than another, over all seeds of both.
+        """The difference of a point's score from another's, over all seeds of both.
 
         Args:
-            point: a point that was trained.
-            other: another one.
+            point: a trained point.
+            other: another trained point.
             first_seed: the first seed of the search; seeds of others do not count.
         """
         one, two = self._scores[point], self._scores[other]
@@ -119,11 +119,11 @@ class Table:
 
 
 class Difference(NamedTuple):
-    """How much worse a point is than another: a mean over seeds of both."""
+    """How much higher a point scores than another: a mean over seeds of both."""
 
     mean: float
     half: float  # of its interval of 95 %
-    seeds: int  # how many, or 0 where a training diverged
+    seeds: int  # their number, or 0 if a training diverged
 
     @property
     def low(self) -> float:

@@ -1,8 +1,8 @@
-"""Where the optimum of a series is: points and seeds to train next, until it is found.
+"""Searches the optimum of a series: chooses the points and seeds to train next.
 
-With NumPy and SciPy alone. A search is a generator: it yields the trials that it
+It needs only NumPy and SciPy. A search is a generator: it yields the trials that it
 needs, is sent their scores, and returns an `Outcome`. It depends on nothing else: the
-same scores lead to the same trials, so that a search that was killed can be resumed.
+same scores lead to the same trials, so that a killed search can be resumed.
 """
 
 import itertools
@@ -28,15 +28,15 @@ from experiments.training.ranges import NEAR, Range, Search
 
 
 class Outcome(NamedTuple):
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         point: the best point.
         score: the mean of its scores, the lower the better. If the point is found, the
             mean is over seeds that chose no point before; nan if nothing was trained.
-        found: whether the point is an optimum, as `Search` says.
-        why: the reason why it is not found, or "".
-        trainings: how many trainings the search needed.
+        found: whether the point is an optimum, as `Search` defines it.
+        why: the reason if no optimum is found, or "".
+        trainings: the number of trainings of the search.
     """
 
     point: Point
@@ -64,11 +64,11 @@ def find(
 
     Args:
         space: the searched numbers and their ranges.
-        search: how hard the optimum is searched.
+        search: the effort of the search.
         name: the name of the series: searches of another name begin at other points.
-        first_seed: the first seed that it may use. All of its seeds are less than
+        first_seed: the first seed of the search. All of its seeds are less than
             first_seed + 100,000 (repeats + 1).
-        nested: optima of series that this one contains, as points of `space`.
+        nested: optima of series that this series contains, as points of `space`.
 
     Returns:
         A generator that returns an `Outcome`.
@@ -88,7 +88,7 @@ def _agreed(
     first_seed: int,
     nested: Sequence[Point],
 ) -> Asking:
-    """Runs all searches, and again those that end worse than the best."""
+    """Runs all searches, and repeats those that end at a worse point than the best."""
     centers: list[Point] = []
     common, attempt = _seeds(first_seed, search.seeds), 0
     try:
@@ -102,13 +102,13 @@ def _agreed(
                 why = "" if finite else "the best point diverges under some seeds"
                 return Outcome(best, score, finite, why, len(table))
             attempt += 1
-            # a search that lost begins elsewhere; the second time also at the best
+            # a repeated search begins at other points; the second time also at the best
             known = [*nested, best] if attempt > 1 else nested
             again = yield from together(
                 [climbs[i].run([*known, centers[i]], attempt) for i in apart]
             )
             if attempt > 1 and again == [centers[i] for i in apart]:
-                # under their seeds the best is not better: more seeds must decide
+                # with their seeds the best is not better, so more seeds must decide
                 common = _seeds(first_seed, math.ceil(_GROWTH * len(common)))
             for i, center in zip(apart, again, strict=True):
                 centers[i] = center
@@ -129,7 +129,7 @@ def together(askings: Sequence[Asking]) -> Asking:
         askings: the generators.
 
     Returns:
-        A generator that returns the list of what these return.
+        A generator that returns the list of their results.
     """
     returned: dict[int, Any] = {}
     asked: dict[int, list[Trial]] = {}
@@ -153,11 +153,11 @@ def together(askings: Sequence[Asking]) -> Asking:
 def _agreement(
     table: Table, search: Search, centers: Sequence[Point], seeds: list[int]
 ) -> Generator[list[Trial], Sequence[float], tuple[list[int], list[int]]]:
-    """Compares the points where the searches ended, under seeds of none of them.
+    """Compares the final points of the searches under seeds that none of them used.
 
     Returns:
-        The numbers of those that are worse than the best by more than the tolerance;
-        and the seeds, which are more until each interval is short enough.
+        The numbers of the points that are worse than the best by more than the
+        tolerance; and the seeds, which grow until each interval is short enough.
     """
     while True:
         yield from table.fill(centers, seeds)
@@ -177,7 +177,7 @@ def _agreement(
 def _more(
     seeds: list[int], undecided: Iterable[Difference], tolerance: float
 ) -> list[int]:
-    """The seeds and further ones: about as many as the first of the pairs needs."""
+    """More seeds: about as many as the first of the undecided pairs needs."""
     count = len(seeds)
     shares = [
         one.half / max(tolerance, tolerance + one.mean, -one.mean) for one in undecided
@@ -192,7 +192,7 @@ def _seeds(first: int, number: int) -> list[int]:
 
 
 class _Climb:
-    """One search of a series: from its starts down to a point that is found."""
+    """One search of a series, from its starts to a found point."""
 
     def __init__(
         self,
@@ -224,7 +224,7 @@ class _Climb:
             for branch in self._branches
         ]
         ends = yield from together([self._down(those) for those in starts])
-        # these see optima far away along one number, and numbers better off or on
+        # these try distant values of one number, and a number off or on
         lines = [point for end in ends for point in self._lines(end)]
         starts = [
             [end, *self._those(lines, self._branch(end))] for end in dict.fromkeys(ends)
@@ -236,7 +236,7 @@ class _Climb:
         return _seeds(self._first_seed, number)
 
     def _lines(self, center: Point) -> list[Point]:
-        """One number at values of its whole range or off, the others as in a point."""
+        """Varies one number of a point over its whole range, or sets it off."""
         points = []
         for i, one in enumerate(self._ranges):
             values = [] if one.off is None else [one.off]
@@ -255,7 +255,7 @@ class _Climb:
         return tuple(value != one.off for value, one in both)
 
     def _starts(self, branch: tuple[bool, ...], attempt: int) -> list[Point]:
-        """Quasi-random points; the more numbers are on, the more points."""
+        """Quasi-random points, more of them if more numbers are on."""
         dimensions = sum(branch)
         if not dimensions:
             return [tuple(one.off for one in self._ranges if one.off is not None)]
@@ -278,7 +278,7 @@ class _Climb:
         return one.value(low + share * (high - low))
 
     def _down(self, starts: list[Point]) -> Asking:
-        """From the best start to a point without better neighbors at a factor of 2."""
+        """Moves from the best start until no neighbor at a factor of 2 is better."""
         table, step = self._table, _COARSE
         seeds, tried = self._seeds(_FIRST_SEEDS), list(dict.fromkeys(starts))
 
@@ -300,19 +300,19 @@ class _Climb:
                 step = max(step / 2, _LAST)
 
     def _settled(self, candidates: Sequence[Point]) -> Asking:
-        """From the best candidate to a point that is found."""
+        """Moves from the best candidate to a found point."""
         table = self._table
         candidates = list(dict.fromkeys(candidates))
         seeds = self._seeds(self._search.seeds)
         yield from table.fill(candidates, seeds)
         center = min(candidates, key=lambda point: table.mean(point, seeds))
-        # the best candidate may owe that to luck; the fit is a mean over many points
+        # the best candidate may be best by chance; the fit averages many points
         center = (self._fitted(center, _COARSE) or [center])[0]
         yield from table.fill([center], seeds)
         centers = []
         while True:
             if center in centers:
-                # the search goes in a circle: its pairs had different seeds
+                # the search is in a cycle, because its pairs had different seeds
                 seeds = self._seeds(math.ceil(_GROWTH * len(seeds)))
             centers.append(center)
             others = [*self._star(center, NEAR), *self._star(center, _LAST)]
@@ -327,10 +327,10 @@ class _Climb:
     def _better(
         self, center: Point, others: Sequence[Point], seeds: list[int]
     ) -> Generator[list[Trial], Sequence[float], Point | None]:
-        """The best of the points that beat the center, or None if no point does.
+        """The best of the points that are better than the center, or None.
 
-        None means that no point is better by more than the tolerance. Points that are
-        not decided get more seeds. A pair is compared under all seeds of both.
+        None means that no point is better by more than the tolerance. Undecided points
+        get more seeds. A pair is compared under all seeds of both.
         """
         table, tolerance = self._table, self._search.tolerance
         undecided = list(others)
@@ -359,21 +359,21 @@ class _Climb:
             seeds = _more(seeds, differences.values(), tolerance)
 
     def _star(self, center: Point, step: float) -> list[Point]:
-        """The neighbors of a point, one to each side of each number that is on."""
+        """The neighbors of a point, one on each side of each number that is on."""
         points = []
         for i, (value, one) in enumerate(zip(center, self._ranges, strict=True)):
             if value == one.off:
                 continue
             for sign in (-1, 1):
                 moved = one.value(one.coordinate(value) + sign * step)
-                if moved != value:  # it may be "off", which is an end
+                if moved != value:  # equal at a limit, which may be "off"
                     points.append((*center[:i], moved, *center[i + 1 :]))
         return points
 
     def _fitted(self, center: Point, within: float) -> list[Point]:
         """The minimum of a quadratic function fitted to the points nearby, if any.
 
-        The heights are differences to the center. Their weights are numbers of seeds.
+        The heights are differences from the center, weighted by their number of seeds.
         """
         table, branch = self._table, self._branch(center)
         on = [i for i, is_on in enumerate(branch) if is_on]
@@ -412,7 +412,7 @@ def _lowest(
         points: [n, dimensions].
         heights: [n], at the points.
         within: the largest absolute value of each coordinate.
-        seeds: [n], how many seeds each height is the mean of: its weight.
+        seeds: [n], the number of seeds of each height, which is its weight.
 
     Example:
         >>> points = np.random.default_rng(0).uniform(-1, 1, (16, 2))

@@ -1,4 +1,4 @@
-"""How the devices of one worker share its parameters, and what is shaped like them."""
+"""The shardings of a worker's parameters, and of leaves of their shapes."""
 
 import math
 from collections.abc import Callable
@@ -8,16 +8,17 @@ import jax
 from jax.sharding import PartitionSpec as P
 
 AXIS = "model"
-"""The axis of a mesh along which the devices of one worker lie."""
+"""The axis of a mesh over the devices of one worker."""
 
 WHOLE_BELOW = 2**14
-"""A leaf with fewer entries is whole on each device: sharded, it would save little.
+"""Each device has a leaf with fewer entries whole: sharding would save little.
 
-At least the size below which an exchange joins leaves: a joined leaf is not sharded.
+It is at least the size below which an exchange joins leaves: a joined leaf is not
+sharded.
 """
 
 Sharding = Callable[[str, tuple[int, ...]], P]
-"""(path of a parameter, as ['inner']['kernel'], its shape) -> how it is sharded."""
+"""(path of a parameter, as ['inner']['kernel'], its shape) -> its sharding."""
 
 
 def by_largest(devices: int) -> Sharding:
@@ -35,7 +36,7 @@ def by_largest(devices: int) -> Sharding:
 
 
 def specs(state: Any, params: Any, devices: int, sharding: Sharding) -> tuple[P, ...]:
-    """How each leaf of a worker's state is sharded, in order.
+    """The sharding of each leaf of a worker's state, in order.
 
     A leaf is sharded as a parameter if its path ends with the path of the parameter,
     and its last dimensions are the shape of the parameter, or of an equal share of it.
@@ -44,12 +45,12 @@ def specs(state: Any, params: Any, devices: int, sharding: Sharding) -> tuple[P,
     Args:
         state: arrays or shapes.
         params: the parameters, [*shape] each.
-        devices: of one worker.
-        sharding: of each parameter.
+        devices: the number of devices of one worker.
+        sharding: gives the sharding of each parameter.
 
     Raises:
-        ValueError: if `sharding` names another axis, or `devices` does not divide what
-            it shards.
+        ValueError: if `sharding` names another axis, or `devices` does not divide the
+            dimension that it shards.
     """
     known = []
     for path, leaf in jax.tree.leaves_with_path(params):
@@ -65,25 +66,25 @@ def specs(state: Any, params: Any, devices: int, sharding: Sharding) -> tuple[P,
             )
         known.append((path, leaf.shape, spec))
 
-    def fits(own, shape, spec):
+    def fits(part_shape, shape, spec):
         """Whether `own` is `shape` or a share of it, and can be sharded as it is."""
         parts = (*spec, *(None,) * (len(shape) - len(spec)))
-        return len(own) == len(shape) and all(
+        return len(part_shape) == len(shape) and all(
             here and whole % here == 0 and (part is None or here % devices == 0)
-            for here, whole, part in zip(own, shape, parts, strict=True)
+            for here, whole, part in zip(part_shape, shape, parts, strict=True)
         )
 
     def of_leaf(path, leaf):
-        alike = [
+        candidates = [
             (len(end), shape, spec)
             for end, shape, spec in known
             if path[max(0, len(path) - len(end)) :] == end
             and leaf.ndim >= len(shape)
             and fits(leaf.shape[leaf.ndim - len(shape) :], shape, spec)
         ]
-        if not alike:
+        if not candidates:
             return P()
-        _, shape, spec = max(alike, key=lambda one: one[0])
+        _, shape, spec = max(candidates, key=lambda one: one[0])
         return P(*(None,) * (leaf.ndim - len(shape)), *spec) if any(spec) else P()
 
     return tuple(of_leaf(*one) for one in jax.tree.leaves_with_path(state))

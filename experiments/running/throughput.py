@@ -1,4 +1,4 @@
-"""How much is trained on a second, and what share of the chips' peak that is."""
+"""Examples, tokens and MFU per second of training."""
 
 import math
 from typing import Any, NamedTuple
@@ -39,14 +39,14 @@ with sparsity, which doubles them. A kind that is not here has no peak.
 
 
 class Work(NamedTuple):
-    """What training on an example takes. None where it is not known."""
+    """The work of training on an example; None if it is not known."""
 
-    tokens: float | None  # that an example predicts
+    tokens: float | None  # predicted by an example
     flops: float | None  # see `flops_of_an_example`
-    peak_flops: float | None  # of all devices, a second
+    peak_flops: float | None  # of all devices, per second
 
     def rates(self, examples_per_second: float) -> dict[str, float]:
-        """What is known of examples, tokens and MFU, by the names of the metrics.
+        """The known rates of examples, tokens and MFU, by the names of the metrics.
 
         MFU, model FLOPs utilization, is the share of the devices' bfloat16 peak:
 
@@ -69,11 +69,11 @@ class Work(NamedTuple):
         return rates
 
 
-def of(program: Program) -> Work:
-    """The work of an example of a program, on the devices that it runs on."""
+def work_of(program: Program) -> Work:
+    """The work of one example of a program on its devices."""
     task, devices = program.task, jax.local_devices()[:1]
     if program.rule.devices:
-        devices = meshes.of(
+        devices = meshes.make_mesh(
             program.rule.worker_axes, model=program.rule.devices_of_each
         ).devices.flat
     peaks = [PEAK_FLOPS.get(device.device_kind) for device in devices]
@@ -81,21 +81,22 @@ def of(program: Program) -> Work:
     if task.examples is None:
         return Work(None, None, peak)
     tokens = None if task.tokens is None else task.tokens / task.examples
-    # nobody asks for the FLOPs of a device without a known peak
+    # without a known peak the FLOPs are not needed
     return Work(tokens, None if peak is None else flops_of_an_example(task), peak)
 
 
 def flops_of_an_example(task: Task) -> float:
-    """FLOPs of a training step for one example, as the model's formula has them.
+    """The FLOPs of a training step for one example, from the formula of the model:
 
         3 * sum over the loss's matrix products and convolutions of 2 * multiply-adds
 
-    a backward pass being two of each. For a Transformer that is 6 N a token, N the
-    weights in products, and the attention's own products. What a compiler adds, by
-    recomputing, or saves does not count, nor do other operations.
+    The factor 3 is one forward pass and a backward pass of two products each. For a
+    Transformer the sum is 6 N per token, with N the weights in products, and the
+    products of attention. Other operations do not count, and neither does what a
+    compiler recomputes or saves.
 
     Args:
-        task: with `examples`.
+        task: a task with `examples`.
     """
     key = jax.random.key(0)
     model = jax.eval_shape(lambda: begun(task, key))

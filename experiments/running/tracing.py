@@ -1,4 +1,4 @@
-"""Which axes of a grid can be traced, and whether their values can be."""
+"""Finds the axes of a grid that can be traced, and checks their values."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,10 +16,10 @@ from experiments.training.rules import Rule, begun
 
 _OF_AN_INDEX = jax.errors.NonConcreteBooleanIndexError
 _NEEDS_A_NUMBER = (TypeError, ValueError, AttributeError, _OF_AN_INDEX)
-"""What a function raises of a tracer where it needs a number.
+"""The errors of a function that gets a tracer but needs a number.
 
-Most are JAX's own errors, TypeErrors but for one; Optax and a user's functions check
-types in words of theirs. Any other error is a mistake in these functions.
+Most are errors of JAX, which are TypeErrors except one; Optax and a user's functions
+raise the others when they check types. Any other error is a mistake in the functions.
 """
 
 Grid = Mapping[str, Sequence[Any]]
@@ -28,19 +28,19 @@ Grid = Mapping[str, Sequence[Any]]
 def traced_axes(
     task: Task, rule: Rule, grid: Grid, declared: set[str]
 ) -> tuple[list[str], ClosedJaxpr]:
-    """The axes that can be traced: the functions work with an unknown number there.
+    """The axes that can be traced: the functions accept unknown numbers for them.
 
     Args:
-        task: what is minimized.
-        rule: how.
+        task: the task to minimize.
+        rule: the training.
         grid: the axes that the training takes.
-        declared: axes that are not to be traced.
+        declared: axes that must not be traced.
 
     Returns:
         The axes, and the trace, `of_cell`, with the first values of the others.
 
     Raises:
-        ValueError: if the functions fail, whatever is traced.
+        ValueError: if the functions fail even if no axis is traced.
     """
     first = {axis: values[0] for axis, values in grid.items()}
     traced: dict[tuple[str, ...], ClosedJaxpr] = {}
@@ -58,26 +58,26 @@ def traced_axes(
 
     numbers = [axis for axis, values in grid.items() if all(map(is_number, values))]
     candidates = [axis for axis in numbers if axis not in declared]
-    with naming("The training", {a: label(own[0]) for a, own in grid.items()}):
+    with naming("The training", {a: label(values[0]) for a, values in grid.items()}):
         if works(candidates):
             return candidates, traced[tuple(candidates)]
         alone = [axis for axis in candidates if works([axis])]
         while alone and not works(alone):
             alone.pop()
         if not alone:
-            trace([])  # not for the tracers: what is wrong is said before any work
+            trace([])  # tracers are not the reason: report the mistake before any work
     return alone, traced[tuple(alone)]
 
 
 def check_values(task: Task, rule: Rule, grid: Grid, traced: Sequence[str]) -> None:
     """Checks that training can begin with the least and the largest of traced values.
 
-    In the program the value is unknown: what cannot be would be trained in silence on
-    something else, such as a delay beyond `max_delay`. Most functions allow a range of
-    numbers, whose ends suffice: each takes a trace.
+    In the program the value is unknown: an impossible value, such as a delay beyond
+    `max_delay`, would silently train something else. Most functions allow a range of
+    numbers, so checking its ends is enough; each check is a trace.
 
     Raises:
-        ValueError: if it cannot.
+        ValueError: if training cannot begin.
     """
     key = jax.random.key(0)
     model = jax.eval_shape(lambda: begun(task, key))
@@ -105,8 +105,8 @@ def of_cell(
     """The start and the first update of a cell, traced.
 
     Args:
-        task: what is minimized.
-        rule: how.
+        task: the task to minimize.
+        rule: the training.
         hyper: the value of each axis.
         cell: the axes whose numbers are unknown, with any number.
     """
@@ -122,7 +122,7 @@ def of_cell(
     try:
         return jax.make_jaxpr(_over_workers(step, rule))(dict(cell), given)
     except NameError as error:
-        if error.name:  # no axis: a name of Python's
+        if error.name:  # not an axis, but a name of Python
             raise
         raise ValueError(_no_such_axis(rule, error)) from error
 

@@ -23,17 +23,17 @@ class Trainer:
     A state is a `cells.State`; under several workers the `WorkerState` of one.
 
     Attributes:
-        program: what is trained.
+        program: the program to train.
         chunk: the most updates of one call of `run_chunk`.
-        run_chunk: (state, given, how many updates) -> (state, what a whole chunk would
-            report); compiled, and the state is donated.
-        step: (state, given) -> (state, report), one update; likewise.
-        shapes: of the state, with shardings: what a checkpoint becomes.
-        given_shapes: the shapes of what `run_chunk` takes beside the state.
+        run_chunk: (state, given, number of updates) -> (state, the report of a whole
+            chunk); compiled, and the state is donated.
+        step: (state, given) -> (state, report), one update; compiled and donated too.
+        shapes: () -> the shapes of the state with their shardings, to restore it.
+        given_shapes: () -> the shapes of the other arguments of `run_chunk`.
         measure: further metrics.
         values: the seeds and the cells, as `Cells.begun` takes them.
-        summary: state, chunk -> what is reported, the same in every process.
-        counters: state -> its `Counters`, likewise.
+        summary: state, chunk -> (chunk, counters), the same in every process.
+        counters: state -> its `Counters`, the same in every process.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class Trainer:
         """Builds the functions. Nothing is compiled yet.
 
         Args:
-            program: what is trained.
+            program: the program to train.
             measure: further metrics, {name: (model, task) -> float32 []}.
-            devices: to run on, or to compile for; None for all that there are.
+            devices: the devices to run on or to compile for; None for all devices.
         """
         self.program, self.measure = program, measure or {}
         self._axes = program.rule.worker_axes
         self._cells = Cells(program)
-        self._executed = execution.of(
+        self._executed = execution.make_execution(
             self._axes,
             on_devices=program.rule.devices,
             step=self._cells.updated,
@@ -70,7 +70,7 @@ class Trainer:
         self.step = jax.jit(self._executed.step, donate_argnums=0)
         everywhere = self._executed.everywhere
         self.summary = jax.jit(self._summary, out_shardings=everywhere)
-        self.counters = jax.jit(counters.of, out_shardings=everywhere)
+        self.counters = jax.jit(counters.read, out_shardings=everywhere)
         self._evaluate = evaluator(program.task, tuple(self.measure.items()))
         self._model = _evaluated_model(program.rule)
         self._begin = jax.jit(
@@ -85,16 +85,16 @@ class Trainer:
         """The state before the first update."""
         return self._hold(self._begin(*self.values))
 
-    def of(self, program: Program) -> "Trainer":
+    def for_program(self, program: Program) -> "Trainer":
         """The same compiled functions for other seeds, cells and fed values.
 
         Args:
-            program: of this one's kin, of as many cells and seeds.
+            program: a program of the same kin, with as many cells and seeds.
         """
         other = copy.copy(self)
         other.program, other.values = program, cells.values_of(program)
         if program.rule is not self.program.rule:
-            other._feed = self._feed.of(program.rule)
+            other._feed = self._feed.for_rule(program.rule)
         return other
 
     @property
@@ -104,7 +104,7 @@ class Trainer:
         return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
     def given(self, start: int, stop: int) -> Any:
-        """What updates start .. stop - 1 are given; padded to a whole chunk."""
+        """The data of updates start .. stop - 1, padded to a whole chunk."""
         return self._feed.given(start, stop)
 
     def batch(self, step: int) -> Any:
@@ -116,9 +116,11 @@ class Trainer:
         return self._evaluate(self._model(execution.held(state)))
 
     def traced(self) -> dict[str, Any]:
-        """{name: a traced function}, of one device, whatever the devices."""
+        """{name: a traced function} on one device, for any devices of the run."""
         values = self._cells.values
-        alone = execution.of(self._axes, on_devices=False, step=self._cells.updated)
+        alone = execution.make_execution(
+            self._axes, on_devices=False, step=self._cells.updated
+        )
         held = jax.eval_shape(
             lambda: alone.init(self._cells.begun(*values), self._one, SHARED)
         )
@@ -136,8 +138,8 @@ class Trainer:
             program.task, program.rule, hyper, first
         )
         return {"update": cell} | {
-            name: jax.make_jaxpr(of_state(evaluator(self.program.task, own)))(held)
-            for name, own in measured.items()
+            name: jax.make_jaxpr(of_state(evaluator(self.program.task, metric)))(held)
+            for name, metric in measured.items()
         }
 
     def _shapes(self) -> Any:
@@ -149,24 +151,24 @@ class Trainer:
         return self._executed.init(state, self._one, SHARED)
 
     def _specs(self, state: Any) -> Any:
-        """How the devices of one worker share a state."""
+        """The shardings of a state over the devices of one worker."""
         rule = self.program.rule
-        own = rule.sharding or sharing.by_largest(rule.devices_of_each)
+        rule_sharding = rule.sharding or sharing.by_largest(rule.devices_of_each)
         params = self._cells.one.model.params
-        return sharing.specs(state, params, rule.devices_of_each, own)
+        return sharing.specs(state, params, rule.devices_of_each, rule_sharding)
 
     def _summary(self, state: Any, chunk: Chunk) -> tuple[Chunk, Counters]:
         over_workers = tuple(range(1, 1 + len(self._axes)))
         if over_workers:
             chunk = chunk._replace(loss=chunk.loss.mean(over_workers))
-        return chunk, counters.of(state)
+        return chunk, counters.read(state)
 
 
 def _in_chunks(executed: execution.Execution, chunk: int) -> Any:
     """The compiled loop of up to `chunk` updates.
 
-    A scan, but of a length that is known when it runs: the last chunk of a run is
-    shorter, and would be compiled again.
+    It is a scan whose length is known only when it runs: otherwise the last chunk of a
+    run, which is shorter, would be compiled again.
     """
 
     @functools.partial(
@@ -190,7 +192,7 @@ def _in_chunks(executed: execution.Execution, chunk: int) -> Any:
 
 
 def _evaluated_model(rule: Rule) -> Any:
-    """A state -> the models that are evaluated; compiled."""
+    """A compiled function: state -> the models to evaluate."""
 
     @jax.jit
     def model(state):
@@ -200,6 +202,6 @@ def _evaluated_model(rule: Rule) -> Any:
 
 
 def _quickly() -> dict[str, Any] | None:
-    """For what runs once: to compile it well takes a CPU longer than to run it."""
+    """Options for a function that runs once: a CPU compiles longer than it runs."""
     cpu = jax.default_backend() == "cpu"
     return {"xla_backend_optimization_level": 0} if cpu else None

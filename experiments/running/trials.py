@@ -1,4 +1,4 @@
-"""The trainings of a search: a fixed number of cells at once, seed after seed."""
+"""The trainings of a search: a fixed number of cells at a time, for each seed."""
 
 import collections
 import zlib
@@ -16,15 +16,15 @@ from experiments.running.trainer import Trainer
 
 _ON_A_CPU = 4
 _ELSEWHERE = 64
-"""Cells of a call: more would take as long each, and calls are seldom full."""
+"""Cells of a call: more cells would not be faster, and calls are seldom full."""
 
-_KEPT_BYTES = 2**28  # of batches that later trainings under the same seeds take again
+_KEPT_BYTES = 2**28  # of batches to keep for later trainings under the same seeds
 
 Asked = tuple[int, Trial]
 """The number of a series of a program, and a point and a seed of it."""
 
 Judge = Callable[[Program, Mapping[str, Any], Sequence[Mapping[str, Any]]], Any]
-"""(program, last evaluation [1, cells], rows of all) -> what is compared [cells]."""
+"""(program, last evaluation [1, cells], rows of all) -> scores [cells]."""
 
 
 class Trials:
@@ -38,13 +38,13 @@ class Trials:
         measure: Mapping[str, Callable[..., Any]],
         on_the_way: bool,
     ):
-        """Takes what all programs share.
+        """Takes the arguments that all programs share.
 
         Args:
-            folder: of checkpoints.
-            judge: says what is compared.
+            folder: the folder of checkpoints.
+            judge: computes the scores.
             measure: further metrics, as in `Trainer`.
-            on_the_way: whether the judge looks at evaluations before the last.
+            on_the_way: whether the judge uses evaluations before the last.
         """
         self._folder, self._judge = folder, judge
         self._measure, self._on_the_way = measure, on_the_way
@@ -56,7 +56,7 @@ class Trials:
         self.width = _ON_A_CPU if cpu else _ELSEWHERE
 
     def calls(self, asked: Sequence[Asked]) -> list[list[Asked]]:
-        """What is trained together: points of one seed."""
+        """Divides the points into calls of one seed, which are trained together."""
         of_seed: dict[int, list[Asked]] = {}
         for one in asked:
             of_seed.setdefault(one[1].seed, []).append(one)
@@ -67,10 +67,10 @@ class Trials:
         ]
 
     def trained(self, program: Program, call: Sequence[Asked]) -> list[float]:
-        """Trains a call; returns what is compared.
+        """Trains a call; returns the scores of its points.
 
-        It is nan where a cell diverged, but for a time to a value: whether a cell got
-        there counts, and not what became of it afterwards.
+        The score of a cell that diverged is nan, except for the time to a value: a cell
+        that reached the value counts even if it diverged later.
         """
         cells = [
             program.rows[series] | dict(zip(program.searched, trial.point, strict=True))
@@ -78,11 +78,11 @@ class Trials:
         ]
         cells += cells[-1:] * (self.width - len(cells))
         of_seed = self._trainer(program, call[0][1].seed)
-        trainer = of_seed.of(of_seed.program.of(cells))
+        trainer = of_seed.for_program(of_seed.program.with_cells(cells))
         rows, last = [], []
         name = zlib.crc32(repr((program.name, call[0][1].seed, cells)).encode())
         folder = self._folder / f"search-{name:08x}"
-        # most calls are too short to have one
+        # most calls are too short for a checkpoint
         saved = checkpoints.Checkpoints(folder, kept=2, held=execution.held)
 
         def report(step, chunk, counters, seconds, metrics, ended):
@@ -91,14 +91,14 @@ class Trials:
             last[:] = metrics, counters.diverged_step >= 0
 
         def save(state):
-            # a checkpoint has no evaluations: a call that needs them begins anew;
-            # of a call that is done the score is enough
+            # a checkpoint has no evaluations: a call that needs them begins anew; a
+            # finished call needs only its score
             is_done = int(execution.held(state).step) == trainer.program.rule.updates
             if not self._on_the_way and not is_done:
                 saved.save(state)
 
         with saved:
-            # a host may see a file of another one late, and all must do the same
+            # a host may see a file of another host late, and all must do the same
             (there,) = processes.any_of(folder.exists())
             state = saved.restore(trainer.shapes()) if there else None
             if state is None:
@@ -125,7 +125,7 @@ class Trials:
         return each[: len(call)]
 
     def _trainer(self, program: Program, seed: int) -> Trainer:
-        """The functions of a program's kin under a seed; compiled anew if too small."""
+        """The trainer of a program's kin for a seed; compiled anew if it lacks room."""
         key = program.name, seed
         if key in self._of_seeds:
             self._of_seeds.move_to_end(key)
@@ -133,17 +133,17 @@ class Trials:
         first = self._trainers.get(program.kin)
         room = program.rule.room if first is None else first.program.rule.room
         cells = program.rows[:1] * self.width
-        made = program.of(cells, (seed,), room)
+        made = program.with_cells(cells, (seed,), room)
         fits = first is not None and room.holds(made.rule.room.needs)
         if not fits:
-            made = program.of(cells, (seed,), made.rule.room.roomy())
+            made = program.with_cells(cells, (seed,), made.rule.room.roomy())
         if not self._on_the_way:
             made = made.evaluated_once()
         if not fits:
             first = Trainer(made, measure=self._measure)
             self._trainers[program.kin] = first
-        self._of_seeds[key] = first.of(made)
-        # each keeps its batches
+        self._of_seeds[key] = first.for_program(made)
+        # each trainer keeps its batches
         most = max(1, _KEPT_BYTES // first.given_bytes)
         while len(self._of_seeds) > most:
             self._of_seeds.popitem(last=False)

@@ -1,4 +1,4 @@
-"""What is minimized: tasks by name, and what a task of your own is made of."""
+"""The tasks by name, and the parts from which a user builds another task."""
 
 from experiments.tasks.breast_cancer import breast_cancer as breast_cancer
 from experiments.tasks.char_lm import char_lm as char_lm

@@ -1,4 +1,4 @@
-"""Examples in memory: what is held out, and in which order the rest is seen."""
+"""Examples in memory: the held-out split and the order of the training batches."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,12 +11,12 @@ from experiments.tasks.task import WHOLE, at_least
 def split(
     size: int, *, test_fraction: float, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which of `size` examples are trained on and which are held out.
+    """Splits `size` examples into training and held-out ones.
 
     Args:
         size: the number of examples.
-        test_fraction: of the examples, held out.
-        seed: of the choice.
+        test_fraction: the share of examples to hold out.
+        seed: fixes the split.
 
     Returns:
         Two sorted integer arrays with every index in exactly one of them.
@@ -40,22 +40,23 @@ def split(
 
 
 def shuffled(examples: Mapping[str, np.ndarray], batch_size: int) -> Callable[..., Any]:
-    """Batches that go through the examples epoch by epoch, in a new order each time.
+    """Batches that pass over the examples epoch by epoch, in a new order each epoch.
 
-    Step t takes positions t b .. t b + b - 1 of the endless row of permutations
+    Step t takes positions t b .. t b + b - 1 of the endless sequence of permutations
 
         pi_0, pi_1, pi_2, ...   with pi_e drawn from (seed, e)
 
-    so every example is seen once an epoch, none is dropped where the batch does not
-    divide their number, and nothing is carried from step to step.
+    so an epoch has every example once. No example is dropped where the batch size does
+    not divide the number of examples, and no state is carried from step to step.
 
     Args:
         examples: arrays with one leading axis of examples.
-        batch_size: examples a step, b; 0 is all of them at every step, in place.
+        batch_size: examples per step, b; 0 takes all examples in every step,
+            unshuffled.
 
     Returns:
-        batches(seed, start, stop, part=WHOLE) -> arrays [stop - start, b, ...], or of
-        the `part` of b. The full batch is a read-only view that takes no memory.
+        batches(seed, start, stop, part=WHOLE) -> arrays [stop - start, b, ...], where
+        `part` selects along b. The full batch is a read-only view that takes no memory.
 
     Raises:
         ValueError: if `batch_size` is negative or exceeds the number of examples.
@@ -80,7 +81,7 @@ def shuffled(examples: Mapping[str, np.ndarray], batch_size: int) -> Callable[..
             for name, array in chosen.items()
         }
 
-    def some(seed, start, stop, part=WHOLE):
+    def minibatches(seed, start, stop, part=WHOLE):
         first, last = start * batch_size // size, (stop * batch_size - 1) // size
         order = np.concatenate(
             [
@@ -92,24 +93,26 @@ def shuffled(examples: Mapping[str, np.ndarray], batch_size: int) -> Callable[..
         chosen = chosen[: (stop - start) * batch_size].reshape(-1, batch_size)
         return {name: array[chosen[:, part]] for name, array in examples.items()}
 
-    return some if batch_size else full_batch
+    return minibatches if batch_size else full_batch
 
 
 def dirichlet(
     labels: np.ndarray, workers: int, *, concentration: float, seed: int
 ) -> np.ndarray:
-    """Which worker has each example, where workers have classes of their own.
+    """Assigns each example to a worker, so that the workers' classes differ.
 
-    Each class is dealt out in proportions that are drawn from a Dirichlet distribution.
+    The workers' shares of each class are drawn from a Dirichlet distribution.
 
     Args:
         labels: the classes, int [examples].
-        workers: how many.
-        concentration: small, and a worker has few classes; large, and all have all.
-        seed: of the draw.
+        workers: the number of workers.
+        concentration: if it is small, a worker has few classes; if it is large, every
+            worker has all classes in about equal shares.
+        seed: fixes the draw.
 
     Returns:
-        int [examples]. Every worker has at least one example.
+        The worker of each example, int [examples]. Every worker has at least one
+        example.
 
     References:
         Hsu, Qi and Brown, 2019, arXiv:1909.06335.
@@ -137,21 +140,21 @@ def dirichlet(
 def of_workers(
     examples: Mapping[str, np.ndarray], batch_size: int, owner: np.ndarray
 ) -> Callable[..., Any]:
-    """Batches of each worker's own examples, drawn with replacement.
+    """Batches that each worker draws from its examples, with replacement.
 
     Args:
         examples: arrays with one leading axis of examples.
-        batch_size: examples of a batch.
-        owner: which worker has each example, int [examples].
+        batch_size: examples per batch.
+        owner: the worker of each example, int [examples].
 
     Returns:
         The `batches_of` of a task.
     """
-    own = [np.flatnonzero(owner == worker) for worker in range(owner.max() + 1)]
+    places = [np.flatnonzero(owner == worker) for worker in range(owner.max() + 1)]
 
     def batches(seed, start, workers):
         chosen = [
-            np.random.default_rng([seed, start + n]).choice(own[worker], batch_size)
+            np.random.default_rng([seed, start + n]).choice(places[worker], batch_size)
             for n, worker in enumerate(workers)
         ]
         return {name: array[np.stack(chosen)] for name, array in examples.items()}

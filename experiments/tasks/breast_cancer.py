@@ -1,4 +1,4 @@
-"""Logistic regression on breast cancer data: a strongly convex loss with known edge."""
+"""Logistic regression on breast cancer data: strongly convex, of known sharpness."""
 
 import jax
 import jax.numpy as jnp
@@ -15,28 +15,28 @@ def breast_cancer(
     test_fraction: float = 0.25,
     split_seed: int = 0,
 ) -> Task:
-    """Malignant or benign, from 30 measurements of 569 tumours.
+    """Classifies 569 tumors as malignant or benign from 30 measurements.
 
         loss(w, b) = mean_i log(1 + exp(-s_i (w . x_i + b))) + (l2 / 2) |w|^2
 
-    with s_i = +1 or -1 and every measurement standardised by its mean and spread over
-    the training examples. The data come with scikit-learn. The losses that are reported
-    include the penalty.
+    with s_i = +1 or -1 and every measurement standardized by its mean and spread over
+    the training examples. The data come with scikit-learn. The reported losses include
+    the penalty.
 
     Args:
-        batch_size: examples an update; 0 is the full batch.
-        l2: of the penalty (l2 / 2) |w|^2.
-        test_fraction: of the examples, held out.
-        split_seed: which examples are held out.
+        batch_size: examples per update; 0 is the full batch.
+        l2: the coefficient of the penalty (l2 / 2) |w|^2.
+        test_fraction: the share of examples to hold out.
+        split_seed: fixes the split.
 
     Returns:
-        The task. Its facts hold the smallest training loss there is, `optimum_loss`,
-        and the largest eigenvalue of the Hessian there, `sharpness`, both from Newton
-        steps in float64.
+        The task. Its facts hold the minimum of the training loss, `optimum_loss`, and
+        the largest eigenvalue of the Hessian there, `sharpness`, both from Newton steps
+        in float64.
 
     Raises:
-        ValueError: if `l2` is not positive (the classes are nearly separable, and
-            without a penalty the optimum may lie at infinity).
+        ValueError: if `l2` is not positive: the classes are nearly separable, so
+            without a penalty the optimum may lie at infinity.
     """
     from sklearn import datasets  # seconds to import
 
@@ -96,7 +96,9 @@ def _optimum(x: np.ndarray, signs: np.ndarray, l2: float) -> tuple[float, float]
     """The smallest loss and the largest eigenvalue of the Hessian there."""
     from scipy import optimize, special
 
-    x = np.column_stack([x, np.ones(len(x))]).astype(np.float64)  # the last is b
+    x = np.column_stack([x, np.ones(len(x))]).astype(
+        np.float64
+    )  # the last column is for b
     penalty = np.diag([l2] * (x.shape[1] - 1) + [0.0])
 
     def loss(w):
@@ -110,7 +112,7 @@ def _optimum(x: np.ndarray, signs: np.ndarray, l2: float) -> tuple[float, float]
         curvature = special.expit(x @ w) * special.expit(-(x @ w))
         return (x.T * curvature) @ x / len(x) + penalty
 
-    found = optimize.minimize(
+    optimum = optimize.minimize(
         loss,
         np.zeros(x.shape[1]),
         method="trust-exact",
@@ -118,4 +120,4 @@ def _optimum(x: np.ndarray, signs: np.ndarray, l2: float) -> tuple[float, float]
         hess=hessian,
         options={"gtol": 1e-10},
     )
-    return float(found.fun), float(np.linalg.eigvalsh(hessian(found.x))[-1])
+    return float(optimum.fun), float(np.linalg.eigvalsh(hessian(optimum.x))[-1])

@@ -19,25 +19,25 @@ def char_lm(
     in_parts: bool = False,
     evaluated_tokens: int = 12_288,
 ) -> Task:
-    """The next character of Python's own documentation of its language.
+    """Predicts the next character of Python's documentation of its language.
 
     The text is `pydoc_data.topics`, joined in the order of its keys: nearly half a
-    million characters, a little different in each version of Python. Its last tenth is
+    million characters, slightly different in each version of Python. The last tenth is
     held out.
 
     Args:
-        batch_size: windows an update.
-        context: characters that are read before one is predicted.
-        width: of the Transformer; a multiple of `heads`.
-        depth: blocks.
-        heads: attention heads.
+        batch_size: windows per update.
+        context: the number of characters that the model reads before it predicts one.
+        width: the width of the Transformer; a multiple of `heads`.
+        depth: the number of blocks.
+        heads: the number of attention heads.
         in_parts: whether the model is cut for pipelines, as in `predict_next`.
-        evaluated_tokens: characters predicted in an evaluation, of the training text
-            and of the held-out one.
+        evaluated_tokens: characters that an evaluation predicts, in the training text
+            and in the held-out text each.
 
     Returns:
-        The task. Its facts hold two floors in nats a character: the entropy of the
-        single characters, and of a character given the one before it.
+        The task. Its facts hold two bounds in nats per character: the entropy of single
+        characters, and the entropy of a character given the character before it.
 
     Raises:
         ValueError: if `context` is longer than the held-out text.

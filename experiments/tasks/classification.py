@@ -1,4 +1,4 @@
-"""Cross-entropy and accuracy of a network that tells classes apart."""
+"""Cross-entropy and accuracy of a network that classifies images."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,18 +22,18 @@ def classify(
     facts: Mapping[str, float | str] | None = None,
     metrics: Mapping[str, Callable[[jax.Array, jax.Array], jax.Array]] | None = None,
 ) -> Task:
-    """The task of telling apart the classes of images.
+    """The task of classifying images.
 
     Args:
         network: images [batch, ...] -> logits [batch, classes]; `linen(model)` or
             `nnx(make)`, with BatchNorm and dropout where it has them.
         batches: training batches {"image": ..., "label": int32}, or parts of them.
-        train: the training examples that are evaluated, one leading axis.
+        train: the training examples to evaluate, with one leading axis.
         test: the held-out examples.
-        examples: in a batch.
-        facts: the task's.
-        metrics: further ones, {name: (logits [classes], label []) -> float32 []}, whose
-            means over `train` and `test` are train_NAME and test_NAME.
+        examples: the number of examples in a batch.
+        facts: the facts of the task.
+        metrics: further metrics, {name: (logits [classes], label []) -> float32 []},
+            whose means over `train` and `test` are train_NAME and test_NAME.
 
     Returns:
         The task; its parameters are the network's.
@@ -61,17 +61,17 @@ def classify(
     def evaluate(params, state=()):
         def of_one(example):
             (logits,) = network.predict(params, state, example["image"][None])
-            own = {name: of(logits, example["label"]) for name, of in further.items()}
+            label = example["label"]
             return {
-                "loss": cross_entropy(logits, example["label"]),
-                "accuracy": logits.argmax() == example["label"],
-            } | own
+                "loss": cross_entropy(logits, label),
+                "accuracy": logits.argmax() == label,
+            } | {name: metric(logits, label) for name, metric in further.items()}
 
-        found = {}
-        for part, those in {"train": train, "test": test}.items():
-            values = jax.lax.map(of_one, those, batch_size=256)
-            found |= {f"{part}_{name}": of.mean() for name, of in values.items()}
-        return found
+        means = {}
+        for part, examples in {"train": train, "test": test}.items():
+            values = jax.lax.map(of_one, examples, batch_size=256)
+            means |= {f"{part}_{name}": value.mean() for name, value in values.items()}
+        return means
 
     return Task(
         init=init,

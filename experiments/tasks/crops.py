@@ -1,4 +1,4 @@
-"""Cutting photographs of any size to squares of one, on the host."""
+"""Crops photographs of any size to squares of one size, on the host."""
 
 import math
 from typing import NamedTuple
@@ -10,11 +10,11 @@ ASPECT = (3 / 4, 4 / 3)
 """Bounds of a random crop: its share of the image's area, and width over height."""
 
 CENTER = 224 / 256
-"""Side of the evaluated square, of the image's shorter side."""
+"""The side of the evaluated square over the shorter side of the image."""
 
 
 class Box(NamedTuple):
-    """A rectangle within an image, pixels; need not be whole."""
+    """A rectangle in an image, in pixels, which may be fractions."""
 
     left: float
     top: float
@@ -23,10 +23,10 @@ class Box(NamedTuple):
 
 
 def random_box(rng: np.random.Generator, height: int, width: int) -> Box:
-    """A box of random area, aspect and place: both evenly, the aspect's logarithm.
+    """A box of random area, aspect and place.
 
-    Where ten draws do not fit into the image, the largest centered box of a permitted
-    aspect is taken.
+    The area and the logarithm of the aspect are drawn uniformly. If ten draws do not
+    fit into the image, the box is the largest centered one of a permitted aspect.
 
     References:
         Szegedy et al., Going deeper with convolutions, 2014, arXiv:1409.4842,
@@ -47,30 +47,30 @@ def random_box(rng: np.random.Generator, height: int, width: int) -> Box:
 
 
 def central_box(height: int, width: int) -> Box:
-    """The square in the middle, `CENTER` of the shorter side."""
+    """The central square, of side `CENTER` times the shorter side of the image."""
     side = CENTER * min(height, width)
     return _centered(side, side, height, width)
 
 
 def for_training(image: np.ndarray, rng: np.random.Generator, size: int) -> np.ndarray:
-    """A random box, and every other one mirrored: uint8 [size, size, channels].
+    """A random crop, mirrored with probability 1/2: uint8 [size, size, channels].
 
     Args:
         image: uint8 [height, width, channels].
-        rng: of this example in this epoch.
-        size: pixels.
+        rng: the generator for this example in this epoch.
+        size: the side of the result, in pixels.
     """
     cut = resized(image, random_box(rng, *image.shape[:2]), size)
     return cut[:, ::-1] if rng.random() < 0.5 else cut
 
 
 def for_evaluation(image: np.ndarray, size: int) -> np.ndarray:
-    """The middle: uint8 [height, width, channels] -> [size, size, channels]."""
+    """The central crop: uint8 [height, width, channels] -> [size, size, channels]."""
     return resized(image, central_box(*image.shape[:2]), size)
 
 
 def resized(image: np.ndarray, box: Box, size: int) -> np.ndarray:
-    """A box of an image at another size, by PIL's bilinear filter."""
+    """Resizes a box of an image with PIL's bilinear filter."""
     from PIL import Image  # comes with the tfds extra
 
     channels = image.shape[-1]

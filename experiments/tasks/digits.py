@@ -19,17 +19,18 @@ def digits_mlp(
     workers: int = 0,
     concentration: float = 1.0,
 ) -> Task:
-    """Digits with `depth` hidden layers of `width` units (0 layers: softmax).
+    """Classifies digits with `depth` hidden layers of `width` units (0: softmax).
 
     Args:
-        batch_size: examples an update; 0 is the full batch.
-        width: units of a hidden layer.
-        depth: hidden layers.
-        test_fraction: of the examples, held out.
-        split_seed: which examples are held out.
-        workers: who have training examples of their own; 0: all draw from all.
-        concentration: of the Dirichlet distribution by which each class is dealt to
-            them; small, and a worker has few classes.
+        batch_size: examples per update; 0 is the full batch.
+        width: the number of units of a hidden layer.
+        depth: the number of hidden layers.
+        test_fraction: the share of examples to hold out.
+        split_seed: fixes the split.
+        workers: the number of workers among which the training examples are divided;
+            with 0 every worker draws from all examples.
+        concentration: of the Dirichlet distribution from which the workers' shares of
+            each class are drawn; if it is small, a worker has few classes.
     """
     at_least("width", width, 1)
     at_least("depth", depth, 0)
@@ -44,13 +45,13 @@ def digits_cnn(
     test_fraction: float = 0.25,
     split_seed: int = 0,
 ) -> Task:
-    """Digits with two convolutions of `width` and 2 `width` channels.
+    """Classifies digits with two convolutions of `width` and 2 `width` channels.
 
     Args:
-        batch_size: examples an update; 0 is the full batch.
-        width: channels of the first convolution.
-        test_fraction: of the examples, held out.
-        split_seed: which examples are held out.
+        batch_size: examples per update; 0 is the full batch.
+        width: the number of channels of the first convolution.
+        test_fraction: the share of examples to hold out.
+        split_seed: fixes the split.
     """
     at_least("width", width, 1)
     model = models.CNN(width=width, classes=10)
@@ -92,5 +93,5 @@ def _task(
     owner = batches.dirichlet(
         train["label"], workers, concentration=concentration, seed=split_seed
     )
-    own = batches.of_workers(train, task.examples, owner)
-    return dataclasses.replace(task, batches_of=own)
+    per_worker = batches.of_workers(train, task.examples, owner)
+    return dataclasses.replace(task, batches_of=per_worker)

@@ -1,4 +1,4 @@
-"""Any image classification set of TensorFlow Datasets, read without TensorFlow."""
+"""Image classification sets of TensorFlow Datasets, read without TensorFlow."""
 
 import dataclasses
 import importlib
@@ -13,7 +13,7 @@ from experiments.tasks import classification, crops, models, networks, readers
 from experiments.tasks.task import WHOLE, Task, activations, at_least
 
 EVALUATED_BYTES = 64 * 2**20
-"""The most that is evaluated of a split: it is part of the compiled program."""
+"""The most bytes of a split to evaluate: they are part of the compiled program."""
 
 
 def images(
@@ -27,38 +27,41 @@ def images(
     evaluated_examples: int = 10_000,
     worker_processes: int = 0,
 ) -> Task:
-    """ResNet-20 or ResNet-50 on a set of TFDS, by whether its images are of one size.
+    """Trains ResNet-20 or ResNet-50 on an image set of TFDS.
 
-    Images of one size go to ResNet-20 as they are. Images of varying size go to
-    ResNet-50, cut to `image_size`: a random box, every other one mirrored, drawn anew
-    for each example and epoch; in evaluation the middle.
+    If all images have one size, they go to ResNet-20 unchanged. If sizes vary, they are
+    cropped to `image_size` and go to ResNet-50: in training a random crop, mirrored
+    with probability 1/2 and drawn anew for each example and epoch; in evaluation the
+    central crop.
 
     The set must be on disk as array_record: `python -m experiments.prepare NAME`. Its
-    examples are read as they are needed, in an order drawn anew each epoch. The split
-    "test", or else "validation", is held out, or else the last `test_fraction` of
-    "train". Of both the first `evaluated_examples` are evaluated, or as many as fit
-    into `EVALUATED_BYTES`: 445 of 224 x 224 pixels, so that an accuracy of theirs is
-    known to about 2 points.
+    examples are read when they are needed, in a new random order each epoch. The split
+    "test" is held out; without it "validation"; without both the last `test_fraction`
+    of "train". Evaluation takes the first `evaluated_examples` of each split, or as
+    many as fit into `EVALUATED_BYTES`: 445 images of 224 x 224 pixels, which give an
+    accuracy to about 2 points.
 
     Args:
-        name: of the set, with a configuration and a version where it has several:
-            "cifar10", "cifar10_corrupted/fog_3:1.0.0".
-        batch_size: images an update.
-        data_dir: where prepared sets are; "" is TFDS's own default.
-        image_size: what images of varying size are cut to, pixels.
-        dtype: "float32" or "bfloat16", of activations and products.
-        test_fraction: of the training split, held out where there is no other.
-        evaluated_examples: of each split, at most.
-        worker_processes: that read and decode images, of each process of the run; they
-            begin with the first batch. 0: threads do. The batches are the same.
+        name: the name of the set, with a configuration and a version where it has
+            several: "cifar10", "cifar10_corrupted/fog_3:1.0.0".
+        batch_size: images per update.
+        data_dir: the folder of prepared sets; "" is TFDS's default.
+        image_size: the side to which images of varying size are cropped, in pixels.
+        dtype: "float32" or "bfloat16", for activations and products.
+        test_fraction: the share of the training split to hold out, if the set has no
+            other split.
+        evaluated_examples: the most examples to evaluate of each split.
+        worker_processes: the number of processes that read and decode images, for each
+            process of the run; they start with the first batch. With 0, threads read.
+            The batches are the same.
 
     Returns:
         The task. A batch is uint8 {"image"} and int32 {"label"}.
 
     Raises:
         FileNotFoundError: if the set is not prepared as array_record.
-        ValueError: if it is unknown, is not one of labeled images, has fewer training
-            examples than `batch_size`, or needs missing packages.
+        ValueError: if the set is unknown, does not hold labeled images, has fewer
+            training examples than `batch_size`, or needs missing packages.
     """
     os.environ.setdefault("NO_GCE_CHECK", "true")  # or TFDS asks the network for GCE
     try:
@@ -108,7 +111,7 @@ def images(
 
     def in_threads(seed, places):
         one = read.row(seed)
-        # the iterator reads ahead in threads; the order of the places stays
+        # the iterator reads ahead in threads and keeps the order of the places
         return [
             _stack(list(grain.MapDataset.source(places).map(one).to_iter_dataset()))
         ]
@@ -143,15 +146,13 @@ def images(
 
 @dataclasses.dataclass(frozen=True)
 class _Training:
-    """Reads training examples from an endless row: a new order in each epoch."""
+    """Reads training examples from an endless sequence, in a new order each epoch."""
 
     source: Any
-    size: (
-        int | None
-    )  # to which random boxes are cut; None where images stay as they are
+    size: int | None  # the side of random crops; None leaves images unchanged
 
     def row(self, seed: int) -> Callable[[int], dict[str, np.ndarray]]:
-        """Of a place, an example in an epoch, the example that is there."""
+        """A function: place in the endless sequence -> the example there."""
         import grain
 
         endless = grain.MapDataset.source(self.source).seed(seed).shuffle().repeat()
@@ -177,17 +178,17 @@ def _prepared_builder(tfds, name, data_dir):
         builder = tfds.builder(name, data_dir=where)
     except (ValueError, AssertionError) as error:  # the latter: an unknown version
         raise ValueError(
-            f"TFDS knows no data set {name!r}, nor is it under `data_dir` {data_dir!r}"
+            f"TFDS knows no data set {name!r}, and `data_dir` {data_dir!r} holds none"
             f" ({str(error).splitlines()[0]})."
         ) from error
     on_disk = builder.is_prepared()
     if not on_disk or builder.info.file_format.value != "array_record":
-        found = builder.info.file_format.value if on_disk else "nothing"
+        file_format = builder.info.file_format.value if on_disk else "nothing"
         raise FileNotFoundError(
-            f"{name!r} is not prepared as array_record, there is"
-            f" {found} at {builder.data_path}. Write it once with\n"
+            f"{name!r} is not prepared as array_record: there is"
+            f" {file_format} at {builder.data_path}. Write it once with\n"
             f"    python -m experiments.prepare {name}{option}\n"
-            "or give the `data_dir` where it is."
+            "or give the `data_dir` that holds it."
         )
     return builder
 
@@ -196,8 +197,8 @@ def _image_and_classes(name, features):
     missing = {"image", "label"} - set(features)
     if missing or not hasattr(features["label"], "num_classes"):
         raise ValueError(
-            f"{name!r} must have the features image and label (of"
-            f" classes), got {features}."
+            f"{name!r} must have the features image and label (a"
+            f" class), got {features}."
         )
     shape = features["image"].shape
     known = len(shape) == 3 and (None not in shape or shape[-1] in (1, 3))

@@ -1,4 +1,4 @@
-"""Predicting the next token of long texts with a small Transformer."""
+"""A small Transformer that predicts the next token of long texts."""
 
 from collections.abc import Mapping, Sequence
 
@@ -26,27 +26,27 @@ def predict_next(
     evaluated_tokens: int = 12_288,
     facts: Mapping[str, float | str] | None = None,
 ) -> Task:
-    """The task of predicting the next token, in nats a token.
+    """The task of predicting the next token; its loss is in nats per token.
 
-    Training windows of `context` + 1 tokens start anywhere, drawn from (seed, step).
-    Evaluation windows are fixed: evenly spread, and no token is predicted twice.
+    Training windows of `context` + 1 tokens start at random places, drawn from (seed,
+    step). Evaluation windows are fixed and evenly spaced; no token is predicted twice.
 
     Args:
         train: texts, integers [length] each, at least `context` + 1 tokens long.
-        test: the held-out texts, as long.
+        test: the held-out texts, of at least the same length.
         vocab: tokens are 0 .. vocab - 1.
-        batch_size: windows an update.
-        context: tokens that are read before one is predicted.
-        width: of the Transformer; a multiple of `heads`.
-        depth: blocks.
-        heads: attention heads.
-        dtype: "float32" or "bfloat16", of activations and products.
+        batch_size: windows per update.
+        context: the number of tokens that the model reads before it predicts one.
+        width: the width of the Transformer; a multiple of `heads`.
+        depth: the number of blocks.
+        heads: the number of attention heads.
+        dtype: "float32" or "bfloat16", for activations and products.
         in_parts: whether the model is cut into the parts of a pipeline, see
             `stacked.parts_of`: the parameters are {"embed", "blocks", "head"}, and the
             logits' matrix is not tied to the embedding.
-        evaluated_tokens: predicted in an evaluation, of the training text and of the
-            held-out one.
-        facts: the task's.
+        evaluated_tokens: tokens that an evaluation predicts, in the training text and
+            in the held-out text each.
+        facts: the facts of the task.
 
     Returns:
         The task; a batch is int32 [batch_size, context + 1].
@@ -89,7 +89,7 @@ def predict_next(
         return cross_entropy(logits, windows)
 
     def batches(seed, start, stop, part=WHOLE):
-        # the numbers of all windows are drawn, and the windows of the part are read
+        # draws the indices of all windows, but reads only the windows of the part
         chosen = [
             np.random.default_rng([seed, step]).integers(choices, size=batch_size)[part]
             for step in range(start, stop)
@@ -119,7 +119,7 @@ def predict_next(
 
 
 def cross_entropy(logits: jax.Array, windows: jax.Array) -> jax.Array:
-    """The mean loss of windows int32 [B, n + 1] by logits [B, n, vocab], in nats."""
+    """The mean loss of logits [B, n, vocab] on windows int32 [B, n + 1], in nats."""
     # one-hot: the gradient of a gather is a scatter, slow on a CPU
     targets = jax.nn.one_hot(windows[:, 1:], logits.shape[-1])
     return optax.softmax_cross_entropy(logits, targets).mean()
@@ -130,7 +130,7 @@ def _number_of_windows(texts, length, *, stride):
 
 
 def _windows(texts, length, numbers, *, stride):
-    """Windows by number, counted through all texts: int32 [len(numbers), length]."""
+    """The windows of these indices, counted over all texts: int32 [n, length]."""
     in_text = [_number_of_windows([text], length, stride=stride) for text in texts]
     ends = np.cumsum(in_text)
     which = np.searchsorted(ends, numbers, side="right")
@@ -143,8 +143,9 @@ def _windows(texts, length, numbers, *, stride):
 
 
 def _evaluated(texts, context, tokens):
-    # one token of overlap: the last of a window is predicted in it, read in the next
-    there_are = _number_of_windows(texts, context + 1, stride=context)
-    wanted = min(there_are, max(1, tokens // context))
-    numbers = np.arange(wanted) * there_are // wanted
+    # windows overlap by one token: the last token of a window is predicted there and
+    # is the first that the next window reads
+    available = _number_of_windows(texts, context + 1, stride=context)
+    wanted = min(available, max(1, tokens // context))
+    numbers = np.arange(wanted) * available // wanted
     return _windows(texts, context + 1, numbers, stride=context)

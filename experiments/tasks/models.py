@@ -1,7 +1,7 @@
 """The networks, as flax.linen modules without mutable state.
 
-Those with a `dtype` compute in it; parameters, normalizations' sums and logits are
-float32.
+Networks with a `dtype` compute in it; parameters, the sums of normalizations and
+logits are float32.
 """
 
 import functools
@@ -31,8 +31,8 @@ class MLP(nn.Module):
 class ShiftedConv(nn.Module):
     """A 3 x 3 convolution as nine shifts and one product.
 
-    A grid maps it over hundreds of kernels, and XLA runs the grouped convolution that
-    this would otherwise become slowly on a CPU.
+    A grid maps the network over hundreds of kernels. A convolution would become a
+    grouped convolution, which XLA runs slowly on a CPU.
     """
 
     channels: int
@@ -89,8 +89,8 @@ class ResidualBlock(nn.Module):
 class ResNet20(nn.Module):
     """The 20-layer residual network for small images, with GroupNorm.
 
-    3 x 3 blocks of 16, 32 and 64 channels. GroupNorm takes the place of BatchNorm,
-    whose running averages would be state that no update owns.
+    Three blocks each of 16, 32 and 64 channels. GroupNorm replaces BatchNorm, whose
+    running averages are a state that no gradient updates.
 
     References:
         He, Zhang, Ren and Sun, Deep residual learning for image recognition, 2015,
@@ -117,8 +117,8 @@ class ResNet20(nn.Module):
 class BottleneckBlock(nn.Module):
     """1 x 1, 3 x 3 and 1 x 1 convolutions beside a shortcut (He et al., fig. 5).
 
-    The 3 x 3 has the stride. The last scale starts at zero, so that a block begins as
-    its shortcut (Goyal et al., section 5.1).
+    The 3 x 3 convolution has the stride. The last scale starts at zero, so that a block
+    is its shortcut at first (Goyal et al., section 5.1).
     """
 
     channels: int
@@ -142,8 +142,8 @@ class BottleneckBlock(nn.Module):
 class ResNet50(nn.Module):
     """The 50-layer residual network for photographs, with GroupNorm.
 
-    3, 4, 6 and 3 blocks of 64, 128, 256 and 512 channels, four times as many between
-    them. GroupNorm of 32 groups takes the place of BatchNorm, as in `ResNet20`.
+    3, 4, 6 and 3 blocks of 64, 128, 256 and 512 channels; blocks exchange four times as
+    many channels. GroupNorm of 32 groups replaces BatchNorm, as in `ResNet20`.
 
     References:
         He, Zhang, Ren and Sun, Deep residual learning for image recognition, 2015,
@@ -170,7 +170,7 @@ class ResNet50(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Pre-norm causal attention and a four times wider GELU layer.
+    """Pre-norm causal attention and a GELU layer of four times the width.
 
     Every weight is a matrix, so that optimizers for matrices (Muon) reach all of them.
     """
@@ -180,7 +180,7 @@ class TransformerBlock(nn.Module):
 
     @nn.compact
     def __call__(self, x):
-        """`dtype` [batch, length, width] -> the same."""
+        """`dtype` [batch, length, width] -> `dtype` [batch, length, width]."""
         batch, length, width = x.shape
         dense = functools.partial(nn.Dense, use_bias=False, dtype=self.dtype)
         norm = functools.partial(nn.LayerNorm, dtype=self.dtype)

@@ -10,16 +10,16 @@ from flax import nnx as flax_nnx
 
 
 class Network(NamedTuple):
-    """A model without objects: what a task needs of it.
+    """The functions of a model that a task needs.
 
-    `state` is what a model keeps and does not train, such as BatchNorm's statistics; ()
-    where there is nothing.
+    `state` holds what a model keeps but does not train, such as BatchNorm's statistics;
+    it is () if the model has none.
     """
 
     init: Callable[[jax.Array, Any], tuple[Any, Any]]  # key, inputs -> params, state
-    # params, state, inputs -> outputs, as they are evaluated
+    # params, state, inputs -> outputs, in evaluation
     predict: Callable[[Any, Any, Any], Any]
-    # params, state, inputs, key -> (outputs, state after it), as they are trained
+    # params, state, inputs, key -> (outputs, next state), in training
     train: Callable[[Any, Any, Any, jax.Array], tuple[Any, Any]]
     trains_apart: bool  # whether `train` differs from `predict`: dropout, statistics
 
@@ -57,17 +57,17 @@ def linen(model: nn.Module) -> Network:
 
 
 def nnx(make: Callable[[flax_nnx.Rngs], flax_nnx.Module]) -> Network:
-    """A `flax.nnx` module, by the function that makes it from its `Rngs`."""
+    """A `flax.nnx` module; `make` builds it from its `Rngs`."""
     kept = flax_nnx.Not(flax_nnx.Any(flax_nnx.Param, flax_nnx.RngState))
 
     def module(key, params, state):
-        made = make(flax_nnx.Rngs(key))  # what is replaced is never computed
+        made = make(flax_nnx.Rngs(key))  # the values replaced below are never computed
         flax_nnx.update(made, params)
         flax_nnx.update(made, _dict(state))
         return made
 
     def parts(made):
-        params, state = (flax_nnx.state(made, of) for of in (flax_nnx.Param, kept))
+        params, state = (flax_nnx.state(made, kind) for kind in (flax_nnx.Param, kept))
         pure = flax_nnx.to_pure_dict
         return pure(params), pure(state) or ()
 

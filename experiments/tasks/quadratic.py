@@ -11,20 +11,20 @@ from experiments.tasks.task import Task
 
 
 def quadratic(eigenvalues: Sequence[float] = (0.1, 1.0), *, noise: float = 0.0) -> Task:
-    """Curvatures lambda_i, and noise of a chosen size on the gradient.
+    """A quadratic of curvatures lambda_i, with noise on the gradient.
 
         loss(x, z) = 1/2 sum_i lambda_i x_i^2 + noise sum_i z_i x_i
 
-    whose gradient is lambda_i x_i + noise z_i; a batch is a standard normal z. A run
-    starts at a random corner of the cube |x_i| = 1: every direction at distance one,
-    the loss at sum_i lambda_i / 2.
+    Its gradient is lambda_i x_i + noise z_i; a batch is a standard normal z. A run
+    starts at a random corner of the cube |x_i| = 1: the distance is one in every
+    direction, and the loss is sum_i lambda_i / 2.
 
     Args:
         eigenvalues: the curvatures, lambda_i.
         noise: standard deviation of the gradient's noise.
 
     Returns:
-        The task; its parameters are one vector x. The metric train_loss is without
+        The task; its parameters are one vector x. The metric train_loss excludes the
         noise.
 
     Raises:

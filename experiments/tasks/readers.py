@@ -1,4 +1,4 @@
-"""Examples read in processes of their own, so that all cores decode."""
+"""Reads examples in separate processes, so that all cores decode."""
 
 import concurrent.futures
 import contextlib
@@ -14,20 +14,21 @@ from typing import Any
 import numpy as np
 
 AT_ONCE = 16
-"""Examples that a process reads before it hands them over."""
+"""The number of examples that a process reads before it returns them."""
 
 Read = Callable[[int, Sequence[int]], Any]
-"""(seed, places) -> the examples there, leaves [places, ...]; it can be pickled."""
+"""(seed, places) -> the examples there, leaves [places, ...]; must be picklable."""
 
 
 class Processes:
-    """Processes that read: they begin with the first call, and end with this one.
+    """Processes that read: they start at the first call and exit with their parent.
 
-    A signal to the whole run does not reach them, so that its last chunk is read, too.
+    They block the signals that are sent to the whole run, so that the last chunk of the
+    run is still read.
 
     Args:
-        read: what they do; it is sent to each once.
-        count: how many, at least 1.
+        read: what each process calls; it is sent to each process once.
+        count: the number of processes, at least 1.
     """
 
     def __init__(self, read: Read, count: int):
@@ -37,42 +38,42 @@ class Processes:
             initializer=_begin,
             initargs=(read,),
         )
-        # before the interpreter takes apart what the pool needs for it
+        # shuts down before the interpreter destroys what the pool needs to shut down
         weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
 
     def __call__(self, seed: int, places: np.ndarray) -> list[Any]:
-        """The examples at places [n], in parts: trees of leaves [some of n, ...].
+        """The examples at places [n], in parts: trees of leaves [at most AT_ONCE, ...].
 
         Raises:
             ChildProcessError: if a process was killed.
         """
         parts = [places[i : i + AT_ONCE] for i in range(0, len(places), AT_ONCE)]
         try:
-            with _without_signals():  # a process that begins has those of who begins it
-                found = self._pool.map(functools.partial(_read, seed), parts)
-            return list(found)
+            with _without_signals():  # a new process inherits the blocked signals
+                examples = self._pool.map(functools.partial(_read, seed), parts)
+            return list(examples)
         except concurrent.futures.process.BrokenProcessPool as error:
             raise ChildProcessError(
-                "A process that reads examples was killed, for memory most often: lower"
-                " `worker_processes`; 0 reads in threads of the run itself."
+                "A process that reads examples was killed, most often for lack of"
+                " memory: lower `worker_processes`; with 0, threads of the run read."
             ) from error
 
 
-_own: Read | None = None  # of a process that reads
+_read_here: Read | None = None  # set in each process that reads
 
 
 def _begin(read: Read) -> None:
-    global _own
-    _own = read
+    global _read_here
+    _read_here = read
     threading.Thread(target=_end_with_the_run, daemon=True).start()
 
 
 def _read(seed: int, places: np.ndarray) -> Any:
-    return _own(seed, places)
+    return _read_here(seed, places)
 
 
 def _end_with_the_run() -> None:
-    """Of a run that was killed nobody tells its processes to end."""
+    """Exits if the parent exits: a killed parent cannot end its processes."""
     multiprocessing.parent_process().join()
     os._exit(1)
 

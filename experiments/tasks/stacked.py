@@ -1,4 +1,4 @@
-"""A Transformer cut into the parts of a pipeline, its blocks stacked."""
+"""A Transformer cut into the parts of a pipeline, with its blocks stacked."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,11 +18,11 @@ def parts_of(
     """The parts of a model that predicts the next token of windows.
 
     The first stage of a pipeline has the embeddings of tokens and of positions. The
-    last has the last normalization and the logits' matrix, which is not tied to the
-    embedding: that is on another stage.
+    last stage has the last normalization and the logits' matrix, which is not tied to
+    the embedding because the embedding is on another stage.
 
     Args:
-        model: its blocks are the layers.
+        model: the model; its blocks are the layers.
         mean_loss: (logits [B, context, vocab], windows int32 [B, context + 1]) -> its
             mean over the windows.
     """
@@ -38,7 +38,7 @@ def parts_of(
         numbers = jnp.arange(seen.shape[1])
         return x + places.apply({"params": params["places"]}, numbers)[None]
 
-    @jax.jit  # all stages have the same block: it is traced once
+    @jax.jit  # all layers have the same block: trace it once
     def one_block(params, x, key):
         del key
         return block.apply({"params": params}, x)
@@ -51,7 +51,7 @@ def parts_of(
 
 
 def matrices(params: Any) -> Any:
-    """Which leaves Muon trains: the matrices of the blocks.
+    """Selects the leaves that Muon trains: the matrices of the blocks.
 
     Returns:
         `muon_weight_dimension_numbers` of `optax.contrib.muon`, for the parameters of a
@@ -66,7 +66,7 @@ def matrices(params: Any) -> Any:
 
 
 def cut(params: Any) -> dict[str, Any]:
-    """A `Transformer`'s parameters as the parts have them, with the same logits.
+    """Rearranges the parameters of a `Transformer` for its parts; logits are the same.
 
     Returns:
         {"embed", "blocks", "head"}: leaves of blocks are [depth, ...]. The logits'

@@ -1,4 +1,4 @@
-"""What the runner needs to know of a task, and nothing else."""
+"""The interface between a task and the runner."""
 
 import dataclasses
 import inspect
@@ -15,50 +15,52 @@ Params = Any
 """A pytree of floating-point arrays."""
 
 Batch = Any
-"""A pytree of arrays: what one step trains on."""
+"""A pytree of arrays: the data of one step."""
 
 Part = Any
-"""Which examples of each batch, as in x[:, part]: a slice or an integer array."""
+"""Selects examples of each batch, as in x[:, part]: a slice or an integer array."""
 
 WHOLE = slice(None)
-"""The part that is all of them."""
+"""The part with all examples."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Task:
     """Something to minimize, as four functions.
 
-    A model may have a state that is not trained, such as BatchNorm's statistics: then
-    `loss` has an argument `state`, `init` returns the pair (parameters, state) and
-    `evaluate` takes both. A loss that draws random numbers, as dropout does, has an
+    A model may have a state that is not trained, such as BatchNorm's statistics. Then
+    `loss` takes an argument `state`, `init` returns the pair (parameters, state) and
+    `evaluate` takes both. A loss that draws random numbers, as with dropout, takes an
     argument `key`.
 
     Attributes:
         init: key -> parameters. Traced, and mapped over the cells of a grid.
         loss: (parameters, batch) -> the training loss, float32 []; with `state` the
-            pair (loss, state after it). Traced, mapped over cells, differentiated in
-            the parameters.
+            pair (loss, next state). Traced, mapped over cells, and differentiated with
+            respect to the parameters.
         batches: (seed, start, stop) -> the batches of updates start .. stop - 1, with
             start < stop, as NumPy leaves [stop - start, ...]. Runs on the host. A pure
             function of its arguments, so that a resumed run sees the same batches:
-            batches(s, 0, 4)[2:] equals batches(s, 2, 4). Where `examples` is given it
+            batches(s, 0, 4)[2:] equals batches(s, 2, 4). If `examples` is given, it
             takes a fourth argument, a `Part`: batches(s, 0, 4, part) equals
             batches(s, 0, 4)[:, part], and no other example is drawn.
-        evaluate: parameters -> {metric: float32 []}. `train_loss` is needed; a grid
-            marks by it a cell that diverged or ended higher. Traced. Large data sets
-            are gone through a block of examples at a time (`jax.lax.map` with a
+        evaluate: parameters -> {metric: float32 []}. `train_loss` is required; from it
+            a grid sees that a cell diverged or ended higher. Traced. A large data set
+            should be evaluated one block of examples at a time (`jax.lax.map` with a
             `batch_size`).
-        facts: what is worth printing beside the results: sizes, entropies, a SHA-256,
-            `sharpness` (the largest curvature at the optimum), `optimum_loss`.
-        examples: how many a batch has, along the second axis of its leaves. With it
-            each process of a run draws the examples of its own workers alone; None
-            draws whole batches everywhere.
-        tokens: how many tokens a batch predicts; None where it predicts none.
-        batches_of: where workers have data of their own: (seed, start, workers) -> the
-            batches of gradients start, start + 1, ... of these workers int [n], as
-            `batches`. `along` takes a gradient on its worker's; others train on all.
-        parts: of the model, for pipelines; None where it is not cut. Then parameters
-            are a mapping with the three parts, and the parts' loss is the task's.
+        facts: numbers and texts to print beside the results: sizes, entropies, a
+            SHA-256, `sharpness` (the largest curvature at the optimum), `optimum_loss`.
+        examples: the number of examples in a batch, along the second axis of its
+            leaves. With it each process of a run draws only the examples of its
+            workers; with None every process draws whole batches.
+        tokens: the number of tokens that a batch predicts; None if it predicts none.
+        batches_of: set if each worker has its part of the data: (seed, start, workers)
+            -> the batches of gradients start, start + 1, ... of these workers int [n],
+            in the form of `batches`. `along` takes each gradient on the data of its
+            worker; other methods train on all data.
+        parts: the parts of the model, for pipelines; None if the model is not cut. With
+            parts, the parameters are a mapping with the three parts, and the loss of
+            the parts is the loss of the task.
     """
 
     init: Callable[[jax.Array], Any]
@@ -98,7 +100,7 @@ def at_least(name: str, value: int, low: int) -> None:
 
 
 def activations(dtype: str) -> Any:
-    """The type that a network computes in, by its name.
+    """The dtype of a network's activations, by its name.
 
     Raises:
         ValueError: if it is neither float32 nor bfloat16.

@@ -1,4 +1,4 @@
-"""A language model on token shards of your own."""
+"""A language model on token shards of the user."""
 
 import dataclasses
 import glob
@@ -23,33 +23,32 @@ def tokens(
     in_parts: bool = False,
     evaluated_tokens: int = 12_288,
 ) -> Task:
-    """The next token of your own text: files of little-endian uint16 numbers.
+    """Predicts the next token of text in files of little-endian uint16 numbers.
 
-    Shards are taken in the order of their names and memory-mapped: of a shard a process
-    reads the windows of its own workers alone, beside those evaluated, and checks what
-    it reads. The last hundredth of each shard, or one window of `context` + 1 tokens
-    where that is more, is held out.
+    Shards are memory-mapped, in the order of their names. A process reads and checks
+    only the windows of its workers and the windows to evaluate. The last hundredth of
+    each shard is held out, or one window of `context` + 1 tokens if that is more.
 
     Args:
-        pattern: a path of the shards, or a pattern like "/data/*.bin".
+        pattern: the path of a shard, or a pattern like "/data/*.bin".
         vocab: tokens are 0 .. vocab - 1.
-        batch_size: windows an update.
-        context: tokens that are read before one is predicted.
-        width: of the Transformer; a multiple of `heads`.
-        depth: blocks.
-        heads: attention heads.
-        dtype: "float32" or "bfloat16", of activations and products.
+        batch_size: windows per update.
+        context: the number of tokens that the model reads before it predicts one.
+        width: the width of the Transformer; a multiple of `heads`.
+        depth: the number of blocks.
+        heads: the number of attention heads.
+        dtype: "float32" or "bfloat16", for activations and products.
         in_parts: whether the model is cut for pipelines, as in `predict_next`.
-        evaluated_tokens: predicted in an evaluation, of the training text and of the
-            held-out one.
+        evaluated_tokens: tokens that an evaluation predicts, in the training text and
+            in the held-out text each.
 
     Returns:
         The task.
 
     Raises:
         FileNotFoundError: if no file matches.
-        ValueError: if a shard is no row of uint16 or is too short; there, or later in
-            `batches`, if a window is read with a token that is not below `vocab`.
+        ValueError: if a shard is not a sequence of uint16 or is too short; here, or
+            later in `batches`, if a window holds a token that is not below `vocab`.
     """
     at_least("context", context, 1)
     at_least("vocab", vocab, 1)
@@ -89,7 +88,7 @@ def tokens(
 
 @dataclasses.dataclass(frozen=True)
 class _Text:
-    """Tokens begin .. end - 1 of a shard, checked as they are read."""
+    """Tokens begin .. end - 1 of a shard, checked when they are read."""
 
     path: str
     shard: np.ndarray
@@ -118,12 +117,12 @@ def _open(path: str, window: int) -> np.ndarray:
     size = os.path.getsize(path)
     if size % 2:
         raise ValueError(
-            f"{path} has {size} bytes, an odd number: a shard is a row of uint16, as"
-            " written by numpy's `tokens.astype('<u2').tofile(path)`."
+            f"{path} has {size} bytes, an odd number: a shard is a sequence of uint16,"
+            " as written by numpy's `tokens.astype('<u2').tofile(path)`."
         )
     if size // 2 < 2 * window:
         raise ValueError(
-            f"{path} has {size // 2} tokens, and needs {2 * window} for a training and"
+            f"{path} has {size // 2} tokens, but needs {2 * window} for a training and"
             f" a held-out window of `context` + 1 = {window}: shorten the context or"
             " join shards."
         )

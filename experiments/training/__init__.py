@@ -1,4 +1,4 @@
-"""Kinds of training: an optimizer, along a trace, replicas, a pipeline's stages."""
+"""Kinds of training: one optimizer, a trace, replicas, or the stages of a pipeline."""
 
 from experiments.training.averaging import replicas as replicas
 from experiments.training.gradients import on_devices as on_devices

@@ -1,4 +1,4 @@
-"""Training whose K follows the loss (AdaSync): updates choose how long they take."""
+"""Training with AdaSync: K follows the loss, so the loss sets how long updates take."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from experiments.training.rules import (
 
 
 class Memory(NamedTuple):
-    """What a cell keeps beside its parameters."""
+    """The state of a cell beside its parameters."""
 
     state: Any
     seconds: jax.Array  # simulated
@@ -35,15 +35,15 @@ def with_held(state: Any, params: Any, key: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class AdaSync:
-    """SGD by `dj.adasync`, whose seconds and gradients a cell measures.
+    """SGD by `dj.adasync`; each cell measures its seconds and its gradients.
 
-    A model's state has `seconds`, `gradients` (so far) and `k` (now).
+    A model's state has `seconds` and `gradients` so far, and the present `k`.
 
     Attributes:
-        cluster: that is simulated.
-        k: gradients of an update, at first.
-        interval_seconds: simulated, between two choices of K; inf keeps it.
-        updates: until the end.
+        cluster: the simulated cluster.
+        k: the first number of gradients per update.
+        interval_seconds: simulated seconds between two changes of K; with inf K stays.
+        updates: the number of updates.
     """
 
     cluster: dj.cluster.Cluster
@@ -52,7 +52,7 @@ class AdaSync:
     updates: int
 
     def arguments(self) -> dict[str, bool]:
-        """The grid axes that it takes."""
+        """The grid axes that this training takes."""
         return {"learning_rate": True}
 
     def rule(self, task: Task, plan: Plan) -> Rule:
@@ -71,11 +71,11 @@ class AdaSync:
                 scheme=dj.cluster.protocols.k_sync(self.k),
                 interval_seconds=self.interval_seconds,
                 loss=lambda loss: loss,
-                seed=0,  # of the workers' times, the same under all seeds
+                seed=0,  # the workers' times are the same under all seeds
             )
 
         def apart(state, seconds, gradients):
-            """The model beside the memory, where the runner keeps it."""
+            """Splits a state into model and memory, as the runner keeps them."""
             model = Model(state.training.params)
             return model, Memory(with_held(state, None, None), seconds, gradients)
 
@@ -91,20 +91,20 @@ class AdaSync:
             fresh = jnp.zeros((), jnp.int32)
             return Update(model, memory, report.metrics, report.staleness, fresh)
 
-        def given(start, stop, own=None):
-            def of(seed):
+        def given(start, stop, here=None):
+            def batches_of(seed):
                 drawn = task.batches(data_seed(seed), start * workers, stop * workers)
                 return jax.tree.map(
                     lambda x: x.reshape(-1, workers, *x.shape[1:]), drawn
                 )
 
-            every = [of(seed) for seed in plan.seeds]
+            every = [batches_of(seed) for seed in plan.seeds]
             return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *every)
 
         def evaluated(model, memory):
-            """With what is measured of a cell in its state."""
-            own = {"seconds": memory.seconds, "gradients": memory.gradients}
-            return Model(model.params, own | {"k": memory.state.k})
+            """The model, with the measurements of its cell as its state."""
+            counted = {"seconds": memory.seconds, "gradients": memory.gradients}
+            return Model(model.params, counted | {"k": memory.state.k})
 
         return Rule(
             updates=self.updates,

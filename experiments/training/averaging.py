@@ -1,4 +1,4 @@
-"""Training of workers that have models of their own and average them."""
+"""Training of workers that each have a model and average their models."""
 
 import dataclasses
 from collections.abc import Callable
@@ -60,9 +60,10 @@ def replicas(
     """Trains a model on each worker of a cluster; a method mixes the models.
 
     Args:
-        method: how, and what that takes in time; `methods` has the papers'.
-        cluster: whose workers take the steps.
-        make: grid axes -> each worker's own optimizer.
+        method: how models are mixed and how long that takes; `methods` has the methods
+            of the papers.
+        cluster: the cluster whose workers take the steps.
+        make: grid axes -> the local optimizer of each worker.
         seen: the method's state -> what `Experiment.measure` gets as `model.state`.
     """
     return _Replicas(method, cluster, make, seen)
@@ -70,14 +71,15 @@ def replicas(
 
 def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
     workers, method = training.cluster.workers, training.method
-    # a center is in the memory, which goes on: no seed can end before another one
-    traces = Traces.of(training, task, plan, together=True)
+    # the memory has the center, and every update changes the memory: all seeds must
+    # end at the same step
+    traces = Traces.simulate(training, task, plan, together=True)
     tables = [training.timetable(seed, traces.updates) for seed in plan.seeds]
 
     def transformation(hyper, now, key):
         inner = called(training.make, hyper, key)
-        # who meets whom is the same under all seeds, or every meeting that can be would
-        # be computed; what workers learn, and when they are done, is not
+        # the pairs that meet are the same under all seeds: otherwise every possible
+        # pair would be computed. What workers learn and when they end is drawn per seed
         return method.transformation(inner, now, workers, jax.random.key(0))
 
     def simulated(hyper, key):
@@ -85,9 +87,9 @@ def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
             (params, model_state), tx_state = state
             now, batch, number = given
             tx = transformation(hyper, now, key)
-            own = Model(dj.workers.vary(params), dj.workers.vary(model_state))
+            varied = Model(dj.workers.vary(params), dj.workers.vary(model_state))
             of_step = jax.random.fold_in(key, number)
-            loss, grads, after = loss_and_gradients(task, own, batch, of_step)
+            loss, grads, after = loss_and_gradients(task, varied, batch, of_step)
             updates, tx_state = tx.update(grads, tx_state, params)
             model = Model(optax.apply_updates(params, updates), after)
             return (model, tx_state), loss
@@ -105,12 +107,13 @@ def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
             (model, tx_state), (now, batch, numbers(0)), shared=shared
         )
         model, tx_state = held.state
-        # the model stands beside it, where a diverged cell's is masked
+        # the model is kept apart, because the model of a diverged cell is masked
         return model, dj.workers.WorkerState(tx_state, held.axes)
 
     def update(key, hyper, step, model, memory, given):
         now, batch = given
-        # the same in all cells, so that what is done every few steps is done then alone
+        # the clocks are the same in all cells, so that work which is due every few
+        # steps is done in these steps only
         around = method.transformation(optax.identity(), now, workers, key)
         tx_state = _with_clocks(memory.state, step, _clocks(around, model.params))
         held = dj.workers.WorkerState((model, tx_state), memory.axes)
@@ -139,15 +142,16 @@ def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
 
         match method.model:
             case "center":
-                center = memory.state.memory.center  # an optimizer may have one, too
+                # not by its name: an optimizer may have another `center`
+                center = memory.state.memory.center
                 return Model(center, jax.tree.map(mean, model.state))
             case "mean":
                 return jax.tree.map(mean, model)
         return Model(model.params, jax.tree.map(mean, model.state))
 
-    def given(start, stop, own=None):
-        """Gradient g of a seed, in the order of steps and workers, has its batch g."""
-        del own  # the workers are simulated in one
+    def given(start, stop, here=None):
+        """Gradient g of a seed, ordered by step and worker, is taken on its batch g."""
+        del here  # the workers are simulated in one
         rows, batches = [], []
         for seed, table in zip(plan.seeds, tables, strict=True):
             there = table.there[start:stop]
@@ -155,8 +159,8 @@ def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
             last = first + max(int(there.sum()), 1)
             drawn = task.batches(data_seed(seed), first, last)
             batches.append(jax.tree.map(lambda x, there=there: into(x, there), drawn))
-            own_rows = (table.place, table.behind, table.in_time)
-            rows.append(Now(*(field[start:stop] for field in own_rows)))
+            columns = (table.place, table.behind, table.in_time)
+            rows.append(Now(*(column[start:stop] for column in columns)))
         # [updates, seeds, workers, ...]
         stacked = [
             jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *trees)
@@ -165,9 +169,9 @@ def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
         return tuple(stacked)
 
     def vmap_axes(memory):
-        # a history of the center counts visits, of which seeds have different numbers
-        own_clocks = method.model == "center"
-        return 0 if own_clocks else dj.ring.vmap_axes(memory)
+        # a history of the center counts visits, whose number differs between seeds
+        counts_visits = method.model == "center"
+        return 0 if counts_visits else dj.ring.vmap_axes(memory)
 
     return Rule(
         updates=traces.updates,
@@ -187,7 +191,7 @@ def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
 
 
 def _clocks(tx: optax.GradientTransformation, params: Any) -> set[Any]:
-    """Where a method around an optimizer without a state keeps its clocks."""
+    """The paths of the clocks in a method's state, for an optimizer without state."""
     state = jax.eval_shape(tx.init, params)
     return {
         path

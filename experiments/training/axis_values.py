@@ -12,13 +12,13 @@ from experiments.training.ranges import Range
 def check_axis(axis: str, values: Sequence[Any] | Mapping[str, Any]) -> None:
     """Checks that an axis has values, each once.
 
-    Two axes are arguments of known meaning: `learning_rate` and `delay`. All others
-    mean what the user's function makes of them.
+    The meaning of two axes is known: `learning_rate` and `delay`. The user's function
+    defines the meaning of all others.
 
     Raises:
-        ValueError: if it has none, two that are equal in float32, one that float32
-            does not hold, a step size that is not positive, or a delay that is no
-            whole number.
+        ValueError: if the axis has no value, two values that are equal in float32, a
+            value that float32 cannot hold, a step size that is not positive, or a delay
+            that is not a whole number.
     """
     if isinstance(values, Mapping):
         values = tuple(values.values())
@@ -38,10 +38,10 @@ def check_axis(axis: str, values: Sequence[Any] | Mapping[str, Any]) -> None:
 
 
 def check_range(axis: str, searched: Range) -> None:
-    """Checks that a search tries only what the axis may have.
+    """Checks that a search tries only values that the axis may have.
 
     Raises:
-        ValueError: if it is a delay, or a step size that is not positive.
+        ValueError: if the axis is a delay, or a step size that is not positive.
     """
     if axis == "delay":
         raise ValueError(
@@ -54,11 +54,11 @@ def check_range(axis: str, searched: Range) -> None:
 
 
 def _check_argument(where: str, name: str, values: Iterable[Any]) -> None:
-    """Checks what Optax calls `learning_rate` and delayjax `delay`.
+    """Checks values of Optax's `learning_rate` and of delayjax's `delay`.
 
-    A step size is positive; what is no number may be a schedule, or the name of one,
-    but not None or a bool. A delay is a whole number of updates, 0 or more: a
-    transformation would round it down.
+    A step size must be positive; a value that is not a number may be a schedule or the
+    name of a schedule, but not None or a bool. A delay must be a whole number of
+    updates, 0 or more: a transformation would round a fraction down.
     """
     for value in values:
         if name == "learning_rate":
@@ -80,14 +80,14 @@ def _check_argument(where: str, name: str, values: Iterable[Any]) -> None:
 
 
 def check_numbers(where: str, values: Iterable[Any]) -> None:
-    """Checks that float32 holds the numbers among some values.
+    """Checks that float32 can hold the numbers among these values.
 
     Args:
-        where: they stand, for the error.
-        values: of an axis, or of a config's key.
+        where: names the place of the values, for the error.
+        values: the values of an axis or of a config's key.
 
     Raises:
-        ValueError: if it does not hold one.
+        ValueError: if float32 cannot hold one of them.
 
     Example:
         >>> check_numbers("config.noise", (0.0, 1e40))
@@ -102,10 +102,10 @@ def check_numbers(where: str, values: Iterable[Any]) -> None:
 
 
 def is_whole(value: Any) -> bool:
-    """Whether a value is a whole number; a bool is none."""
+    """Whether a value is a whole number; a bool is not a number."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value of an axis may be traced; a bool chooses between programs."""
+    """Whether a value of an axis may be traced; a bool selects a program instead."""
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)

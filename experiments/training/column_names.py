@@ -1,31 +1,31 @@
-"""The columns of a run's tables, and which names are taken."""
+"""The columns of a run's tables, and the names that settings may not have."""
 
 from collections.abc import Iterable
 
 CLOCKS = ("seed", "update", "updates", "examples", "seconds")
-"""Which replicate a row is of, and when."""
+"""The seed of a row, and its time."""
 
 FATES = ("diverged", "diverged_update", "ended_higher", "dropped", "dropped_in_row")
 FATES += ("staleness_mean", "staleness_p99", "staleness_max")
 """What the runner counts in each cell."""
 
 SEARCH = ("program", "series", "score", "point", "found", "why", "trainings")
-"""What a search says of its trainings and of its optima."""
+"""The columns that a search writes about its trainings and optima."""
 
 OURS = frozenset((*CLOCKS, *FATES, "run"))
-"""Columns that the runner and its analysis write themselves."""
+"""Columns that the runner and its analysis write."""
 
 
 def check_setting(name: str, what: str, *, searched: bool = False) -> None:
-    """Checks that an axis or a label is no column of the runner's own.
+    """Checks that an axis or a label does not have the name of a runner's column.
 
     Args:
-        name: of the column.
-        what: it is, for the error.
+        name: the name of the axis or label.
+        what: describes it, for the error.
         searched: whether the experiment searches a number.
 
     Raises:
-        ValueError: if it is one.
+        ValueError: if the runner writes a column of this name.
 
     Example:
         >>> check_setting("seed", "`grid` has the axis")
@@ -42,14 +42,14 @@ choose another name (seeds are `seeds`).
 
 
 def check_metrics(metrics: Iterable[str], settings: Iterable[str]) -> None:
-    """Checks that no metric takes the column of something else.
+    """Checks that no metric has the name of another column.
 
     Args:
-        metrics: of the task's `evaluate` and of the experiment's `measure`.
-        settings: labels and axes.
+        metrics: the metrics of the task's `evaluate` and the experiment's `measure`.
+        settings: the labels and axes.
 
     Raises:
-        ValueError: if one does, or there is no `train_loss`.
+        ValueError: if a metric has such a name, or if `train_loss` is missing.
 
     Example:
         >>> check_metrics(["train_loss", "delay"], ["delay", "learning_rate"])
@@ -67,7 +67,7 @@ too: choose another name.
 
 
 def check_measured(metrics: Iterable[str], settings: Iterable[str]) -> None:
-    """The same of some of the metrics, of which `train_loss` need not be one."""
+    """`check_metrics` for some of the metrics, without asking for `train_loss`."""
     metrics, settings = [*metrics], {*settings}
     derived = {f"{part}_error" for part in ("train", "test")}
     derived = {n for n in derived if n.replace("error", "accuracy") in metrics}

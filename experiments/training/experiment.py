@@ -1,4 +1,4 @@
-"""An experiment as a value: what is trained, over which grid, and what must hold."""
+"""An experiment as a value: the training, its grid, and the checks of both."""
 
 import dataclasses
 import math
@@ -18,7 +18,7 @@ FIRST_SEARCH_SEED = 10**9
 """Searches use this seed and later ones."""
 
 Axis = Sequence[Any] | Mapping[str, Any] | Range
-"""The values of an axis of a grid; or by name; or a range that is searched."""
+"""The values of a grid axis; or {name: value}; or a range to search."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,14 +26,14 @@ class Arm:
     """One of several ways to train that an experiment compares.
 
     Attributes:
-        training: how.
-        labels: what tells the arm from the others: columns of the tables.
-        grid: axes of this arm alone, beside the experiment's.
-        task: in place of the experiment's.
-        seconds: of simulated time until it ends, in place of the experiment's end.
-        updates: until it ends, likewise.
-        contains: labels of an arm that this one becomes where each further searched
-            number of its own is off. No search ends worse than there.
+        training: the kind of training.
+        labels: the settings that distinguish this arm; they are columns of the tables.
+        grid: axes of this arm only, in addition to the experiment's.
+        task: replaces the experiment's task.
+        seconds: simulated time after which this arm ends; replaces the experiment's.
+        updates: updates after which this arm ends; replaces the experiment's.
+        contains: labels of another arm, which this arm equals if each number that only
+            this arm searches is off. A search never ends at a worse point than that.
     """
 
     training: Training
@@ -47,50 +47,50 @@ class Arm:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """A question and the training that answers it. It knows no flags and no files.
+    """A question and the training that answers it, without flags and files.
 
     A run ends after `updates`, after `seconds` of simulated time or after `examples`,
-    whichever is given. Give one of the three. Along a cluster each seed ends when its
-    own time is over; of replicas all seeds do as many steps as the slowest one.
+    whichever is given. Give one of the three. With `along`, each seed ends when its
+    time is over; with `replicas`, all seeds do as many steps as the slowest seed.
 
     Attributes:
         question: one sentence, the title of the report.
-        task: what is minimized; or a function of grid axes that makes it.
+        task: the task to minimize, or a function of grid axes that makes it.
         training: an Optax transformation, a function of grid axes that makes one, or
             one of `along`, `replicas`, `pipelined`, `on_devices`.
         arms: several trainings to compare, in place of `training`: `Arm`s, or pairs
             (labels, training).
-        grid: {axis: its values}, or {axis: {name: value}}, and tables show the names;
-            or {axis: Range}, a number that is searched. An axis is an argument of the
-            functions above. Numbers are traced where the functions allow it, so that
-            all cells are one compiled program; every other value is a program of its
-            own. A range must be traced.
+        grid: {axis: its values}, or {axis: {name: value}}, where tables show the names;
+            or {axis: Range}, a number to search. An axis is an argument of the
+            functions above. Numbers are traced if the functions allow it, so that all
+            cells are one compiled program; every other value is a separate program. A
+            range must be traced.
         static: axes that are never traced.
-        seeds: that are reported: how many (3 is the seeds 0, 1, 2), or which.
-        tuned: axes whose best value each series gets, in tables, figures and claims; a
-            series is what all other axes and labels tell apart.
-        tuned_by: the metric that says what is best, the smallest: a column of the
-            results, or a `figures.TimeTo`.
-        tuning_seeds: that choose the best value and are not reported: how many (3 is
-            the seeds 1000, 1001, 1002), or which. Without them the reported `seeds`
-            choose the best value, which then looks better than on other seeds; the
-            report says so.
-        search: how hard the optimum of the ranges is searched, see `Search`. Each
-            series gets its optimum, found on seeds of the search's own; `seeds` report.
+        seeds: the reported seeds: their number (3 is the seeds 0, 1, 2), or a tuple.
+        tuned: the axes of which each series gets the best value, in tables, figures and
+            claims. Rows that are equal in all other axes and labels form one series.
+        tuned_by: the metric whose smallest value is best: a column of the results, or a
+            `figures.TimeTo`.
+        tuning_seeds: seeds that choose the best value and are not reported: their
+            number (3 is the seeds 1000, 1001, 1002), or a tuple. Without them the
+            reported `seeds` choose the best value, which then looks better than on
+            other seeds; the report says so.
+        search: the effort of the search for the optimum of the ranges, see `Search`.
+            The search uses separate seeds; `seeds` report each series at its optimum.
         also_at: {axis or label: value}, one or several: each series is also trained at
             the optimum of the series with these values, see `measures.kept`.
-        updates: of the parameters.
-        seconds: of simulated time; needs a training that takes time.
-        examples: in the gradients that were applied.
-        evaluate_every: updates from one evaluation to the next.
-        evaluations: the number of evaluations, in place of `evaluate_every`; equally
-            many updates apart.
+        updates: the number of updates of the parameters.
+        seconds: the simulated time; needs a training that takes time.
+        examples: the number of examples in the applied gradients.
+        evaluate_every: the number of updates from one evaluation to the next.
+        evaluations: the number of evaluations, equally many updates apart, if
+            `evaluate_every` is not given.
         measure: further metrics, {name: (model, task) -> float32 []}.
-        answer: what is compared to answer `question`, an `Effect` or several. Without
-            one each series is compared with the first.
+        answer: the comparison that answers `question`, an `Effect` or several. Without
+            it each series is compared with the first.
         figures: objects with `name` and `draw(run)`; see `figures`.
-        tables: objects with `name`, `caption` and `of(run)`, which returns a frame; see
-            `figures.Table`.
+        tables: objects with `name`, `caption` and `make(run)`, which returns a data
+            frame; see `figures.Table`.
     """
 
     question: str
@@ -125,10 +125,10 @@ class Experiment:
         self._check_report()
 
     def _check_report(self):
-        """Checks what the report is made of, which is used after the training."""
+        """Checks the parts of the report now, before the training that precedes it."""
         for name, attribute in (
             ("figures", "draw"),
-            ("tables", "of"),
+            ("tables", "make"),
             ("answer", "answer"),
         ):
             parts = self.effects if name == "answer" else getattr(self, name)
@@ -239,23 +239,23 @@ class Experiment:
 
     @property
     def effects(self) -> tuple[Any, ...]:
-        """What is compared to answer the question."""
+        """The comparisons that answer the question."""
         one = hasattr(self.answer, "answer")
         return (self.answer,) if one else tuple(self.answer)
 
     @property
     def seed_numbers(self) -> tuple[int, ...]:
-        """The seeds that are reported, as numbers."""
+        """The numbers of the reported seeds."""
         return _numbers(self.seeds, 0)
 
     @property
     def tuning_seed_numbers(self) -> tuple[int, ...]:
-        """The seeds that choose, as numbers."""
+        """The numbers of the tuning seeds."""
         return _numbers(self.tuning_seeds, _FIRST_TUNING_SEED)
 
     @property
     def tuned_axes(self) -> tuple[str, ...]:
-        """The axes that are tuned."""
+        """The tuned axes."""
         return (self.tuned,) if isinstance(self.tuned, str) else tuple(self.tuned)
 
     @property
@@ -273,7 +273,7 @@ class Experiment:
 
     @property
     def all_arms(self) -> list[Arm]:
-        """The arms; one without labels where there is but one training."""
+        """The arms; a single training is one arm without labels."""
         arms = self.arms or [Arm(training=as_training(self.training))]
         return [_as_arm(arm) for arm in arms]
 

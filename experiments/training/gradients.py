@@ -1,4 +1,4 @@
-"""Training with an Optax transformation: one worker, or several on a batch's parts."""
+"""Training with an Optax transformation, by one worker or by several per batch."""
 
 import dataclasses
 import functools
@@ -83,7 +83,7 @@ class _Optimizer:
         return rule._replace(model=model)
 
     def placed(self, devices: int | None) -> "_Optimizer":
-        """With a worker for each of so many devices, where no number was given."""
+        """Takes one worker per `model` devices if no number was given."""
         if self.workers is not None:
             return self
         devices = devices or jax.device_count()
@@ -108,19 +108,20 @@ def optimizer(
 ) -> Any:
     """Trains with the transformation that a function of grid axes makes.
 
-    Lateness is in the transformation: `delayed(...)` in it, for one. The function may
+    The transformation contains the delay, for example `delayed(...)`. The function may
     take `key`, a PRNG key of its seed.
 
     Args:
-        make: grid axes -> an Optax transformation. Over several workers it takes the
-            mean itself, over the axis "workers": `exchange.mean(...)` in it, for one.
-        workers: how many share a batch, simulated on one device.
-        groups: of the workers, each of as many neighbors. With several the workers have
-            two axes in place of "workers", over both of which `make` takes the mean:
-            "groups", and "members" of a group.
-        update_seconds: what an update takes, where a run's end is in seconds.
-        at: (parameters, optimizer state) and grid axes -> where each worker takes its
-            gradient, as `exchange.detached`; by default at the parameters.
+        make: grid axes -> an Optax transformation. With several workers it must take
+            the mean over the axis "workers", for example by `exchange.mean(...)`.
+        workers: the number of workers that share a batch, simulated on one device.
+        groups: the number of equal groups of neighboring workers. With several groups
+            the workers have two axes, "groups" and "members" of a group, in place of
+            "workers", and `make` must take the mean over both.
+        update_seconds: the time of an update, for a run whose end is in seconds.
+        at: (parameters, optimizer state) and grid axes -> the point at which each
+            worker takes its gradient, as `exchange.detached`; by default the
+            parameters.
         seen: the transformation's state -> what `Experiment.measure` gets as
             `model.state`.
     """
@@ -137,34 +138,34 @@ def on_devices(
     update_seconds: float | None = None,
     at: Callable[..., Any] | None = None,
 ) -> Any:
-    """`optimizer` whose workers are devices, of one host or of many.
+    """`optimizer` with devices as workers, of one host or of several.
 
     Args:
         make: as in `optimizer`.
-        workers: how many; a multiple of the devices, or no more than these. By default
-            as many as there are devices, or `model` devices.
-        groups: as in `optimizer`. Where devices are in several slices, with the slow
-            links of a data center between them, `groups` is a multiple of the slices or
-            divides them; likewise of processes, where devices know of no slices.
-        model: devices of each worker. They share its parameters, and what is shaped
-            like these: optimizer states, outboxes, histories. They divide the worker's
-            examples, too, and XLA gathers what a step needs (FSDP). There are workers x
-            model devices, or fewer.
-        sharding: (path of a parameter, its shape) -> a `PartitionSpec` over "model" of
-            one of its dimensions, or P() where each device has it whole: tensor
-            parallel layouts. By default the largest dimension that `model` divides, of
-            parameters with at least 2^14 entries.
+        workers: the number of workers; at most the number of devices, or a multiple of
+            it. By default one worker per device, or per `model` devices.
+        groups: as in `optimizer`. If the devices are in several slices, joined by the
+            slow links of a data center, `groups` must divide the number of slices or be
+            a multiple of it; the same holds for processes if devices have no slices.
+        model: the number of devices per worker. They shard its parameters and all that
+            has their shapes: optimizer states, outboxes, histories. They also divide
+            the worker's examples, and XLA gathers what a step needs (FSDP). A run has
+            workers x model devices, or fewer.
+        sharding: (path of a parameter, its shape) -> a `PartitionSpec` that shards one
+            of its dimensions over "model", or P() if each device has the whole
+            parameter: tensor parallel layouts. By default the largest dimension that
+            `model` divides, for parameters with at least 2^14 entries.
         update_seconds: as in `optimizer`.
-        at: likewise.
+        at: as in `optimizer`.
     """
     return _Optimizer(make, workers, groups, True, update_seconds, at, model, sharding)
 
 
 def as_training(training: Any) -> Training:
-    """A kind of training; a transformation, or a function that makes one, is one.
+    """Converts a transformation, or a function that makes one, to a kind of training.
 
     Raises:
-        TypeError: if it is neither.
+        TypeError: if it is neither, nor a kind of training.
     """
     if isinstance(training, Training):
         return training
@@ -212,20 +213,22 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
         if names and task.has_state:
             state = jax.lax.pmean(state, names)
         is_full = _outboxes_are_full(memory)
-        # as its members' mean gradient, a group's loss differs from group to group
+        # the loss is the mean of a group's members, as their gradient is
         value = jax.lax.pmean(loss, names[1:]) if names[1:] else loss
         updates, memory = tx.update(grads, memory, model.params, value=value)
-        told = _staleness(memory)
+        staleness = _staleness(memory)
         moved = Model(optax.apply_updates(model.params, updates), state)
-        ages = jnp.where(was_applied(memory), told, REFUSED)
+        ages = jnp.where(was_applied(memory), staleness, REFUSED)
         ages = jnp.where(_has_arrived(memory) & is_full, ages, NONE)
-        return Update(moved, memory, loss, told.astype(jnp.float32), ages)
+        return Update(moved, memory, loss, staleness.astype(jnp.float32), ages)
 
-    def given(start, stop, own=None):
+    def given(start, stop, here=None):
         if workers == 1:
             return whole_batches(task, plan, start, stop)
         seeds = [data_seed(seed) for seed in plan.seeds]
-        batches = [_of_workers(task, seed, start, stop, workers, own) for seed in seeds]
+        batches = [
+            _of_workers(task, seed, start, stop, workers, here) for seed in seeds
+        ]
         # [updates, workers, seeds, examples of a worker, ...]
         return jax.tree.map(lambda *leaves: np.stack(leaves, axis=2), *batches)
 
@@ -248,12 +251,12 @@ def whole_batches(task: Task, plan: Plan, start: int, stop: int) -> Any:
 
 
 def equal_updates(training: Any, task: Task, plan: Plan) -> dict[str, Any]:
-    """Fields of a `Rule` whose updates all take as long and use as many examples.
+    """Fields of a `Rule` whose updates are equal in time and number of examples.
 
     Args:
-        training: whose `update_seconds` is None where it takes no time.
-        task: says how many examples an update uses.
-        plan: what ends the run.
+        training: the training; its `update_seconds` is None if it takes no time.
+        task: gives the number of examples of an update.
+        plan: gives the end of the run.
     """
     each = training.update_seconds
     if each is not None and not (is_number(each) and 0 < each < math.inf):
@@ -275,12 +278,12 @@ def equal_updates(training: Any, task: Task, plan: Plan) -> dict[str, Any]:
 
 
 def _updates(training: Any, task: Task, plan: Plan) -> int:
-    """How many updates a run has.
+    """The number of updates of a run.
 
     Args:
-        training: whose `update_seconds` is None where it takes no time.
-        task: says how many examples an update uses.
-        plan: what ends the run.
+        training: the training; its `update_seconds` is None if it takes no time.
+        task: gives the number of examples of an update.
+        plan: gives the end of the run.
 
     Raises:
         ValueError: if the time of an update or the number of its examples is missing.
@@ -303,16 +306,16 @@ def _updates(training: Any, task: Task, plan: Plan) -> int:
 
 
 def _staleness(memory: Any) -> jax.Array:
-    """The staleness that was handed on last, the largest of all leaves; 0 if none."""
+    """The largest staleness of all leaves in the last update; 0 if there is none."""
     if not optax.tree.get_all_with_path(memory, "staleness"):
         return jnp.zeros((), jnp.int32)
-    told = jax.tree.leaves(dj.staleness(memory))
-    largest = jnp.stack([jnp.asarray(tau) for tau in told]).max()
+    staleness = jax.tree.leaves(dj.staleness(memory))
+    largest = jnp.stack([jnp.asarray(tau) for tau in staleness]).max()
     return jnp.ceil(largest).astype(jnp.int32)
 
 
 def _outboxes_are_full(memory: Any) -> Any:
-    """Whether an update uses a gradient; an empty outbox of a late mean has none."""
+    """Whether an update uses a gradient: an empty outbox of a late mean has none."""
     full = [value for _, value in optax.tree.get_all_with_path(memory, "full")]
     return jnp.stack(full).all() if full else True
 
@@ -324,7 +327,7 @@ def _has_arrived(memory: Any) -> Any:
 
 
 def _depth(memory: Any) -> int:
-    """No gradient is older: the slots of all histories, and each outbox's one."""
+    """A bound on the staleness: the slots of all histories, and one for an outbox."""
 
     def is_history(node):
         return isinstance(node, (dj.ring.Ring, dj.ring.Calendar))
@@ -338,22 +341,22 @@ def _depth(memory: Any) -> int:
 
 
 def _of_workers(
-    task: Task, seed: int, start: int, stop: int, workers: int, own: np.ndarray | None
+    task: Task, seed: int, start: int, stop: int, workers: int, here: np.ndarray | None
 ) -> Any:
-    """Batches [updates, own workers, examples of a worker, ...]; None is all workers.
+    """Batches [updates, workers `here`, examples of a worker, ...]; None: all workers.
 
-    Worker w has the examples w n .. (w + 1) n - 1 of each batch, whoever draws them.
+    Worker w has the examples w n .. (w + 1) n - 1 of each batch in every process.
     """
-    if own is None or len(own) == workers:
+    if here is None or len(here) == workers:
         return jax.tree.map(
             lambda x: _divided(x, workers), task.batches(seed, start, stop)
         )
-    if task.examples is None:  # they cannot be drawn apart
+    if task.examples is None:  # a part of them cannot be drawn alone
         drawn = task.batches(seed, start, stop)
-        return jax.tree.map(lambda x: _divided(x, workers)[:, own], drawn)
-    examples = _divided(np.arange(task.examples)[None], workers)[0, own]
+        return jax.tree.map(lambda x: _divided(x, workers)[:, here], drawn)
+    examples = _divided(np.arange(task.examples)[None], workers)[0, here]
     drawn = task.batches(seed, start, stop, examples.ravel())
-    return jax.tree.map(lambda x: _divided(x, len(own)), drawn)
+    return jax.tree.map(lambda x: _divided(x, len(here)), drawn)
 
 
 def _divided(batches: np.ndarray, workers: int) -> np.ndarray:

@@ -25,7 +25,7 @@ def _stash(parts, make, stages, updates):
 
 
 def _prediction(parts, make, stages, updates):
-    """As with a stash, and the forward pass reads x + delay times the last move."""
+    """`_stash`, and the forward pass reads x + delay times the last move."""
     del updates
     return _mixed(
         parts,
@@ -36,12 +36,12 @@ def _prediction(parts, make, stages, updates):
 
 
 def _pipemare(parts, make, stages, updates):
-    """No stash; T1 over the first quarter of the updates, and T2."""
+    """PipeMare without a stash: T1 in the first quarter of the updates, and T2."""
 
     def tx(delay):
         slower = dj.pipelines.reschedule_by_delay(delay, annealing_steps=updates / 4)
-        own = optax.chain(make(), slower)
-        return dj.pipelines.discrepancy_correction(own, delay, decay=0.5)
+        slowed = optax.chain(make(), slower)
+        return dj.pipelines.discrepancy_correction(slowed, delay, decay=0.5)
 
     return _mixed(
         parts,
@@ -72,7 +72,7 @@ METHODS = {
     "look-ahead": _stash,
     "rotation": _stash,
 }
-"""(parts of a model, what makes an optimizer, stages, updates) -> a pipeline."""
+"""(parts of a model, () -> an optimizer, stages, updates) -> a pipeline."""
 
 OPTIMIZERS = {
     "adam": lambda rate, beta: optax.adam(rate, beta),
@@ -87,20 +87,21 @@ OPTIMIZERS = {
 """(step size, momentum) -> an optimizer of stacked blocks."""
 
 OF_ADAM = {"look-ahead": _nadam, "rotation": _rotated_adam}
-"""Methods that are an optimizer of their own: (step size, momentum, updates) -> it."""
+"""Methods with a special optimizer: (step size, momentum, updates) -> optimizer."""
 
 
 def late_stages(
     optimizer: str, method: str, updates: int, shape: Callable[[Any], Any]
 ) -> Any:
-    """Trains stages that never wait; one stage if no axis `stages` says another number.
+    """Trains the stages of a pipeline that never wait for each other.
 
-    The axes are `learning_rate`, `momentum` and `stages`, which is never traced.
+    The axes are `learning_rate`, `momentum` and `stages`, which is never traced and is
+    1 by default.
 
     Args:
-        optimizer: one of `OPTIMIZERS`; a method of `OF_ADAM` is in its place.
+        optimizer: one of `OPTIMIZERS`; a method of `OF_ADAM` replaces it.
         method: one of `METHODS`.
-        updates: of the run.
+        updates: the number of updates of the run.
         shape: step -> factor of the learning rate.
     """
 
@@ -108,11 +109,11 @@ def late_stages(
         def rate(step):
             return learning_rate * shape(step)
 
-        def own():
+        def make():
             if method in OF_ADAM:
                 return OF_ADAM[method](rate, momentum, updates)
             return OPTIMIZERS[optimizer](rate, momentum)
 
-        return METHODS[method](parts, own, stages, updates)
+        return METHODS[method](parts, make, stages, updates)
 
     return pipelined(make)

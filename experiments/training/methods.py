@@ -1,4 +1,4 @@
-"""Methods whose workers have models of their own, by their papers' names."""
+"""Methods that keep a model on each worker, by their papers' names."""
 
 import dataclasses
 import math
@@ -17,7 +17,7 @@ _ALL_REDUCE = dj.cluster.Communication.all_reduce_seconds
 
 
 class Now(NamedTuple):
-    """What a worker is told of a step; see `Timetable`. None where not needed yet."""
+    """A worker's facts of one step, as in `Timetable`; None before they are needed."""
 
     place: Any = None  # int32 []
     behind: Any = None  # int32 []
@@ -25,17 +25,17 @@ class Now(NamedTuple):
 
 
 class Method(NamedTuple):
-    """How models are mixed, and what that costs in a cluster."""
+    """How a method mixes models, and the time that this takes in a cluster."""
 
     # local optimizer, now, P, key -> a transformation over the axis "workers"
     transformation: Callable[[Any, Now, int, jax.Array], Any]
-    # cluster, steps, seed -> what happens when
+    # cluster, steps, seed -> the times of all events
     timetable: Callable[[dj.cluster.Cluster, int, int], Timetable]
-    model: str = "mean"  # to evaluate: "mean", "center" or "shared", there is but one
+    model: str = "mean"  # to evaluate: "mean", "center" or "shared" (all are equal)
 
 
 def allreduce_sgd() -> Method:
-    """Gradients are averaged at each step: one model."""
+    """Averages gradients at each step, so that all workers share one model."""
     return Method(
         lambda inner, now, workers, key: dj.exchange.mean(inner),
         _in_step(dj.cluster.waits_for_all(1), _ALL_REDUCE),
@@ -44,7 +44,7 @@ def allreduce_sgd() -> Method:
 
 
 def a2sgd() -> Method:
-    """Gradients agree on two means, which is all that is sent; models drift apart."""
+    """Workers exchange only two means of their gradients, so their models differ."""
 
     def two_numbers(link, workers):
         free = dataclasses.replace(link, message_bytes=0.0)
@@ -57,9 +57,9 @@ def a2sgd() -> Method:
 
 
 def eager_sgd(trigger: str = "majority", period: int = 10) -> Method:
-    """Gradients are averaged without those that come late, which count later.
+    """Averages the gradients that are in time; late gradients count in a later step.
 
-    All wait for all at the end of each period: so long a worker may lag behind.
+    Workers synchronize every `period` steps and may lag in between.
     """
     if trigger not in ("solo", "majority"):
         raise ValueError(f"`trigger` must be 'solo' or 'majority', got {trigger!r}.")
@@ -92,7 +92,7 @@ def eager_sgd(trigger: str = "majority", period: int = 10) -> Method:
 
 
 def local_sgd(period: int) -> Method:
-    """Models are averaged every few steps."""
+    """Averages models every `period` steps."""
 
     def make(inner, now, workers, key):
         del now, workers, key
@@ -104,7 +104,7 @@ def local_sgd(period: int) -> Method:
 def dasgd(
     period: int, delay: int, merge: str = "corrected", share: float = 0.5
 ) -> Method:
-    """The average arrives a few steps after it was begun; `share` is of blending."""
+    """Averages models; the mean arrives `delay` steps late. "blended" uses `share`."""
     merges = {
         "corrected": dj.averaging.corrected,
         "overwriting": dj.averaging.overwriting,
@@ -125,7 +125,7 @@ def dasgd(
 
 
 def dga(delay: int = 1) -> Method:
-    """Every step's mean update arrives a few steps later."""
+    """Averages the update of every step; the mean arrives `delay` steps late."""
     return Method(
         lambda inner, now, workers, key: dj.averaging.dga(inner, delay),
         _in_step(dj.cluster.waits_for_all(1), _ALL_REDUCE, lag=delay),
@@ -133,7 +133,7 @@ def dga(delay: int = 1) -> Method:
 
 
 def d_psgd() -> Method:
-    """Models are averaged with both neighbors' on a ring, beside the gradient."""
+    """Averages models with both neighbors on a ring, parallel to the gradient."""
     return Method(
         lambda inner, now, workers, key: dj.averaging.d_psgd(inner),
         _in_step(dj.cluster.waits_for_neighbors(1, -1), _messages(2), lag=1),
@@ -141,7 +141,7 @@ def d_psgd() -> Method:
 
 
 def ad_psgd() -> Method:
-    """Pairs of workers average their models, beside the gradient."""
+    """Pairs of workers average their models, parallel to the gradient."""
     return Method(
         lambda inner, now, workers, key: dj.averaging.ad_psgd(inner, key=key),
         _in_step(dj.cluster.waits_for_self, _messages(1), lag=1, in_company=False),
@@ -149,7 +149,7 @@ def ad_psgd() -> Method:
 
 
 def gossip(push: bool = False, period: int = 1) -> Method:
-    """Models are averaged with a random worker's."""
+    """Averages each model with the model of a random worker."""
 
     def make(inner, now, workers, key):
         del now, workers
@@ -160,7 +160,7 @@ def gossip(push: bool = False, period: int = 1) -> Method:
 
 
 def sgp(peers: int = 1) -> Method:
-    """Shares of models are pushed along an exponential graph."""
+    """Pushes shares of models along an exponential graph."""
 
     def times(cluster, steps, seed):
         hops = [2**k for k in range((cluster.workers - 1).bit_length())]
@@ -177,7 +177,7 @@ def sgp(peers: int = 1) -> Method:
 
 
 def wagma(group_size: int | None = None, period: int = 11) -> Method:
-    """Models are averaged in groups that change, without waiting for the late."""
+    """Averages models in changing groups, without waiting for late workers."""
 
     def make(inner, now, workers, key):
         del workers, key
@@ -210,7 +210,7 @@ def wagma(group_size: int | None = None, period: int = 11) -> Method:
 def sync_easgd(
     period: int = 1, moving_rate: float | None = None, momentum: float = 0.0
 ) -> Method:
-    """All workers and the center pull at each other at once."""
+    """Pulls all workers and the center towards each other at the same time."""
 
     def make(inner, now, workers, key):
         del now, workers, key
@@ -224,19 +224,19 @@ def sync_easgd(
 
 
 def original_easgd(period: int = 1, moving_rate: float | None = None) -> Method:
-    """A worker after the other and the center pull at each other, by rank."""
+    """Pulls the center and one worker after another towards each other, by rank."""
     return _elastic(period, moving_rate, 0.0, by_rank=True)
 
 
 def async_easgd(period: int = 1, moving_rate: float | None = None) -> Method:
-    """Workers and the center pull at each other as they come."""
+    """Pulls the center and each worker towards each other when the worker arrives."""
     return _elastic(period, moving_rate, 0.0)
 
 
 def async_measgd(
     period: int = 1, moving_rate: float | None = None, momentum: float = 0.9
 ) -> Method:
-    """`async_easgd` of workers with momentum."""
+    """`async_easgd` with momentum on the workers."""
     return _elastic(period, moving_rate, momentum)
 
 
@@ -252,7 +252,7 @@ def ea_wild(
 
 
 def async_sgd(period: int = 1) -> Method:
-    """Updates of local steps are pushed to a center, which is pulled: DOWNPOUR."""
+    """Pushes the updates of local steps to a center and pulls its model: DOWNPOUR."""
     return _pushing(period, 0.0)
 
 
@@ -322,14 +322,14 @@ def _if_there(inner: Any, now: Now) -> Any:
 def _in_step(
     waits: Any, exchange: Any, *, lag: int = 0, in_company: bool = True
 ) -> Callable:
-    """Workers that wait for none, and are not `in_company`, must be equally fast."""
+    """Timetables of equal steps; if not `in_company`, workers must be equally fast."""
 
     def times(cluster, steps, seed):
         if not in_company and len({speed.factors for speed in cluster.speeds()}) > 1:
             raise ValueError(
-                "its workers take their steps together and wait for none, so they"
-                " must be equally fast: take a cluster without `slowdown`, or a method"
-                " that meets a center, as async_easgd."
+                "its workers take their steps together but never wait, so they must be"
+                " equally fast: take a cluster without `slowdown`, or a method with a"
+                " center, as async_easgd."
             )
         seconds = timetable.service_seconds(cluster, steps, seed=seed)
         on = dj.cluster.finish_times(
@@ -346,7 +346,7 @@ def _in_step(
 def _in_turn(period: int, by_rank: bool, locked: bool) -> Callable:
     def times(cluster, steps, seed):
         link = _link(cluster)
-        # without a lock the center serves all at once
+        # without a lock the center serves all workers at the same time
         link = dataclasses.replace(link, serial=link.serial and locked)
         return timetable.in_turn(
             dataclasses.replace(cluster, communication=link),
@@ -367,7 +367,7 @@ def _every(period: int, waits: Any) -> Any:
 
 
 def _messages(count: int) -> Callable:
-    """Seconds of so many models that a worker sends at once, one link for all."""
+    """Seconds to send so many models at once over the one link of a worker."""
     return lambda link, workers: link.latency_seconds + count * link.transfer_seconds
 
 

@@ -1,4 +1,4 @@
-"""Training with a pipeline's stages, simulated on one device."""
+"""Training with the stages of a pipeline, simulated on one device."""
 
 import dataclasses
 import functools
@@ -47,14 +47,14 @@ def pipelined(
 ) -> Any:
     """Trains the stages of a pipeline, on one device. The task must have `parts`.
 
-    The staleness that tables report is of the stage whose gradients are oldest.
+    Tables report the staleness of the stage whose gradients are oldest.
 
     Args:
         make: (parts of the task's model, grid axes) -> a pipeline of one device, as
             `dj.pipelines.mixed`, `late` or `vertical_sync` makes it. Learning rates are
             traced; the number of stages cannot be. It may take `key`, a PRNG key of its
             seed.
-        update_seconds: what an update takes, where a run's end is in seconds.
+        update_seconds: the time of an update, for a run whose end is in seconds.
     """
     return _Pipelined(make, update_seconds)
 
@@ -78,13 +78,13 @@ def _rule(
         pipe = pipeline(hyper, key)
         of_step = jax.random.fold_in(jax.random.fold_in(key, 1), step)
         memory, loss = pipe.step(memory, batch, of_step)
-        told = _staleness(memory, step)
-        ages = jnp.where(was_applied(memory), told, REFUSED)
+        staleness = _staleness(memory, step)
+        ages = jnp.where(was_applied(memory), staleness, REFUSED)
         moved = Model(pipe.params(memory))
-        return Update(moved, memory, loss, told.astype(jnp.float32), ages)
+        return Update(moved, memory, loss, staleness.astype(jnp.float32), ages)
 
-    def given(start, stop, own=None):
-        del own  # the stages are simulated in one
+    def given(start, stop, here=None):
+        del here  # the stages are simulated in one
         return whole_batches(task, plan, start, stop)
 
     return Rule(
@@ -97,7 +97,7 @@ def _rule(
 
 
 def _staleness(memory: Any, step: jax.Array) -> jax.Array:
-    """The largest of all stages: of versions read, or of gradients that waited."""
+    """The largest staleness of all stages, of versions read or of waiting gradients."""
     past = jax.tree.leaves(memory.past, is_leaf=lambda x: isinstance(x, dj.ring.Ring))
     kept = [jax.tree.leaves(ring.slots)[0].shape[0] for ring in past]
     waited = [tau for _, tau in optax.tree.get_all_with_path(memory, "staleness")]
@@ -106,5 +106,5 @@ def _staleness(memory: Any, step: jax.Array) -> jax.Array:
 
 
 def _vmap_axes(memory: Any) -> Any:
-    """All cells read the same versions at a time, so they share the clock."""
+    """The axes of the memory; cells read the same versions, so they share the clock."""
     return dj.ring.vmap_axes(memory)._replace(step=None)

@@ -1,4 +1,4 @@
-"""A number that is searched, and how hard: `Range` and `Search`."""
+"""A number to search, and the effort of the search: `Range` and `Search`."""
 
 import dataclasses
 import math
@@ -9,26 +9,26 @@ import numpy as np
 LOG, LINEAR = "log", "linear"
 
 NEAR = math.log10(1.25)
-"""The distance to the nearest points that an optimum is compared with, in decades."""
+"""The distance from an optimum to the nearest points compared with it, in decades."""
 
-_LINEAR_DECADES = 2.0  # that a linear range counts as
+_LINEAR_DECADES = 2.0  # the length of a linear range
 _EXPONENT, _SMALLEST, _LARGEST = 30, 1e-30, 1e30  # values that float32 has
-_DIGITS = 4  # of a tried value: readable, and far finer than a neighbor's distance
+_DIGITS = 4  # of a tried value: readable, and far finer than `NEAR`
 _MOST_REPEATS, _MOST_TRAININGS = 40, 200_000  # so that all seeds are below 2^31
 
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """A number that is searched: an axis of a grid without values of its own.
+    """A number to search: an axis of a grid for which no values are given.
 
     Distances between values are in decades: log10(b / a) on a logarithmic scale; a
     linear range counts as 2 decades.
 
     Attributes:
-        low: the smallest value that a search begins with.
-        high: the largest one.
-        off: the value at which the number does nothing, if there is one. It is outside
-            of the range or at its end, and tried exactly.
+        low: the smallest value with which a search begins.
+        high: the largest value with which a search begins.
+        off: the value at which the number has no effect, if there is one. It is outside
+            of the range or at its end, and the search tries exactly this value.
         scale: "log", or "linear" where 0 or negative numbers are values.
         hard: whether values outside of `low` .. `high` are impossible. By default a
             linear range is hard; a search follows an optimum out of a logarithmic one,
@@ -87,7 +87,7 @@ class Range:
         return _LINEAR_DECADES * (value - self.low) / (self.high - self.low)
 
     def value(self, coordinate: float) -> float:
-        """The value at a place, in four digits and in no place that is impossible."""
+        """The value at a place, rounded to four digits and clipped to the limits."""
         least, most = self.limits
         if self.scale == LOG:
             exponent = min(max(coordinate, -_EXPONENT), _EXPONENT)
@@ -119,7 +119,7 @@ Space = dict[str, Range]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Search:
-    """How hard an experiment searches the optimum of its ranges.
+    """The effort of an experiment's search for the optimum of its ranges.
 
     A series (one combination of all values that are not searched) is *found* when
 
@@ -137,10 +137,11 @@ class Search:
     trainings says so, and has no verdict.
 
     Attributes:
-        seeds: under how many seeds a point and its neighbors are compared first.
-        repeats: how many independent searches each series has.
-        tolerance: a difference that does not matter, in the unit of the metric.
-        relative: whether the logarithm of the metric is compared: then a tolerance of
+        seeds: the first number of seeds under which a point and its neighbors are
+            compared.
+        repeats: the number of independent searches of each series.
+        tolerance: the largest difference to ignore, in the unit of the metric.
+        relative: whether to compare the logarithm of the metric; then a tolerance of
             0.01 is one percent.
         most: the largest number of trainings of a series.
     """
@@ -171,7 +172,7 @@ class Search:
             )
 
     def score(self, losses: Any) -> Any:
-        """What is compared: values of the metric, or their logarithms."""
+        """The compared scores: values of the metric, or their logarithms."""
         losses = np.asarray(losses, float)
         if not self.relative:
             return losses

@@ -12,9 +12,9 @@ _LOG = Path(__file__).parents[2] / "examples" / "data" / "SE.csv"
 def recorded_job(workers: int) -> dj.cluster.Recorded:
     """Worker w has the times of the job's replica w % 32, float64 [workers, 43].
 
-    A language model on sequences of unequal length, in replicas of two stages. The mean
-    over all replicas is 1 s. The steps are a sample of the run, and no sequence
-    (examples/data/README.txt).
+    The job trained a language model on sequences of unequal length, in replicas of two
+    stages. Times are scaled to a mean of 1 s over all replicas. The steps are a sample
+    of the run and not consecutive (examples/data/README.txt).
     """
     names = {"worker": "replica", "stage": "stage"}
     job = dj.cluster.load_recorded(_LOG, columns=names)

@@ -1,4 +1,4 @@
-"""What a kind of training is: a small protocol, and how its functions are called."""
+"""The protocol of a kind of training, and the calls of its functions."""
 
 import functools
 import inspect
@@ -16,64 +16,64 @@ import delayjax as dj
 from experiments.tasks.task import Task
 
 Hyper = Mapping[str, Any]
-"""{axis: value} of one cell; traced where it can be."""
+"""{axis: value} of one cell; numbers are traced."""
 
 
 class Model(NamedTuple):
-    """What is trained and evaluated."""
+    """The parameters to train and evaluate, and the model's state."""
 
     params: Any
     state: Any = ()  # BatchNorm's statistics and the like; () where there are none
 
 
 NONE, REFUSED = -1, -2
-"""The ages of a gradient that is not there, and of a gradient that a rule refused."""
+"""The age of a missing gradient, and of a gradient that a rule refused."""
 
 
 class Update(NamedTuple):
-    """What one update does to a cell."""
+    """The result of one update of a cell."""
 
     model: Model
     memory: Any
     loss: jax.Array  # mean over the update's gradients, float32 []
-    staleness: jax.Array  # that the optimizer was told, in updates, []
+    staleness: jax.Array  # that the optimizer receives, in updates, []
     # staleness of each gradient, int32 [K] or []; NONE or REFUSED where none is used
     ages: jax.Array
 
 
 class Needs(NamedTuple):
-    """What is compiled of traces: how much of each their training needs."""
+    """The sizes that training along traces needs; they are compiled."""
 
     staleness: int = 0  # the largest, updates
     versions: int = 0  # of the parameters, kept at once
     gradients: int = 0  # of an update
-    uneven: bool = False  # whether updates have different numbers of gradients,
-    divided: bool = False  # are sums over another divisor,
-    apart: bool = False  # or have gradients of different versions
+    uneven: bool = False  # whether updates have different numbers of gradients
+    divided: bool = False  # whether a sum has another divisor than their number
+    apart: bool = False  # whether an update has gradients of different versions
 
 
 class Room(NamedTuple):
-    """What there is room for in a compiled program: these traces, and others like them.
+    """The traces that a compiled program has room for: these and similar ones.
 
     Attributes:
-        needs: of all traces, the largest of each.
-        traces: those that need it.
+        needs: the largest of each need over all traces.
+        traces: the traces with these needs.
     """
 
     needs: Needs = Needs()
     traces: tuple[dj.cluster.Trace, ...] = ()
 
     def holds(self, needs: Needs) -> bool:
-        """Whether there is room for traces that need this.
+        """Whether there is room for traces with these needs.
 
-        Fewer gradients than the most of an update leave places empty.
+        An update with fewer gradients than the largest leaves places empty.
         """
         fits = needs.gradients == self.needs.gradients or self.needs.uneven
         pairs = zip(needs, self.needs, strict=True)
         return fits and all(need <= here for need, here in pairs)
 
     def with_room_for(self, other: "Room") -> "Room":
-        """Room for both."""
+        """Room for the traces of both."""
         if self.holds(other.needs):
             return self
         if not self.traces:
@@ -84,7 +84,7 @@ class Room(NamedTuple):
         return Room(needs, self.traces + other.traces)
 
     def roomy(self) -> "Room":
-        """Room for traces that are up to twice as stale: what is longer is rare."""
+        """Room for traces that are up to twice as stale; longer ones are rare."""
         needs = self.needs
         more = dict(
             staleness=_power_of_two(needs.staleness),
@@ -110,58 +110,58 @@ class Plan(NamedTuple):
     examples: int | None
     evaluate_every: int | None
     evaluations: int = 20
-    devices: int | None = None  # that there are; None: those that JAX sees
-    room: Room = NO_ROOM  # that there is at least
+    devices: int | None = None  # the number of devices; None: all that JAX sees
+    room: Room = NO_ROOM  # the least room to compile
     fed: Mapping[str, Any] = types.MappingProxyType({})  # {fed axis: its value}
 
     def cadence(self, updates: int) -> int:
-        """Updates from one evaluation to the next, of a run of so many."""
+        """Updates from one evaluation to the next in a run of so many updates."""
         return min(updates, self.evaluate_every or max(1, updates // self.evaluations))
 
 
 class Rule(NamedTuple):
     """A kind of training, bound to a task: functions of one cell of a grid."""
 
-    updates: int  # how many there are
+    updates: int  # the number of updates
     evaluate_every: int  # updates; there is an evaluation at the end as well
     # key of the seed, hyper, model -> (model as it is trained, memory)
     init: Callable[[jax.Array, Hyper, Model], tuple[Model, Any]]
-    # key, hyper, step, model, memory, given -> what the update does
+    # key, hyper, step, model, memory, given -> the result of the update
     update: Callable[[jax.Array, Hyper, jax.Array, Model, Any, Any], Update]
-    # start, stop -> what updates start .. stop - 1 are given, NumPy [n, seeds, ...];
-    # of several workers [n, workers, seeds, ...], of the given workers alone
+    # start, stop -> the data of updates start .. stop - 1, NumPy [n, seeds, ...]; with
+    # several workers (start, stop, workers) -> [n, workers, seeds, ...], for these only
     given: Callable[..., Any]
     depth: Callable[[Any], int]  # memory -> the largest staleness there can be
     # update number -> int64 [seeds]: examples in the gradients applied until then
     examples: Callable[[int], np.ndarray]
-    # the updates of each seed, of which the largest is `updates`; (): all have as many
+    # the updates of each seed; the largest is `updates`; (): all seeds have `updates`
     ends: Sequence[int] = ()
     # model, memory -> the model to evaluate, leaves [seeds, cells, ...]
     model: Callable[[Model, Any], Model] = lambda model, memory: model
     # update number -> float64 [seeds]: simulated seconds until it was done; None: the
-    # training has no time of its own
+    # training takes no simulated time
     seconds: Callable[[int], np.ndarray] | None = None
-    # update number -> float64 [seeds]: gradients that the cluster's server refused, a
-    # share of all that arrived; what rules of the optimizer refuse is added
+    # update number -> float64 [seeds]: gradients that the cluster's server refused, as
+    # a share of all that arrived; the runner adds what rules of the optimizer refuse
     dropped: Callable[[int], np.ndarray] | None = None
     vmap_axes: Callable[[Any], Any] = dj.ring.vmap_axes
-    # of the workers that take the step together, each on its own part of the batch:
-    # {name: size}, as `running.meshes.Axes`; {} of one
+    # the axes of the workers that take a step together, each on its part of the batch:
+    # {name: size}, as `running.meshes.Axes`; {} for one worker
     worker_axes: Mapping[str, int] = types.MappingProxyType({})
     devices: bool = False  # whether they are devices; else they are simulated
-    devices_of_each: int = 1  # worker, which share its parameters
-    # path and shape of a parameter -> how, as `sharing.Sharding`; None: as FSDP does
+    devices_of_each: int = 1  # the devices of each worker, which share its parameters
+    # path and shape of a parameter -> its sharding, as `sharing.Sharding`; None: FSDP
     sharding: Callable[[str, tuple[int, ...]], Any] | None = None
-    traces: Sequence[dj.cluster.Trace] = ()  # a cluster's, one a seed
-    room: Room = NO_ROOM  # of what is compiled of it
+    traces: Sequence[dj.cluster.Trace] = ()  # of the cluster, one per seed
+    room: Room = NO_ROOM  # that is compiled
 
     def evaluates(self, update: int) -> bool:
-        """Whether a run has an evaluation after this update; whatever it resumed at."""
+        """Whether a run has an evaluation after this update, also if it was resumed."""
         return update % self.evaluate_every == 0 or update == self.updates
 
     @property
     def workers(self) -> int:
-        """How many there are."""
+        """The number of workers."""
         return math.prod(self.worker_axes.values())
 
 
@@ -169,17 +169,18 @@ class Rule(NamedTuple):
 class Training(Protocol):
     """A kind of training, as `optimizer`, `along`, `replicas`, `pipelined` make.
 
-    A kind of your own is a class with these two methods. It may have `fed`, axes whose
-    values change what an update is given and nothing that is compiled. Rules of one
-    plan but for its seeds and fed values compute the same, where their rooms are equal.
+    Any class with these two methods is a kind of training. It may have `fed`: axes
+    whose values change only the data of an update and nothing that is compiled. Rules
+    whose plans differ only in seeds and fed values must compile to the same program if
+    their rooms are equal.
     """
 
     def arguments(self) -> dict[str, bool]:
-        """{grid axis that it takes: whether it needs it}."""
+        """{grid axis that the training takes: whether it is required}."""
         ...
 
     def rule(self, task: Task, plan: Plan) -> Rule:
-        """The training of a task, for so long."""
+        """The training of a task as the plan says."""
         ...
 
 
@@ -196,16 +197,16 @@ def arguments(function: Callable[..., Any]) -> dict[str, bool]:
 
 def axes_of(*functions: Any) -> dict[str, bool]:
     """The grid axes that functions take: their arguments but for `key`."""
-    found: dict[str, bool] = {}
+    needs: dict[str, bool] = {}
     for function in filter(callable, functions):
         for name, needed in arguments(function).items():
-            found[name] = found.get(name, False) or needed
-    found.pop("key", None)
-    return found
+            needs[name] = needs.get(name, False) or needed
+    needs.pop("key", None)
+    return needs
 
 
 def called(function: Any, hyper: Hyper, key: jax.Array) -> Any:
-    """What a function of grid axes makes of a cell; what is no function, as it is."""
+    """Calls a function of grid axes for a cell; returns any other value unchanged."""
     if not callable(function) or isinstance(function, optax.GradientTransformation):
         return function
     names = inspect.signature(function).parameters
@@ -224,7 +225,7 @@ def begun(task: Task, key: jax.Array) -> Model:
 def loss_and_gradients(
     task: Task, model: Model, batch: Any, key: jax.Array
 ) -> tuple[jax.Array, Any, Any]:
-    """A task's loss, its gradient, and the model's state after it."""
+    """A task's loss, its gradient, and the next state of the model."""
     options: dict[str, Any] = {}
     if task.uses_key:
         options["key"] = key
@@ -239,7 +240,7 @@ def loss_and_gradients(
 
 
 def was_applied(memory: Any) -> Any:
-    """Whether no rule refused the last gradient, bool [], or of each worker."""
+    """Whether no rule refused the last gradient: bool [], or one of each worker."""
     applied = [value for _, value in optax.tree.get_all_with_path(memory, "applied")]
     return functools.reduce(jnp.logical_and, applied, True)
 

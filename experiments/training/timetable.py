@@ -1,4 +1,4 @@
-"""What workers with models of their own do, step by step, and when."""
+"""The steps of workers that each have a model, and the times of these steps."""
 
 import dataclasses
 import itertools
@@ -15,14 +15,16 @@ class Timetable:
     """T steps of P workers; a worker takes at most one local step in each.
 
     Attributes:
-        seconds: when each step is done, on average over the workers, float64 [T].
-        begun: seconds when a worker begins its gradient of a step, float64 [T, P].
-        arrived: seconds when it has it, float64 [T, P].
-        there: whether it takes the step, bool [T, P].
-        delivers: whether a gradient counts as used then, bool [T, P].
-        place: in the step's queue for the center, -1 stays away, int32 [T, P].
-        behind: how many steps old is what it gives to the step's sum, int32 [T, P].
-        in_time: whether its gradient is in the step's sum, bool [T, P].
+        seconds: the end of each step, as the mean over the workers, float64 [T].
+        begun: the time at which a worker begins its gradient of a step, float64 [T, P].
+        arrived: the time at which the worker has this gradient, float64 [T, P].
+        there: whether the worker takes the step, bool [T, P].
+        delivers: whether the step uses the worker's gradient, bool [T, P].
+        place: the worker's place in the queue for the center, -1 if it does not visit
+            the center, int32 [T, P].
+        behind: the age in steps of what the worker adds to the step's sum, int32 [T,
+            P].
+        in_time: whether the worker's gradient is in the step's sum, bool [T, P].
     """
 
     seconds: np.ndarray
@@ -36,10 +38,10 @@ class Timetable:
 
     @cached_property
     def trace(self) -> dj.cluster.Trace:
-        """The same as a trace: an update is a step, of the gradients taken in it.
+        """The timetable as a trace: a step is an update with the gradients of the step.
 
-        Gradients are used as they are taken; `read_version` is the version of the model
-        that a late worker gives to a sum.
+        A gradient is used in the step in which it is taken; `read_version` is the
+        version of the model that a late worker adds to a sum.
         """
         update, worker = map(np.int32, np.nonzero(self.delivers))
         begun, arrived = self.begun[self.delivers], self.arrived[self.delivers]
@@ -60,12 +62,12 @@ class Timetable:
 def service_seconds(
     cluster: dj.cluster.Cluster, steps: int, *, seed: int
 ) -> np.ndarray:
-    """What each step takes each worker, float64 [T, P]."""
-    own = [
+    """The time of each step on each worker, float64 [T, P]."""
+    of_workers = [
         speed.factors[0] * cluster.draw(worker, steps, seed=seed)
         for worker, speed in enumerate(cluster.speeds())
     ]
-    return np.stack(own, axis=1)
+    return np.stack(of_workers, axis=1)
 
 
 def together(
@@ -75,13 +77,13 @@ def together(
     behind: np.ndarray | None = None,
     in_time: np.ndarray | None = None,
 ) -> Timetable:
-    """All workers take every step.
+    """The timetable of workers that all take every step.
 
     Args:
-        seconds: what each takes, float64 [T, P].
-        on: when each worker goes on to the next, float64 [T, P].
-        behind: as in `Timetable`; nothing by default.
-        in_time: likewise; all by default.
+        seconds: the time of each step on each worker, float64 [T, P].
+        on: the time at which each worker goes on to the next step, float64 [T, P].
+        behind: as in `Timetable`; by default zeros.
+        in_time: as in `Timetable`; by default all are in time.
     """
     begun = np.concatenate([np.zeros((1, on.shape[1])), on[:-1]])
     everywhere = np.ones(on.shape, bool)
@@ -100,20 +102,20 @@ def together(
 def in_turn(
     cluster: dj.cluster.Cluster, steps: int, *, seed: int, period: int, by_rank: bool
 ) -> Timetable:
-    """Workers come to a center one after the other, each after its own local steps.
+    """The timetable of workers that visit a center in turn, after `period` local steps.
 
-    A visit is a message there and one back, as the cluster's communication says. Visits
-    are cut into rounds in which each worker comes once at most, and a round has
-    `period` steps; so training along it is exact: between two visits a worker depends
-    on itself alone.
+    A visit is one message to the center and one back, with the times of the cluster's
+    communication. Visits are cut into rounds of `period` steps, in which each worker
+    visits at most once. Training along the rounds is exact, because between two visits
+    a worker depends only on itself.
 
     Args:
-        cluster: with the service times of a local step.
-        steps: T.
-        seed: of the service times.
-        period: local steps between two visits.
-        by_rank: whether they come in the order of their numbers, each waiting for the
-            one before; else as they are done.
+        cluster: the cluster, with the service times of a local step.
+        steps: the number of steps, T.
+        seed: fixes the service times.
+        period: the number of local steps between two visits.
+        by_rank: whether workers visit in the order of their numbers and wait for each
+            other; otherwise a worker visits when it has done its steps.
     """
     workers, rounds = cluster.workers, -(-steps // period) + 1
     several = dataclasses.replace(cluster, service=_several(cluster, period))
@@ -122,7 +124,7 @@ def in_turn(
         protocol = dj.cluster.protocols.round_robin()
     trace = dj.cluster.simulate(several, protocol, rounds * workers, seed=seed)
     table = dj.cluster.visits_to_rounds(trace.worker, workers)
-    table = table[:rounds]  # the last one may be cut off
+    table = table[:rounds]  # the last round may be cut off
     last = np.where(np.isinf(table), -1, table).max(axis=1).astype(int)
     ends = np.concatenate([[0.0], trace.seconds[last]])
     delivers = np.isfinite(table)
@@ -135,7 +137,7 @@ def in_turn(
     def rows(of_rounds):
         return np.repeat(of_rounds, period, axis=0)[:steps]
 
-    # the center is what the last visits left, whatever local steps came after them
+    # the center is as the last visits left it, also after further local steps
     seconds = np.repeat(ends, period)[1:]
     begun = trace.begun[visit][:, None] + share * lasted[:, None]
     return Timetable(
@@ -151,9 +153,9 @@ def in_turn(
 
 
 def _several(cluster: dj.cluster.Cluster, count: int) -> list[Any]:
-    """Each worker's law of so many tasks, one after the other."""
+    """The law of each worker for `count` tasks in a row."""
 
-    def of(worker):
+    def law_of(worker):
         def law(rng, number):
             tasks = itertools.chain.from_iterable(
                 cluster.service_of(worker)(rng, number)
@@ -164,4 +166,4 @@ def _several(cluster: dj.cluster.Cluster, count: int) -> list[Any]:
 
         return law
 
-    return [of(worker) for worker in range(cluster.workers)]
+    return [law_of(worker) for worker in range(cluster.workers)]

@@ -1,4 +1,4 @@
-"""Training along what a cluster did: simulated, or the log of a real one."""
+"""Training along the trace of a cluster, simulated or recorded."""
 
 import dataclasses
 import functools
@@ -36,10 +36,10 @@ class Simulation:
     """A cluster and a protocol, simulated anew under every seed.
 
     Attributes:
-        cluster: whose workers deliver.
-        protocol: what the server does with what they deliver.
-        may_hang: whether a simulation may end early, where every worker hangs and the
-            protocol waits for ever; else that is an error.
+        cluster: the cluster whose workers deliver gradients.
+        protocol: what the server does with these gradients.
+        may_hang: whether a simulation may end early because every worker hangs and the
+            protocol waits for ever; without it that is an error.
     """
 
     cluster: dj.cluster.Cluster
@@ -47,9 +47,9 @@ class Simulation:
     may_hang: bool = False
 
     def trace(self, seed: int, updates: int | None, seconds: float) -> Any:
-        """What the cluster does under a seed."""
+        """The trace of the cluster under a seed."""
         mixed = int(np.random.SeedSequence([0, seed]).generate_state(1)[0])
-        if self.may_hang:  # a time that never comes is no error
+        if self.may_hang:  # a time that is never reached is no error
             seconds = min(seconds, sys.float_info.max)
         return dj.cluster.simulate(
             self.cluster, self.protocol, updates, seed=mixed, seconds=seconds
@@ -58,7 +58,7 @@ class Simulation:
 
 @dataclasses.dataclass(frozen=True)
 class _Along:
-    source: Any  # one, or several by name
+    source: Any  # one source, or {name: source}
     make: Callable[..., optax.GradientTransformation]
     options: dict[str, Any]
     client: Any = None
@@ -67,7 +67,7 @@ class _Along:
 
     @property
     def fed(self):
-        """The axes that change what an update is given alone."""
+        """The axes that change only the data of an update."""
         return ("cluster",) if isinstance(self.source, Mapping) else ()
 
     def arguments(self):
@@ -85,7 +85,7 @@ class _Along:
                 )
             source = list(source.values())[number]
         spread = self.options["read_spread"] > 0
-        traces = Traces.of(source, task, plan, spread=spread)
+        traces = Traces.simulate(source, task, plan, spread=spread)
         return _rule(self, task, traces, ends_apart=plan.updates is None)
 
 
@@ -100,24 +100,24 @@ def along(
     client_steps: int = 1,
     output: Callable[[Any, Any], Any] | None = None,
 ) -> Any:
-    """Trains along a trace with `dj.replay`: each gradient is used where it arrived.
+    """Trains along a trace with `dj.replay`: each gradient is used when it arrives.
 
     Args:
         source: `Simulation(cluster, protocol)`, or a trace, which all seeds follow. Or
-            several, {name: source}, in one program: the grid's axis `cluster` chooses
-            by number, `{name: number}`, which the functions of grid axes may take.
-            All follow one compiled program.
+            several sources, {name: source}: the grid's axis `cluster`, `{name:
+            number}`, selects one by its number, and functions of grid axes may take
+            this axis. All sources share one compiled program.
         make: grid axes -> the server's optimizer.
         each: a transformation of every gradient, or a function of grid axes that makes
             one; see `dj.replay`.
         aggregation: as in `dj.replay`.
         read_spread: as in `dj.replay`.
         client: the optimizer of federated clients, or a function of grid axes that
-            makes one: each trains on its batch and sends how far it moved; see
-            `dj.local_training`. None: workers send gradients.
-        client_steps: of a client, each on an equal part of its batch.
-        output: (parameters, optimizer state) -> the parameters to evaluate; by default
-            the parameters. An average of them, for one.
+            makes one: each client trains on its batch and sends its movement; see
+            `dj.local_training`. With None workers send gradients.
+        client_steps: the steps of a client, each on an equal part of its batch.
+        output: (parameters, optimizer state) -> the parameters to evaluate, for example
+            an average; by default the parameters.
     """
     options = dict(each=each, aggregation=aggregation, read_spread=read_spread)
     if client is None and client_steps != 1:
@@ -129,15 +129,15 @@ def along(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Traces:
-    """One trace a seed, as far as a run follows them.
+    """One trace per seed, and the part of it that a run follows.
 
     Attributes:
-        traces: of the seeds.
+        traces: the trace of each seed.
         ends: the number of updates of each seed.
-        evaluate_every: updates.
-        examples_each: examples in a gradient.
+        evaluate_every: the number of updates between evaluations.
+        examples_each: the number of examples of a gradient.
         seeds: the numbers of the seeds.
-        room: that there is in what is compiled.
+        room: the room of the compiled program.
     """
 
     traces: tuple[dj.cluster.Trace, ...]
@@ -148,7 +148,7 @@ class Traces:
     room: Room
 
     @classmethod
-    def of(
+    def simulate(
         cls,
         source: Any,
         task: Task,
@@ -157,17 +157,17 @@ class Traces:
         together: bool = False,
         spread: bool = False,
     ) -> "Traces":
-        """The traces of a source, each as long as it fits into the plan.
+        """Simulates the traces of a source until the end that the plan gives.
 
         Args:
             source: a trace, or an object with `trace`.
-            task: what is trained.
-            plan: how long.
+            task: the task to train.
+            plan: the end of the run, and its seeds.
             together: whether all seeds end with the seed that has the fewest updates.
-            spread: whether a gradient is read at several versions.
+            spread: whether a gradient reads several versions.
 
         Raises:
-            ValueError: if not a single update of a seed fits.
+            ValueError: if a seed has no update before the end.
         """
         if isinstance(source, dj.cluster.Trace):
             if source.num_updates < (plan.updates or 0):
@@ -210,9 +210,9 @@ class Traces:
         return self.room.needs.gradients
 
     def arrivals(self, start: int, stop: int) -> Any:
-        """The updates start .. stop - 1: [n, seeds, K], the divisor [n, seeds].
+        """The arrivals of updates start .. stop - 1: [n, seeds, K]; divisor [n, seeds].
 
-        Behind a seed's end they have no gradient.
+        After the end of a seed its updates have no gradient.
         """
         rows = []
         for trace, end in zip(self.traces, self.ends, strict=True):
@@ -228,24 +228,24 @@ class Traces:
         return jax.tree.map(lambda *columns: np.stack(columns, axis=1), *rows)
 
     def seconds(self, step: int) -> np.ndarray:
-        """When `step` updates were done, or all of the seed, float64 [seeds]."""
+        """The time after `step` updates, at most those of a seed, float64 [seeds]."""
         both = zip(self.traces, self.ends, strict=True)
         return np.asarray(
             [trace.seconds[min(step, end) - 1] if step else 0.0 for trace, end in both]
         )
 
     def gradients(self, step: int) -> np.ndarray:
-        """Gradients in the first `step` updates, int64 [seeds]."""
+        """The number of gradients in the first `step` updates, int64 [seeds]."""
         both = zip(self.traces, self.ends, strict=True)
-        found = [np.searchsorted(trace.update, min(step, end)) for trace, end in both]
-        return np.asarray(found, np.int64)
+        places = [np.searchsorted(trace.update, min(step, end)) for trace, end in both]
+        return np.asarray(places, np.int64)
 
     def examples(self, step: int) -> np.ndarray:
-        """Examples in them, int64 [seeds]."""
+        """The number of examples in the first `step` updates, int64 [seeds]."""
         return self.gradients(step) * self.examples_each
 
     def dropped(self, step: int) -> np.ndarray:
-        """Share of the gradients that arrived until then and were refused, [seeds]."""
+        """The refused share of the gradients that arrived until then, [seeds]."""
         both = zip(self.traces, self.ends, strict=True)
         dropped = [
             (trace.dropped.version < min(step, end)).sum() for trace, end in both
@@ -254,7 +254,7 @@ class Traces:
 
 
 def _needs(trace: dj.cluster.Trace, spread: bool) -> Needs:
-    """What is compiled of a trace; a spread read may be of any version."""
+    """The needs of a trace; with a spread, a gradient may read any version."""
     width = max(1, trace.max_gradients)
     first = np.searchsorted(trace.update, trace.update)
     apart = (trace.read_version != trace.read_version[first]).any()
@@ -269,7 +269,7 @@ def _needs(trace: dj.cluster.Trace, spread: bool) -> Needs:
 
 
 def _followed(more: int, rows: np.ndarray, none: float) -> np.ndarray:
-    """A column of arrivals, and behind it rows of updates without a gradient."""
+    """A column of arrivals, followed by rows of updates without a gradient."""
     return np.concatenate([rows, np.full((more, *rows.shape[1:]), none, rows.dtype)])
 
 
@@ -282,9 +282,9 @@ def _rule(
     """Training along the traces of one cluster.
 
     Args:
-        training: how.
-        task: what is minimized.
-        traces: of the seeds.
+        training: the training.
+        task: the task to minimize.
+        traces: the traces of the seeds.
         ends_apart: whether seeds have different numbers of updates. A seed that has
             ended keeps its model while the others go on.
     """
@@ -307,7 +307,8 @@ def _rule(
             traces.room.traces, take, make, max_versions=versions, **options
         )
 
-    # the model stands beside it, where a diverged cell's is masked; the key is fixed
+    # the model is kept apart, because the model of a diverged cell is masked; the key
+    # is fixed
     def kept(state):
         if task.has_state:
             state = state._replace(model_state=())
@@ -332,15 +333,15 @@ def _rule(
         ages = jnp.where(report.ages >= 0, report.ages, refused)
         return Update(after, kept(state), report.metrics, report.staleness, ages)
 
-    def given(start, stop, own=None):
+    def given(start, stop, here=None):
         """Gradient g of a seed, in the order of the trace, is taken on its batch g."""
-        del own  # the cluster's workers are simulated in one
+        del here  # the cluster's workers are simulated in one
         arrivals = traces.arrivals(start, stop)
         firsts, lasts = traces.gradients(start), traces.gradients(stop)
         batches = []
         for s, seed in enumerate(traces.seeds):
             there = arrivals.staleness[:, s] >= 0
-            # a seed that has ended draws its last batch, and uses it nowhere
+            # a seed that has ended draws its last batch but does not use it
             first = min(int(firsts[s]), len(traces.traces[s].update) - 1)
             last = max(int(lasts[s]), first + 1)
             if task.batches_of is None:
@@ -381,17 +382,17 @@ def _rule(
 
 
 def into(batches: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """Batches in the places [n, K] of their gradients; zeros where there is none."""
+    """Puts batches in the places [n, K] of their gradients; other places are zero."""
     placed = np.zeros((*there.shape, *batches.shape[1:]), batches.dtype)
     placed[there] = batches[: there.sum()]
     return placed
 
 
-_MOST = 2**22  # updates, before an end counts as one that is never reached
+_MOST = 2**22  # the updates after which a run counts as endless
 
 
 def _fitting(trace: dj.cluster.Trace, plan: Plan, task: Task) -> int:
-    """How many updates of a trace are within a plan."""
+    """The number of updates of a trace before the end of a plan."""
     fitting = trace.num_updates
     if plan.updates is not None:
         fitting = min(fitting, plan.updates)
@@ -413,7 +414,7 @@ def _fitting(trace: dj.cluster.Trace, plan: Plan, task: Task) -> int:
 
 
 def _within(source: Simulation, seed: int, plan: Plan, task: Task) -> int:
-    """How many updates fit; each simulation says how long the next one must be."""
+    """The number of updates before the end, from simulations of growing length."""
     updates, seconds = 64, plan.seconds or math.inf
     examples = plan.examples or math.inf
     while updates <= _MOST:
@@ -425,6 +426,6 @@ def _within(source: Simulation, seed: int, plan: Plan, task: Task) -> int:
         used = max(used, len(trace.update) * (task.examples or 1) / examples)
         updates = max(2 * updates, math.ceil(1.1 * updates / max(used, 1e-6)))
     raise ValueError(
-        f"{_MOST} updates use up neither the experiment's `seconds` nor its"
-        " `examples`: lower them."
+        f"The run is not finished after {_MOST:,} updates: lower the experiment's"
+        " `seconds` or `examples`."
     )

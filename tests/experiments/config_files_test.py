@@ -130,7 +130,7 @@ def test_a_config_makes_an_experiment_whose_claims_can_fail(file, question, tmp_
     assert made.question.endswith("?") and len(made.question) <= 80
     assert made.figures
     assert made.effects
-    stated = statements.of(source_of(file, question), config)
+    stated = statements.about(source_of(file, question), config)
     assert stated.records
     texts = [own.text for own in [*stated.published, *stated.records]]
     assert len(set(texts)) == len(texts)

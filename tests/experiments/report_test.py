@@ -137,14 +137,14 @@ class Failing:
     name: str = "own_table"
     caption: str = "Own"
 
-    def of(self, run):
+    def make(self, run):
         return {}["absent"]
 
 
 class Nameless:
     """A table without a name."""
 
-    of = None
+    make = None
 
 
 class Listed:
@@ -152,7 +152,7 @@ class Listed:
 
     name, caption = "listed", "Own"
 
-    def of(self, run):
+    def make(self, run):
         return [1, 2]
 
 

@@ -476,7 +476,7 @@ def test_a_bad_line_of_a_finished_run_costs_no_evaluation(folder, caplog):
 @pytest.mark.parametrize("name", ["results.csv", "curves.csv", "report.html"])
 def test_a_file_of_someone_else_is_not_overwritten(tmp_path, name):
     (tmp_path / name).write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match=f"has {name}, but no run.json: it is no run"):
+    with pytest.raises(ValueError, match=f"has {name}, but no run.json: no run wrote"):
         run(experiment(), str(tmp_path))
     assert (tmp_path / name).read_text() == "a,b\n1,2\n"
 
@@ -564,7 +564,7 @@ def test_a_clock_may_be_measured(tmp_path):
     by = TimeTo("train_loss", 1e9, "clock")
     measured = {"clock": lambda model, task: jnp.float32(3.0)}
     found = run(experiment(measure=measured, **tuned_by(by)), str(tmp_path / "run"))
-    assert set(by.of(found.results, found.curves)[by.name]) == {3.0}
+    assert set(by.with_column(found.results, found.curves)[by.name]) == {3.0}
 
 
 def test_batches_that_change_their_shape_are_refused(tmp_path):

@@ -125,7 +125,7 @@ def test_a_line_of_search_csv_is_the_loss_of_that_training(whole):
 def loss_of(template, row):
     """The loss of the training of a line, in a program of its own."""
     cell = template.rows[row["series"]] | {"learning_rate": row["learning_rate"]}
-    program = template.of([cell], (row["seed"],))
+    program = template.with_cells([cell], (row["seed"],))
     trainer = Trainer(program)
     return final_loss(trainer).item()
 
@@ -511,7 +511,7 @@ def test_also_at_a_series_without_a_needed_number_is_refused_before_the_search()
         run(made)
     fixed = Arm(training=late, labels=PLAIN, grid={"learning_rate": (0.1,)})
     beside = [fixed, arms(contains=None)[1]]
-    with pytest.raises(ValueError, match="not there or has no `Range`"):
+    with pytest.raises(ValueError, match="and a `Range`, but there is none"):
         run(experiment(training=None, arms=beside, also_at=[PLAIN]))
 
 
@@ -599,7 +599,9 @@ def test_a_time_that_is_searched_by_is_the_time_that_is_reported(by, tmp_path):
     rates = tuple(lines["learning_rate"])
     grid = {"delay": (0,), "learning_rate": rates}
     found = run(dataclasses.replace(timed, grid=grid, seeds=(seed,)))
-    reported = by.of(found.results, found.curves).set_index("learning_rate")[by.name]
+    reported = by.with_column(found.results, found.curves).set_index("learning_rate")[
+        by.name
+    ]
     expected = reported[list(rates)].to_numpy()
     assert len(rates) > 3 and (expected < 4).any()
     np.testing.assert_allclose(lines["score"], expected, rtol=1e-4)

@@ -46,7 +46,7 @@ def bars(
         chosen = tables.choose(run, metric, only, panels, color)
         series = tables.series_of(chosen.run.results, chosen.axes, None)
         table = tables.points(chosen.best, chosen.metric, series).assign(kind="tuned")
-        by = [own for own in series if own != color]
+        by = [setting for setting in series if setting != color]
         rows = tables.name(table, by, panels, spread=False)
         colors = tables.name(table, [color] if color else [], spread=False)
         table = rows.tell(table).assign(color=colors.tell(table)["label"])
@@ -126,8 +126,11 @@ def times_of(traces: Traces, theory: Any = np.nan, title: str = "") -> Any:
     every = [np.diff(trace.seconds, prepend=0.0) for trace in traces.values()]
     figure = _of_arms(
         traces,
-        [np.quantile(own, (0.05, 0.5, 0.95)) if len(own) else _NONE for own in every],
-        [own.mean() if len(own) else np.nan for own in every],
+        [
+            np.quantile(values, (0.05, 0.5, 0.95)) if len(values) else _NONE
+            for values in every
+        ],
+        [values.mean() if len(values) else np.nan for values in every],
         theory,
         title or "How long does an update take?",
         palette.area("9 of 10 updates", color="0.3", alpha=0.4),
@@ -255,8 +258,8 @@ def plot(
     for axis, panel in zip(axes, panels, strict=True):
         for i in range(1, len(names), 2):
             axis.axhspan(i - 0.5, i + 0.5, color=_BAND, zorder=0)
-        own = table[table["panel"] == panel]
-        for row in own.to_dict("records"):
+        rows = table[table["panel"] == panel]
+        for row in rows.to_dict("records"):
             shift = (colors.index(row["color"]) + 1) / (len(colors) + 1) - 0.5
             at = names.index(row["row"]) + 0.8 * shift
             _dot(axis, row, at, styles[row["color"]])
@@ -266,14 +269,14 @@ def plot(
                 text += "" if np.isnan(row["theory"]) else f" ({row['theory']:.3g})"
                 place = axis.get_yaxis_transform()
                 axis.text(_BESIDE, at, text, va="center", transform=place)
-        live = own[~own["lost"]]
+        live = rows[~rows["lost"]]
         shown = [*live["mean"], *live["low"][live["low"] > 0], *live["theory"]]
         if not scales.log_if_wide(axis.xaxis, shown, wide):
             axis.xaxis.set_major_locator(MaxNLocator(4))
         if live.empty:
             axis.set_xticks([])
         axis.tick_params(axis="y", length=0)
-        if own["lost"].any() and not written:
+        if rows["lost"].any() and not written:
             place = {"ha": "center", "va": "bottom", "transform": axis.transAxes}
             axis.text(_GUTTER, 1.01, lost, **place)
     if written:
@@ -286,10 +289,10 @@ def plot(
 
 def _dot(axis: Any, row: Mapping[str, Any], at: float, style: palette.Style) -> None:
     fixed = row["kind"] == "fixed"
-    own = {"color": style.color} | ({"mfc": "white", "ms": 5} if fixed else {})
+    look = {"color": style.color} | ({"mfc": "white", "ms": 5} if fixed else {})
     if row["lost"]:  # in the gutter, right of the scale
         place = axis.get_yaxis_transform()
-        axis.plot(_GUTTER, at, "x", mew=1.8, clip_on=False, transform=place, **own)
+        axis.plot(_GUTTER, at, "x", mew=1.8, clip_on=False, transform=place, **look)
         return
     axis.plot([row["low"], row["high"]], [at, at], color=style.color, alpha=0.4, lw=4)
-    axis.plot(row["mean"], at, style.marker, zorder=3.5 if fixed else 3, **own)
+    axis.plot(row["mean"], at, style.marker, zorder=3.5 if fixed else 3, **look)

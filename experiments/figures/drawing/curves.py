@@ -61,7 +61,7 @@ def curves(
         wide = bool(ends) and max(ends) > _WIDE * min(ends) > 0
         if wide:  # a logarithmic axis has no place for 0
             table = table[table["at"] > 0]
-        live = {own: line for own, _, line in named.lines(table[~table["lost"]])}
+        live = {label: line for label, _, line in named.lines(table[~table["lost"]])}
         labeled = len(named.panels) == 1 and 1 < len(named.styles) <= _LABELED
         handles = [
             palette.mark(
@@ -76,7 +76,7 @@ def curves(
         if target is not None:
             handles.append(palette.mark(f"target, {target:g}", **_TARGET))
         handles += palette.interval(table)
-        last = [line.iloc[[-1]].assign(name=own) for own, line in live.items()]
+        last = [line.iloc[[-1]].assign(name=label) for label, line in live.items()]
         best = f", at the best {' and '.join(map(words, chosen.axes))}"
         figure, axes = sheets.sheet(
             title,
@@ -91,13 +91,13 @@ def curves(
         for axis, panel in zip(axes, named.panels, strict=True):
             lines = named.lines(table, panel)
             for _, style, line in lines:
-                own, looks = line[~line["lost"]], {"color": style.color}
-                at = own["at"].to_numpy(float)
+                kept, looks = line[~line["lost"]], {"color": style.color}
+                at = kept["at"].to_numpy(float)
                 # bands of many lines would hide each other
                 alpha = 0.15 if len(lines) <= 4 else 0.06
-                band = at, own["low"], own["high"]
+                band = at, kept["low"], kept["high"]
                 axis.fill_between(*band, alpha=alpha, lw=0, **looks)
-                axis.plot(at, own["mean"], ls=style.dashes, zorder=3, **looks)
+                axis.plot(at, kept["mean"], ls=style.dashes, zorder=3, **looks)
                 if theory is not None:
                     rows = line.assign(**{against: line["at"]})
                     said = tables.formulas(theory, rows, against)
@@ -118,7 +118,7 @@ def curves(
                 sheets.empty(axis, chosen.fate)
                 axis.set_xticks([])
         if labeled:
-            ends = {own: float(line["mean"].iloc[-1]) for own, line in live.items()}
+            ends = {label: float(line["mean"].iloc[-1]) for label, line in live.items()}
             _name_ends(axes[0], ends, named.styles)
         return figure
 

@@ -71,8 +71,8 @@ def of_traces(traces: Mapping[str, dj.cluster.Trace], title: str = "") -> Any:
     shown = dict(list(traces.items())[:_PANELS])
     workers = {arm: workers_shown(trace) for arm, trace in shown.items()}
     parts = {arm: bars(trace, workers[arm]) for arm, trace in shown.items()}
-    end = max(window(own) for own in parts.values())
-    logged = any(np.isnan(own.begun).any() for own in parts.values())
+    end = max(window(part) for part in parts.values())
+    logged = any(np.isnan(part.begun).any() for part in parts.values())
     most = max(map(len, workers.values()))
     title = title or "What do the workers do?"
     if len(shown) < len(traces):
@@ -87,12 +87,12 @@ def of_traces(traces: Mapping[str, dj.cluster.Trace], title: str = "") -> Any:
     )
     for axis, (arm, trace) in zip(axes, shown.items(), strict=True):
         _plot(axis, trace, parts[arm], end)
-        own = workers[arm]
-        rows = range(0, len(own), math.ceil(len(own) / _LABELS))
-        axis.set_yticks(rows, [f"{own[row]}" for row in rows])
-        axis.set(xlim=(0.0, end), ylim=(len(own) - 0.4, -2.0))
-        some = f"\n({len(own)} of {trace.num_workers})"
-        axis.set_ylabel("worker" + some * (len(own) < trace.num_workers))
+        numbers = workers[arm]
+        rows = range(0, len(numbers), math.ceil(len(numbers) / _LABELS))
+        axis.set_yticks(rows, [f"{numbers[row]}" for row in rows])
+        axis.set(xlim=(0.0, end), ylim=(len(numbers) - 0.4, -2.0))
+        some = f"\n({len(numbers)} of {trace.num_workers})"
+        axis.set_ylabel("worker" + some * (len(numbers) < trace.num_workers))
         axis.tick_params(labelbottom=axis is axes[-1])
     axes[-1].set_xlabel("time (s)" if logged else "simulated time (s)")
     return figure
@@ -162,7 +162,7 @@ def _handles(
     if logged:
         return [*handles, palette.mark("update with its gradient", **_MARK)]
     handles.append(palette.area("computing", **_USED))
-    if not all(own.used.all() for own in parts):
+    if not all(part.used.all() for part in parts):
         handles.append(palette.area("computing, then dropped", **_DROPPED))
     vain = any(works_in_vain(trace) for trace in traces)
     label = "idle, or canceled" if vain else "idle"

@@ -35,7 +35,7 @@ class Best(NamedTuple):
         Raises:
             ValueError: if the run does not tune it.
         """
-        there = [own for own in run.choice.axes if own in run.settings and own != x]
+        there = [name for name in run.choice.axes if name in run.settings and name != x]
         axis = self.axis or next(iter(there), "")
         if axis not in there:
             raise ValueError(
@@ -154,18 +154,18 @@ def over(
         live = table[~table["lost"]]
         for axis, panel in zip(axes, named.panels, strict=True):
             marks = []
-            for _, style, own in named.lines(table, panel):
-                _everywhere(axis, own[own[x].isna() & ~own["lost"]], style)
-                own = own[own[x].notna()].assign(at=own[x].astype(float))
-                own = own.sort_values("at")
-                if drawn and len(own):
-                    at, values = _theory(own, x, theory)
+            for _, style, rows in named.lines(table, panel):
+                _everywhere(axis, rows[rows[x].isna() & ~rows["lost"]], style)
+                rows = rows[rows[x].notna()].assign(at=rows[x].astype(float))
+                rows = rows.sort_values("at")
+                if drawn and len(rows):
+                    at, values = _theory(rows, x, theory)
                     axis.plot(at, values, color=style.color, zorder=2, **known)
                     peak = int(np.argmax(np.nan_to_num(values, nan=-np.inf)))
                     if starred and 0 < peak < len(at) - 1:
                         axis.plot(at[peak], values[peak], color=style.color, **_STAR)
                 for kind in ("fixed", "tuned"):
-                    line = own[own["kind"] == kind]
+                    line = rows[rows["kind"] == kind]
                     if line.empty:
                         continue
                     plot_line(axis, line, style, solid=kind == "tuned", joined=joined)
@@ -231,15 +231,15 @@ def plot_line(
     """Means with their intervals; a gap where a seed has no value."""
     values = line[["mean", "low", "high"]].where(~line["lost"])
     at, (mean, low, high) = line["at"].to_numpy(float), values.to_numpy(float).T
-    own = {"color": style.color, "marker": style.marker, "ls": "-" if solid else "--"}
+    look = {"color": style.color, "marker": style.marker, "ls": "-" if solid else "--"}
     if not solid:  # on top and smaller, so that it shows where both coincide
-        own |= {"mfc": "white", "ms": 4, "zorder": 3}
+        look |= {"mfc": "white", "ms": 4, "zorder": 3}
     if joined:
         axis.fill_between(at, low, high, color=style.color, alpha=0.18, linewidth=0)
     else:
         axis.vlines(at, low, high, color=style.color, alpha=0.4, lw=4)
-        own["ls"] = ""
-    axis.plot(at, mean, **own)
+        look["ls"] = ""
+    axis.plot(at, mean, **look)
 
 
 def _names(
@@ -294,8 +294,8 @@ def _kept(chosen: tables.Chosen, table: pd.DataFrame, x: str, fixed: Any) -> lis
 def _theory(rows: pd.DataFrame, x: str, theory: Any) -> tuple[list[Any], np.ndarray]:
     """What theory says at each `x`; a function also at whole numbers between these."""
     row, at = rows.iloc[0].to_dict(), list(dict.fromkeys(rows[x].tolist()))
-    if callable(theory) and all(float(own).is_integer() for own in at):
+    if callable(theory) and all(float(place).is_integer() for place in at):
         whole = np.union1d(at, np.rint(np.linspace(at[0], at[-1], _ALONG)))
-        at = [type(at[0])(own) for own in whole]
-    values = np.asarray([tables.formula(theory, row | {x: own}, x) for own in at])
+        at = [type(at[0])(place) for place in whole]
+    values = np.asarray([tables.formula(theory, row | {x: place}, x) for place in at])
     return at, np.where(np.isfinite(values), values, np.nan)

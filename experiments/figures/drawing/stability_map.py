@@ -62,8 +62,8 @@ def stability_map(
             *(title, list(maps), _handles(shown)),
             **dict(height=3.3, question=question, finding=finding),
         )
-        for own, cells in zip(axes, shown, strict=True):
-            bar = own.figure.colorbar(plot(own, cells, axis, x), ax=own)
+        for panel, cells in zip(axes, shown, strict=True):
+            bar = panel.figure.colorbar(plot(panel, cells, axis, x), ax=panel)
             bar.set_label(quantity(cells, metric, loss_unit(run)))
         return figure
 

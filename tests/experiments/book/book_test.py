@@ -121,10 +121,10 @@ def test_a_table_has_a_row_a_statement_and_is_read_as_it_was_written():
 
 
 def test_an_entry_says_why_there_is_no_run(tmp_path):
-    pod = entries.of("imagenet", tmp_path)
+    pod = entries.entry_of("imagenet", tmp_path)
     assert (pod.status, pod.verdict) == (Status.NOT_HERE, "not run here")
     assert pod.shown == "Not run here: it needs a pod and ImageNet."
-    later = entries.of("k_async:pareto", tmp_path)
+    later = entries.entry_of("k_async:pareto", tmp_path)
     assert (later.status, later.verdict) == (Status.NOT_YET, "not run yet")
     assert later.shown == "Not run yet."
     assert entries.place("k_async:pareto") == "k_async-pareto"
@@ -143,7 +143,7 @@ def test_a_folder_with_another_run_is_not_run_yet_and_says_why(tmp_path):
     (tmp_path / "default").mkdir()
     lost = {"finished": True, "source": "configs/nowhere.py", "config": {}}
     (tmp_path / "default" / "run.json").write_text(json.dumps(lost))
-    entry = entries.of("default", tmp_path)
+    entry = entries.entry_of("default", tmp_path)
     assert entry.status is Status.NOT_YET
     assert "configs/nowhere.py" in entry.shown
 
@@ -182,7 +182,7 @@ def test_a_run_with_other_values_is_said_and_the_book_is_bound(tmp_path):
     said = book(*asked, code=1)
     assert "1 of 1: default" in said and "holds another run" in said
     assert "error: default failed; the others are in the book." in said
-    entry = entries.of("default", tmp_path)
+    entry = entries.entry_of("default", tmp_path)
     asked = configs.rebuilt(Run.read(folder).info).effects
     said = [str(own) for own in effects.answers(Run.read(folder).found, asked)]
     assert len(said) == 2 and entry.answer == " ".join(said)
@@ -245,7 +245,7 @@ def test_an_unknown_config_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", [name for name in SYSTEMS if name not in NOT_RUN])
 def test_the_small_size_has_few_seeds_and_is_a_run_of_the_config(name):
-    flags, own = entries.small(name), configs.own_config(entries.source(name))
+    flags, own = entries.small(name), configs.default_config(entries.source(name))
     for key, few in {"seeds": 3, "tuning_seeds": 1}.items():
         assert (f"--config.{key}={few}" in flags) == (key in own and own[key] > few)
     for flag in flags:

@@ -130,7 +130,7 @@ def test_the_kept_statements_are_those_of_the_configs(name):
     if entry.status is Status.NOT_YET:
         pytest.skip("its full run is still to be done")
     source = entries.source(name)
-    stated = statements.of(source, configs.own_config(source)).published
+    stated = statements.about(source, configs.default_config(source)).published
     asked = [(own.text, own.source, own.said, own.expected) for own in stated]
     said = [
         (own.statement, own.source, own.said, own.bound) for own in entry.statements

@@ -45,7 +45,7 @@ def program_of(experiment, rule, cluster):
 def trained(program, points):
     """The training loss of each point at the end."""
     cells = [program.rows[0] | point for point in points]
-    trainer = Trainer(program.of(cells).evaluated_once())
+    trainer = Trainer(program.with_cells(cells).evaluated_once())
     return np.asarray(final_loss(trainer)[0])
 
 
@@ -208,8 +208,8 @@ def test_the_gains_of_clusters_are_those_of_losses_made_by_hand(tmp_path):
     names = dict(optimizer=("sgd",), rule=("plain", "half"), cluster=(*gain,))
     made_by_hand = made(tmp_path, loss, **names)
     late, each = gain_tables([*gain])
-    assert late.of(made_by_hand)["gain"].tolist() == pytest.approx([0.3])
-    table = each.of(made_by_hand)
+    assert late.make(made_by_hand)["gain"].tolist() == pytest.approx([0.3])
+    table = each.make(made_by_hand)
     assert dict(zip(table.cluster, table.gain, strict=True)) == pytest.approx(gain)
     (each,) = gain_tables([NO_DELAY])
     assert each.name == "gains_by_cluster"

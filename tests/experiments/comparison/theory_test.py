@@ -34,7 +34,7 @@ def test_it_is_the_mean_of_trainings(cluster, delay):
         program.rows[0] | {"learning_rate": rate, "decay": decay}
         for rate, decay in points
     ]
-    trainer = Trainer(program.of(cells))
+    trainer = Trainer(program.with_cells(cells))
     ends = np.asarray(final_loss(trainer))
     means, errors = ends.mean(axis=0), ends.std(axis=0) / np.sqrt(len(ends))
     for i, (mean, (rate, decay)) in enumerate(zip(means, points, strict=True)):

@@ -39,14 +39,14 @@ def test_the_time_left_is_by_seconds_an_update_and_by_the_run_s_average(clock, c
     """Each program compiles for 10 s; its updates take 1 s, then 2 s each."""
     caplog.set_level("INFO", logger=progress.log.name)
     bars = progress.Bars([100, 100, 50])
-    with bars.of("first") as bar:
+    with bars.next_bar("first") as bar:
         progress.time.sleep(10)
         bar.begin(40)
         trained(bar, 50, seconds=10)
         # in 20 s 10 updates: those of later programs take 2 s each
         assert left(caplog) == minutes(50 * 1 + 150 * 2)
         trained(bar, 100, seconds=50)
-    with bars.of("second") as bar:
+    with bars.next_bar("second") as bar:
         progress.time.sleep(10)
         bar.begin(60)
         trained(bar, 70, seconds=20)
@@ -56,10 +56,10 @@ def test_the_time_left_is_by_seconds_an_update_and_by_the_run_s_average(clock, c
 def test_a_program_that_was_done_before_takes_no_time(clock, caplog):
     caplog.set_level("INFO", logger=progress.log.name)
     bars = progress.Bars([100, 100])
-    with bars.of("done") as bar:
+    with bars.next_bar("done") as bar:
         progress.time.sleep(1000)
         bar.begin(100)
-    with bars.of("program") as bar:
+    with bars.next_bar("program") as bar:
         bar.begin(0)
         trained(bar, 50, seconds=50)
     assert left(caplog) == "50 s left"

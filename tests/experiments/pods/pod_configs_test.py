@@ -18,7 +18,7 @@ CONFIGS = {"imagenet": imagenet, "tokens_pod": tokens_pod}
 def test_what_was_not_run_says_so(name):
     assert "Not run" in CONFIGS[name].__doc__
     source, values = CONFIGS[name].__file__, CONFIGS[name].get_config()
-    assert statements.of(source, values) == statements.Statements()
+    assert statements.about(source, values) == statements.Statements()
 
 
 def sound(experiment):

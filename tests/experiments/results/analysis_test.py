@@ -87,8 +87,10 @@ def test_a_time_to_a_value_may_decide_whatever_became_of_the_cell():
     choice = Choice(("learning_rate",), TimeTo("loss", 2.0))
     assert set(choice.best(results, curves).learning_rate) == {0.4}
     assert "diverged" in choice.best(results, curves)
-    once = choice.by.of(results, curves)  # a figure of the same time asks again
-    pd.testing.assert_frame_equal(choice.by.of(once, curves), once)
+    once = choice.by.with_column(
+        results, curves
+    )  # a figure of the same time asks again
+    pd.testing.assert_frame_equal(choice.by.with_column(once, curves), once)
     # other seeds say that 0.1 is soonest
     slow = curves.assign(
         seed=curves.seed + 7, seconds=curves["update"] * curves.learning_rate
@@ -243,7 +245,7 @@ def test_derived_columns_are_errors_and_the_gap():
 
 def test_every_setting_has_a_name():
     rows = pd.DataFrame({"protocol": ["sync", None], "bound": [None, 2.0], "seeds": 1})
-    told = analysis.told_by(rows)
+    told = analysis.distinguishing(rows)
     assert told == ["protocol", "bound"]
     names = [
         analysis.label({k: row[k] for k in told}) for row in rows.to_dict("records")

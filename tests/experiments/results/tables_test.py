@@ -21,7 +21,7 @@ def rows_of(losses):
 
 
 def table_of(rows, points, tuning_seeds=()):
-    return tables.of(
+    return tables.split(
         ["learning_rate"],
         rows,
         points,
@@ -70,7 +70,7 @@ def test_tables_are_read_as_they_are_written(tmp_path):
     names = ("None", "", "NA", "x")
     rows = rows_of([[0.1, 1 / 3], [np.nan, 1e-30]])
     rows = [{"law": name} | row for name, row in zip(names, rows, strict=True)]
-    found = tables.of(["law", "learning_rate"], rows, [], choice=Choice())
+    found = tables.split(["law", "learning_rate"], rows, [], choice=Choice())
     tables.write(RunFolder(tmp_path), found)
     read = Run.read(tmp_path).results
     pd.testing.assert_frame_equal(read, found.results.replace("", np.nan), rtol=0)
@@ -87,7 +87,7 @@ def test_what_a_run_found_is_printed_as_its_series_and_not_as_frames():
         for seed in (5, 6, 7)
     ]
     choice = Choice(("learning_rate",))
-    found = tables.of(["law", "learning_rate"], rows, rows, choice=choice)
+    found = tables.split(["law", "learning_rate"], rows, rows, choice=choice)
     said, header, *shown = str(found).splitlines()
     assert said == "2 series, 3 seeds; each at its best learning_rate"
     assert header.split() == [
@@ -100,12 +100,12 @@ def test_what_a_run_found_is_printed_as_its_series_and_not_as_frames():
         ["inverse", "0.5", "0.5"],
     ]
     many = [row | {"law": str(i)} for i in range(40) for row in rows[:1]]
-    found = tables.of(["law", "learning_rate"], many, [], choice=choice)
+    found = tables.split(["law", "learning_rate"], many, [], choice=choice)
     assert str(found).splitlines()[-1] == "10 more series: see `best`"
     assert str(tables.Found(pd.DataFrame(), pd.DataFrame())) == "0 results"
     late = TimeTo("train_loss", 1.5, along="update")
     curves = [row | {"update": 10 * row["seed"]} for row in rows]
-    timed = tables.of(
+    timed = tables.split(
         ["law", "learning_rate"], rows, curves, choice=choice._replace(by=late)
     )
     assert "update_to_train_loss_1.5 (95 % interval)" in str(timed)

@@ -212,7 +212,9 @@ SECOND = {
 @pytest.mark.parametrize("name", SECOND)
 def test_what_computes_the_same_first_updates_has_their_fingerprint(name):
     first, second, expected = SECOND[name]
-    there, now = (digest.of(*prepared(own))(UPDATES) for own in (first, second))
+    there, now = (
+        digest.fingerprint(*prepared(own))(UPDATES) for own in (first, second)
+    )
     differing = {part for part in {*there} & {*now} if there[part] != now[part]}
     assert differing == expected
     assert {"update", "data", "traces"} <= {*there} & {*now}

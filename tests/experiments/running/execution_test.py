@@ -51,7 +51,7 @@ def shared_run(kind, workers, exchange="mean"):
 
 
 def ends(run):
-    return execution.held(run.state), losses(run), counters.of(run.state)
+    return execution.held(run.state), losses(run), counters.read(run.state)
 
 
 def trained(training, **changes):

@@ -51,7 +51,7 @@ def test_between_groups_a_gradient_is_one_update_late(kind, workers, groups):
     # a group sends its members' mean, not each member its own
     outbox = np.asarray(execution.held(state).memory.outbox)
     np.testing.assert_allclose(outbox[:, 0, 0], held, rtol=0, atol=1e-5)
-    counted = counters.of(state)
+    counted = counters.read(state)
     np.testing.assert_array_equal(counted.staleness_counts, [[[0, UPDATES - 1]]])
 
 
@@ -171,7 +171,7 @@ def slices_in(mesh):
     ],
 )
 def test_slices_lie_along_the_first_axis(sizes, axes, expected):
-    mesh = meshes.of(axes, there=of_slices(*sizes))
+    mesh = meshes.make_mesh(axes, there=of_slices(*sizes))
     assert mesh.axis_names == tuple(axes)
     np.testing.assert_array_equal(slices_in(mesh), expected)
     assert len(set(mesh.devices.flat)) == np.size(expected)
@@ -181,10 +181,10 @@ def test_slices_lie_along_the_first_axis(sizes, axes, expected):
 def test_without_slices_groups_are_whole_processes(platform):
     """One axis alone goes over the devices in their order, as ever."""
     there = [Device(i, process_index=i % 2, platform=platform) for i in range(4)]
-    mesh = meshes.of(groups_of(2, 2), there=there)
+    mesh = meshes.make_mesh(groups_of(2, 2), there=there)
     found = np.vectorize(lambda device: device.process_index)(mesh.devices)
     np.testing.assert_array_equal(found, [[0, 0], [1, 1]])
-    line = meshes.of({"workers": 4}, there=there)
+    line = meshes.make_mesh({"workers": 4}, there=there)
     assert [device.id for device in line.devices.flat] == [0, 1, 2, 3]
 
 
@@ -225,7 +225,7 @@ def test_without_slices_groups_are_whole_processes(platform):
 )
 def test_groups_that_do_not_fit_the_devices_are_refused(axes, there, message):
     with pytest.raises(ValueError, match=message):
-        meshes.of(axes, there=there)
+        meshes.make_mesh(axes, there=there)
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def two_slices():
 def test_tpus_of_two_slices_lie_slice_after_slice(two_slices):
     assert sorted({device.slice_index for device in two_slices}) == [0, 1]
     for axes in (groups_of(2, 4), {"workers": 8}, groups_of(4, 2)):
-        mesh = meshes.of(axes, there=two_slices[::-1])
+        mesh = meshes.make_mesh(axes, there=two_slices[::-1])
         np.testing.assert_array_equal(np.ravel(slices_in(mesh)), [0] * 4 + [1] * 4)
         assert mesh.devices.shape == tuple(axes.values())
         # neighbors on a slice's ring are neighbors there

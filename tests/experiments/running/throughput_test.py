@@ -102,7 +102,7 @@ def late(learning_rate, delay):
 
 def test_a_cpu_has_no_peak_and_every_kind_one_that_is_positive():
     program = program_of(optimizer(late, workers=4), task=DIGITS, grid=GRID)
-    assert throughput.of(program) == throughput.Work(None, None, None)
+    assert throughput.work_of(program) == throughput.Work(None, None, None)
     assert all(1e14 < peak < 1e15 for peak in throughput.PEAK_FLOPS.values())
     assert jax.devices()[0].device_kind not in throughput.PEAK_FLOPS
 
@@ -120,15 +120,15 @@ def test_the_peak_is_that_of_all_devices(monkeypatch, kind):
         assert axes == {"workers": 4}
         return types.SimpleNamespace(devices=np.array(there))
 
-    monkeypatch.setattr(meshes, "of", mesh)
+    monkeypatch.setattr(meshes, "make_mesh", mesh)
     monkeypatch.setattr(jax, "local_devices", lambda: there)
-    work = throughput.of(program)
+    work = throughput.work_of(program)
     used = 4 if kind is on_devices else 1
     assert work.peak_flops == used * 197e12
     assert work.tokens == 16  # a window's
     assert work.flops == throughput.flops_of_an_example(task)
     there = [other] if used == 1 else [v5e, other]
-    assert throughput.of(program).peak_flops is None
+    assert throughput.work_of(program).peak_flops is None
 
 
 @pytest.mark.parametrize("peak", [100e12, None])
@@ -136,7 +136,7 @@ def test_metrics_and_progress_say_tokens_a_second_and_mfu(monkeypatch, caplog, p
     """Ten updates of 8 examples in two cells of two seeds, in a quarter of a second."""
     program = program_of(optax.sgd, task=DIGITS)
     work = throughput.Work(tokens=64, flops=1e11, peak_flops=peak)
-    monkeypatch.setattr(throughput, "of", lambda of: work)
+    monkeypatch.setattr(throughput, "work_of", lambda of: work)
     chunk = Chunk(np.ones((10, 2, 2), np.float32), np.zeros((10, 2, 2)))
     none = np.zeros((2, 2), np.int32)
     counters = Counters(none - 1, np.ones((2, 2, 1), np.int32), none + 1, none, none)
@@ -147,7 +147,7 @@ def test_metrics_and_progress_say_tokens_a_second_and_mfu(monkeypatch, caplog, p
     assert row.get("mfu") == (None if peak is None else pytest.approx(1.28))
     with (
         caplog.at_level("INFO", logger="experiments"),
-        progress.Bars([30]).of("name") as bar,
+        progress.Bars([30]).next_bar("name") as bar,
     ):
         bar.begin(20)
         bar.update(row, progress.working())

@@ -95,14 +95,15 @@ def test_own_workers_are_those_of_own_devices():
         )
 
     eight = fed([slice(4, 6)], [slice(0, 2)])
-    np.testing.assert_array_equal(placing.own(eight, {"workers": 8}), [0, 1, 4, 5])
+    here = placing.workers_here(eight, {"workers": 8})
+    np.testing.assert_array_equal(here, [0, 1, 4, 5])
     axes = {"groups": 2, "members": 4}  # worker 4 g + m
     both = fed([slice(0, 2), slice(2, 3)], [slice(1, 2), slice(0, 1)])
-    np.testing.assert_array_equal(placing.own(both, axes), [2, 4, 6])
+    np.testing.assert_array_equal(placing.workers_here(both, axes), [2, 4, 6])
     one = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    np.testing.assert_array_equal(placing.own(one, {"workers": 3}), [0, 1, 2])
-    np.testing.assert_array_equal(placing.own(one, axes), np.arange(8))
-    np.testing.assert_array_equal(placing.own(one, {}), [0])
+    np.testing.assert_array_equal(placing.workers_here(one, {"workers": 3}), [0, 1, 2])
+    np.testing.assert_array_equal(placing.workers_here(one, axes), np.arange(8))
+    np.testing.assert_array_equal(placing.workers_here(one, {}), [0])
 
 
 IN_A_PROCESS = """
@@ -131,7 +132,7 @@ whole = rule.given(3, 6)
 for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
     mesh = Mesh(np.array(jax.devices())[order], ("workers",))
     fed = NamedSharding(mesh, P(None, "workers"))
-    own = placing.own(fed, {"workers": workers})
+    own = placing.workers_here(fed, {"workers": workers})
     assert len(own) == workers // 2, own
     given = rule.given(3, 6, own)
 

@@ -180,7 +180,7 @@ def test_several_clusters_share_a_compiled_program_and_are_each_of_them_alone():
     made = several(sources, by_inverse)
     first = Trainer(made["slow"])
     for name, program in made.items():
-        run = Trained(of=first.of(program))
+        run = Trained(of=first.for_program(program))
         for s, (c, cell) in itertools.product(range(2), enumerate(program.settings())):
             assert cell["cluster"] == name
             trace = sources[name].trace(program.seeds[s], 24, math.inf)
@@ -206,7 +206,7 @@ def test_clusters_of_one_program_may_have_other_gradients_versions_and_ends(name
     made = several(sources, plain, updates=None, seconds=9.0)
     first = Trainer(made[names[0]])
     for name, program in made.items():
-        run = Trained(of=first.of(program))
+        run = Trained(of=first.for_program(program))
         alone = Trained(
             along(sources[name], plain), updates=None, seconds=9.0, evaluations=20
         )
@@ -219,7 +219,7 @@ def test_a_function_of_grid_axes_knows_the_number_of_its_cluster():
     sources = {name: simulated(protocols.k_async(1), 1) for name in ("a", "b")}
     made = several(sources, lambda learning_rate, cluster: optax.sgd(0.1 * cluster))
     first = Trainer(made["a"])
-    still, moved = (Trained(of=first.of(program)) for program in made.values())
+    still, moved = (Trained(of=first.for_program(program)) for program in made.values())
     np.testing.assert_array_equal(still.params, still.begun.model.params)
     assert (moved.params != moved.begun.model.params).all()
 
