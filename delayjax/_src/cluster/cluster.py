@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from delayjax._src.cluster import services
-from delayjax._src.cluster.resampled import Resampled
 from delayjax._src.cluster.services import Service
 from delayjax._src.ground import checks
 
@@ -159,7 +158,8 @@ class Cluster:
             raise ValueError(
                 f"`service` must be one service or {self.workers}, got {len(each)}."
             )
-        rows = {len(one.seconds) for one in each if isinstance(one, Resampled)}
+        # a service of recorded times says so, and of how many workers
+        rows = {getattr(one, "recorded_workers", self.workers) for one in each}
         for recorded in rows - {self.workers}:
             warnings.warn(
                 f"`service` has the times of {recorded} recorded workers, but there are"

@@ -21,6 +21,11 @@ class Resampled:
     seconds: np.ndarray = dataclasses.field(repr=False)
     block: int | None
 
+    @property
+    def recorded_workers(self) -> int:
+        """W."""
+        return len(self.seconds)
+
     def __call__(self, rng: np.random.Generator, worker: int) -> Iterator[np.ndarray]:
         """Blocks of seconds; all workers take the same steps."""
         own = self.seconds[worker % len(self.seconds)]
