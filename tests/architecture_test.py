@@ -49,7 +49,7 @@ BUILDINGS = {
         (
             {"ground"},
             {"history", "workers", "cluster"},
-            {"rules", "exchange", "averaging", "training", "stability"},
+            {"rules", "exchange", "averaging", "training", "stability", "logs"},
             {"pipelines", "advice"},
             {"testing"},
             {"__init__"},
@@ -141,6 +141,7 @@ def test_imports_lead_downwards_only(building):
         ("library", "exchange", "averaging", True),
         ("library", "training", "history", False),
         ("library", "stability", "cluster", False),
+        ("library", "cluster", "logs", True),
         ("runner", "running.loop", "results.tables.Found", True),
         ("runner", "running.loop", "Experiment", True),  # of the root
         ("runner", "figures.look", "report", True),
@@ -275,17 +276,20 @@ def test_private_uses_are_seen(code, seen):
     assert bool([*private_uses(tree), *improper_imports(tree)]) == seen
 
 
-def test_stability_is_loaded_on_first_use_and_testing_by_a_user():
+def test_stability_and_logs_are_loaded_on_first_use_and_testing_by_a_user():
     program = """
 import sys
 import delayjax as dj
 loaded = [name for name in sys.modules if name.startswith("delayjax")]
-assert not [name for name in loaded if "stability" in name or "testing" in name]
+rooms = {room for name in loaded for room in name.split(".")}
+assert not rooms & {"stability", "testing", "logs"}, rooms
 assert "stability" in dir(dj)
 loaded = dj.stability.Dynamics
 from delayjax import stability
 assert stability.Dynamics is loaded
 assert dir(dj).count("stability") == 1
+assert dj.cluster.load_trace.__module__.startswith("delayjax._src.logs.")
+assert "pandas" not in sys.modules  # a reader loads it
 """
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 

@@ -12,12 +12,8 @@ from delayjax._src.cluster.finish_times import (
     waits_for_neighbors as waits_for_neighbors,
 )
 from delayjax._src.cluster.finish_times import waits_for_self as waits_for_self
-from delayjax._src.cluster.fits import fit as fit
-from delayjax._src.cluster.logs import load_trace as load_trace
 from delayjax._src.cluster.rates import arrival_rate as arrival_rate
 from delayjax._src.cluster.rates import run_time as run_time
-from delayjax._src.cluster.recorded import Recorded as Recorded
-from delayjax._src.cluster.recorded_logs import load_recorded as load_recorded
 from delayjax._src.cluster.server import Server as Server
 from delayjax._src.cluster.service_time import ServiceTime as ServiceTime
 from delayjax._src.cluster.service_time import constant as constant
@@ -42,4 +38,8 @@ from delayjax._src.cluster.staleness_law import staleness_law as staleness_law
 from delayjax._src.cluster.trace import Trace as Trace
 from delayjax._src.cluster.visits_to_rounds import visits_to_rounds as visits_to_rounds
 from delayjax._src.cluster.wait_avoiding import wait_avoiding as wait_avoiding
+from delayjax._src.logs.fits import fit as fit
+from delayjax._src.logs.load_recorded import load_recorded as load_recorded
+from delayjax._src.logs.load_trace import load_trace as load_trace
+from delayjax._src.logs.recorded import Recorded as Recorded
 from delayjax.cluster import protocols as protocols

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from delayjax import cluster
-from tests.cluster.resampled_test import autoregression
+from tests.logs.resampled_test import autoregression
 
 
 def length(seconds):

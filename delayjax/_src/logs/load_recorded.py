@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from delayjax._src.cluster.recorded import Recorded
-from delayjax._src.cluster.recorded_arrays import MOST_SECONDS, increases
 from delayjax._src.ground import checks
+from delayjax._src.logs.arrays import MOST_SECONDS, increases
+from delayjax._src.logs.recorded import Recorded
 
 _TASKS = "worker", "step", "seconds"
 _OPERATIONS = "worker", "step", "operation", "duration"

@@ -8,19 +8,19 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from delayjax._src.cluster.block_length import block_length
 from delayjax._src.cluster.cluster import Cluster, Slowdown
-from delayjax._src.cluster.recorded_arrays import (
+from delayjax._src.cluster.service_time import ServiceTime, constant, empirical
+from delayjax._src.ground import checks
+from delayjax._src.ground.checks import as_seconds
+from delayjax._src.logs.arrays import (
     as_starts,
     as_steps,
     as_times,
     check_entries,
 )
-from delayjax._src.cluster.recorded_slowness import lasts_with
-from delayjax._src.cluster.resampled import Resampled
-from delayjax._src.cluster.service_time import ServiceTime, constant, empirical
-from delayjax._src.ground import checks
-from delayjax._src.ground.checks import as_seconds
+from delayjax._src.logs.block_length import block_length
+from delayjax._src.logs.resampled import Resampled
+from delayjax._src.logs.slowness import lasts_with
 
 _STEADY = 4e-4  # a variance of log times of 2 %
 _EQUAL = 0.01  # a spread of a tenth
