@@ -1,6 +1,9 @@
 """Logs of tasks: read as they say, or refused with the row that is wrong."""
 
+import datetime
+import gzip
 import importlib
+import json
 import math
 import warnings
 
@@ -56,6 +59,129 @@ def test_a_log_may_look_like_this(name, tmp_path):
     assert_tasks(load(tmp_path, LOGS[name].encode()))
 
 
+def as_file(path, rows, kind):
+    """The rows, of which the first is the header, in a file of another kind."""
+    cells = [row.split(",") for row in rows]
+    if kind == ".parquet":
+        pandas = pytest.importorskip("pandas")
+        head, *values = cells
+        columns = {n: [*map(float, c)] for n, *c in zip(head, *values, strict=True)}
+        pandas.DataFrame(columns).to_parquet(path.with_suffix(kind))
+        return path.with_suffix(kind)
+    if kind.startswith(".jsonl"):
+        dicts = [dict(zip(cells[0], row, strict=True)) for row in cells[1:]]
+        rows = [json.dumps({n: float(v) for n, v in row.items()}) for row in dicts]
+        rows.insert(2, "")  # lines may be empty
+    text = "\n".join(rows).encode()
+    path = path.with_suffix(kind)
+    path.write_bytes(gzip.compress(text) if kind.endswith("gz") else text)
+    return path
+
+
+KINDS = [".tsv", ".csv.gz", ".jsonl", ".jsonl.gz", ".parquet"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_kinds_of_files_hold_the_same(kind, tmp_path):
+    path = as_file(tmp_path / "log", [HEADER, *TASKS], kind)
+    assert_tasks(cluster.load_recorded(path))
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|", " "])
+def test_the_header_says_what_separates_columns(mark, tmp_path):
+    rows = [row.replace(",", mark) for row in (HEADER, *TASKS)]
+    assert_tasks(load(tmp_path, rows))
+
+
+def test_workers_may_have_names_which_are_numbered_in_their_order(tmp_path):
+    """host10 comes after host9."""
+    names = "host9", "host10"
+    rows = [f"{names[int(row[0])]}{row[1:]}" for row in TASKS]
+    assert_tasks(load(tmp_path, [HEADER, *rows[::-1]], sort=True))
+    with pytest.raises(
+        ValueError, match=r"line 3 \(worker host10, step 3\): `start` m"
+    ):
+        load(tmp_path, [HEADER, rows[0], "host10,3,1,1e12", *rows[2:]])
+    with pytest.raises(ValueError, match=r"worker host9 must have a row for step 4"):
+        load(tmp_path, without_start([HEADER, *rows[:2], *rows[3:]]))
+    rows[3] = rows[3].replace("host10", "")
+    with pytest.raises(ValueError, match=r"line 2 .*`worker` .* or a name in each row"):
+        load(tmp_path, [HEADER, *rows])
+
+
+def test_starts_may_be_dates(tmp_path):
+    """In UTC, unless they say another zone."""
+    hour = "2026-11-28T22:00:"
+    rows = [row.rsplit(",", 1) for row in TASKS]
+    dated = [f"{row},{hour}{float(at):04.1f}" for row, at in rows]
+    with pytest.raises(ValueError, match=r"line 2 .*`start` must .*start_seconds=\"fi"):
+        load(tmp_path, [HEADER, *dated])
+    assert_tasks(load(tmp_path, [HEADER, *dated], start_seconds="first"))
+    dated[1] = dated[1].replace("T22", "T23") + "+01:00"
+    seconds = datetime.datetime.fromisoformat("2026-11-28T22:00:00Z").timestamp()
+    assert_tasks(load(tmp_path, [HEADER, *dated], start_seconds=seconds))
+
+
+def test_a_parquet_may_hold_dates_and_names(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    rows = [row.split(",") for row in TASKS]
+    worker, step, seconds, start = zip(*rows, strict=True)
+    begin = np.datetime64("2026-11-28T22:00:00")
+    columns = {
+        "worker": [f"w{number}" for number in worker],
+        "step": [*map(int, step)],
+        "seconds": [*map(float, seconds)],
+        "start": [begin + np.timedelta64(int(1e3 * float(at)), "ms") for at in start],
+    }
+    pandas.DataFrame(columns).to_parquet(tmp_path / "t.parquet")
+    assert_tasks(cluster.load_recorded(tmp_path / "t.parquet", start_seconds="first"))
+
+
+def test_rows_may_be_sorted_by_step(tmp_path):
+    with pytest.raises(ValueError, match=r"`step` must not go back .*sort=True"):
+        load(tmp_path, [HEADER, *TASKS[::-1]])
+    assert_tasks(load(tmp_path, [HEADER, *TASKS[::-1]], sort=True))
+    twice = [*TASKS[::-1], TASKS[1]]
+    with pytest.raises(
+        ValueError, match=r"line 8 \(worker 1, step 3\): `step` .* once"
+    ):
+        load(tmp_path, [HEADER, *twice], sort=True)
+
+
+def test_operations_may_be_in_any_file(tmp_path):
+    rows = [f"{w},{k},{op},1.5" for w in (0, 1) for k in (0, 1) for op in "aab"]
+    header = "worker,step,operation,duration"
+    recorded = load(tmp_path, [header, *rows], operations=["a"])
+    np.testing.assert_array_equal(recorded.seconds, np.full((2, 2), 3.0))
+
+
+BROKEN = {
+    "no gzip": ("log.csv.gz", b"worker,step", "is no .csv: Not a gzipped file"),
+    "half of a gzip": ("log.csv.gz", gzip.compress(b"worker,step" * 9)[:-9], "is no"),
+    "no JSON": ("log.jsonl", b'{"worker": 0}\n{worker', r"is no .jsonl: Expecting"),
+    "a list": ("log.jsonl", b'{"worker": 0}\n\n[1, 2]', "line 3 is no object, but '.1"),
+    "null": (
+        "log.jsonl",
+        b'{"worker": 0, "step": 0, "seconds": null}',
+        r"line 1 .*`seconds` must be a finite .* got None",
+    ),
+    "no key": (
+        "log.jsonl",
+        b'{"worker": 0, "step": 0, "seconds": 1}\n{"worker": 1, "step": 0}',
+        r"line 2 .*`seconds` must be a finite .* got ''",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_file_that_is_broken_is_named(name, tmp_path):
+    file, held, message = BROKEN[name]
+    (tmp_path / file).write_bytes(held)
+    with pytest.raises(ValueError, match=message) as error:
+        cluster.load_recorded(tmp_path / file)
+    assert file in str(error.value)
+
+
 def test_a_log_without_starts_has_none(tmp_path):
     assert_tasks(load(tmp_path, without_start([HEADER, *TASKS])), starts=None)
     read = load(tmp_path, [HEADER, *TASKS], columns={"start": None})
@@ -103,49 +229,67 @@ def without(number, *rows):
 
 
 BAD_ROWS = {
-    "a duration of zero": (without(2, "0,4,0,4"), "row 3 .*`seconds` must be positive"),
-    "a negative duration": (without(2, "0,4,-1,4"), "row 3 .*`seconds` .* got -1:"),
-    "no number": (without(2, "0,4,soon,4"), "'soon' .* row 3, column 3"),
-    "no value": (without(0, "0,3,,0"), "'' .* row 1, column 3"),
-    "a short row": (without(2, "0,4"), "row 3 with 2 columns"),
-    "nan": (without(2, "0,4,nan,4"), "row 3 .*`seconds` .* got nan"),
+    "a duration of zero": (
+        without(2, "0,4,0,4"),
+        "line 4 .*`seconds` must be positive",
+    ),
+    "a negative duration": (without(2, "0,4,-1,4"), "line 4 .*`seconds` .* got -1:"),
+    "no number": (
+        without(2, "0,4,soon,4"),
+        "line 4 .*`seconds` must be a finite number .* got 'soon'",
+    ),
+    "no value": (
+        without(0, "0,3,,0"),
+        "line 2 .*`seconds` must be a finite number .* got ''",
+    ),
+    "a short row": (
+        without(2, "0,4"),
+        "line 4 .*`seconds` must be a finite number .* got ''",
+    ),
+    "nan": (without(2, "0,4,nan,4"), "line 4 .*`seconds` .* got 'nan'"),
     "a clock's time as duration": (
         without(5, "1,7,1760000000,8"),
-        "row 6 .worker 1, step 7.: `seconds` must be positive and at most 1e.08 s, got"
-        " 1760000000: give durations, no clock's times, and leave out a row without",
+        "line 7 .worker 1, step 7.: `seconds` must be positive and at most 1e.08 s, got"
+        " 1760000000: give durations in seconds .* and leave out a step that has none",
     ),
     "a clock's time as start": (
         without(1, "1,3,1,1760000000.5"),
-        "row 2 .*`start` must be finite, at most 1e.08 s after the start of the log,"
-        ' got 1760000000: for a clock\'s times give start_seconds="first"',
+        "line 3 .*`start` must be at most 1e.08 s after the start of the log, got"
+        " 1760000000: log all starts by one clock",
     ),
-    "a start that is nan": (without(1, "1,3,1,nan"), "row 2 .*`start` must be finite"),
+    "a start that is nan": (
+        without(1, "1,3,1,nan"),
+        "line 3 .*`start` must be a finite",
+    ),
     "a negative start": (
         without(1, "1,3,1,-2"),
-        "row 2 .*`start` must not be before 0",
+        "line 3 .*`start` must not be before 0",
     ),
     "a start that goes back": (
         without(5, "1,7,1,2"),
-        r"row 6 \(worker 1, step 7\): `start` must increase .* got 2: .*'start': None",
+        r"line 7 \(worker 1, step 7\): `start` must increase .* got 2: .*'start': None",
     ),
     "the first of two rows": (
         [*TASKS[:3], "1,4,1,0.25", "0,7,1,3", TASKS[5]],
-        r"row 4 \(worker 1, step 4\): `start` must increase",
+        r"line 5 \(worker 1, step 4\): `start` must increase",
     ),
-    "a worker with a half": (without(2, "0.5,4,1,4"), "row 3 .*`worker` .* integer"),
-    "a step with a half": (without(2, "0,4.5,1,4"), "row 3 .*`step` .* integer"),
-    "an integer beyond float64": (without(2, "0,1e300,1,4"), "row 3 .*`step` .* integ"),
+    "a worker with a half": (without(2, "0.5,4,1,4"), "line 4 .*`worker` .* integer"),
+    "a step with a half": (without(2, "0,4.5,1,4"), "line 4 .*`step` .* integer"),
+    "an integer beyond float64": (
+        without(2, "0,1e300,1,4"),
+        "line 4 .*`step` .* integ",
+    ),
     "a step twice": (
         without(3, TASKS[3], TASKS[3]),
-        r"row 5 \(worker 1, step 4\): `step` must be there once",
+        r"line 6 \(worker 1, step 4\): `step` must be there once",
     ),
     "out of order": (
         [*TASKS[2:4], *TASKS[:2], *TASKS[4:]],
-        r"row 3 \(worker 0, step 3\): `step` must not go back .* got 3: sort",
+        r"line 4 \(worker 0, step 3\): `step` must not go back .* got 3: give sort",
     ),
     "milliseconds among seconds": (
         without(3, "1,4,2500,4"),
-        r"row 4 \(worker 1, step 4\): `seconds` must have the unit of the others, of"
+        r"line 5 \(worker 1, step 4\): `seconds` must have the unit of the others, of"
         r" about 2.375, got 2500: in seconds there are 3 s and 2500 s, in milliseconds"
         r" 0.003 s and 2.5 s, .* hung",
     ),
@@ -154,9 +298,35 @@ BAD_ROWS = {
             f"{row[:4]}{1000 * float(row.split(',')[2])},0{row[-3:]}" if k != 3 else row
             for k, row in enumerate(TASKS)
         ],
-        "row 4 .*`seconds` must have the unit .* got 2.5: in seconds .* 2.5 s and 1250",
+        "line 5 .*`seconds` must have the unit .* got 2.5: in seconds .* 2.5 s and 125",
     ),
-    "one worker alone": (TASKS[::2], "row 1 .*`worker` must number two .*empirical"),
+    "a task before the last one ended": (
+        without(4, "0,7,1,4.5"),  # 2 s from 4 s on
+        r"line 6 \(worker 0, step 7\): `start` must not be before the worker's last"
+        " task has ended, got 4.5: give `seconds` of one task alone, in its unit",
+    ),
+    "a start by another clock": (
+        without(5, "1,7,2.75,1e9"),
+        r"line 7 \(worker 1, step 7\): `start` .* got 1000000000: log all .* one clock",
+    ),
+    "starts in milliseconds": (
+        [f"{row[:-3]}{1000 * float(row[-3:]):g}" for row in TASKS],
+        r"line 2 .*`start` must be in the unit of `seconds`, .* 1074 times as long",
+    ),
+    "a worker in milliseconds": (
+        # 0.02 .. 1.9 s, and 1000 times as much: no gap of 100 between
+        [
+            f"{w},{k},{1000**w * 0.01 * 2.5**k},{1e4 * k}"
+            for k in range(6)
+            for w in (0, 1)
+        ],
+        r"line 2 \(worker 0, step 0\): `seconds` must have the unit of the others",
+    ),
+    "a start that goes back, before a gap at the end": (
+        [*TASKS[:3], "1,4,1,0.25", "0,7,1,8"],
+        r"line 5 \(worker 1, step 4\): `start` must increase .* got 0.25",
+    ),
+    "one worker alone": (TASKS[::2], "line 2 .*`worker` must number two .*empirical"),
     "no rows": ([], "must have a row for each task, got none below .'worker'"),
 }
 
@@ -182,6 +352,38 @@ def test_times_that_may_be_milliseconds_are_asked_about(factor, warns, tmp_path)
     )
 
 
+CLOCK = 1_764_367_200
+UNITS = {"milliseconds": 3, "microseconds": 6, "nanoseconds": 9}
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_clock_s_times_in_another_unit_are_refused_and_the_remedy_helps(
+    unit, tmp_path
+):
+    factor = 10 ** UNITS[unit]
+    rows = [row.rsplit(",", 1) for row in TASKS]
+    times = [int(factor * (CLOCK + float(at))) for _, at in rows]
+    log = [f"{row},{time}" for (row, _), time in zip(rows, times, strict=True)]
+    for start in (None, "first", float(factor * CLOCK)):
+        with pytest.raises(
+            ValueError, match=rf"`start` .* {unit}: divide .* by 1e\d:?"
+        ):
+            load(tmp_path, [HEADER, *log], start_seconds=start)
+    divided = [
+        f"{row},{time / factor}" for (row, _), time in zip(rows, times, strict=True)
+    ]
+    assert_tasks(load(tmp_path, [HEADER, *divided], start_seconds="first"))
+
+
+@pytest.mark.parametrize(
+    ("factor", "unit"), [(1e3, "milliseconds .* 1000"), (1e6, "microseconds .* 1e.06")]
+)
+def test_the_unit_that_times_may_have_is_the_one_that_helps(factor, unit, tmp_path):
+    rows = [f"{w},{k},{factor * SECONDS[w, k]}" for w in range(2) for k in range(3)]
+    with pytest.warns(UserWarning, match=unit.replace(" .* ", ", divide them by ")):
+        load(tmp_path, ["worker,step,seconds", *rows])
+
+
 @pytest.mark.parametrize("lacking", range(6))
 def test_a_task_that_is_missing_without_starts_is_named(lacking, tmp_path):
     rows = without_start([HEADER, *without(lacking)])
@@ -202,9 +404,13 @@ def test_a_task_that_is_missing_without_starts_is_named(lacking, tmp_path):
             {"columns": {"worker": "rank"}},
             "must have a column 'rank'.*`columns`",
         ),
-        (HEADER, {"columns": {"wroker": "step"}}, "names for worker, step, seconds"),
-        (HEADER, {"columns": {"seconds": None}}, "must have a column None"),
-        (HEADER, {"operations": ["a"]}, r"`path` must end in .csv, without `op"),
+        (
+            HEADER,
+            {"columns": {"wroker": "step"}},
+            "must name some of worker, step, seconds",
+        ),
+        (HEADER, {"columns": {"seconds": None}}, "must have a column 'seconds'"),
+        (HEADER, {"operations": ["a"]}, "must have a column 'operation', once"),
         (
             HEADER[:-5] + "end",
             {"start_seconds": "first"},
@@ -212,7 +418,7 @@ def test_a_task_that_is_missing_without_starts_is_named(lacking, tmp_path):
         ),
         (HEADER, {"start_seconds": "last"}, "`start_seconds` must be a number"),
         (HEADER, {"start_seconds": -1.0}, "`start_seconds` must be finite and non"),
-        (HEADER, {"start_seconds": 2.0}, "row 1 .*`start` must not be before 2 s"),
+        (HEADER, {"start_seconds": 2.0}, "line 2 .*`start` must not be before 2 s"),
     ],
 )
 def test_columns_and_options_that_do_not_fit_are_refused(
@@ -316,7 +522,7 @@ def test_the_steps_of_each_stage_must_not_go_back(tmp_path):
 
 
 def test_a_start_that_is_infinite_is_refused_whatever_is_subtracted(tmp_path):
-    with pytest.raises(ValueError, match=r"row 2 .*`start` must be finite"):
+    with pytest.raises(ValueError, match=r"line 3 .*`start` must be a finite"):
         load(tmp_path, [HEADER, *without(1, "1,3,1,inf")], start_seconds=0.0)
 
 
@@ -332,15 +538,17 @@ def test_the_row_of_an_operation_is_its_row_in_the_file(trace):
     path, _ = trace
     pandas = pytest.importorskip("pandas")
     table = pandas.read_parquet(path)
-    for value in (-1.0, math.inf, 1.76e9):
+    for value, must in ((-1.0, "positive"), (math.inf, "a finite"), (1.76e9, "posi")):
         table.loc[9, "seconds"] = value  # row 10, after two that do not count
         table.to_parquet(path)
-        message = r"row 10 \(worker 0, step 18\): `seconds` must be positive"
+        message = rf"row 10 \(worker 0, step 18\): `seconds` must be {must}"
         with pytest.raises(ValueError, match=message):
             cluster.load_recorded(path, columns=NAMES, operations=OPERATIONS)
     table["seconds"] = "1 s"
     table.to_parquet(path)
-    with pytest.raises(ValueError, match="`seconds` must hold numbers, got '1 s'"):
+    with pytest.raises(
+        ValueError, match=r"row 1 .*`seconds` must be a finite .* got '1 s'"
+    ):
         cluster.load_recorded(path, columns=NAMES, operations=OPERATIONS)
 
 

@@ -58,11 +58,11 @@ def as_starts(starts: ArrayLike, seconds: np.ndarray) -> np.ndarray:
     check_entries("starts", table, later, must, remedy)
     must = "not be before the worker's last task has ended"
     remedy = "give `seconds` of one task alone, in the unit of `starts`"
-    check_entries("starts", table, ~_overlaps(table, seconds), must, remedy)
+    check_entries("starts", table, ~overlaps(table, seconds), must, remedy)
     return table
 
 
-def _overlaps(starts: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+def overlaps(starts: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     """Whether a task [W, T] begins before the worker's last one ended, but for 1 %."""
     ended = starts + 0.99 * seconds - _ROUNDING
     latest = np.maximum.accumulate(np.nan_to_num(ended, nan=-math.inf), axis=1)

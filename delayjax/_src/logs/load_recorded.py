@@ -1,9 +1,6 @@
 """Recorded times from the log of a real cluster."""
 
-import csv
-import importlib
 import math
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,14 +9,12 @@ from typing import Any, Literal
 import numpy as np
 
 from delayjax._src.ground import checks
-from delayjax._src.logs.arrays import MOST_SECONDS, increases
+from delayjax._src.logs.arrays import MOST_SECONDS, increases, overlaps
 from delayjax._src.logs.recorded import Recorded
+from delayjax._src.logs.table import Table
 
-_TASKS = "worker", "step", "seconds"
-_OPERATIONS = "worker", "step", "operation", "duration"
-_OPTIONAL = "start", "stage"
-_EXACT = 2**53  # float64 holds the integers below
 _LONG = 100.0  # seconds of a task that are perhaps milliseconds
+_WAITS = 500  # times the length of a task: starts in milliseconds, say
 _APART = 100  # times that differ by this factor, and none between: two units
 
 
@@ -29,35 +24,40 @@ def load_recorded(
     columns: Mapping[str, str | None] | None = None,
     operations: Sequence[str] | None = None,
     start_seconds: float | Literal["first"] | None = None,
+    sort: bool = False,
 ) -> Recorded:
     r"""Reads the times of tasks from the log of a real cluster.
 
-    A .csv has a row for each task, with the columns
+    A log has a row for each task, with the columns
 
-        worker   0, 1, ...; any integers, which are sorted
+        worker   0, 1, ...; any integers or names, which are sorted
         step     the number of the step, or of the worker's task
         seconds  of the task
-        start    when it began, in seconds since the start of the log; may be absent
+        start    when it began, in seconds since the start of the log, or a date and
+                 time of ISO 8601 (in UTC, unless it says another zone); may be absent
 
-    A .parquet has a row for each operation, with the columns `worker`, `step`,
-    `operation`, `duration` (in seconds), and perhaps `start`. A task is then all rows
-    of a worker and a step that have one of the `operations`: their durations are added,
-    and the first start counts. With a column `stage`, which `columns` must name, a
-    worker is a replica of several stages, and a task takes as long as the slowest stage
-    of its step.
+    or a row for each operation, with the columns `worker`, `step`, `operation`,
+    `duration` (in seconds), and perhaps `start`. A task is then all rows of a worker
+    and a step that have one of the `operations`: their durations are added, and the
+    first start counts. With a column `stage`, which `columns` must name, a worker is a
+    replica of several stages, and a task takes as long as the slowest stage of its
+    step.
 
     Without `start` each worker must have all steps. With it a task that is missing is a
-    gap (nan). Other columns are ignored. An error names the row, counted from 1 without
-    the header and empty rows.
+    gap (nan). Other columns are ignored. An error names the line of the file, or the
+    row of a .parquet.
 
     Args:
-        path: a .csv or .parquet file; the latter needs pyarrow.
+        path: a .csv, .tsv or .jsonl, perhaps with .gz, or a .parquet (which needs
+            pyarrow). Columns are separated by the first of , ; tab | and space that is
+            in the header.
         columns: {name above: name in the file}, for columns with other names;
             {"start": None} leaves that column out.
-        operations: of a .parquet, the names of the operations that are computation.
+        operations: the names of the operations that are computation.
         start_seconds: subtracted from `start`: a number of seconds, by default 0, or
             "first", which puts the first start at 0 s. A clock's time, above 10^8 s,
             needs this option.
+        sort: whether to sort the rows by `step`.
 
     Returns:
         The times, float64 [W, T], with the numbers of their steps; a million rows take
@@ -77,214 +77,175 @@ def load_recorded(
         >>> recorded.seconds.tolist(), recorded.steps.tolist()
         ([[1.5, 1.5], [2.0, 4.0]], [7, 8])
     """
-    named = isinstance(start_seconds, str) and start_seconds == "first"
-    if start_seconds is not None and not named:
+    if start_seconds not in (None, "first"):
         start_seconds = checks.check_number("start_seconds", start_seconds)
     needed = {} if start_seconds is None else {"start": "start"}
-    log = _Log(Path(path), needed | dict(columns or {}), operations)
+    log = _Log(Path(path), needed | dict(columns or {}), operations, sort)
     log.check_rows()
-    starts = log.starts(start_seconds)
-    return Recorded(log.seconds(), starts, log.steps.astype(np.int64))
+    seconds = log.seconds()
+    starts = log.starts(start_seconds, seconds)
+    return Recorded(seconds, starts, log.steps.astype(np.int64))
 
 
-class _Log:
+class _Log(Table):
     """The rows of a file, and their tasks by worker, stage and step."""
 
-    def __init__(self, path: Path, columns: dict, operations: Any):
-        self.path, self.columns = path, {}
-        if path.suffix == ".csv" and operations is None:
-            self._read_csv(columns)
-        elif path.suffix == ".parquet":
-            self._read_parquet(columns, operations)
-        else:
+    def __init__(self, path: Path, columns: dict, operations: Any, sort: bool):
+        super().__init__(path)
+        there = {*self.header, *columns}
+        several = operations is not None or "operation" in columns
+        several |= "operation" in there and "seconds" not in there
+        self.amount = "duration" if several else "seconds"
+        needed = ("worker", "step", *["operation"] * several, self.amount)
+        self.name(columns, needed, ("start",), ("stage",))
+        if several:
+            self.keep(self._computes(operations))
+        if not self.rows.size:
             raise ValueError(
-                "`path` must end in .csv, without `operations`, or in .parquet, got"
-                f" {str(path)!r} and {operations!r}."
+                f"{path} must have a row for each task, got none below {self.header}."
             )
-        self.amount = "seconds" if "seconds" in self.names else "duration"
+        kinds = {"worker": "worker", self.amount: "seconds", "start": "seconds"}
+        for ours in self.names:
+            if ours != "operation":
+                self.read(ours, kinds.get(ours, ""))
+        if sort:
+            self.sort("step")
         self.columns.setdefault("stage", np.zeros(len(self.rows)))
         keys = [self.columns[name] for name in ("worker", "stage", "step")]
-        found = [np.unique(key, return_inverse=True) for key in keys]
-        (self.workers, self.stages, self.steps), self.places = zip(*found, strict=True)
+        each = [np.unique(key, return_inverse=True) for key in keys]
+        (self.workers, self.stages, self.steps), self.places = zip(*each, strict=True)
         self.shape = len(self.workers), len(self.stages), len(self.steps)
         # the cells of [worker, stage, step] that have rows, and the first row of each
         cell = np.ravel_multi_index(self.places, self.shape)
         self.cells, self.first, self.cell_of_row = np.unique(cell, True, True)
 
-    def _read_csv(self, columns: dict) -> None:
-        with self.path.open(newline="", encoding="utf-8-sig") as file:
-            header = [name.strip() for name in next(csv.reader(file), [])]
-        self.names = self._names(header, columns, _TASKS)
-        places = [header.index(name) for name in self.names.values()]
-        form: Any = dict(
-            delimiter=",", quotechar='"', comments=None, encoding="utf-8-sig"
-        )
-        try:
-            with warnings.catch_warnings(action="error"):  # of a file without rows
-                table = np.loadtxt(
-                    self.path, skiprows=1, usecols=places, ndmin=2, **form
-                )
-        except UserWarning:
-            raise ValueError(
-                f"{self.path} must have a row for each task, got none below {header}."
-            ) from None
-        except ValueError as error:
-            # NumPy counts short rows from 1, and others from 0
-            text = re.sub(
-                r"row (\d+),", lambda at: f"row {int(at[1]) + 1},", str(error)
-            )
-            raise ValueError(
-                f"{self.path} must hold numbers: {text} Correct the row, and number"
-                " workers 0, 1, ..."
-            ) from None
-        self.columns |= zip(self.names, table.T, strict=True)
-        self.rows = np.arange(1, len(table) + 1)
-
-    def _read_parquet(self, columns: dict, operations: Any) -> None:
-        try:
-            parquet: Any = importlib.import_module("pyarrow.parquet")
-        except ImportError as error:
-            raise ImportError(
-                f"{self.path} needs pyarrow: pip install pyarrow"
-            ) from error
-        header = parquet.read_schema(self.path).names
-        self.names = self._names(header, columns, _OPERATIONS)
-        table = parquet.read_table(self.path, columns=list(self.names.values()))
-        held = {
-            ours: table.column(name).to_numpy() for ours, name in self.names.items()
-        }
-        operation = held.pop("operation").astype(str)
+    def _computes(self, operations: Any) -> np.ndarray:
+        """Which rows have one of the operations."""
+        operation = np.asarray(self.values("operation")).astype(str)
         known = np.unique(operation).tolist()
         if any(name not in known for name in operations or [None]):
             raise ValueError(
                 f"`operations` must list those that are computation, of {known} in"
                 f" {self.path}, got {operations!r}."
             )
-        kept = np.isin(operation, list(operations))
-        for ours, values in held.items():
-            if values.dtype.kind not in "fiu":
-                raise ValueError(
-                    f"{self.path}: `{self.names[ours]}` must hold numbers, got"
-                    f" {values[0]!r}: write seconds, and number workers and steps."
-                )
-            self.columns[ours] = values[kept].astype(np.float64)
-        self.rows = np.flatnonzero(kept) + 1
+        return np.isin(operation, list(operations))
 
-    def _names(self, header: list, columns: dict, needed: tuple) -> dict[str, str]:
-        """Our name of a column -> the file's, of the columns that are read."""
-        # a stage counts only where `columns` names it
-        names = {name: name for name in needed + ("start",) * ("start" in header)}
-        names |= columns
-        for ours, name in names.items():
-            optional = ours in _OPTIONAL and name is None
-            unknown = ours not in (*needed, *_OPTIONAL)
-            if unknown or (header.count(name) != 1 and not optional):
-                raise ValueError(
-                    f"{self.path} must have a column {name!r}, once, got {header}: give"
-                    f" `columns` the names for {', '.join((*needed, *_OPTIONAL))}."
-                )
-        return {ours: name for ours, name in names.items() if name is not None}
+    def where(self, row: int) -> str:
+        worker, step = (self.values(name)[row] for name in ("worker", "step"))
+        return f"{super().where(row)} (worker {worker}, step {step})"
 
-    def check(
-        self, name: str, sound: Any, must: str, remedy: str, tasks: Any = None
-    ) -> None:
-        """Refuses the first row that is not sound; or task, of the values `tasks`."""
-        if np.all(sound):
-            return
-        row, values = np.arange(len(self.rows)), self.columns[name]
-        if tasks is not None:
-            row, values = self._table(self.first, -1).max(axis=1), tasks
-        bad = row[~sound].argmin()
-        at, got = row[~sound][bad], values[~sound][bad]
-        worker, step = self.columns["worker"][at], self.columns["step"][at]
-        raise ValueError(
-            f"{self.path}, row {self.rows[at]} (worker {worker:g}, step {step:g}):"
-            f" `{self.names[name]}` must {must}, got {got:.10g}: {remedy}."
-        )
+    def check_tasks(self, ours: str, sound: Any, must: str, remedy: str, tasks: Any):
+        """Refuses the first row whose task [worker, step] is not sound."""
+        rows = self._table(self.first, -1).max(axis=1)[~sound]
+        of_rows, values = np.ones(len(self.rows), bool), np.zeros(len(self.rows))
+        of_rows[rows], values[rows] = False, tasks[~sound]
+        self.check(ours, of_rows, must, remedy, values)
 
     def check_rows(self) -> None:
         """Refuses rows that cannot be true, out of order, or of one worker alone."""
-        for name in ("worker", "stage", "step"):
-            key = self.columns[name]
-            sound = (key == np.round(key)) & (np.abs(key) < _EXACT)
-            self.check(name, sound, "be an integer", "number workers and steps")
         seconds = self.columns[self.amount]
         sound = (seconds >= 0) & (seconds <= MOST_SECONDS)
         must = f"be positive and at most {MOST_SECONDS:g} s"
-        remedy = "give durations, no clock's times, and leave out a row without one"
+        remedy = (
+            "give durations in seconds (no nanoseconds, no clock's times), and leave"
+            " out a step that has none for some worker"
+        )
         self.check(self.amount, sound, must, remedy)
-        several = np.full(len(self.rows), len(self.workers) > 1)
         remedy = "name another column, or use cluster.empirical(seconds)"
+        several = np.full(len(self.rows), len(self.workers) > 1)
         self.check("worker", several, "number two workers or more", remedy)
         worker, stage, step = self.places
         order = np.lexsort((stage, worker))  # keeps the file's order
         key, step = (worker * len(self.stages) + stage)[order], step[order]
         sound = np.ones(order.size, bool)
         sound[order[1:]] = (np.diff(key) > 0) | (np.diff(step) >= 0)
-        remedy = "sort the rows, and leave out steps that were done again"
+        remedy = "give sort=True, and leave out steps that were done again"
         self.check("step", sound, "not go back for a worker", remedy)
         if self.amount == "seconds":
             sound = np.isin(np.arange(order.size), self.first)
-            self.check("step", sound, "be there once for a worker", "leave out a row")
+            remedy = "leave out one of the rows"
+            self.check("step", sound, "be there once for a worker", remedy)
 
     def seconds(self) -> np.ndarray:
         """The times of the slowest stage, float64 [W, T]; nan is a gap."""
         each = np.bincount(self.cell_of_row, self.columns[self.amount])
         seconds = self._table(each, np.nan).max(axis=1)
         sound, remedy = ~(seconds <= 0), "leave out this step"
-        self.check(self.amount, sound, "be positive in all", remedy, seconds)
-        times = np.sort(seconds[~np.isnan(seconds)])
-        gap = np.argmax(times[1:] / times[:-1])
-        low, high, usual = times[gap], times[gap + 1], np.median(times)
-        if high > _APART * low:
-            sound = ~(seconds <= low if usual > low else seconds >= high)
-            remedy = (
-                f"in seconds there are {low:.4g} s and {high:.4g} s, in milliseconds"
-                f" {low / 1e3:.4g} s and {high / 1e3:.4g} s, and none between; give"
-                " seconds alone, and leave out a task that hung"
-            )
-            must = f"have the unit of the others, of about {usual:.4g}"
-            self.check(self.amount, sound, must, remedy, seconds)
+        self.check_tasks(self.amount, sound, "be positive in all", remedy, seconds)
+        usual = float(np.nanmedian(seconds))
+        medians = np.nanmedian(seconds, axis=1, keepdims=True)
+        for each in (seconds, medians):  # of a task, and of a worker
+            times = np.sort(each[~np.isnan(each)])
+            gap = np.argmax(times[1:] / times[:-1])
+            low, high = times[gap], times[gap + 1]
+            if high > _APART * low:
+                sound = ~(each <= low if usual > low else each >= high)
+                sound = sound | np.isnan(seconds)
+                remedy = (
+                    f"in seconds there are {low:.4g} s and {high:.4g} s, in"
+                    f" milliseconds {low / 1e3:.4g} s and {high / 1e3:.4g} s, and none"
+                    " between; give seconds alone, and leave out the step of a task"
+                    " that hung"
+                )
+                must = f"have the unit of the others, of about {usual:.4g}"
+                self.check_tasks(self.amount, sound, must, remedy, seconds)
         if usual > _LONG:
+            micro = usual > _LONG * 1e3
+            unit, factor = ("microseconds", 1e6) if micro else ("milliseconds", 1000)
             warnings.warn(
                 f"{self.path}: half of the tasks take over {usual:.4g} s. If these are"
-                " milliseconds, divide them by 1000.",
+                f" {unit}, divide them by {factor:g}.",
                 stacklevel=3,
             )
         return seconds
 
-    def starts(self, start_seconds: Any) -> np.ndarray | None:
+    def starts(self, start_seconds: Any, seconds: np.ndarray) -> np.ndarray | None:
         """When each task began, float64 [W, T]; None in a log without starts."""
         start = self.columns.get("start")
         if start is None:
             self._check_complete()
             return None
-        sound = np.isfinite(start)
-        if start_seconds is None:
-            sound &= start <= MOST_SECONDS
-        must = f"be finite, at most {MOST_SECONDS:g} s after the start of the log"
-        remedy = 'for a clock\'s times give start_seconds="first", or a number'
-        self.check("start", sound, must, remedy)
+        self.check_unit("start")
+        must = f"be at most {MOST_SECONDS:g} s after the start of the log"
+        if start_seconds is None and start.min() > MOST_SECONDS:
+            remedy = 'for a clock\'s times give start_seconds="first", or a number'
+            self.check("start", start <= MOST_SECONDS, must, remedy)
         zero = start.min() if start_seconds == "first" else start_seconds or 0.0
-        must, remedy = f"not be before {zero:g} s", "give another `start_seconds`"
-        self.check("start", start >= zero, must, remedy)
+        remedy = f"give start_seconds={start.min():.10g} or less"
+        if start_seconds is None:
+            remedy = 'give start_seconds="first"'
+        self.check("start", start >= zero, f"not be before {zero:g} s", remedy)
+        remedy = "log all starts by one clock"
+        self.check("start", start - zero <= MOST_SECONDS, must, remedy)
         begun = np.full(self.cells.size, np.inf)
         np.minimum.at(begun, self.cell_of_row, start - zero)
         table = self._table(begun, np.nan).min(axis=1)
         remedy = "if the clock begins anew at each step, give columns={'start': None}"
-        self.check("start", increases(table), "increase with the step", remedy, table)
+        must = "increase with the step"
+        self.check_tasks("start", increases(table), must, remedy, table)
+        apart = np.diff(table, axis=1) / np.diff(self.steps) / np.nanmedian(seconds)
+        if apart.size and np.nanmedian(apart) > _WAITS:
+            must = f"be in the unit of `{self.names[self.amount]}`"
+            remedy = (
+                f"a step is {np.nanmedian(apart):.4g} times as long as a task; give"
+                " both in seconds"
+            )
+            self.check("start", np.zeros(len(start), bool), must, remedy)
+        must = "not be before the worker's last task has ended"
+        remedy = f"give `{self.names[self.amount]}` of one task alone, in its unit"
+        self.check_tasks("start", ~overlaps(table, seconds), must, remedy, table)
         return table
 
     def _check_complete(self) -> None:
-        found = np.append(self.cells, -1)
-        lacking = np.argmax(found != np.arange(found.size))
+        there = np.append(self.cells, -1)
+        lacking = np.argmax(there != np.arange(there.size))
         if lacking < math.prod(self.shape):
             worker, stage, step = np.unravel_index(lacking, self.shape)
-            own = f" (stage {self.stages[stage]:g})" * ("stage" in self.names)
+            of_stage = f" (stage {self.stages[stage]:g})" * ("stage" in self.names)
+            name = self.values("worker")[np.argmax(self.places[0] == worker)]
             raise ValueError(
-                f"{self.path}: worker {self.workers[worker]:g}{own} must have a row for"
-                f" step {self.steps[step]:g}, got none: leave out this step, or log"
-                " `start`."
+                f"{self.path}: worker {name}{of_stage} must have a row for step"
+                f" {self.steps[step]:g}, got none: leave out this step, or log `start`."
             )
 
     def _table(self, values: np.ndarray, fill: float) -> np.ndarray:

@@ -1,11 +1,9 @@
 """Traces from files: saved traces, and logs of real clusters."""
 
-import csv
 import dataclasses
-import io
-import math
+import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,12 +11,11 @@ import numpy as np
 
 from delayjax._src.cluster.trace import Dropped, Trace
 from delayjax._src.ground import checks
+from delayjax._src.logs.table import Table
 
-_FULL = ("update", "time_s", "worker", "read_version")
-_COLUMNS = (*_FULL, "staleness")
-_MOST_WORKERS = 10_000_000  # of a log without a number of workers
+_COLUMNS = ("update", "time_s", "worker", "read_version")
+_MANY = 1000  # larger numbers of workers may be of processes
 _MOST_SECONDS = 1e8  # three years: later times are a clock's
-_EXACT = 2**53  # float64 holds the integers below
 
 
 def load_trace(
@@ -32,20 +29,25 @@ def load_trace(
 ) -> Trace:
     r"""Reads a trace that `Trace.save` wrote, or the log of a real cluster.
 
-    A log is a .csv with a row for each gradient that was applied, and the columns
+    A log has a row for each gradient that was applied, and the columns
 
         update        the update of the gradient: 0, 1, 2, ... without gaps
-        time_s        when the update was done, in seconds since the beginning
-        worker        the worker of the gradient: 0, 1, ...
+        time_s        when the update was done, in seconds since the beginning, or a
+                      date and time of ISO 8601 (in UTC, unless it says another zone)
+        worker        the worker of the gradient: 0, 1, ..., or a name
         read_version  how many updates had been done when the worker read
 
     A log of ages has the column `staleness`, update - read_version, in the place of
     `read_version`, and may lack the others: without `update` each row is an update,
     without `time_s` the times are nan, without `worker` all gradients are worker 0's.
-    Other columns are ignored. An error names the line, the column and the value.
+    Other columns are ignored. Names of workers are numbered in their order (host10
+    comes after host2). An error names the line, the column and the value. A row that is
+    there twice is refused if all updates else have one gradient.
 
     Args:
-        path: a .npz or .csv file.
+        path: a .npz, or a log: a .csv, .tsv or .jsonl, perhaps with .gz, or a .parquet
+            (which needs pyarrow). Columns are separated by the first of , ; tab | and
+            space that is in the header.
         columns: {name above: name in the file}, for columns with other names.
         first_update: the number of the log's first update, if the log begins in the
             middle of a run. The trace counts from 0; older versions become version 0.
@@ -53,7 +55,9 @@ def load_trace(
             "first", which puts the first update at 0 s. A clock's time, above 10^8 s,
             needs this option.
         sort: whether to sort the rows by `update`; rows of one update keep their order.
-        num_workers: P of a .csv; by default the largest worker plus 1.
+        num_workers: P of a log; by default the largest worker plus 1. Without it,
+            numbers above 999 and above the number of rows count as names, with a
+            warning.
 
     Example:
         >>> import tempfile
@@ -68,14 +72,13 @@ def load_trace(
     first_update = checks.check_bound("first_update", first_update)
     if start_seconds not in (None, "first"):
         start_seconds = checks.check_number("start_seconds", start_seconds)
-    if path.suffix == ".csv":
+    if path.suffix != ".npz":
         log = _Log(path, columns or {}, sort)
         return log.trace(first_update, start_seconds, num_workers)
-    if path.suffix != ".npz":
-        raise ValueError(f"`path` must end in .npz or .csv, got {str(path)!r}.")
     if columns or first_update or start_seconds is not None or sort or num_workers:
         raise ValueError(
-            f"All arguments but `path` are options of a .csv, got one for {path}."
+            f"All arguments but `path` are options of a .csv and other logs, got one"
+            f" for {path}."
         )
     names = [field.name for field in dataclasses.fields(Trace)]
     apart = "dropped", "held_until"
@@ -91,55 +94,36 @@ def load_trace(
     return Trace(**fields, dropped=dropped)
 
 
-class _Log:
-    """The numbers of a .csv; an error names their line and column."""
+class _Log(Table):
+    """The columns of a trace."""
+
+    endings = f".npz or {Table.endings}"
 
     def __init__(self, path: Path, columns: Mapping[str, str], sort: bool):
-        self.path = path
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-            reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
-            header = [name.strip() for name in next(reader, [])]
-            rows = [(reader.line_num, row) for row in reader if "".join(row).strip()]
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise ValueError(f"{path} is no .csv: {error}.") from error
-        self.names = _names(path, header, columns)  # our name -> the file's
-        if not rows:
+        super().__init__(path)
+        ages = "staleness" in {*self.header, *columns}
+        ages &= "read_version" not in {*self.header, *columns}
+        needed = ("staleness",) if ages else _COLUMNS
+        used = _COLUMNS[:3] if ages else ("staleness",)
+        self.name(columns, needed, used, ())
+        if not self.rows.size:
             raise ValueError(f"{path} has no rows: a trace has one for each gradient.")
-        self.lines = np.array([line for line, _ in rows])
-        self.columns = {}  # our name -> the numbers, int64 or float64 [M]
-        for ours, theirs in self.names.items():
-            place = header.index(theirs)
-            texts = [row[place] if place < len(row) else "" for _, row in rows]
-            self.columns[ours] = self._numbers(ours, texts)
+        for ours in self.names:
+            self.read(ours, {"time_s": "seconds", "worker": "worker"}.get(ours, ""))
+        if sort and "update" not in self.columns:
+            raise ValueError(
+                f"{path} has no column `update` by which sort=True may sort: name"
+                " it with `columns`, or leave out sort=True."
+            )
         if sort:
-            if "update" not in self.columns:
-                raise ValueError(
-                    f"{path} has no column `update` by which sort=True may sort: name"
-                    " it with `columns`, or leave out sort=True."
-                )
-            order = np.argsort(self.columns["update"], kind="stable")
-            self.lines = self.lines[order]
-            self.columns = {name: held[order] for name, held in self.columns.items()}
-
-    def _numbers(self, ours: str, texts: list[str]) -> np.ndarray:
-        numbers = np.array([_number(text) for text in texts])
-        wrong, must = ~np.isfinite(numbers), "be a finite number of seconds"
-        if ours != "time_s":
-            wrong |= (numbers != np.round(numbers)) | (np.abs(numbers) >= _EXACT)
-            must = "be an integer"
-        remedy = "correct the row, or leave it out; workers are 0, 1, 2, ..."
-        self._check(ours, wrong, must, remedy, texts)
-        return numbers if ours == "time_s" else numbers.astype(np.int64)
+            self.sort("update")
 
     def trace(self, first_update: int, start: Any, num_workers: int | None) -> Trace:
         update = self._update(first_update)
         seconds = self._seconds(update, start)
         read_version = self._read_version(update, first_update)
-        worker = self.columns.get("worker", np.zeros_like(update))
-        most = _MOST_WORKERS if num_workers is None else num_workers
-        must, remedy = f"lie in 0 .. {most - 1}", "number workers 0, 1, 2, ..."
-        self._check("worker", (worker < 0) | (worker >= most), must, remedy)
+        worker = self._worker(num_workers)
+        self._check_repeated(update, worker, read_version)
         workers = int(worker.max()) + 1 if num_workers is None else num_workers
         unknown = np.full(len(update), np.nan)
         return Trace(
@@ -157,38 +141,49 @@ class _Log:
     def _update(self, first_update: int) -> np.ndarray:
         """Counted from 0, int64 [M]."""
         if "update" not in self.columns:
-            return np.arange(len(self.lines))
+            return np.arange(len(self.rows))
         update = self.columns["update"]
         change = np.diff(update, prepend=first_update)
-        wrong = (change < 0) | (change > 1)
-        wrong[0] = change[0] != 0
-        remedy = (
-            f"give first_update={max(update[0], 0)} if the log begins there, and"
-            " sort=True if rows are out of order"
-        )
-        self._check("update", wrong, f"count without gaps from {first_update}", remedy)
-        return update - first_update
+        first, must = update[0], f"count without gaps from {first_update}"
+        remedy = "number updates 0, 1, 2, ..."
+        if first == 1 and first_update == 0:
+            remedy = (
+                "subtract 1 if the first update of the run has the number 1; give"
+                " first_update=1 if the log begins with the second one"
+            )
+        elif first >= 0:
+            remedy = f"give first_update={first:g} if the log begins there"
+        sound = (np.arange(len(update)) > 0) | (change == 0)
+        self.check("update", sound, must, f"{remedy}; or sort=True")
+        remedy = "give sort=True if rows are out of order"
+        self.check("update", change >= 0, must, remedy)
+        remedy = "add the rows between, or give sort=True if they come later"
+        self.check("update", change <= 1, must, remedy)
+        return (update - first_update).astype(np.int64)
 
     def _seconds(self, update: np.ndarray, start: Any) -> np.ndarray:
         """When each update was done, float64 [T]."""
         if "time_s" not in self.columns:
             return np.full(update[-1] + 1, np.nan)
         time = self.columns["time_s"]
+        if start in (None, "first"):
+            self.check_unit("time_s")
         if start is None:
             must = f"begin below {_MOST_SECONDS:g} s, three years after the beginning"
             remedy = (
                 "for a clock's time give start_seconds=\"first\", or the clock's time"
                 " at the beginning; else give start_seconds=0.0"
             )
-            self._check("time_s", time[:1] > _MOST_SECONDS, must, remedy)
+            self.check("time_s", time[:1] <= _MOST_SECONDS, must, remedy)
         start = time[0] if start == "first" else start or 0.0
         must = f"not be before the beginning at {start:g} s"
-        self._check("time_s", time < start, must, "give another start_seconds")
+        remedy = f"give start_seconds={min(time):.10g} or less"
+        self.check("time_s", time >= start, must, remedy)
         change = np.diff(time, prepend=time[0])
         again = np.diff(update, prepend=-1) == 0
         must = "be equal in all rows of an update, and not go back"
-        remedy = "log the time at which the update was done, by one clock"
-        self._check("time_s", (change < 0) | (again & (change > 0)), must, remedy)
+        remedy = "log in seconds by one clock when the update was done"
+        self.check("time_s", (change == 0) | (~again & (change > 0)), must, remedy)
         return (time - start)[~again]
 
     def _read_version(self, update: np.ndarray, first_update: int) -> np.ndarray:
@@ -197,55 +192,54 @@ class _Log:
         if name in self.columns:
             read_version = self.columns[name] - first_update
             if staleness is not None:
-                differs = staleness != update - read_version
+                sound = staleness == update - read_version
                 remedy = "leave out one of the two columns"
-                self._check("staleness", differs, "be update - read_version", remedy)
+                self.check("staleness", sound, "be update - read_version", remedy)
         else:
             name, read_version = "staleness", update - self.columns["staleness"]
-        impossible = (read_version > update) | (read_version < -first_update)
-        remedy = "give first_update if the log begins in the middle of a run"
-        self._check(name, impossible, "be of a version 0, ..., update", remedy)
-        return np.maximum(read_version, 0)
-
-    def _check(
-        self, ours: str, wrong: np.ndarray, must: str, remedy: str, texts: Sequence = ()
-    ) -> None:
-        """Refuses the first row that is wrong."""
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            got = repr(texts[row]) if texts else self.columns[ours][row]
-            raise ValueError(
-                f"{self.path}, line {self.lines[row]}: `{self.names[ours]}` must"
-                f" {must}, got {got}: {remedy}."
-            )
-
-
-def _names(path: Path, header: list[str], columns: Mapping[str, str]) -> dict[str, str]:
-    """Our name -> the name in the file, of the columns that are there."""
-    has = f"{path} has the columns {', '.join(map(repr, header)) or 'of an empty file'}"
-    for ours, theirs in columns.items():
-        if ours not in _COLUMNS or theirs not in header:
-            raise ValueError(
-                f"{has}, and a trace {', '.join(_COLUMNS)}, but `columns` names"
-                f" {theirs!r} as {ours!r}."
-            )
-    names = {ours: columns.get(ours, ours) for ours in _COLUMNS}
-    names = {ours: theirs for ours, theirs in names.items() if theirs in header}
-    for theirs in names.values():
-        if header.count(theirs) > 1:
-            raise ValueError(f"{has}, {theirs!r} twice: rename one of them.")
-    lacking = [ours for ours in _FULL if ours not in names]
-    if lacking and ("staleness" not in names or "read_version" in names):
-        raise ValueError(
-            f"{has}, and lacks {', '.join(lacking)}: a trace has {','.join(_FULL)}, or"
-            " staleness in the place of read_version, separated by commas. Name them"
-            " with columns={'" + lacking[0] + "': ...}."
+        must = "be of a version 0, ..., update"
+        remedy = (
+            "count the updates that were done when the worker read, and not when its"
+            " gradient was applied"
         )
-    return names
+        self.check(name, read_version <= update, must, remedy)
+        remedy = "give first_update if the log begins in the middle of a run"
+        if first_update:
+            remedy = "no version is older than the run: count versions from 0"
+        self.check(name, read_version >= -first_update, must, remedy)
+        if first_update == 1 and (read_version < update).all():
+            remedy = "subtract 1 from all updates, and leave out first_update=1"
+            must = (
+                "be fresh somewhere: updates seem to be counted from 1, versions from 0"
+            )
+            self.check(name, np.zeros(len(update), bool), must, remedy)
+        return np.maximum(read_version, 0).astype(np.int64)
 
+    def _worker(self, num_workers: int | None) -> np.ndarray:
+        """Numbers from 0 on, int64 [M]."""
+        worker = self.columns.get("worker", np.zeros(len(self.rows))).astype(np.int64)
+        remedy = "number workers 0, 1, 2, ..., or name them"
+        self.check("worker", worker >= 0, "be 0 or more", remedy)
+        if num_workers is not None:
+            remedy = f"give num_workers={worker.max() + 1}"
+            must = f"lie in 0 .. {num_workers - 1}"
+            self.check("worker", worker < num_workers, must, remedy)
+        elif worker.max() >= max(len(worker), _MANY):  # numbers of processes, say
+            known, worker = np.unique(worker, return_inverse=True)
+            warnings.warn(
+                f"{self.path}: workers {known[0]}, ..., {known[-1]} are renumbered to 0"
+                f" .. {len(known) - 1}, in their order: give num_workers, above"
+                f" {known[-1]}, to keep their numbers.",
+                stacklevel=4,
+            )
+        return worker
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+    def _check_repeated(self, update: np.ndarray, *read: np.ndarray) -> None:
+        """Refuses a row that is there twice, if updates have one gradient each."""
+        _, first = np.unique(np.stack([update, *read]), axis=1, return_index=True)
+        sound = np.isin(np.arange(len(update)), first)
+        once, several = np.bincount(update[sound]) == 1, np.ptp(read[0]) > 0
+        uneven = np.ptp(np.bincount(update)) > 0
+        if "update" in self.names and once.all() and (several or uneven):
+            remedy = "leave out one of the two rows"
+            self.check("update", sound, "have one row, as the others have", remedy)
