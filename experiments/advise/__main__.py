@@ -5,14 +5,18 @@
         --operations=forward-compute,backward-compute --step_seconds=46.6
 
 It prints tables of protocols, and writes a page with three pictures. A .csv has the
-columns worker, step and seconds, and every worker has every step; other columns are
-ignored. `cluster.load_recorded` says more.
+columns worker, step and seconds, and perhaps start; without it every worker has every
+step; other columns are ignored. `cluster.load_recorded` says more. How the cluster is
+simulated is what `Recorded.cluster` finds out: slowness lasts with the clock, or with
+one task. --resample is a choice of your own.
 """
 
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from absl import app, flags
 
 import delayjax as dj
@@ -21,13 +25,23 @@ from experiments.advise import facts, pictures
 from experiments.page import Picture
 
 _OUT = flags.DEFINE_string("out", "advice.html", "The page.")
-_COLUMNS = flags.DEFINE_list("columns", [], "Names in the file: worker=rank, ...")
-_OPERATIONS = flags.DEFINE_list("operations", [], "Of a .parquet: what is compute.")
+_COLUMNS = flags.DEFINE_list(
+    "columns",
+    [],
+    "Names in the file: worker=rank, ...; start= leaves the starts of tasks out.",
+)
+_OPERATIONS = flags.DEFINE_list("operations", [], "The operations that are compute.")
+_START_SECONDS = flags.DEFINE_string(
+    "start_seconds",
+    "",
+    "What is subtracted from starts that are a clock's: first, or a number.",
+)
 _RESAMPLE = flags.DEFINE_string(
     "resample",
-    "steps",
-    "How steps are drawn: steps (each at random), block (if all steps were recorded:"
-    " slow phases last as long), a block length, or wrap (the recorded order).",
+    "",
+    "How steps are drawn, in place of what the log shows: steps (each at random), block"
+    " (if all steps were recorded: slow phases last as long), a block length, or wrap"
+    " (the recorded order).",
 )
 _WORKERS = flags.DEFINE_integer(
     "workers", 0, "How many workers; 0 is as many as recorded.", lower_bound=0
@@ -44,6 +58,7 @@ _NOISE = flags.DEFINE_list(
     " gradient. Several values show whether it decides; large ones take longest.",
 )
 _TARGET = flags.DEFINE_float("target", 0.01, "The share of the first loss to reach.")
+_MOMENTUM = flags.DEFINE_float("momentum", 0.0, "Of SGD, from 0 to below 1.")
 _SEEDS = flags.DEFINE_integer("seeds", 5, "How often each protocol is simulated.")
 
 
@@ -68,15 +83,21 @@ def _advise(log: Path, out: Path) -> None:
     noises = [_number("noise", text) for text in _NOISE.value]
     if not noises:
         raise ValueError("--noise must hold a number, got none: leave the flag out.")
-    recorded = _recorded(log)
-    recorded, rest = facts.whole_step(recorded, _STEP_SECONDS.value)
-    service = recorded.service(_resample(_RESAMPLE.value))
-    cluster = dj.cluster.Cluster(_WORKERS.value or recorded.workers, service)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        recorded = _recorded(log)
+        recorded, rest = facts.whole_step(recorded, _STEP_SECONDS.value)
+        cluster = _cluster(recorded)
     first = [rest, *facts.slow_worker(recorded), *facts.doubts(recorded)]
+    first += [str(warning.message) for warning in caught]
     verdicts, advices = {}, {}
     for noise in noises:
         advices[noise] = advice = dj.cluster.advise(
-            cluster, noise=noise, target=_TARGET.value, seeds=_SEEDS.value
+            cluster,
+            noise=noise,
+            target=_TARGET.value,
+            momentum=_MOMENTUM.value,
+            seeds=_SEEDS.value,
         )
         if noise == noises[0]:
             print("\n".join(first))
@@ -114,17 +135,43 @@ def _number(name: str, text: str) -> float:
 
 def _recorded(path: Path) -> dj.cluster.Recorded:
     pairs = [text.partition("=") for text in _COLUMNS.value]
-    wrong = [name + sign + own for name, sign, own in pairs if not (name and own)]
+    wrong = [
+        name + sign + theirs
+        for name, sign, theirs in pairs
+        if not name or not (theirs or (name == "start" and sign))
+    ]
     if wrong:
         raise ValueError(f"--columns must be as worker=rank, got {wrong[0]!r}.")
-    columns = {name: own for name, _, own in pairs}
-    if "start" in columns:
-        raise ValueError("--columns must not name `start`: advice has no use for it.")
+    columns = {name: theirs or None for name, _, theirs in pairs}
+    start: Any = _START_SECONDS.value or None
+    if start not in (None, "first"):
+        start = _number("start_seconds", start)
     recorded = dj.cluster.load_recorded(
-        path, columns=columns | {"start": None}, operations=_OPERATIONS.value or None
+        path,
+        columns=columns,
+        operations=_OPERATIONS.value or None,
+        start_seconds=start,
     )
-    fewer = recorded.seconds[: _WORKERS.value or None]
-    return dj.cluster.Recorded(fewer, steps=recorded.steps)
+    seconds = recorded.seconds[: _WORKERS.value or None]
+    steps = ~np.isnan(seconds).all(axis=0)  # that one of these workers has
+    starts = recorded.starts
+    if starts is not None:
+        starts = starts[: len(seconds), steps]
+    return dj.cluster.Recorded(seconds[:, steps], starts, recorded.steps[steps])
+
+
+def _cluster(recorded: dj.cluster.Recorded) -> dj.cluster.Cluster:
+    workers = _WORKERS.value or recorded.workers
+    if _RESAMPLE.value:
+        service = recorded.service(_resample(_RESAMPLE.value))
+        return dj.cluster.Cluster(workers, service)
+    try:
+        return recorded.cluster(workers)
+    except ValueError as error:
+        raise ValueError(
+            f"{error} Here --resample=steps is the task; --resample=block draws slow"
+            " phases with their length, by the number of the task."
+        ) from error
 
 
 def _resample(text: str) -> Any:

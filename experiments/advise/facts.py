@@ -10,6 +10,17 @@ from experiments.page import Table
 _MUCH = 1.1  # a worker that makes steps so many times as long is named
 _FEW = 50  # steps
 _LONG = 3.0  # times the median step: programs were compiled in the first one
+_LASTS = {
+    "task": (
+        "Slowness lasts one task: the times of successive tasks are independent, and"
+        " each task takes the time of a random step, the same step for all workers."
+    ),
+    "clock": (
+        "Slowness lasts with the clock: a worker is slow at the times at which it was"
+        " slow in the log, and keeps its mean speed after the log's end. Each"
+        " simulation takes the same times."
+    ),
+}
 
 
 def whole_step(
@@ -19,7 +30,8 @@ def whole_step(
 
     Args:
         recorded: the times of the tasks.
-        step_seconds: of a whole step; 0 if it is not known.
+        step_seconds: of a whole step, in which all workers began together; 0 if it is
+            not known.
     """
     if not step_seconds:
         return recorded, (
@@ -42,12 +54,12 @@ def slow_worker(recorded: dj.cluster.Recorded) -> list[str]:
     A worker with some long tasks is not meant, so medians are compared.
     """
     seconds = recorded.seconds
-    medians = np.median(seconds, axis=1)
+    medians = np.nanmedian(seconds, axis=1)
     slow = int(medians.argmax())
     factor = medians[slow] / np.median(np.delete(medians, slow))
     healthy = seconds.copy()
     healthy[slow] /= factor
-    now, then = seconds.max(axis=0).mean(), healthy.max(axis=0).mean()
+    now, then = (np.nanmax(each, axis=0).mean() for each in (seconds, healthy))
     if now <= _MUCH * then:
         return []
     return [
@@ -59,7 +71,7 @@ def slow_worker(recorded: dj.cluster.Recorded) -> list[str]:
 
 def doubts(recorded: dj.cluster.Recorded) -> list[str]:
     """What makes the log a poor sample, in sentences."""
-    steps = recorded.seconds.max(axis=0)
+    steps = np.nanmax(recorded.seconds, axis=0)
     found = []
     if steps.size < _FEW:
         found.append(
@@ -89,19 +101,30 @@ def decides(advices: Mapping[float, dj.cluster.Advice]) -> list[str]:
 
 
 def simulated(recorded: dj.cluster.Recorded, workers: int, resample: str) -> list[str]:
-    """What the simulated cluster has of the recorded one."""
-    found = [
+    """What the simulated cluster has of the recorded one.
+
+    Args:
+        recorded: the times of the tasks.
+        workers: of the simulated cluster.
+        resample: the choice of the user; "" is none.
+    """
+    how = f"--resample={resample}, all workers together."
+    if not resample:
+        how = _LASTS[recorded.lasts()]
+    if not resample and recorded.lasts() == "clock" and recorded.starts is None:
+        how += " The log has no `start`: all workers begin a step together."
+    said = [
         f"{recorded.workers} workers and {recorded.seconds.shape[1]} steps, with a mean"
-        f" of {recorded.seconds.mean():.4g} s; --resample={resample}, all workers"
-        " together. Intervals are over simulations, and not over other logs."
+        f" of {np.nanmean(recorded.seconds):.4g} s. {how} Intervals are over"
+        " simulations, and not over other logs."
     ]
     if workers > recorded.workers:
-        found.append(
+        said.append(
             f"Worker w of the {workers} takes the times of recorded worker w modulo"
             f" {recorded.workers}. Such copies are slow together, so real workers would"
             " wait longer for each other."
         )
-    return found
+    return said
 
 
 def tables(advices: Mapping[float, dj.cluster.Advice]) -> dict[str, Table]:

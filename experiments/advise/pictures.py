@@ -21,12 +21,12 @@ def waiting(seconds: np.ndarray) -> Figure:
     """Each worker's seconds a step: computing, and waiting for the slowest one.
 
     Args:
-        seconds: of the tasks, [workers, steps].
+        seconds: of the tasks, [workers, steps]; nan is a gap.
     """
-    order = np.argsort(-seconds.mean(axis=1))[:_BARS]
-    computes = seconds.mean(axis=1)[order]
-    waits = (seconds.max(axis=0) - seconds).mean(axis=1)[order]
-    slowest = np.bincount(seconds.argmax(axis=0), minlength=len(seconds))[order]
+    order = np.argsort(-np.nanmean(seconds, axis=1))[:_BARS]
+    computes = np.nanmean(seconds, axis=1)[order]
+    waits = np.nanmean(np.nanmax(seconds, axis=0) - seconds, axis=1)[order]
+    slowest = np.bincount(np.nanargmax(seconds, axis=0), minlength=len(seconds))[order]
     often = int(slowest.argmax())
     blue, orange = palette.COLORS[0], palette.COLORS[4]
     legend = [

@@ -109,17 +109,98 @@ def test_more_and_fewer_workers_than_recorded(tmp_path):
     assert "hardsync()" in more and "rennala(6)" in more
 
 
-def test_starts_are_not_used(tmp_path):
-    """Starts of a clock would be refused, and gaps would be allowed."""
-    rows = [f"{w},{k},{1 + w},{1.7e9 + 3 * k}" for w in range(2) for k in range(5)]
+def test_starts_are_read_and_a_clock_s_times_need_a_flag(tmp_path):
+    """Worker 1 lacks step 2: a gap, which needs starts."""
+    rows = [
+        f"{w},{k},{1 + w},{1.7e9 + 3 * k}"
+        for w in range(2)
+        for k in range(5)
+        if (w, k) != (1, 2)
+    ]
     log, out = tmp_path / "times.csv", f"--out={tmp_path}/advice.html"
     log.write_text("\n".join(["worker,step,seconds,start", *rows]) + "\n")
-    assert run(log, out, "--noise=0", *FAST).returncode == 0
-    done = run(log, out, "--columns=start=start", "--noise=0", *FAST)
-    assert "advice has no use for it" in done.stderr
+    done = run(log, out, "--noise=0", *FAST)
+    assert done.returncode == 1 and 'give start_seconds="first"' in done.stderr
+    done = run(log, out, "--start_seconds=first", "--noise=0", *FAST)
+    assert done.returncode == 0, done.stderr
+    assert "2 workers and 5 steps, with a mean of 1.444 s" in done.stdout  # 13 / 9
+    done = run(log, out, "--columns=start=", "--noise=0", *FAST)
+    assert "worker 1 must have a row for step 2, got none" in done.stderr
+
+
+def phases(noise=0.0):
+    """Each of 4 workers is 5 times as slow for 20 of 80 steps, in turn."""
+    slow = np.ones((4, 240))
+    for worker in range(4):
+        for step in range(20 * worker, 240, 80):
+            slow[worker, step : step + 20] = 5.0
+    return slow * np.random.default_rng(0).lognormal(0.0, noise, slow.shape)
+
+
+def test_the_page_says_with_what_slowness_lasts(tmp_path):
+    log, out = write(tmp_path / "times.csv", phases()), tmp_path / "advice.html"
+    by_clock = run(log, f"--out={out}", "--noise=0", "--momentum=0.5", *FAST)
+    assert by_clock.returncode == 0, by_clock.stderr
+    page = html.unescape(out.read_text())
+    for said in (
+        "Slowness lasts with the clock: a worker is slow at the times",
+        "The log has no `start`: all workers begin a step together.",
+        "with momentum 0.5",
+    ):
+        assert said in " ".join(page.split()) and said in by_clock.stdout
+    by_task = run(log, f"--out={out}", "--noise=0", "--resample=steps", *FAST)
+    assert "--resample=steps, all workers together." in by_task.stdout
+    assert "Slowness lasts" not in by_task.stdout
+    # a step of the log takes 5 s. By the clock each worker has a speed of 1/5 for a
+    # quarter of the time, else of 1; by the task it takes 2 s on average
+    speeds = [
+        float(line.split()[1])
+        for done in (by_clock, by_task)
+        for line in done.stdout.splitlines()
+        if line.startswith("k_async(1)  ")
+    ]
+    right = [1 / (4 * (0.25 / 5 + 0.75)), 2 / 4]
+    assert speeds == pytest.approx(right, rel=0.03)
+
+
+def test_a_log_that_does_not_show_how_long_slowness_lasts_names_the_flag(tmp_path):
+    log = write(tmp_path / "times.csv", phases(noise=0.4))
+    done = run(log, f"--out={tmp_path}/advice.html", "--noise=0", *FAST)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert "Here --resample=steps is the task" in done.stderr
+    options = "--resample=steps", "--noise=0", *FAST
+    assert run(log, f"--out={tmp_path}/advice.html", *options).returncode == 0
+
+
+def test_times_that_contain_the_barrier_are_a_sentence_of_the_page(tmp_path):
+    seconds = np.tile(np.random.default_rng(0).uniform(1.0, 2.0, 60), (3, 1))
+    log, out = write(tmp_path / "times.csv", seconds), tmp_path / "advice.html"
+    done = run(log, f"--out={out}", "--noise=0", *FAST)
+    assert done.returncode == 0 and "UserWarning" not in done.stderr
+    for said in (done.stdout, html.unescape(out.read_text())):
+        assert "nearly equal for all workers in each step" in said
+
+
+def test_gaps_do_not_count_in_what_is_said():
+    seconds = np.tile([[1.0], [1.0], [4.0]], 60)
+    seconds[2, ::2] = np.nan
+    starts = np.tile(5.0 * np.arange(60), (3, 1))
+    recorded = Recorded(seconds, starts)
+    (said,) = facts.slow_worker(recorded)
+    assert "Worker 2 takes 4 times" in said
+    assert "in place of 2.5 s" in said  # 4 s and 1 s
+    assert facts.doubts(recorded) == []
+    assert "a mean of 1.6 s" in facts.simulated(recorded, 3, "")[0]  # 240 / 150
+    (axis,) = pictures.waiting(seconds).axes
+    heights = [bar.get_height() for bar in axis.patches]
+    # computes: of workers 2, 0, 1; waits: worker 2 never, others 3 s in half of steps
+    assert heights == [4.0, 1.0, 1.0, 0.0, 1.5, 1.5]
 
 
 BAD = [
+    (["--momentum=1"], "`momentum` must be"),
+    (["--start_seconds=last"], "--start_seconds must be a number, got 'last'"),
+    (["--columns=worker="], "--columns must be as worker=rank, got 'worker='"),
     (["--columns=worker"], "--columns must be as worker=rank, got 'worker'"),
     (["--resample=often"], "`resample` must be"),
     (["--step_seconds=2"], "`step_seconds` must be"),
