@@ -351,32 +351,35 @@ TRACE.arrivals(0, 99)
 cluster.load_trace("nowhere.csv")
     FileNotFoundError: [Errno 2] No such file or directory: 'nowhere.csv'
 cluster.load_trace(written("empty.csv"))
-    ValueError: .../empty.csv has the columns of an empty file, and lacks update,...
-    separated by commas. Name them with columns={'update': ...}.
+    ValueError: .../empty.csv must have a column 'update', once, got []: give `columns`
+    the names for update, time_s, worker, read_version, staleness.
 cluster.load_trace(logged("0,1.0,0,0", header="step,time,rank,version"))
-    ValueError: .../trace.csv has the columns 'step', 'time', 'rank', 'version',
-    and... separated by commas. Name them with columns={'update': ...}.
+    ValueError: .../trace.csv must have a column 'update', once, got ['step', 'time',
+    'rank', 'version']: give `columns` the names for update, time_s, worker,
+    read_version, staleness.
 cluster.load_trace(logged("0,1.5,0,3"))
     ValueError: .../trace.csv, line 2: `read_version` must be of a version 0, ...,
-    update, got 3: give first_update if the log begins in the middle of a run.
+    update, got 3: count the updates that were done when the worker read, and not when
+    its gradient was applied.
 cluster.load_trace(logged("0,soon,0,0"))
-    ValueError: .../trace.csv, line 2: `time_s` must be a finite number of seconds,
-    got 'soon': correct the row, or leave it out; workers are 0, 1, 2, ...
+    ValueError: .../trace.csv, line 2: `time_s` must be a finite number of seconds, or
+    a date, got 'soon': correct the row.
 cluster.load_trace(logged("0,1.5,0,0\n1,1.0,1,0"))
     ValueError: .../trace.csv, line 3: `time_s` must be equal in all rows of an
-    update,... got 1.0: log the time at which the update was done, by one clock.
+    update,... got 1: log in seconds by one clock when the update was done.
 cluster.load_trace(logged("0,1.5,0,0\n2,1.7,1,0"))
     ValueError: .../trace.csv, line 3: `update` must count without gaps from 0, got
-    2:... if the log begins there, and sort=True if rows are out of order.
+    2: add the rows between, or give sort=True if they come later.
 cluster.load_trace(logged("0,1.5,3,0"), num_workers=2)
-    ValueError: .../trace.csv, line 2: `worker` must lie in 0 .. 1, got 3: number
-    workers 0, 1, 2, ...
+    ValueError: .../trace.csv, line 2: `worker` must lie in 0 .. 1, got 3: give
+    num_workers=4.
 cluster.load_trace(logged("0,1.5,0,0"), columns={"worker": "rank"})
-    ValueError: .../trace.csv has the columns 'update', 'time_s', 'worker',...
-    read_version, staleness, but `columns` names 'rank' as 'worker'.
+    ValueError: .../trace.csv must have a column 'rank', once, got ['update', 'time_s',
+    'worker', 'read_version']: give `columns` the names for update, time_s, worker,
+    read_version, staleness.
 cluster.load_trace(logged("0,1.5,0,0"), start_seconds=9.0)
     ValueError: .../trace.csv, line 2: `time_s` must not be before the beginning at 9
-    s, got 1.5: give another start_seconds.
+    s, got 1.5: give start_seconds=1.5 or less.
 cluster.load_trace(written("junk.npz", "no archive"))
     ValueError: .../junk.npz holds no trace: This file contains pickled (object)
     data... using the `allow_pickle=` keyword argument or `pickle.load()`.
@@ -387,17 +390,38 @@ cluster.load_recorded(recorded("0,0,1.0\n0,1,1.0\n1,0,1.0"))
     ValueError: .../times.csv: worker 1 must have a row for step 1, got none: leave
     out this step, or log `start`.
 cluster.load_recorded(recorded("0,0,-1.0"))
-    ValueError: .../times.csv, row 1 (worker 0, step 0): `seconds` must be positive
-    and... give durations, no clock's times, and leave out a row without one.
+    ValueError: .../times.csv, line 2 (worker 0, step 0): `seconds` must be positive
+    and... give durations in seconds (no nanoseconds, no clock's times), and leave out
+    a step that has none for some worker.
 cluster.load_recorded(recorded("0,0,1.0\n0,1,2.0"))
-    ValueError: .../times.csv, row 1 (worker 0, step 0): `worker` must number two
+    ValueError: .../times.csv, line 2 (worker 0, step 0): `worker` must number two
     workers or more, got 0: name another column, or use cluster.empirical(seconds).
 cluster.load_recorded(recorded(""))
     ValueError: .../times.csv must have a row for each task, got none below ['worker',
     'step', 'seconds'].
 cluster.load_recorded(recorded("0,0,1.0"), operations=["forward"])
-    ValueError: `path` must end in .csv, without `operations`, or in .parquet, got
-    '.../times.csv' and ['forward'].
+    ValueError: .../times.csv must have a column 'operation', once, got ['worker',
+    'step', 'seconds']: give `columns` the names for worker, step, operation, duration,
+    start, stage.
+cluster.load_trace(written("log.txt"))
+    ValueError: `path` must end in .npz or .csv, .tsv, .jsonl (each also with .gz) or
+    .parquet, got '.../log.txt'.
+cluster.load_trace(logged("0,1.5,0,0\n1,2.0,1,0\n1,2.0,1,0"))
+    ValueError: .../trace.csv, line 4: `update` must have one row, as the others have,
+    got 1: leave out one of the two rows.
+cluster.load_trace(logged("1,1.5,0,0\n2,1.7,0,1"), first_update=1)
+    ValueError: .../trace.csv, line 2: `read_version` must be fresh somewhere: updates
+    seem to be counted from 1, versions from 0, got 0: subtract 1 from all updates, and
+    leave out first_update=1.
+cluster.load_trace(logged("0,1.7e15,0,0"), start_seconds="first")
+    ValueError: .../trace.csv, line 2: `time_s` must be in seconds, got 1.7e+15: since
+    1970 these are microseconds: divide them by 1e6.
+cluster.load_recorded(recorded("0,0,1.0\n1,0,2.0\n0,0,1.0"))
+    ValueError: .../times.csv, line 4 (worker 0, step 0): `step` must be there once for
+    a worker, got 0: leave out one of the rows.
+cluster.load_recorded(recorded("0,1,1.0\n1,1,2.0\n0,0,1.0\n1,0,1.0"))
+    ValueError: .../times.csv, line 4 (worker 0, step 0): `step` must not go back for a
+    worker, got 0: give sort=True, and leave out steps that were done again.
 cluster.Recorded([1.0, 2.0])
     ValueError: `seconds` must have shape [W, T], a row for each worker and a column
     for each task, got (2,).
@@ -1399,8 +1423,14 @@ experiments.advise job.csv --columns=worker=rank
     SystemExit: error: job.csv must have a column 'rank', once, got ['worker', 'step',
     'seconds']: give `columns` the names for worker, step, seconds, start, stage.
 experiments.advise job.csv --operations=forward
-    SystemExit: error: `path` must end in .csv, without `operations`, or in .parquet,
-    got 'job.csv' and ['forward'].
+    SystemExit: error: job.csv must have a column 'operation', once, got ['worker',
+    'step', 'seconds']: give `columns` the names for worker, step, operation, duration,
+    start, stage.
+experiments.advise job.csv --start_seconds=first
+    SystemExit: error: job.csv must have a column 'start', once, got ['worker', 'step',
+    'seconds']: give `columns` the names for worker, step, seconds, start, stage.
+experiments.advise job.csv --momentum=1
+    SystemExit: error: `momentum` must be in [0, 1.0), got 1.0.
 experiments.advise job.csv --protocols=ssp
     UnrecognizedFlagError: Unknown command line flag 'protocols'
 experiments.book --workdir=book --only=softsink

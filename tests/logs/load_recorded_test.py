@@ -210,6 +210,12 @@ def test_a_task_that_is_missing_is_a_gap_where_starts_are_known(tmp_path):
     assert len(recorded.slowdowns()) == 5 + 2 + 1
 
 
+def test_the_first_task_of_a_worker_may_be_missing(tmp_path):
+    recorded = load(tmp_path, [HEADER, *TASKS[1:]])
+    np.testing.assert_array_equal(recorded.seconds[0], [np.nan, *SECONDS[0, 1:]])
+    np.testing.assert_array_equal(recorded.starts[1], STARTS[1])
+
+
 @pytest.mark.parametrize("start", ["first", 1.76e9])
 def test_a_clock_s_times_count_from_the_start_of_the_log(start, tmp_path):
     rows = [row.rsplit(",", 1) for row in TASKS]

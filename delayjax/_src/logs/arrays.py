@@ -75,7 +75,8 @@ def increases(starts: np.ndarray) -> np.ndarray:
     gap = np.isnan(starts)
     # a gap is as late as the task before
     latest = np.maximum.accumulate(np.where(gap, -math.inf, starts), axis=1)
-    return gap | (np.diff(latest, axis=1, prepend=-math.inf) > 0)
+    before = np.pad(latest[:, :-1], ((0, 0), (1, 0)), constant_values=-math.inf)
+    return gap | (latest > before)
 
 
 def as_steps(steps: ArrayLike | None, tasks: int) -> np.ndarray:

@@ -43,7 +43,7 @@ class Table:
                 raise ImportError(
                     f"{path} needs pyarrow: pip install pyarrow"
                 ) from error
-            self.header = self._parquet.read_schema(path).names
+            self.header: list[Any] = self._parquet.read_schema(path).names
             self.rows = 1 + np.arange(self._parquet.read_metadata(path).num_rows)
             return
         if ending not in _TEXT:
