@@ -216,6 +216,12 @@ def test_the_first_task_of_a_worker_may_be_missing(tmp_path):
     np.testing.assert_array_equal(recorded.starts[1], STARTS[1])
 
 
+def test_workers_may_take_steps_in_turn(tmp_path):
+    """No worker has two successive steps."""
+    recorded = load(tmp_path, [HEADER, "0,0,1,0", "1,1,1,1", "0,2,1,2", "1,3,1,3"])
+    assert np.isnan(recorded.seconds).sum() == 4
+
+
 @pytest.mark.parametrize("start", ["first", 1.76e9])
 def test_a_clock_s_times_count_from_the_start_of_the_log(start, tmp_path):
     rows = [row.rsplit(",", 1) for row in TASKS]

@@ -173,7 +173,8 @@ class _Log(Table):
         sound, remedy = ~(seconds <= 0), "leave out this step"
         self.check_tasks(self.amount, sound, "be positive in all", remedy, seconds)
         usual = float(np.nanmedian(seconds))
-        medians = np.nanmedian(seconds, axis=1, keepdims=True)
+        rows = [row[~np.isnan(row)] for row in seconds]
+        medians = np.array([[np.median(row) if row.size else np.nan] for row in rows])
         for each in (seconds, medians):  # of a task, and of a worker
             times = np.sort(each[~np.isnan(each)])
             gap = np.argmax(times[1:] / times[:-1])
@@ -224,10 +225,11 @@ class _Log(Table):
         must = "increase with the step"
         self.check_tasks("start", increases(table), must, remedy, table)
         apart = np.diff(table, axis=1) / np.diff(self.steps) / np.nanmedian(seconds)
-        if apart.size and np.nanmedian(apart) > _WAITS:
+        apart = apart[~np.isnan(apart)]
+        if apart.size and np.median(apart) > _WAITS:
             must = f"be in the unit of `{self.names[self.amount]}`"
             remedy = (
-                f"a step is {np.nanmedian(apart):.4g} times as long as a task; give"
+                f"a step is {np.median(apart):.4g} times as long as a task; give"
                 " both in seconds"
             )
             self.check("start", np.zeros(len(start), bool), must, remedy)
