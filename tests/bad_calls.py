@@ -400,9 +400,9 @@ cluster.load_recorded(recorded(""))
     ValueError: .../times.csv must have a row for each task, got none below ['worker',
     'step', 'seconds'].
 cluster.load_recorded(recorded("0,0,1.0"), operations=["forward"])
-    ValueError: .../times.csv must have a column 'operation', once, got ['worker',
-    'step', 'seconds']: give `columns` the names for worker, step, operation, duration,
-    start, stage.
+    ValueError: `operations` needs a column 'operation' of .../times.csv, got
+    ['worker', 'step', 'seconds']: leave `operations` out, or name it with
+    columns={'operation': ...}.
 cluster.load_trace(written("log.txt"))
     ValueError: `path` must end in .npz or .csv, .tsv, .jsonl (each also with .gz) or
     .parquet, got '.../log.txt'.
@@ -1423,9 +1423,9 @@ experiments.advise job.csv --columns=worker=rank
     SystemExit: error: job.csv must have a column 'rank', once, got ['worker', 'step',
     'seconds']: give `columns` the names for worker, step, seconds, start, stage.
 experiments.advise job.csv --operations=forward
-    SystemExit: error: job.csv must have a column 'operation', once, got ['worker',
-    'step', 'seconds']: give `columns` the names for worker, step, operation, duration,
-    start, stage.
+    SystemExit: error: `operations` needs a column 'operation' of job.csv, got
+    ['worker', 'step', 'seconds']: leave `operations` out, or name it with
+    columns={'operation': ...}.
 experiments.advise job.csv --start_seconds=first
     SystemExit: error: job.csv must have a column 'start', once, got ['worker', 'step',
     'seconds']: give `columns` the names for worker, step, seconds, start, stage.

@@ -5,6 +5,7 @@ import gzip
 import importlib
 import json
 import math
+import time
 import warnings
 
 import numpy as np
@@ -109,8 +110,16 @@ def test_workers_may_have_names_which_are_numbered_in_their_order(tmp_path):
         load(tmp_path, [HEADER, *rows])
 
 
-def test_starts_may_be_dates(tmp_path):
-    """In UTC, unless they say another zone."""
+def test_starts_may_be_dates(tmp_path, monkeypatch, request):
+    """In UTC, unless they say another zone; wherever they are read."""
+    request.addfinalizer(time.tzset)
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "XYZ-5")
+        time.tzset()
+        _starts_may_be_dates(tmp_path)
+
+
+def _starts_may_be_dates(tmp_path):
     hour = "2026-11-28T22:00:"
     rows = [row.rsplit(",", 1) for row in TASKS]
     dated = [f"{row},{hour}{float(at):04.1f}" for row, at in rows]
@@ -325,6 +334,10 @@ BAD_ROWS = {
         [f"{row[:-3]}{1000 * float(row[-3:]):g}" for row in TASKS],
         r"line 2 .*`start` must be in the unit of `seconds`, .* 1074 times as long",
     ),
+    "starts in milliseconds, and a gap": (
+        [f"{row[:-3]}{1000 * float(row[-3:]):g}" for row in TASKS[:3] + TASKS[4:]],
+        r"line 2 .*`start` must be in the unit of `seconds`",
+    ),
     "a worker in milliseconds": (
         # 0.02 .. 1.9 s, and 1000 times as much: no gap of 100 between
         [
@@ -422,7 +435,7 @@ def test_a_task_that_is_missing_without_starts_is_named(lacking, tmp_path):
             "must name some of worker, step, seconds",
         ),
         (HEADER, {"columns": {"seconds": None}}, "must have a column 'seconds'"),
-        (HEADER, {"operations": ["a"]}, "must have a column 'operation', once"),
+        (HEADER, {"operations": ["a"]}, "`operations` needs a column 'operation'"),
         (
             HEADER[:-5] + "end",
             {"start_seconds": "first"},
