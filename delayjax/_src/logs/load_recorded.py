@@ -217,7 +217,7 @@ class _Log(Table):
             remedy = 'for a clock\'s times give start_seconds="first", or a number'
             self.check("start", start <= MOST_SECONDS, must, remedy)
         zero = start.min() if start_seconds == "first" else start_seconds or 0.0
-        remedy = f"give start_seconds={start.min():.10g} or less"
+        remedy = f"give a `start_seconds` of at most {start.min():.10g}"
         if start_seconds is None:
             remedy = 'give start_seconds="first"'
         self.check("start", start >= zero, f"not be before {zero:g} s", remedy)

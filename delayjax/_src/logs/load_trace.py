@@ -177,7 +177,7 @@ class _Log(Table):
             self.check("time_s", time[:1] <= _MOST_SECONDS, must, remedy)
         start = time[0] if start == "first" else start or 0.0
         must = f"not be before the beginning at {start:g} s"
-        remedy = f"give start_seconds={min(time):.10g} or less"
+        remedy = f"give a `start_seconds` of at most {min(time):.10g}"
         self.check("time_s", time >= start, must, remedy)
         change = np.diff(time, prepend=time[0])
         again = np.diff(update, prepend=-1) == 0
