@@ -710,6 +710,22 @@ ROWS = (
     ),
     call(averaging.dga, over_workers, **EXCHANGED, **count(delay=2)),
     call(
+        averaging.outer,
+        over_workers,
+        **INNER,
+        server=(SGD, no.transformation),
+        period=(2, no.count),
+        delay=(1, no.integer(0, 1)),
+        merge=(averaging.overwriting, no.function("2", None, np.ones(7))),
+        fragments=(1, no.some(0, -1, 1.5, None, {"v": 0}, {"w": 1, "b": 2}, True)),
+        compress=(
+            exchange.random_blocks(KEY, 0.5),
+            or_none(no.function("2", None, (1, 2), (PARAMS, lambda m: None))),
+        ),
+        history=(None, or_none(no.no_storage)),
+        axis_name=("workers", or_none(no.axes)),
+    ),
+    call(
         averaging.only_on_visit,
         over_workers,
         **EXCHANGED,
