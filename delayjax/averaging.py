@@ -13,6 +13,8 @@ from delayjax._src.averaging.easgd import easgd as easgd
 from delayjax._src.averaging.easgd import look_ahead as look_ahead
 from delayjax._src.averaging.easgd import moving_rate_limit as moving_rate_limit
 from delayjax._src.averaging.gossip import gossip as gossip
+from delayjax._src.averaging.inner_state import mean_of_state as mean_of_state
+from delayjax._src.averaging.inner_state import reset_every as reset_every
 from delayjax._src.averaging.local_sgd import local_sgd as local_sgd
 from delayjax._src.averaging.only_on_visit import only_on_visit as only_on_visit
 from delayjax._src.averaging.orders import by_rank as by_rank

@@ -726,6 +726,14 @@ ROWS = (
         axis_name=("workers", or_none(no.axes)),
     ),
     call(
+        averaging.mean_of_state,
+        over_workers,
+        **AXES,
+        inner=(optax.trace(0.9), no.transformation),
+        periods=({"trace": 2}, no.some(3, None, {}, "trace", {"mu": 2}, {"trace": 0})),
+    ),
+    call(averaging.reset_every, over_workers, **INNER, **count(period=2)),
+    call(
         averaging.only_on_visit,
         over_workers,
         **EXCHANGED,
