@@ -409,6 +409,13 @@ ROWS = (
         **count(period=2, replays=4),
     ),
     call(dj.dana, told, **share(decay=0.9), **count(workers=3)),
+    call(
+        dj.delayed_nesterov,
+        told,
+        **share(decay=0.9),
+        **count(period=2),
+        share=(0.25, no.number(least=0.0, most=0.5)),
+    ),
     call(dj.ordered_momentum, told, **share(decay=0.9), **count(workers=3)),
     call(
         dj.yellowfin,

@@ -32,7 +32,7 @@ def mean_of_state(
     periods: Mapping[str, ArrayLike],
     *,
     axis_name: axes.AxisName = "workers",
-) -> optax.GradientTransformationExtraArgs:
+) -> optax.GradientTransformation:
     """DES-LOC: the `inner` of an averaging method whose moments are averaged, too.
 
         u, m^i, v^i = U(g^i, m^i, v^i)
@@ -113,7 +113,7 @@ def mean_of_state(
 
 def reset_every(
     inner: transforms.Transformation, period: ArrayLike
-) -> optax.GradientTransformationExtraArgs:
+) -> optax.GradientTransformation:
     """The `inner` of an averaging method whose state begins anew after `period` steps.
 
         U <- a new U at the parameters x^i   before step t, where `period` divides t
