@@ -165,7 +165,7 @@ def test_a_config_of_ones_own_answers_and_its_statements_are_measured(
     assert len(found.results) == 2 * 2 * 2 * 2
     (tmp_path / "statements").mkdir()
     (tmp_path / "statements" / "momentum.py").write_text(OWN_STATEMENTS)
-    stated = statements.of(str(tmp_path / "momentum.py"), config)
+    stated = statements.about(str(tmp_path / "momentum.py"), config)
     (judged,) = claims.judge(stated.published, found)
     (compared,) = claims.compare(stated.records, found)
     assert judged.measured is not None and compared.measured is not None

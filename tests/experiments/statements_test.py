@@ -42,7 +42,7 @@ def found(*losses):
 
 
 def stated(source):
-    return statements.of(source, configs.own_config(source))
+    return statements.about(source, configs.default_config(source))
 
 
 def recorded(source, *losses):
