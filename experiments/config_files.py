@@ -23,6 +23,10 @@ def knobs(config: ConfigDict) -> dict[str, Any]:
     return flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
 
 
+CONFIGS = Path(__file__).parents[1] / "configs"
+"""The folder of the config files of delayjax."""
+
+
 @dataclasses.dataclass(frozen=True)
 class ConfigFile:
     """A config file, and one of the questions that it answers.
@@ -43,11 +47,18 @@ class ConfigFile:
     def load(cls, source: str) -> "ConfigFile":
         """Executes a file.
 
+        Args:
+            source: "FILE" or "FILE:question"; in place of FILE the name of a config of
+                delayjax, such as "default".
+
         Raises:
             ValueError: if the file cannot be read or lacks a function, in one line.
         """
         if not source:
             raise ValueError("--config is empty: give a file, as configs/default.py.")
+        shipped, _, question = source.partition(":")
+        if (CONFIGS / f"{shipped}.py").is_file():
+            source = str(CONFIGS / f"{shipped}.py") + f":{question}" * bool(question)
         path, question = _parts(source)
         if not path.is_file():
             raise ValueError(f"--config={source}: there is no file {path}.")

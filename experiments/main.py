@@ -293,6 +293,8 @@ def _parse_flags(argv: list[str]) -> tuple[list[str], ConfigFile]:
             )
         for file in files:
             _check_keys(argv, file.values)
+            # a name of a config becomes its file, which the flag reads
+            argv = _with_value(argv, "config", file.source)
         rest = flags.FLAGS(argv)
         for flag in (_CONFIG, _WORKDIR):
             if flag.value is None:
@@ -333,6 +335,18 @@ def _given(argv: list[str], name: str) -> list[str]:
     parts = [text.partition("=") for text in argv]
     joined = [value for flag, equals, value in parts if equals and flag in dashed]
     return joined + [b for a, b in itertools.pairwise(argv) if a in dashed]
+
+
+def _with_value(argv: list[str], name: str, value: str) -> list[str]:
+    """The arguments with another value of a flag that is given once."""
+    dashed = f"-{name}", f"--{name}"
+    changed = []
+    for before, text in itertools.pairwise(["", *argv]):
+        flag, equals, _ = text.partition("=")
+        if equals and flag in dashed:
+            text = f"{flag}={value}"
+        changed.append(value if before in dashed else text)
+    return changed
 
 
 def command_line() -> None:
