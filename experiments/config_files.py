@@ -61,7 +61,10 @@ class ConfigFile:
             source = str(CONFIGS / f"{shipped}.py") + f":{question}" * bool(question)
         path, question = _parts(source)
         if not path.is_file():
-            raise ValueError(f"--config={source}: there is no file {path}.")
+            raise ValueError(
+                f"--config={source}: there is no file {path}, and no config of delayjax"
+                " of this name."
+            )
         if path.suffix != ".py":
             raise ValueError(
                 f"--config={source} is no Python file: its name ends in .py."

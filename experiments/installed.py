@@ -12,12 +12,12 @@ import importlib.util
 import sys
 from pathlib import Path
 
-import delayjax as dj
-
 
 def _folder() -> Path:
     """The folder of the package: of the wheel, or of the checkout in development."""
-    checkout = Path(dj.__file__).parents[1]
+    library = importlib.util.find_spec("delayjax")
+    assert library is not None and library.origin is not None
+    checkout = Path(library.origin).parents[1]
     root = checkout if (checkout / "pyproject.toml").exists() else Path(__file__).parent
     return root / "experiments"
 

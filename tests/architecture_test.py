@@ -71,6 +71,7 @@ BUILDINGS = {
             {"report", "comparison", "pods"},
             {"book", "advise"},
             {"main", "draw", "__init__"},
+            {"installed"},
         ),
         set(),
     ),
