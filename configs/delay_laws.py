@@ -103,7 +103,7 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.Table(
                 "stable_steps",
                 "Largest stable step of each law; in brackets the step of theory",
-                lambda run: stable_steps(run.found, limit),
+                lambda run: stable_steps(run, limit),
             )
         ],
     )

@@ -65,7 +65,7 @@ def contents(
     table = final_table(run)
     begun_with = run.info.get("published")
     return {
-        "question": run.info.get("question", run.folder.name),
+        "question": run.question,
         "answers": _answers(run, experiment.effects if experiment else ()),
         "changed": [(key, *values) for key, values in changed.items()],
         "published": _published(run, stated.published),
@@ -75,7 +75,7 @@ def contents(
         if experiment
         else [],
         "results": _results(run, table),
-        "missed": run.found.not_found(),
+        "missed": run.not_found(),
         "clusters": [_cluster(*item) for item in run.traces.items()],
         "records": _records(run, records),
         "folder": shlex.quote(str(run.folder)),
@@ -104,7 +104,7 @@ def _failed(what: str, why: str | Exception) -> str:
 def _answers(run: Run, asked: Sequence[effects.Effect]) -> list[dict[str, Any]]:
     """Each answer as a text, with the table of its effects; or why there is none."""
     made = []
-    for answer in effects.answers(run.found, asked):
+    for answer in effects.answers(run, asked):
         if isinstance(answer, str):
             why = _failed("`answer` fails", answer)
             made.append({"text": why, "table": None})
@@ -186,7 +186,7 @@ def _keyed(frame: pd.DataFrame, by: Sequence[str]) -> list[tuple[Any, pd.DataFra
 
 def _published(run: Run, published: Sequence[claims.Published]) -> list[Statement]:
     """What the sources say, each with what this run found."""
-    judged = claims.judge(published, run.found)
+    judged = claims.judge(published, run)
     for statement in judged:
         if statement.measured is None and statement.claim.measure is not None:
             _failed(f"{statement.claim.text!r} cannot be measured", statement.reason)
@@ -195,7 +195,7 @@ def _published(run: Run, published: Sequence[claims.Published]) -> list[Statemen
 
 def _records(run: Run, records: Sequence[claims.Record]) -> list[list[str]]:
     """The numbers that guard the results, each with this run's."""
-    compared = claims.compare(records, run.found)
+    compared = claims.compare(records, run)
     for item in compared:
         if item.measured is None:
             _failed(f"{item.record.text!r} cannot be measured", item.reason)

@@ -63,7 +63,7 @@ def save(run: Run, figures: Sequence[Any], format: str = "svg") -> list[Drawn]:
         path = run.folder / "figures" / f"{figure.name}.{format}"
         try:
             made = sheets.STYLED(figure.draw)(run)
-            sheets.save(made, path, run.found.not_found())
+            sheets.save(made, path, run.not_found())
         except Exception as error:  # of a user's own figure, or of what is not there
             reason = f"{type(error).__name__}: {error}"
             drawn.append(Drawn(figure.name, caption, None, reason))

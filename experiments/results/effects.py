@@ -271,7 +271,7 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         pairs = self._pairs(series, names)
         if pairs.empty:
             raise ValueError(f"no row can be compared with {self._base()}.")
-        numbered = found._replace(results=there.assign(series=number))
+        numbered = dataclasses.replace(found, results=there.assign(series=number))
         here = pairs["series"].to_numpy()
         names = [name for name in names if name not in self.mean_over]
         groups = np.zeros(len(pairs), int)

@@ -1,9 +1,10 @@
 """Results and curves of a run, as tables and as files."""
 
+import dataclasses
 import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -13,7 +14,8 @@ from experiments.results.choice import Choice
 from experiments.results.gains import gains
 
 
-class Found(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Found:
     """The measurements of a run, as tables.
 
     A row of `results` is a cell and a seed after the last update; a row of `curves` is
@@ -37,9 +39,14 @@ class Found(NamedTuple):
 
     results: pd.DataFrame
     curves: pd.DataFrame
-    choice: Choice = Choice()
+    choice: Choice = Choice()  # noqa: RUF009 (immutable)
     question: str = ""
     answers: Sequence[Any] = ()
+
+    @property
+    def settings(self) -> list[str]:
+        """The columns of settings."""
+        return analysis.settings(self.results)
 
     @property
     def best(self) -> pd.DataFrame:
@@ -51,7 +58,7 @@ class Found(NamedTuple):
         optima = self.choice.optima
         if optima is None or optima["found"].all():
             return ""
-        names = [n for n in analysis.settings(self.results) if n in optima]
+        names = [name for name in self.settings if name in optima]
         names = [name for name in names if name not in self.choice.axes]
         bad = optima[~optima["found"].astype(bool)]
         distinct = analysis.distinguishing(optima[names])
@@ -72,7 +79,7 @@ _ROWS_SHOWN = 30
 
 def _shown(found: Found) -> str:
     """The series of a run as text."""
-    names, metric = analysis.settings(found.results), found.choice.column
+    names, metric = found.settings, found.choice.column
     axes = [axis for axis in found.choice.axes if axis in names]
     if found.results.empty or "seed" not in found.results:
         return f"{len(found.results)} results"
@@ -189,7 +196,8 @@ def with_lost(
 
     choice = found.choice
     choice = choice._replace(curves=filled(f"{TUNING}/curves", choice.curves))
-    return found._replace(curves=filled("curves", found.curves), choice=choice)
+    curves = filled("curves", found.curves)
+    return dataclasses.replace(found, curves=curves, choice=choice)
 
 
 def _with_lost(

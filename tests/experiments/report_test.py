@@ -87,15 +87,15 @@ def shown(path):
 
 def test_the_answer_and_the_statements_are_of_this_run(tmp_path):
     run = made(tmp_path)
-    low, high = estimate(accuracy, run.found).interval()
-    mean = accuracy(run.found)
+    low, high = estimate(accuracy, run).interval()
+    mean = accuracy(run)
     records = [
         Record("Accuracy", accuracy, mean, 0.0),
         Record("Nearly", accuracy, mean + 0.01, 0.0025),
         Record("Another", accuracy, mean + 0.02, 0.0),
     ]
     words = shown(report.write(run, experiment(), Statements(PUBLISHED, records)))
-    answer = LATE.answer(run.found)
+    answer = LATE.answer(run)
     assert f"Why? {answer.text}" in words
     for row in answer.shown.to_numpy().tolist():
         assert " ".join(row) in words
@@ -104,7 +104,7 @@ def test_the_answer_and_the_statements_are_of_this_run(tmp_path):
     assert f"It learns {said}well at least 0.5 {number} reproduced" in words
     assert f"It is perfect {said}quite at least 2 {number} not reproduced" in words
     assert "It is perfect: more seeds" in words
-    assert f"{said}all at most 1 AttributeError: 'Found' object has no" in words
+    assert f"{said}all at most 1 AttributeError: 'Run' object has no" in words
     assert f"{said}256 GPUs nothing no GPU here not testable here" in words
     assert f"Accuracy {mean:.4g} ± {0.001 * mean:.2g} " in words
     records = words[words.index("Records") :]
@@ -127,7 +127,7 @@ def test_an_answer_that_fails_says_why(tmp_path):
     words = shown(report.write(run, experiment(answer=[absent, LATE])))
     why = "test error cannot be compared with no law: ValueError: `against` names"
     assert f"`answer` fails: {why}" in words
-    assert LATE.answer(run.found).text in words  # the other one
+    assert LATE.answer(run).text in words  # the other one
 
 
 @dataclasses.dataclass
@@ -167,7 +167,7 @@ def test_each_part_that_fails_is_a_line_of_the_log_and_the_rest_is_there(
     run = made(tmp_path)
     stated = Statements(PUBLISHED, [asks_too_much])
     words = shown(report.write(run, failing, stated))
-    nothing = "AttributeError: 'Found' object has no attribute 'nothing'"
+    nothing = "AttributeError: 'Run' object has no attribute 'nothing'"
     assert [record.getMessage() for record in caplog.records] == [
         "report: `answer` fails: test error cannot be compared with no law:"
         " ValueError: `against` names ['law'], which no series has.",
@@ -194,7 +194,7 @@ def test_an_overridden_run_keeps_its_answer_and_has_no_records(tmp_path):
     words = shown(report.write(run, experiment(), Statements(PUBLISHED, records)))
     assert "Values changed" in words and "updates 1000 40" in words
     assert "this run has other values than the config file" in words
-    assert LATE.answer(run.found).text in words and "Records" not in words
+    assert LATE.answer(run).text in words and "Records" not in words
 
 
 def test_figures_are_inside_and_what_cannot_be_drawn_says_why(tmp_path):

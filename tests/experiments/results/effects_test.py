@@ -1,5 +1,6 @@
 """Effects against t tests of the same numbers, and readings of made-up intervals."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -245,7 +246,9 @@ def test_a_ratio_matters_from_its_factor_on_and_not_from_its_logarithm():
 def test_a_series_of_which_a_seed_ends_higher_than_it_began_is_lost():
     of = of_delays((0.1,) * 3, (0.2,) * 3)
     fates = (of.results["delay"] == 8) & (of.results["seed"] == 1)
-    of = of._replace(results=of.results.assign(ended_higher=fates.astype(int)))
+    of = dataclasses.replace(
+        of, results=of.results.assign(ended_higher=fates.astype(int))
+    )
     assert one().table(of)["reading"].tolist() == ["lost"]
     assert one("delay", size=amount(1)).table(of)["reading"].tolist() == ["higher"]
 
@@ -256,7 +259,8 @@ def test_a_time_beyond_the_end_of_a_short_curve_may_be_longer_than_any(short, lo
     to = TimeTo("train_loss", 0.0)
     brief = times({short: (None,) * 3}, end=5)
     whole = times({long: (9, 9, 9)}, end=10)
-    of = brief._replace(
+    of = dataclasses.replace(
+        brief,
         results=pd.concat([brief.results, whole.results], ignore_index=True),
         curves=pd.concat([brief.curves, whole.curves], ignore_index=True),
     )
