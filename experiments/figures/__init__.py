@@ -19,8 +19,8 @@ from experiments.figures.drawing.over import over as over
 from experiments.figures.drawing.stability_map import stability_map as stability_map
 from experiments.figures.figure import Figure as Figure
 from experiments.results import analysis
-from experiments.results.choice import TimeTo as TimeTo
 from experiments.results.decay import DecayRate as DecayRate
+from experiments.results.metrics import TimeTo as TimeTo
 from experiments.results.runs import Run
 
 

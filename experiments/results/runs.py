@@ -12,7 +12,8 @@ import pandas as pd
 import delayjax as dj
 from experiments.host.folder import RunFolder
 from experiments.results import analysis, tables
-from experiments.results.choice import Choice, TimeTo
+from experiments.results.choice import Choice
+from experiments.results.metrics import TimeTo
 from experiments.results.tables import Found
 
 

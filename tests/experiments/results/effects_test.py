@@ -9,8 +9,10 @@ import pytest
 from scipy import stats
 
 from experiments.results import effects
-from experiments.results.choice import Choice, TimeTo
-from experiments.results.effects import Effect, LargestStable, amount, percent, points
+from experiments.results.choice import Choice
+from experiments.results.effects import Effect
+from experiments.results.metrics import Computed, LargestStable, TimeTo
+from experiments.results.sizes import amount, percent, points
 from experiments.results.tables import Found
 
 RNG = np.random.default_rng(0)
@@ -169,6 +171,15 @@ def test_the_largest_stable_step_is_below_the_first_that_fails():
     assert table[["here", "effect"]].to_numpy().tolist() == [[0.2, pytest.approx(2.0)]]
     below = LargestStable("learning_rate", {"train_loss": 0.15})
     assert one(below, against=lambda: 0.1).table(of)["here"].tolist() == [0.1]
+
+
+def test_a_computed_metric_is_taken_at_the_best_value_of_what_is_tuned():
+    columns = ["learning_rate", "seed", "train_loss"]
+    rows = [(rate, seed, rate) for rate in (0.1, 0.2) for seed in range(2)]
+    of = found(rows, columns, choice=Choice(("learning_rate",)))
+    metric = Computed("twice", lambda learning_rate: 2 * learning_rate)
+    table = one(metric, against=lambda: 0.1).table(of)
+    assert table["here"].tolist() == [pytest.approx(0.2)]
 
 
 def test_the_answer_names_settings_and_intervals():

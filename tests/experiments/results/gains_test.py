@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from experiments.results.choice import Choice, TimeTo
+from experiments.results.choice import Choice
+from experiments.results.metrics import TimeTo
 from experiments.results.tables import Found
 
 RNG = np.random.default_rng(0)

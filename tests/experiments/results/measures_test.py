@@ -9,7 +9,8 @@ import pytest
 
 from experiments import Found
 from experiments.results import claims, measures
-from experiments.results.choice import Choice, TimeTo
+from experiments.results.choice import Choice
+from experiments.results.metrics import TimeTo
 
 
 def found(rows, columns, curves=()):
