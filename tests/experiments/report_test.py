@@ -26,6 +26,7 @@ from experiments import (
 from experiments import run as trained
 from experiments.draw import main
 from experiments.results import analysis
+from experiments.results.choice import Choice
 from experiments.results.claims import Record, digest
 from experiments.results.estimates import estimate
 from experiments.results.measures import tuned
@@ -219,10 +220,23 @@ def test_the_final_table_has_each_series_at_its_best_step(tmp_path):
         )
         own = analysis.where(cells, learning_rate=row["best step size"])
         assert row["test_error"][0] == pytest.approx(own.test_error.mean())
-        assert row["of all its cells, diverged"] == f"{cells.diverged.mean():.0%}"
+        assert row["of all its trainings, diverged"] == f"{cells.diverged.mean():.0%}"
     words = shown(report.write(run))
     assert "delay (updates) best step size training loss (nats)" in words
     assert "chosen on these seeds by the least training loss" in words
+
+
+def test_the_shares_are_of_each_series_in_whatever_order_its_optimum_stands(tmp_path):
+    run = made(tmp_path)
+    rows = [(0, RATES[-1]), (1, RATES[0]), (4, RATES[0])]
+    optima = pd.DataFrame(rows, columns=["delay", "learning_rate"]).assign(found=True)
+    run = dataclasses.replace(run, choice=Choice(("learning_rate",), optima=optima))
+    table = report.final_table(run).set_index("delay")
+    assert sorted(table.index) == [0, 1, 4] and [*table.index] != [0, 1, 4]
+    assert table["best step size"].to_dict() == dict(rows)
+    for delay, share in table["of all its trainings, diverged"].items():
+        cells = analysis.where(run.results, delay=delay)
+        assert share == f"{cells.diverged.mean():.0%}"
 
 
 def test_a_bounded_run_that_ends_higher_has_its_number_and_its_share(tmp_path):
@@ -231,8 +245,8 @@ def test_a_bounded_run_that_ends_higher_has_its_number_and_its_share(tmp_path):
     fates = run.results.assign(ended_higher=higher)
     run = dataclasses.replace(run, results=fates)
     table = report.final_table(run)
-    assert (table["of all its cells, diverged"] == "0%").all()
-    assert (table["of all its cells, ended higher"] == "33%").all()
+    assert (table["of all its trainings, diverged"] == "0%").all()
+    assert (table["of all its trainings, ended higher"] == "33%").all()
     words = shown(report.write(run))
     assert "nothing to compare with at" in words
     assert " 0 0.1 5 5.1" in words or " 0 0.03 5 5.1" in words  # and not "diverged"
