@@ -176,7 +176,7 @@ def entry_of(config: str, workdir: Path) -> Entry:
         Status.RUN,
         answer,
         reason,
-        tuple(map(Statement.of, claims.judge(stated.published, run.found))),
+        tuple(map(Statement.of, claims.judge(stated.published, run))),
         info["wall_seconds"] / 60,
         f"{info['devices']}, jax {info['versions']['jax']}",
         info.get("published") not in (None, "", claims.digest(stated.published)),
@@ -186,7 +186,7 @@ def entry_of(config: str, workdir: Path) -> Entry:
 
 def _answer(experiment: Experiment, run: Run) -> tuple[str, str]:
     """The answer, and why there is none."""
-    made = effects.answers(run.found, experiment.effects)
+    made = effects.answers(run, experiment.effects)
     texts = [one.text for one in made if isinstance(one, effects.Answer)]
     return " ".join(texts), "; ".join(one for one in made if isinstance(one, str))
 

@@ -185,9 +185,8 @@ def test_a_run_with_other_values_is_said_and_the_book_is_bound(tmp_path):
     assert "error: default failed; the others are in the book." in said
     entry = entries.entry_of("default", tmp_path)
     experiment, _ = statements.of_run(Run.read(folder).info)
-    said = [
-        str(own) for own in effects.answers(Run.read(folder).found, experiment.effects)
-    ]
+    answers = effects.answers(Run.read(folder), experiment.effects)
+    said = [str(one) for one in answers]
     assert len(said) == 2 and entry.answer == " ".join(said)
     assert re.fullmatch(r"\d x cpu, jax \S+", entry.ran_on)
     assert "each with its best step size" in (tmp_path / "book.html").read_text()
