@@ -24,7 +24,8 @@ from ml_collections import ConfigDict
 import delayjax as dj
 from experiments import Effect, Experiment, Run, Simulation, along, figures, tasks
 from experiments.configs import at_least, positive
-from experiments.results.effects import Computed, amount, percent
+from experiments.results.metrics import Computed
+from experiments.results.sizes import amount, percent
 
 LIMITS = at_least(1, "workers")
 LIMITS |= at_least(0, "shift_seconds", "mean_seconds", "poll_seconds")

@@ -16,8 +16,8 @@ from optax.contrib import muon
 
 import delayjax as dj
 from experiments import Arm, Effect, Experiment, configs, figures, optimizer, tasks
-from experiments.results.effects import amount
 from experiments.results.runs import Run
+from experiments.results.sizes import amount
 
 LIMITS = configs.at_least(1, "width", "depth")
 LIMITS |= configs.at_least(0, "delay", "warmup_updates")

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 import delayjax as dj
 from experiments import Arm, Effect, Experiment, figures, optimizer, tasks
 from experiments.configs import at_least, check_delays, positive
-from experiments.results.effects import percent, points
+from experiments.results.sizes import percent, points
 
 LIMITS = at_least(0, "delay")
 LIMITS |= positive("learning_rate")

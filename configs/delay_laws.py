@@ -18,7 +18,7 @@ from scipy import stats
 
 import delayjax as dj
 from experiments import Effect, Experiment, configs, figures, percent, tasks
-from experiments.results.effects import LargestStable
+from experiments.results.metrics import LargestStable
 from experiments.results.tables import Found
 
 LIMITS = configs.at_least(0, "mean_delay", "max_delay")
@@ -103,7 +103,7 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.Table(
                 "stable_steps",
                 "Largest stable step of each law; in brackets the step of theory",
-                lambda run: stable_steps(run.found, limit),
+                lambda run: stable_steps(run, limit),
             )
         ],
     )
@@ -111,7 +111,7 @@ def experiment(config: ConfigDict) -> Experiment:
 
 def stable_steps(found: Found, limit: Callable[[str, float], float]) -> pd.DataFrame:
     """A row for each mean delay, a column for each law."""
-    table = STABLE_STEP.with_column(found.results).pivot_table(
+    table = STABLE_STEP.with_column(found.results, found.curves).pivot_table(
         STABLE_STEP.name, "mean_delay", "law", sort=False
     )
     for law, each in table.items():

@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Effect, Experiment, configs, figures, optimizer, tasks
-from experiments.results.effects import amount
+from experiments.results.sizes import amount
 
 SMALL = {"updates": 60, "momentum": (0.0, 0.5), "muon_momentum": (0.5, 0.8)}
 """What the small size of the book changes, beside the numbers of seeds."""

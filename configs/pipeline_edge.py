@@ -24,7 +24,7 @@ from sklearn.datasets import load_diabetes
 import delayjax as dj
 from experiments import Effect, Experiment, figures, percent, pipelined
 from experiments.configs import below_one, positive
-from experiments.results.effects import LargestStable
+from experiments.results.metrics import LargestStable
 from experiments.tasks import Task
 
 EDGE = LargestStable("relative_step", below={"train_loss": 1.0})

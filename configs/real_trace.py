@@ -21,7 +21,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Effect, Experiment, along, configs, figures, tasks
-from experiments.results.effects import percent, points
+from experiments.results.sizes import percent, points
 
 LIMITS = configs.positive("learning_rate")
 

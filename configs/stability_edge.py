@@ -26,7 +26,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Effect, Experiment, configs, figures, percent, tasks
-from experiments.results.effects import LargestStable
+from experiments.results.metrics import LargestStable
 from experiments.tasks import Task
 
 TASKS = {

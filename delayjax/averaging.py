@@ -1,8 +1,6 @@
 """Replicas that average their models: one optimizer wrapper a method."""
 
-from delayjax._src.averaging.ad_psgd import ad_psgd as ad_psgd
 from delayjax._src.averaging.adaptive_period import adaptive_period as adaptive_period
-from delayjax._src.averaging.d_psgd import d_psgd as d_psgd
 from delayjax._src.averaging.delayed_average import blended as blended
 from delayjax._src.averaging.delayed_average import corrected as corrected
 from delayjax._src.averaging.delayed_average import delayed_average as delayed_average
@@ -16,6 +14,8 @@ from delayjax._src.averaging.gossip import gossip as gossip
 from delayjax._src.averaging.inner_state import mean_of_state as mean_of_state
 from delayjax._src.averaging.inner_state import reset_every as reset_every
 from delayjax._src.averaging.local_sgd import local_sgd as local_sgd
+from delayjax._src.averaging.neighbors import ad_psgd as ad_psgd
+from delayjax._src.averaging.neighbors import d_psgd as d_psgd
 from delayjax._src.averaging.only_on_visit import only_on_visit as only_on_visit
 from delayjax._src.averaging.orders import by_rank as by_rank
 from delayjax._src.averaging.orders import first_come as first_come

@@ -6,10 +6,10 @@ Put a rule of this module at the end of a chain, in place of
 `dasa` goes before the optimizer: its step size is 0, or the optimizer's.
 """
 
-from delayjax._src.rules.adadelay import adadelay as adadelay
 from delayjax._src.rules.budgets import inverse_within_budget as inverse_within_budget
 from delayjax._src.rules.budgets import share_of_budget as share_of_budget
-from delayjax._src.rules.dasa import dasa as dasa
-from delayjax._src.rules.distance_capped import distance_capped as distance_capped
 from delayjax._src.rules.dual_averaging import dasgd as dasgd
 from delayjax._src.rules.dual_averaging import harmonic as harmonic
+from delayjax._src.rules.step_sizes import adadelay as adadelay
+from delayjax._src.rules.step_sizes import dasa as dasa
+from delayjax._src.rules.step_sizes import distance_capped as distance_capped

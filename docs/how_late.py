@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import delayjax as dj
-from experiments import configs
+from experiments import statements
 from experiments.figures import palette, scales, sheets, tables
 from experiments.figures.drawing import over, stability_map
 from experiments.results.column_words import loss_unit, with_unit
@@ -127,7 +127,8 @@ def _legend(axis: Axes, handles: Sequence[Artist]) -> None:
 def main(edge: str, language: str, out: str) -> None:
     """Draws the picture of two folders of runs."""
     first = Run.read(edge)
-    sharpness = configs.rebuilt(first.info).task.facts["sharpness"]
+    experiment, _ = statements.of_run(first.info)
+    sharpness = experiment.task.facts["sharpness"]
 
     def limit(delay: float) -> float:
         return dj.stability.Dynamics(int(delay)).step_limit() / sharpness

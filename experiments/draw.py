@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import delayjax as dj
-from experiments import configs, figures, report, statements
+from experiments import figures, report, statements
 from experiments.figures import sheets
 from experiments.figures.drawing import bars, gantt
 from experiments.results.runs import Run
@@ -68,8 +68,7 @@ def main(arguments: list[str]) -> None:
     else:
         for folder in asked.runs:
             run = Run.read(folder)
-            stated = statements.of_run(run.info)
-            made = configs.rebuilt(run.info)
+            made, stated = statements.of_run(run.info)
             print(report.write(run, made, stated, format=asked.format))
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import jax
 from absl import app, flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import config_flags
 
-from experiments import configs, statements
-from experiments.configs import knobs
+from experiments import statements
+from experiments.config_files import ConfigFile, error_line, knobs
 from experiments.host import joining, processes, progress
 from experiments.host.folder import RunFolder
 from experiments.results import claims, writers
@@ -97,12 +97,11 @@ _SHARED_FLAGS = (_WORKDIR, _SHARD, _CHECKPOINT_EVERY, _KEEP_CHECKPOINTS, _ANEW)
 _SHARED_FLAGS += (_DRY_RUN,)
 
 
-def main(argv: list[str]) -> None:
+def main(argv: list[str], file: ConfigFile) -> None:
     """Checks everything that can be checked, then trains, then draws."""
     if len(argv) > 1:
         sys.exit(f"error: unknown argument {argv[1]!r}: flags start with --config.")
     progress.start_log(quiet=_QUIET.value)
-    source = config_flags.get_config_filename(flags.FLAGS["config"])
     try:
         _check_flags()
         keep_compiled(_COMPILE_CACHE.value)
@@ -114,12 +113,12 @@ def main(argv: list[str]) -> None:
                 timeout_seconds=_TIMEOUT.value,
             )
         chosen = knobs(_CONFIG.value)
-        configs.check_values(source, chosen)
+        file.check(chosen)
         processes.check_agreement(
             {f"--config.{key}": value for key, value in chosen.items()}
             | {f"--{flag.name}": flag.value for flag in _SHARED_FLAGS}
         )
-        changed = configs.changed(source, chosen)
+        changed = file.changed(chosen)
         for flag in (_CHECK, _RECORD):
             if flag.value and changed:
                 raise ValueError(
@@ -127,8 +126,8 @@ def main(argv: list[str]) -> None:
                     f" {', '.join(changed)} is changed: leave one of the two out."
                 )
         with failures.of_changed(changed):
-            made = processes.together(lambda: configs.made(source, _CONFIG.value))
-            stated = statements.about(source, _CONFIG.value)
+            made = processes.together(lambda: file.experiment(_CONFIG.value))
+            stated = statements.about(file, _CONFIG.value)
         shard, profile = _shard(_SHARD.value), _updates(_PROFILE.value)
         if _DRY_RUN.value:
             with failures.of_changed(changed):
@@ -146,7 +145,7 @@ def main(argv: list[str]) -> None:
             shard=shard,
             config=chosen,
             changed=changed,
-            source=source,
+            source=file.source,
             stated=claims.digest(stated.published),
             checkpoint_every=_CHECKPOINT_EVERY.value,
             keep_checkpoints=_KEEP_CHECKPOINTS.value,
@@ -155,7 +154,7 @@ def main(argv: list[str]) -> None:
             profile=profile,
         )
         if processes.is_first():
-            met = _report(made, source, stated, outcome, changed)
+            met = _report(made, file, stated, outcome, changed)
             if _CHECK.value and not met:
                 sys.exit(1)
     except loop.InterruptionError as stop:
@@ -166,7 +165,7 @@ def main(argv: list[str]) -> None:
         print("Stopped. The same command goes on from the last checkpoint.")
         sys.exit(130)  # as a shell reports SIGINT
     except TypeError as error:  # of a function in the config file, as a rule
-        sys.exit(f"error: {configs.error_line(error, source)}")
+        sys.exit(f"error: --config={file.source}{error_line(error, file.path)}")
     except (ValueError, OSError, loop.DivergenceError) as error:
         sys.exit(f"error: {error}")
 
@@ -250,7 +249,7 @@ def _updates(bounds: list[str]) -> range:
 
 def _report(
     experiment: Experiment,
-    source: str,
+    file: ConfigFile,
     stated: Statements,
     outcome: Found,
     changed: Mapping[str, Any],
@@ -271,7 +270,7 @@ def _report(
             progress.log.info("%s", judged)  # the report says why there is none
     compared = [] if changed else claims.compare(stated.records, outcome)
     if _RECORD.value:
-        path = statements.record(source, compared)
+        path = statements.record(file, compared)
         progress.log.info("the records are written to %s", path)
     else:
         for one in compared:
@@ -282,34 +281,34 @@ def _report(
     return all(one.met for one in compared)
 
 
-def _parse_flags(argv: list[str]) -> list[str]:
-    """Parses flags; what cannot be read is one line."""
+def _parse_flags(argv: list[str]) -> tuple[list[str], ConfigFile]:
+    """Parses flags, and loads the config file; an error is one line."""
     paths = _given(argv, "config")
     try:
-        for path in paths:
-            configs.check_file(path)
+        files = [ConfigFile.load(path) for path in paths]
         if len(paths) > 1:
             raise ValueError(
                 f"--config is given {len(paths)} times ({' and '.join(paths)}): a run"
                 " has one."
             )
-        if paths:
-            _check_keys(argv, configs.default_config(paths[0]))
+        for file in files:
+            _check_keys(argv, file.values)
+            # a name of a config becomes its file, which the flag reads
+            argv = _with_value(argv, "config", file.source)
         rest = flags.FLAGS(argv)
         for flag in (_CONFIG, _WORKDIR):
             if flag.value is None:
                 raise ValueError(f"--{flag.name} is missing.")
-        return rest
+        return rest, files[0]
     except (flags.Error, TypeError, ValueError) as error:
         sys.exit(f"error: {' '.join(str(error).split())}")
 
 
-def _check_keys(argv: list[str], config: ConfigDict) -> None:
+def _check_keys(argv: list[str], values: Mapping[str, Any]) -> None:
     """Refuses keys that the config lacks, and an axis that is given twice.
 
     Both values of an axis would be taken together.
     """
-    values = knobs(config)
     for text in argv:
         dashes, is_key, key = text.partition("=")[0].partition("config.")
         if is_key and dashes in ("-", "--") and not _is_key(key, values):
@@ -338,12 +337,31 @@ def _given(argv: list[str], name: str) -> list[str]:
     return joined + [b for a, b in itertools.pairwise(argv) if a in dashed]
 
 
+def _with_value(argv: list[str], name: str, value: str) -> list[str]:
+    """The arguments with another value of a flag that is given once."""
+    dashed = f"-{name}", f"--{name}"
+    changed = []
+    for before, text in itertools.pairwise(["", *argv]):
+        flag, equals, _ = text.partition("=")
+        if equals and flag in dashed:
+            text = f"{flag}={value}"
+        changed.append(value if before in dashed else text)
+    return changed
+
+
 def command_line() -> None:
     """The command line."""
     # tasks of one's own are found where the command runs
     sys.path.insert(0, os.getcwd())
     jax.config.config_with_absl()
-    app.run(main, flags_parser=_parse_flags)
+    loaded: list[ConfigFile] = []
+
+    def parsed(argv):
+        rest, file = _parse_flags(argv)
+        loaded.append(file)
+        return rest
+
+    app.run(lambda argv: main(argv, *loaded), flags_parser=parsed)
 
 
 if __name__ == "__main__":

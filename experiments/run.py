@@ -150,7 +150,7 @@ def run(
             progress.log.info("the run is finished: its records are read")
             if not processes.is_first():
                 place.download()
-            outcome = Run.read(place.path).found
+            outcome = Run.read(place.path)
         else:
             if processes.is_first():
                 stack.callback(lambda: place.spent(time.monotonic() - started))
@@ -188,7 +188,7 @@ def run(
             if processes.is_first():
                 place.remove_checkpoints()
     answers = effects.answers(outcome, experiment.effects)
-    return outcome._replace(question=experiment.question, answers=answers)
+    return dataclasses.replace(outcome, question=experiment.question, answers=answers)
 
 
 def _check_answer(experiment: Experiment, asked: Mapping[str, Any]) -> None:

@@ -9,7 +9,6 @@ both of the functions
 and the values of the records are in the table `configs/statements/records.csv`.
 """
 
-import inspect
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,9 +18,11 @@ import numpy as np
 import pandas as pd
 from ml_collections import ConfigDict
 
-from experiments import configs
+from experiments import config_files
+from experiments.config_files import ConfigFile, error_line, executed
 from experiments.host import disk
 from experiments.results.claims import Compared, Published, Record
+from experiments.training.experiment import Experiment
 
 
 class Statements(NamedTuple):
@@ -36,43 +37,41 @@ class Statements(NamedTuple):
     records: Sequence[Record] = ()
 
 
-def about(source: str, config: ConfigDict) -> Statements:
-    """The statements about a config; none where it has no file of them.
-
-    Args:
-        source: the config file, as "FILE" or "FILE:question".
-        config: its values.
+def about(file: ConfigFile, config: ConfigDict) -> Statements:
+    """The statements about a config; none if it has no file of them.
 
     Raises:
         ValueError: if a function of the file fails.
     """
-    path = _file(source)
+    path = file.path.parent / "statements" / file.path.name
     if not path.exists():
         return Statements()
     try:
-        module = configs.module_of(str(path), needed=())
+        module = executed(path)
         published = [*getattr(module, "published", lambda config: [])(config)]
         measures = dict(getattr(module, "records", lambda config: {})(config))
     except Exception as error:
-        why = configs.error_line(error, str(path)).removeprefix("--config=")
         raise ValueError(
-            f"{why} `published(config)` returns a list of `Published`, and"
-            " `records(config)` a dict {text: measure}."
+            f"{path}{error_line(error, path)} `published(config)` returns a list of"
+            " `Published`, and `records(config)` a dict {text: measure}."
         ) from error
-    known = _table(source)
+    known = _table(file)
     return Statements(
         published,
         [Record(text, m, *known.get(text, ())) for text, m in measures.items()],
     )
 
 
-def of_run(record: Mapping[str, Any]) -> Statements:
-    """The statements about the run of a run.json."""
-    config = configs.of_run(record)
-    return Statements() if config is None else about(record["source"], config)
+def of_run(record: Mapping[str, Any]) -> tuple[Experiment | None, Statements]:
+    """The experiment of a run.json and what is said of it; None without its config."""
+    there = config_files.of_run(record)
+    if there is None:
+        return None, Statements()
+    file, config = there
+    return file.experiment(config), about(file, config)
 
 
-def record(source: str, compared: Sequence[Compared]) -> Path:
+def record(file: ConfigFile, compared: Sequence[Compared]) -> Path:
     """Keeps the numbers of a run as the records of its config, and returns the file.
 
     The spread of one seed is 0.
@@ -86,7 +85,7 @@ def record(source: str, compared: Sequence[Compared]) -> Path:
                 f"--record: {one.record.text!r} is {one.shown}, and no number to keep:"
                 " nothing is written."
             )
-    path, name = _records(source), _name(source)
+    path, name = _records(file), file.name
     rows = [
         (name, one.record.text, one.measured.value, np.nan_to_num(one.measured.error))
         for one in compared
@@ -105,28 +104,8 @@ COLUMNS = ["config", "record", "value", "spread"]
 """Of the table of records."""
 
 
-def _name(source: str) -> str:
-    """The name of a config in the table, with its question: "workers:spectrum".
-
-    The question that a file asks without one is left out.
-    """
-    file, _, question = source.partition(".py:")
-    get_config = configs.module_of(source, needed=("get_config()",)).get_config
-    usual = [
-        parameter.default
-        for parameter in inspect.signature(get_config).parameters.values()
-    ]
-    return Path(file).stem + f":{question}" * bool(question and question not in usual)
-
-
-def _file(source: str) -> Path:
-    file, _, _ = source.partition(".py:")
-    path = Path(file)
-    return path.parent / "statements" / f"{path.stem}.py"
-
-
-def _records(source: str) -> Path:
-    return _file(source).parent / "records.csv"
+def _records(file: ConfigFile) -> Path:
+    return file.path.parent / "statements" / "records.csv"
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -141,9 +120,9 @@ def _read(path: Path) -> pd.DataFrame:
     return table
 
 
-def _table(source: str) -> dict[str, tuple[float, float]]:
+def _table(file: ConfigFile) -> dict[str, tuple[float, float]]:
     """{record: its value and spread} of a config."""
-    path, name = _records(source), _name(source)
+    path, name = _records(file), file.name
     known: dict[str, tuple[float, float]] = {}
     for row in _read(path).to_dict("records"):
         if row["config"] != name:

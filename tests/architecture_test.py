@@ -63,7 +63,7 @@ BUILDINGS = {
             # a run's folder and processes, which results read and running writes
             {"tasks", "prepare", "host"},
             {"training"},
-            {"running", "results", "configs"},
+            {"running", "results", "configs", "config_files"},
             {"search", "statements"},
             {"run"},
             {"figures"},
@@ -71,6 +71,7 @@ BUILDINGS = {
             {"report", "comparison", "pods"},
             {"book", "advise"},
             {"main", "draw", "__init__"},
+            {"installed"},
         ),
         set(),
     ),

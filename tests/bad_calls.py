@@ -1380,7 +1380,7 @@ published(at_least=2.0)
     1.0: no number is within them.
 experiments.claims.Record("loss", len, INF, 0.1)
     ValueError: `Record` 'loss' needs a finite value and spread, got inf and 0.1.
-experiments.measures.mean("train_loss", learning_rate=0.3)(finished().found)
+experiments.measures.mean("train_loss", learning_rate=0.3)(finished())
     ValueError: no row has {'learning_rate': 0.3}
 drawn("--trace=trace.csv")
     ValueError: give folders of runs, or --trace=FILE.

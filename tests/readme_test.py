@@ -12,7 +12,8 @@ import optax
 import pytest
 
 import delayjax as dj
-from experiments import claims, configs, run, statements
+from experiments import claims, run, statements
+from experiments.config_files import ConfigFile
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -156,16 +157,16 @@ def test_a_config_of_ones_own_answers_and_its_statements_are_measured(
     tmp_path,
 ):
     (tmp_path / "momentum.py").write_text(OWN_CONFIG)
-    module = configs.module_of(str(tmp_path / "momentum.py"))
-    config = module.get_config()
+    file = ConfigFile.load(str(tmp_path / "momentum.py"))
+    config = file.config
     config.updates, config.learning_rate, config.seeds = 10, (0.01, 0.1), 2
-    experiment = module.experiment(config)
-    assert experiment.question == module.__doc__
+    experiment = file.experiment(config)
+    assert experiment.question == file.module.__doc__
     found = run(experiment, str(tmp_path / "run"))
     assert len(found.results) == 2 * 2 * 2 * 2
     (tmp_path / "statements").mkdir()
     (tmp_path / "statements" / "momentum.py").write_text(OWN_STATEMENTS)
-    stated = statements.of(str(tmp_path / "momentum.py"), config)
+    stated = statements.about(file, config)
     (judged,) = claims.judge(stated.published, found)
     (compared,) = claims.compare(stated.records, found)
     assert judged.measured is not None and compared.measured is not None

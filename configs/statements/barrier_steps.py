@@ -19,7 +19,8 @@ def apart(config: ConfigDict, barrier: str) -> Measure:
     metric = barrier_steps.apart(config)
 
     def measure(found):
-        rows = metric.with_column(analysis.where(found.results, barrier=barrier))
+        rows = analysis.where(found.results, barrier=barrier)
+        rows = metric.with_column(rows, found.curves)
         return float(rows[metric.name].mean())
 
     return measure

@@ -12,7 +12,8 @@ def stable_step(law: str, mean_delay: float) -> Measure:
 
     def measure(found):
         rows = analysis.where(found.results, law=law, mean_delay=mean_delay)
-        return float(STABLE_STEP.with_column(rows)[STABLE_STEP.name].mean())
+        table = STABLE_STEP.with_column(rows, found.curves)
+        return float(table[STABLE_STEP.name].mean())
 
     return measure
 

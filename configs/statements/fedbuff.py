@@ -1,5 +1,7 @@
 """What Nguyen et al. say of FedBuff, and records."""
 
+import dataclasses
+
 from ml_collections import ConfigDict
 
 from configs.fedbuff import BUFFERED, FEDASYNC, SINGLE
@@ -21,7 +23,8 @@ def ends(this: str, other: str) -> Measure:
     """Training loss at the end over another's, at the steps that end lowest."""
 
     def measure(found):
-        lowest = found._replace(choice=found.choice._replace(by="train_loss"))
+        choice = found.choice._replace(by="train_loss")
+        lowest = dataclasses.replace(found, choice=choice)
         return ratio(*(tuned("train_loss", server=s) for s in (this, other)))(lowest)
 
     return measure

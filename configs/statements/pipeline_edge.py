@@ -10,7 +10,11 @@ from experiments.results.estimates import Measure
 
 def edges(which: Callable[..., float]) -> Measure:
     """The smallest or largest edge of all pipelines, over its limit."""
-    return lambda found: float(which(EDGE.with_column(found.results)[EDGE.name]))
+
+    def measure(found):
+        return float(which(EDGE.with_column(found.results, found.curves)[EDGE.name]))
+
+    return measure
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from experiments import configs, statements
+from experiments import statements
 from experiments.book.chapters import CHAPTERS, NOT_RUN, SYSTEMS
+from experiments.config_files import ConfigFile
 from experiments.host.folder import RunFolder
 from experiments.page import Picture, Statement
 from experiments.results import claims, effects
@@ -138,33 +139,34 @@ def small(config: str) -> list[str]:
 
     A config that trains long has a mapping `SMALL` of values for a shorter training.
     """
-    path = source(config)
-    values = configs.default_config(path)
+    file = ConfigFile.load(source(config))
+    values = file.values
     fewer = {
         key: few
         for key, few in FEW.items()
         if isinstance(values.get(key), int) and values[key] > few
     }
-    shorter = getattr(configs.module_of(path), "SMALL", {})
+    shorter = getattr(file.module, "SMALL", {})
     return [f"--config.{key}={value}" for key, value in {**fewer, **shorter}.items()]
 
 
 def entry_of(config: str, workdir: Path) -> Entry:
     """The entry of a config, of the run in a folder if there is one."""
-    module = configs.module_of(source(config))
-    question = (module.__doc__ or "").strip().splitlines()[0]
+    file = ConfigFile.load(source(config))
+    question = (file.module.__doc__ or "").strip().splitlines()[0]
     if config in NOT_RUN:
         return Entry(config, question, Status.NOT_HERE, reason=NOT_RUN[config])
     path = workdir / place(config)
     info = RunFolder(path).info
     if not info.get("finished"):
         return Entry(config, question, Status.NOT_YET)
-    why, experiment = f"{info.get('source')} is not there", None
     try:
-        experiment, stated = configs.rebuilt(info), statements.of_run(info)
+        experiment, stated = statements.of_run(info)
     except (TypeError, ValueError, KeyError) as error:
         why = f"the folder holds a run of another config ({error})"
+        return Entry(config, question, Status.NOT_YET, reason=why)
     if experiment is None:
+        why = f"{info.get('source')} is not there"
         return Entry(config, question, Status.NOT_YET, reason=why)
     run = Run.read(path)
     answer, reason = _answer(experiment, run)
@@ -174,7 +176,7 @@ def entry_of(config: str, workdir: Path) -> Entry:
         Status.RUN,
         answer,
         reason,
-        tuple(map(Statement.of, claims.judge(stated.published, run.found))),
+        tuple(map(Statement.of, claims.judge(stated.published, run))),
         info["wall_seconds"] / 60,
         f"{info['devices']}, jax {info['versions']['jax']}",
         info.get("published") not in (None, "", claims.digest(stated.published)),
@@ -184,7 +186,7 @@ def entry_of(config: str, workdir: Path) -> Entry:
 
 def _answer(experiment: Experiment, run: Run) -> tuple[str, str]:
     """The answer, and why there is none."""
-    made = effects.answers(run.found, experiment.effects)
+    made = effects.answers(run, experiment.effects)
     texts = [one.text for one in made if isinstance(one, effects.Answer)]
     return " ".join(texts), "; ".join(one for one in made if isinstance(one, str))
 

@@ -92,7 +92,7 @@ def gain_tables(clusters: Sequence[str], *, logarithm: bool = False) -> list[Tab
     late = [name for name in clusters if name != NO_DELAY]
 
     def gains(run, by, **where):
-        table = run.found.gains(BASELINE.name, by=by, logarithm=logarithm, **where)
+        table = run.gains(BASELINE.name, by=by, logarithm=logarithm, **where)
         return table.sort_values([*by, "gain"], ascending=[True] * len(by) + [False])
 
     loss = "logarithm of the training loss" if logarithm else "training loss"

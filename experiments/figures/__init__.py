@@ -19,8 +19,8 @@ from experiments.figures.drawing.over import over as over
 from experiments.figures.drawing.stability_map import stability_map as stability_map
 from experiments.figures.figure import Figure as Figure
 from experiments.results import analysis
-from experiments.results.choice import TimeTo as TimeTo
 from experiments.results.decay import DecayRate as DecayRate
+from experiments.results.metrics import TimeTo as TimeTo
 from experiments.results.runs import Run
 
 
@@ -63,7 +63,7 @@ def save(run: Run, figures: Sequence[Any], format: str = "svg") -> list[Drawn]:
         path = run.folder / "figures" / f"{figure.name}.{format}"
         try:
             made = sheets.STYLED(figure.draw)(run)
-            sheets.save(made, path, run.found.not_found())
+            sheets.save(made, path, run.not_found())
         except Exception as error:  # of a user's own figure, or of what is not there
             reason = f"{type(error).__name__}: {error}"
             drawn.append(Drawn(figure.name, caption, None, reason))

@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments.results.choice import TimeTo
 from experiments.results.decay import DecayRate
+from experiments.results.metrics import TimeTo
 from experiments.results.runs import Run
 
 Metric = str | TimeTo | DecayRate

@@ -10,9 +10,9 @@ import pandas as pd
 from experiments.figures import palette
 from experiments.figures.figure import column as column_of
 from experiments.results import analysis
-from experiments.results.choice import TimeTo
 from experiments.results.column_words import words
 from experiments.results.formulas import formula as of_settings
+from experiments.results.metrics import TimeTo
 from experiments.results.runs import Run
 
 _MOST = 6  # series that one panel can hold

@@ -19,15 +19,23 @@ def versions() -> dict[str, str]:
 
 
 def git_hash() -> str:
-    """The commit of the checkout, with "+" where files differ from it."""
+    """The commit of the checkout, with "+" where files differ from it.
+
+    "unknown" for an installed wheel, which may lie within another checkout.
+    """
     try:
-        described = subprocess.run(
-            ["git", "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        _git("ls-files", "--error-unmatch", __file__)
+        return _git("describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return described.stdout.strip()
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()

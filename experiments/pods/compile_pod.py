@@ -26,7 +26,7 @@ import jax
 from absl import app, flags
 from ml_collections import config_flags
 
-from experiments import configs
+from experiments.config_files import ConfigFile, knobs
 from experiments.pods import exchanges, hlo, work
 from experiments.pods.chips import PodError, Topology, topology
 from experiments.running import costs
@@ -300,8 +300,9 @@ def run() -> None:
         del argv
         source = config_flags.get_config_filename(flags.FLAGS["config"])
         try:
-            configs.check_values(source, configs.knobs(config.value))
-            experiment = configs.made(source, config.value)
+            file = ConfigFile.load(source)
+            file.check(knobs(config.value))
+            experiment = file.experiment(config.value)
         except (ValueError, OSError) as error:
             sys.exit(f"error: {error}")
         main(experiment, place.value, json_path.value)

@@ -5,50 +5,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from experiments.results import analysis
-
-
-class TimeTo(NamedTuple):
-    """A metric: the time at which another metric first reaches a value.
-
-    Attributes:
-        metric: the column of the curves.
-        value: the value to reach.
-        along: the clock: "seconds", "update" or "examples".
-        largest: whether more is better.
-    """
-
-    metric: str
-    value: float
-    along: str = "seconds"
-    largest: bool = False
-
-    @property
-    def name(self) -> str:
-        """The name of the column."""
-        return f"{self.along}_to_{self.metric}_{self.value:g}"
-
-    def with_column(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
-        """The results with this column; inf if the value is not reached.
-
-        The columns of divergence are left out: a cell that reached the value counts
-        even if it diverged later.
-        """
-        when = analysis.time_to(
-            curves, self.metric, self.value, along=self.along, largest=self.largest
-        )
-        keys = list(when.index.names)
-        column = when.rename(self.name).reset_index()
-        rest = results.drop(columns=self.name, errors="ignore")
-        merged = rest.merge(column, on=keys, how="left")
-        return merged.drop(columns=["diverged", "ended_higher"], errors="ignore")
-
-    def ends(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.Series:
-        """The last time of the clock in the curves of each row of `results`."""
-        keys = [*analysis.settings(curves), "seed"]
-        last = curves.groupby(keys, dropna=False, sort=False)[self.along].max()
-        end = last.rename("end").reset_index()
-        return results[keys].merge(end, on=keys, how="left")["end"]
+from experiments.results import analysis, metrics
+from experiments.results.metrics import Metric
 
 
 class Choice(NamedTuple):
@@ -66,7 +24,7 @@ class Choice(NamedTuple):
     """
 
     axes: tuple[str, ...] = ()
-    by: str | TimeTo = "train_loss"
+    by: Metric = "train_loss"
     results: pd.DataFrame | None = None
     curves: pd.DataFrame | None = None
     optima: pd.DataFrame | None = None
@@ -124,16 +82,12 @@ class Choice(NamedTuple):
 
     def judged(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
         """The results with the column of the metric that decides."""
-        return (
-            results
-            if isinstance(self.by, str)
-            else self.by.with_column(results, curves)
-        )
+        return metrics.with_column(self.by, results, curves)
 
     @property
     def column(self) -> str:
         """The name of the metric that decides."""
-        return self.by if isinstance(self.by, str) else self.by.name
+        return metrics.column(self.by)
 
     @property
     def seeds(self) -> list[int]:

@@ -181,7 +181,8 @@ def judge(published: Sequence[Published], found: Found) -> list[Judged]:
             judged.append(Judged(claim, None, NOT_TESTABLE, claim.tried))
             continue
         unfound: list[Any] = []
-        watched = found._replace(choice=found.choice._replace(unfound=unfound))
+        choice = found.choice._replace(unfound=unfound)
+        watched = dataclasses.replace(found, choice=choice)
         measured, reason = _measured(claim.measure, watched)
         verdict = _verdict(claim, measured)
         if any(len(rows) for rows in unfound):

@@ -1,143 +1,21 @@
 """The answer to a question: effects with intervals, compared with a relevant size."""
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from experiments.results import analysis
-from experiments.results.choice import TimeTo
 from experiments.results.column_words import words
 from experiments.results.estimates import jackknife
 from experiments.results.formulas import formula
+from experiments.results.metrics import Metric, TimeTo, column, with_column
+from experiments.results.sizes import Size, percent, points
 from experiments.results.tables import Found
 
-
-class Size(NamedTuple):
-    """The smallest effect that matters to a reader.
-
-    Attributes:
-        value: the size of the effect; for a ratio, its distance from 1.
-        text: the size in words.
-        ratio: whether effects are ratios; otherwise they are differences.
-        unit: of effects, in text.
-        scale: of effects, in this unit.
-    """
-
-    value: float
-    text: str
-    ratio: bool = False
-    unit: str = ""
-    scale: float = 1.0
-
-    @property
-    def edge(self) -> float:
-        """The size on the scale of the effects: of a ratio, its logarithm."""
-        return math.log1p(self.value) if self.ratio else self.value
-
-    def shown(self, *effects: float) -> str:
-        """One effect, or both ends of an interval, as text with the unit.
-
-        Example:
-            >>> points(1).shown(0.015), percent(10).shown(0.9, 1.3)
-            ('+1.5 points', '0.9 to 1.3 times')
-        """
-        form = ".3g" if self.ratio else "+.3g"
-        text = " to ".join(f"{self.scale * effect:{form}}" for effect in effects)
-        return f"{text} {self.unit}".rstrip()
-
-
-def percent(number: float) -> Size:
-    """A ratio: 10 is a factor of 1.1, up or down.
-
-    Example:
-        >>> percent(10)
-        Size(value=0.1, text='10 %', ratio=True, unit='times', scale=1.0)
-    """
-    return Size(number / 100, f"{number:g} %", ratio=True, unit="times")
-
-
-def points(number: float) -> Size:
-    """A difference of accuracies or errors: 1 is 0.01.
-
-    Example:
-        >>> points(1).text, points(0.5).value
-        ('1 point', 0.005)
-    """
-    text = f"{number:g} point{'s' * (number != 1)}"
-    return Size(number / 100, text, unit="points", scale=100.0)
-
-
-def amount(number: float, unit: str = "") -> Size:
-    """A difference in the metric's unit.
-
-    Example:
-        >>> amount(0.02, "nats").text
-        '0.02 nats'
-    """
-    return Size(number, f"{number:g} {unit}".rstrip(), unit=unit)
-
-
-class LargestStable(NamedTuple):
-    """A metric: the largest value of an axis up to which training does not fail.
-
-    Attributes:
-        axis: the axis, such as the step size; it must be tuned.
-        below: {metric: level}: at the end each metric must be below its level too.
-    """
-
-    axis: str
-    below: Mapping[str, float] = {}
-
-    @property
-    def name(self) -> str:
-        """The name of the column."""
-        return f"largest_stable_{self.axis}"
-
-    def with_column(self, results: pd.DataFrame) -> pd.DataFrame:
-        """One row per series and seed with this column; 0 if no value is stable."""
-        fails = analysis.lost(results)
-        for metric, level in self.below.items():
-            fails |= ~(results[metric] < level)
-        names = [c for c in analysis.settings(results) if c != self.axis]
-        rows = results.assign(fails=fails).sort_values(self.axis, kind="stable")
-        keys = [*names, "seed"]
-        failed = rows.groupby(keys, dropna=False, sort=False)["fails"].cummax()
-        rows = rows.assign(**{self.name: rows[self.axis].where(~failed, 0.0)})
-        most = rows.groupby(keys, dropna=False, sort=False)[self.name].transform("max")
-        rows = rows.assign(**{self.name: most}).drop_duplicates(keys)
-        return rows.drop(columns=[self.axis, *_FATES], errors="ignore")
-
-
-class Computed(NamedTuple):
-    """A metric that is a function of settings and seed, not a column of the results.
-
-    Attributes:
-        name: the name of its column.
-        function: a function whose arguments are labels, axes and "seed", by name.
-
-    Example:
-        >>> late = Computed("lateness", lambda delay, seed: delay / 2 + seed)
-        >>> results = pd.DataFrame({"delay": [2, 4], "seed": [0, 1]})
-        >>> late.with_column(results).lateness.tolist()
-        [1.0, 3.0]
-    """
-
-    name: str
-    function: Callable[..., float]
-
-    def with_column(self, results: pd.DataFrame) -> pd.DataFrame:
-        """The results with this column."""
-        rows = results.to_dict("records")
-        return results.assign(
-            **{self.name: [formula(self.function, row) for row in rows]}
-        )
-
-
-_FATES = ("diverged", "ended_higher", "fails")
 HIGHER, LOWER, WITHIN = "higher", "lower", "within"
 UNDECIDED, NO_OPTIMUM = "undecided", "no optimum"
 LOST, NO_BASE = "lost", "nothing to compare with"
@@ -161,8 +39,8 @@ class Effect:
     effect is distinguished from too few seeds.
 
     Attributes:
-        metric: a column of the results; a `TimeTo`, whose "never" is infinite; a
-            `LargestStable`; or a `Computed`.
+        metric: a column of the results, or one of `metrics`; the "never" of a
+            `TimeTo` is infinite.
         against: {label or axis: value}; or a function of settings, such as a theory,
             that returns the number to compare with (None: no comparison).
         size: the smallest effect that matters, from `percent`, `points` or `amount`.
@@ -178,6 +56,7 @@ class Effect:
         >>> rows = [(0, 0, 0.10), (0, 1, 0.12), (8, 0, 0.20), (8, 1, 0.22)]
         >>> columns = ["delay", "seed", "test_error"]
         >>> found = Found(pd.DataFrame(rows, columns=columns), pd.DataFrame())
+        >>> from experiments.results.sizes import amount
         >>> one = Effect(metric="test_error", against={"delay": 0}, size=points(1))
         >>> print(one.answer(found))
         Test error, compared with delay=0 (0.11): more than 1 point higher at delay=8 \
@@ -207,7 +86,7 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         [['rule', -2.0]]
     """
 
-    metric: "str | TimeTo | LargestStable | Computed"
+    metric: Metric
     against: Mapping[str, Any] | Callable[..., float | None]
     size: Size
     where: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -260,61 +139,47 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         Raises:
             ValueError: if no row has the settings `where` or `against`.
         """
-        there = self._rows(found)
-        names = [c for c in analysis.settings(there) if c not in found.choice.axes]
+        measured = self._rows(found)
+        names = [c for c in analysis.settings(measured) if c not in found.choice.axes]
         # a number for each series, the same with and without a seed
-        if names:
-            number = there.groupby(names, dropna=False, sort=False).ngroup()
-        else:
-            number = pd.Series(0, there.index)
-        series = there[names].assign(series=number).drop_duplicates("series")
+        number = _numbered(measured, names)
+        series = measured[names].assign(series=number).drop_duplicates("series")
         pairs = self._pairs(series, names)
         if pairs.empty:
             raise ValueError(f"no row can be compared with {self._base()}.")
-        numbered = found._replace(results=there.assign(series=number))
-        here = pairs["series"].to_numpy()
+        results = measured.assign(series=number)
+        numbered = dataclasses.replace(found, results=results)
         names = [name for name in names if name not in self.mean_over]
-        groups = np.zeros(len(pairs), int)
-        if names:
-            groups = pairs.groupby(names, dropna=False, sort=False).ngroup().to_numpy()
+        groups = _numbered(pairs, names)
         rows = pairs.assign(group=groups).drop_duplicates("group")
 
-        def mean(values: np.ndarray) -> np.ndarray:
-            return np.bincount(groups, values) / np.bincount(groups)
+        def mean(values: ArrayLike) -> np.ndarray:
+            return np.bincount(groups, np.asarray(values, float)) / np.bincount(groups)
 
-        def both(part: Found) -> tuple[np.ndarray, np.ndarray]:
-            means, _ = self._means(part)
+        def sides(part: Found) -> tuple[pd.DataFrame, pd.DataFrame]:
+            means = self._means(part)
+            this = means.reindex(pairs["series"])
             if callable(self.against):
-                return means.reindex(here).to_numpy(), pairs["theory"].to_numpy(float)
-            other = means.reindex(pairs["base"]).to_numpy()
-            return means.reindex(here).to_numpy(), other
+                return this, pd.DataFrame({"value": pairs["theory"], "never": False})
+            return this, means.reindex(pairs["base"])
 
         def effects(part: Found) -> np.ndarray:
+            this, other = (side["value"].to_numpy(float) for side in sides(part))
             with np.errstate(divide="ignore", invalid="ignore"):
-                this, other = both(part)
                 return mean(np.log(this / other) if self.size.ratio else this - other)
 
-        this, other = both(numbered)
-        _, never = self._means(numbered)
-        late = never.reindex(here).to_numpy(bool)
-        late_base = np.zeros(len(here), bool)
-        if "base" in pairs:
-            late_base = never.reindex(pairs["base"]).to_numpy(bool)
-        this, other, late, late_base = map(mean, (this, other, late, late_base))
-        late, late_base = late > 0, late_base > 0
+        here, there = (
+            np.where(mean(side["never"]) > 0, np.inf, mean(side["value"]))
+            for side in sides(numbered)
+        )
         estimates = jackknife(effects, numbered)
         low, high = np.array([estimate.interval() for estimate in estimates]).T
         value = np.array([estimate.value for estimate in estimates])
-        readings = [
-            self._reading(*numbers)
-            for numbers in zip(this, other, low, high, late, late_base, strict=True)
-        ]
-        table = rows[names].assign(
-            here=np.where(late, np.inf, this), there=np.where(late_base, np.inf, other)
-        )
         shown = np.exp if self.size.ratio else np.asarray
+        table = rows[names].assign(here=here, there=there)
         table = table.assign(effect=shown(value), low=shown(low), high=shown(high))
-        optimum = mean(self._are_found(found, there, number, pairs)) == 1
+        readings = list(map(self._reading, here, there, low, high))
+        optimum = mean(self._are_found(found, measured, number, pairs)) == 1
         table["reading"] = np.where(optimum, readings, NO_OPTIMUM)
         return table.reset_index(drop=True)
 
@@ -347,34 +212,31 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         base = base[[*keys, "series"]].rename(columns={"series": "base"})
         return others.merge(base, on=keys) if keys else others.merge(base, how="cross")
 
-    def _means(self, found: Found) -> tuple[pd.Series, pd.Series]:
-        """The metric of each series, a mean over the seeds; nan if a seed is lost.
+    def _means(self, found: Found) -> pd.DataFrame:
+        """The metric of each series: `value`, a mean over the seeds, and `never`.
 
-        Also whether a seed never reaches the value: it counts as the end of its curve.
+        The value is nan if a seed is lost. `never` says whether a seed never reaches
+        the value of a `TimeTo`: it counts as the end of its curve.
         """
         rows, curves = found.results, found.curves
         if len(curves):
             curves = analysis.where(curves, **self.where)
-        if isinstance(self.metric, str | TimeTo):
-            best = found.choice.best(rows, curves)
-        else:
-            best = self.metric.with_column(rows)
+        choice = found.choice.but(getattr(self.metric, "axis", None))
+        best = choice.best(rows, curves)
         if self.kept:
             chosen = analysis.where(best, **self.kept)
-            axes = [axis for axis in found.choice.axes if axis in rows]
+            axes = [axis for axis in choice.axes if axis in rows]
             best = rows.merge(chosen[["seed", *axes]], on=["seed", *axes])
+        best = with_column(self.metric, best, curves)
+        values, never = best[self._column], pd.Series(False, best.index)
         if isinstance(self.metric, TimeTo):
-            best = self.metric.with_column(best, curves)
-            best["never"] = np.isinf(best[self._column])
-            ends = self.metric.ends(best, curves).to_numpy()
-            best[self._column] = best[self._column].clip(upper=ends)
-        values = best[self._column]
-        if not analysis.is_fact(self._column, best):
+            never = np.isinf(values)
+            values = values.clip(upper=self.metric.ends(best, curves).to_numpy())
+        elif not analysis.is_fact(self._column, best):
             values = values.where(~analysis.lost(best))
-        means = values.groupby(best["series"]).agg(lambda x: x.mean(skipna=False))
-        if "never" not in best:
-            return means, pd.Series(False, means.index)
-        return means, best.groupby("series")["never"].any()
+        measured = pd.DataFrame({"value": values, "never": never})
+        by_series = measured.groupby(best["series"])
+        return by_series.agg({"value": lambda x: x.mean(skipna=False), "never": "any"})
 
     def _are_found(self, found, rows, number, pairs) -> np.ndarray:
         """Whether the optimum of both series of a pair is found, if it is searched."""
@@ -384,20 +246,13 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
             both &= pairs["base"].map(each)
         return both.to_numpy(bool)
 
-    def _reading(
-        self,
-        here: float,
-        there: float,
-        low: float,
-        high: float,
-        late: bool,
-        late_base: bool,
-    ) -> str:
+    def _reading(self, here: float, there: float, low: float, high: float) -> str:
+        """The reading of an interval; a time that is never reached is inf."""
         if np.isnan(there):
             return NO_BASE
         if np.isnan(here):
             return LOST
-        edge = self.size.edge
+        edge, late, late_base = self.size.edge, np.isinf(here), np.isinf(there)
         # the time of a seed that never reaches the value is longer than its curve: the
         # effect is then known from one side
         if low > edge and not late_base:
@@ -409,7 +264,7 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
 
     @property
     def _column(self) -> str:
-        return self.metric if isinstance(self.metric, str) else self.metric.name
+        return column(self.metric)
 
     def _base(self) -> str:
         if callable(self.against):
@@ -473,7 +328,7 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
                 self._column: [_number(value) for value in table["here"]],
                 "compared with": [_number(value) for value in table["there"]],
                 f"{kind} (95 % interval)": [
-                    _interval(row, self.size) for row in table.to_dict("records")
+                    self.size.interval(row) for row in table.to_dict("records")
                 ],
                 f"verdict (size {self.size.text})": table["reading"],
             }
@@ -497,6 +352,13 @@ class Answer(NamedTuple):
         return self.text
 
 
+def _numbered(rows: pd.DataFrame, by: Sequence[str]) -> pd.Series:
+    """The number of each row's group; all are in one if `by` is empty."""
+    if not by:
+        return pd.Series(0, rows.index)
+    return rows.groupby([*by], dropna=False, sort=False).ngroup()
+
+
 _NAMED = 4
 
 
@@ -508,28 +370,14 @@ def _listed(labels: Sequence[str], rows: pd.DataFrame, effect: Effect) -> str:
         return ", ".join(names)
     if len(records) <= _NAMED:
         parts = [
-            f"{name} ({_interval(row, effect.size)})"
+            f"{name} ({effect.size.interval(row)})"
             for name, row in zip(names, records, strict=True)
         ]
         return ", ".join(parts)
     size = np.log(rows["effect"]) if effect.size.ratio else rows["effect"]
     most = int(np.nan_to_num(np.abs(size.to_numpy()), nan=-1.0).argmax())
-    interval = _interval(records[most], effect.size)
+    interval = effect.size.interval(records[most])
     return f"{', '.join(names)} (largest at {names[most]}: {interval})"
-
-
-def _interval(row: Mapping[Any, Any], size: Size) -> str:
-    if np.isinf(row["here"]) and np.isinf(row["there"]):
-        return "neither in time"
-    if np.isnan(row["effect"]):
-        return "no value"
-    if np.isinf(row["here"]):
-        return f"not in time; at least {size.shown(row['low'])}"
-    if np.isinf(row["there"]):
-        return f"only this one in time; at most {size.shown(row['high'])}"
-    if np.isnan(row["low"]):
-        return f"{size.shown(row['effect'])}, no interval"
-    return size.shown(row["low"], row["high"])
 
 
 def _number(value: float) -> str:

@@ -1,5 +1,6 @@
 """The uncertainty of a number from several seeds."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -120,8 +121,8 @@ def jackknife(numbers: Callable[[Found], np.ndarray], found: Found) -> list[Esti
 
 def without(found: Found, seed: int) -> Found:
     """The tables without the rows of a seed."""
-    left = [
+    results, curves = (
         table[table["seed"] != seed] if "seed" in table else table
         for table in (found.results, found.curves)
-    ]
-    return found._replace(results=left[0], curves=left[1])
+    )
+    return dataclasses.replace(found, results=results, curves=curves)

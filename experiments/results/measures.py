@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from experiments.results import analysis
-from experiments.results.choice import TimeTo
 from experiments.results.estimates import Measure
+from experiments.results.metrics import TimeTo
 from experiments.results.tables import Found
 
 

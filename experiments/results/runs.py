@@ -12,29 +12,26 @@ import pandas as pd
 import delayjax as dj
 from experiments.host.folder import RunFolder
 from experiments.results import analysis, tables
-from experiments.results.choice import Choice, TimeTo
+from experiments.results.choice import Choice
+from experiments.results.metrics import TimeTo
 from experiments.results.tables import Found
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Run:
-    """The records of a finished run, or of several together.
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Run(Found):
+    """The tables of a finished run, or of several together, and its other records.
+
+    The tuned axes are those of the first run.
 
     Attributes:
         folder: the folder of the run, or of the first of several.
         info: run.json, or that of the first of several.
-        results: one row per cell and seed, with errors and the generalization gap.
-        curves: one row per cell, seed and evaluation.
         metrics: the rows of metrics.jsonl.
-        choice: the tuned axes, as the first run defines them.
     """
 
     folder: Path
     info: Mapping[str, Any]
-    results: pd.DataFrame
-    curves: pd.DataFrame
     metrics: Sequence[Mapping[str, Any]] = ()
-    choice: Choice = dataclasses.field(default_factory=Choice)
 
     @classmethod
     def read(cls, *folders: str | os.PathLike[str]) -> "Run":
@@ -96,23 +93,15 @@ class Run:
                 results=ordered(joined([table.results for table in choose])),
                 curves=ordered(joined([table.curves for table in choose])),
             )
-        results, curves = ordered(results), ordered(curves)
-        return cls(paths[0], infos[0], results, curves, rows, choice)
-
-    @property
-    def found(self) -> Found:
-        """The tables alone."""
-        return Found(self.results, self.curves, self.choice)
-
-    @property
-    def best(self) -> pd.DataFrame:
-        """The results of each series at its best value of the tuned axes."""
-        return self.found.best
-
-    @property
-    def settings(self) -> list[str]:
-        """The columns of settings."""
-        return analysis.settings(self.results)
+        return cls(
+            ordered(results),
+            ordered(curves),
+            choice,
+            infos[0].get("question", paths[0].name),
+            folder=paths[0],
+            info=infos[0],
+            metrics=rows,
+        )
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -149,15 +138,15 @@ def _choice(info: Mapping[str, Any]) -> Choice:
     return Choice(tuple(info.get("tuned", ())), by)
 
 
-def load(*folders: str | os.PathLike[str]) -> Found:
-    """The tables of several runs as one, with a column `run` that names the folder.
+def load(*folders: str | os.PathLike[str]) -> Run:
+    """Several runs as one, whose tables have a column `run` that names the folder.
 
     Raises:
         ValueError: if a folder holds no finished run.
     """
     run = Run.read(*folders)
-    named = [
+    results, curves = (
         table if "run" in table else table.assign(run=run.folder.name)
         for table in (run.results, run.curves)
-    ]
-    return Found(*named, run.choice)
+    )
+    return dataclasses.replace(run, results=results, curves=curves)

@@ -1,9 +1,10 @@
 """Results and curves of a run, as tables and as files."""
 
+import dataclasses
 import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -13,7 +14,8 @@ from experiments.results.choice import Choice
 from experiments.results.gains import gains
 
 
-class Found(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Found:
     """The measurements of a run, as tables.
 
     A row of `results` is a cell and a seed after the last update; a row of `curves` is
@@ -31,27 +33,51 @@ class Found(NamedTuple):
         ...             Choice(("learning_rate",))))
         2 series, 2 seeds; each at its best learning_rate
         law  learning_rate train_loss (95 % interval)
-          a            0.1      1.1 (0.3465 to 3.492)
-          b            0.3                        0.5
+          a            0.1      1.1 (0.347 to 3.49)
+          b            0.3                       0.5
     """
 
     results: pd.DataFrame
     curves: pd.DataFrame
-    choice: Choice = Choice()
+    choice: Choice = Choice()  # noqa: RUF009 (immutable)
     question: str = ""
     answers: Sequence[Any] = ()
+
+    @property
+    def settings(self) -> list[str]:
+        """The columns of settings."""
+        return analysis.settings(self.results)
 
     @property
     def best(self) -> pd.DataFrame:
         """The results of each series at its best value of the tuned axes."""
         return self.choice.best(self.results, self.curves)
 
+    @property
+    def tuned(self) -> list[str]:
+        """The axes whose best values are shown: of several values, or searched."""
+        optima = self.choice.optima
+        return [
+            axis
+            for axis in self.choice.axes
+            if axis in self.settings
+            and (
+                self.results[axis].nunique() > 1
+                or (optima is not None and axis in optima)
+            )
+        ]
+
+    @property
+    def series(self) -> list[str]:
+        """The settings that name a series: those that are not tuned."""
+        return [name for name in self.settings if name not in self.tuned]
+
     def not_found(self) -> str:
         """Names the searched series without an optimum; "" if all have one."""
         optima = self.choice.optima
         if optima is None or optima["found"].all():
             return ""
-        names = [n for n in analysis.settings(self.results) if n in optima]
+        names = [name for name in self.settings if name in optima]
         names = [name for name in names if name not in self.choice.axes]
         bad = optima[~optima["found"].astype(bool)]
         distinct = analysis.distinguishing(optima[names])
@@ -72,31 +98,58 @@ _ROWS_SHOWN = 30
 
 def _shown(found: Found) -> str:
     """The series of a run as text."""
-    names, metric = analysis.settings(found.results), found.choice.column
-    axes = [axis for axis in found.choice.axes if axis in names]
     if found.results.empty or "seed" not in found.results:
         return f"{len(found.results)} results"
-    best = found.choice.judged(found.best, found.curves)
-    others = [name for name in names if name not in axes]
-    rows = []
-    for _, group in analysis.grouped(best, others):
-        (interval,) = analysis.spread(group, metric, []).to_dict("records")
-        value = f"{interval['mean']:.4g}"
-        if "diverged" in group and group["diverged"].any():
-            value = "diverged"
-        elif interval["high"] > interval["low"]:
-            value += f" ({interval['low']:.4g} to {interval['high']:.4g})"
-        shown = group[[*analysis.distinguishing(best[others]), *axes]].iloc[0].to_dict()
-        rows.append(shown | {f"{metric} (95 % interval)": value})
+    metric, table = found.choice.column, by_series(found, [found.choice.column])
+    columns = analysis.distinguishing(found.results[found.series])
+    rows = table[[*columns, *found.tuned]]
+    values = list(map(interval_text, table[metric], table["diverged"]))
+    rows = rows.assign(**{f"{metric} (95 % interval)": values})
     said = f"{len(rows)} series, {found.results['seed'].nunique()} seeds"
-    if axes:
-        said += f"; each at its best {' and '.join(axes)}"
+    if found.tuned:
+        said += f"; each at its best {' and '.join(found.tuned)}"
     head = [found.question, *map(str, found.answers), said]
-    table = pd.DataFrame(rows[:_ROWS_SHOWN]).to_string(index=False)
     left = len(rows) - _ROWS_SHOWN
     more = f"\n{left} more series: see `best`" if left > 0 else ""
-    missed = found.not_found()
-    return "\n".join(filter(None, [*head, table + more, missed]))
+    lines = rows[:_ROWS_SHOWN].to_string(index=False)
+    return "\n".join(filter(None, [*head, lines + more, found.not_found()]))
+
+
+def by_series(found: Found, metrics: Sequence[str]) -> pd.DataFrame:
+    """A row a series: its settings, its best values of what is tuned, its metrics.
+
+    A metric is (mean, low, high), as `analysis.spread` has it. `diverged` says whether
+    a seed diverged at the best values.
+    """
+    best = found.best
+    if found.choice.column not in best:
+        judged = found.choice.judged(best, found.curves)
+        best = best.assign(**{found.choice.column: judged[found.choice.column]})
+    rows = []
+    for key, group in analysis.grouped(best, found.series):
+        row = dict(zip(found.series, key, strict=True))
+        row |= {axis: group[axis].iloc[0] for axis in found.tuned}
+        for metric in metrics:
+            (spread,) = analysis.spread(group, metric, []).to_dict("records")
+            row[metric] = spread["mean"], spread["low"], spread["high"]
+        diverged = "diverged" in group and bool((group["diverged"] > 0).any())
+        rows.append(row | {"diverged": diverged})
+    return pd.DataFrame(rows)
+
+
+def interval_text(values: tuple[float, float, float], diverged: bool) -> str:
+    """A mean with its interval as text.
+
+    Example:
+        >>> interval_text((1.1, 0.347, 3.492), False)
+        '1.1 (0.347 to 3.49)'
+        >>> interval_text((9.0, 9.0, 9.0), True)
+        'diverged'
+    """
+    mean, low, high = values
+    if diverged:
+        return "diverged"
+    return f"{mean:.4g}" + f" ({low:.3g} to {high:.3g})" * (low < high)
 
 
 def split(
@@ -189,7 +242,8 @@ def with_lost(
 
     choice = found.choice
     choice = choice._replace(curves=filled(f"{TUNING}/curves", choice.curves))
-    return found._replace(curves=filled("curves", found.curves), choice=choice)
+    curves = filled("curves", found.curves)
+    return dataclasses.replace(found, curves=curves, choice=choice)
 
 
 def _with_lost(

@@ -27,11 +27,14 @@ class Now(NamedTuple):
 class Method(NamedTuple):
     """How a method mixes models, and the time that this takes in a cluster."""
 
-    # local optimizer, now, P, key -> a transformation over the axis "workers"
-    transformation: Callable[[Any, Now, int, jax.Array], Any]
+    # local optimizer, now, P, key -> a transformation over the axis "workers"; with a
+    # server its optimizer is the last argument
+    transformation: Callable[..., Any]
     # cluster, steps, seed -> the times of all events
     timetable: Callable[[dj.cluster.Cluster, int, int], Timetable]
-    model: str = "mean"  # to evaluate: "mean", "center" or "shared" (all are equal)
+    # to evaluate: "mean", "center", "outer" (its center) or "shared" (all are equal)
+    model: str = "mean"
+    server: Callable[..., Any] | None = None  # grid axes -> the server's optimizer
 
 
 def allreduce_sgd() -> Method:
@@ -99,6 +102,32 @@ def local_sgd(period: int) -> Method:
         return dj.averaging.local_sgd(inner, period=period)
 
     return Method(make, _in_step(dj.cluster.waits_for_all(period), _ALL_REDUCE))
+
+
+def outer(
+    server: Callable[..., Any],
+    period: int,
+    delay: int = 0,
+    merge: Any = dj.averaging.overwriting,
+) -> Method:
+    """Gives the mean change of `period` local steps to a second optimizer: DiLoCo.
+
+    Args:
+        server: grid axes -> the second optimizer.
+        period: the local steps between two exchanges.
+        delay: the local steps during which an exchange is in flight.
+        merge: as in `dj.averaging.outer`.
+    """
+
+    def make(inner, now, workers, key, at_center):
+        del now, workers, key
+        return dj.averaging.outer(
+            inner, at_center, period=period, delay=delay, merge=merge
+        )
+
+    waits = dj.cluster.waits_for_all(period)
+    times = _in_step(waits, _ALL_REDUCE, lag=delay)
+    return Method(make, times, "outer", server)
 
 
 def dasgd(

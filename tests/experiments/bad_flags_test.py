@@ -36,7 +36,7 @@ def ended(*arguments):
             contextlib.redirect_stdout(printed),
             contextlib.redirect_stderr(printed),
         ):
-            main.main(main._parse_flags(sys.argv))
+            main.main(*main._parse_flags(sys.argv))
     except SystemExit as end:
         code = end.code
     finally:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from delayjax import cluster
-from experiments import Experiment, configs, statements
+from experiments import Experiment, statements
+from experiments.config_files import ConfigFile
 from experiments.running import programs
 from experiments.training.rules import arguments
 
@@ -32,13 +33,8 @@ USUAL = re.compile(
 )
 
 
-def config_of(file, question=""):
-    get_config = configs.module_of(str(file)).get_config
-    return get_config(question) if question else get_config()
-
-
-def source_of(file, question=""):
-    return f"{file}:{question}" if question else str(file)
+def loaded(file, question=""):
+    return ConfigFile.load(f"{file}:{question}" if question else str(file))
 
 
 def in_place(value, number):
@@ -52,13 +48,14 @@ def in_place(value, number):
 def test_a_config_admits_its_own_values_and_refuses_what_is_below_its_limits(
     file, question
 ):
-    source, limits = source_of(file, question), configs.module_of(str(file)).LIMITS
-    own = configs.knobs(config_of(file, question))
-    configs.check_values(source, own)
-    for key in limits:
+    config = loaded(file, question)
+    values = config.values
+    config.check(values)
+    for key in config.module.LIMITS:
         with pytest.raises(ValueError, match=rf"config\.{key} must be .*, got -1\."):
-            configs.check_values(source, {key: in_place(own[key], -1)})
-    assert {key for key in own if USUAL.fullmatch(key)} <= {*limits}
+            config.check({key: in_place(values[key], -1)})
+    keys = {key for key in values if USUAL.fullmatch(key)}
+    assert keys <= {*config.module.LIMITS}
 
 
 LIMITED = """
@@ -92,21 +89,21 @@ def test_a_limit_is_what_the_file_declares_and_does_not_follow_from_a_name(
     key, refused, admitted, tmp_path
 ):
     (tmp_path / "limited.py").write_text(LIMITED)
-    source = str(tmp_path / "limited.py")
-    configs.check_values(source, {key: admitted, "workers": -7, "seconds": -1})
+    config = loaded(tmp_path / "limited.py")
+    config.check({key: admitted, "workers": -7, "seconds": -1})
     with pytest.raises(ValueError, match=rf"config\.{key} must "):
-        configs.check_values(source, {key: refused})
+        config.check({key: refused})
 
 
 def test_a_limit_of_a_key_that_the_config_lacks_is_refused(tmp_path):
     (tmp_path / "limited.py").write_text(LIMITED.replace('"floor")', '"flor")'))
     with pytest.raises(ValueError, match="`LIMITS` has 'flor', but the config has no"):
-        configs.check_values(str(tmp_path / "limited.py"), {})
+        loaded(tmp_path / "limited.py").check({})
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_config_has_few_knobs_and_each_is_its_own(file):
-    knobs = configs.knobs(config_of(file))
+    knobs = loaded(file).values
     assert 5 <= len(knobs) <= 15
     text = file.read_text()
     for key in knobs:
@@ -119,20 +116,21 @@ def test_a_config_has_few_knobs_and_each_is_its_own(file):
     ("file", "question"), QUESTIONS, ids=lambda own: getattr(own, "stem", own)
 )
 def test_a_config_makes_an_experiment_whose_claims_can_fail(file, question, tmp_path):
-    config = config_of(file, question)
+    source = loaded(file, question)
+    config = source.config
     if file.stem == "real_trace":
         two = cluster.Cluster(2, cluster.exponential(1.0))
         trace = cluster.simulate(two, cluster.protocols.k_async(1), 50, seed=0)
         trace.save(tmp_path / "log.npz")
         config.trace = str(tmp_path / "log.npz")
-    made = configs.module_of(str(file)).experiment(config)
+    made = source.experiment(config)
     assert isinstance(made, Experiment)
     assert made.question.endswith("?") and len(made.question) <= 80
     assert made.figures
     assert made.effects
-    stated = statements.about(source_of(file, question), config)
+    stated = statements.about(source, config)
     assert stated.records
-    texts = [own.text for own in [*stated.published, *stated.records]]
+    texts = [one.text for one in [*stated.published, *stated.records]]
     assert len(set(texts)) == len(texts)
     for record in stated.records:
         assert record.spread < abs(record.value) or record.value == 0

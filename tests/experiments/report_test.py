@@ -26,6 +26,7 @@ from experiments import (
 from experiments import run as trained
 from experiments.draw import main
 from experiments.results import analysis
+from experiments.results.choice import Choice
 from experiments.results.claims import Record, digest
 from experiments.results.estimates import estimate
 from experiments.results.measures import tuned
@@ -87,15 +88,15 @@ def shown(path):
 
 def test_the_answer_and_the_statements_are_of_this_run(tmp_path):
     run = made(tmp_path)
-    low, high = estimate(accuracy, run.found).interval()
-    mean = accuracy(run.found)
+    low, high = estimate(accuracy, run).interval()
+    mean = accuracy(run)
     records = [
         Record("Accuracy", accuracy, mean, 0.0),
         Record("Nearly", accuracy, mean + 0.01, 0.0025),
         Record("Another", accuracy, mean + 0.02, 0.0),
     ]
     words = shown(report.write(run, experiment(), Statements(PUBLISHED, records)))
-    answer = LATE.answer(run.found)
+    answer = LATE.answer(run)
     assert f"Why? {answer.text}" in words
     for row in answer.shown.to_numpy().tolist():
         assert " ".join(row) in words
@@ -104,7 +105,7 @@ def test_the_answer_and_the_statements_are_of_this_run(tmp_path):
     assert f"It learns {said}well at least 0.5 {number} reproduced" in words
     assert f"It is perfect {said}quite at least 2 {number} not reproduced" in words
     assert "It is perfect: more seeds" in words
-    assert f"{said}all at most 1 AttributeError: 'Found' object has no" in words
+    assert f"{said}all at most 1 AttributeError: 'Run' object has no" in words
     assert f"{said}256 GPUs nothing no GPU here not testable here" in words
     assert f"Accuracy {mean:.4g} ± {0.001 * mean:.2g} " in words
     records = words[words.index("Records") :]
@@ -127,7 +128,7 @@ def test_an_answer_that_fails_says_why(tmp_path):
     words = shown(report.write(run, experiment(answer=[absent, LATE])))
     why = "test error cannot be compared with no law: ValueError: `against` names"
     assert f"`answer` fails: {why}" in words
-    assert LATE.answer(run.found).text in words  # the other one
+    assert LATE.answer(run).text in words  # the other one
 
 
 @dataclasses.dataclass
@@ -167,7 +168,7 @@ def test_each_part_that_fails_is_a_line_of_the_log_and_the_rest_is_there(
     run = made(tmp_path)
     stated = Statements(PUBLISHED, [asks_too_much])
     words = shown(report.write(run, failing, stated))
-    nothing = "AttributeError: 'Found' object has no attribute 'nothing'"
+    nothing = "AttributeError: 'Run' object has no attribute 'nothing'"
     assert [record.getMessage() for record in caplog.records] == [
         "report: `answer` fails: test error cannot be compared with no law:"
         " ValueError: `against` names ['law'], which no series has.",
@@ -194,7 +195,7 @@ def test_an_overridden_run_keeps_its_answer_and_has_no_records(tmp_path):
     words = shown(report.write(run, experiment(), Statements(PUBLISHED, records)))
     assert "Values changed" in words and "updates 1000 40" in words
     assert "this run has other values than the config file" in words
-    assert LATE.answer(run.found).text in words and "Records" not in words
+    assert LATE.answer(run).text in words and "Records" not in words
 
 
 def test_figures_are_inside_and_what_cannot_be_drawn_says_why(tmp_path):
@@ -219,10 +220,23 @@ def test_the_final_table_has_each_series_at_its_best_step(tmp_path):
         )
         own = analysis.where(cells, learning_rate=row["best step size"])
         assert row["test_error"][0] == pytest.approx(own.test_error.mean())
-        assert row["of all its cells, diverged"] == f"{cells.diverged.mean():.0%}"
+        assert row["of all its trainings, diverged"] == f"{cells.diverged.mean():.0%}"
     words = shown(report.write(run))
     assert "delay (updates) best step size training loss (nats)" in words
     assert "chosen on these seeds by the least training loss" in words
+
+
+def test_the_shares_are_of_each_series_in_whatever_order_its_optimum_stands(tmp_path):
+    run = made(tmp_path)
+    rows = [(0, RATES[-1]), (1, RATES[0]), (4, RATES[0])]
+    optima = pd.DataFrame(rows, columns=["delay", "learning_rate"]).assign(found=True)
+    run = dataclasses.replace(run, choice=Choice(("learning_rate",), optima=optima))
+    table = report.final_table(run).set_index("delay")
+    assert sorted(table.index) == [0, 1, 4] and [*table.index] != [0, 1, 4]
+    assert table["best step size"].to_dict() == dict(rows)
+    for delay, share in table["of all its trainings, diverged"].items():
+        cells = analysis.where(run.results, delay=delay)
+        assert share == f"{cells.diverged.mean():.0%}"
 
 
 def test_a_bounded_run_that_ends_higher_has_its_number_and_its_share(tmp_path):
@@ -231,8 +245,8 @@ def test_a_bounded_run_that_ends_higher_has_its_number_and_its_share(tmp_path):
     fates = run.results.assign(ended_higher=higher)
     run = dataclasses.replace(run, results=fates)
     table = report.final_table(run)
-    assert (table["of all its cells, diverged"] == "0%").all()
-    assert (table["of all its cells, ended higher"] == "33%").all()
+    assert (table["of all its trainings, diverged"] == "0%").all()
+    assert (table["of all its trainings, ended higher"] == "33%").all()
     words = shown(report.write(run))
     assert "nothing to compare with at" in words
     assert " 0 0.1 5 5.1" in words or " 0 0.03 5 5.1" in words  # and not "diverged"

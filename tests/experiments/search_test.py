@@ -362,7 +362,7 @@ def test_what_is_not_found_says_so_and_has_no_verdict(tmp_path):
     (judged,) = claims.judge([CLAIM], found)
     assert judged.verdict == claims.NO_OPTIMUM
     assert found.not_found() == "No optimum is found of plain."
-    read = Run.read(tmp_path).found
+    read = Run.read(tmp_path)
     assert claims.judge([CLAIM], read)[0].verdict == claims.NO_OPTIMUM
 
 

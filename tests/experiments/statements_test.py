@@ -1,10 +1,13 @@
 """Statements beside a config: read, recorded, and refused in one line."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from experiments import claims, configs, statements
+from experiments import claims, statements
+from experiments.config_files import ConfigFile
 from experiments.results.tables import Found
 
 CONFIG = """
@@ -42,12 +45,13 @@ def found(*losses):
 
 
 def stated(source):
-    return statements.of(source, configs.own_config(source))
+    file = ConfigFile.load(source)
+    return statements.about(file, file.config)
 
 
 def recorded(source, *losses):
     return statements.record(
-        source, claims.compare(stated(source).records, found(*losses))
+        ConfigFile.load(source), claims.compare(stated(source).records, found(*losses))
     )
 
 
@@ -104,7 +108,7 @@ def test_each_question_has_records_and_the_usual_one_needs_no_name(source):
     ],
 )
 def test_a_bad_table_is_one_line_that_names_the_file_and_the_row(source, text, message):
-    path = statements._records(source)
+    path = Path(source).parent / "statements" / "records.csv"
     head = "config,record,value,spread\n" if text.startswith("mine") else ""
     path.write_text(head + text)
     with pytest.raises(ValueError, match=message):
@@ -120,6 +124,6 @@ def test_a_bad_table_is_one_line_that_names_the_file_and_the_row(source, text, m
     ],
 )
 def test_a_file_that_fails_is_named_with_what_its_functions_return(source, body):
-    statements._file(source).write_text(body)
+    (Path(source).parent / "statements" / "mine.py").write_text(body)
     with pytest.raises(ValueError, match=r"statements/mine\.py.*returns a list of"):
         stated(source)

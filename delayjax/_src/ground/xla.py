@@ -1,4 +1,7 @@
-"""Workarounds for XLA: the platform and version of each, and the test that shows it."""
+"""Workarounds for XLA, each with its platform, its versions, its reason and its test.
+
+A newer JAX may need none of them: try without one, and see whether its test passes.
+"""
 
 import functools
 from collections.abc import Callable
@@ -20,8 +23,9 @@ BITS = {
 }
 """Narrow floating-point types, and the integers that hold their bits.
 
-For: CPU, jax 0.10. XLA computes with these types in float32 there. At every write it
-would convert a whole ring to float32 and back. It does not convert integers.
+For: CPU, jax 0.10. Try without it at: 0.11.
+XLA computes with these types in float32 there. At every write it would convert a whole
+ring to float32 and back. It does not convert integers.
 Shown by: `test_a_step_costs_the_same_whatever_the_depth`.
 """
 FLOATS = {bits: dtype for dtype, bits in BITS.items()}
@@ -61,9 +65,9 @@ def from_bits(kept: jax.Array, dtype: Any) -> jax.Array:
 def zeros_sharded_as(leaf: Any, dtype: Any) -> jax.Array:
     """Zeros with the shape and the sharding of `leaf`, also inside `jit`.
 
-    For: all platforms, jax 0.10. In a compiled program a constant has no sharding, so
-    every device would hold a whole history. A value that is computed from `leaf` has
-    the sharding of `leaf`.
+    For: all platforms, jax 0.10. Try without it at: 0.11.
+    In a compiled program a constant has no sharding, so every device would hold a whole
+    history. A value that is computed from `leaf` has the sharding of `leaf`.
     Shown by: `test_a_compiled_init_shards_the_history_as_its_parameters`.
     """
     zeros = jnp.zeros_like(leaf, dtype=dtype)
@@ -75,9 +79,10 @@ def zeros_sharded_as(leaf: Any, dtype: Any) -> jax.Array:
 def sharded_as(leaf: jax.Array, like: jax.Array) -> jax.Array:
     """`leaf`, with the sharding of `like`, an array of its shape.
 
-    For: all platforms, jax 0.10. After products of matrices XLA chooses the sharding of
-    a result over Auto axes, and may gather the updates of a sharded parameter. A value
-    that is computed from both arrays, entry by entry, has the sharding of `like`.
+    For: all platforms, jax 0.10. Try without it at: 0.11.
+    After products of matrices XLA chooses the sharding of a result over Auto axes, and
+    may gather the updates of a sharded parameter. A value that is computed from both
+    arrays, entry by entry, has the sharding of `like`.
     Shown by: `test_a_side_lies_on_the_devices_as_its_rows_or_columns_do`.
     """
     return jnp.where(like == like, leaf, leaf)
@@ -86,9 +91,10 @@ def sharded_as(leaf: jax.Array, like: jax.Array) -> jax.Array:
 def read_apart(tree: Any, pushed: jax.Array) -> Any:
     """`tree`, read from a ring after `pushed` > 0 items, not fused with later code.
 
-    For: CPU, jax 0.10.2. The condition is always true, which XLA does not know. Without
-    it XLA fuses the write and the read with a sum over simulated workers, and writes
-    the whole ring twice. A barrier does not help.
+    For: CPU, jax 0.10. Try without it at: 0.11.
+    The condition is always true, which XLA does not know. Without it XLA fuses the
+    write and the read with a sum over simulated workers, and writes the whole ring
+    twice. A barrier does not help.
     Shown by: `test_a_donated_step_copies_no_history`.
     """
     return optax.tree.where(pushed > 0, tree, optax.tree.zeros_like(tree))
@@ -97,8 +103,8 @@ def read_apart(tree: Any, pushed: jax.Array) -> Any:
 def each_in_turn(function: Any, *rows: Any) -> Any:
     """`vmap(function)(*rows)`; on a CPU it is a loop.
 
-    For: CPU, jax 0.10, where XLA gathers one element at a time. A loop that copies
-    whole rows is faster.
+    For: CPU, jax 0.10. Try without it at: 0.11.
+    XLA gathers one element at a time there. A loop that copies whole rows is faster.
     Shown by: `benchmarks/cluster.py`.
     """
     return jax.lax.platform_dependent(
@@ -111,8 +117,9 @@ def each_in_turn(function: Any, *rows: Any) -> Any:
 def factored(factor: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
     """`factor(x)` of matrices [..., m, n]; a CPU factors one matrix after the other.
 
-    For: CPU, jax 0.10, where the factorization of a batch occupies a thread of XLA and
-    waits for other threads. If every thread factors a batch, all wait forever.
+    For: CPU, jax 0.10. Try without it at: 0.11.
+    The factorization of a batch occupies a thread of XLA there and waits for other
+    threads. If every thread factors a batch, all wait forever.
     Shown by: `test_many_batches_are_factored_in_one_program`.
     """
     one = jax.custom_batching.sequential_vmap(factor)
@@ -127,17 +134,19 @@ def sums_under_way(sent: list[jax.Array], came: list[jax.Array], meanwhile: Any)
     Returns `came` and `meanwhile`. Without this function a compiler would use the sums
     before the computation that should hide them.
 
-    For TPU and GPU, jax 0.10 to 0.12: a barrier over the sums and one array of
-    `meanwhile`, the last. A barrier over all of them would take more memory traffic:
-    XLA then copies the whole of `sent`, whose memory `meanwhile` is to have.
+    For: TPU and GPU, jax 0.10 to 0.12. Try without it at: 0.13.
+    A barrier is over the sums and one array of `meanwhile`, the last. A barrier over
+    all of them would take more memory traffic: XLA then copies the whole of `sent`,
+    whose memory `meanwhile` is to have.
     Shown by: `tests/experiments/pods/compile_pod_test.py`.
 
-    For CPU, jax 0.10: XLA assigns memory as if a program ran in its written order. It
-    would give the memory of `sent` and `came` to results of `meanwhile`, whose
-    computation would then wait for the sums. So a loop uses these arrays until both are
-    done. The loop never runs, but the compiler cannot see that. Its condition reads an
-    entry of an array. Where the mesh has further axes, that entry may be on another
-    device: then there is no loop.
+    For: CPU, jax 0.10. Try without it at: 0.11.
+    XLA assigns memory as if a program ran in its written order. It would give the
+    memory of `sent` and `came` to results of `meanwhile`, whose computation would then
+    wait for the sums. So a loop uses these arrays until both are done. The loop never
+    runs, but the compiler cannot see that. Its condition reads an entry of an array.
+    Where the mesh has further axes, that entry may be on another device: then there is
+    no loop.
     Shown by: `benchmarks/overlap.py`.
     """
 
@@ -176,8 +185,9 @@ def sums_under_way(sent: list[jax.Array], came: list[jax.Array], meanwhile: Any)
 def psum(tree: Any, axis_name: Any) -> Any:
     """`jax.lax.psum`; it sums bfloat16 in float32 where a CPU's mesh has further axes.
 
-    For: CPU, jax 0.10 to 0.12. XLA promotes such sums itself. Where the mesh has Auto
-    axes it fails and ends the process ("Invalid binary instruction opcode copy").
+    For: CPU, jax 0.10 to 0.12. Try without it at: 0.13.
+    XLA promotes such sums itself. Where the mesh has Auto axes it fails and ends the
+    process ("Invalid binary instruction opcode copy").
     Shown by: `test_bfloat16_is_summed_beside_a_model_axis`.
     """
     if not any(map(_must_be_promoted, jax.tree.leaves(tree))):
@@ -213,8 +223,9 @@ def _promoted(summed: Callable[[jax.Array], jax.Array], leaf: jax.Array) -> jax.
 def barrier(arrays: list[jax.Array]) -> list[jax.Array]:
     """`jax.lax.optimization_barrier` that keeps the type of each array.
 
-    For: all platforms, jax 0.10 to 0.12. Under `shard_map`, if one of the arrays
-    differs between workers, JAX's own barrier types all its results as different.
+    For: all platforms, jax 0.10 to 0.12. Try without it at: 0.13.
+    Under `shard_map`, if one of the arrays differs between workers, JAX's own barrier
+    types all its results as different.
     Shown by: `test_the_mean_of_all_workers_is_one_step_late`.
     """
     return _barrier().bind(*arrays)
@@ -251,9 +262,9 @@ SMALL = 2**14
 def may_be_sharded(leaf: Any) -> bool:
     """Whether a leaf may be sharded over axes besides the workers'.
 
-    For: all platforms, jax 0.10 to 0.12. The type of a leaf shows how it is sharded
-    over Explicit axes, but not over Auto axes. Over these, each leaf that is not
-    `SMALL` may be sharded.
+    For: all platforms, jax 0.10 to 0.12. Try without it at: 0.13.
+    The type of a leaf shows how it is sharded over Explicit axes, but not over Auto
+    axes. Over these, each leaf that is not `SMALL` may be sharded.
     Shown by: `test_leaves_that_are_whole_are_sent_together`.
     """
     mesh = jax.sharding.get_abstract_mesh()

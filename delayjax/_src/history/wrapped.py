@@ -20,33 +20,33 @@ _PAIRS = (
     "Use an optimizer that reads the gradient alone, as optax.sgd or optax.adam do",
 )
 _REFUSED = {
-    "LookaheadState": (
+    optax.LookaheadState: (
         "lookahead",
         "its parameters are pairs, but its gradients are not",
         "Delay the fast optimizer in it: optax.lookahead({wrapper}(fast_optimizer,"
         " ...), ...)",
     ),
-    "SAMState": (
+    optax.contrib.SAMState: (
         "sam",
         "it takes gradients in turn at two points, and a stale gradient is from the"
         " wrong point",
         "Delay the optimizer in it: optax.contrib.sam({wrapper}(optimizer, ...),"
         " adv_optimizer, opaque_mode=True)",
     ),
-    "ScaleByLBFGSState": ("scale_by_lbfgs", *_PAIRS),
-    "ScaleByBacktrackingLinesearchState": (
+    optax.ScaleByLBFGSState: ("scale_by_lbfgs", *_PAIRS),
+    optax.ScaleByBacktrackingLinesearchState: (
         "scale_by_backtracking_linesearch",
         *_SEARCH,
     ),
-    "ScaleByZoomLinesearchState": ("scale_by_zoom_linesearch", *_SEARCH),
-    "DifferentiallyPrivateAggregateState": (
+    optax.ScaleByZoomLinesearchState: ("scale_by_zoom_linesearch", *_SEARCH),
+    optax.contrib.DifferentiallyPrivateAggregateState: (
         "differentially_private_aggregate",
         "its gradients have one axis more than the parameters, for the examples",
         "Put it in front: optax.chain(differentially_private_aggregate(...),"
         " {wrapper}(...))",
     ),
 }
-"""States of Optax: which factory makes them, the reason, and the remedy."""
+"""States of Optax: the factory that makes each, the reason, and the remedy."""
 
 
 def init(
@@ -121,14 +121,11 @@ def _kept_if(is_used: jax.Array, new: rings.Ring, old: rings.Ring) -> rings.Ring
 
 def check_late(name: str, state: Any, *, wrapper: str = "delayed") -> None:
     """Checks, by the state of an optimizer, that it can use late gradients."""
-
-    def is_refused(node):
-        kind = type(node)
-        return kind.__name__ in _REFUSED and kind.__module__.split(".")[0] == "optax"
-
-    for node in filter(is_refused, jax.tree.leaves(state, is_leaf=is_refused)):
-        factory, why, remedy = _REFUSED[type(node).__name__]
-        raise ValueError(
-            f"`{name}` must not hold optax's {factory}: {why}."
-            f" {remedy.format(wrapper=wrapper)}."
-        )
+    kinds = tuple(_REFUSED)
+    nodes = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, kinds))
+    for kind, (factory, why, remedy) in _REFUSED.items():
+        if any(isinstance(node, kind) for node in nodes):
+            raise ValueError(
+                f"`{name}` must not hold optax's {factory}: {why}."
+                f" {remedy.format(wrapper=wrapper)}."
+            )

@@ -12,18 +12,12 @@ from delayjax._src.ground import dtypes
 
 def distance(tree: Any, other: Any) -> jax.Array:
     """The norm of a difference, float32 or wider []."""
-    squares = jax.tree.map(
-        lambda a, b: jnp.square(jnp.abs(dtypes.wide(a) - dtypes.wide(b))).sum(),
-        tree,
-        other,
-    )
-    total = sum(jax.tree.leaves(squares), jnp.zeros((), jnp.float32))
-    return jnp.sqrt(total)
+    return norm(jax.tree.map(lambda a, b: dtypes.wide(a) - dtypes.wide(b), tree, other))
 
 
 def norm(tree: Any) -> jax.Array:
     """The norm of a tree, float32 or wider []."""
-    return distance(tree, optax.tree.zeros_like(tree))
+    return jnp.sqrt(squared_norm(tree))
 
 
 def product(tree: Any, other: Any) -> jax.Array:

@@ -8,7 +8,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.ground import checks, donation, dtypes, extras, transforms
-from delayjax._src.rules import total_momentum
+from delayjax._src.rules import norms, total_momentum
 
 _LEAST = 1e-30  # a smaller |g|^2 counts as this one: its inverse must be finite
 
@@ -113,9 +113,8 @@ def yellowfin(
     total = total_momentum.ClosedLoop("yellowfin", gain, coordinates)
 
     def init_fn(params):
-        real = dtypes.real_dtype(params)
         gradient = dtypes.wide_zeros(params)
-        zero = _square(gradient, real)  # of the type that a norm will have
+        zero = norms.squared_norm(gradient)  # of the type that a norm will have
 
         def nothing():
             return jnp.zeros_like(zero)
@@ -152,7 +151,7 @@ def yellowfin(
             share, now, before = dtypes.in_one_dtype(weight, now, before)
             return before + share * (now - before)
 
-        h = _square(gradient, real)
+        h = norms.squared_norm(gradient)
         if clip:
             # by h_max before this step; at the first step there is none
             largest = jnp.where(state.step == 0, jnp.inf, state.largest)
@@ -167,13 +166,13 @@ def yellowfin(
         log_least = mean(state.log_least, jnp.log(jnp.maximum(least, _LEAST)))
         largest = mean(state.largest, most)
 
-        norm_square = _square(gradient, real)
+        norm_square = norms.squared_norm(gradient)
         norm = mean(state.norm, jnp.sqrt(norm_square))
         square = mean(state.square, norm_square)
         mean_gradient = jax.tree.map(
             lambda m, g: mean(m, g).astype(m.dtype), state.gradient, gradient
         )
-        variance = jnp.maximum(square - _square(mean_gradient, real), 1e-6)
+        variance = jnp.maximum(square - norms.squared_norm(mean_gradient), 1e-6)
         distance = mean(state.distance, norm / jnp.maximum(square, _LEAST))
 
         tuned = _single_step(variance, distance, jnp.exp(log_least), largest)
@@ -222,15 +221,6 @@ def _weight(decay: ArrayLike, step: jax.Array, dtype: Any) -> jax.Array:
     """
     decay = jnp.asarray(decay, dtype)
     return (1 - decay) / -jnp.expm1(step.astype(dtype) * jnp.log(decay))
-
-
-def _square(tree: Any, dtype: Any) -> jax.Array:
-    """|g|^2 of all leaves together."""
-    squares = [
-        jnp.square(jnp.abs(leaf)).astype(dtype).sum() for leaf in jax.tree.leaves(tree)
-    ]
-    # sorted, so that the names of leaves, i.e. their order, do not change a bit
-    return jnp.sort(jnp.stack([jnp.zeros((), dtype), *squares])).sum()
 
 
 def _single_step(

@@ -1,6 +1,5 @@
 """The axes over which a step's results differ between workers, from JAX's types."""
 
-import collections
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -8,7 +7,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.custom_batching import custom_vmap
 from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 
@@ -180,66 +178,37 @@ def _traced(
 def _check_sums(
     step: Step, layout: Layout, state: Any, batch: Any, result_axes: ResultAxes
 ) -> None:
-    """Checks that leaves stay shared under `vmap`, which sums no gradient."""
-    returned, batched = [], collections.Counter()
-    leaves = jax.tree.leaves_with_path(
-        (state, result_axes.metrics), is_leaf=lambda node: isinstance(node, P)
-    )
-    metrics = (
-        shardings.partitions(leaf) for _, leaf in leaves[len(result_axes.state) :]
-    )
-    allowed = [len(leaf_axes) for leaf_axes in (*result_axes.state, *metrics)]
+    """Checks that leaves stay shared under `vmap`, which sums no gradient.
 
-    def counted(state, batch):
+    By types, JAX sums the gradient of parameters that workers share. `vmap` does not:
+    there it differs, and `vmap` refuses to return it as one result for all workers.
+    """
+    returned = []
+
+    def watched(state, batch):
         result = step(state, batch)
         returned.append(True)
-        values, structure = jax.tree.flatten(result)
-        values = [_counting(batched, i)(x) for i, x in enumerate(values)]
-        return jax.tree.unflatten(structure, values)
+        return result
 
+    on_all = functools.partial(by_vmap, watched, layout.counts, *result_axes, ())
     is_simulated = layout.mesh is None
     there = jax.sharding.get_abstract_mesh() if is_simulated else layout.abstract_mesh()
     batch_axes = (layout.names,) * len(jax.tree.leaves(batch))
     try:
         with jax.sharding.use_abstract_mesh(shardings.auto_axes(there)):
             jax.eval_shape(
-                functools.partial(
-                    by_vmap,
-                    counted,
-                    layout.counts,
-                    result_axes.state,
-                    result_axes.metrics,
-                    (),
-                ),
+                on_all,
                 layout.shapes_of_all(state, result_axes.state, typed=False),
                 layout.shapes_of_all(batch, batch_axes, typed=False),
             )
     except Exception as error:
-        if not returned and there.explicit_axes:
-            return  # the step names Explicit axes, which `vmap` does not have
-        summed = [i for i, most in enumerate(allowed) if batched[i] > most]
-        if not summed:
+        if returned:
+            raise ValueError(
+                "The step's gradient is summed over the workers, because it was not"
+                " taken at workers.vary(params). `vmap` would not sum it, and the"
+                " workers' results would differ: write"
+                " jax.value_and_grad(loss)(workers.vary(params), batch)."
+            ) from error
+        if not there.explicit_axes:
             raise  # the step itself failed
-        where = trees.path_name(leaves[summed[0]][0])
-        raise ValueError(
-            "The step's gradient is summed over the workers, because it was not"
-            " taken at workers.vary(params). `vmap` would not sum it, and"
-            f" {where} of its (state, metrics) would differ: write"
-            " jax.value_and_grad(loss)(workers.vary(params), batch)."
-        ) from error
-
-
-def _counting(counts: collections.Counter, place: int) -> Callable:
-    """The identity, which counts the `vmap`s that map its argument."""
-
-    @custom_vmap
-    def same(leaf):
-        return leaf
-
-    @same.def_vmap
-    def rule(axis_size, in_batched, leaf):
-        del axis_size
-        counts[place] += 1
-        return _counting(counts, place)(leaf), in_batched[0]
-
-    return same
+        # else the step names Explicit axes, which `vmap` does not have

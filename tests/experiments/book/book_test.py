@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments import Published, Run, configs, figures
+from experiments import Published, Run, figures, statements
 from experiments.book import entries, page, runs
 from experiments.book.chapters import CHAPTERS, NOT_RUN, SYSTEMS
 from experiments.book.entries import Entry, Status
+from experiments.config_files import ConfigFile
 from experiments.page import Picture, Statement
 from experiments.results import claims, effects
 from experiments.results.claims import Judged
@@ -183,8 +184,9 @@ def test_a_run_with_other_values_is_said_and_the_book_is_bound(tmp_path):
     assert "1 of 1: default" in said and "holds another run" in said
     assert "error: default failed; the others are in the book." in said
     entry = entries.entry_of("default", tmp_path)
-    asked = configs.rebuilt(Run.read(folder).info).effects
-    said = [str(own) for own in effects.answers(Run.read(folder).found, asked)]
+    experiment, _ = statements.of_run(Run.read(folder).info)
+    answers = effects.answers(Run.read(folder), experiment.effects)
+    said = [str(one) for one in answers]
     assert len(said) == 2 and entry.answer == " ".join(said)
     assert re.fullmatch(r"\d x cpu, jax \S+", entry.ran_on)
     assert "each with its best step size" in (tmp_path / "book.html").read_text()
@@ -245,7 +247,8 @@ def test_an_unknown_config_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", [name for name in SYSTEMS if name not in NOT_RUN])
 def test_the_small_size_has_few_seeds_and_is_a_run_of_the_config(name):
-    flags, own = entries.small(name), configs.default_config(entries.source(name))
+    flags = entries.small(name)
+    own = ConfigFile.load(entries.source(name)).config
     for key, few in {"seeds": 3, "tuning_seeds": 1}.items():
         assert (f"--config.{key}={few}" in flags) == (key in own and own[key] > few)
     for flag in flags:

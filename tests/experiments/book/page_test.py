@@ -6,10 +6,11 @@ from html.parser import HTMLParser
 import pandas as pd
 import pytest
 
-from experiments import configs, statements
+from experiments import statements
 from experiments.book import entries, page
 from experiments.book.chapters import NOT_RUN, SYSTEMS
 from experiments.book.entries import Entry, Status
+from experiments.config_files import ConfigFile
 from experiments.page import Statement
 from experiments.results import claims
 
@@ -130,7 +131,8 @@ def test_the_kept_statements_are_those_of_the_configs(name):
     if entry.status is Status.NOT_YET:
         pytest.skip("its full run is still to be done")
     source = entries.source(name)
-    stated = statements.about(source, configs.default_config(source)).published
+    file = ConfigFile.load(source)
+    stated = statements.about(file, file.config).published
     asked = [(own.text, own.source, own.said, own.expected) for own in stated]
     said = [
         (own.statement, own.source, own.said, own.bound) for own in entry.statements

@@ -54,7 +54,8 @@ def made(folder, loss=valley, *, seeds=SEEDS, curve=None, info=None, **grid):
     record = {"question": "Why?", "notes": "Seen before.", "config": {}, "changed": {}}
     record |= {"programs": [{"name": "all", "cells": [], "updates": 40, "facts": {}}]}
     info = record | {"tuned": [*{"learning_rate"} & {*grid}]} | (info or {})
-    return Run(folder, info, *frames, choice=Choice(tuple(info["tuned"])))
+    choice = Choice(tuple(info["tuned"]))
+    return Run(*frames, choice, info["question"], folder=folder, info=info)
 
 
 def written(run):

@@ -9,7 +9,8 @@ import pytest
 from scipy import stats
 
 from experiments.results import analysis
-from experiments.results.choice import Choice, TimeTo
+from experiments.results.choice import Choice
+from experiments.results.metrics import TimeTo
 
 RATES, LAWS, SEEDS = (0.1, 0.2, 0.4), ("none", "inverse"), (0, 1, 2, 3)
 

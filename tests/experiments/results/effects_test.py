@@ -1,5 +1,6 @@
 """Effects against t tests of the same numbers, and readings of made-up intervals."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -8,8 +9,10 @@ import pytest
 from scipy import stats
 
 from experiments.results import effects
-from experiments.results.choice import Choice, TimeTo
-from experiments.results.effects import Effect, LargestStable, amount, percent, points
+from experiments.results.choice import Choice
+from experiments.results.effects import Effect
+from experiments.results.metrics import Computed, LargestStable, TimeTo
+from experiments.results.sizes import amount, percent, points
 from experiments.results.tables import Found
 
 RNG = np.random.default_rng(0)
@@ -170,6 +173,15 @@ def test_the_largest_stable_step_is_below_the_first_that_fails():
     assert one(below, against=lambda: 0.1).table(of)["here"].tolist() == [0.1]
 
 
+def test_a_computed_metric_is_taken_at_the_best_value_of_what_is_tuned():
+    columns = ["learning_rate", "seed", "train_loss"]
+    rows = [(rate, seed, rate) for rate in (0.1, 0.2) for seed in range(2)]
+    of = found(rows, columns, choice=Choice(("learning_rate",)))
+    metric = Computed("twice", lambda learning_rate: 2 * learning_rate)
+    table = one(metric, against=lambda: 0.1).table(of)
+    assert table["here"].tolist() == [pytest.approx(0.2)]
+
+
 def test_the_answer_names_settings_and_intervals():
     answer = one().answer(of_delays((0.1, 0.1, 0.1), (0.2, 0.2, 0.2)))
     assert answer.text == (
@@ -245,7 +257,9 @@ def test_a_ratio_matters_from_its_factor_on_and_not_from_its_logarithm():
 def test_a_series_of_which_a_seed_ends_higher_than_it_began_is_lost():
     of = of_delays((0.1,) * 3, (0.2,) * 3)
     fates = (of.results["delay"] == 8) & (of.results["seed"] == 1)
-    of = of._replace(results=of.results.assign(ended_higher=fates.astype(int)))
+    of = dataclasses.replace(
+        of, results=of.results.assign(ended_higher=fates.astype(int))
+    )
     assert one().table(of)["reading"].tolist() == ["lost"]
     assert one("delay", size=amount(1)).table(of)["reading"].tolist() == ["higher"]
 
@@ -256,7 +270,8 @@ def test_a_time_beyond_the_end_of_a_short_curve_may_be_longer_than_any(short, lo
     to = TimeTo("train_loss", 0.0)
     brief = times({short: (None,) * 3}, end=5)
     whole = times({long: (9, 9, 9)}, end=10)
-    of = brief._replace(
+    of = dataclasses.replace(
+        brief,
         results=pd.concat([brief.results, whole.results], ignore_index=True),
         curves=pd.concat([brief.curves, whole.curves], ignore_index=True),
     )

@@ -1,11 +1,14 @@
 """A gain is a mean of paired differences, at the best values, with its t interval."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 
-from experiments.results.choice import Choice, TimeTo
+from experiments.results.choice import Choice
+from experiments.results.metrics import TimeTo
 from experiments.results.tables import Found
 
 RNG = np.random.default_rng(0)
@@ -62,13 +65,13 @@ def test_a_gain_of_every_seed_may_still_be_a_loss_of_the_mean():
             for rule, seed in zip(RESULTS["rule"], RESULTS["seed"], strict=True)
         ]
     )
-    row = FOUND._replace(results=results).gains("plain").iloc[0]
+    row = dataclasses.replace(FOUND, results=results).gains("plain").iloc[0]
     gained = 0.1 + 0.1 * np.arange(SEEDS)
     np.testing.assert_allclose((row["low"], row["high"]), t_interval(gained))
 
 
 def test_one_seed_has_no_interval():
-    found = FOUND._replace(results=RESULTS.query("seed == 0"))
+    found = dataclasses.replace(FOUND, results=RESULTS.query("seed == 0"))
     row = found.gains("plain").iloc[0]
     assert np.isfinite(row["gain"]) and np.isnan([row["low"], row["high"]]).all()
 
@@ -88,7 +91,7 @@ def test_a_setting_may_have_rows_of_its_own_or_be_left_out():
 
 def test_a_setting_that_one_of_them_lacks_does_not_count():
     results = RESULTS.query("not (rule == 'mine' and cluster == 'a')")
-    row = FOUND._replace(results=results).gains("plain").iloc[0]
+    row = dataclasses.replace(FOUND, results=results).gains("plain").iloc[0]
     gained = LOSSES["plain", "b"] - LOSSES["mine", "b"]
     assert row["gain"] == pytest.approx(gained.mean()) and row["settings"] == 1
 

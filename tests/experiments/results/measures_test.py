@@ -1,5 +1,6 @@
 """What claims measure, on small tables written by hand."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 
 from experiments import Found
 from experiments.results import claims, measures
-from experiments.results.choice import Choice, TimeTo
+from experiments.results.choice import Choice
+from experiments.results.metrics import TimeTo
 
 
 def found(rows, columns, curves=()):
@@ -42,7 +44,7 @@ def test_tuning_seeds_choose_the_step_and_are_not_reported():
     own = found([*rows, (0.3, 0, 1, 2.0, 0)], COLUMNS)
     assert measures.tuned("train_loss", delay=0)(own) == 2.0
     others = pd.DataFrame([(0.1, 0, 7, 1.0, 0), (0.3, 0, 7, 9.0, 0)], columns=COLUMNS)
-    own = own._replace(choice=own.choice._replace(results=others))
+    own = dataclasses.replace(own, choice=own.choice._replace(results=others))
     assert measures.tuned("train_loss", delay=0)(own) == (3.0 + 1.5) / 2
     assert measures.tuned("learning_rate", delay=0)(own) == pytest.approx(0.1)
     kept = measures.kept("train_loss", best_at=dict(delay=0), delay=0)
@@ -58,7 +60,7 @@ def test_tuning_seeds_choose_the_least_of_several_measures():
     choice = own.choice._replace(
         results=pd.DataFrame(others, columns=COLUMNS), curves=pd.DataFrame()
     )
-    assert measures.least(each)(own._replace(choice=choice)) == 3.0
+    assert measures.least(each)(dataclasses.replace(own, choice=choice)) == 3.0
 
 
 def test_a_kept_step_may_diverge_elsewhere():
@@ -129,14 +131,16 @@ def test_the_first_time_is_that_of_the_chosen_step():
     ]
     rows = [(rate, 0, seed, 1.0 - rate, 0) for rate in (0.1, 0.3) for seed in (0, 1)]
     own = found(rows, COLUMNS, curves)
-    own = own._replace(results=own.results.drop(columns="delay"))
+    own = dataclasses.replace(own, results=own.results.drop(columns="delay"))
     for by in ("train_loss", TimeTo("train_loss", 1.0)):
-        own = own._replace(choice=own.choice._replace(by=by))
+        own = dataclasses.replace(own, choice=own.choice._replace(by=by))
         assert measures.first_time("train_loss", 1.0)(own) == 10.0
         assert measures.first_time("train_loss", 2.5)(own) == pytest.approx(5.0)
         assert measures.first_time("train_loss", 0.1)(own) == math.inf
     slow = own.results.assign(train_loss=own.results.learning_rate)
-    own = own._replace(results=slow, choice=own.choice._replace(by="train_loss"))
+    own = dataclasses.replace(
+        own, results=slow, choice=own.choice._replace(by="train_loss")
+    )
     assert measures.first_time("train_loss", 1.0)(own) == 20.0
 
 

@@ -7,7 +7,8 @@ import pandas as pd
 
 from experiments.host.folder import RunFolder
 from experiments.results import tables
-from experiments.results.choice import Choice, TimeTo
+from experiments.results.choice import Choice
+from experiments.results.metrics import TimeTo
 from experiments.results.runs import Run
 
 

@@ -13,7 +13,7 @@ from experiments import figures, page
 from experiments.figures import Drawn
 from experiments.host.folder import TABLES
 from experiments.page import Picture, Statement, Table, Verdict, shown
-from experiments.results import analysis, claims, effects
+from experiments.results import analysis, claims, effects, tables
 from experiments.results.column_words import loss_unit, with_unit, words
 from experiments.results.runs import Run
 from experiments.statements import Statements
@@ -21,7 +21,6 @@ from experiments.training.experiment import Experiment
 
 _log = logging.getLogger("experiments")
 _METRICS = ("train_loss", "test_loss", "test_error", "seconds", "updates")
-_FATES = ("lost", "diverged")  # of a series in the final table, not shown
 
 
 def write(
@@ -65,17 +64,17 @@ def contents(
     table = final_table(run)
     begun_with = run.info.get("published")
     return {
-        "question": run.info.get("question", run.folder.name),
+        "question": run.question,
         "answers": _answers(run, experiment.effects if experiment else ()),
         "changed": [(key, *values) for key, values in changed.items()],
         "published": _published(run, stated.published),
         "edited": begun_with not in (None, "", claims.digest(stated.published)),
         "figures": [_figure(figure) for figure in drawn],
-        "tables": [_own_table(run, table) for table in experiment.tables]
+        "tables": [_own_table(run, each) for each in experiment.tables]
         if experiment
         else [],
         "results": _results(run, table),
-        "missed": run.found.not_found(),
+        "missed": run.not_found(),
         "clusters": [_cluster(*item) for item in run.traces.items()],
         "records": _records(run, records),
         "folder": shlex.quote(str(run.folder)),
@@ -83,7 +82,7 @@ def contents(
         "arguments": shlex.join(run.info.get("argv", ["", ""])[1:])
         if run.info.get("source")
         else "",
-        "axes": _told(run),
+        "axes": _distinct(run),
         "facts": _facts(run),
         "programs": [
             _program(program, run) for program in run.info.get("programs", ())
@@ -104,7 +103,7 @@ def _failed(what: str, why: str | Exception) -> str:
 def _answers(run: Run, asked: Sequence[effects.Effect]) -> list[dict[str, Any]]:
     """Each answer as a text, with the table of its effects; or why there is none."""
     made = []
-    for answer in effects.answers(run.found, asked):
+    for answer in effects.answers(run, asked):
         if isinstance(answer, str):
             why = _failed("`answer` fails", answer)
             made.append({"text": why, "table": None})
@@ -118,53 +117,28 @@ def _answers(run: Run, asked: Sequence[effects.Effect]) -> list[dict[str, Any]]:
 def final_table(run: Run) -> pd.DataFrame:
     """A row a series at its best value of what is tuned, which is shown too.
 
-    Settings, metrics with intervals, and the shares of all cells that diverged and that
-    ended higher than they began; a diverged one counts there, too.
+    Settings, metrics with intervals, and the shares of all trainings that diverged and
+    that ended higher than they began; a diverged one counts there, too.
     """
-    series = _series(run)
-    rows = run.best
-    metrics = [
-        name
-        for name in (*_METRICS, *extra_metrics(run))
-        if name in rows and rows[name].notna().any()
+    names = [*_METRICS, *extra_metrics(run)]
+    metrics = [n for n in names if n in run.results and run.results[n].notna().any()]
+    table = tables.by_series(run, metrics)
+    shares = [
+        dict(zip(run.series, key, strict=True))
+        | {
+            "of all its trainings, diverged": f"{group['diverged'].mean():.0%}",
+            "of all its trainings, ended higher": f"{analysis.lost(group).mean():.0%}",
+        }
+        for key, group in analysis.grouped(run.results, run.series)
     ]
-    table: list[dict[str, Any]] = []
-    every = dict(_keyed(run.results, series))
-    for key, group in _keyed(rows, series):
-        row = dict(zip(series, key, strict=True))
-        row |= {f"best {words(axis)}": group[axis].iloc[0] for axis in _tuned(run)}
-        for metric in metrics:
-            (spread,) = analysis.spread(group, metric, []).to_dict("records")
-            row[metric] = spread["mean"], spread["low"], spread["high"]
-        row["of all its cells, diverged"] = f"{every[key]['diverged'].mean():.0%}"
-        row["of all its cells, ended higher"] = (
-            f"{analysis.lost(every[key]).mean():.0%}"
-        )
-        fates = {"lost": analysis.lost(group).any()}
-        fates["diverged"] = (group["diverged"] > 0).any()
-        table.append(row | fates)
-    return pd.DataFrame(table)
+    keys = dict(on=run.series) if run.series else dict(how="cross")
+    table = table.merge(pd.DataFrame(shares), **keys)
+    return table.rename(columns={axis: f"best {words(axis)}" for axis in run.tuned})
 
 
-def _tuned(run: Run) -> list[str]:
-    """The axes of which the table shows the best value: all that are searched."""
-    optima = run.choice.optima
-    return [
-        axis
-        for axis in run.choice.axes
-        if axis in run.settings
-        and (run.results[axis].nunique() > 1 or (optima is not None and axis in optima))
-    ]
-
-
-def _series(run: Run) -> list[str]:
-    """The settings that are not tuned."""
-    tuned = _tuned(run)
-    return [name for name in run.settings if name not in tuned]
-
-
-def _told(run: Run) -> list[str]:
-    return analysis.distinguishing(run.results[_series(run)])
+def _distinct(run: Run) -> list[str]:
+    """The settings that name a series in short."""
+    return analysis.distinguishing(run.results[run.series])
 
 
 def extra_metrics(run: Run) -> list[str]:
@@ -176,17 +150,9 @@ def extra_metrics(run: Run) -> list[str]:
     return [name for name in after if name not in known]
 
 
-def _keyed(frame: pd.DataFrame, by: Sequence[str]) -> list[tuple[Any, pd.DataFrame]]:
-    """Groups by settings; an absent one (nan) equals another."""
-    return [
-        (tuple(None if pd.isna(part) else part for part in key), group)
-        for key, group in analysis.grouped(frame, by)
-    ]
-
-
 def _published(run: Run, published: Sequence[claims.Published]) -> list[Statement]:
     """What the sources say, each with what this run found."""
-    judged = claims.judge(published, run.found)
+    judged = claims.judge(published, run)
     for statement in judged:
         if statement.measured is None and statement.claim.measure is not None:
             _failed(f"{statement.claim.text!r} cannot be measured", statement.reason)
@@ -195,7 +161,7 @@ def _published(run: Run, published: Sequence[claims.Published]) -> list[Statemen
 
 def _records(run: Run, records: Sequence[claims.Record]) -> list[list[str]]:
     """The numbers that guard the results, each with this run's."""
-    compared = claims.compare(records, run.found)
+    compared = claims.compare(records, run)
     for item in compared:
         if item.measured is None:
             _failed(f"{item.record.text!r} cannot be measured", item.reason)
@@ -236,8 +202,8 @@ def _own_table(run: Run, table: Any) -> Table | str:
 
 def _results(run: Run, table: pd.DataFrame) -> Table:
     seeds = run.results["seed"].nunique()
-    measured = [c for c in table if c not in (*run.settings, *_FATES)]
-    columns = [*_told(run), *measured]
+    measured = [c for c in table if c not in (*run.settings, "diverged")]
+    columns = [*_distinct(run), *measured]
     rows = [
         [_cell(row[c], row["diverged"]) for c in columns]
         for row in table.to_dict("records")
@@ -249,10 +215,9 @@ def _results(run: Run, table: pd.DataFrame) -> Table:
 
 def _how_chosen(run: Run) -> str:
     """On which seeds the best values were chosen."""
-    tuned = _tuned(run)
-    if not tuned:
+    if not run.tuned:
         return ""
-    what = f" at its best {' and '.join(map(words, tuned))}"
+    what = f" at its best {' and '.join(map(words, run.tuned))}"
     by = f"the least {words(run.choice.column)}"
     if run.choice.optima is not None and not run.choice.seeds:
         trainings = run.choice.optima["trainings"].sum()
@@ -265,12 +230,10 @@ def _how_chosen(run: Run) -> str:
 
 
 def _cell(value: Any, diverged: bool) -> Any:
-    """A mean with its interval, as text; a setting as it is."""
-    if not isinstance(value, tuple):
-        return value
-    mean, low, high = value
-    interval = f" ({low:.3g} to {high:.3g})" * (low != high)
-    return "diverged" if diverged else shown(mean) + interval
+    """A metric as text; a setting as it is, and empty where the series lacks it."""
+    if isinstance(value, tuple):
+        return tables.interval_text(value, diverged)
+    return None if pd.isna(value) else value
 
 
 def _cluster(name: str, trace: dj.cluster.Trace) -> list[Any]:

@@ -1,0 +1,242 @@
+"""A config file: it is executed once, and its values are checked against it."""
+
+import dataclasses
+import importlib.util
+import inspect
+import json
+import math
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from flax.traverse_util import flatten_dict, unflatten_dict
+from ml_collections import ConfigDict
+
+from experiments.training.axis_values import check_numbers, is_number
+from experiments.training.experiment import Experiment
+
+
+def knobs(config: ConfigDict) -> dict[str, Any]:
+    """{key: value} of a config, as JSON would read them back."""
+    return flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
+
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+"""The folder of the config files of delayjax."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ConfigFile:
+    """A config file, and one of the questions that it answers.
+
+    Attributes:
+        source: the name of the file, with ":question" if the file has several.
+        path: the file.
+        module: what the file defines.
+        config: the values of the file for this question.
+    """
+
+    source: str
+    path: Path
+    module: ModuleType
+    config: ConfigDict
+
+    @classmethod
+    def load(cls, source: str) -> "ConfigFile":
+        """Executes a file.
+
+        Args:
+            source: "FILE" or "FILE:question"; in place of FILE the name of a config of
+                delayjax, such as "default".
+
+        Raises:
+            ValueError: if the file cannot be read or lacks a function, in one line.
+        """
+        if not source:
+            raise ValueError("--config is empty: give a file, as configs/default.py.")
+        shipped, _, question = source.partition(":")
+        if (CONFIGS / f"{shipped}.py").is_file():
+            source = str(CONFIGS / f"{shipped}.py") + f":{question}" * bool(question)
+        path, question = _parts(source)
+        if not path.is_file():
+            raise ValueError(
+                f"--config={source}: there is no file {path}, and no config of delayjax"
+                " of this name."
+            )
+        if path.suffix != ".py":
+            raise ValueError(
+                f"--config={source} is no Python file: its name ends in .py."
+            )
+        try:
+            module = executed(path)
+            for name, why in _FUNCTIONS.items():
+                if not hasattr(module, name.partition("(")[0]):
+                    raise ValueError(
+                        f"--config={source} has no function `{name}`, which {why}."
+                    )
+            if question and not inspect.signature(module.get_config).parameters:
+                raise ValueError(
+                    f"--config={source}: {path} asks one question only; leave out what"
+                    " follows its colon."
+                )
+            config = module.get_config(*([question] if question else []))
+        except ValueError:
+            raise
+        except Exception as error:
+            reason = error_line(error, path)
+            raise ValueError(f"--config={source}{reason}") from error
+        return cls(source, path, module, config)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """{key: value} of the file."""
+        return knobs(self.config)
+
+    @property
+    def name(self) -> str:
+        """The stem of the file, with the question: "workers:spectrum".
+
+        The question that a file answers without one is left out.
+        """
+        _, question = _parts(self.source)
+        parameters = inspect.signature(self.module.get_config).parameters.values()
+        usual = [parameter.default for parameter in parameters]
+        asked = bool(question and question not in usual)
+        return self.path.stem + f":{question}" * asked
+
+    def with_values(self, values: Mapping[str, Any]) -> ConfigDict:
+        """The config with other values, {key: value} as in `knobs`."""
+        config = self.config.copy_and_resolve_references()
+        config.update(unflatten_dict(dict(values), sep="."))
+        return config
+
+    def changed(self, chosen: Mapping[str, Any]) -> dict[str, list[Any]]:
+        """{key: [the value of the file, the chosen value]} where they differ."""
+        values = self.values
+        return {
+            key: [values[key], value]
+            for key, value in chosen.items()
+            if values.get(key) != value
+        }
+
+    def check(self, chosen: Mapping[str, Any]) -> None:
+        """Checks chosen values against the kind of the file's values.
+
+        A number stays a number, finite in float32; a whole number stays whole; text
+        stays text. Numbers keep the limits that the file declares in `LIMITS`, {key:
+        limit}, if it has them.
+
+        Args:
+            chosen: {key: value}, as in `knobs`.
+
+        Raises:
+            ValueError: naming the key.
+        """
+        values, limits = self.values, getattr(self.module, "LIMITS", {})
+        for key in limits:
+            if key not in values:
+                raise ValueError(
+                    f"--config={self.source}: `LIMITS` has {key!r}, but the config has"
+                    f" no such key; it has {', '.join(values)}."
+                )
+        for key, value in chosen.items():
+            _check_kind(key, value, values.get(key))
+            for number in filter(is_number, _listed(value)):
+                if key in limits and not limits[key].holds(number):
+                    raise ValueError(
+                        f"config.{key} must be {limits[key].said}, got {number}."
+                    )
+
+    def experiment(self, config: ConfigDict) -> Experiment:
+        """The experiment of a config's values.
+
+        Raises:
+            ValueError: where the file itself fails, in one line.
+        """
+        try:
+            made = self.module.experiment(config)
+        except (ValueError, OSError):
+            raise
+        except Exception as error:
+            reason = error_line(error, self.path)
+            raise ValueError(f"--config={self.source}{reason}") from error
+        if not isinstance(made, Experiment):
+            raise ValueError(
+                f"--config={self.source}: `experiment(config)` must return an"
+                f" `Experiment`, got {made!r}: does it end with `return`?"
+            )
+        return made
+
+
+_FUNCTIONS = {
+    "get_config()": "has the values that the command line may change",
+    "experiment(config)": "makes the experiment of its values",
+}
+
+
+def of_run(record: Mapping[str, Any]) -> tuple[ConfigFile, ConfigDict] | None:
+    """The config file and the values of a run.json; None if no file made it."""
+    source = record.get("source")
+    if not source or not _parts(source)[0].exists():
+        return None
+    file = ConfigFile.load(source)
+    return file, file.with_values(record["config"])
+
+
+def executed(path: Path) -> ModuleType:
+    """The module of a Python file."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None, path
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def error_line(error: BaseException, path: Path) -> str:
+    """What went wrong in a file, and in which of its lines: after the file's name."""
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).resolve() == path.resolve()
+    ]
+    if isinstance(error, SyntaxError):
+        lines.append(error.lineno)
+    where = f", line {lines[-1]}" if lines else ""
+    reason = " ".join(str(error).split())
+    return f"{where}: {type(error).__name__}: {reason}"
+
+
+def _parts(source: str) -> tuple[Path, str]:
+    """The path and the question of "FILE:question"."""
+    file, colon, question = source.partition(".py:")
+    return Path(f"{file}.py" if colon else file), question
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _check_kind(key: str, value: Any, of_file: Any) -> None:
+    """Checks that a value is of the same kind as the value of the file."""
+    given, kept = _listed(value), _listed(of_file)
+    if isinstance(of_file, list) and not given:
+        raise ValueError(f"config.{key} is empty: it is an axis, as (0.1,) is one.")
+    if kept and all(map(is_number, kept)):
+        kind, wrong = "numbers", [v for v in given if not is_number(v)]
+        if not wrong and all(isinstance(v, int) for v in kept):
+            kind = "whole numbers"
+            wrong = [v for v in given if not math.isfinite(v) or v != round(v)]
+    else:
+        text = kept and all(isinstance(v, str) for v in kept)
+        kind, wrong = "text", [v for v in given if text and not isinstance(v, str)]
+    if wrong:
+        raise ValueError(
+            f"config.{key} must hold {kind}, as {_shown(of_file)}, got {wrong[0]!r}."
+        )
+    check_numbers(f"config.{key}", given)
+
+
+def _shown(value: Any) -> str:
+    return str(tuple(value)) if isinstance(value, list) else repr(value)

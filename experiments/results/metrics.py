@@ -1,0 +1,141 @@
+"""Metrics: columns of a run's results, and what is made of results and curves."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+import pandas as pd
+
+from experiments.results import analysis
+from experiments.results.formulas import formula
+
+
+class Made(Protocol):
+    """A metric that is no column of the results, but is made of a run's tables."""
+
+    @property
+    def name(self) -> str:
+        """The name of its column."""
+        ...
+
+    def with_column(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
+        """The results with its column; a metric of an axis has a row for all values."""
+        ...
+
+
+_FATES = ("diverged", "ended_higher")  # of a training, which a metric may outlive
+
+Metric = str | Made
+"""A column of the results, or a metric that is made."""
+
+
+def column(metric: Metric) -> str:
+    """The name of a metric's column."""
+    return metric if isinstance(metric, str) else metric.name
+
+
+def with_column(
+    metric: Metric, results: pd.DataFrame, curves: pd.DataFrame
+) -> pd.DataFrame:
+    """The results with the column of a metric."""
+    if isinstance(metric, str):
+        return results
+    return metric.with_column(results, curves)
+
+
+class TimeTo(NamedTuple):
+    """A metric: the time at which another metric first reaches a value.
+
+    Attributes:
+        metric: the column of the curves.
+        value: the value to reach.
+        along: the clock: "seconds", "update" or "examples".
+        largest: whether more is better.
+    """
+
+    metric: str
+    value: float
+    along: str = "seconds"
+    largest: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the column."""
+        return f"{self.along}_to_{self.metric}_{self.value:g}"
+
+    def with_column(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
+        """The results with this column; inf if the value is not reached.
+
+        The columns of divergence are left out: a cell that reached the value counts
+        even if it diverged later.
+        """
+        when = analysis.time_to(
+            curves, self.metric, self.value, along=self.along, largest=self.largest
+        )
+        keys = list(when.index.names)
+        column = when.rename(self.name).reset_index()
+        rest = results.drop(columns=self.name, errors="ignore")
+        merged = rest.merge(column, on=keys, how="left")
+        return merged.drop(columns=[*_FATES], errors="ignore")
+
+    def ends(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.Series:
+        """The last time of the clock in the curves of each row of `results`."""
+        keys = [*analysis.settings(curves), "seed"]
+        last = curves.groupby(keys, dropna=False, sort=False)[self.along].max()
+        end = last.rename("end").reset_index()
+        return results[keys].merge(end, on=keys, how="left")["end"]
+
+
+class LargestStable(NamedTuple):
+    """A metric: the largest value of an axis up to which training does not fail.
+
+    Attributes:
+        axis: the axis, such as the step size; it must be tuned.
+        below: {metric: level}: at the end each metric must be below its level too.
+    """
+
+    axis: str
+    below: Mapping[str, float] = {}
+
+    @property
+    def name(self) -> str:
+        """The name of the column."""
+        return f"largest_stable_{self.axis}"
+
+    def with_column(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
+        """One row per series and seed with this column; 0 if no value is stable."""
+        fails = analysis.lost(results)
+        for metric, level in self.below.items():
+            fails |= ~(results[metric] < level)
+        names = [c for c in analysis.settings(results) if c != self.axis]
+        rows = results.assign(fails=fails).sort_values(self.axis, kind="stable")
+        keys = [*names, "seed"]
+        failed = rows.groupby(keys, dropna=False, sort=False)["fails"].cummax()
+        rows = rows.assign(**{self.name: rows[self.axis].where(~failed, 0.0)})
+        most = rows.groupby(keys, dropna=False, sort=False)[self.name].transform("max")
+        rows = rows.assign(**{self.name: most}).drop_duplicates(keys)
+        return rows.drop(columns=[self.axis, *_FATES, "fails"], errors="ignore")
+
+
+class Computed(NamedTuple):
+    """A metric that is a function of settings and seed, not a column of the results.
+
+    Attributes:
+        name: the name of its column.
+        function: a function whose arguments are labels, axes and "seed", by name.
+
+    Example:
+        >>> late = Computed("lateness", lambda delay, seed: delay / 2 + seed)
+        >>> results = pd.DataFrame({"delay": [2, 4], "seed": [0, 1]})
+        >>> late.with_column(results, results).lateness.tolist()
+        [1.0, 3.0]
+    """
+
+    name: str
+    function: Callable[..., float]
+
+    def with_column(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
+        """The results with this column."""
+        rows = results.to_dict("records")
+        return results.assign(
+            **{self.name: [formula(self.function, row) for row in rows]}
+        )
