@@ -27,6 +27,7 @@ METHODS = {
     if not name.startswith("_")
 }
 NEEDED = {
+    "outer": dict(server=optax.sgd(0.9, 0.3, nesterov=True), period=3),
     "local_sgd": dict(period=3),
     "dasgd": dict(period=4, delay=2),
     "async_easgd": dict(period=2),
@@ -72,6 +73,32 @@ def test_the_mean_gradient_at_a_barrier_is_a_server_that_waits_for_all():
         expected = source.trace(seed, 24, math.inf).seconds
         np.testing.assert_allclose(trace.seconds, expected)
     assert_cells_are(run)
+
+
+def test_a_tuned_outer_step_goes_that_share_of_the_way_to_the_mean_of_the_models():
+    """x + eta (mean - x) after the first round, for each eta of the grid."""
+    rates, short = (1.0, 0.5), dict(task=QUIET, seeds=(3,), updates=3)
+    mean = run_of(methods.local_sgd(3), **short, grid={"learning_rate": (0.03,)})
+    run = run_of(
+        methods.outer(lambda rate: optax.sgd(rate), 3),
+        **short,
+        grid={"learning_rate": (0.03,), "rate": rates},
+    )
+    begun = jax.tree.leaves(mean.trainer.init().model.params)[0]
+    way = (mean.params - begun)[:, 0]
+    np.testing.assert_allclose(
+        run.params - begun, np.stack([rate * way for rate in rates], 1), rtol=1e-5
+    )
+    # one step later the workers differ, and the center, which is evaluated, does not
+    later = run_of(
+        methods.outer(lambda rate: optax.sgd(rate), 3),
+        **short | {"updates": 4},
+        grid={"learning_rate": (0.03,), "rate": rates},
+    )
+    at_three, at_four = (
+        one.trainer.evaluate(one.state)["train_loss"] for one in (run, later)
+    )
+    np.testing.assert_allclose(at_four, at_three, rtol=1e-6)
 
 
 def test_models_averaged_at_each_step_are_gradients_averaged():
