@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.running import placing
-from experiments.running.execution import Execution
+from experiments.running.execution import Execution, workers_here
 from experiments.training.rules import Rule
 
 _CHUNK_BYTES = 2**26  # the most bytes of batches to send to the device at once
@@ -60,7 +59,7 @@ class Feed:
 
     def _drawn(self, start: int, stop: int) -> Any:
         axes = self._rule.worker_axes
-        workers = placing.workers_here(self._executed.fed, axes)
+        workers = workers_here(self._executed.fed, axes)
         rows = self._rule.given(start, stop, workers)
         _check_shapes(rows, self.one, (stop - start,), axes)
         more = self.chunk - (stop - start)

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments.running import throughput
-from experiments.running.cells import Chunk
-from experiments.running.counters import Counters
+from experiments.running.cells import Chunk, Counters
 from experiments.running.program import Program
 from experiments.training.rules import Rule
 

@@ -8,9 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from experiments.running import cells, counters, execution, sharing, tracing
-from experiments.running.cells import SHARED, Cells, Chunk
-from experiments.running.counters import Counters
+from experiments.running import cells, execution, sharing, tracing
+from experiments.running.cells import SHARED, Cells, Chunk, Counters
 from experiments.running.evaluation import evaluator
 from experiments.running.feeding import Feed
 from experiments.running.program import Program
@@ -70,7 +69,7 @@ class Trainer:
         self.step = jax.jit(self._executed.step, donate_argnums=0)
         everywhere = self._executed.everywhere
         self.summary = jax.jit(self._summary, out_shardings=everywhere)
-        self.counters = jax.jit(counters.read, out_shardings=everywhere)
+        self.counters = jax.jit(cells.counters, out_shardings=everywhere)
         self._evaluate = evaluator(program.task, tuple(self.measure.items()))
         self._model = _evaluated_model(program.rule)
         self._begin = jax.jit(
@@ -161,7 +160,7 @@ class Trainer:
         over_workers = tuple(range(1, 1 + len(self._axes)))
         if over_workers:
             chunk = chunk._replace(loss=chunk.loss.mean(over_workers))
-        return chunk, counters.read(state)
+        return chunk, cells.counters(state)
 
 
 def _in_chunks(executed: execution.Execution, chunk: int) -> Any:

@@ -10,7 +10,7 @@ import pytest
 import delayjax as dj
 from experiments import on_devices, optimizer, tasks
 from experiments.host import checkpoints
-from experiments.running import counters, execution
+from experiments.running import cells, execution
 from experiments.running.trainer import Trainer
 from tests.support.cases import shortened
 from tests.support.training_runs import QUIET, Trained, program_of
@@ -51,7 +51,7 @@ def shared_run(kind, workers, exchange="mean"):
 
 
 def ends(run):
-    return execution.held(run.state), losses(run), counters.read(run.state)
+    return execution.held(run.state), losses(run), cells.counters(run.state)
 
 
 def trained(training, **changes):

@@ -11,8 +11,7 @@ import pytest
 from experiments import Experiment, tasks
 from experiments.results import tables
 from experiments.running import rows as of_programs
-from experiments.running.cells import Chunk
-from experiments.running.counters import Counters
+from experiments.running.cells import Chunk, Counters
 from experiments.running.programs import programs
 from experiments.running.rows import Rows
 

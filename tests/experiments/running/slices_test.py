@@ -12,7 +12,7 @@ import pytest
 import delayjax as dj
 from experiments import on_devices, optimizer, tasks
 from experiments.pods import chips
-from experiments.running import counters, execution, meshes
+from experiments.running import cells, execution, meshes
 from experiments.running.trainer import Trainer
 from tests.eight import slices
 from tests.eight.slices import RATE, UPDATES
@@ -51,7 +51,7 @@ def test_between_groups_a_gradient_is_one_update_late(kind, workers, groups):
     # a group sends its members' mean, not each member its own
     outbox = np.asarray(execution.held(state).memory.outbox)
     np.testing.assert_allclose(outbox[:, 0, 0], held, rtol=0, atol=1e-5)
-    counted = counters.read(state)
+    counted = cells.counters(state)
     np.testing.assert_array_equal(counted.staleness_counts, [[[0, UPDATES - 1]]])
 
 

@@ -12,8 +12,7 @@ import delayjax as dj
 from experiments import on_devices, optimizer
 from experiments.host import progress
 from experiments.running import meshes, rows, throughput
-from experiments.running.cells import Chunk
-from experiments.running.counters import Counters
+from experiments.running.cells import Chunk, Counters
 from experiments.tasks import language, models
 from experiments.tasks.task import Task
 from tests.support.training_runs import DIGITS, program_of
