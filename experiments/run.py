@@ -32,7 +32,7 @@ from experiments.running.program import (
 from experiments.running.programs import programs
 from experiments.running.rows import Rows
 from experiments.running.trainer import Trainer
-from experiments.search import Searcher
+from experiments.search import at_optima
 from experiments.training import column_names
 from experiments.training.experiment import Experiment
 
@@ -157,9 +157,7 @@ def run(
                 writers = [TensorBoard(place.tensorboard), *writers]
             for writer in writers:
                 stack.callback(writer.close)
-            searcher = Searcher(experiment, made)
-            searcher.search(place)
-            trainers = [_optimal(searcher, trainer) for trainer in trainers]
+            trainers, optima = at_optima(experiment, trainers, place)
             made = [trainer.program for trainer in trainers]
             how = _How(
                 place=place,
@@ -170,7 +168,7 @@ def run(
                 alone=shard[1] == 1 and len(made) == 1,
             )
             each = [_train(trainer, how) for trainer in trainers]
-            trained = _tables(experiment, made, each, searcher.table())
+            trained = _tables(experiment, made, each, optima)
 
             def written():
                 if not processes.is_first():
@@ -312,16 +310,6 @@ def _check_tuned_by(
             f"`tuned_by` is {by.name!r}, but this training takes no simulated time:"
             ' give along="update".'
         )
-
-
-def _optimal(searcher: Searcher, trainer: Trainer) -> Trainer:
-    """The functions of a program, for its series at their optima."""
-    program = searcher.optimal(trainer.program)
-    if program is trainer.program:
-        return trainer
-    if program.size == trainer.program.size:
-        return trainer.for_program(program)
-    return Trainer(program, measure=trainer.measure)
 
 
 def _say_devices() -> None:

@@ -85,11 +85,12 @@ class Trainer:
         return self._hold(self._begin(*self.values))
 
     def for_program(self, program: Program) -> "Trainer":
-        """The same compiled functions for other seeds, cells and fed values.
+        """The functions of a program of the same kin.
 
-        Args:
-            program: a program of the same kin, with as many cells and seeds.
+        With as many cells and seeds they are the same compiled functions.
         """
+        if program.size != self.program.size:
+            return Trainer(program, measure=self.measure)
         other = copy.copy(self)
         other.program, other.values = program, cells.values_of(program)
         if program.rule is not self.program.rule:
