@@ -274,7 +274,7 @@ def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Tr
             with naming("The training", shown):
                 trainer = Trainer(program, measure=experiment.measure)
                 metrics = jax.eval_shape(trainer.evaluate, trainer.shapes())
-                trainer.run_chunk.trace(trainer.shapes(), *trainer.given_shapes())
+                trainer.run_chunk.trace(trainer.shapes(), *trainer.feed.shapes())
             column_names.check_metrics(metrics, settings)
             _check_tuned_by(experiment, trainer, [*metrics])
             of_kin[kin] = trainer

@@ -119,7 +119,7 @@ def reports(experiment: Experiment, name: str) -> Iterator[Report]:
         trainer = Trainer(program, measure=experiment.measure, devices=there)
         yield examine(
             trainer.run_chunk,
-            (trainer.shapes(), *trainer.given_shapes()),
+            (trainer.shapes(), *trainer.feed.shapes()),
             place,
             program=program.name,
         )

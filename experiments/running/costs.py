@@ -110,7 +110,7 @@ def _memory(state: Any) -> int:
 def costs(trainer: Trainer) -> Costs:
     """Compiles a program, reads its costs, and times a few of its updates."""
     state = trainer.shapes()
-    chunk, count = trainer.given_shapes()
+    chunk, count = trainer.feed.shapes()
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), chunk)
     started = time.perf_counter()
     compiled = trainer.run_chunk.lower(state, chunk, count).compile()
@@ -154,8 +154,8 @@ def _timed(trainer: Trainer, compiled: Callable[..., Any]) -> tuple[float, float
         compiled: its chunk: (state, data of the updates, count) -> (state, numbers).
     """
     rule = trainer.program.rule
-    most = min(trainer.chunk, rule.updates)
-    given = trainer.given(0, most)
+    most = min(trainer.feed.chunk, rule.updates)
+    given = trainer.feed.given(0, most)
 
     def updated(state, count):
         started = time.perf_counter()

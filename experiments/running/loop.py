@@ -73,7 +73,7 @@ def run(
         OSError: from `report`; in other processes a ValueError.
     """
     rule = trainer.program.rule
-    updates, length = rule.updates, trainer.chunk
+    updates, length = rule.updates, trainer.feed.chunk
     start = int(execution.held(state).step)
     single = alone and execution.held(state).diverged_step.size == 1
     if start >= updates:
@@ -86,7 +86,7 @@ def run(
         return min(whole, begun + rule.evaluate_every, updates)
 
     def given(start):
-        return trainer.given(start, end_of(start))
+        return trainer.feed.given(start, end_of(start))
 
     unreported: list[tuple] = []  # the chunk before, while the next one runs
     failed: list[OSError] = []

@@ -144,7 +144,7 @@ class Trials:
             self._trainers[program.kin] = first
         self._of_seeds[key] = first.for_program(made)
         # each trainer keeps its batches
-        most = max(1, _KEPT_BYTES // first.given_bytes)
+        most = max(1, _KEPT_BYTES // first.feed.bytes)
         while len(self._of_seeds) > most:
             self._of_seeds.popitem(last=False)
         return self._of_seeds[key]

@@ -98,7 +98,7 @@ def language_model(shard, model, count=None):
 
 def trained(made, state, start, stop):
     """The state after some updates more, and the losses."""
-    given = made.given(start, stop)
+    given = made.feed.given(start, stop)
     state, chunk = made.run_chunk(state, given, np.int32(stop - start))
     return state, np.asarray(made.summary(state, chunk)[0].loss)[: stop - start]
 

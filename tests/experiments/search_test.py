@@ -169,7 +169,7 @@ def run_until_killed(made, folder, *, after):
 def test_a_long_call_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     made = experiment(grid={"delay": (3,), "learning_rate": Range(0.01, 1.0)})
     expected = run(made, tmp_path / "whole")
-    chunks, given = itertools.count(), Trainer.given
+    chunks, given = itertools.count(), feeding.Feed.given
     starts = []
 
     def interrupted(self, start, stop):
@@ -185,7 +185,7 @@ def test_a_long_call_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
         # chunks are of one update each, and all are saved
         patch.setattr(feeding, "_CHUNK_BYTES", 4)
         patch.setattr(loop, "_CHECKPOINT_SECONDS", 0.0)
-        patch.setattr(Trainer, "given", interrupted)
+        patch.setattr(feeding.Feed, "given", interrupted)
         closed, close = [], checkpoints.Checkpoints.close
         patch.setattr(
             checkpoints.Checkpoints, "close", lambda self: closed.append(close(self))
@@ -193,7 +193,7 @@ def test_a_long_call_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
         run(made, tmp_path / "killed")
     assert closed  # nothing goes on writing there
     assert list((tmp_path / "killed" / "checkpoints").glob("search-*"))
-    monkeypatch.setattr(Trainer, "given", noted)
+    monkeypatch.setattr(feeding.Feed, "given", noted)
     again = run(made, tmp_path / "killed")
     assert 0 < starts[0] < UPDATES  # the call went on amid its updates
     pd.testing.assert_frame_equal(again.results, expected.results)
@@ -634,7 +634,7 @@ def test_a_call_that_times_begins_anew(tmp_path, monkeypatch):
         evaluate_every=1,
     )
     expected = run(timed)
-    chunks, given = itertools.count(), Trainer.given
+    chunks, given = itertools.count(), feeding.Feed.given
 
     def interrupted(self, start, stop):
         if next(chunks) == UPDATES + 7:
@@ -643,7 +643,7 @@ def test_a_call_that_times_begins_anew(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(loop, "_CHECKPOINT_SECONDS", 0.0)
-        patch.setattr(Trainer, "given", interrupted)
+        patch.setattr(feeding.Feed, "given", interrupted)
         run(timed, tmp_path)
     assert (tmp_path / "search.csv").exists()
     again = run(timed, tmp_path)

@@ -185,7 +185,7 @@ def test_workers_that_cannot_be_are_refused_before_any_work(make, message):
 
 
 def lowered(trainer):
-    return trainer.run_chunk.lower(trainer.shapes(), *trainer.given_shapes()).as_text()
+    return trainer.run_chunk.lower(trainer.shapes(), *trainer.feed.shapes()).as_text()
 
 
 def test_a_late_sum_between_devices_is_kept_apart_from_its_use():

@@ -306,7 +306,7 @@ def test_an_average_is_computed_only_where_it_is_due(make):
     program = program_of(replicas(methods.local_sgd(3), FOUR, make))
     trainer = Trainer(program)
     given = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), trainer.given_shapes()[0]
+        lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), trainer.feed.shapes()[0]
     )
     (update,) = jax.make_jaxpr(trainer.step)(trainer.shapes(), given).eqns
     inside = update.params["jaxpr"].eqns
