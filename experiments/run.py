@@ -339,9 +339,7 @@ def _train(trainer: Trainer, how: _How) -> tuple[_Rows, _Rows]:
     place = how.place
     program, rows = trainer.program, Rows(trainer.program)
     cells, updates = program.settings(), program.rule.updates
-    saved = checkpoints.Checkpoints(
-        place.checkpoints / program.name, kept=2, held=execution.held
-    )
+    saved = checkpoints.Checkpoints(place.checkpoints / program.name)
     with contextlib.ExitStack() as stack:
         stack.enter_context(saved)
         bar = None
@@ -379,10 +377,10 @@ def _train(trainer: Trainer, how: _How) -> tuple[_Rows, _Rows]:
                 write(row)
                 bar.update(row, ended)
 
-        def save(state):
+        def save(step, state):
             # the rows first: none may lack up to a checkpoint
             processes.together(place.upload)
-            saved.save(state)
+            saved.save(step, state)
 
         processes.together(begin)
         state = loop.run(

@@ -111,8 +111,8 @@ def whole(made):
 def resumed(first, second, folder):
     """Of a run that goes on as `second` from a checkpoint of `first`."""
     state, before = trained(first, first.init(), 0, HALF)
-    kept = checkpoints.Checkpoints(folder, kept=1, held=execution.held)
-    kept.save(state)
+    kept = checkpoints.Checkpoints(folder)
+    kept.save(HALF, state)
     state = kept.restore(second.shapes())
     kept.close()
     state, after = trained(second, state, HALF, UPDATES)

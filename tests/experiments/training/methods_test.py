@@ -18,7 +18,7 @@ from experiments.running.trainer import Trainer
 from experiments.training import methods
 from tests.experiments.training.server import assert_cells_are, server, versions_of
 from tests.support.cases import shortened
-from tests.support.training_runs import CURVATURES, QUIET, Trained, program_of
+from tests.support.training_runs import CURVATURES, QUIET, Trained, nothing, program_of
 
 METHODS = {
     name: make
@@ -144,15 +144,15 @@ RESUMED = {
 def test_a_resumed_run_has_the_same_bits(name):
     method, saved = RESUMED[name], []
 
-    def save(state):
+    def save(step, state):
         saved.append(jax.tree.map(jnp.copy, state))
 
     run = run_of(method, server, save=save)
     assert int(execution.held(saved[0]).step) == 8 < run.rule.updates
     again = loop.run(
         *(run.trainer, saved[0]),
-        save=lambda state: None,
-        report=lambda *chunk: None,
+        save=nothing,
+        report=nothing,
         checkpoint_every=8,
     )
     jax.tree.map(np.testing.assert_array_equal, again, run.state)
