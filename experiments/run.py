@@ -31,6 +31,7 @@ from experiments.running.program import (
 )
 from experiments.running.programs import programs
 from experiments.running.rows import Rows
+from experiments.running.throughput import work_of
 from experiments.running.trainer import Trainer
 from experiments.search import at_optima
 from experiments.training import column_names
@@ -337,7 +338,8 @@ _Rows = list[dict[str, Any]]
 def _train(trainer: Trainer, how: _How) -> tuple[_Rows, _Rows]:
     """Trains one program and returns its rows of results.csv and of curves.csv."""
     place = how.place
-    program, rows = trainer.program, Rows(trainer.program)
+    program = trainer.program
+    rows = Rows(program, work_of(program.task, trainer.devices))
     cells, updates = program.settings(), program.rule.updates
     saved = checkpoints.Checkpoints(place.checkpoints / program.name)
     with contextlib.ExitStack() as stack:

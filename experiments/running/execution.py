@@ -30,12 +30,14 @@ class OnOne:
         step: (state, given) -> (state, metrics) of all workers.
         everywhere: the sharding of an array that every device has whole.
         fed: the sharding of the arrays of a chunk.
+        devices: those that take part.
         options: the options of the compiler.
     """
 
     def __init__(self, axes: Axes, step: Step, device: jax.Device):
         self.init, self.step = _simulated(step, axes)
         self.everywhere = self.fed = jax.sharding.SingleDeviceSharding(device)
+        self.devices = [device]
         self.options: dict[str, Any] = {}
         self._axes = axes
 
@@ -67,7 +69,8 @@ class OnMesh:
         examples = (None, sharing.AXIS) if specs else ()  # after the seeds
         self.everywhere = NamedSharding(mesh, P())
         self.fed = NamedSharding(mesh, P(None, *axes, *examples))
-        self.options = dj.exchange.overlap_options(mesh.devices.flat[0])
+        self.devices = [*mesh.devices.flat]
+        self.options = dj.exchange.overlap_options(self.devices[0])
         workers = math.prod(mesh.shape[axis] for axis in axes)
         self._one_each = workers == math.prod(axes.values())
         self._workers = _simulated(step, axes)

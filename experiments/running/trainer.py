@@ -23,6 +23,7 @@ class Trainer:
 
     Attributes:
         program: the program to train.
+        devices: those on which the program runs.
         feed: draws the data of updates; `feed.chunk` is the most updates of one call of
             `run_chunk`.
         run_chunk: (state, given, number of updates) -> (state, the report of a whole
@@ -60,6 +61,7 @@ class Trainer:
             model=program.rule.devices_of_each,
             specs=self._specs,
         )
+        self.devices = self._executed.devices
         self.feed = Feed(program.rule, self._executed)
         self.values = self._cells.values
         self.shapes = functools.cache(self._shapes)
