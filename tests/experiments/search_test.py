@@ -314,13 +314,20 @@ def test_the_time_to_a_value_is_searched_as_well():
     assert row["found"] and row["score"] < 4.0 and row["learning_rate"] > 0.1
 
 
-def test_clusters_are_searched_with_one_compiled_program(monkeypatch):
-    made = []
-    monkeypatch.setattr(
-        trials,
-        "Trainer",
-        lambda *args, **options: made.append(Trainer(*args, **options)) or made[-1],
-    )
+@pytest.fixture
+def made(monkeypatch):
+    """The trainers that a search compiles."""
+    there = []
+
+    def noted(*args, **options):
+        there.append(Trainer(*args, **options))
+        return there[-1]
+
+    monkeypatch.setattr(trials, "Trainer", noted)
+    return there
+
+
+def test_clusters_are_searched_with_one_compiled_program(made):
     sources = {
         name: Simulation(Cluster(workers, exponential(1.0)), protocols.k_async(1))
         for name, workers in (("two", 2), ("three", 3))
@@ -550,16 +557,10 @@ def test_a_range_of_one_arm_is_no_list_of_values_of_another():
     assert [*program.searched] == ["learning_rate"] and program.size == 1
 
 
-def test_a_series_is_trained_in_the_program_of_the_others(monkeypatch):
+def test_a_series_is_trained_in_the_program_of_the_others(made):
     def decayed(learning_rate, weight):  # 0 is written as a whole number
         return optax.chain(optax.add_decayed_weights(weight), optax.sgd(learning_rate))
 
-    made = []
-    monkeypatch.setattr(
-        trials,
-        "Trainer",
-        lambda *args, **options: made.append(Trainer(*args, **options)) or made[-1],
-    )
     grid = {"weight": (0, 0.5), "learning_rate": Range(0.01, 1.0)}
     run(experiment(training=decayed, grid=grid))
     assert [trainer.run_chunk._cache_size() for trainer in made] == [1]
@@ -651,14 +652,8 @@ def test_a_call_that_times_begins_anew(tmp_path, monkeypatch):
 
 
 def test_a_seed_whose_trace_needs_more_room_is_trained_in_a_larger_program(
-    tmp_path, monkeypatch
+    tmp_path, monkeypatch, made
 ):
-    made = []
-    monkeypatch.setattr(
-        trials,
-        "Trainer",
-        lambda *args, **options: made.append(Trainer(*args, **options)) or made[-1],
-    )
     monkeypatch.setattr(Room, "roomy", lambda self: self)  # no room to spare
     source = Simulation(Cluster(5, exponential(1.0)), protocols.k_async(1))
     heavy = experiment(
