@@ -60,13 +60,13 @@ def at_optima(
         return [*trainers], None
     searcher = _Searcher(experiment, programs, place)
     searcher.search()
-    found = [
+    reported = [
         trainer.for_program(searcher.optimal(trainer.program))
         if trainer.program.searched
         else trainer
         for trainer in trainers
     ]
-    return found, searcher.table()
+    return reported, searcher.table()
 
 
 class _Searcher:
