@@ -52,7 +52,10 @@ _PROFILE = flags.DEFINE_list(
     "profile", [], "start,stop: JAX profiles these updates into WORKDIR/profile."
 )
 _CHECKPOINT_EVERY = flags.DEFINE_integer(
-    "checkpoint_every", None, "Updates between checkpoints; by default one every 30 s."
+    "checkpoint_every",
+    None,
+    "Updates between checkpoints; by default one every 30 s.",
+    lower_bound=1,
 )
 _KEEP_CHECKPOINTS = flags.DEFINE_bool(
     "keep_checkpoints",
@@ -200,9 +203,6 @@ def _check_flags() -> None:
         raise ValueError("--workdir is empty: give the folder to write to.")
     if _WANDB.present and not _WANDB.value:
         raise ValueError("--wandb is empty: give the project, --wandb=PROJECT.")
-    every = _CHECKPOINT_EVERY.value
-    if every is not None and every < 1:
-        raise ValueError(f"--checkpoint_every must be at least 1 update, got {every}.")
     if not _DISTRIBUTED.value:
         for flag in (_COORDINATOR, _NUM_PROCESSES, _PROCESS_ID, _TIMEOUT):
             if flag.present:

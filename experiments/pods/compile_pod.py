@@ -33,6 +33,7 @@ from experiments.running import costs
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
 from experiments.training.experiment import Experiment
+from experiments.training.gradients import histories
 
 
 class Report(NamedTuple):
@@ -119,7 +120,7 @@ def reports(experiment: Experiment, name: str) -> Iterator[Report]:
         trainer = Trainer(program, measure=experiment.measure, devices=there)
         yield examine(
             trainer.run_chunk,
-            (trainer.shapes(), *trainer.given_shapes()),
+            (trainer.shapes(), *trainer.feed.shapes()),
             place,
             program=program.name,
         )
@@ -163,7 +164,7 @@ def examine(
         hbm_bytes=place.memory_bytes,
         compile_seconds=seconds,
         argument_bytes=memory.argument_size_in_bytes,
-        history_bytes=costs.device_bytes(costs.rings(arguments)),
+        history_bytes=costs.device_bytes(histories(arguments)),
         output_bytes=memory.output_size_in_bytes - memory.alias_size_in_bytes,
         temp_bytes=memory.temp_size_in_bytes + memory.generated_code_size_in_bytes,
         host_bytes=memory.host_argument_size_in_bytes
@@ -260,7 +261,7 @@ def main(experiment: Experiment, name: str, json_path: str | None = None) -> Non
 
 def _too_large(program: str, place: Topology, arguments: Any, reason: str) -> str:
     held = costs.device_bytes(arguments)
-    history = costs.device_bytes(costs.rings(arguments))
+    history = costs.device_bytes(histories(arguments))
     return (
         f"{program or 'The step'} does not fit a device of {place.name}, which has"
         f" {place.memory_bytes / 2**30:.2f} GiB: its arguments are {held / 2**30:.2f}"

@@ -328,16 +328,21 @@ def _has_arrived(memory: Any) -> Any:
 
 def _depth(memory: Any) -> int:
     """A bound on the staleness: the slots of all histories, and one for an outbox."""
+    deepest = [
+        max((slots.shape[0] - 1 for slots in jax.tree.leaves(node.slots)), default=0)
+        for node in histories(memory)
+    ]
+    return sum(deepest) + 1
+
+
+def histories(tree: Any) -> list[dj.ring.Ring | dj.ring.Calendar]:
+    """The histories in a state."""
 
     def is_history(node):
         return isinstance(node, (dj.ring.Ring, dj.ring.Calendar))
 
-    nodes = jax.tree.leaves(memory, is_leaf=is_history)
-    deepest = [
-        max((slots.shape[0] - 1 for slots in jax.tree.leaves(node.slots)), default=0)
-        for node in filter(is_history, nodes)
-    ]
-    return sum(deepest) + 1
+    nodes = jax.tree.leaves(tree, is_leaf=is_history)
+    return [node for node in nodes if is_history(node)]
 
 
 def _of_workers(

@@ -18,7 +18,7 @@ from experiments.running.trainer import Trainer
 from experiments.training import methods
 from tests.experiments.training.server import assert_cells_are, server, versions_of
 from tests.support.cases import shortened
-from tests.support.training_runs import CURVATURES, QUIET, Trained, program_of
+from tests.support.training_runs import CURVATURES, QUIET, Trained, nothing, program_of
 
 METHODS = {
     name: make
@@ -144,15 +144,15 @@ RESUMED = {
 def test_a_resumed_run_has_the_same_bits(name):
     method, saved = RESUMED[name], []
 
-    def save(state):
+    def save(step, state):
         saved.append(jax.tree.map(jnp.copy, state))
 
     run = run_of(method, server, save=save)
     assert int(execution.held(saved[0]).step) == 8 < run.rule.updates
     again = loop.run(
         *(run.trainer, saved[0]),
-        save=lambda state: None,
-        report=lambda *chunk: None,
+        save=nothing,
+        report=nothing,
         checkpoint_every=8,
     )
     jax.tree.map(np.testing.assert_array_equal, again, run.state)
@@ -306,7 +306,7 @@ def test_an_average_is_computed_only_where_it_is_due(make):
     program = program_of(replicas(methods.local_sgd(3), FOUR, make))
     trainer = Trainer(program)
     given = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), trainer.given_shapes()[0]
+        lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), trainer.feed.shapes()[0]
     )
     (update,) = jax.make_jaxpr(trainer.step)(trainer.shapes(), given).eqns
     inside = update.params["jaxpr"].eqns

@@ -15,7 +15,7 @@ import pytest
 
 import delayjax as dj
 from experiments import optimizer, tasks
-from experiments.running import placing
+from experiments.running import execution
 from experiments.training import Plan
 from tests.support.commands import ROOT
 from tests.support.training_runs import DIGITS
@@ -95,15 +95,16 @@ def test_own_workers_are_those_of_own_devices():
         )
 
     eight = fed([slice(4, 6)], [slice(0, 2)])
-    here = placing.workers_here(eight, {"workers": 8})
+    here = execution.workers_here(eight, {"workers": 8})
     np.testing.assert_array_equal(here, [0, 1, 4, 5])
     axes = {"groups": 2, "members": 4}  # worker 4 g + m
     both = fed([slice(0, 2), slice(2, 3)], [slice(1, 2), slice(0, 1)])
-    np.testing.assert_array_equal(placing.workers_here(both, axes), [2, 4, 6])
+    np.testing.assert_array_equal(execution.workers_here(both, axes), [2, 4, 6])
     one = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    np.testing.assert_array_equal(placing.workers_here(one, {"workers": 3}), [0, 1, 2])
-    np.testing.assert_array_equal(placing.workers_here(one, axes), np.arange(8))
-    np.testing.assert_array_equal(placing.workers_here(one, {}), [0])
+    three = execution.workers_here(one, {"workers": 3})
+    np.testing.assert_array_equal(three, [0, 1, 2])
+    np.testing.assert_array_equal(execution.workers_here(one, axes), np.arange(8))
+    np.testing.assert_array_equal(execution.workers_here(one, {}), [0])
 
 
 IN_A_PROCESS = """
@@ -121,7 +122,7 @@ import optax
 
 import delayjax as dj
 from experiments import optimizer, tasks
-from experiments.running import placing
+from experiments.running import execution
 from experiments.training import Plan
 
 workers = 8
@@ -132,12 +133,12 @@ whole = rule.given(3, 6)
 for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
     mesh = Mesh(np.array(jax.devices())[order], ("workers",))
     fed = NamedSharding(mesh, P(None, "workers"))
-    own = placing.workers_here(fed, {"workers": workers})
+    own = execution.workers_here(fed, {"workers": workers})
     assert len(own) == workers // 2, own
     given = rule.given(3, 6, own)
 
     def check(leaf, expected):
-        placed = placing.placed(leaf, fed, {"workers": workers})
+        placed = execution.placed(leaf, fed, {"workers": workers})
         assert placed.shape == expected.shape
         assert len(placed.addressable_shards) == 2
         for shard in placed.addressable_shards:
