@@ -404,8 +404,8 @@ cluster.load_recorded(recorded("0,0,1.0"), operations=["forward"])
     ['worker', 'step', 'seconds']: leave `operations` out, or name it with
     columns={'operation': ...}.
 cluster.load_trace(written("log.txt"))
-    ValueError: `path` must end in .npz or .csv, .tsv, .jsonl (each also with .gz) or
-    .parquet, got '.../log.txt'.
+    ValueError: `path` must end in .npz, .csv, .tsv, .jsonl or .parquet (text also in
+    .gz), got '.../log.txt'.
 cluster.load_trace(logged("0,1.5,0,0\n1,2.0,1,0\n1,2.0,1,0"))
     ValueError: .../trace.csv, line 4: `update` must have one row, as the others have,
     got 1: leave out one of the two rows.

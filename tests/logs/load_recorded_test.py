@@ -583,12 +583,151 @@ def test_a_task_whose_operations_take_no_time_is_refused(trace):
         cluster.load_recorded(path, columns=NAMES, operations=["gc"])
 
 
-def test_a_parquet_without_its_library_says_what_to_install(trace, monkeypatch):
+@pytest.mark.parametrize("lacks", ["pandas", "pyarrow"])
+def test_a_log_without_a_library_says_what_to_install(lacks, trace, monkeypatch):
     path, _ = trace
+    imported = importlib.import_module
 
     def absent(name):
-        raise ImportError(name)
+        if name == lacks:
+            raise ImportError(name)
+        return imported(name)
 
     monkeypatch.setattr(importlib, "import_module", absent)
-    with pytest.raises(ImportError, match=r"trace\.parquet .*pip install pyarrow"):
+    match = rf"trace\.parquet needs {lacks}: pip install 'delayjax\[logs\]'"
+    with pytest.raises(ImportError, match=match):
         cluster.load_recorded(path, columns=NAMES, operations=OPERATIONS)
+
+
+# profiles and reports
+
+BASE = 1_700_000_000_000_000_000  # nanoseconds
+
+
+def kineto(rank):
+    """Two steps of a process: the ranges of the host, and of the device if it has one.
+
+    Forward takes 1 + rank seconds, backward 2 seconds; the device ends a step after the
+    host has begun the next one.
+    """
+    steps, second = [], 1_000_000
+    ranges = ("forward", 1 + rank), ("backward", 2)
+    for step, at in ((5, 0), (6, 10)):
+        for category, late, slow in (
+            ("user_annotation", 0, 0.1),
+            ("gpu_user_annotation", 8, 1),
+        ):
+            begun = at + late
+            events = [(f"ProfilerStep#{step}", begun, 9)]
+            for name, seconds in ranges:
+                events.append((name, begun, seconds * slow))
+                begun += seconds * slow
+            steps += [
+                dict(ph="X", cat=category, name=name, pid=77, tid=1)
+                | dict(ts=start * second, dur=seconds * second)
+                for name, start, seconds in events
+            ]
+    between = dict(ph="X", cat="gpu_user_annotation", name="forward", pid=77, tid=1)
+    steps.append(between | dict(ts=17.5 * second, dur=second / 4))  # of no step
+    steps.append(dict(ph="i", name="forward", pid=77, ts=0))  # no range
+    document = dict(traceEvents=steps[::-1], baseTimeNanoseconds=BASE)
+    return document | dict(distributedInfo=dict(rank=rank, world_size=2))
+
+
+def write_json(path, document):
+    text = json.dumps(document).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+
+
+def test_the_ranges_that_the_device_ran_count_in_a_kineto_profile(tmp_path):
+    for rank in (0, 1):
+        write_json(tmp_path / f"{1 - rank}.json.gz", kineto(rank))
+    recorded = cluster.load_recorded(
+        tmp_path, operations=["forward", "backward"], start_seconds=BASE / 1e9
+    )
+    np.testing.assert_array_equal(recorded.seconds, [[3.0, 3.0], [4.0, 4.0]])
+    np.testing.assert_array_equal(recorded.steps, [5, 6])
+    np.testing.assert_allclose(recorded.starts, [[8.0, 18.0]] * 2, atol=1e-6)
+
+
+def test_the_ranges_of_the_host_count_where_no_device_has_any(tmp_path):
+    for rank in (0, 1):
+        profile = kineto(rank)
+        host = [e for e in profile["traceEvents"] if e.get("cat") == "user_annotation"]
+        write_json(tmp_path / f"{rank}.json", profile | dict(traceEvents=host))
+    recorded = cluster.load_recorded(
+        tmp_path, operations=["forward"], start_seconds="first"
+    )
+    np.testing.assert_allclose(recorded.seconds, [[0.1] * 2, [0.2] * 2])
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_a_chrome_trace_names_its_step_and_worker(bare, tmp_path):
+    """A list of events is a trace, too."""
+    events = [
+        dict(ph="X", name="train", pid=3 + pid, tid=0, args=dict(step_num=str(step)))
+        | dict(ts=4e6 * step, dur=1e6 * (1 + pid))
+        for pid in (0, 1)
+        for step in (2, 1)
+    ]
+    events += [dict(ph="X", name="other", pid=3, tid=0, ts=0, dur=9e6)]
+    path = tmp_path / "trace.json"
+    write_json(path, events if bare else dict(traceEvents=events))
+    columns = {"step": "step_num"}
+    recorded = cluster.load_recorded(path, columns=columns, operations=["train"])
+    np.testing.assert_array_equal(recorded.seconds, [[1.0, 1.0], [2.0, 2.0]])
+    np.testing.assert_array_equal(recorded.starts, [[4.0, 8.0]] * 2)
+    np.testing.assert_array_equal(recorded.steps, [1, 2])
+    events[1]["dur"] = -1.0
+    write_json(path, events)
+    with pytest.raises(ValueError, match=r"event \d \(worker 3, step 1\): `duration`"):
+        cluster.load_recorded(path, columns=columns, operations=["train"])
+
+
+def test_a_report_of_flagscale_has_the_seconds_of_sections(tmp_path):
+    for step in (40, 20):
+        sections = {
+            "forward": {"0": 1.5, "1": 2.5},
+            "backward": {"0": 1.0, "1": 1.0 + step},
+            "optimizer": {"0": 9.0, "1": 9.0},
+        }
+        write_json(
+            tmp_path / f"report_{step}.json",
+            dict(step=step, section_scores=sections, gpu_scores={}, timestamp=1.7e9),
+        )
+    recorded = cluster.load_recorded(
+        tmp_path, operations=["forward", "backward"], sort=True
+    )
+    np.testing.assert_array_equal(recorded.seconds, [[2.5, 2.5], [23.5, 43.5]])
+    np.testing.assert_array_equal(recorded.steps, [20, 40])
+    assert recorded.starts is None
+
+
+def test_an_operation_within_another_one_would_count_twice_and_is_refused(tmp_path):
+    write_json(tmp_path / "0.json", kineto(0))
+    write_json(tmp_path / "1.json", kineto(1))
+    operations = ["ProfilerStep#5", "ProfilerStep#6", "backward"]
+    match = r"`start` must not be before the last operation has ended, .* hold others"
+    with pytest.raises(ValueError, match=match):
+        cluster.load_recorded(tmp_path, operations=operations, start_seconds="first")
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"steps": []}, "is no .json: it has neither `traceEvents` nor `section_sc"),
+        (3, "is no .json: it has neither"),
+        ({"traceEvents": []}, "a profile in a folder needs the number of its process"),
+    ],
+)
+def test_another_json_is_refused(document, message, tmp_path):
+    write_json(tmp_path / "some.json", document)
+    with pytest.raises(ValueError, match=rf"some\.json {message}|{message}"):
+        cluster.load_recorded(tmp_path, operations=["forward"])
+
+
+def test_a_trace_is_no_profile(tmp_path):
+    with pytest.raises(ValueError, match=r"`path` must end in \.npz, \.csv"):
+        cluster.load_trace(tmp_path)
+    with pytest.raises(ValueError, match=r"`path` must end in \.npz, \.csv"):
+        cluster.load_trace(tmp_path / "trace.json")
