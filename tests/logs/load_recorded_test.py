@@ -131,7 +131,7 @@ def _starts_may_be_dates(tmp_path):
     assert_tasks(load(tmp_path, [HEADER, *dated], start_seconds=seconds))
 
 
-def test_a_parquet_may_hold_dates_and_names(tmp_path):
+def test_a_parquet_may_hold_dates_and_names_and_an_index(tmp_path):
     pandas = pytest.importorskip("pandas")
     rows = [row.split(",") for row in TASKS]
     worker, step, seconds, start = zip(*rows, strict=True)
@@ -142,8 +142,11 @@ def test_a_parquet_may_hold_dates_and_names(tmp_path):
         "seconds": [*map(float, seconds)],
         "start": [begin + np.timedelta64(int(1e3 * float(at)), "ms") for at in start],
     }
-    pandas.DataFrame(columns).to_parquet(tmp_path / "t.parquet")
-    assert_tasks(cluster.load_recorded(tmp_path / "t.parquet", start_seconds="first"))
+    table = pandas.DataFrame(columns)
+    for held in (table, table.set_index(["worker", "step"])):
+        held.to_parquet(tmp_path / "t.parquet")
+        read = cluster.load_recorded(tmp_path / "t.parquet", start_seconds="first")
+        assert_tasks(read)
 
 
 def test_rows_may_be_sorted_by_step(tmp_path):

@@ -193,14 +193,11 @@ class _Log(Table):
 
     def _check_apart(self) -> None:
         """Refuses an operation within another one: its time would count twice."""
-        rows = self.columns.assign(row=range(len(self.columns)))
-        rows = rows.sort_values([*_KEYS, "start"], kind="stable")
+        rows = self.columns.sort_values([*_KEYS, "start"], kind="stable")
         rows["end"] = rows["start"] + 0.99 * rows[self.amount] - ROUNDING
-        before = rows.groupby(_KEYS)["end"].cummax().shift()
-        same = ~(rows[_KEYS] != rows[_KEYS].shift()).any(axis=1)
-        sound = np.ones(len(rows), bool)
-        sound[rows["row"]] = ~(same & (rows["start"] < before))
+        inside = rows["start"] < rows.groupby(_KEYS)["end"].shift()
         remedy = "leave out of `operations` those that hold others"
+        sound = ~inside[self.columns.index]
         self.check("start", sound, "not be before the last operation has ended", remedy)
 
     def seconds(self) -> np.ndarray:
