@@ -378,8 +378,8 @@ cluster.load_trace(logged("0,1.5,0,0"), columns={"worker": "rank"})
     'worker', 'read_version']: give `columns` the names for update, time_s, worker,
     read_version, staleness.
 cluster.load_trace(logged("0,1.5,0,0"), start_seconds=9.0)
-    ValueError: .../trace.csv, line 2: `time_s` must not be before the beginning at 9
-    s, got 1.5: give a `start_seconds` of at most 1.5.
+    ValueError: .../trace.csv, line 2: `time_s` must not be before 9 s, got 1.5: give
+    start_seconds="first".
 cluster.load_trace(written("junk.npz", "no archive"))
     ValueError: .../junk.npz holds no trace: This file contains pickled (object)
     data... using the `allow_pickle=` keyword argument or `pickle.load()`.

@@ -96,10 +96,11 @@ def load_recorded(
     if start_seconds not in (None, "first"):
         start_seconds = checks.check_number("start_seconds", start_seconds)
     needed = {} if start_seconds is None else {"start": "start"}
-    log = _Log(Path(path), needed | dict(columns or {}), operations, sort)
+    columns = needed | dict(columns or {})
+    log = _Log(Path(path), columns, operations, start_seconds, sort)
     log.check_rows()
     seconds = log.seconds()
-    starts = log.starts(start_seconds, seconds)
+    starts = log.starts(seconds)
     return Recorded(seconds, starts, log.steps.to_numpy(np.int64))
 
 
@@ -108,7 +109,9 @@ class _Log(Table):
 
     endings = (*Table.endings, ".json")
 
-    def __init__(self, path: Path, columns: dict, operations: Any, sort: bool):
+    def __init__(
+        self, path: Path, columns: dict, operations: Any, start_seconds: Any, sort: bool
+    ):
         super().__init__(path)
         there = {*self.header, *columns}
         several = operations is not None or "operation" in columns
@@ -133,6 +136,9 @@ class _Log(Table):
                 self.read(ours, kinds.get(ours, "integer"))
         if sort:
             self.sort("step")
+        if "start" in self.columns:
+            start = self.since_start("start", start_seconds)
+            self.columns = self.columns.assign(start=start)
         if "stage" not in self.columns:
             self.columns = self.columns.assign(stage=0.0)
         self.tasks = self._tasks()
@@ -233,25 +239,16 @@ class _Log(Table):
             )
         return seconds
 
-    def starts(self, start_seconds: Any, seconds: np.ndarray) -> np.ndarray | None:
+    def starts(self, seconds: np.ndarray) -> np.ndarray | None:
         """When each task began, float64 [W, T]; None in a log without starts."""
         if "start" not in self.columns:
             self._check_complete()
             return None
         start = self.columns["start"]
-        self.check_unit("start")
         must = f"be at most {MOST_SECONDS:g} s after the start of the log"
-        if start_seconds is None and start.min() > MOST_SECONDS:
-            remedy = 'for a clock\'s times give start_seconds="first", or a number'
-            self.check("start", start <= MOST_SECONDS, must, remedy)
-        zero = start.min() if start_seconds == "first" else start_seconds or 0.0
-        remedy = f"give a `start_seconds` of at most {start.min():.10g}"
-        if start_seconds is None:
-            remedy = 'give start_seconds="first"'
-        self.check("start", start >= zero, f"not be before {zero:g} s", remedy)
-        remedy = "log all starts by one clock"
-        self.check("start", start - zero <= MOST_SECONDS, must, remedy)
-        table = self._table("start", np.min) - zero
+        sound = start <= MOST_SECONDS
+        self.check("start", sound, must, "log all starts by one clock")
+        table = self._table("start", np.min)
         remedy = "if the clock begins anew at each step, give columns={'start': None}"
         must = "increase with the step"
         self.check_tasks("start", increases(table), must, remedy, table)

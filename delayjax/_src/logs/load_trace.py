@@ -16,7 +16,6 @@ from delayjax._src.logs.table import Table
 _COLUMNS = ("update", "time_s", "worker", "read_version")
 _KINDS = {"time_s": "seconds", "worker": "worker"}
 _MANY = 1000  # larger numbers of workers may be of processes
-_MOST_SECONDS = 1e8  # three years: later times are a clock's
 
 
 def load_trace(
@@ -166,26 +165,13 @@ class _Log(Table):
         """When each update was done, float64 [T]."""
         if "time_s" not in self.columns:
             return np.full(update[-1] + 1, np.nan)
-        time = self.columns["time_s"].to_numpy()
-        if start in (None, "first"):
-            self.check_unit("time_s")
-        if start is None:
-            must = f"begin below {_MOST_SECONDS:g} s, three years after the beginning"
-            remedy = (
-                "for a clock's time give start_seconds=\"first\", or the clock's time"
-                " at the beginning; else give start_seconds=0.0"
-            )
-            self.check("time_s", time[:1] <= _MOST_SECONDS, must, remedy)
-        start = time[0] if start == "first" else start or 0.0
-        must = f"not be before the beginning at {start:g} s"
-        remedy = f"give a `start_seconds` of at most {min(time):.10g}"
-        self.check("time_s", time >= start, must, remedy)
+        time = self.since_start("time_s", start).to_numpy()
         change = np.diff(time, prepend=time[0])
         again = np.diff(update, prepend=-1) == 0
         must = "be equal in all rows of an update, and not go back"
         remedy = "log in seconds by one clock when the update was done"
         self.check("time_s", (change == 0) | (~again & (change > 0)), must, remedy)
-        return (time - start)[~again]
+        return time[~again]
 
     def _read_version(self, update: np.ndarray, first_update: int) -> np.ndarray:
         """Counted from 0; versions before the log are its first one. int64 [M]."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from delayjax._src.logs import files
+from delayjax._src.logs.arrays import MOST_SECONDS
 
 _EXACT = 2**53  # float64 holds the integers below
 _SINCE_1970 = 1e11  # seconds until the year 5138: larger numbers have another unit
@@ -103,14 +104,23 @@ class Table:
         """The place of a row in the file."""
         return f"{self._place} {self._cells.index[row]}"
 
-    def check_unit(self, ours: str) -> None:
-        """Refuses a clock's times that are not in seconds."""
-        low = self.columns[ours].min()
-        if low > _SINCE_1970:
-            thousands = min(1 + int(math.log10(low / _SINCE_1970) // 3), 3)
+    def since_start(self, ours: str, start_seconds: Any) -> Any:
+        """A column of times, less `start_seconds`, which a clock's times need."""
+        times = self.columns[ours]
+        first = times.min()
+        if first > _SINCE_1970:
+            thousands = min(1 + int(math.log10(first / _SINCE_1970) // 3), 3)
             unit = ("milliseconds", "microseconds", "nanoseconds")[thousands - 1]
             remedy = f"since 1970 these are {unit}: divide them by 1e{3 * thousands}"
             self.check(ours, [False], "be in seconds", remedy)
+        if start_seconds is None and first > MOST_SECONDS:
+            must = f"begin below {MOST_SECONDS:g} s, three years"
+            remedy = 'for a clock\'s times give start_seconds="first", or a number'
+            self.check(ours, [False], must, remedy)
+        start = first if start_seconds == "first" else start_seconds or 0.0
+        remedy = 'give start_seconds="first"'
+        self.check(ours, times >= start, f"not be before {start:g} s", remedy)
+        return times - start
 
 
 def _numbers(values: Any, dated: bool) -> np.ndarray:
