@@ -2,7 +2,6 @@
 
 import datetime
 import gzip
-import importlib
 import json
 import math
 import time
@@ -12,15 +11,11 @@ import numpy as np
 import pytest
 
 from delayjax import cluster
+from tests.logs import files_test as files
+from tests.logs.files_test import SECONDS, STARTS, assert_tasks
 
-SECONDS = np.array([[1.5, 2.0, 1.25], [3.0, 2.5, 2.75]])
-STARTS = np.array([[0.0, 4.0, 8.0], [0.5, 4.0, 8.0]])
-TASKS = [
-    f"{worker},{step},{SECONDS[worker, k]},{STARTS[worker, k]}"
-    for k, step in enumerate((3, 4, 7))
-    for worker in range(2)
-]
-HEADER = "worker,step,seconds,start"
+TASKS = files.TASKS[1:]
+HEADER = files.TASKS[0]
 
 
 def load(tmp_path, text, **options):
@@ -29,69 +24,8 @@ def load(tmp_path, text, **options):
     return cluster.load_recorded(path, **options)
 
 
-def assert_tasks(recorded, *, starts=STARTS):
-    np.testing.assert_array_equal(recorded.seconds, SECONDS)
-    np.testing.assert_array_equal(recorded.steps, [3, 4, 7])
-    if starts is None:
-        assert recorded.starts is None
-    else:
-        np.testing.assert_array_equal(recorded.starts, starts)
-
-
 def without_start(rows):
     return [row.rpartition(",")[0] for row in rows]
-
-
-LOGS = {
-    "plain": "\n".join([HEADER, *TASKS]),
-    "CRLF, BOM, empty rows": "\ufeff" + "\r\n\r\n".join([HEADER, *TASKS, ""]),
-    "worker by worker": "\n".join([HEADER, *TASKS[::2], *TASKS[1::2]]),
-    "more columns": "\n".join(
-        [f"host,{HEADER},loss", *(f"a,{row},nan" for row in TASKS)]
-    ),
-    "quotes and spaces": "\n".join(
-        ['"worker", step ,seconds,start', *(f'"{row[0]}", {row[2:]}' for row in TASKS)]
-    ),
-}
-
-
-@pytest.mark.parametrize("name", LOGS)
-def test_a_log_may_look_like_this(name, tmp_path):
-    assert_tasks(load(tmp_path, LOGS[name].encode()))
-
-
-def as_file(path, rows, kind):
-    """The rows, of which the first is the header, in a file of another kind."""
-    cells = [row.split(",") for row in rows]
-    if kind == ".parquet":
-        pandas = pytest.importorskip("pandas")
-        head, *values = cells
-        columns = {n: [*map(float, c)] for n, *c in zip(head, *values, strict=True)}
-        pandas.DataFrame(columns).to_parquet(path.with_suffix(kind))
-        return path.with_suffix(kind)
-    if kind.startswith(".jsonl"):
-        dicts = [dict(zip(cells[0], row, strict=True)) for row in cells[1:]]
-        rows = [json.dumps({n: float(v) for n, v in row.items()}) for row in dicts]
-        rows.insert(2, "")  # lines may be empty
-    text = "\n".join(rows).encode()
-    path = path.with_suffix(kind)
-    path.write_bytes(gzip.compress(text) if kind.endswith("gz") else text)
-    return path
-
-
-KINDS = [".tsv", ".csv.gz", ".jsonl", ".jsonl.gz", ".parquet"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_other_kinds_of_files_hold_the_same(kind, tmp_path):
-    path = as_file(tmp_path / "log", [HEADER, *TASKS], kind)
-    assert_tasks(cluster.load_recorded(path))
-
-
-@pytest.mark.parametrize("mark", [";", "\t", "|", " "])
-def test_the_header_says_what_separates_columns(mark, tmp_path):
-    rows = [row.replace(",", mark) for row in (HEADER, *TASKS)]
-    assert_tasks(load(tmp_path, rows))
 
 
 def test_workers_may_have_names_which_are_numbered_in_their_order(tmp_path):
@@ -131,24 +65,6 @@ def _starts_may_be_dates(tmp_path):
     assert_tasks(load(tmp_path, [HEADER, *dated], start_seconds=seconds))
 
 
-def test_a_parquet_may_hold_dates_and_names_and_an_index(tmp_path):
-    pandas = pytest.importorskip("pandas")
-    rows = [row.split(",") for row in TASKS]
-    worker, step, seconds, start = zip(*rows, strict=True)
-    begin = np.datetime64("2026-11-28T22:00:00")
-    columns = {
-        "worker": [f"w{number}" for number in worker],
-        "step": [*map(int, step)],
-        "seconds": [*map(float, seconds)],
-        "start": [begin + np.timedelta64(int(1e3 * float(at)), "ms") for at in start],
-    }
-    table = pandas.DataFrame(columns)
-    for held in (table, table.set_index(["worker", "step"])):
-        held.to_parquet(tmp_path / "t.parquet")
-        read = cluster.load_recorded(tmp_path / "t.parquet", start_seconds="first")
-        assert_tasks(read)
-
-
 def test_rows_may_be_sorted_by_step(tmp_path):
     with pytest.raises(ValueError, match=r"`step` must not go back .*sort=True"):
         load(tmp_path, [HEADER, *TASKS[::-1]])
@@ -167,31 +83,8 @@ def test_operations_may_be_in_any_file(tmp_path):
     np.testing.assert_array_equal(recorded.seconds, np.full((2, 2), 3.0))
 
 
-BROKEN = {
-    "no gzip": ("log.csv.gz", b"worker,step", "is no .csv: Not a gzipped file"),
-    "half of a gzip": ("log.csv.gz", gzip.compress(b"worker,step" * 9)[:-9], "is no"),
-    "no JSON": ("log.jsonl", b'{"worker": 0}\n{worker', r"is no .jsonl: Expecting"),
-    "a list": ("log.jsonl", b'{"worker": 0}\n\n[1, 2]', "line 3 is no object, but '.1"),
-    "null": (
-        "log.jsonl",
-        b'{"worker": 0, "step": 0, "seconds": null}',
-        r"line 1 .*`seconds` must be a finite .* got None",
-    ),
-    "no key": (
-        "log.jsonl",
-        b'{"worker": 0, "step": 0, "seconds": 1}\n{"worker": 1, "step": 0}',
-        r"line 2 .*`seconds` must be a finite .* got ''",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_file_that_is_broken_is_named(name, tmp_path):
-    file, held, message = BROKEN[name]
-    (tmp_path / file).write_bytes(held)
-    with pytest.raises(ValueError, match=message) as error:
-        cluster.load_recorded(tmp_path / file)
-    assert file in str(error.value)
+def test_the_rows_may_be_worker_by_worker(tmp_path):
+    assert_tasks(load(tmp_path, [HEADER, *TASKS[::2], *TASKS[1::2]]))
 
 
 def test_a_log_without_starts_has_none(tmp_path):
@@ -456,11 +349,6 @@ def test_columns_and_options_that_do_not_fit_are_refused(
         load(tmp_path, [header, *(f"{row},9" for row in TASKS)], **options)
 
 
-def test_other_endings_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"`path` must end in .csv.*times.txt"):
-        cluster.load_recorded(tmp_path / "times.txt")
-
-
 # operations
 
 OPERATIONS = ["forward", "backward"]
@@ -584,22 +472,6 @@ def test_a_task_whose_operations_take_no_time_is_refused(trace):
     path, _ = trace
     with pytest.raises(ValueError, match=r"row 6 .*must be positive in all, got 0:"):
         cluster.load_recorded(path, columns=NAMES, operations=["gc"])
-
-
-@pytest.mark.parametrize("lacks", ["pandas", "pyarrow"])
-def test_a_log_without_a_library_says_what_to_install(lacks, trace, monkeypatch):
-    path, _ = trace
-    imported = importlib.import_module
-
-    def absent(name):
-        if name == lacks:
-            raise ImportError(name)
-        return imported(name)
-
-    monkeypatch.setattr(importlib, "import_module", absent)
-    match = rf"trace\.parquet needs {lacks}: pip install 'delayjax\[logs\]'"
-    with pytest.raises(ImportError, match=match):
-        cluster.load_recorded(path, columns=NAMES, operations=OPERATIONS)
 
 
 # profiles and reports
