@@ -22,7 +22,7 @@ class Cells(NamedTuple):
 
 
 def read(path: Path, endings: Sequence[str]) -> Cells:
-    """Reads a file of one of the kinds; .json also stands for a folder of them."""
+    """Reads a file of one of the kinds; .json is also a folder of them."""
     folder = ".json" in endings and path.is_dir()
     ending = ".json" if folder else Path(path.name.removesuffix(".gz")).suffix
     if ending not in endings or path.name.endswith((".npz.gz", ".parquet.gz")):
