@@ -216,14 +216,14 @@ def test_points_of_a_grid_along_one_trace_write_their_slots_in_place():
     trace = simulate("k_async(2)", 60)
     rates = jnp.array([0.05, 0.1, 0.2])
 
-    def of(rate):
+    def replay_at(rate):
         return dj.replay(trace, itself, optax.sgd(rate))
 
     def init(rate):
-        return of(rate).init(jnp.ones((4, 6)), KEY)
+        return replay_at(rate).init(jnp.ones((4, 6)), KEY)
 
     axes = dj.ring.vmap_axes(jax.eval_shape(init, rates[0]))
-    step = jax.vmap(lambda s, x, r: of(r).step(s, x)[0], (axes, None, 0), axes)
+    step = jax.vmap(lambda s, x, r: replay_at(r).step(s, x)[0], (axes, None, 0), axes)
 
     def grid(state, rows):
         return jax.lax.scan(lambda s, x: (step(s, x, rates), None), state, rows)[0]

@@ -38,8 +38,7 @@ def bounded_staleness(
     largest = _at_version(bound)
     batch = checks.check_bound("batch", batch, at_least=1)
     servers = {"drop": _drop, "restart": _restart, "wait": _wait}
-    if late not in servers:
-        raise ValueError(f'`late` must be "drop", "restart" or "wait", got {late!r}.')
+    checks.check_choice("late", late, *servers)
 
     def run(server):
         if late == "wait":  # each worker delivers once
