@@ -16,18 +16,21 @@ def rows(text: str, *, rank: bool) -> list[dict[str, Any]]:
         rank: whether a profile must say its rank.
     """
     held = json.loads(text)
-    if isinstance(held, dict) and "section_scores" in held:
-        return _report(held)
     if isinstance(held, list):
         held = {"traceEvents": held}
-    if not isinstance(held, dict) or "traceEvents" not in held:
+    kinds = {"traceEvents": _profile, "section_scores": _report}
+    kind = next((key for key in kinds if isinstance(held, dict) and key in held), None)
+    if kind is None:
         raise ValueError("it has neither `traceEvents` nor `section_scores`")
-    if rank and "rank" not in held.get("distributedInfo", {}):
+    if rank and kind == "traceEvents" and "rank" not in held.get("distributedInfo", {}):
         raise ValueError(
             "a profile in a folder needs the number of its process,"
             ' {"distributedInfo": {"rank": 0}}'
         )
-    return _profile(held)
+    try:
+        return kinds[kind](held)
+    except KeyError as key:
+        raise ValueError(f"an event or the report has no {key}") from key
 
 
 def _report(report: dict[str, Any]) -> list[dict[str, Any]]:
@@ -48,15 +51,15 @@ def _profile(profile: dict[str, Any]) -> list[dict[str, Any]]:
     """
     events = [event for event in profile["traceEvents"] if event.get("ph") == "X"]
     ran = [event for event in events if event.get("cat") == _DEVICE]
-    steps = [event for event in ran or events if _STEP.fullmatch(event["name"])]
-    if steps:
-        events = ran or events
+    launched = [event for event in events if event.get("cat") != _DEVICE]
+    stepped = [some for some in (ran, launched) if any(map(_step_of, some))]
+    events = stepped[0] if stepped else events
     rank = profile.get("distributedInfo", {}).get("rank")
     base = profile.get("baseTimeNanoseconds", 0)
     made, step, stop = [], None, 0.0
     for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
         name, start, duration = event["name"], event["ts"], event["dur"]
-        if steps and (number := _STEP.fullmatch(name)):
+        if number := _step_of(event):
             step, stop = int(number[1]), start + duration
         row = {
             "worker": event["pid"] if rank is None else rank,
@@ -64,8 +67,12 @@ def _profile(profile: dict[str, Any]) -> list[dict[str, Any]]:
             "start": (base + 1e3 * start) / 1e9,
             "duration": duration / 1e6,
         }
-        if not steps:
+        if not stepped:
             made.append({**event, **event.get("args", {}), **row})
         elif start < stop:  # within a step
             made.append({**row, "step": step})
     return made
+
+
+def _step_of(event: dict[str, Any]) -> re.Match | None:
+    return _STEP.fullmatch(event["name"])

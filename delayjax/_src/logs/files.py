@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from delayjax._src.logs import events
 
+_EVENTS = (".json", ".json.gz")
+
 
 class Cells(NamedTuple):
     """All cells of a log, as they are in the file."""
@@ -37,7 +39,10 @@ def read(path: Path, endings: Sequence[str]) -> Cells:
         named = rows.index.names != [None]  # an index may be a column of the log
         return _numbered(rows.reset_index(drop=not named), "row")
     if ending == ".json":
-        files = sorted(path.glob("*.json*")) if folder else [path]
+        files = [path]
+        if folder:
+            every = sorted(path.iterdir())
+            files = [file for file in every if file.name.endswith(_EVENTS)]
         rows = [row for file in files for row in _text(file, events.rows, rank=folder)]
         return _numbered(pandas.DataFrame(rows), "event")
     return _text(path, _json_lines if ending == ".jsonl" else _separated, pandas=pandas)
