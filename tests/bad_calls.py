@@ -379,7 +379,7 @@ cluster.load_trace(logged("0,1.5,0,0"), columns={"worker": "rank"})
     read_version, staleness.
 cluster.load_trace(logged("0,1.5,0,0"), start_seconds=9.0)
     ValueError: .../trace.csv, line 2: `time_s` must not be before 9 s, got 1.5: give
-    start_seconds="first".
+    "first" as `start_seconds`.
 cluster.load_trace(written("junk.npz", "no archive"))
     ValueError: .../junk.npz holds no trace: This file contains pickled (object)
     data... using the `allow_pickle=` keyword argument or `pickle.load()`.

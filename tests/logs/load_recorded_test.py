@@ -537,8 +537,7 @@ def test_the_ranges_of_the_host_count_where_the_device_shows_no_steps(
             event
             for event in profile["traceEvents"]
             if event.get("cat") != "gpu_user_annotation"
-            or left_out
-            and not event["name"].startswith(left_out)
+            or (left_out and not event["name"].startswith(left_out))
         ]
         write_json(tmp_path / f"{rank}.json", profile | dict(traceEvents=host))
     recorded = cluster.load_recorded(

@@ -217,7 +217,7 @@ def test_updates_that_are_counted_from_1_do_not_make_all_gradients_old(tmp_path)
         (
             "0,0.5,0,0",
             {"start_seconds": 2.0},
-            'got 0.5: give start_seconds="first"',
+            'got 0.5: give "first" as `start_seconds`',
         ),
         ("0,1.7e12,0,0", {}, "are milliseconds: divide them by 1e3"),
         (

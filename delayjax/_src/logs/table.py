@@ -118,7 +118,7 @@ class Table:
             remedy = 'for a clock\'s times give start_seconds="first", or a number'
             self.check(ours, [False], must, remedy)
         start = first if start_seconds == "first" else start_seconds or 0.0
-        remedy = 'give start_seconds="first"'
+        remedy = 'give "first" as `start_seconds`'
         self.check(ours, times >= start, f"not be before {start:g} s", remedy)
         return times - start
 
