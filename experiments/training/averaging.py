@@ -78,9 +78,7 @@ def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
 
     def transformation(hyper, now, key):
         inner = called(training.make, hyper, key)
-        # the pairs that meet are the same under all seeds: otherwise every possible
-        # pair would be computed. What workers learn and when they end is drawn per seed
-        return method.transformation(inner, now, workers, jax.random.key(0))
+        return method.transformation(inner, now, workers)
 
     def simulated(hyper, key):
         def step(state, given):
@@ -114,7 +112,7 @@ def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
         now, batch = given
         # the clocks are the same in all cells, so that work which is due every few
         # steps is done in these steps only
-        around = method.transformation(optax.identity(), now, workers, key)
+        around = method.transformation(optax.identity(), now, workers)
         tx_state = _with_clocks(memory.state, step, _clocks(around, model.params))
         held = dj.workers.WorkerState((model, tx_state), memory.axes)
         held, losses = simulated(hyper, key).step(held, (now, batch, numbers(step)))
