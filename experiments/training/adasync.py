@@ -12,7 +12,7 @@ import delayjax as dj
 from experiments.tasks.task import Task
 from experiments.training.rules import (
     Model,
-    Plan,
+    Request,
     Rule,
     Update,
     data_seed,
@@ -55,7 +55,7 @@ class AdaSync:
         """The grid axes that this training takes."""
         return {"learning_rate": True}
 
-    def rule(self, task: Task, plan: Plan) -> Rule:
+    def rule(self, task: Task, request: Request) -> Rule:
         """The training of a task; see `experiments.training.Rule`."""
         workers = self.cluster.workers
 
@@ -98,7 +98,7 @@ class AdaSync:
                     lambda x: x.reshape(-1, workers, *x.shape[1:]), drawn
                 )
 
-            every = [batches_of(seed) for seed in plan.seeds]
+            every = [batches_of(seed) for seed in request.seeds]
             return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *every)
 
         def evaluated(model, memory):
@@ -108,11 +108,11 @@ class AdaSync:
 
         return Rule(
             updates=self.updates,
-            evaluate_every=plan.cadence(self.updates),
+            evaluate_every=request.cadence(self.updates),
             init=init,
             update=update,
             given=given,
             depth=lambda memory: 0,
-            examples=lambda step: np.full(len(plan.seeds), step * workers),
+            examples=lambda step: np.full(len(request.seeds), step * workers),
             model=evaluated,
         )

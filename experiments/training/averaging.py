@@ -16,7 +16,7 @@ from experiments.training.rules import (
     NONE,
     REFUSED,
     Model,
-    Plan,
+    Request,
     Rule,
     Update,
     axes_of,
@@ -38,8 +38,8 @@ class _Replicas:
     def arguments(self):
         return axes_of(self.make)
 
-    def rule(self, task: Task, plan: Plan) -> Rule:
-        return _rule(self, task, plan)
+    def rule(self, task: Task, request: Request) -> Rule:
+        return _rule(self, task, request)
 
     def timetable(self, seed: int, updates: int) -> Any:
         mixed = int(np.random.SeedSequence([0, seed]).generate_state(1)[0])
@@ -69,12 +69,12 @@ def replicas(
     return _Replicas(method, cluster, make, seen)
 
 
-def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
+def _rule(training: _Replicas, task: Task, request: Request) -> Rule:
     workers, method = training.cluster.workers, training.method
     # the memory has the center, and every update changes the memory: all seeds must
     # end at the same step
-    traces = Traces.simulate(training, task, plan, together=True)
-    tables = [training.timetable(seed, traces.updates) for seed in plan.seeds]
+    traces = Traces.simulate(training, task, request, together=True)
+    tables = [training.timetable(seed, traces.updates) for seed in request.seeds]
 
     def transformation(hyper, now, key):
         inner = called(training.make, hyper, key)
@@ -151,7 +151,7 @@ def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
         """Gradient g of a seed, ordered by step and worker, is taken on its batch g."""
         del here  # the workers are simulated in one
         rows, batches = [], []
-        for seed, table in zip(plan.seeds, tables, strict=True):
+        for seed, table in zip(request.seeds, tables, strict=True):
             there = table.there[start:stop]
             first = int(table.there[:start].sum())
             last = first + max(int(there.sum()), 1)

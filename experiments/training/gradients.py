@@ -18,7 +18,7 @@ from experiments.training.rules import (
     NONE,
     REFUSED,
     Model,
-    Plan,
+    Request,
     Rule,
     Training,
     Update,
@@ -72,8 +72,8 @@ class _Optimizer:
         at = self.at and functools.partial(self.at, None, None)
         return axes_of(self.make, at)
 
-    def rule(self, task: Task, plan: Plan) -> Rule:
-        rule = _rule(self.placed(plan.devices), task, plan)
+    def rule(self, task: Task, request: Request) -> Rule:
+        rule = _rule(self.placed(request.devices), task, request)
         if self.seen is None:
             return rule
 
@@ -180,7 +180,7 @@ def as_training(training: Any) -> Training:
     )
 
 
-def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
+def _rule(training: _Optimizer, task: Task, request: Request) -> Rule:
     workers, axes = training.workers, training.axes
     names = tuple(axes)
     parts = workers * training.model
@@ -224,8 +224,8 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
 
     def given(start, stop, here=None):
         if workers == 1:
-            return whole_batches(task, plan, start, stop)
-        seeds = [data_seed(seed) for seed in plan.seeds]
+            return whole_batches(task, request, start, stop)
+        seeds = [data_seed(seed) for seed in request.seeds]
         batches = [
             _of_workers(task, seed, start, stop, workers, here) for seed in seeds
         ]
@@ -236,7 +236,7 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
         init=init,
         update=update,
         given=given,
-        **equal_updates(training, task, plan),
+        **equal_updates(training, task, request),
         worker_axes=axes,
         devices=training.devices,
         devices_of_each=training.model,
@@ -244,65 +244,65 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
     )
 
 
-def whole_batches(task: Task, plan: Plan, start: int, stop: int) -> Any:
+def whole_batches(task: Task, request: Request, start: int, stop: int) -> Any:
     """The batches of updates start .. stop - 1 of all seeds, [updates, seeds, ...]."""
-    batches = [task.batches(data_seed(seed), start, stop) for seed in plan.seeds]
+    batches = [task.batches(data_seed(seed), start, stop) for seed in request.seeds]
     return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *batches)
 
 
-def equal_updates(training: Any, task: Task, plan: Plan) -> dict[str, Any]:
+def equal_updates(training: Any, task: Task, request: Request) -> dict[str, Any]:
     """Fields of a `Rule` whose updates are equal in time and number of examples.
 
     Args:
         training: the training; its `update_seconds` is None if it takes no time.
         task: gives the number of examples of an update.
-        plan: gives the end of the run.
+        request: gives the end of the run.
     """
     each = training.update_seconds
     if each is not None and not (is_number(each) and 0 < each < math.inf):
         raise ValueError(
             f"`update_seconds` must be positive and finite, or None, got {each!r}."
         )
-    updates = _updates(training, task, plan)
+    updates = _updates(training, task, request)
 
     def seconds(step):
-        return np.full(len(plan.seeds), step * training.update_seconds)
+        return np.full(len(request.seeds), step * training.update_seconds)
 
     return dict(
         updates=updates,
-        evaluate_every=plan.cadence(updates),
+        evaluate_every=request.cadence(updates),
         depth=_depth,
         seconds=None if training.update_seconds is None else seconds,
-        examples=lambda step: np.full(len(plan.seeds), step * (task.examples or 1)),
+        examples=lambda step: np.full(len(request.seeds), step * (task.examples or 1)),
     )
 
 
-def _updates(training: Any, task: Task, plan: Plan) -> int:
+def _updates(training: Any, task: Task, request: Request) -> int:
     """The number of updates of a run.
 
     Args:
         training: the training; its `update_seconds` is None if it takes no time.
         task: gives the number of examples of an update.
-        plan: gives the end of the run.
+        request: gives the end of the run.
 
     Raises:
         ValueError: if the time of an update or the number of its examples is missing.
     """
-    if plan.updates is not None:
-        return plan.updates
-    if plan.seconds is not None:
+    if request.updates is not None:
+        return request.updates
+    if request.seconds is not None:
         if training.update_seconds is None:
             raise ValueError(
                 "`seconds` ends a run, but an update takes no time: give `updates`, or"
                 " `update_seconds`, as in optimizer(make, update_seconds=...)."
             )
-        return int(plan.seconds / training.update_seconds)
+        return int(request.seconds / training.update_seconds)
     if task.examples is None:
         raise ValueError(
             "`examples` ends a run, but the task does not say how many examples"
             " a batch has: give `updates`."
         )
-    return plan.examples // task.examples
+    return request.examples // task.examples
 
 
 def _staleness(memory: Any) -> jax.Array:

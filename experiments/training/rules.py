@@ -101,8 +101,8 @@ def _power_of_two(number: int) -> int:
 NO_ROOM = Room()
 
 
-class Plan(NamedTuple):
-    """How long a training lasts, and under which seeds."""
+class Request(NamedTuple):
+    """What a run asks of a training: how long it lasts, and under which seeds."""
 
     seeds: tuple[int, ...]
     updates: int | None
@@ -171,16 +171,16 @@ class Training(Protocol):
 
     Any class with these two methods is a kind of training. It may have `fed`: axes
     whose values change only the data of an update and nothing that is compiled. Rules
-    whose plans differ only in seeds and fed values must compile to the same program if
-    their rooms are equal.
+    whose requests differ only in seeds and fed values must compile to the same program
+    if their rooms are equal.
     """
 
     def arguments(self) -> dict[str, bool]:
         """{grid axis that the training takes: whether it is required}."""
         ...
 
-    def rule(self, task: Task, plan: Plan) -> Rule:
-        """The training of a task as the plan says."""
+    def rule(self, task: Task, request: Request) -> Rule:
+        """The training of a task as the request says."""
         ...
 
 
