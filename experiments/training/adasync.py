@@ -17,6 +17,7 @@ from experiments.training.rules import (
     Update,
     data_seed,
     loss_and_gradients,
+    of_seeds,
 )
 
 
@@ -98,8 +99,7 @@ class AdaSync:
                     lambda x: x.reshape(-1, workers, *x.shape[1:]), drawn
                 )
 
-            every = [batches_of(seed) for seed in request.seeds]
-            return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *every)
+            return of_seeds(map(batches_of, request.seeds))
 
         def evaluated(model, memory):
             """The model, with the measurements of its cell as its state."""

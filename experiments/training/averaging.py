@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 import delayjax as dj
@@ -22,8 +21,9 @@ from experiments.training.rules import (
     axes_of,
     called,
     data_seed,
+    holds,
     loss_and_gradients,
-    was_applied,
+    of_seeds,
 )
 from experiments.training.traces import Traces, into
 
@@ -42,8 +42,7 @@ class _Replicas:
         return _rule(self, task, request)
 
     def timetable(self, seed: int, updates: int) -> Any:
-        mixed = int(np.random.SeedSequence([0, seed]).generate_state(1)[0])
-        return self.method.timetable(self.cluster, updates, mixed)
+        return self.method.timetable(self.cluster, updates, data_seed(seed))
 
     def trace(self, seed: int, updates: int, seconds: float) -> dj.cluster.Trace:
         del seconds
@@ -119,7 +118,7 @@ def _rule(training: _Replicas, task: Task, request: Request) -> Rule:
         model, tx_state = held.state
         there = now.place >= 0
         count = jnp.maximum(there.sum(), 1)
-        ages = jnp.where(was_applied(tx_state), now.behind, REFUSED)
+        ages = jnp.where(holds(tx_state, "applied"), now.behind, REFUSED)
         return Update(
             model=model,
             memory=dj.workers.WorkerState(tx_state, memory.axes),
@@ -159,12 +158,7 @@ def _rule(training: _Replicas, task: Task, request: Request) -> Rule:
             batches.append(jax.tree.map(lambda x, there=there: into(x, there), drawn))
             columns = (table.place, table.behind, table.in_time)
             rows.append(Now(*(column[start:stop] for column in columns)))
-        # [updates, seeds, workers, ...]
-        stacked = [
-            jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *trees)
-            for trees in (rows, batches)
-        ]
-        return tuple(stacked)
+        return of_seeds(rows), of_seeds(batches)  # [updates, seeds, workers, ...]
 
     def vmap_axes(memory):
         # a history of the center counts visits, whose number differs between seeds
@@ -172,19 +166,12 @@ def _rule(training: _Replicas, task: Task, request: Request) -> Rule:
         return 0 if counts_visits else dj.ring.vmap_axes(memory)
 
     return Rule(
-        updates=traces.updates,
-        evaluate_every=traces.evaluate_every,
         init=init,
         update=update,
         given=given,
-        depth=lambda memory: traces.room.needs.staleness,
         model=evaluated,
-        seconds=traces.seconds,
-        examples=traces.examples,
-        dropped=traces.dropped,
         vmap_axes=vmap_axes,
-        traces=traces.traces,
-        room=traces.room,
+        **traces.of_rule(),
     )
 
 

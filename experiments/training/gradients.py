@@ -25,8 +25,9 @@ from experiments.training.rules import (
     axes_of,
     called,
     data_seed,
+    holds,
     loss_and_gradients,
-    was_applied,
+    of_seeds,
 )
 
 
@@ -73,14 +74,7 @@ class _Optimizer:
         return axes_of(self.make, at)
 
     def rule(self, task: Task, request: Request) -> Rule:
-        rule = _rule(self.placed(request.devices), task, request)
-        if self.seen is None:
-            return rule
-
-        def model(model, memory):
-            return rule.model(model, memory)._replace(state=self.seen(memory))
-
-        return rule._replace(model=model)
+        return _rule(self.placed(request.devices), task, request)
 
     def placed(self, devices: int | None) -> "_Optimizer":
         """Takes one worker per `model` devices if no number was given."""
@@ -212,15 +206,18 @@ def _rule(training: _Optimizer, task: Task, request: Request) -> Rule:
         )
         if names and task.has_state:
             state = jax.lax.pmean(state, names)
-        is_full = _outboxes_are_full(memory)
+        has_sent = holds(memory, "full")  # else the optimizer gets no gradient
         # the loss is the mean of a group's members, as their gradient is
         value = jax.lax.pmean(loss, names[1:]) if names[1:] else loss
         updates, memory = tx.update(grads, memory, model.params, value=value)
         staleness = _staleness(memory)
         moved = Model(optax.apply_updates(model.params, updates), state)
-        ages = jnp.where(was_applied(memory), staleness, REFUSED)
-        ages = jnp.where(_has_arrived(memory) & is_full, ages, NONE)
+        ages = jnp.where(holds(memory, "applied"), staleness, REFUSED)
+        ages = jnp.where(holds(memory, "arrived") & has_sent, ages, NONE)
         return Update(moved, memory, loss, staleness.astype(jnp.float32), ages)
+
+    def evaluated(model, memory):
+        return model._replace(state=training.seen(memory)) if training.seen else model
 
     def given(start, stop, here=None):
         if workers == 1:
@@ -229,13 +226,13 @@ def _rule(training: _Optimizer, task: Task, request: Request) -> Rule:
         batches = [
             _of_workers(task, seed, start, stop, workers, here) for seed in seeds
         ]
-        # [updates, workers, seeds, examples of a worker, ...]
-        return jax.tree.map(lambda *leaves: np.stack(leaves, axis=2), *batches)
+        return of_seeds(batches, 2)  # after the axis of workers
 
     return Rule(
         init=init,
         update=update,
         given=given,
+        model=evaluated,
         **equal_updates(training, task, request),
         worker_axes=axes,
         devices=training.devices,
@@ -246,8 +243,8 @@ def _rule(training: _Optimizer, task: Task, request: Request) -> Rule:
 
 def whole_batches(task: Task, request: Request, start: int, stop: int) -> Any:
     """The batches of updates start .. stop - 1 of all seeds, [updates, seeds, ...]."""
-    batches = [task.batches(data_seed(seed), start, stop) for seed in request.seeds]
-    return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *batches)
+    seeds = map(data_seed, request.seeds)
+    return of_seeds(task.batches(seed, start, stop) for seed in seeds)
 
 
 def equal_updates(training: Any, task: Task, request: Request) -> dict[str, Any]:
@@ -286,7 +283,7 @@ def _updates(training: Any, task: Task, request: Request) -> int:
         request: gives the end of the run.
 
     Raises:
-        ValueError: if the time of an update or the number of its examples is missing.
+        ValueError: if the time of an update or the number of its examples is unknown.
     """
     if request.updates is not None:
         return request.updates
@@ -297,12 +294,7 @@ def _updates(training: Any, task: Task, request: Request) -> int:
                 " `update_seconds`, as in optimizer(make, update_seconds=...)."
             )
         return int(request.seconds / training.update_seconds)
-    if task.examples is None:
-        raise ValueError(
-            "`examples` ends a run, but the task does not say how many examples"
-            " a batch has: give `updates`."
-        )
-    return request.examples // task.examples
+    return request.gradients(task)
 
 
 def _staleness(memory: Any) -> jax.Array:
@@ -312,18 +304,6 @@ def _staleness(memory: Any) -> jax.Array:
     staleness = jax.tree.leaves(dj.staleness(memory))
     largest = jnp.stack([jnp.asarray(tau) for tau in staleness]).max()
     return jnp.ceil(largest).astype(jnp.int32)
-
-
-def _outboxes_are_full(memory: Any) -> Any:
-    """Whether an update uses a gradient: an empty outbox of a late mean has none."""
-    full = [value for _, value in optax.tree.get_all_with_path(memory, "full")]
-    return jnp.stack(full).all() if full else True
-
-
-def _has_arrived(memory: Any) -> Any:
-    """Whether the last update used a gradient; under delivery there may be none."""
-    arrived = [value for _, value in optax.tree.get_all_with_path(memory, "arrived")]
-    return jnp.stack(arrived).all() if arrived else True
 
 
 def _depth(memory: Any) -> int:

@@ -21,7 +21,7 @@ from experiments.training.rules import (
     axes_of,
     called,
     data_seed,
-    was_applied,
+    holds,
 )
 
 
@@ -79,7 +79,7 @@ def _rule(
         of_step = jax.random.fold_in(jax.random.fold_in(key, 1), step)
         memory, loss = pipe.step(memory, batch, of_step)
         staleness = _staleness(memory, step)
-        ages = jnp.where(was_applied(memory), staleness, REFUSED)
+        ages = jnp.where(holds(memory, "applied"), staleness, REFUSED)
         moved = Model(pipe.params(memory))
         return Update(moved, memory, loss, staleness.astype(jnp.float32), ages)
 

@@ -4,7 +4,7 @@ import functools
 import inspect
 import math
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -117,6 +117,19 @@ class Request(NamedTuple):
     def cadence(self, updates: int) -> int:
         """Updates from one evaluation to the next in a run of so many updates."""
         return min(updates, self.evaluate_every or max(1, updates // self.evaluations))
+
+    def gradients(self, task: Task) -> int:
+        """The number of gradients in a run that `examples` ends.
+
+        Raises:
+            ValueError: if the task does not say how many examples a gradient has.
+        """
+        if task.examples is None:
+            raise ValueError(
+                "`examples` ends a run, but the task does not say how many examples a"
+                " batch has: give `updates`."
+            )
+        return self.examples // task.examples
 
 
 class Rule(NamedTuple):
@@ -239,12 +252,24 @@ def loss_and_gradients(
     return loss, grads, state
 
 
-def was_applied(memory: Any) -> Any:
-    """Whether no rule refused the last gradient: bool [], or one of each worker."""
-    applied = [value for _, value in optax.tree.get_all_with_path(memory, "applied")]
-    return functools.reduce(jnp.logical_and, applied, True)
+def holds(memory: Any, name: str) -> Any:
+    """Whether all facts of this name in a state are true; True if there are none.
+
+    `applied`: no rule refused the last gradient. `arrived`: the last update used a
+    gradient. `full`: the outbox of a late mean has one.
+
+    Returns:
+        bool [], or one of each worker.
+    """
+    facts = [value for _, value in optax.tree.get_all_with_path(memory, name)]
+    return functools.reduce(jnp.logical_and, facts, True)
 
 
 def data_seed(seed: int) -> int:
-    """The seed of the order of the examples."""
+    """The seed of what the host draws: orders of examples, and times of a cluster."""
     return int(np.random.SeedSequence([0, seed]).generate_state(1)[0])
+
+
+def of_seeds(trees: Iterable[Any], axis: int = 1) -> Any:
+    """The NumPy trees of all seeds as one, with an axis of seeds: [n, seeds, ...]."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves, axis), *trees)

@@ -28,6 +28,7 @@ from experiments.training.rules import (
     called,
     data_seed,
     loss_and_gradients,
+    of_seeds,
 )
 
 
@@ -48,11 +49,14 @@ class Simulation:
 
     def trace(self, seed: int, updates: int | None, seconds: float) -> Any:
         """The trace of the cluster under a seed."""
-        mixed = int(np.random.SeedSequence([0, seed]).generate_state(1)[0])
         if self.may_hang:  # a time that is never reached is no error
             seconds = min(seconds, sys.float_info.max)
         return dj.cluster.simulate(
-            self.cluster, self.protocol, updates, seed=mixed, seconds=seconds
+            self.cluster,
+            self.protocol,
+            updates,
+            seed=data_seed(seed),
+            seconds=seconds,
         )
 
 
@@ -225,7 +229,7 @@ class Traces:
                 )
                 there = jax.tree.map(functools.partial(_followed, ended), there, none)
             rows.append(there)
-        return jax.tree.map(lambda *columns: np.stack(columns, axis=1), *rows)
+        return of_seeds(rows)
 
     def seconds(self, step: int) -> np.ndarray:
         """The time after `step` updates, at most those of a seed, float64 [seeds]."""
@@ -251,6 +255,19 @@ class Traces:
             (trace.dropped.version < min(step, end)).sum() for trace, end in both
         ]
         return dropped / np.maximum(dropped + self.gradients(step), 1)
+
+    def of_rule(self) -> dict[str, Any]:
+        """The fields of a `Rule` that follow from traces."""
+        return dict(
+            updates=self.updates,
+            evaluate_every=self.evaluate_every,
+            depth=lambda memory: self.room.needs.staleness,
+            seconds=self.seconds,
+            examples=self.examples,
+            dropped=self.dropped,
+            traces=self.traces,
+            room=self.room,
+        )
 
 
 def _needs(trace: dj.cluster.Trace, spread: bool) -> Needs:
@@ -350,8 +367,7 @@ def _rule(
                 whose = traces.traces[s].worker[first:last]
                 drawn = task.batches_of(data_seed(seed), first, whose)
             batches.append(jax.tree.map(lambda x, there=there: into(x, there), drawn))
-        stacked = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *batches)
-        return arrivals, stacked
+        return arrivals, of_seeds(batches)
 
     def evaluated(model, memory):
         if training.output is None:
@@ -365,19 +381,12 @@ def _rule(
         return model._replace(params=params)
 
     return Rule(
-        updates=traces.updates,
-        evaluate_every=traces.evaluate_every,
         init=init,
         update=update,
         given=given,
-        depth=lambda memory: traces.room.needs.staleness,
         model=evaluated,
         ends=traces.ends,
-        seconds=traces.seconds,
-        examples=traces.examples,
-        dropped=traces.dropped,
-        traces=traces.traces,
-        room=traces.room,
+        **traces.of_rule(),
     )
 
 
@@ -401,14 +410,9 @@ def _fitting(trace: dj.cluster.Trace, request: Request, task: Task) -> int:
             fitting, np.searchsorted(trace.seconds, request.seconds, side="right")
         )
     if request.examples is not None:
-        if task.examples is None:
-            raise ValueError(
-                "`examples` ends a run, but the task does not say how many"
-                " examples a batch has: give `updates` or `seconds`."
-            )
-        gradients = request.examples // task.examples
+        gradients = np.cumsum(trace.counts)
         fitting = min(
-            fitting, np.searchsorted(np.cumsum(trace.counts), gradients, "right")
+            fitting, np.searchsorted(gradients, request.gradients(task), "right")
         )
     return int(fitting)
 
