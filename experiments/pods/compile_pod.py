@@ -77,22 +77,10 @@ class Report(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """All of it, and what follows from it."""
-        collectives = []
-        for c in self.collectives:
-            follows = {
-                "hidden": c.hidden,
-                "needed_bandwidth": _or_none(c.needed_bandwidth),
-                "sending_seconds": _or_none(c.sending_seconds),
-                "waiting_seconds": _or_none(c.waiting_seconds),
-                "hidden_seconds": c.hidden_seconds,
-            }
-            collectives.append(c._asdict() | follows)
-        return self._asdict() | {
-            "needed_bytes": self.needed_bytes,
-            "sending_seconds": _or_none(self.sending_seconds),
-            "waiting_seconds": _or_none(self.waiting_seconds),
-            "collectives": collectives,
-        }
+        times = "sending_seconds", "waiting_seconds"
+        follows = "hidden", "needed_bandwidth", *times, "hidden_seconds"
+        collectives = [_with(c, follows) for c in self.collectives]
+        return _with(self, ("needed_bytes", *times)) | {"collectives": collectives}
 
 
 def reports(experiment: Experiment, name: str) -> Iterator[Report]:
@@ -217,9 +205,12 @@ def table(report: Report) -> str:
     return "\n".join([f"{name}: {report.devices} devices", *lines])
 
 
-def _or_none(number: float) -> float | None:
-    """JSON has no infinity."""
-    return number if math.isfinite(number) else None
+def _with(record: Any, properties: Sequence[str]) -> dict[str, Any]:
+    """The fields of a record and these properties; JSON has no infinity, but null."""
+    values = {name: getattr(record, name) for name in properties}
+    return record._asdict() | {
+        name: value if math.isfinite(value) else None for name, value in values.items()
+    }
 
 
 def _place(collective: exchanges.Collective) -> str:

@@ -16,7 +16,7 @@ import pytest
 import delayjax as dj
 from experiments import optimizer, tasks
 from experiments.running import execution
-from experiments.training import Plan
+from experiments.training import Request
 from tests.support.commands import ROOT
 from tests.support.training_runs import DIGITS
 
@@ -26,12 +26,12 @@ DIVIDED = [
     [[0, 3], [1, 2]],  # a mesh need not follow the order of the processes
     [[0], [1], [2], [3]],
 ]
-PLAN = Plan((0, 1), 20, None, None, None)
+REQUEST = Request((0, 1), 20, None, None, None)
 
 
 def rule_of(task=DIGITS, workers=4):
     training = optimizer(lambda: dj.exchange.mean(optax.sgd(0.1)), workers=workers)
-    return training.rule(task, PLAN)
+    return training.rule(task, REQUEST)
 
 
 @pytest.mark.parametrize("processes", DIVIDED)
@@ -65,7 +65,7 @@ def test_a_process_asks_for_the_examples_of_its_own_workers_alone():
     rule.given(0, 1, np.array([0, 3]))
     for (part,) in asked:  # a batch is 8 examples, two for each worker
         np.testing.assert_array_equal(part, [0, 1, 6, 7])
-    assert len(asked) == len(PLAN.seeds)
+    assert len(asked) == len(REQUEST.seeds)
 
 
 def test_of_a_task_that_draws_whole_batches_each_process_keeps_its_part():
@@ -123,12 +123,12 @@ import optax
 import delayjax as dj
 from experiments import optimizer, tasks
 from experiments.running import execution
-from experiments.training import Plan
+from experiments.training import Request
 
 workers = 8
 training = optimizer(lambda: dj.exchange.mean(optax.sgd(0.1)), workers=workers)
-plan = Plan((0, 1), 20, None, None, None)
-rule = training.rule(tasks.digits_mlp(batch_size=16, width=4), plan)
+request = Request((0, 1), 20, None, None, None)
+rule = training.rule(tasks.digits_mlp(batch_size=16, width=4), request)
 whole = rule.given(3, 6)
 for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
     mesh = Mesh(np.array(jax.devices())[order], ("workers",))
