@@ -209,5 +209,7 @@ def test_a_method_keeps_all_promises(name):
 def test_nor_does_an_optimizer_s_inside_of_a_worker_or_a_server(inner):
     downpour = averaging.downpour(optax.sgd(0.1), server=INNERS[inner], average=0.1)
     seldom = averaging.only_on_visit(INNERS[inner], averaging.by_rank())
-    for tx in (downpour, seldom, build("easgd", inner=INNERS[inner])):
+    outer = averaging.outer(optax.sgd(0.1), INNERS[inner], period=2, delay=1)
+    fresh = averaging.reset_every(INNERS[inner], 3)
+    for tx in (downpour, seldom, outer, fresh, build("easgd", inner=INNERS[inner])):
         assert_apart((PARAMS, tx.init(PARAMS)))
