@@ -20,6 +20,7 @@ from delayjax._src.rules.correct_late_updates import (
     correct_late_updates as correct_late_updates,
 )
 from delayjax._src.rules.dana import dana as dana
+from delayjax._src.rules.delayed_nesterov import delayed_nesterov as delayed_nesterov
 from delayjax._src.rules.fedasync import fedasync as fedasync
 from delayjax._src.rules.gap_aware import gap_aware as gap_aware
 from delayjax._src.rules.guided import guided as guided

@@ -281,6 +281,12 @@ over_four(averaging.delayed_average(SGD, 1, period=2, merge="corrected"))
     TypeError: `merge` must be a function, got 'corrected'.
 over_four(averaging.dga(SGD, lambda step: 2))
     TypeError: `delay` must be a static integer, got <function <lambda>...>.
+over_four(averaging.outer(SGD, optax.sgd, period=2))
+    TypeError: `server` must be an Optax transformation, got <function sgd...>: pass
+    for example optax.sgd(0.1).
+over_four(averaging.outer(SGD, SGD, period=8, delay=4, fragments=2))
+    ValueError: `delay` must be less than period / fragments, 4, got 4: one exchange is
+    in flight at a time. Lengthen `period`, or take fewer `fragments`.
 over_four(averaging.only_on_visit(SGD, averaging.first_come))
     ValueError: `seconds` must have shape [T, P], with numbers in a row for each step
     and a column for each worker, got () of int32.

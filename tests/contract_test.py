@@ -387,6 +387,12 @@ TABLE = {
         by_leaf(dj.ordered_momentum(0.5, workers=3)),
         nothing,
     ),
+    "delayed_nesterov": (
+        lambda tau: dj.delayed_nesterov(
+            jnp.float32(0.5), period=2, share=jnp.float32(0.25)
+        ),
+        nothing,
+    ),
     "yellowfin": (
         lambda tau: dj.yellowfin(
             decay=jnp.float32(0.9),

@@ -16,6 +16,8 @@ OTHERS = {
     ("adasync", "grad_fn"),  # JAX names the function that answers text
     ("adasync", "interval_seconds"),
     ("averaging.delayed_average", "merge"),
+    ("averaging.outer", "compress"),
+    ("averaging.outer", "merge"),
     ("averaging.look_ahead", "params"),
     ("averaging.by_rank", "axis_name"),
     ("exchange.late_reduce", "mesh"),

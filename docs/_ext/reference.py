@@ -20,6 +20,7 @@ _NAME = re.compile(
 ABOUT = {
     "averaging": ["averaging", "workers", "cluster"],
     "clusters": ["cluster", "cluster.protocols"],
+    "islands": ["averaging"],
     "stability": ["stability", "cluster"],
     "workers": ["workers", "exchange"],
 }

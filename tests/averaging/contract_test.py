@@ -29,9 +29,9 @@ TABLE = methods(WORKERS)
 promises = Promises()
 STATIC = ["adaptive_period", "delayed_average", "delayed_average, at once", "dga"]
 # one of each method and a history: all follow numpy in both executions elsewhere
-FIRST = [n for n in TABLE if "," not in n] + ["wagma, late"]
+FIRST = [n for n in TABLE if "," not in n] + ["wagma, late", "outer, compressed"]
 # on devices, too: a center, a history, weights, and a function of the step
-FEW = ("easgd", "wagma, late", "sgp", "adaptive_period")
+FEW = ("easgd", "wagma, late", "sgp", "adaptive_period", "outer, compressed")
 PARAMS = {
     "w": jnp.asarray(np.random.default_rng(2).normal(size=(3, 2)), jnp.float32),
     "b": jnp.ones((4,), jnp.bfloat16),
@@ -63,6 +63,7 @@ PERIODIC = [
     *("downpour", "downpour, averaged", "downpour, lock_free"),
     *("gossip", "gossip, push", "d_psgd", "d_psgd, after the step", "ad_psgd", "sgp"),
     *("local_sgd", "delayed_average", "delayed_average, at once"),
+    *("outer", "outer, compressed"),
 ]
 # these leave the mean of the models as local steps make it
 CONSERVING = [
@@ -99,11 +100,13 @@ def models_and_moments_are_the_workers_own_and_the_schedule_is_shared(name):
     assert not any((state.step, adam.count))
     for shared in ("center", "versions", "server_state", "average", "period"):
         assert not any(jax.tree.leaves(getattr(state.memory, shared, ())))
-    for own in ("begun", "outbox", "pushed", "weight"):
+    for fragment in getattr(state.memory, "fragments", ()):
+        assert not any(jax.tree.leaves(fragment))
+    for own in ("begun", "outbox", "pushed", "weight", "error"):
         assert all(jax.tree.leaves(getattr(state.memory, own, ())))
 
 
-@promises.of(["easgd", "downpour", "local_sgd", "delayed_average", "dga"])
+@promises.of(["easgd", "downpour", "local_sgd", "delayed_average", "dga", "outer"])
 def a_step_on_devices_sends_one_model(name):
     params = {"w": jnp.zeros((8, 4)), "b": jnp.zeros(3)}
     step = program(build(name, 1, optax.sgd(0.1)), params, shared=False)
@@ -183,5 +186,7 @@ def test_a_method_keeps_all_promises(name):
 def test_nor_does_an_optimizer_s_inside_of_a_worker_or_a_server(inner):
     downpour = averaging.downpour(optax.sgd(0.1), server=INNERS[inner], average=0.1)
     seldom = averaging.only_on_visit(INNERS[inner], averaging.by_rank())
-    for tx in (downpour, seldom, build("easgd", inner=INNERS[inner])):
+    outer = averaging.outer(optax.sgd(0.1), INNERS[inner], period=2, delay=1)
+    fresh = averaging.reset_every(INNERS[inner], 3)
+    for tx in (downpour, seldom, outer, fresh, build("easgd", inner=INNERS[inner])):
         assert_apart((PARAMS, tx.init(PARAMS)))

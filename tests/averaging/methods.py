@@ -8,6 +8,7 @@ import delayjax as dj
 from delayjax import averaging
 
 KEY = jax.random.key(1)
+NESTEROV = optax.sgd(0.7, momentum=0.9, nesterov=True)
 
 
 def some(step):
@@ -73,4 +74,15 @@ def methods(workers):
             inner, 0, period=h
         ),
         "dga": lambda inner, h: averaging.dga(inner, h),
+        "outer": lambda inner, h: averaging.outer(inner, NESTEROV, period=h),
+        "outer, in fragments": lambda inner, h: averaging.outer(
+            inner, NESTEROV, period=2 * h, delay=1, fragments=2
+        ),
+        "outer, compressed": lambda inner, h: averaging.outer(
+            inner,
+            NESTEROV,
+            period=h,
+            merge=averaging.blended(0.5),
+            compress=dj.exchange.random_blocks(KEY, 0.5),
+        ),
     }

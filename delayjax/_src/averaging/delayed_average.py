@@ -74,6 +74,17 @@ def blended(share: ArrayLike) -> Merge:
     return merge
 
 
+def leaf_merge(merge: Merge) -> Merge:
+    """`merge`, whose result must have the shape of a leaf and is cast to its dtype."""
+
+    def merge_leaf(local, begun, mean):
+        # a result of another shape would silently change the model's shape
+        mixed = jnp.broadcast_to(merge(local, begun, mean), local.shape)
+        return mixed.astype(local.dtype)
+
+    return merge_leaf
+
+
 def delayed_average(
     inner: transforms.Transformation,
     delay: int,
@@ -124,10 +135,7 @@ def delayed_average(
             " in flight at a time. Use averaging.dga for longer delays."
         )
 
-    def merge_leaf(local, begun, mean):
-        # a result of another shape would silently change the model's shape
-        mixed = jnp.broadcast_to(merge(local, begun, mean), local.shape)
-        return mixed.astype(local.dtype)
+    merge_leaf = leaf_merge(merge)
 
     def merged(due, model, begun):
         if period == 1 and delay > 0:  # without a branch, so the sum can be hidden

@@ -26,7 +26,7 @@ def step_then_mix(
     needed_by: str,
     inner: transforms.Transformation,
     mix: Mix,
-    axis_name: axes.AxisName,
+    axis_name: axes.AxisName | None,
     begin: Callable[[Any], Any] = lambda params: (),
 ) -> optax.GradientTransformationExtraArgs:
     """Each worker takes a step of its own optimizer U; then `mix` mixes the models.
@@ -34,15 +34,19 @@ def step_then_mix(
         x'^i = x^i + U(g^i)
         x^i <- mix(t, memory, x^i, x'^i)
 
-    `begin` makes the first memory from the parameters; errors name `needed_by`.
+    `begin` makes the first memory from the parameters; errors name `needed_by`. With
+    the axis None there is one worker, without an axis.
     """
     inner = transforms.as_transformation("inner", inner)
+
+    def varied(params):
+        return params if axis_name is None else axes.vary(params, axis_name=axis_name)
 
     def state_of(params):
         return AveragingState(
             step=jnp.zeros((), jnp.int32),
             memory=begin(params),
-            inner_state=inner.init(axes.vary(params, axis_name=axis_name)),
+            inner_state=inner.init(varied(params)),
         )
 
     def init_fn(params):
@@ -50,9 +54,12 @@ def step_then_mix(
 
     def update_fn(updates, state, params=None, **extra_args):
         params = extras.require_params(params, needed_by)
-        params = axes.vary(params, axis_name=axis_name)
-        collectives.workers_of(axis_name)  # JAX's own error would name no remedy
-        collectives.check_fresh(needed_by, updates, axis_name)
+        params = varied(params)
+        if axis_name is None:
+            extras.check_gradients(needed_by, updates)
+        else:
+            collectives.workers_of(axis_name)  # JAX's own error would name no remedy
+            collectives.check_fresh(needed_by, updates, axis_name)
         moves, inner_state = inner.update(
             updates, state.inner_state, params, **extra_args
         )

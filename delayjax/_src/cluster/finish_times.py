@@ -35,6 +35,7 @@ def finish_times(
     |---|---|---|
     | local SGD, EASGD; Allreduce: H = 1 | `waits_for_all(H)` | `all_reduce_seconds` |
     | DaSGD; DGA (H = 1) | `waits_for_all(H)`, `lag=d` | `all_reduce_seconds` |
+    | DiLoCo, F fragments | `waits_for_all(H // F)`, `lag=d` | the same, of n / F |
     | D-PSGD; no overlap: lag 0 | `waits_for_neighbors(1, -1)`, `lag=1` | l + 2 n / b |
     | SGP of 8 workers | `waits_for_neighbors(1, 2, 4, together=False)` | l + n / b |
     | SGP, several peers | `waits_for_neighbors` of the step's hops | l + peers n / b |

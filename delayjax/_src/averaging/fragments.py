@@ -1,0 +1,118 @@
+"""A model in fragments, which are exchanged one after the other."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from delayjax._src.ground import checks, named_arrays, trees
+
+Fragments = int | Callable[[str, Any], Any] | Any
+"""See `outer`."""
+
+
+class Split:
+    """Cuts trees like the model into its fragments.
+
+    A fragment is a tree of the model's structure. A leaf in another fragment is an
+    `optax.MaskedNode`, and of a leaf in several fragments it has the layers.
+
+    Attributes:
+        count: F, the number of fragments.
+    """
+
+    def __init__(self, fragments: Fragments, model: Any):
+        """Takes the argument `fragments` of `outer`, and arrays or their shapes."""
+        self._structure = jax.tree.structure(model)
+        self._numbers = _numbers(fragments, model)
+        distinct = sorted({int(n) for own in self._numbers for n in own.ravel()})
+        self.count = max(len(distinct), 1)
+        wanted = fragments if isinstance(fragments, int) else self.count
+        if distinct != list(range(wanted)) and self._numbers:
+            raise ValueError(
+                f"`fragments` must number the fragments 0, 1, ..., each with at least"
+                f" one leaf or layer, got {distinct} for {len(self._numbers)} leaves:"
+                " give fewer fragments, or number them without a gap."
+            )
+
+    def cut(self, tree: Any, number: int) -> Any:
+        """The fragment of this number."""
+        if self.count == 1:
+            return tree
+        leaves = zip(jax.tree.leaves(tree), self._numbers, strict=True)
+        return self._structure.unflatten(
+            [_part(leaf, numbers, number) for leaf, numbers in leaves]
+        )
+
+    def replaced(self, tree: Any, number: int, fragment: Any) -> Any:
+        """`tree` with another fragment of this number."""
+        if self.count == 1:
+            return fragment
+        parts = iter(jax.tree.leaves(fragment))
+        leaves = zip(jax.tree.leaves(tree), self._numbers, strict=True)
+        return self._structure.unflatten(
+            [
+                _with_part(leaf, numbers, number, parts) if number in numbers else leaf
+                for leaf, numbers in leaves
+            ]
+        )
+
+
+def _numbers(fragments: Fragments, model: Any) -> list[np.ndarray]:
+    """The fragment of each leaf, [], or of its layers, [1, ..., 1, L]."""
+    bare = named_arrays.unboxed(model)
+    named = jax.tree.leaves_with_path(bare)
+    if isinstance(fragments, int):
+        sizes = np.asarray([max(np.size(leaf), 1) for _, leaf in named])
+        middles = sizes.cumsum() - sizes / 2
+        answers = list((middles * fragments // max(sizes.sum(), 1)).astype(int))
+    elif trees.is_function(fragments):
+        answers = [
+            fragments(jax.tree_util.keystr(path, simple=True, separator="/"), leaf)
+            for path, leaf in named
+        ]
+    else:
+        answers = jax.tree.leaves(trees.broadcast("fragments", fragments, bare))
+    pairs = zip(named, answers, strict=True)
+    return [_checked(answer, path, np.shape(leaf)) for (path, leaf), answer in pairs]
+
+
+def _checked(answer: Any, path: Any, shape: tuple[int, ...]) -> np.ndarray:
+    numbers = np.asarray(checks.as_array("fragments", answer))
+    if not np.issubdtype(numbers.dtype, np.integer):
+        raise TypeError(
+            f"`fragments` must be integers, got {answer!r} at {trees.path_name(path)}."
+        )
+    layers = numbers.shape[-1:]
+    if numbers.ndim and (
+        numbers.shape[:-1] != (1,) * (numbers.ndim - 1)
+        or shape[numbers.ndim - 1 : numbers.ndim] != layers
+    ):
+        raise ValueError(
+            "`fragments` must be one number for a leaf, or one for each of its layers,"
+            f" got shape {list(numbers.shape)} for a leaf of shape {list(shape)} at"
+            f" {trees.path_name(path)}: write [L] for layers along the first axis, and"
+            " [1, L] for layers along the second."
+        )
+    return numbers
+
+
+def _layers(numbers: np.ndarray, number: int) -> tuple[Any, ...]:
+    """The index of a fragment's layers in a leaf."""
+    return (slice(None),) * (numbers.ndim - 1) + (np.flatnonzero(numbers == number),)
+
+
+def _part(leaf: Any, numbers: np.ndarray, number: int) -> Any:
+    if number not in numbers:
+        return optax.MaskedNode()
+    return leaf[_layers(numbers, number)] if numbers.ndim else leaf
+
+
+def _with_part(leaf: Any, numbers: np.ndarray, number: int, parts: Any) -> Any:
+    part = next(parts)
+    if not numbers.ndim:
+        return part
+    return jnp.asarray(leaf).at[_layers(numbers, number)].set(part)

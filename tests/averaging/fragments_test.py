@@ -1,0 +1,134 @@
+"""Fragments of a model cover it once; what does not is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from delayjax import averaging
+from delayjax._src.averaging.fragments import Split
+from tests.averaging.driving import SGD
+
+MODEL = {
+    "embed": np.arange(6.0).reshape(3, 2),
+    "layers": {"kernel": np.arange(24.0).reshape(4, 2, 3), "scale": np.ones((2, 4))},
+    "head": np.asarray(7.0),
+}
+
+
+def strided(path, leaf):
+    """Layers 0 .. 3 of two fragments in turn; all else in the first."""
+    if path == "layers/kernel":
+        return 1 + np.arange(4) % 2
+    return 1 + np.arange(4)[None] % 2 if path == "layers/scale" else 0
+
+
+SPLITS = {  # fragments, and the numbers that a fragment has
+    "one": (1, [39]),
+    "of one size": (2, [7 + 24, 8]),
+    "in three": (3, [7, 24, 8]),  # by the middles of the leaves: 3, 6.5, 19, 35 of 39
+    "by a prefix": ({"embed": 1, "layers": 0, "head": 1}, [32, 7]),
+    "by path and layer": (strided, [7, 16, 16]),
+}
+
+
+@pytest.mark.parametrize("fragments, sizes", SPLITS.values(), ids=SPLITS)
+def test_fragments_hold_each_number_of_the_model_once(fragments, sizes):
+    split = Split(fragments, MODEL)
+    parts = [split.cut(MODEL, number) for number in range(split.count)]
+    assert [sum(map(np.size, jax.tree.leaves(part))) for part in parts] == sizes
+    joined = jax.tree.map(lambda leaf: np.full(leaf.shape, np.nan), MODEL)
+    for number, part in enumerate(parts):
+        joined = split.replaced(joined, number, part)
+    jax.tree.map(np.testing.assert_array_equal, joined, MODEL)
+
+
+def test_a_fragment_has_the_layers_that_are_numbered_so():
+    first, second = (Split(strided, MODEL).cut(MODEL, n) for n in (1, 2))
+    kernel, scale = (MODEL["layers"][name] for name in ("kernel", "scale"))
+    np.testing.assert_array_equal(first["layers"]["kernel"], kernel[::2])
+    np.testing.assert_array_equal(second["layers"]["kernel"], kernel[1::2])
+    np.testing.assert_array_equal(second["layers"]["scale"], scale[:, 1::2])
+    assert isinstance(first["embed"], optax.MaskedNode)
+
+
+def begun(fragments, **arguments):
+    arguments = {"period": 12} | arguments
+    return averaging.outer(SGD, SGD, fragments=fragments, **arguments).init(MODEL)
+
+
+@pytest.mark.parametrize(
+    ("fragments", "message"),
+    [
+        ({"embed": 0, "head": 1}, r"`fragments` must be .* none for \['layers'\]"),
+        (lambda path, leaf: 1, r"number the fragments 0, 1, .*, got \[1\]"),
+        (lambda path, leaf: -1, r"number the fragments 0, 1, .*, got \[-1\]"),
+        (
+            6,
+            r"each with at least one leaf .* for 4 leaves: give fewer",
+        ),
+        (lambda path, leaf: "head", r"`fragments` must be integers, got 'head' at"),
+        (lambda path, leaf: np.zeros(5, int), r"got shape \[5\] for a leaf of shape"),
+        (lambda path, leaf: np.zeros((2, 2), int), r"got shape \[2, 2\] for a leaf"),
+    ],
+)
+def test_fragments_that_do_not_cover_the_model_once_are_refused(fragments, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        begun(fragments)
+
+
+def test_fewer_fragments_than_asked_for_are_refused():
+    """The middles, 0.5 and 51 of 101, lie in the first and the second of three."""
+    tx = averaging.outer(SGD, SGD, period=12, fragments=3)
+    with pytest.raises(ValueError, match=r"got \[0, 1\] for 2 leaves: give fewer"):
+        tx.init({"a": jnp.ones(1), "b": jnp.ones(100)})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"period": 0}, "`period` must be at least 1, got 0"),
+        ({"period": 7, "fragments": 2}, "`period` must be a multiple .* 2, got 7"),
+        ({"period": 7, "fragments": strided}, "must be a multiple .* 3, .* period=6"),
+        ({"delay": 12, "fragments": 1}, "`delay` must be less than .* 12, got 12"),
+        ({"delay": 4, "fragments": strided}, "`delay` must be less than .* 4, got 4"),
+    ],
+)
+def test_times_at_which_exchanges_would_meet_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        begun(**({"fragments": 1} | arguments))
+
+
+def test_a_server_that_needs_the_loss_is_refused():
+    tx = averaging.outer(SGD, optax.polyak_sgd(), period=2)
+    with pytest.raises(TypeError, match=r"`server` must read .* argument: 'value'"):
+        tx.init(jnp.ones(2))
+    tx = averaging.outer(SGD, optax.lbfgs(), period=2)
+    with pytest.raises((ValueError, TypeError), match="`server` must"):
+        tx.init(jnp.ones(2))
+
+
+def test_a_state_of_other_fragments_or_another_delay_is_refused():
+    def resumed(tx, state):
+        return jax.eval_shape(
+            jax.vmap(
+                lambda _: tx.update(MODEL, state, MODEL)[0],
+                axis_name="workers",
+                axis_size=4,
+                in_axes=None,
+            ),
+            0,
+        )
+
+    two = averaging.outer(SGD, SGD, period=12, fragments=2)
+    with pytest.raises(ValueError, match="`fragments` is 2, but the state has 1"):
+        resumed(two, begun(1))
+    late = averaging.outer(SGD, SGD, period=12, delay=1)
+    with pytest.raises(ValueError, match="`delay` is 1, but the state has"):
+        resumed(late, begun(1))
+    sparse = averaging.outer(
+        SGD, SGD, period=12, compress=lambda tree, step: (tree, lambda message: message)
+    )
+    with pytest.raises(ValueError, match=r"`compress` is .*, but the state has"):
+        resumed(sparse, begun(1))

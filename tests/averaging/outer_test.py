@@ -1,0 +1,340 @@
+"""Outer optimizers, beside the loops of their papers in numpy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import delayjax as dj
+from delayjax import averaging
+from tests.averaging.driving import (
+    CURVATURE,
+    ETA,
+    MINIMA,
+    NOISE,
+    SGD,
+    START,
+    STEPS,
+    assert_follows,
+    path,
+    seen_of,
+    train,
+)
+from tests.exchange.driving import WORKERS, executions, program
+
+RATE, BETA = 0.7, 0.9
+NESTEROV = optax.sgd(RATE, momentum=BETA, nesterov=True)
+OF_COORDINATE = np.asarray([0, 1, 0, 2, 1])  # the fragment of each, strided
+MERGES = {  # the library's, and D.9's in numpy: (x^i, x^i at the start, x)
+    "overwriting": (averaging.overwriting, lambda local, begun, x: x),
+    "corrected": (averaging.corrected, lambda local, begun, x: x + local - begun),
+    "blended": (
+        averaging.blended(0.5),
+        lambda local, begun, x: 0.5 * x + 0.5 * local,
+    ),
+}
+
+
+def nesterov(rate=RATE, beta=BETA):
+    """O.1: b <- beta b + dl, x <- x - eta_o (dl + beta b)."""
+
+    def serve(x, b, push):
+        b = beta * b + push
+        return x - rate * (push + beta * b), b
+
+    return serve
+
+
+def islands(
+    period, *, serve=None, of=None, delay=0, merge="overwriting", compress=None
+):
+    """D.15 and O.1: models, x, and what was not sent; `of` numbers the fragments.
+
+    A dictionary says when a fragment arrives: (its number, the models at its start).
+    """
+    serve = nesterov() if serve is None else serve
+    of = np.zeros(5, int) if of is None else of
+    count = of.max() + 1
+    x, b, error = START.copy(), np.zeros(5), np.zeros((WORKERS, 5))
+    arriving, rounds = {}, 0
+
+    def outer_step(t, models, number, begun):
+        nonlocal x, b
+        here = of == number
+        push = x - begun
+        if compress is not None:
+            whole = push + error
+            push = compress(t, whole)
+            error[:, here] = (whole - push)[:, here]
+        stepped, moved = serve(x, b, push.mean(axis=0))
+        x, b = np.where(here, stepped, x), np.where(here, moved, b)
+        return np.where(here, MERGES[merge][1](models, begun, x), models)
+
+    def mix(t, models, v):
+        nonlocal rounds
+        models, done = models + v, t + 1
+        if delay and done in arriving:
+            models = outer_step(t, models, *arriving.pop(done))
+        if done % (period // count) == 0:
+            arriving[done + delay] = rounds % count, models
+            rounds += 1
+        if not delay and done in arriving:
+            models = outer_step(t, models, *arriving.pop(done))
+        return models
+
+    return path(mix, momentum=0.5), x, error
+
+
+def by_coordinate(path, leaf):
+    return OF_COORDINATE
+
+
+def every_second(tree, step):
+    """Sends the coordinates whose number has the step's parity."""
+    kept = jax.tree.map(lambda leaf: (jnp.arange(leaf.size) + step) % 2 == 0, tree)
+
+    def only_kept(tree):
+        return jax.tree.map(lambda leaf, k: jnp.where(k, leaf, 0), tree, kept)
+
+    return only_kept(tree), only_kept
+
+
+def every_second_in_numpy(t, whole):
+    return np.where((np.arange(5) + t) % 2 == 0, whole, 0)
+
+
+def outer(server=NESTEROV, **arguments):
+    return averaging.outer(optax.sgd(ETA, momentum=0.5), server, **arguments)
+
+
+FAMILY = {
+    "DiLoCo": (outer(period=10), lambda: islands(10)),
+    "every step": (outer(period=1), lambda: islands(1)),
+    "late by three steps": (outer(period=10, delay=3), lambda: islands(10, delay=3)),
+    "Streaming DiLoCo": (
+        outer(
+            period=9,
+            delay=2,
+            merge=averaging.blended(0.5),
+            fragments=by_coordinate,
+        ),
+        lambda: islands(9, delay=2, merge="blended", of=OF_COORDINATE),
+    ),
+    "fragments at once": (
+        outer(period=6, fragments=by_coordinate),
+        lambda: islands(6, of=OF_COORDINATE),
+    ),
+    "corrected, without momentum": (
+        outer(optax.sgd(RATE), period=6, delay=5, merge=averaging.corrected),
+        lambda: islands(6, serve=nesterov(beta=0.0), delay=5, merge="corrected"),
+    ),
+    "compressed": (
+        outer(period=5, compress=every_second),
+        lambda: islands(5, compress=every_second_in_numpy),
+    ),
+    "compressed and late": (
+        outer(period=5, delay=2, compress=every_second),
+        lambda: islands(5, delay=2, compress=every_second_in_numpy),
+    ),
+}
+
+
+@executions
+def test_models_and_center_follow_the_papers_loops_for_five_rounds_or_more(execution):
+    trained = train(execution, {name: tx for name, (tx, _) in FAMILY.items()})
+    for name, (_, loop) in FAMILY.items():
+        xs, split = trained[name]
+        expected, x, error = loop()
+        assert_follows(xs, expected, name)
+        memory = split.state[1].memory
+        if len(memory.fragments) == 1:
+            assert_follows(memory.fragments[0].center, x, name)
+        for leaf in jax.tree.leaves(memory.error):
+            assert_follows(leaf, error, name)
+
+
+@executions
+def test_a_step_of_one_outside_is_local_sgd(execution):
+    txs = {
+        "outer": outer(optax.sgd(1.0), period=4),
+        "local": averaging.local_sgd(optax.sgd(ETA, momentum=0.5), period=4),
+    }
+    trained = train(execution, txs)
+    assert_follows(trained["outer"][0], trained["local"][0])
+
+
+def test_downpour_with_the_mean_of_its_pushes_is_an_outer_optimizer():
+    """Its push is the sum of updates, -P times the mean pseudo-gradient."""
+    inner = optax.sgd(ETA, momentum=0.5)
+    server = optax.chain(optax.scale(-1 / WORKERS), NESTEROV)
+    txs = {
+        "outer": outer(period=5),
+        "downpour": averaging.downpour(inner, period=5, server=server),
+    }
+    trained = train("simulate", txs)
+    assert_follows(trained["outer"][0], trained["downpour"][0])
+
+
+def test_at_each_step_it_is_the_mean_of_the_gradients():
+    """H = 1, SGD inside, a step of 1 outside: all models are SGD's."""
+    txs = {
+        "outer": averaging.outer(SGD, optax.sgd(1.0), period=1),
+        "mean": dj.exchange.mean(SGD),
+    }
+    trained = train("simulate", {"outer": txs["outer"]})["outer"][0]
+    x, expected = START, []
+    for t in range(STEPS):
+        x = x - ETA * (CURVATURE * (x - MINIMA) + NOISE[t]).mean(axis=0)
+        expected.append(np.tile(x, (WORKERS, 1)))
+    assert_follows(trained, np.stack(expected))
+    seen = seen_of(txs, np.tile(START, (WORKERS, 1)), NOISE, curvature=CURVATURE)
+    assert_follows(seen["outer"], seen["mean"])
+
+
+def alone(tx, steps=25):
+    """x [T, n] of one worker without an axis, in float32."""
+
+    def step(carry, noise):
+        x, state = carry
+        grads = jnp.asarray(CURVATURE, jnp.float32) * x + noise
+        updates, state = tx.update(grads, state, x)
+        x = optax.apply_updates(x, updates)
+        return (x, state), x
+
+    start = jnp.asarray(START, jnp.float32)
+    noise = jnp.asarray(NOISE[:steps, 0], jnp.float32)
+    return np.asarray(
+        jax.jit(lambda s: jax.lax.scan(step, s, noise))((start, tx.init(start)))[1]
+    )
+
+
+def test_one_worker_and_a_step_of_one_outside_is_the_inner_optimizer():
+    """To two units in the last place of x: x - (x - x') is x' rounded twice."""
+    inner = optax.adam(0.01)
+    tx = averaging.outer(inner, optax.sgd(1.0), period=25, axis_name=None)
+    got, plain = alone(tx), alone(inner)
+    np.testing.assert_array_equal(got[:-1], plain[:-1])
+    largest = np.maximum(np.abs(START), np.abs(plain[-1])).astype(np.float32)
+    assert (np.abs(got[-1] - plain[-1]) <= 2 * np.spacing(largest)).all()
+
+
+def test_snoo_is_nesterov_around_the_steps_of_one_worker():
+    """O.2: s = w - (K steps from w), b <- mu b + s, w <- w - eta_o (mu b + s)."""
+    period, rounds = 5, 5
+    tx = averaging.outer(SGD, NESTEROV, period=period, axis_name=None)
+    w, b = START.copy(), np.zeros(5)
+    for r in range(rounds):
+        fast = w.copy()
+        for t in range(r * period, (r + 1) * period):
+            fast = fast - ETA * (CURVATURE * fast + NOISE[t, 0])
+        b = BETA * b + (w - fast)
+        w = w - RATE * (BETA * b + (w - fast))
+    got = alone(tx)[-1]
+    np.testing.assert_allclose(got, w, rtol=2e-5, atol=2e-5)
+
+
+def test_one_round_on_a_quadratic_lowers_the_loss():
+    """The pseudo-gradient is the old model minus the new one, and is descended."""
+    for server in (optax.sgd(0.7), NESTEROV, optax.adam(0.1)):
+        tx = averaging.outer(SGD, server, period=5)
+        noise = np.zeros((5, WORKERS, 5))
+        start = np.tile(START, (WORKERS, 1))
+        x = seen_of({"": tx}, start, noise, curvature=CURVATURE)[""][-1]
+        before, after = ((CURVATURE * z**2).sum(axis=-1) for z in (start, x))
+        assert (after < 0.9 * before).all()
+
+
+def test_overwriting_loses_the_steps_of_the_overlap_and_correcting_none():
+    """Ten rounds of ones as gradients: each step of the model is one."""
+    period, delay, rounds = 6, 4, 10
+    lost = {"overwriting": delay, "corrected": 0}
+    txs = {
+        merge: averaging.outer(
+            optax.sgd(1.0),
+            optax.sgd(1.0),
+            period=period,
+            delay=delay,
+            merge=MERGES[merge][0],
+        )
+        for merge in lost
+    }
+    steps = rounds * period + delay
+    seen = seen_of(txs, np.zeros((WORKERS, 2)), -np.ones((steps, WORKERS, 2)))
+    for merge, xs in seen.items():
+        # what a round loses, the next pseudo-gradient does not hold either
+        np.testing.assert_allclose(xs[-1], steps - rounds * lost[merge], rtol=1e-12)
+
+
+def test_a_step_on_devices_sums_a_fragment_in_a_branch():
+    """Two fragments, of 32 and 3 numbers: an all-reduce of each, and no other."""
+    params = {"w": jnp.zeros((8, 4)), "b": jnp.zeros(3)}
+    tx = averaging.outer(SGD, NESTEROV, period=4, fragments={"w": 0, "b": 1})
+    text = program(tx, params, shared=False).as_text()
+    assert " all-reduce(" not in text[text.index("ENTRY") :]
+    assert text.count(" all-reduce(") == 2
+
+
+def test_center_and_server_may_lie_on_the_host():
+    arguments = {"period": 4, "delay": 1, "fragments": {"w": 0, "b": 1}}
+    params = {"w": jnp.ones((8, 128)), "b": jnp.ones(3)}
+    states = {}
+    for name, history in (("device", None), ("host", dj.ring.on_host())):
+        tx = averaging.outer(
+            SGD, NESTEROV, **arguments, history=history, axis_name=None
+        )
+        x, state = params, tx.init(params)
+        step = jax.jit(tx.update)
+        for t in range(9):
+            grads = jax.tree.map(lambda leaf, t=t: leaf + t, x)
+            updates, state = step(grads, state, x)
+            x = optax.apply_updates(x, updates)
+        states[name] = x
+        kinds = {
+            leaf.sharding.memory_kind
+            for held in state.memory.fragments
+            for leaf in jax.tree.leaves(getattr(held, "slots", ()))
+        }
+        assert kinds == ({"pinned_host"} if name == "host" else set())
+    jax.tree.map(np.testing.assert_array_equal, *states.values())
+
+
+@executions
+def test_islands_of_devices_share_one_inner_mean_and_one_outer_step(execution):
+    """Two islands of two members: DiLoCo of two workers, each with a mean gradient."""
+    inner = dj.exchange.mean(optax.sgd(ETA, momentum=0.5), axis_name="members")
+    tx = averaging.outer(inner, NESTEROV, period=5, axis_name="groups")
+
+    def step(state, batch):
+        x, opt_state = state
+        minimum, noise = batch
+        varied = dj.workers.vary(x, axis_name=("groups", "members"))
+        grads = jnp.asarray(CURVATURE) * (varied - minimum) + noise
+        updates, opt_state = tx.update(grads, opt_state, x)
+        return (optax.apply_updates(x, updates), opt_state), {}
+
+    with jax.enable_x64(True):
+        start = jnp.asarray(START)
+        if execution == "simulate":
+            held = dj.workers.simulate(step, (2, 2), axis_name=("groups", "members"))
+        else:
+            mesh = jax.make_mesh((2, 2), ("groups", "members"))
+            held = dj.workers.run(step, mesh, axis_name=("groups", "members"))
+        batches = np.tile(MINIMA, (STEPS, 1, 1)), NOISE
+        batches = jax.tree.map(lambda x: jnp.asarray(x.reshape(-1, 2, 2, 5)), batches)
+        first = jax.tree.map(lambda leaf: leaf[0], batches)
+        split = held.init((start, tx.init(start)), first, shared=False)
+        run = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b)[0])
+        got = np.asarray(run(split, batches).state[0])
+    x, b = START.copy(), np.zeros(5)
+    models, v = np.tile(START, (2, 1)), np.zeros((2, 5))
+    minima, noise = MINIMA.reshape(2, 2, 5), NOISE.reshape(-1, 2, 2, 5)
+    serve = nesterov()
+    for t in range(STEPS):
+        grads = (CURVATURE * (models[:, None] - minima) + noise[t]).mean(axis=1)
+        v = 0.5 * v - ETA * grads
+        models = models + v
+        if (t + 1) % 5 == 0:
+            x, b = serve(x, b, x - models.mean(axis=0))
+            models = np.tile(x, (2, 1))
+    assert got.shape == (2, 5)  # the members of an island share its model
+    assert_follows(got, models)
