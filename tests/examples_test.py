@@ -75,13 +75,13 @@ def test_the_quickstart_installs_in_its_first_cell_and_prints_what_theory_says(q
     assert "the last gradient was 16 updates old" in printed
     limits = re.findall(r"delay (\d+): the limit is (\S+)", printed)
     theory = [2 * np.sin(np.pi / (2 * (2 * int(tau) + 1))) for tau, _ in limits]
-    np.testing.assert_allclose([float(own) for _, own in limits], theory, atol=5e-4)
+    np.testing.assert_allclose([float(limit) for _, limit in limits], theory, atol=5e-4)
     losses = re.findall(r"of it: (\S+); at 1.1: (\S+)", printed)
     assert len(losses) == 3
     assert all(float(below) < 0.1 and not float(above) < 1e3 for below, above in losses)
     # a round of hardsync is the slowest of 8 exponential times, k_async(1) takes each
-    found = re.findall(r"updates in (\d+) s, mean staleness (\S+)", printed)
-    (each, age), (waiting, fresh) = [tuple(map(float, pair)) for pair in found]
+    rounds = re.findall(r"updates in (\d+) s, mean staleness (\S+)", printed)
+    (each, age), (waiting, fresh) = [tuple(map(float, pair)) for pair in rounds]
     assert each == pytest.approx(400 / 8, rel=0.15) and age == pytest.approx(7, abs=0.5)
     slowest = sum(1 / k for k in range(1, 9))
     assert waiting == pytest.approx(400 * slowest, rel=0.1) and fresh == 0

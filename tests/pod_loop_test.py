@@ -83,14 +83,16 @@ def test_a_run_that_moves_to_other_devices_and_rolls_back_is_the_loop_by_hand(tm
     flight, so a step without an update follows. A device adds in another order.
     """
     parts = [(10, 1, 8), (20, 1, 4), (30, 0, 8), (34, 1, 2)]
-    found = {}
+    printed = {}
     for steps, late, devices in parts:
-        found |= trained(tmp_path, steps, late, devices)
-    assert list(found) == list(range(1, 35))
+        printed |= trained(tmp_path, steps, late, devices)
+    assert list(printed) == list(range(1, 35))
     expected = by_hand([1] * 20 + [0] * 10 + [1] * 4)
-    np.testing.assert_allclose([f[0] for f in found.values()], expected, atol=3e-6)
+    np.testing.assert_allclose(
+        [loss for loss, _ in printed.values()], expected, atol=3e-6
+    )
     ages = [0, *[1] * 19, *[0] * 10, 0, 1, 1, 1]
-    assert [f[1] for f in found.values()] == ages
+    assert [age for _, age in printed.values()] == ages
     # each change of `late` shows in the loss
     assert abs(by_hand([1] * 30)[-1] - expected[29]) > 1e-4
 

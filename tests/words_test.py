@@ -47,12 +47,12 @@ def pages(tmp_path_factory):
     app = SphinxTestApp("html", srcdir=folder)
     app.build()
     built = folder / "_build" / "html"
-    found = {
+    texts = {
         name: (built / f"{name}.html").read_text()
         for name in ("concepts/words", "index", "reference/name")
     }
     app.cleanup()
-    return found
+    return texts
 
 
 def test_the_first_of_each_word_in_text_links_to_its_row(pages):

@@ -47,16 +47,16 @@ class Words(SphinxTransform):
     def _parts(self, text: str, linked: set[str]) -> list[nodes.Node]:
         """The text, in which words that are not `linked` yet have become links."""
         parts, end = [], 0
-        for found in _FORMS.finditer(text):
-            word = found[1] or "history"
+        for match in _FORMS.finditer(text):
+            word = match[1] or "history"
             if word not in linked:
                 linked.add(word)
-                link = addnodes.pending_xref("", nodes.inline("", found[0]))
+                link = addnodes.pending_xref("", nodes.inline("", match[0]))
                 link.update_all_atts({"refdomain": "std", "reftype": "ref"})
                 link.update_all_atts({"reftarget": _anchor(word), "refexplicit": True})
                 link.update_all_atts({"refdoc": self.env.docname, "refwarn": True})
-                parts += [nodes.Text(text[end : found.start()]), link]
-                end = found.end()
+                parts += [nodes.Text(text[end : match.start()]), link]
+                end = match.end()
         return [*parts, nodes.Text(text[end:])]
 
 
