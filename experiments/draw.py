@@ -68,9 +68,9 @@ def main(arguments: list[str]) -> None:
     else:
         for folder in asked.runs:
             run = Run.read(folder)
-            stated = statements.of_run(run.info)
+            verdicts = statements.of_run(run.info).verdicts(run)
             made = configs.rebuilt(run.info)
-            print(report.write(run, made, stated, format=asked.format))
+            print(report.write(run, made, verdicts, format=asked.format))
 
 
 def _draw_together(asked: argparse.Namespace) -> None:
