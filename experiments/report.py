@@ -20,6 +20,10 @@ from experiments.statements import Verdicts
 from experiments.training.experiment import Experiment
 
 _log = logging.getLogger("experiments")
+_EFFECTS = (
+    "Effects, with 95 % intervals over seeds: a ratio has the interval of its logarithm"
+)
+_SPREAD = "of the logarithm where no number is negative"
 _METRICS = ("train_loss", "test_loss", "test_error", "seconds", "updates")
 
 
@@ -109,7 +113,7 @@ def _answers(run: Run, experiment: Experiment | None) -> list[dict[str, Any]]:
             made.append({"text": why, "table": None})
             continue
         rows = answer.shown.to_numpy().tolist()
-        table = Table("Effects, with intervals over seeds", [*answer.shown], rows)
+        table = Table(_EFFECTS, [*answer.shown], rows)
         made.append({"text": answer.text, "table": table})
     return made
 
@@ -206,7 +210,8 @@ def _results(run: Run, table: pd.DataFrame) -> Table:
         [_cell(row[c], row["diverged"]) for c in columns]
         for row in table.to_dict("records")
     ]
-    interval = f"; in brackets the 95 % interval of {seeds} seeds" * (seeds > 1)
+    interval = f"; in brackets the 95 % interval of {seeds} seeds, {_SPREAD}"
+    interval *= seeds > 1
     caption = f"Each series{_how_chosen(run)}: means{interval}"
     return Table(caption, [with_unit(name, loss_unit(run)) for name in columns], rows)
 
