@@ -28,7 +28,6 @@ class Trainer:
             `run_chunk`.
         run_chunk: (state, given, number of updates) -> (state, the report of a whole
             chunk); compiled, and the state is donated.
-        step: (state, given) -> (state, report), one update; compiled and donated too.
         shapes: () -> the shapes of the state with their shardings, to restore it.
         measure: further metrics.
         values: the seeds and the cells, as `Cells.begun` takes them.
@@ -66,7 +65,6 @@ class Trainer:
         self.values = self._cells.values
         self.shapes = functools.cache(self._shapes)
         self.run_chunk = _in_chunks(self._executed, self.feed.chunk)
-        self.step = jax.jit(self._executed.step, donate_argnums=0)
         everywhere = self._executed.everywhere
         self.summary = jax.jit(self._summary, out_shardings=everywhere)
         self.counters = jax.jit(cells.counters, out_shardings=everywhere)

@@ -305,9 +305,8 @@ def test_an_average_is_computed_only_where_it_is_due(make):
     """In all cells at once: with a clock for each cell it would be at every step."""
     program = program_of(replicas(methods.local_sgd(3), FOUR, make))
     trainer = Trainer(program)
-    given = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), trainer.feed.shapes()[0]
-    )
-    (update,) = jax.make_jaxpr(trainer.step)(trainer.shapes(), given).eqns
-    inside = update.params["jaxpr"].eqns
+    arguments = trainer.shapes(), *trainer.feed.shapes()
+    (chunk,) = jax.make_jaxpr(trainer.run_chunk)(*arguments).eqns
+    (loop,) = (e for e in chunk.params["jaxpr"].eqns if e.primitive.name == "while")
+    inside = loop.params["body_jaxpr"].eqns
     assert "cond" in {equation.primitive.name for equation in inside}
