@@ -144,6 +144,32 @@ def test_a_parquet_may_hold_dates_and_names_and_an_index(tmp_path):
         assert_tasks(read)
 
 
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        (
+            "worker",
+            ["a", None],
+            "row 1 .*`worker` must be an integer, or a name in each row",
+        ),
+        ("worker", [0, None], "row 2 .*`worker` must be an integer"),
+        ("step", [0, None], "row 2 .*`step` must be an integer"),
+        ("seconds", [1.0, None], "row 2 .*`seconds` must be a finite number"),
+        ("start", ["2026-11-28", None], "row 2 .*`start` must be a finite number"),
+    ],
+)
+@pytest.mark.parametrize("nullable", [False, True])
+def test_a_null_of_a_parquet_is_refused_with_its_row(
+    nullable, column, values, message, tmp_path
+):
+    pandas, path = pytest.importorskip("pandas"), tmp_path / "t.parquet"
+    table = {"worker": [0, 1], "step": [0, 0], "seconds": [1.0, 2.0], column: values}
+    frame = pandas.DataFrame(table)
+    (frame.convert_dtypes() if nullable else frame).to_parquet(path)
+    with pytest.raises(ValueError, match=message):
+        cluster.load_recorded(path)
+
+
 BROKEN = {
     "no gzip": ("log.csv.gz", b"worker,step", "is no .csv: Not a gzipped file"),
     "half of a gzip": ("log.csv.gz", gzip.compress(b"worker,step" * 9)[:-9], "is no"),

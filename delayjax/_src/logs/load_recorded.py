@@ -73,7 +73,7 @@ def load_recorded(
 
     Returns:
         The times, float64 [W, T], with the numbers of their steps; a million rows of a
-        .csv take a second or two.
+        .csv take some seconds.
 
     Raises:
         ValueError: for one worker alone, steps that are missing, twice there or out of

@@ -72,7 +72,7 @@ class Table:
         """
         values = self.values(ours)
         numbers = _numbers(values, dated=kind == "seconds")
-        if kind == "worker" and np.isnan(numbers).all():
+        if kind == "worker" and values.notna().all() and np.isnan(numbers).all():
             names = values.astype(str)
             order = {name: k for k, name in enumerate(sorted({*names}, key=_naturally))}
             if not {"", "None", "nan"} & order.keys():
