@@ -233,7 +233,7 @@ def _rule(training: _Optimizer, task: Task, request: Request) -> Rule:
         update=update,
         given=given,
         model=evaluated,
-        **equal_updates(training, task, request),
+        **equal_updates(training.update_seconds, task, request),
         worker_axes=axes,
         devices=training.devices,
         devices_of_each=training.model,
@@ -247,53 +247,46 @@ def whole_batches(task: Task, request: Request, start: int, stop: int) -> Any:
     return of_seeds(task.batches(seed, start, stop) for seed in seeds)
 
 
-def equal_updates(training: Any, task: Task, request: Request) -> dict[str, Any]:
+def equal_updates(each: float | None, task: Task, request: Request) -> dict[str, Any]:
     """Fields of a `Rule` whose updates are equal in time and number of examples.
 
     Args:
-        training: the training; its `update_seconds` is None if it takes no time.
-        task: gives the number of examples of an update.
-        request: gives the end of the run.
-    """
-    each = training.update_seconds
-    if each is not None and not (is_number(each) and 0 < each < math.inf):
-        raise ValueError(
-            f"`update_seconds` must be positive and finite, or None, got {each!r}."
-        )
-    updates = _updates(training, task, request)
-
-    def seconds(step):
-        return np.full(len(request.seeds), step * training.update_seconds)
-
-    return dict(
-        updates=updates,
-        evaluate_every=request.cadence(updates),
-        depth=_depth,
-        seconds=None if training.update_seconds is None else seconds,
-        examples=lambda step: np.full(len(request.seeds), step * (task.examples or 1)),
-    )
-
-
-def _updates(training: Any, task: Task, request: Request) -> int:
-    """The number of updates of a run.
-
-    Args:
-        training: the training; its `update_seconds` is None if it takes no time.
+        each: the seconds of an update; None if it takes no time.
         task: gives the number of examples of an update.
         request: gives the end of the run.
 
     Raises:
         ValueError: if the time of an update or the number of its examples is unknown.
     """
+    if each is not None and not (is_number(each) and 0 < each < math.inf):
+        raise ValueError(
+            f"`update_seconds` must be positive and finite, or None, got {each!r}."
+        )
+    updates = _updates(each, task, request)
+
+    def seconds(step):
+        return np.full(len(request.seeds), step * each)
+
+    return dict(
+        updates=updates,
+        evaluate_every=request.cadence(updates),
+        depth=_depth,
+        seconds=None if each is None else seconds,
+        examples=lambda step: np.full(len(request.seeds), step * (task.examples or 1)),
+    )
+
+
+def _updates(each: float | None, task: Task, request: Request) -> int:
+    """The number of updates until the run's end."""
     if request.updates is not None:
         return request.updates
     if request.seconds is not None:
-        if training.update_seconds is None:
+        if each is None:
             raise ValueError(
                 "`seconds` ends a run, but an update takes no time: give `updates`, or"
                 " `update_seconds`, as in optimizer(make, update_seconds=...)."
             )
-        return int(request.seconds / training.update_seconds)
+        return int(request.seconds / each)
     return request.gradients(task)
 
 

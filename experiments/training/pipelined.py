@@ -91,7 +91,7 @@ def _rule(
         init=init,
         update=update,
         given=given,
-        **equal_updates(training, task, request),
+        **equal_updates(training.update_seconds, task, request),
         vmap_axes=_vmap_axes,
     )
 

@@ -79,18 +79,18 @@ class _Along:
         return axes_of(self.make, self.options["each"], self.client) | chosen
 
     def rule(self, task: Task, request: Request) -> Rule:
-        source = self.source
-        if self.fed:
-            number = request.fed["cluster"]
-            if not (is_whole(number) and 0 <= number < len(source)):
-                raise ValueError(
-                    f"`grid['cluster']` must be numbers of the {len(source)} sources,"
-                    f" 0 to {len(source) - 1}, got {number!r}."
-                )
-            source = list(source.values())[number]
-        spread = self.options["read_spread"] > 0
-        traces = Traces.simulate(source, task, request, spread=spread)
-        return _rule(self, task, traces, ends_apart=request.updates is None)
+        return _rule(self, task, request)
+
+    def source_of(self, request: Request) -> Any:
+        if not self.fed:
+            return self.source
+        number, count = request.fed["cluster"], len(self.source)
+        if not (is_whole(number) and 0 <= number < count):
+            raise ValueError(
+                f"`grid['cluster']` must be numbers of the {count} sources, 0 to"
+                f" {count - 1}, got {number!r}."
+            )
+        return list(self.source.values())[number]
 
 
 def along(
@@ -290,21 +290,9 @@ def _followed(more: int, rows: np.ndarray, none: float) -> np.ndarray:
     return np.concatenate([rows, np.full((more, *rows.shape[1:]), none, rows.dtype)])
 
 
-def _rule(
-    training: _Along,
-    task: Task,
-    traces: Traces,
-    ends_apart: bool = False,
-) -> Rule:
-    """Training along the traces of one cluster.
-
-    Args:
-        training: the training.
-        task: the task to minimize.
-        traces: the traces of the seeds.
-        ends_apart: whether seeds have different numbers of updates. A seed that has
-            ended keeps its model while the others go on.
-    """
+def _rule(training: _Along, task: Task, request: Request) -> Rule:
+    source, spread = training.source_of(request), training.options["read_spread"] > 0
+    traces = Traces.simulate(source, task, request, spread=spread)
 
     def grad_fn(params, batch, key, *state):
         model = Model(params, *state)
@@ -344,7 +332,7 @@ def _rule(
         state, report = replay(key, hyper).step(state, given)
         after = Model(state.params, state.model_state if task.has_state else ())
         there = given[0].staleness >= 0
-        if ends_apart:
+        if request.updates is None:  # a seed that has ended keeps its model
             after = optax.tree.where(there.any(), after, model)
         refused = jnp.where(there, REFUSED, NONE)
         ages = jnp.where(report.ages >= 0, report.ages, refused)
