@@ -119,6 +119,21 @@ def dasgd(
     )
 
 
+def diloco(
+    period: int, delay: int = 0, learning_rate: float = 0.7, momentum: float = 0.9
+) -> Method:
+    """Takes an outer step of Nesterov's momentum every `period` steps."""
+
+    def make(inner, now, workers, key):
+        del now, workers, key
+        server = optax.sgd(learning_rate, momentum=momentum, nesterov=True)
+        return dj.averaging.outer(inner, server, period=period, delay=delay)
+
+    return Method(
+        make, _in_step(dj.cluster.waits_for_all(period), _ALL_REDUCE, lag=delay)
+    )
+
+
 def dga(delay: int = 1) -> Method:
     """Averages the update of every step; the mean arrives `delay` steps late."""
     return Method(

@@ -29,6 +29,7 @@ METHODS = {
 NEEDED = {
     "local_sgd": dict(period=3),
     "dasgd": dict(period=4, delay=2),
+    "diloco": dict(period=4, delay=2),
     "async_easgd": dict(period=2),
     "wagma": dict(period=3),
 }
@@ -168,6 +169,16 @@ def test_the_model_of_replicas_is_their_mean_and_of_a_center_the_center():
             (model,) = jax.tree.leaves(optax.tree.get(run.state.memory.state, "center"))
         loss = 0.5 * (CURVATURES * np.square(model)).sum(axis=-1)
         np.testing.assert_allclose(run.losses[-1], loss, rtol=1e-5)
+
+
+def test_diloco_with_an_outer_step_of_one_is_local_sgd():
+    changes = one(0.03, updates=60)
+    outer, local = (
+        run_of(method, **changes).curve
+        for method in (methods.diloco(4, 0, 1.0, 0.0), methods.local_sgd(4))
+    )
+    np.testing.assert_allclose(outer, local, rtol=1e-5)
+    assert not np.allclose(quiet_run("diloco").curve, local, rtol=1e-3)
 
 
 def test_blending_nothing_of_one_s_own_is_overwriting():
