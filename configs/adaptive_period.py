@@ -74,9 +74,7 @@ def experiment(config: ConfigDict) -> Experiment:
         config.workers, dj.cluster.constant(1.0), communication=link
     )
     # the whole method is the workers' optimizer, so that its period can be traced
-    as_made = Method(
-        lambda inner, now, workers, key: inner, methods.local_sgd(1).timetable
-    )
+    as_made = Method(lambda inner, now, workers: inner, methods.local_sgd(1).timetable)
 
     def cosine(learning_rate):
         return optax.cosine_decay_schedule(learning_rate, config.updates)

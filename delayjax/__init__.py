@@ -21,7 +21,6 @@ from delayjax._src.rules.correct_late_updates import (
 )
 from delayjax._src.rules.dana import dana as dana
 from delayjax._src.rules.delayed_nesterov import delayed_nesterov as delayed_nesterov
-from delayjax._src.rules.drop_stale import drop_stale as drop_stale
 from delayjax._src.rules.fedasync import fedasync as fedasync
 from delayjax._src.rules.gap_aware import gap_aware as gap_aware
 from delayjax._src.rules.guided import guided as guided
@@ -29,6 +28,7 @@ from delayjax._src.rules.kardam import kardam as kardam
 from delayjax._src.rules.ordered_momentum import ordered_momentum as ordered_momentum
 from delayjax._src.rules.predict_weights import gradient_params as gradient_params
 from delayjax._src.rules.predict_weights import predict_weights as predict_weights
+from delayjax._src.rules.refusing import drop_stale as drop_stale
 from delayjax._src.rules.refusing import refusing as refusing
 from delayjax._src.rules.scale_by_staleness import (
     scale_by_staleness as scale_by_staleness,

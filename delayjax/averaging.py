@@ -16,10 +16,10 @@ from delayjax._src.averaging.inner_state import reset_every as reset_every
 from delayjax._src.averaging.local_sgd import local_sgd as local_sgd
 from delayjax._src.averaging.neighbors import ad_psgd as ad_psgd
 from delayjax._src.averaging.neighbors import d_psgd as d_psgd
-from delayjax._src.averaging.only_on_visit import only_on_visit as only_on_visit
-from delayjax._src.averaging.orders import by_rank as by_rank
-from delayjax._src.averaging.orders import first_come as first_come
 from delayjax._src.averaging.outer import outer as outer
 from delayjax._src.averaging.races import races as races
 from delayjax._src.averaging.sgp import sgp as sgp
+from delayjax._src.averaging.visits import by_rank as by_rank
+from delayjax._src.averaging.visits import first_come as first_come
+from delayjax._src.averaging.visits import only_on_visit as only_on_visit
 from delayjax._src.averaging.wagma import wagma as wagma

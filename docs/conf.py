@@ -25,7 +25,8 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "sphinxcontrib.bibtex",
-    "rendering",  # in docs/_ext
+    "rendering",  # in docs/_ext, as the next
+    "words",
 ]
 exclude_patterns = ["_build", "_ext", "_templates"]
 templates_path = ["_templates"]

@@ -69,7 +69,8 @@ def main(arguments: list[str]) -> None:
         for folder in asked.runs:
             run = Run.read(folder)
             made, stated = statements.of_run(run.info)
-            print(report.write(run, made, stated, format=asked.format))
+            verdicts = stated.verdicts(run)
+            print(report.write(run, made, verdicts, format=asked.format))
 
 
 def _draw_together(asked: argparse.Namespace) -> None:

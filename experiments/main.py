@@ -5,6 +5,7 @@
 The same command again goes on where the last one stopped.
 """
 
+import dataclasses
 import itertools
 import os
 import sys
@@ -52,7 +53,10 @@ _PROFILE = flags.DEFINE_list(
     "profile", [], "start,stop: JAX profiles these updates into WORKDIR/profile."
 )
 _CHECKPOINT_EVERY = flags.DEFINE_integer(
-    "checkpoint_every", None, "Updates between checkpoints; by default one every 30 s."
+    "checkpoint_every",
+    None,
+    "Updates between checkpoints; by default one every 30 s.",
+    lower_bound=1,
 )
 _KEEP_CHECKPOINTS = flags.DEFINE_bool(
     "keep_checkpoints",
@@ -200,9 +204,6 @@ def _check_flags() -> None:
         raise ValueError("--workdir is empty: give the folder to write to.")
     if _WANDB.present and not _WANDB.value:
         raise ValueError("--wandb is empty: give the project, --wandb=PROJECT.")
-    every = _CHECKPOINT_EVERY.value
-    if every is not None and every < 1:
-        raise ValueError(f"--checkpoint_every must be at least 1 update, got {every}.")
     if not _DISTRIBUTED.value:
         for flag in (_COORDINATOR, _NUM_PROCESSES, _PROCESS_ID, _TIMEOUT):
             if flag.present:
@@ -254,31 +255,29 @@ def _report(
     outcome: Found,
     changed: Mapping[str, Any],
 ) -> bool:
-    """Writes report.html, ends with the answer, and says if all records are met.
-
-    Records are of the config file's values: a run with others has none.
-    """
+    """Writes report.html, ends with the answer, and says if all records are met."""
     from experiments import report  # matplotlib is needed now, and not earlier
 
     place = RunFolder(_WORKDIR.value)
     place.download()
-    path = report.write(Run.read(place.path), experiment, stated)
+    finished = dataclasses.replace(Run.read(place.path), answers=outcome.answers)
+    verdicts = stated.verdicts(finished)
+    path = report.write(finished, experiment, verdicts)
     place.upload()
     progress.log.info("report: %s", place.shown(path))
-    for judged in claims.judge(stated.published, outcome):
+    for judged in verdicts.published:
         if judged.measured is not None or judged.claim.measure is None:
             progress.log.info("%s", judged)  # the report says why there is none
-    compared = [] if changed else claims.compare(stated.records, outcome)
     if _RECORD.value:
-        path = statements.record(file, compared)
+        path = statements.record(file, verdicts.records)
         progress.log.info("the records are written to %s", path)
     else:
-        for one in compared:
+        for one in verdicts.records:
             progress.log.info("%s", one)
     if changed:
         progress.log.info("values changed: %s", ", ".join(changed))
     progress.log.info("%s", "\n".join([outcome.question, *map(str, outcome.answers)]))
-    return all(one.met for one in compared)
+    return all(one.met for one in verdicts.records)
 
 
 def _parse_flags(argv: list[str]) -> tuple[list[str], ConfigFile]:

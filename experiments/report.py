@@ -16,17 +16,21 @@ from experiments.page import Picture, Statement, Table, Verdict, shown
 from experiments.results import analysis, claims, effects, tables
 from experiments.results.column_words import loss_unit, with_unit, words
 from experiments.results.runs import Run
-from experiments.statements import Statements
+from experiments.statements import Verdicts
 from experiments.training.experiment import Experiment
 
 _log = logging.getLogger("experiments")
+_EFFECTS = (
+    "Effects, with 95 % intervals over seeds: a ratio has the interval of its logarithm"
+)
+_SPREAD = "of the logarithm where no number is negative"
 _METRICS = ("train_loss", "test_loss", "test_error", "seconds", "updates")
 
 
 def write(
     run: Run,
     experiment: Experiment | None = None,
-    stated: Statements = Statements(),  # noqa: B008 (immutable)
+    verdicts: Verdicts = Verdicts(),  # noqa: B008 (immutable)
     *,
     format: str = "svg",
 ) -> Path:
@@ -36,7 +40,7 @@ def write(
         run: what was recorded.
         experiment: that was run, with its effects and figures; None draws the common
             figures.
-        stated: what is said of the run.
+        verdicts: what the run shows of the statements about it.
         format: of the figures, "svg" or "png".
 
     Returns:
@@ -44,31 +48,30 @@ def write(
         out: the report and a line of the log say which and why.
     """
     path = run.folder / "report.html"
-    text = page.render("report.html", **contents(run, experiment, stated, format))
+    text = page.render("report.html", **contents(run, experiment, verdicts, format))
     path.write_text(text, encoding="utf-8")
     return path
 
 
 def contents(
-    run: Run, experiment: Experiment | None, stated: Statements, format: str
+    run: Run, experiment: Experiment | None, verdicts: Verdicts, format: str
 ) -> dict[str, Any]:
     """What the report shows, by the names of its template; draws the figures.
 
-    Nothing of it is HTML. Records are of the config file's values, and left out where
-    the run has others.
+    Nothing of it is HTML.
     """
     changed = run.info.get("changed", {})
-    records = stated.records if not changed else ()
+    published = [judged.claim for judged in verdicts.published]
     wanted = experiment.figures if experiment else ()
     drawn = figures.save(run, wanted or figures.default(run), format)
     table = final_table(run)
     begun_with = run.info.get("published")
     return {
         "question": run.question,
-        "answers": _answers(run, experiment.effects if experiment else ()),
+        "answers": _answers(run, experiment),
         "changed": [(key, *values) for key, values in changed.items()],
-        "published": _published(run, stated.published),
-        "edited": begun_with not in (None, "", claims.digest(stated.published)),
+        "published": _published(verdicts.published),
+        "edited": begun_with not in (None, "", claims.digest(published)),
         "figures": [_figure(figure) for figure in drawn],
         "tables": [_own_table(run, each) for each in experiment.tables]
         if experiment
@@ -76,7 +79,7 @@ def contents(
         "results": _results(run, table),
         "missed": run.not_found(),
         "clusters": [_cluster(*item) for item in run.traces.items()],
-        "records": _records(run, records),
+        "records": _records(verdicts.records),
         "folder": shlex.quote(str(run.folder)),
         "quoted": repr(str(run.folder)),
         "arguments": shlex.join(run.info.get("argv", ["", ""])[1:])
@@ -100,16 +103,17 @@ def _failed(what: str, why: str | Exception) -> str:
     return said
 
 
-def _answers(run: Run, asked: Sequence[effects.Effect]) -> list[dict[str, Any]]:
+def _answers(run: Run, experiment: Experiment | None) -> list[dict[str, Any]]:
     """Each answer as a text, with the table of its effects; or why there is none."""
+    asked = experiment.effects if experiment else ()
     made = []
-    for answer in effects.answers(run, asked):
+    for answer in run.answers or effects.answers(run, asked):
         if isinstance(answer, str):
             why = _failed("`answer` fails", answer)
             made.append({"text": why, "table": None})
             continue
         rows = answer.shown.to_numpy().tolist()
-        table = Table("Effects, with intervals over seeds", [*answer.shown], rows)
+        table = Table(_EFFECTS, [*answer.shown], rows)
         made.append({"text": answer.text, "table": table})
     return made
 
@@ -150,18 +154,16 @@ def extra_metrics(run: Run) -> list[str]:
     return [name for name in after if name not in known]
 
 
-def _published(run: Run, published: Sequence[claims.Published]) -> list[Statement]:
+def _published(judged: Sequence[claims.Judged]) -> list[Statement]:
     """What the sources say, each with what this run found."""
-    judged = claims.judge(published, run)
     for statement in judged:
         if statement.measured is None and statement.claim.measure is not None:
             _failed(f"{statement.claim.text!r} cannot be measured", statement.reason)
     return [Statement.of(statement) for statement in judged]
 
 
-def _records(run: Run, records: Sequence[claims.Record]) -> list[list[str]]:
+def _records(compared: Sequence[claims.Compared]) -> list[list[str]]:
     """The numbers that guard the results, each with this run's."""
-    compared = claims.compare(records, run)
     for item in compared:
         if item.measured is None:
             _failed(f"{item.record.text!r} cannot be measured", item.reason)
@@ -208,7 +210,8 @@ def _results(run: Run, table: pd.DataFrame) -> Table:
         [_cell(row[c], row["diverged"]) for c in columns]
         for row in table.to_dict("records")
     ]
-    interval = f"; in brackets the 95 % interval of {seeds} seeds" * (seeds > 1)
+    interval = f"; in brackets the 95 % interval of {seeds} seeds, {_SPREAD}"
+    interval *= seeds > 1
     caption = f"Each series{_how_chosen(run)}: means{interval}"
     return Table(caption, [with_unit(name, loss_unit(run)) for name in columns], rows)
 

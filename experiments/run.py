@@ -31,8 +31,9 @@ from experiments.running.program import (
 )
 from experiments.running.programs import programs
 from experiments.running.rows import Rows
+from experiments.running.throughput import work_of
 from experiments.running.trainer import Trainer
-from experiments.search import Searcher
+from experiments.search import at_optima
 from experiments.training import column_names
 from experiments.training.experiment import Experiment
 
@@ -157,9 +158,7 @@ def run(
                 writers = [TensorBoard(place.tensorboard), *writers]
             for writer in writers:
                 stack.callback(writer.close)
-            searcher = Searcher(experiment, made)
-            searcher.search(place)
-            trainers = [_optimal(searcher, trainer) for trainer in trainers]
+            trainers, optima = at_optima(experiment, trainers, place)
             made = [trainer.program for trainer in trainers]
             how = _How(
                 place=place,
@@ -170,7 +169,7 @@ def run(
                 alone=shard[1] == 1 and len(made) == 1,
             )
             each = [_train(trainer, how) for trainer in trainers]
-            trained = _tables(experiment, made, each, searcher.table())
+            trained = _tables(experiment, made, each, optima)
 
             def written():
                 if not processes.is_first():
@@ -276,7 +275,7 @@ def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Tr
             with naming("The training", shown):
                 trainer = Trainer(program, measure=experiment.measure)
                 metrics = jax.eval_shape(trainer.evaluate, trainer.shapes())
-                trainer.run_chunk.trace(trainer.shapes(), *trainer.given_shapes())
+                trainer.run_chunk.trace(trainer.shapes(), *trainer.feed.shapes())
             column_names.check_metrics(metrics, settings)
             _check_tuned_by(experiment, trainer, [*metrics])
             of_kin[kin] = trainer
@@ -314,16 +313,6 @@ def _check_tuned_by(
         )
 
 
-def _optimal(searcher: Searcher, trainer: Trainer) -> Trainer:
-    """The functions of a program, for its series at their optima."""
-    program = searcher.optimal(trainer.program)
-    if program is trainer.program:
-        return trainer
-    if program.size == trainer.program.size:
-        return trainer.for_program(program)
-    return Trainer(program, measure=trainer.measure)
-
-
 def _say_devices() -> None:
     """A run that fell back to a CPU shows it here."""
     devices, processes_ = jax.devices(), jax.process_count()
@@ -349,11 +338,10 @@ _Rows = list[dict[str, Any]]
 def _train(trainer: Trainer, how: _How) -> tuple[_Rows, _Rows]:
     """Trains one program and returns its rows of results.csv and of curves.csv."""
     place = how.place
-    program, rows = trainer.program, Rows(trainer.program)
+    program = trainer.program
+    rows = Rows(program, work_of(program.task, trainer.devices))
     cells, updates = program.settings(), program.rule.updates
-    saved = checkpoints.Checkpoints(
-        place.checkpoints / program.name, kept=2, held=execution.held
-    )
+    saved = checkpoints.Checkpoints(place.checkpoints / program.name)
     with contextlib.ExitStack() as stack:
         stack.enter_context(saved)
         bar = None
@@ -391,10 +379,10 @@ def _train(trainer: Trainer, how: _How) -> tuple[_Rows, _Rows]:
                 write(row)
                 bar.update(row, ended)
 
-        def save(state):
+        def save(step, state):
             # the rows first: none may lack up to a checkpoint
             processes.together(place.upload)
-            saved.save(state)
+            saved.save(step, state)
 
         processes.together(begin)
         state = loop.run(

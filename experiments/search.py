@@ -18,6 +18,7 @@ from experiments.running import families, searching
 from experiments.running.program import Program, label
 from experiments.running.search_scores import Asking, Point, Trial
 from experiments.running.searching import Outcome
+from experiments.running.trainer import Trainer
 from experiments.running.trials import Asked, Trials
 from experiments.training.experiment import FIRST_SEARCH_SEED, Arm, Experiment
 
@@ -42,11 +43,40 @@ class Optimum(NamedTuple):
     outcome: Outcome
 
 
-class Searcher:
+def at_optima(
+    experiment: Experiment, trainers: Sequence[Trainer], place: RunFolder
+) -> tuple[list[Trainer], pd.DataFrame | None]:
+    """Searches all series with a `Range`.
+
+    What search.csv of the folder has is not trained again.
+
+    Returns:
+        The trainers of the programs whose cells are the series at their optima, and
+        `also_at`; and a row a series: its optimum, and whether it is found. The rows
+        are None if no program has a `Range`.
+    """
+    programs = [trainer.program for trainer in trainers]
+    if not any(program.searched for program in programs):
+        return [*trainers], None
+    searcher = _Searcher(experiment, programs, place)
+    searcher.search()
+    reported = [
+        trainer.for_program(searcher.optimal(trainer.program))
+        if trainer.program.searched
+        else trainer
+        for trainer in trainers
+    ]
+    return reported, searcher.table()
+
+
+class _Searcher:
     """Searches the series of programs; those that others contain come first."""
 
-    def __init__(self, experiment: Experiment, programs: Sequence[Program]):
-        self._experiment = experiment
+    def __init__(
+        self, experiment: Experiment, programs: Sequence[Program], place: RunFolder
+    ):
+        self._experiment, self._place = experiment, place
+        self._uploaded = time.monotonic()
         self._programs = sorted(
             (program for program in programs if program.searched),
             key=lambda program: _depth(program, programs),
@@ -54,19 +84,18 @@ class Searcher:
         self._first_seeds = first_seeds(experiment.all_arms)
         self._of: dict[str, list[Optimum]] = {}
         self._known: dict[tuple[str, int, Trial], float] = {}
-
-    def search(self, place: RunFolder) -> None:
-        """Searches all; what search.csv of the folder has is not trained again."""
-        numbers = {program.name: [*program.searched] for program in self._programs}
-        axes = dict.fromkeys(itertools.chain(*numbers.values()))
-        self._place, self._uploaded = place, time.monotonic()
-        self._ledger = Ledger(place, list(axes))
+        axes = itertools.chain(*(program.searched for program in self._programs))
+        self._ledger = Ledger(place, [*dict.fromkeys(axes)])
         self._trials = Trials(
             place.checkpoints,
             self._judged,
-            measure=self._experiment.measure,
-            on_the_way=not isinstance(self._experiment.tuned_by, str),
+            measure=experiment.measure,
+            on_the_way=not isinstance(experiment.tuned_by, str),
         )
+
+    def search(self) -> None:
+        """Searches the programs one after another."""
+        numbers = {program.name: program.searched for program in self._programs}
         first = processes.is_first()
         read = processes.together(lambda: self._ledger.read() if first else [])
         # process 0 reads, and all know
@@ -81,8 +110,6 @@ class Searcher:
 
     def optimal(self, program: Program) -> Program:
         """The program whose cells are its series at their optima, and `also_at`."""
-        if not program.searched:
-            return program
         cells = []
         for row, optimum in zip(program.rows, self._of[program.name], strict=True):
             optima = [optimum]
@@ -95,15 +122,13 @@ class Searcher:
                     cells.append(cell)
         return program.with_cells(cells)
 
-    def table(self) -> pd.DataFrame | None:
+    def table(self) -> pd.DataFrame:
         """A row a series: its optimum, and whether it is found."""
         rows = [
             {**one.series, **one.values, **one.outcome._asdict()}
             for optima in self._of.values()
             for one in optima
         ]
-        if not rows:
-            return None
         table = pd.DataFrame(rows).drop(columns="point")
         return table.assign(why=table["why"].replace("", "found"))
 

@@ -21,8 +21,22 @@ from ml_collections import ConfigDict
 from experiments import config_files
 from experiments.config_files import ConfigFile, error_line, executed
 from experiments.host import disk
-from experiments.results.claims import Compared, Published, Record
+from experiments.results import claims
+from experiments.results.claims import Compared, Judged, Published, Record
+from experiments.results.runs import Run
 from experiments.training.experiment import Experiment
+
+
+class Verdicts(NamedTuple):
+    """What a run shows of the statements about it.
+
+    Attributes:
+        published: each statement of a source with its verdict.
+        records: each record with the number of the run.
+    """
+
+    published: Sequence[Judged] = ()
+    records: Sequence[Compared] = ()
 
 
 class Statements(NamedTuple):
@@ -35,6 +49,15 @@ class Statements(NamedTuple):
 
     published: Sequence[Published] = ()
     records: Sequence[Record] = ()
+
+    def verdicts(self, run: Run) -> Verdicts:
+        """What a run shows of them.
+
+        Records are of the config file's values: a run with others has none.
+        """
+        records = () if run.info.get("changed") else self.records
+        judged = claims.judge(self.published, run)
+        return Verdicts(judged, claims.compare(records, run))
 
 
 def about(file: ConfigFile, config: ConfigDict) -> Statements:

@@ -384,8 +384,8 @@ cluster.load_trace(logged("0,1.5,0,0"), columns={"worker": "rank"})
     'worker', 'read_version']: give `columns` the names for update, time_s, worker,
     read_version, staleness.
 cluster.load_trace(logged("0,1.5,0,0"), start_seconds=9.0)
-    ValueError: .../trace.csv, line 2: `time_s` must not be before the beginning at 9
-    s, got 1.5: give a `start_seconds` of at most 1.5.
+    ValueError: .../trace.csv, line 2: `time_s` must not be before 9 s, got 1.5: give
+    "first" as `start_seconds`.
 cluster.load_trace(written("junk.npz", "no archive"))
     ValueError: .../junk.npz holds no trace: This file contains pickled (object)
     data... using the `allow_pickle=` keyword argument or `pickle.load()`.
@@ -410,8 +410,8 @@ cluster.load_recorded(recorded("0,0,1.0"), operations=["forward"])
     ['worker', 'step', 'seconds']: leave `operations` out, or name it with
     columns={'operation': ...}.
 cluster.load_trace(written("log.txt"))
-    ValueError: `path` must end in .npz or .csv, .tsv, .jsonl (each also with .gz) or
-    .parquet, got '.../log.txt'.
+    ValueError: `path` must end in .npz, .csv, .tsv, .jsonl or .parquet (text also in
+    .gz), got '.../log.txt'.
 cluster.load_trace(logged("0,1.5,0,0\n1,2.0,1,0\n1,2.0,1,0"))
     ValueError: .../trace.csv, line 4: `update` must have one row, as the others have,
     got 1: leave out one of the two rows.

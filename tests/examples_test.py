@@ -49,6 +49,11 @@ def recorded():
 
 
 @pytest.fixture(scope="module")
+def quick():
+    return run("quickstart")
+
+
+@pytest.fixture(scope="module")
 def own(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("own")))
@@ -57,9 +62,29 @@ def own(tmp_path_factory):
 
 def test_all_are_in_the_site():
     index = (EXAMPLES.parent / "docs" / "index.md").read_text()
-    assert len(NOTEBOOKS) == 4
+    assert len(NOTEBOOKS) == 5
     assert all(f"\nexamples/{path.stem}\n" in index for path in NOTEBOOKS)
     assert (EXAMPLES.parent / "docs" / "examples").resolve() == EXAMPLES.resolve()
+
+
+def test_the_quickstart_installs_in_its_first_cell_and_prints_what_theory_says(quick):
+    text = (EXAMPLES / "quickstart.md").read_text()
+    (first, *_) = re.findall(r"```\{code-cell\} ipython3\n(.*?)```", text, re.DOTALL)
+    assert '"-m", "pip", "install"' in first and "\nimport delayjax as dj\n" in first
+    printed = quick["printed"]
+    assert "the last gradient was 16 updates old" in printed
+    limits = re.findall(r"delay (\d+): the limit is (\S+)", printed)
+    theory = [2 * np.sin(np.pi / (2 * (2 * int(tau) + 1))) for tau, _ in limits]
+    np.testing.assert_allclose([float(limit) for _, limit in limits], theory, atol=5e-4)
+    losses = re.findall(r"of it: (\S+); at 1.1: (\S+)", printed)
+    assert len(losses) == 3
+    assert all(float(below) < 0.1 and not float(above) < 1e3 for below, above in losses)
+    # a round of hardsync is the slowest of 8 exponential times, k_async(1) takes each
+    rounds = re.findall(r"updates in (\d+) s, mean staleness (\S+)", printed)
+    (each, age), (waiting, fresh) = [tuple(map(float, pair)) for pair in rounds]
+    assert each == pytest.approx(400 / 8, rel=0.15) and age == pytest.approx(7, abs=0.5)
+    slowest = sum(1 / k for k in range(1, 9))
+    assert waiting == pytest.approx(400 * slowest, rel=0.1) and fresh == 0
 
 
 def test_a_run_diverges_beyond_the_limit_and_decays_below_it(delay):

@@ -21,6 +21,7 @@ from tests.averaging.contract_test import TABLE as METHODS
 from tests.contract_test import EMPTY, PARAMS, TABLE, stepper, tree
 from tests.exchange.contract_test import TABLE as EXCHANGES
 from tests.exchange.driving import WORKERS
+from tests.ground.donation_test import INNERS, assert_apart
 from tests.public_calls import CALLS
 from tests.support.promises import Promises, all_hold
 
@@ -29,15 +30,6 @@ promises = Promises()
 
 def types(tree):
     return jax.tree.map(jax.typeof, tree)
-
-
-@promises.of(TABLE)
-def an_empty_tree_stays_empty(name):
-    tx, step = stepper(name)
-    state = tx.init(EMPTY)
-    params, new_state, updates = step(EMPTY, state, EMPTY)
-    assert params == updates == EMPTY
-    assert types(new_state) == types(state)
 
 
 @promises.of(TABLE)
@@ -239,6 +231,10 @@ WRAPPED = {
 }
 
 
+def finite_alone(inner):
+    return optax.apply_if_finite(inner, 3)
+
+
 def kinds(tree):
     return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree)
 
@@ -287,6 +283,32 @@ def a_step_keeps_complex_types(name):
         traced(two_steps(tx, extras), COMPLEX_SHAPES)
         state = jax.tree.leaves(jax.eval_shape(tx.init, COMPLEX_SHAPES))
     assert not any(jnp.iscomplexobj(leaf) for leaf in state if leaf.ndim == 0)
+
+
+@promises.of(MEMBERS)
+def an_empty_tree_stays_empty(name):
+    tx, extras = MEMBERS[name]
+
+    def step(params):
+        before = tx.init(params)
+        updates, after = tx.update(params, before, params, **extras(params))
+        assert updates == optax.apply_updates(params, updates) == EMPTY
+        assert types(after) == types(before)
+        return ()
+
+    traced(step, EMPTY)
+
+
+@promises.of(OF_INNER)
+def a_state_holds_no_buffer_twice_and_none_of_the_parameters(name):
+    """Both are donated, and a buffer can be donated once; `dog` keeps the first."""
+    make, adam = OF_INNER[name], optax.adam(0.1)
+    wrappers = functools.partial(optax.MultiSteps, every_k_schedule=2), finite_alone
+    inside = INNERS["dog"], *(around(adam) for around in wrappers)
+    outside = (around(make(adam)) for around in wrappers)
+    params = jax.tree.map(jnp.copy, PARAMS)
+    for tx in (*map(make, inside), *outside):
+        assert_apart((params, tx.init(params)))
 
 
 @promises.of(OF_INNER)

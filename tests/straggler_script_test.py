@@ -9,7 +9,7 @@ import pytest
 import delayjax as dj
 from tests.support.extras import import_or_skip
 
-pyarrow = import_or_skip("pyarrow", "parquet")
+pyarrow = import_or_skip("pyarrow", "logs")
 parquet = importlib.import_module("pyarrow.parquet")
 
 SCRIPT = Path(__file__).parents[1] / "examples/data/reduce_straggler_traces.py"

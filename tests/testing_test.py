@@ -304,7 +304,7 @@ MUTANTS = {
     ),
     "loses the sharding": (
         lambda: fading(zeros=bare),
-        *("sharded, Auto axes", r"has \[4\] of its \[4\] on a device"),
+        *("sharded, Auto axes", r"has \[4\] of its \[4\] on a device, but the param"),
     ),
     "loses the sharding of the type": (
         lambda: fading(zeros=bare),

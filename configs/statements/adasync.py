@@ -5,12 +5,13 @@ from ml_collections import ConfigDict
 from configs.adasync import CLOCK
 from experiments import Published
 from experiments.results.estimates import Measure
-from experiments.results.measures import first_time, mean, ratio
+from experiments.results.measures import mean, ratio, tuned
+from experiments.results.metrics import TimeTo
 
 
 def until(config: ConfigDict, **where) -> Measure:
     """Simulated seconds to the target, at the best step of those in `where`."""
-    return first_time("train_loss", config.target, along=CLOCK, **where)
+    return tuned(TimeTo("train_loss", config.target, along=CLOCK), **where)
 
 
 def over_fastest_kept(config: ConfigDict, **where) -> Measure:

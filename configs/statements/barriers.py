@@ -4,13 +4,14 @@ from ml_collections import ConfigDict
 
 from experiments import Published
 from experiments.results.estimates import Measure
-from experiments.results.measures import first_time, least, mean, ratio, tuned
+from experiments.results.measures import least, mean, ratio, tuned
+from experiments.results.metrics import TimeTo
 
 
 def until(config: ConfigDict, barrier: str, along: str = "seconds") -> Measure:
     """Seconds, or updates, to the target; of SSP with the slack that tuning chooses."""
     if barrier != "SSP":
-        return first_time("train_loss", config.target, along=along, barrier=barrier)
+        return tuned(TimeTo("train_loss", config.target, along=along), barrier=barrier)
     return least(
         [until(config, f"SSP, {bound} ahead", along) for bound in config.bounds]
     )

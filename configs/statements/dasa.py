@@ -4,12 +4,13 @@ from ml_collections import ConfigDict
 
 from experiments import Published
 from experiments.results.estimates import Measure
-from experiments.results.measures import first_time, mean, ratio
+from experiments.results.measures import mean, ratio, tuned
+from experiments.results.metrics import TimeTo
 
 
 def until_near(rule: str, largest: int) -> Measure:
     """Updates until the parameters are near; inf where some seed's never are."""
-    return first_time("distance", 10.0, along="update", rule=rule, largest=largest)
+    return tuned(TimeTo("distance", 10.0, along="update"), rule=rule, largest=largest)
 
 
 def slower(rule: str) -> Measure:

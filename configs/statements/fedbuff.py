@@ -7,14 +7,15 @@ from ml_collections import ConfigDict
 from configs.fedbuff import BUFFERED, FEDASYNC, SINGLE
 from experiments import Published
 from experiments.results.estimates import Measure
-from experiments.results.measures import first_time, mean, ratio, tuned
+from experiments.results.measures import mean, ratio, tuned
+from experiments.results.metrics import TimeTo
 
 
 def until(config: ConfigDict, this: str, other: str) -> Measure:
     """Seconds of a server over another's, until the target."""
 
     def soon(server):
-        return first_time("train_loss", config.target, server=server)
+        return tuned(TimeTo("train_loss", config.target), server=server)
 
     return ratio(soon(this), soon(other))
 

@@ -4,14 +4,15 @@ from ml_collections import ConfigDict
 
 from experiments import Published
 from experiments.results.estimates import Measure
-from experiments.results.measures import first_time, least, ratio
+from experiments.results.measures import least, ratio, tuned
+from experiments.results.metrics import TimeTo
 
 
 def until(config: ConfigDict, method: str, times: str = "heavy tails") -> Measure:
     """Seconds to the target, at the step (and R) that other seeds find best."""
     if method == "fixed R":
         return least([until(config, radius, times) for radius in fixed(config)])
-    return first_time("train_loss", config.target, method=method, times=times)
+    return tuned(TimeTo("train_loss", config.target), method=method, times=times)
 
 
 def fixed(config: ConfigDict) -> list[str]:

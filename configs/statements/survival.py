@@ -10,7 +10,8 @@ from configs.survival import regular
 from experiments.results import analysis
 from experiments.results.claims import Published
 from experiments.results.estimates import Measure
-from experiments.results.measures import first_time, ratio
+from experiments.results.measures import ratio, tuned
+from experiments.results.metrics import TimeTo
 from experiments.tasks import digits_mlp
 
 
@@ -73,7 +74,7 @@ def records(config: ConfigDict) -> dict[str, Measure]:
 
 def until(config: ConfigDict, law: str, workers: int) -> Measure:
     """Simulated seconds until the target; inf where some seed never gets there."""
-    return first_time("train_loss", config.target, law=law, workers=workers)
+    return tuned(TimeTo("train_loss", config.target), law=law, workers=workers)
 
 
 def limit_of(config: ConfigDict) -> float:

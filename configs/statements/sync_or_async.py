@@ -4,7 +4,8 @@ from ml_collections import ConfigDict
 
 from experiments.results.claims import Published
 from experiments.results.estimates import Measure
-from experiments.results.measures import first_time, ratio
+from experiments.results.measures import ratio, tuned
+from experiments.results.metrics import TimeTo
 
 
 def published(config: ConfigDict) -> list[Published]:
@@ -64,4 +65,4 @@ def times(config: ConfigDict, batch: int, latency: float) -> Measure:
 def until(config: ConfigDict, method: str, batch: int, latency: float) -> Measure:
     """Simulated seconds until the target; inf where some seed never gets there."""
     where = dict(method=method, batch_size=batch, latency_seconds=latency)
-    return first_time("train_loss", config.target, **where)
+    return tuned(TimeTo("train_loss", config.target), **where)

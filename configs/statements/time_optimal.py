@@ -4,7 +4,8 @@ from ml_collections import ConfigDict
 
 from experiments.results.claims import Published
 from experiments.results.estimates import Measure
-from experiments.results.measures import first_time, least, ratio
+from experiments.results.measures import least, ratio, tuned
+from experiments.results.metrics import TimeTo
 
 
 def published(config: ConfigDict) -> list[Published]:
@@ -48,8 +49,10 @@ def until(config: ConfigDict, method: str, workers: int) -> Measure:
     }
     return least(
         [
-            first_time(
-                "gradient_norm", config.target, method=method + each, workers=workers
+            tuned(
+                TimeTo("gradient_norm", config.target),
+                method=method + each,
+                workers=workers,
             )
             for each in thresholds.get(method, [""])
         ]

@@ -6,7 +6,8 @@ from ml_collections import ConfigDict
 from experiments.results import analysis
 from experiments.results.claims import Published
 from experiments.results.estimates import Measure
-from experiments.results.measures import first_time, mean, ratio, share
+from experiments.results.measures import mean, ratio, share, tuned
+from experiments.results.metrics import TimeTo
 
 
 def published(config: ConfigDict) -> list[Published]:
@@ -75,4 +76,4 @@ def records(config: ConfigDict) -> dict[str, Measure]:
 
 def until(config: ConfigDict, law: str, workers: int) -> Measure:
     """Simulated seconds until the target; inf where some seed never gets there."""
-    return first_time("train_loss", config.target, law=law, workers=workers)
+    return tuned(TimeTo("train_loss", config.target), law=law, workers=workers)

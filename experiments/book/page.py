@@ -2,10 +2,11 @@
 
     python -m experiments.book.page --table=runs/book/book.csv
 
-The table is kept as docs/book.csv, and docs/book.md shows it. The README lists all
-systems by their verdicts, docs/experiments.md all configs with the time of each.
+The table is kept as docs/book.csv, and docs/book.md shows it. The README counts the
+systems by their verdicts, docs/experiments.md lists all configs with the time of each.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,9 +24,8 @@ PAGE = ROOT / "docs" / "book.md"
 README = ROOT / "README.md"
 CONFIGS = ROOT / "docs" / "experiments.md"
 BEGIN, END = "<!-- book: begin -->", "<!-- book: end -->"
-ORDER = (claims.REPRODUCED, "in part", claims.NOT_REPRODUCED, claims.UNDECIDED)
-ORDER += (claims.NOT_TESTABLE, "no statement", "not run here", "not run yet")
-"""Of the verdicts in the README."""
+VERDICTS = (claims.REPRODUCED, "in part", claims.NOT_REPRODUCED, claims.UNDECIDED)
+"""Of the table in the README."""
 
 _TABLE = flags.DEFINE_string(
     "table", None, "book.csv of a full run; None: the kept one."
@@ -69,29 +69,22 @@ def html(about: str, entries: Sequence[Entry]) -> str:
     return render("book.html", about=about, systems=counts, chapters=chapters)
 
 
-def readme_list(entries: Sequence[Entry]) -> str:
-    """All systems by verdict, for the README; mixed verdicts with their statements."""
-    lines = []
-    for name in ORDER:
-        counted = [_counted(entry) for entry in entries if entry.verdict == name]
-        if counted:
-            lines.append(
-                f"- **{name.capitalize()}** ({len(counted)}): {'; '.join(counted)}."
-            )
-    return "\n".join(lines)
+def readme_table(entries: Sequence[Entry]) -> str:
+    """How many systems of each chapter have which verdict, for the README."""
+    rows, total = [], Counter[str]()
+    for title, members in in_chapters(entries).items():
+        counts = Counter(entry.verdict for entry in members)
+        total += counts
+        anchor = title.lower().replace(" ", "-")
+        rows.append([Markdown(f"[{title}](docs/book.md#{anchor})"), *_cells(counts)])
+    rows.append(["all", *_cells(total)])
+    return markdown_table(["systems", *VERDICTS, claims.NO_OPTIMUM], rows)
 
 
-_COUNTED = {"in part": claims.REPRODUCED, claims.NOT_REPRODUCED: claims.NOT_REPRODUCED}
-
-
-def _counted(entry: Entry) -> str:
-    """A system, and how many of its statements have a verdict."""
-    counted = _COUNTED.get(entry.verdict)
-    if counted is None:
-        return entry.system
-    verdicts = [statement.verdict for statement in entry.statements]
-    tested = [verdict for verdict in verdicts if verdict != claims.NOT_TESTABLE]
-    return f"{entry.system} ({tested.count(counted)} of {len(tested)})"
+def _cells(counts: Counter[str]) -> list[str]:
+    """The numbers of a row; those without a verdict are the last one."""
+    known = [counts[name] for name in VERDICTS]
+    return [str(count or "") for count in (*known, counts.total() - sum(known))]
 
 
 def configs_list(entries: Sequence[Entry]) -> str:
@@ -135,7 +128,7 @@ def main(argv: list[str]) -> None:
         disk.replace(TABLE, Path(_TABLE.value).read_text())
     about, kept = read()
     disk.replace(PAGE, markdown(about, kept))
-    for path, lines in ((README, readme_list(kept)), (CONFIGS, configs_list(kept))):
+    for path, lines in ((README, readme_table(kept)), (CONFIGS, configs_list(kept))):
         disk.replace(path, between_marks(path.read_text(), lines))
 
 

@@ -7,14 +7,7 @@ from typing import Any
 
 from matplotlib import transforms
 from matplotlib.axes import Axes
-from matplotlib.ticker import (
-    FixedLocator,
-    FuncFormatter,
-    LogLocator,
-    MaxNLocator,
-    NullFormatter,
-    NullLocator,
-)
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from experiments.figures import palette
 
@@ -37,14 +30,22 @@ def delay_ticks(axis: Any, delays: Sequence[float], position: Any) -> None:
     for delay in powers if len(delays) > 8 and len(powers) > 3 else delays:
         if not shown or octaves(delay) - octaves(shown[-1]) > apart:
             shown.append(delay)
-    axis.set_major_locator(FixedLocator([position(delay) for delay in shown]))
-    axis.set_minor_locator(NullLocator())
-    axis.set_ticklabels([f"{delay:g}" for delay in shown])
+    axis.set_ticks([*map(position, shown)], [f"{delay:g}" for delay in shown])
+    axis.set_ticks([], minor=True)
 
 
-def y_label(axis: Axes, text: str) -> None:
-    """A label, in two lines where it is longer than a panel is high."""
-    axis.set_ylabel(textwrap.fill(text, 22 if len(text) > 24 else 24))
+def y_axis(axis: Axes, values: Sequence[float], label: str, wide: float) -> None:
+    """Scale and label of a panel; only the first of a row has a label.
+
+    Args:
+        axis: the panel.
+        values: that it shows.
+        label: in two lines where it is longer than a panel is high.
+        wide: the factor from which on the scale is logarithmic.
+    """
+    if axis.get_subplotspec().is_first_col():
+        axis.set_ylabel(textwrap.fill(label, 22 if len(label) > 24 else 24))
+    log_if_wide(axis.yaxis, values, wide)
 
 
 def log_if_wide(axis: Any, values: Iterable[float], factor: float = 10.0) -> bool:
@@ -132,6 +133,6 @@ def log_ticks(axis: Any, values: Iterable[float]) -> None:
     positive = [value for value in values if 0 < value < math.inf]
     few = not positive or max(positive) < 200 * min(positive)
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.set_minor_locator(LogLocator(subs=range(2, 10)))
     axis.set_minor_formatter(NullFormatter())

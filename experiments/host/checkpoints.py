@@ -2,7 +2,6 @@
 
 import functools
 import shutil
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,6 +12,7 @@ from experiments.host import disk, processes
 from experiments.host.progress import log
 
 _METADATA_BYTES = 2**16
+_KEPT = 2  # the newest, and the one before it if the newest is broken
 
 
 class OtherRunError(ValueError):
@@ -28,19 +28,14 @@ class Checkpoints:
     several processes each writes and reads its part, and all must call every method.
     """
 
-    def __init__(
-        self, directory: epath.PathLike, *, kept: int, held: Callable[[Any], Any]
-    ):
+    def __init__(self, directory: epath.PathLike):
         """Takes the folder, which the first call of `save` or `restore` makes.
 
         Args:
             directory: the folder for the checkpoints of this program only; may be
                 gs://.
-            kept: the number of newest checkpoints to keep.
-            held: a state -> an object with its `step`, the number of updates done.
         """
         self._directory = epath.Path(directory).resolve()
-        self._kept, self._held = kept, held
         # The manager's method has barriers, at which the other processes would wait for
         # a process that cannot read its part.
         self._state = ocp.StandardCheckpointHandler()
@@ -50,7 +45,7 @@ class Checkpoints:
         return ocp.CheckpointManager(
             self._directory,
             options=ocp.CheckpointManagerOptions(
-                max_to_keep=self._kept, create=True, enable_async_checkpointing=True
+                max_to_keep=_KEPT, create=True, enable_async_checkpointing=True
             ),
             item_names=("state",),
         )
@@ -59,8 +54,8 @@ class Checkpoints:
     def _is_open(self) -> bool:
         return "_manager" in self.__dict__
 
-    def save(self, state: Any) -> None:
-        """Begins to write a state under its step; first waits for the previous state.
+    def save(self, step: int, state: Any) -> None:
+        """Begins to write the state after a step; first waits for the previous state.
 
         Raises:
             OSError: if the disk is full, or was full when the previous state was
@@ -69,7 +64,7 @@ class Checkpoints:
         self._check_room(state)
         with disk.one_line_if_full(self._directory):
             self._manager.save(
-                int(self._held(state).step),
+                step,
                 args=ocp.args.Composite(state=ocp.args.StandardSave(state)),
             )
 

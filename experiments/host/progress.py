@@ -18,7 +18,7 @@ log = logging.getLogger("experiments")
 """The logger of the run."""
 
 _COMPILING = ("jaxpr_to_mlir_module_duration", "backend_compile_duration")
-_compiled = [0.0]  # seconds
+_compiled = [0.0]  # the seconds in which JAX has lowered and compiled programs
 
 
 def _note(event: str, seconds: float, **about: object) -> None:
@@ -30,14 +30,9 @@ def _note(event: str, seconds: float, **about: object) -> None:
 jax.monitoring.register_event_duration_secs_listener(_note)
 
 
-def compiling() -> float:
-    """The seconds in which JAX has lowered and compiled programs."""
-    return _compiled[0]
-
-
 def working() -> float:
     """A clock, in seconds, that stops while JAX compiles."""
-    return time.monotonic() - compiling()
+    return time.monotonic() - _compiled[0]
 
 
 def start_log(*, quiet: bool = False) -> None:

@@ -33,6 +33,7 @@ from experiments.running import costs
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
 from experiments.training.experiment import Experiment
+from experiments.training.gradients import histories
 
 
 class Report(NamedTuple):
@@ -76,22 +77,10 @@ class Report(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """All of it, and what follows from it."""
-        collectives = []
-        for c in self.collectives:
-            follows = {
-                "hidden": c.hidden,
-                "needed_bandwidth": _or_none(c.needed_bandwidth),
-                "sending_seconds": _or_none(c.sending_seconds),
-                "waiting_seconds": _or_none(c.waiting_seconds),
-                "hidden_seconds": c.hidden_seconds,
-            }
-            collectives.append(c._asdict() | follows)
-        return self._asdict() | {
-            "needed_bytes": self.needed_bytes,
-            "sending_seconds": _or_none(self.sending_seconds),
-            "waiting_seconds": _or_none(self.waiting_seconds),
-            "collectives": collectives,
-        }
+        times = "sending_seconds", "waiting_seconds"
+        follows = "hidden", "needed_bandwidth", *times, "hidden_seconds"
+        collectives = [_with(c, follows) for c in self.collectives]
+        return _with(self, ("needed_bytes", *times)) | {"collectives": collectives}
 
 
 def reports(experiment: Experiment, name: str) -> Iterator[Report]:
@@ -119,7 +108,7 @@ def reports(experiment: Experiment, name: str) -> Iterator[Report]:
         trainer = Trainer(program, measure=experiment.measure, devices=there)
         yield examine(
             trainer.run_chunk,
-            (trainer.shapes(), *trainer.given_shapes()),
+            (trainer.shapes(), *trainer.feed.shapes()),
             place,
             program=program.name,
         )
@@ -163,7 +152,7 @@ def examine(
         hbm_bytes=place.memory_bytes,
         compile_seconds=seconds,
         argument_bytes=memory.argument_size_in_bytes,
-        history_bytes=costs.device_bytes(costs.rings(arguments)),
+        history_bytes=costs.device_bytes(histories(arguments)),
         output_bytes=memory.output_size_in_bytes - memory.alias_size_in_bytes,
         temp_bytes=memory.temp_size_in_bytes + memory.generated_code_size_in_bytes,
         host_bytes=memory.host_argument_size_in_bytes
@@ -216,9 +205,12 @@ def table(report: Report) -> str:
     return "\n".join([f"{name}: {report.devices} devices", *lines])
 
 
-def _or_none(number: float) -> float | None:
-    """JSON has no infinity."""
-    return number if math.isfinite(number) else None
+def _with(record: Any, properties: Sequence[str]) -> dict[str, Any]:
+    """The fields of a record and these properties; JSON has no infinity, but null."""
+    values = {name: getattr(record, name) for name in properties}
+    return record._asdict() | {
+        name: value if math.isfinite(value) else None for name, value in values.items()
+    }
 
 
 def _place(collective: exchanges.Collective) -> str:
@@ -260,7 +252,7 @@ def main(experiment: Experiment, name: str, json_path: str | None = None) -> Non
 
 def _too_large(program: str, place: Topology, arguments: Any, reason: str) -> str:
     held = costs.device_bytes(arguments)
-    history = costs.device_bytes(costs.rings(arguments))
+    history = costs.device_bytes(histories(arguments))
     return (
         f"{program or 'The step'} does not fit a device of {place.name}, which has"
         f" {place.memory_bytes / 2**30:.2f} GiB: its arguments are {held / 2**30:.2f}"

@@ -52,6 +52,11 @@ class Choice(NamedTuple):
         keys = [*names, "seed"]
         return rows[keys].merge(results, on=keys)[[*results]]
 
+    def kept(self, results: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
+        """The rows of `results` at the tuned values of `reference`, seed by seed."""
+        keys = ["seed", *(axis for axis in self.axes if axis in results)]
+        return results.merge(reference[keys], on=keys)
+
     def are_found(self, rows: pd.DataFrame) -> pd.Series:
         """Whether the optimum of each row's series is found; True if none is searched.
 

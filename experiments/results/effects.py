@@ -139,7 +139,8 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         Raises:
             ValueError: if no row has the settings `where` or `against`.
         """
-        measured = self._rows(found)
+        found = found.where(**self.where)
+        measured = found.results
         names = [c for c in analysis.settings(measured) if c not in found.choice.axes]
         # a number for each series, the same with and without a seed
         number = _numbered(measured, names)
@@ -188,12 +189,6 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         table = self.table(found)
         return Answer(self._sentence(found, table), self._shown(table), table)
 
-    def _rows(self, found: Found) -> pd.DataFrame:
-        rows = analysis.derived(analysis.where(found.results, **self.where))
-        if rows.empty:
-            raise ValueError(f"no row has {dict(self.where)}.")
-        return rows
-
     def _pairs(self, series: pd.DataFrame, names: list[str]) -> pd.DataFrame:
         """Each series with the series that it is compared with."""
         if callable(self.against):
@@ -218,20 +213,15 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         The value is nan if a seed is lost. `never` says whether a seed never reaches
         the value of a `TimeTo`: it counts as the end of its curve.
         """
-        rows, curves = found.results, found.curves
-        if len(curves):
-            curves = analysis.where(curves, **self.where)
         choice = found.choice.but(getattr(self.metric, "axis", None))
-        best = choice.best(rows, curves)
+        best = choice.best(found.results, found.curves)
         if self.kept:
-            chosen = analysis.where(best, **self.kept)
-            axes = [axis for axis in choice.axes if axis in rows]
-            best = rows.merge(chosen[["seed", *axes]], on=["seed", *axes])
-        best = with_column(self.metric, best, curves)
+            best = choice.kept(found.results, analysis.where(best, **self.kept))
+        best = with_column(self.metric, best, found.curves)
         values, never = best[self._column], pd.Series(False, best.index)
         if isinstance(self.metric, TimeTo):
             never = np.isinf(values)
-            values = values.clip(upper=self.metric.ends(best, curves).to_numpy())
+            values = values.clip(upper=self.metric.ends(best, found.curves).to_numpy())
         elif not analysis.is_fact(self._column, best):
             values = values.where(~analysis.lost(best))
         measured = pd.DataFrame({"value": values, "never": never})

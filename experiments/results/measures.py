@@ -8,20 +8,27 @@ import pandas as pd
 
 from experiments.results import analysis
 from experiments.results.estimates import Measure
-from experiments.results.metrics import TimeTo
+from experiments.results.metrics import Metric, column, with_column
 from experiments.results.tables import Found
 
 
-def tuned(metric: str, *, lost: float = np.nan, **where: Any) -> Measure:
+def tuned(metric: Metric, *, lost: float = np.nan, **where: Any) -> Measure:
     """The mean over seeds of a metric, at the best value of the tuned axes.
 
     Args:
-        metric: a column of the results; a tuned axis means its best value.
+        metric: a column of the results, of which a tuned axis means its best value; or
+            one of `metrics`. A `TimeTo` is inf if a seed never reaches the value.
         lost: the value of a seed that ends higher than it began, or diverges; by
             default the mean is then nan.
         **where: {label or axis: value}: the settings that count.
     """
-    return lambda found: _mean(_best(found, where), metric, lost)
+
+    def measure(found):
+        part = found.where(**where)
+        rows = with_column(metric, part.best, part.curves)
+        return _mean(rows, column(metric), lost)
+
+    return measure
 
 
 def kept(
@@ -30,9 +37,8 @@ def kept(
     """`tuned`, but at the values that are best for the settings `best_at`."""
 
     def measure(found):
-        axes = [axis for axis in found.choice.axes if axis in found.results]
-        reference = _best(found, best_at)[["seed", *axes]]
-        rows = _those(found, where).merge(reference, on=["seed", *axes])
+        reference = found.where(**best_at).best
+        rows = found.choice.kept(found.where(**where).results, reference)
         return _mean(rows, metric, lost)
 
     return measure
@@ -40,7 +46,7 @@ def kept(
 
 def mean(metric: str, **where: Any) -> Measure:
     """The mean of a metric over all cells and seeds of some settings."""
-    return lambda found: _mean(_those(found, where), metric)
+    return lambda found: _mean(found.where(**where).results, metric)
 
 
 def largest_stable(over: str, **where: Any) -> Measure:
@@ -50,28 +56,10 @@ def largest_stable(over: str, **where: Any) -> Measure:
     """
 
     def measure(found):
-        rows = _those(found, where)
+        rows = found.where(**where).results
         unstable = analysis.lost(rows).groupby(rows[over]).max().sort_index()
         stable = unstable.index[unstable.cummax() == 0]
         return float(stable.max()) if len(stable) else np.nan
-
-    return measure
-
-
-def first_time(
-    metric: str, value: float, *, along: str = "seconds", **where: Any
-) -> Measure:
-    """The mean over seeds of the first time at which a metric falls to a value.
-
-    It is taken at the best value of the tuned axes. It is inf if a seed never reaches
-    the value. `along` is the clock: "seconds" of simulated time, "update" or
-    "examples".
-    """
-    time = TimeTo(metric, value, along)
-
-    def measure(found):
-        rows = time.with_column(_best(found, where), _chosen(found.curves, where))
-        return _mean(rows, time.name)
 
     return measure
 
@@ -110,7 +98,7 @@ def share(fate: str, **where: Any) -> Measure:
     """
 
     def measure(found):
-        rows = _those(found, where)
+        rows = found.where(**where).results
         return float((rows.groupby("seed")[fate].max() > 0).mean())
 
     return Formed(measure, "share")
@@ -136,22 +124,6 @@ def smallest(measures: Sequence[Measure], found: Found) -> int:
 def difference(this: Measure, other: Measure) -> Measure:
     """One number less another."""
     return lambda found: this(found) - other(found)
-
-
-def _chosen(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
-    chosen = analysis.where(frame, **where)
-    if chosen.empty:
-        raise ValueError(f"no row has {dict(where)}")
-    return chosen
-
-
-def _best(found: Found, where: Mapping[str, Any]) -> pd.DataFrame:
-    curves = _chosen(found.curves, where) if len(found.curves) else found.curves
-    return found.choice.best(_those(found, where), curves)
-
-
-def _those(found: Found, where: Mapping[str, Any]) -> pd.DataFrame:
-    return analysis.derived(_chosen(found.results, where))
 
 
 def _mean(rows: pd.DataFrame, metric: str, lost: float = np.nan) -> float:

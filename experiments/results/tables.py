@@ -4,7 +4,7 @@ import dataclasses
 import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 
@@ -71,6 +71,21 @@ class Found:
     def series(self) -> list[str]:
         """The settings that name a series: those that are not tuned."""
         return [name for name in self.settings if name not in self.tuned]
+
+    def where(self, **values: Any) -> Self:
+        """The rows of some settings, as `analysis.where` has them.
+
+        Raises:
+            ValueError: if no row has them.
+            KeyError: if there is no such setting.
+        """
+        results = analysis.derived(analysis.where(self.results, **values))
+        if results.empty:
+            raise ValueError(f"no row has {values}.")
+        curves = self.curves
+        if len(curves):
+            curves = analysis.where(curves, **values)
+        return dataclasses.replace(self, results=results, curves=curves)
 
     def not_found(self) -> str:
         """Names the searched series without an optimum; "" if all have one."""

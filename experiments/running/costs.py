@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-import delayjax as dj
 from experiments.host import processes
 from experiments.running import execution
 from experiments.running.trainer import Trainer
+from experiments.training.gradients import histories
 
 
 class Costs(NamedTuple):
@@ -51,17 +51,7 @@ class Costs(NamedTuple):
 def state_bytes(trainer: Trainer) -> tuple[int, int]:
     """Bytes of a program's state, and of the histories in it."""
     state = execution.held(trainer.shapes())
-    return bytes_of(state), bytes_of(rings(state))
-
-
-def rings(tree: Any) -> list[dj.ring.Ring | dj.ring.Calendar]:
-    """The histories in a state."""
-
-    def is_history(node):
-        return isinstance(node, (dj.ring.Ring, dj.ring.Calendar))
-
-    nodes = jax.tree.leaves(tree, is_leaf=is_history)
-    return [node for node in nodes if is_history(node)]
+    return bytes_of(state), bytes_of(histories(state))
 
 
 def device_bytes(shapes: Any) -> int:
@@ -81,7 +71,7 @@ def check_memory(trainer: Trainer) -> None:
     """
     program = trainer.program
     state = execution.held(trainer.shapes())
-    total, history = device_bytes(state), device_bytes(rings(state))
+    total, history = device_bytes(state), device_bytes(histories(state))
     memory = _memory(state)
     # the gradients of an update along a trace are computed at the same time
     at_once = max((trace.max_gradients for trace in program.rule.traces), default=0)
@@ -110,13 +100,13 @@ def _memory(state: Any) -> int:
 def costs(trainer: Trainer) -> Costs:
     """Compiles a program, reads its costs, and times a few of its updates."""
     state = trainer.shapes()
-    chunk, count = trainer.given_shapes()
-    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), chunk)
+    chunk, count = trainer.feed.shapes()
     started = time.perf_counter()
     compiled = trainer.run_chunk.lower(state, chunk, count).compile()
     seconds = time.perf_counter() - started
     memory = compiled.memory_analysis()
-    flops = trainer.step.lower(state, one).compile().cost_analysis()["flops"]
+    # the number of updates of a chunk is an argument: so the loop counts once
+    flops = compiled.cost_analysis()["flops"]
     state = execution.held(state)
     seeds, cells = state.diverged_step.shape
     total, history = state_bytes(trainer)
@@ -154,8 +144,8 @@ def _timed(trainer: Trainer, compiled: Callable[..., Any]) -> tuple[float, float
         compiled: its chunk: (state, data of the updates, count) -> (state, numbers).
     """
     rule = trainer.program.rule
-    most = min(trainer.chunk, rule.updates)
-    given = trainer.given(0, most)
+    most = min(trainer.feed.chunk, rule.updates)
+    given = trainer.feed.given(0, most)
 
     def updated(state, count):
         started = time.perf_counter()

@@ -1,17 +1,17 @@
 """The devices on which the workers of a program run: one simulates all, or several."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import delayjax as dj
-from experiments.running import meshes, placing, sharing
+from experiments.running import meshes, sharing
 from experiments.running.meshes import Axes
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
@@ -30,12 +30,14 @@ class OnOne:
         step: (state, given) -> (state, metrics) of all workers.
         everywhere: the sharding of an array that every device has whole.
         fed: the sharding of the arrays of a chunk.
+        devices: those that take part.
         options: the options of the compiler.
     """
 
     def __init__(self, axes: Axes, step: Step, device: jax.Device):
         self.init, self.step = _simulated(step, axes)
         self.everywhere = self.fed = jax.sharding.SingleDeviceSharding(device)
+        self.devices = [device]
         self.options: dict[str, Any] = {}
         self._axes = axes
 
@@ -44,8 +46,11 @@ class OnOne:
         del make
 
     def place(self, given: Any) -> Any:
-        """Gives arrays of a chunk, [chunk, ...], all axes of the workers."""
-        return jax.tree.map(functools.partial(placing.divided, self._axes), given)
+        """Arrays [chunk, workers, ...] -> [chunk, *axes, ...]; of one worker as is."""
+        if not self._axes:
+            return given
+        sizes = tuple(self._axes.values())
+        return jax.tree.map(lambda x: x.reshape(len(x), *sizes, *x.shape[2:]), given)
 
     def shapes(self, held: Any) -> Any:
         """A state's shapes with their shardings."""
@@ -64,7 +69,8 @@ class OnMesh:
         examples = (None, sharing.AXIS) if specs else ()  # after the seeds
         self.everywhere = NamedSharding(mesh, P())
         self.fed = NamedSharding(mesh, P(None, *axes, *examples))
-        self.options = dj.exchange.overlap_options(mesh.devices.flat[0])
+        self.devices = [*mesh.devices.flat]
+        self.options = dj.exchange.overlap_options(self.devices[0])
         workers = math.prod(mesh.shape[axis] for axis in axes)
         self._one_each = workers == math.prod(axes.values())
         self._workers = _simulated(step, axes)
@@ -98,7 +104,7 @@ class OnMesh:
 
     def place(self, given: Any) -> Any:
         """Puts arrays of a chunk, of the workers of this process, on the devices."""
-        return jax.tree.map(lambda x: placing.placed(x, self.fed, self._axes), given)
+        return jax.tree.map(lambda x: placed(x, self.fed, self._axes), given)
 
     def shapes(self, held: Any) -> Any:
         """A state's shapes with their shardings."""
@@ -144,6 +150,38 @@ def make_execution(
 def held(state: Any) -> Any:
     """A state without its `WorkerState`."""
     return state.state if isinstance(state, dj.workers.WorkerState) else state
+
+
+def workers_here(fed: jax.sharding.Sharding, axes: Axes) -> np.ndarray:
+    """The workers that this process feeds, in order; all if they are simulated.
+
+    Args:
+        fed: the sharding of the arrays of a chunk.
+        axes: the axes of all workers.
+    """
+    numbers = _numbers(axes)
+    if isinstance(fed, NamedSharding):  # regardless of how examples are divided
+        fed = NamedSharding(fed.mesh, P(*fed.spec[: 1 + numbers.ndim]))
+    parts = fed.addressable_devices_indices_map((1, *numbers.shape)).values()
+    return np.unique(np.concatenate([np.ravel(numbers[part[1:]]) for part in parts]))
+
+
+def _numbers(axes: Axes) -> np.ndarray:
+    """The workers' numbers, by their places along the axes."""
+    return np.arange(math.prod(axes.values())).reshape(tuple(axes.values()))
+
+
+def placed(leaf: np.ndarray, fed: NamedSharding, axes: Axes) -> jax.Array:
+    """[chunk, workers of a process, ...] -> [chunk, *axes, ...] of all workers."""
+    here, numbers = workers_here(fed, axes), _numbers(axes)
+    first = 1 + numbers.ndim  # the dimension after those of the workers
+
+    def of_device(part):
+        workers = np.searchsorted(here, numbers[part[1:first]])
+        return leaf[:, workers][(slice(None),) * first + part[first:]]
+
+    shape = leaf.shape[0], *numbers.shape, *leaf.shape[2:]
+    return jax.make_array_from_callback(shape, fed, of_device)
 
 
 def _simulated(step: Callable[..., Any], axes: Axes) -> dj.workers.Workers:

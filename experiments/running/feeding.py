@@ -1,7 +1,6 @@
 """The data of a program's updates, drawn on the host one chunk at a time."""
 
 import copy
-import functools
 import math
 from typing import Any
 
@@ -9,8 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.running import placing
-from experiments.running.execution import Execution
+from experiments.running.execution import Execution, workers_here
 from experiments.training.rules import Rule
 
 _CHUNK_BYTES = 2**26  # the most bytes of batches to send to the device at once
@@ -21,14 +19,18 @@ class Feed:
 
     Attributes:
         chunk: the most updates to draw at once.
+        bytes: of the data of so many updates.
+        one: the shapes of the data of one update of all workers.
     """
 
     def __init__(self, rule: Rule, executed: Execution):
         self._rule, self._executed = rule, executed
         self._last: tuple[int, int, Any] | None = None
+        self.one = self._one()
         leaves = jax.tree.leaves(self.one)
         size = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
         self.chunk = _chunk(rule.evaluate_every, size)
+        self.bytes = self.chunk * size
 
     def for_rule(self, rule: Rule) -> "Feed":
         """The feed of another rule that has the same compiled program."""
@@ -36,9 +38,8 @@ class Feed:
         other._rule, other._last = rule, None
         return other
 
-    @functools.cached_property
-    def one(self) -> Any:
-        """The shapes of one update's data for all workers; draws data of one worker."""
+    def _one(self) -> Any:
+        """Draws data of one worker for their shapes."""
         axes = self._rule.worker_axes
 
         def of_all(leaf):
@@ -60,7 +61,7 @@ class Feed:
 
     def _drawn(self, start: int, stop: int) -> Any:
         axes = self._rule.worker_axes
-        workers = placing.workers_here(self._executed.fed, axes)
+        workers = workers_here(self._executed.fed, axes)
         rows = self._rule.given(start, stop, workers)
         _check_shapes(rows, self.one, (stop - start,), axes)
         more = self.chunk - (stop - start)
@@ -69,7 +70,10 @@ class Feed:
         return self._executed.place(rows)
 
     def shapes(self) -> Any:
-        """The shapes of a chunk, and of the number of updates in it, with shardings."""
+        """The shapes of the arguments of `run_chunk` behind the state, with shardings.
+
+        They are the data of a chunk, and the number of updates in it.
+        """
         executed = self._executed
 
         def of_chunk(leaf):
@@ -78,10 +82,6 @@ class Feed:
 
         count = jax.ShapeDtypeStruct((), jnp.int32, sharding=executed.everywhere)
         return jax.tree.map(of_chunk, self.one), count
-
-    def batch(self, step: int) -> Any:
-        """The data of one update for all workers; every process may draw them."""
-        return self._rule.given(step, step + 1)
 
 
 def _check_shapes(rows: Any, one: Any, updates: tuple[int], axes: Any) -> None:

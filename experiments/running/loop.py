@@ -36,7 +36,7 @@ def run(
     trainer: Trainer,
     state: Any,
     *,
-    save: Callable[[Any], None],
+    save: Callable[[int, Any], None],
     report: Callable[..., None],
     wait: Callable[[], None] = lambda: None,
     checkpoint_every: int | None = None,
@@ -51,9 +51,9 @@ def run(
     Args:
         trainer: the program's functions.
         state: the first state; donated.
-        save: called with the state when a checkpoint is due, at the end, and when the
-            run is stopped. It may write after it returns, but must have copied the
-            buffers of the state that it needs.
+        save: called with the step and the state when a checkpoint is due, at the end,
+            and when the run is stopped. It may write after it returns, but must have
+            copied the buffers of the state that it needs.
         report: called once per chunk with the step, the chunk's numbers and the
             counters so far, both on the host, the seconds of the chunk without
             compiling, the metrics of an evaluation or None, and the time of
@@ -73,7 +73,7 @@ def run(
         OSError: from `report`; in other processes a ValueError.
     """
     rule = trainer.program.rule
-    updates, length = rule.updates, trainer.chunk
+    updates, length = rule.updates, trainer.feed.chunk
     start = int(execution.held(state).step)
     single = alone and execution.held(state).diverged_step.size == 1
     if start >= updates:
@@ -86,7 +86,7 @@ def run(
         return min(whole, begun + rule.evaluate_every, updates)
 
     def given(start):
-        return trainer.given(start, end_of(start))
+        return trainer.feed.given(start, end_of(start))
 
     unreported: list[tuple] = []  # the chunk before, while the next one runs
     failed: list[OSError] = []
@@ -140,7 +140,7 @@ def run(
             start, ends = stop, stopped or stop == updates
             if due or ends or full:
                 processes.together(reported)
-                save(state)
+                save(stop, state)
                 saved = time.monotonic()
             if ends:
                 wait()

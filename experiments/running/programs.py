@@ -16,7 +16,7 @@ from experiments.tasks.task import Task
 from experiments.training.axis_values import is_number, is_whole
 from experiments.training.experiment import Arm, Experiment
 from experiments.training.ranges import Range
-from experiments.training.rules import NO_ROOM, Plan, Room, Rule, arguments
+from experiments.training.rules import NO_ROOM, Request, Room, Rule, arguments
 
 
 def programs(experiment: Experiment, *, devices: int | None = None) -> list[Program]:
@@ -31,7 +31,7 @@ def programs(experiment: Experiment, *, devices: int | None = None) -> list[Prog
             axis, two cells have the same columns, or batches have another shape than
             `Task.batches` says.
     """
-    plan = Plan(
+    request = Request(
         experiment.seed_numbers + experiment.tuning_seed_numbers,
         experiment.updates,
         experiment.seconds,
@@ -44,15 +44,15 @@ def programs(experiment: Experiment, *, devices: int | None = None) -> list[Prog
     tasks: dict[Any, Task] = {}
     arms = experiment.all_arms
     for number, arm in enumerate(arms):
-        plan_of_arm = plan
+        request_of_arm = request
         if arm.seconds is not None or arm.updates is not None:
             end = dict(updates=arm.updates, seconds=arm.seconds)
-            plan_of_arm = plan._replace(**end, examples=None)
+            request_of_arm = request._replace(**end, examples=None)
         contains = _contained(arms, arm)
         kin = len(made)
         made += [
             dataclasses.replace(p, arm=number, contains=contains, kin=kin + p.kin)
-            for p in _of_arm(experiment, arm, plan_of_arm, tasks)
+            for p in _of_arm(experiment, arm, request_of_arm, tasks)
         ]
     for axis in experiment.grid:
         if experiment.arms and all(axis not in program.takes for program in made):
@@ -73,7 +73,7 @@ def programs(experiment: Experiment, *, devices: int | None = None) -> list[Prog
 
 
 def _of_arm(
-    experiment: Experiment, arm: Arm, plan: Plan, tasks: dict[Any, Task]
+    experiment: Experiment, arm: Arm, request: Request, tasks: dict[Any, Task]
 ) -> list[Program]:
     given = {**experiment.grid, **arm.grid}
     names = {
@@ -107,7 +107,7 @@ def _of_arm(
             _check_batches(tasks[key])
         axes = {axis: v for axis, v in grid.items() if axis in of_training}
         fed = {axis: axes[axis] for axis in getattr(arm.training, "fed", ())}
-        rules = _rules(arm.training, tasks[key], plan, _products(fed))
+        rules = _rules(arm.training, tasks[key], request, _products(fed))
         traced, jaxpr = tracing.traced_axes(tasks[key], rules[0][1], axes, declared)
         tracing.check_values(tasks[key], rules[0][1], axes, traced)
         _check_traced({**searched, **fed}, traced, known)
@@ -132,7 +132,7 @@ def _of_arm(
                         },
                         task=tasks[key],
                         rule=rule,
-                        seeds=plan.seeds,
+                        seeds=request.seeds,
                         bind=bind,
                         static={**chosen, **static},
                         names=names,
@@ -149,7 +149,7 @@ _Bind = Callable[..., Rule]
 
 
 def _rules(
-    training: Any, task: Task, plan: Plan, fed: Sequence[Mapping[str, Any]]
+    training: Any, task: Task, request: Request, fed: Sequence[Mapping[str, Any]]
 ) -> list[tuple[Mapping[str, Any], Rule, _Bind]]:
     """The rule of each combination of fed values, with room for all of them.
 
@@ -159,13 +159,13 @@ def _rules(
 
     def bind(values, seeds, room=NO_ROOM):
         return training.rule(
-            task, plan._replace(seeds=tuple(seeds), room=room, fed=values)
+            task, request._replace(seeds=tuple(seeds), room=room, fed=values)
         )
 
-    rules = [bind(values, plan.seeds) for values in fed]
+    rules = [bind(values, request.seeds) for values in fed]
     room = functools.reduce(Room.with_room_for, (rule.room for rule in rules))
     if len(rules) > 1:
-        rules = [bind(values, plan.seeds, room) for values in fed]
+        rules = [bind(values, request.seeds, room) for values in fed]
     return [
         (values, rule, functools.partial(bind, values))
         for values, rule in zip(fed, rules, strict=True)

@@ -7,20 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from experiments.running import throughput
-from experiments.running.cells import Chunk
-from experiments.running.counters import Counters
+from experiments.running.cells import Chunk, Counters
 from experiments.running.program import Program
+from experiments.running.throughput import Work
 from experiments.training.rules import Rule
 
 
 class Rows:
     """The rows of one program."""
 
-    def __init__(self, program: Program):
-        """Takes the program, and counts the work of one of its examples."""
-        self._program, self._rule = program, program.rule
-        self._work = throughput.work_of(program)
+    def __init__(self, program: Program, work: Work):
+        """Takes the program, and the work of one of its examples."""
+        self._program, self._rule, self._work = program, program.rule, work
 
     def first(self, evaluation: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """The row of update 0, before the first chunk."""

@@ -67,7 +67,7 @@ def specs(state: Any, params: Any, devices: int, sharding: Sharding) -> tuple[P,
         known.append((path, leaf.shape, spec))
 
     def fits(part_shape, shape, spec):
-        """Whether `own` is `shape` or a share of it, and can be sharded as it is."""
+        """Whether a part has this shape or a share of it, and can be sharded so."""
         parts = (*spec, *(None,) * (len(shape) - len(spec)))
         return len(part_shape) == len(shape) and all(
             here and whole % here == 0 and (part is None or here % devices == 0)

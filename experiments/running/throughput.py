@@ -1,12 +1,11 @@
 """Examples, tokens and MFU per second of training."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 
-from experiments.running import meshes
-from experiments.running.program import Program
 from experiments.tasks.task import Task
 from experiments.training.rules import begun
 
@@ -69,13 +68,8 @@ class Work(NamedTuple):
         return rates
 
 
-def work_of(program: Program) -> Work:
-    """The work of one example of a program on its devices."""
-    task, devices = program.task, jax.local_devices()[:1]
-    if program.rule.devices:
-        devices = meshes.make_mesh(
-            program.rule.worker_axes, model=program.rule.devices_of_each
-        ).devices.flat
+def work_of(task: Task, devices: Sequence[jax.Device]) -> Work:
+    """The work of one example of a task on the devices of a program."""
     peaks = [PEAK_FLOPS.get(device.device_kind) for device in devices]
     peak = None if None in peaks else sum(peaks)
     if task.examples is None:

@@ -8,9 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from experiments.running import cells, counters, execution, sharing, tracing
-from experiments.running.cells import SHARED, Cells, Chunk
-from experiments.running.counters import Counters
+from experiments.running import cells, execution, sharing, tracing
+from experiments.running.cells import SHARED, Cells, Chunk, Counters
 from experiments.running.evaluation import evaluator
 from experiments.running.feeding import Feed
 from experiments.running.program import Program
@@ -24,12 +23,12 @@ class Trainer:
 
     Attributes:
         program: the program to train.
-        chunk: the most updates of one call of `run_chunk`.
+        devices: those on which the program runs.
+        feed: draws the data of updates; `feed.chunk` is the most updates of one call of
+            `run_chunk`.
         run_chunk: (state, given, number of updates) -> (state, the report of a whole
             chunk); compiled, and the state is donated.
-        step: (state, given) -> (state, report), one update; compiled and donated too.
         shapes: () -> the shapes of the state with their shardings, to restore it.
-        given_shapes: () -> the shapes of the other arguments of `run_chunk`.
         measure: further metrics.
         values: the seeds and the cells, as `Cells.begun` takes them.
         summary: state, chunk -> (chunk, counters), the same in every process.
@@ -61,16 +60,14 @@ class Trainer:
             model=program.rule.devices_of_each,
             specs=self._specs,
         )
-        self._feed = Feed(program.rule, self._executed)
-        self.chunk, self._one = self._feed.chunk, self._feed.one
-        self.given_shapes = self._feed.shapes
+        self.devices = self._executed.devices
+        self.feed = Feed(program.rule, self._executed)
         self.values = self._cells.values
         self.shapes = functools.cache(self._shapes)
-        self.run_chunk = _in_chunks(self._executed, self.chunk)
-        self.step = jax.jit(self._executed.step, donate_argnums=0)
+        self.run_chunk = _in_chunks(self._executed, self.feed.chunk)
         everywhere = self._executed.everywhere
         self.summary = jax.jit(self._summary, out_shardings=everywhere)
-        self.counters = jax.jit(counters.read, out_shardings=everywhere)
+        self.counters = jax.jit(cells.counters, out_shardings=everywhere)
         self._evaluate = evaluator(program.task, tuple(self.measure.items()))
         self._model = _evaluated_model(program.rule)
         self._begin = jax.jit(
@@ -86,30 +83,17 @@ class Trainer:
         return self._hold(self._begin(*self.values))
 
     def for_program(self, program: Program) -> "Trainer":
-        """The same compiled functions for other seeds, cells and fed values.
+        """The functions of a program of the same kin.
 
-        Args:
-            program: a program of the same kin, with as many cells and seeds.
+        With as many cells and seeds they are the same compiled functions.
         """
+        if program.size != self.program.size:
+            return Trainer(program, measure=self.measure)
         other = copy.copy(self)
         other.program, other.values = program, cells.values_of(program)
         if program.rule is not self.program.rule:
-            other._feed = self._feed.for_rule(program.rule)
+            other.feed = self.feed.for_rule(program.rule)
         return other
-
-    @property
-    def given_bytes(self) -> int:
-        """Bytes of the batches of a chunk."""
-        leaves = jax.tree.leaves(self.given_shapes()[0])
-        return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
-
-    def given(self, start: int, stop: int) -> Any:
-        """The data of updates start .. stop - 1, padded to a whole chunk."""
-        return self._feed.given(start, stop)
-
-    def batch(self, step: int) -> Any:
-        """What one update is given, of all workers."""
-        return self._feed.batch(step)
 
     def evaluate(self, state: Any) -> dict[str, jax.Array]:
         """The metrics of a state, [seeds, cells]."""
@@ -122,7 +106,7 @@ class Trainer:
             self._axes, on_devices=False, step=self._cells.updated
         )
         held = jax.eval_shape(
-            lambda: alone.init(self._cells.begun(*values), self._one, SHARED)
+            lambda: alone.init(self._cells.begun(*values), self.feed.one, SHARED)
         )
 
         def of_state(evaluate):
@@ -148,7 +132,7 @@ class Trainer:
         return self._executed.shapes(made)
 
     def _hold(self, state: Any) -> Any:
-        return self._executed.init(state, self._one, SHARED)
+        return self._executed.init(state, self.feed.one, SHARED)
 
     def _specs(self, state: Any) -> Any:
         """The shardings of a state over the devices of one worker."""
@@ -161,7 +145,7 @@ class Trainer:
         over_workers = tuple(range(1, 1 + len(self._axes)))
         if over_workers:
             chunk = chunk._replace(loss=chunk.loss.mean(over_workers))
-        return chunk, counters.read(state)
+        return chunk, cells.counters(state)
 
 
 def _in_chunks(executed: execution.Execution, chunk: int) -> Any:

@@ -9,7 +9,7 @@ import jax
 from etils import epath
 
 from experiments.host import checkpoints, processes
-from experiments.running import execution, loop
+from experiments.running import loop
 from experiments.running.program import Program
 from experiments.running.search_scores import Trial
 from experiments.running.trainer import Trainer
@@ -83,19 +83,18 @@ class Trials:
         name = zlib.crc32(repr((program.name, call[0][1].seed, cells)).encode())
         folder = self._folder / f"search-{name:08x}"
         # most calls are too short for a checkpoint
-        saved = checkpoints.Checkpoints(folder, kept=2, held=execution.held)
+        saved = checkpoints.Checkpoints(folder)
 
         def report(step, chunk, counters, seconds, metrics, ended):
             if metrics is not None and self._on_the_way:
                 rows.append({"step": step, "evaluation": metrics})
             last[:] = metrics, counters.diverged_step >= 0
 
-        def save(state):
+        def save(step, state):
             # a checkpoint has no evaluations: a call that needs them begins anew; a
             # finished call needs only its score
-            is_done = int(execution.held(state).step) == trainer.program.rule.updates
-            if not self._on_the_way and not is_done:
-                saved.save(state)
+            if not self._on_the_way and step < trainer.program.rule.updates:
+                saved.save(step, state)
 
         with saved:
             # a host may see a file of another host late, and all must do the same
@@ -144,7 +143,7 @@ class Trials:
             self._trainers[program.kin] = first
         self._of_seeds[key] = first.for_program(made)
         # each trainer keeps its batches
-        most = max(1, _KEPT_BYTES // first.given_bytes)
+        most = max(1, _KEPT_BYTES // first.feed.bytes)
         while len(self._of_seeds) > most:
             self._of_seeds.popitem(last=False)
         return self._of_seeds[key]

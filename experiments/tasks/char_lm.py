@@ -2,6 +2,7 @@
 
 import hashlib
 import pydoc_data.topics
+from typing import Unpack
 
 import numpy as np
 
@@ -9,16 +10,7 @@ from experiments.tasks import language
 from experiments.tasks.task import Task
 
 
-def char_lm(
-    *,
-    batch_size: int = 8,
-    context: int = 64,
-    width: int = 32,
-    depth: int = 1,
-    heads: int = 4,
-    in_parts: bool = False,
-    evaluated_tokens: int = 12_288,
-) -> Task:
+def char_lm(*, context: int = 64, **options: Unpack[language.Options]) -> Task:
     """Predicts the next character of Python's documentation of its language.
 
     The text is `pydoc_data.topics`, joined in the order of its keys: nearly half a
@@ -26,14 +18,8 @@ def char_lm(
     held out.
 
     Args:
-        batch_size: windows per update.
         context: the number of characters that the model reads before it predicts one.
-        width: the width of the Transformer; a multiple of `heads`.
-        depth: the number of blocks.
-        heads: the number of attention heads.
-        in_parts: whether the model is cut for pipelines, as in `predict_next`.
-        evaluated_tokens: characters that an evaluation predicts, in the training text
-            and in the held-out text each.
+        **options: as in `predict_next`; a token is a character.
 
     Returns:
         The task. Its facts hold two bounds in nats per character: the entropy of single
@@ -56,13 +42,7 @@ def char_lm(
         [train],
         [test],
         vocab=len(characters),
-        batch_size=batch_size,
         context=context,
-        width=width,
-        depth=depth,
-        heads=heads,
-        in_parts=in_parts,
-        evaluated_tokens=evaluated_tokens,
         facts={
             "sha256": hashlib.sha256(text.encode()).hexdigest(),
             "characters": len(text),
@@ -71,6 +51,7 @@ def char_lm(
             "bigram_nats": _entropy(tokens[:-1] * len(characters) + tokens[1:])
             - _entropy(tokens[:-1]),
         },
+        **options,
     )
 
 

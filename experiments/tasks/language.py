@@ -1,6 +1,7 @@
 """A small Transformer that predicts the next token of long texts."""
 
 from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,18 @@ import optax
 
 from experiments.tasks import models, stacked
 from experiments.tasks.task import WHOLE, Task, activations, at_least
+
+
+class Options(TypedDict, total=False):
+    """The options of `predict_next` that every language model has."""
+
+    batch_size: int
+    width: int
+    depth: int
+    heads: int
+    dtype: str
+    in_parts: bool
+    evaluated_tokens: int
 
 
 def predict_next(

@@ -3,6 +3,7 @@
 import dataclasses
 import glob
 import os
+from typing import Unpack
 
 import numpy as np
 
@@ -11,17 +12,7 @@ from experiments.tasks.task import Task, at_least
 
 
 def tokens(
-    pattern: str,
-    *,
-    vocab: int,
-    batch_size: int = 8,
-    context: int = 64,
-    width: int = 32,
-    depth: int = 1,
-    heads: int = 4,
-    dtype: str = "float32",
-    in_parts: bool = False,
-    evaluated_tokens: int = 12_288,
+    pattern: str, *, vocab: int, context: int = 64, **options: Unpack[language.Options]
 ) -> Task:
     """Predicts the next token of text in files of little-endian uint16 numbers.
 
@@ -32,15 +23,8 @@ def tokens(
     Args:
         pattern: the path of a shard, or a pattern like "/data/*.bin".
         vocab: tokens are 0 .. vocab - 1.
-        batch_size: windows per update.
         context: the number of tokens that the model reads before it predicts one.
-        width: the width of the Transformer; a multiple of `heads`.
-        depth: the number of blocks.
-        heads: the number of attention heads.
-        dtype: "float32" or "bfloat16", for activations and products.
-        in_parts: whether the model is cut for pipelines, as in `predict_next`.
-        evaluated_tokens: tokens that an evaluation predicts, in the training text and
-            in the held-out text each.
+        **options: as in `predict_next`.
 
     Returns:
         The task.
@@ -70,19 +54,13 @@ def tokens(
         train,
         test,
         vocab=vocab,
-        batch_size=batch_size,
         context=context,
-        width=width,
-        depth=depth,
-        heads=heads,
-        dtype=dtype,
-        in_parts=in_parts,
-        evaluated_tokens=evaluated_tokens,
         facts={
             "shards": len(shards),
             "train_tokens": sum(map(len, train)),
             "test_tokens": sum(map(len, test)),
         },
+        **options,
     )
 
 

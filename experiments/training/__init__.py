@@ -5,7 +5,7 @@ from experiments.training.gradients import on_devices as on_devices
 from experiments.training.gradients import optimizer as optimizer
 from experiments.training.pipelined import pipelined as pipelined
 from experiments.training.rules import Model as Model
-from experiments.training.rules import Plan as Plan
+from experiments.training.rules import Request as Request
 from experiments.training.rules import Rule as Rule
 from experiments.training.rules import Training as Training
 from experiments.training.rules import Update as Update

@@ -12,11 +12,12 @@ import delayjax as dj
 from experiments.tasks.task import Task
 from experiments.training.rules import (
     Model,
-    Plan,
+    Request,
     Rule,
     Update,
     data_seed,
     loss_and_gradients,
+    of_seeds,
 )
 
 
@@ -55,7 +56,7 @@ class AdaSync:
         """The grid axes that this training takes."""
         return {"learning_rate": True}
 
-    def rule(self, task: Task, plan: Plan) -> Rule:
+    def rule(self, task: Task, request: Request) -> Rule:
         """The training of a task; see `experiments.training.Rule`."""
         workers = self.cluster.workers
 
@@ -98,8 +99,7 @@ class AdaSync:
                     lambda x: x.reshape(-1, workers, *x.shape[1:]), drawn
                 )
 
-            every = [batches_of(seed) for seed in plan.seeds]
-            return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *every)
+            return of_seeds(map(batches_of, request.seeds))
 
         def evaluated(model, memory):
             """The model, with the measurements of its cell as its state."""
@@ -108,11 +108,11 @@ class AdaSync:
 
         return Rule(
             updates=self.updates,
-            evaluate_every=plan.cadence(self.updates),
+            evaluate_every=request.cadence(self.updates),
             init=init,
             update=update,
             given=given,
             depth=lambda memory: 0,
-            examples=lambda step: np.full(len(plan.seeds), step * workers),
+            examples=lambda step: np.full(len(request.seeds), step * workers),
             model=evaluated,
         )

@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 import delayjax as dj
@@ -16,14 +15,15 @@ from experiments.training.rules import (
     NONE,
     REFUSED,
     Model,
-    Plan,
+    Request,
     Rule,
     Update,
     axes_of,
     called,
     data_seed,
+    holds,
     loss_and_gradients,
-    was_applied,
+    of_seeds,
 )
 from experiments.training.traces import Traces, into
 
@@ -38,12 +38,11 @@ class _Replicas:
     def arguments(self):
         return axes_of(self.make, self.method.server)
 
-    def rule(self, task: Task, plan: Plan) -> Rule:
-        return _rule(self, task, plan)
+    def rule(self, task: Task, request: Request) -> Rule:
+        return _rule(self, task, request)
 
     def timetable(self, seed: int, updates: int) -> Any:
-        mixed = int(np.random.SeedSequence([0, seed]).generate_state(1)[0])
-        return self.method.timetable(self.cluster, updates, mixed)
+        return self.method.timetable(self.cluster, updates, data_seed(seed))
 
     def trace(self, seed: int, updates: int, seconds: float) -> dj.cluster.Trace:
         del seconds
@@ -69,19 +68,17 @@ def replicas(
     return _Replicas(method, cluster, make, seen)
 
 
-def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
+def _rule(training: _Replicas, task: Task, request: Request) -> Rule:
     workers, method = training.cluster.workers, training.method
     # the memory has the center, and every update changes the memory: all seeds must
     # end at the same step
-    traces = Traces.simulate(training, task, plan, together=True)
-    tables = [training.timetable(seed, traces.updates) for seed in plan.seeds]
+    traces = Traces.simulate(training, task, request, together=True)
+    tables = [training.timetable(seed, traces.updates) for seed in request.seeds]
 
     def transformation(hyper, now, key):
         inner = called(training.make, hyper, key)
         server = () if method.server is None else (called(method.server, hyper, key),)
-        # the pairs that meet are the same under all seeds: otherwise every possible
-        # pair would be computed. What workers learn and when they end is drawn per seed
-        return method.transformation(inner, now, workers, jax.random.key(0), *server)
+        return method.transformation(inner, now, workers, *server)
 
     def simulated(hyper, key):
         def step(state, given):
@@ -116,14 +113,14 @@ def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
         # the clocks are the same in all cells, so that work which is due every few
         # steps is done in these steps only
         server = () if method.server is None else (optax.identity(),)
-        around = method.transformation(optax.identity(), now, workers, key, *server)
+        around = method.transformation(optax.identity(), now, workers, *server)
         tx_state = _with_clocks(memory.state, step, _clocks(around, model.params))
         held = dj.workers.WorkerState((model, tx_state), memory.axes)
         held, losses = simulated(hyper, key).step(held, (now, batch, numbers(step)))
         model, tx_state = held.state
         there = now.place >= 0
         count = jnp.maximum(there.sum(), 1)
-        ages = jnp.where(was_applied(tx_state), now.behind, REFUSED)
+        ages = jnp.where(holds(tx_state, "applied"), now.behind, REFUSED)
         return Update(
             model=model,
             memory=dj.workers.WorkerState(tx_state, memory.axes),
@@ -158,7 +155,7 @@ def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
         """Gradient g of a seed, ordered by step and worker, is taken on its batch g."""
         del here  # the workers are simulated in one
         rows, batches = [], []
-        for seed, table in zip(plan.seeds, tables, strict=True):
+        for seed, table in zip(request.seeds, tables, strict=True):
             there = table.there[start:stop]
             first = int(table.there[:start].sum())
             last = first + max(int(there.sum()), 1)
@@ -166,12 +163,7 @@ def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
             batches.append(jax.tree.map(lambda x, there=there: into(x, there), drawn))
             columns = (table.place, table.behind, table.in_time)
             rows.append(Now(*(column[start:stop] for column in columns)))
-        # [updates, seeds, workers, ...]
-        stacked = [
-            jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *trees)
-            for trees in (rows, batches)
-        ]
-        return tuple(stacked)
+        return of_seeds(rows), of_seeds(batches)  # [updates, seeds, workers, ...]
 
     def vmap_axes(memory):
         # a history of the center counts visits, whose number differs between seeds
@@ -179,19 +171,12 @@ def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
         return 0 if counts_visits else dj.ring.vmap_axes(memory)
 
     return Rule(
-        updates=traces.updates,
-        evaluate_every=traces.evaluate_every,
         init=init,
         update=update,
         given=given,
-        depth=lambda memory: traces.room.needs.staleness,
         model=evaluated,
-        seconds=traces.seconds,
-        examples=traces.examples,
-        dropped=traces.dropped,
         vmap_axes=vmap_axes,
-        traces=traces.traces,
-        room=traces.room,
+        **traces.of_rule(),
     )
 
 

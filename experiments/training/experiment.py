@@ -159,14 +159,10 @@ class Experiment:
 
     def _check_evaluations(self):
         _check_whole(self, "evaluate_every", "evaluations")
-        if self.evaluate_every is not None and self.evaluate_every < 1:
-            raise ValueError(
-                f"`evaluate_every` must be at least 1, got {self.evaluate_every}."
-            )
-        if self.evaluations < 1:
-            raise ValueError(
-                f"`evaluations` must be at least 1, got {self.evaluations}."
-            )
+        for name in ("evaluate_every", "evaluations"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"`{name}` must be at least 1, got {value}.")
 
     def _check_seeds(self):
         _check_seeds("seeds", self.seeds, least=1)

@@ -18,15 +18,16 @@ from experiments.training.rules import (
     NONE,
     REFUSED,
     Model,
-    Plan,
+    Request,
     Rule,
     Training,
     Update,
     axes_of,
     called,
     data_seed,
+    holds,
     loss_and_gradients,
-    was_applied,
+    of_seeds,
 )
 
 
@@ -72,15 +73,8 @@ class _Optimizer:
         at = self.at and functools.partial(self.at, None, None)
         return axes_of(self.make, at)
 
-    def rule(self, task: Task, plan: Plan) -> Rule:
-        rule = _rule(self.placed(plan.devices), task, plan)
-        if self.seen is None:
-            return rule
-
-        def model(model, memory):
-            return rule.model(model, memory)._replace(state=self.seen(memory))
-
-        return rule._replace(model=model)
+    def rule(self, task: Task, request: Request) -> Rule:
+        return _rule(self.placed(request.devices), task, request)
 
     def placed(self, devices: int | None) -> "_Optimizer":
         """Takes one worker per `model` devices if no number was given."""
@@ -180,7 +174,7 @@ def as_training(training: Any) -> Training:
     )
 
 
-def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
+def _rule(training: _Optimizer, task: Task, request: Request) -> Rule:
     workers, axes = training.workers, training.axes
     names = tuple(axes)
     parts = workers * training.model
@@ -212,31 +206,34 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
         )
         if names and task.has_state:
             state = jax.lax.pmean(state, names)
-        is_full = _outboxes_are_full(memory)
+        has_sent = holds(memory, "full")  # else the optimizer gets no gradient
         # the loss is the mean of a group's members, as their gradient is
         value = jax.lax.pmean(loss, names[1:]) if names[1:] else loss
         updates, memory = tx.update(grads, memory, model.params, value=value)
         staleness = _staleness(memory)
         moved = Model(optax.apply_updates(model.params, updates), state)
-        ages = jnp.where(was_applied(memory), staleness, REFUSED)
-        ages = jnp.where(_has_arrived(memory) & is_full, ages, NONE)
+        ages = jnp.where(holds(memory, "applied"), staleness, REFUSED)
+        ages = jnp.where(holds(memory, "arrived") & has_sent, ages, NONE)
         return Update(moved, memory, loss, staleness.astype(jnp.float32), ages)
+
+    def evaluated(model, memory):
+        return model._replace(state=training.seen(memory)) if training.seen else model
 
     def given(start, stop, here=None):
         if workers == 1:
-            return whole_batches(task, plan, start, stop)
-        seeds = [data_seed(seed) for seed in plan.seeds]
+            return whole_batches(task, request, start, stop)
+        seeds = [data_seed(seed) for seed in request.seeds]
         batches = [
             _of_workers(task, seed, start, stop, workers, here) for seed in seeds
         ]
-        # [updates, workers, seeds, examples of a worker, ...]
-        return jax.tree.map(lambda *leaves: np.stack(leaves, axis=2), *batches)
+        return of_seeds(batches, 2)  # after the axis of workers
 
     return Rule(
         init=init,
         update=update,
         given=given,
-        **equal_updates(training, task, plan),
+        model=evaluated,
+        **equal_updates(training.update_seconds, task, request),
         worker_axes=axes,
         devices=training.devices,
         devices_of_each=training.model,
@@ -244,65 +241,53 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
     )
 
 
-def whole_batches(task: Task, plan: Plan, start: int, stop: int) -> Any:
+def whole_batches(task: Task, request: Request, start: int, stop: int) -> Any:
     """The batches of updates start .. stop - 1 of all seeds, [updates, seeds, ...]."""
-    batches = [task.batches(data_seed(seed), start, stop) for seed in plan.seeds]
-    return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *batches)
+    seeds = map(data_seed, request.seeds)
+    return of_seeds(task.batches(seed, start, stop) for seed in seeds)
 
 
-def equal_updates(training: Any, task: Task, plan: Plan) -> dict[str, Any]:
+def equal_updates(each: float | None, task: Task, request: Request) -> dict[str, Any]:
     """Fields of a `Rule` whose updates are equal in time and number of examples.
 
     Args:
-        training: the training; its `update_seconds` is None if it takes no time.
+        each: the seconds of an update; None if it takes no time.
         task: gives the number of examples of an update.
-        plan: gives the end of the run.
+        request: gives the end of the run.
+
+    Raises:
+        ValueError: if the time of an update or the number of its examples is unknown.
     """
-    each = training.update_seconds
     if each is not None and not (is_number(each) and 0 < each < math.inf):
         raise ValueError(
             f"`update_seconds` must be positive and finite, or None, got {each!r}."
         )
-    updates = _updates(training, task, plan)
+    updates = _updates(each, task, request)
 
     def seconds(step):
-        return np.full(len(plan.seeds), step * training.update_seconds)
+        return np.full(len(request.seeds), step * each)
 
     return dict(
         updates=updates,
-        evaluate_every=plan.cadence(updates),
+        evaluate_every=request.cadence(updates),
         depth=_depth,
-        seconds=None if training.update_seconds is None else seconds,
-        examples=lambda step: np.full(len(plan.seeds), step * (task.examples or 1)),
+        seconds=None if each is None else seconds,
+        examples=lambda step: np.full(len(request.seeds), step * (task.examples or 1)),
     )
 
 
-def _updates(training: Any, task: Task, plan: Plan) -> int:
-    """The number of updates of a run.
-
-    Args:
-        training: the training; its `update_seconds` is None if it takes no time.
-        task: gives the number of examples of an update.
-        plan: gives the end of the run.
-
-    Raises:
-        ValueError: if the time of an update or the number of its examples is missing.
-    """
-    if plan.updates is not None:
-        return plan.updates
-    if plan.seconds is not None:
-        if training.update_seconds is None:
+def _updates(each: float | None, task: Task, request: Request) -> int:
+    """The number of updates until the run's end."""
+    if request.updates is not None:
+        return request.updates
+    if request.seconds is not None:
+        if each is None:
             raise ValueError(
                 "`seconds` ends a run, but an update takes no time: give `updates`, or"
                 " `update_seconds`, as in optimizer(make, update_seconds=...)."
             )
-        return int(plan.seconds / training.update_seconds)
-    if task.examples is None:
-        raise ValueError(
-            "`examples` ends a run, but the task does not say how many examples"
-            " a batch has: give `updates`."
-        )
-    return plan.examples // task.examples
+        return int(request.seconds / each)
+    return request.gradients(task)
 
 
 def _staleness(memory: Any) -> jax.Array:
@@ -314,30 +299,23 @@ def _staleness(memory: Any) -> jax.Array:
     return jnp.ceil(largest).astype(jnp.int32)
 
 
-def _outboxes_are_full(memory: Any) -> Any:
-    """Whether an update uses a gradient: an empty outbox of a late mean has none."""
-    full = [value for _, value in optax.tree.get_all_with_path(memory, "full")]
-    return jnp.stack(full).all() if full else True
-
-
-def _has_arrived(memory: Any) -> Any:
-    """Whether the last update used a gradient; under delivery there may be none."""
-    arrived = [value for _, value in optax.tree.get_all_with_path(memory, "arrived")]
-    return jnp.stack(arrived).all() if arrived else True
-
-
 def _depth(memory: Any) -> int:
     """A bound on the staleness: the slots of all histories, and one for an outbox."""
+    deepest = [
+        max((slots.shape[0] - 1 for slots in jax.tree.leaves(node.slots)), default=0)
+        for node in histories(memory)
+    ]
+    return sum(deepest) + 1
+
+
+def histories(tree: Any) -> list[dj.ring.Ring | dj.ring.Calendar]:
+    """The histories in a state."""
 
     def is_history(node):
         return isinstance(node, (dj.ring.Ring, dj.ring.Calendar))
 
-    nodes = jax.tree.leaves(memory, is_leaf=is_history)
-    deepest = [
-        max((slots.shape[0] - 1 for slots in jax.tree.leaves(node.slots)), default=0)
-        for node in filter(is_history, nodes)
-    ]
-    return sum(deepest) + 1
+    nodes = jax.tree.leaves(tree, is_leaf=is_history)
+    return [node for node in nodes if is_history(node)]
 
 
 def _of_workers(

@@ -13,8 +13,6 @@ import delayjax as dj
 from experiments.training import timetable
 from experiments.training.timetable import Timetable
 
-_ALL_REDUCE = dj.cluster.Communication.all_reduce_seconds
-
 
 class Now(NamedTuple):
     """A worker's facts of one step, as in `Timetable`; None before they are needed."""
@@ -27,8 +25,8 @@ class Now(NamedTuple):
 class Method(NamedTuple):
     """How a method mixes models, and the time that this takes in a cluster."""
 
-    # local optimizer, now, P, key -> a transformation over the axis "workers"; with a
-    # server its optimizer is the last argument
+    # local optimizer, now, P -> a transformation over the axis "workers"; with a server
+    # its optimizer is the last argument
     transformation: Callable[..., Any]
     # cluster, steps, seed -> the times of all events
     timetable: Callable[[dj.cluster.Cluster, int, int], Timetable]
@@ -40,8 +38,8 @@ class Method(NamedTuple):
 def allreduce_sgd() -> Method:
     """Averages gradients at each step, so that all workers share one model."""
     return Method(
-        lambda inner, now, workers, key: dj.exchange.mean(inner),
-        _in_step(dj.cluster.waits_for_all(1), _ALL_REDUCE),
+        lambda inner, now, workers: dj.exchange.mean(inner),
+        _all_meet(),
         "shared",
     )
 
@@ -54,7 +52,7 @@ def a2sgd() -> Method:
         return free.all_reduce_seconds(workers)
 
     return Method(
-        lambda inner, now, workers, key: dj.exchange.a2sgd(inner),
+        lambda inner, now, workers: dj.exchange.a2sgd(inner),
         _in_step(dj.cluster.waits_for_all(1), two_numbers),
     )
 
@@ -66,10 +64,6 @@ def eager_sgd(trigger: str = "majority", period: int = 10) -> Method:
     """
     if trigger not in ("solo", "majority"):
         raise ValueError(f"`trigger` must be 'solo' or 'majority', got {trigger!r}.")
-
-    def make(inner, now, workers, key):
-        del workers, key
-        return dj.exchange.partial_mean(inner, lambda step: now.in_time)
 
     def times(cluster, steps, seed):
         seconds = timetable.service_seconds(cluster, steps, seed=seed)
@@ -91,17 +85,21 @@ def eager_sgd(trigger: str = "majority", period: int = 10) -> Method:
         in_time = table.arrived <= first[:, None]
         return timetable.together(seconds, on, in_time=in_time)
 
-    return Method(make, times, "shared")
+    return Method(
+        lambda inner, now, workers: dj.exchange.partial_mean(
+            inner, lambda step: now.in_time
+        ),
+        times,
+        "shared",
+    )
 
 
 def local_sgd(period: int) -> Method:
     """Averages models every `period` steps."""
-
-    def make(inner, now, workers, key):
-        del now, workers, key
-        return dj.averaging.local_sgd(inner, period=period)
-
-    return Method(make, _in_step(dj.cluster.waits_for_all(period), _ALL_REDUCE))
+    return Method(
+        lambda inner, now, workers: dj.averaging.local_sgd(inner, period=period),
+        _all_meet(period),
+    )
 
 
 def outer(
@@ -118,16 +116,14 @@ def outer(
         delay: the local steps during which an exchange is in flight.
         merge: as in `dj.averaging.outer`.
     """
-
-    def make(inner, now, workers, key, at_center):
-        del now, workers, key
-        return dj.averaging.outer(
+    return Method(
+        lambda inner, now, workers, at_center: dj.averaging.outer(
             inner, at_center, period=period, delay=delay, merge=merge
-        )
-
-    waits = dj.cluster.waits_for_all(period)
-    times = _in_step(waits, _ALL_REDUCE, lag=delay)
-    return Method(make, times, "outer", server)
+        ),
+        _all_meet(period, delay),
+        "outer",
+        server,
+    )
 
 
 def dasgd(
@@ -142,29 +138,26 @@ def dasgd(
     if merge not in merges:
         raise ValueError(f"`merge` must be among {', '.join(merges)}, got {merge!r}.")
 
-    def make(inner, now, workers, key):
-        del now, workers, key
-        return dj.averaging.delayed_average(
-            inner, delay, period=period, merge=merges[merge]
-        )
-
     return Method(
-        make, _in_step(dj.cluster.waits_for_all(period), _ALL_REDUCE, lag=delay)
+        lambda inner, now, workers: dj.averaging.delayed_average(
+            inner, delay, period=period, merge=merges[merge]
+        ),
+        _all_meet(period, delay),
     )
 
 
 def dga(delay: int = 1) -> Method:
     """Averages the update of every step; the mean arrives `delay` steps late."""
     return Method(
-        lambda inner, now, workers, key: dj.averaging.dga(inner, delay),
-        _in_step(dj.cluster.waits_for_all(1), _ALL_REDUCE, lag=delay),
+        lambda inner, now, workers: dj.averaging.dga(inner, delay),
+        _all_meet(1, delay),
     )
 
 
 def d_psgd() -> Method:
     """Averages models with both neighbors on a ring, parallel to the gradient."""
     return Method(
-        lambda inner, now, workers, key: dj.averaging.d_psgd(inner),
+        lambda inner, now, workers: dj.averaging.d_psgd(inner),
         _in_step(dj.cluster.waits_for_neighbors(1, -1), _messages(2), lag=1),
     )
 
@@ -172,20 +165,20 @@ def d_psgd() -> Method:
 def ad_psgd() -> Method:
     """Pairs of workers average their models, parallel to the gradient."""
     return Method(
-        lambda inner, now, workers, key: dj.averaging.ad_psgd(inner, key=key),
+        lambda inner, now, workers: dj.averaging.ad_psgd(inner, key=_key()),
         _in_step(dj.cluster.waits_for_self, _messages(1), lag=1, in_company=False),
     )
 
 
 def gossip(push: bool = False, period: int = 1) -> Method:
     """Averages each model with the model of a random worker."""
-
-    def make(inner, now, workers, key):
-        del now, workers
-        return dj.averaging.gossip(inner, key=key, push=push, period=period)
-
     apart = _every(period, dj.cluster.waits_for_self)
-    return Method(make, _in_step(apart, _messages(1), in_company=False))
+    return Method(
+        lambda inner, now, workers: dj.averaging.gossip(
+            inner, key=_key(), push=push, period=period
+        ),
+        _in_step(apart, _messages(1), in_company=False),
+    )
 
 
 def sgp(peers: int = 1) -> Method:
@@ -201,15 +194,15 @@ def sgp(peers: int = 1) -> Method:
         return _in_step(waits, _messages(peers))(cluster, steps, seed)
 
     return Method(
-        lambda inner, now, workers, key: dj.averaging.sgp(inner, peers=peers), times
+        lambda inner, now, workers: dj.averaging.sgp(inner, peers=peers), times
     )
 
 
 def wagma(group_size: int | None = None, period: int = 11) -> Method:
     """Averages models in changing groups, without waiting for late workers."""
 
-    def make(inner, now, workers, key):
-        del workers, key
+    def make(inner, now, workers):
+        del workers
         return dj.averaging.wagma(
             inner,
             group_size=group_size,
@@ -240,15 +233,12 @@ def sync_easgd(
     period: int = 1, moving_rate: float | None = None, momentum: float = 0.0
 ) -> Method:
     """Pulls all workers and the center towards each other at the same time."""
-
-    def make(inner, now, workers, key):
-        del now, workers, key
-        return dj.averaging.easgd(
-            _with_momentum(inner, momentum), moving_rate=moving_rate, period=period
-        )
-
     return Method(
-        make, _in_step(dj.cluster.waits_for_all(period), _ALL_REDUCE), "center"
+        lambda inner, now, workers: dj.averaging.easgd(
+            _with_momentum(inner, momentum), moving_rate=moving_rate, period=period
+        ),
+        _all_meet(period),
+        "center",
     )
 
 
@@ -305,13 +295,13 @@ def _elastic(
     by_rank: bool = False,
     wild: tuple[int | None, float] | None = None,
 ) -> Method:
-    def make(inner, now, workers, key):
+    def make(inner, now, workers):
         return dj.averaging.easgd(
             _if_there(_with_momentum(inner, momentum), now),
             moving_rate=moving_rate,
             period=period,
             order=lambda step: now.place,
-            lock_free=_races(wild, workers, key),
+            lock_free=_races(wild, workers),
         )
 
     return Method(make, _in_turn(period, by_rank, wild is None), "center")
@@ -320,24 +310,33 @@ def _elastic(
 def _pushing(
     period: int, momentum: float, *, wild: tuple[int | None, float] | None = None
 ) -> Method:
-    def make(inner, now, workers, key):
+    def make(inner, now, workers):
         return dj.averaging.downpour(
             _if_there(inner, now),
             period=period,
             server=optax.trace(momentum) if momentum else None,
             order=lambda step: now.place,
-            lock_free=_races(wild, workers, key),
+            lock_free=_races(wild, workers),
         )
 
     return Method(make, _in_turn(period, False, wild is None), "center")
 
 
-def _races(wild: tuple[int | None, float] | None, workers: int, key: jax.Array) -> Any:
+def _key() -> jax.Array:
+    """The pairs that meet are the same under all seeds.
+
+    Otherwise every possible pair would be computed. What workers learn and when they
+    end is drawn for each seed.
+    """
+    return jax.random.key(0)
+
+
+def _races(wild: tuple[int | None, float] | None, workers: int) -> Any:
     if wild is None:
         return None
     max_age, lost = wild
     age = workers - 1 if max_age is None else max_age
-    return dj.averaging.races(key, age, lost=lost)
+    return dj.averaging.races(_key(), age, lost=lost)
 
 
 def _with_momentum(inner: Any, momentum: float) -> Any:
@@ -370,6 +369,12 @@ def _in_step(
         return timetable.together(seconds, on)
 
     return times
+
+
+def _all_meet(period: int = 1, lag: int = 0) -> Callable:
+    """Timetables of workers that wait for all every `period` steps."""
+    all_reduce = dj.cluster.Communication.all_reduce_seconds
+    return _in_step(dj.cluster.waits_for_all(period), all_reduce, lag=lag)
 
 
 def _in_turn(period: int, by_rank: bool, locked: bool) -> Callable:

@@ -15,13 +15,13 @@ from experiments.training.gradients import equal_updates, whole_batches
 from experiments.training.rules import (
     REFUSED,
     Model,
-    Plan,
+    Request,
     Rule,
     Update,
     axes_of,
     called,
     data_seed,
-    was_applied,
+    holds,
 )
 
 
@@ -33,13 +33,13 @@ class _Pipelined:
     def arguments(self):
         return axes_of(functools.partial(self.make, None))
 
-    def rule(self, task: Task, plan: Plan) -> Rule:
+    def rule(self, task: Task, request: Request) -> Rule:
         if task.parts is None:
             raise ValueError(
                 "`task` must have `parts` to be trained by `pipelined`: cut its model,"
                 " as in tasks.char_lm(in_parts=True)."
             )
-        return _rule(self, task.parts, task, plan)
+        return _rule(self, task.parts, task, request)
 
 
 def pipelined(
@@ -60,9 +60,9 @@ def pipelined(
 
 
 def _rule(
-    training: _Pipelined, parts: dj.pipelines.Parts, task: Task, plan: Plan
+    training: _Pipelined, parts: dj.pipelines.Parts, task: Task, request: Request
 ) -> Rule:
-    first = task.batches(data_seed(plan.seeds[0]), 0, 1)
+    first = task.batches(data_seed(request.seeds[0]), 0, 1)
     batch_shape = jax.eval_shape(
         lambda: jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), first)
     )
@@ -79,19 +79,19 @@ def _rule(
         of_step = jax.random.fold_in(jax.random.fold_in(key, 1), step)
         memory, loss = pipe.step(memory, batch, of_step)
         staleness = _staleness(memory, step)
-        ages = jnp.where(was_applied(memory), staleness, REFUSED)
+        ages = jnp.where(holds(memory, "applied"), staleness, REFUSED)
         moved = Model(pipe.params(memory))
         return Update(moved, memory, loss, staleness.astype(jnp.float32), ages)
 
     def given(start, stop, here=None):
         del here  # the stages are simulated in one
-        return whole_batches(task, plan, start, stop)
+        return whole_batches(task, request, start, stop)
 
     return Rule(
         init=init,
         update=update,
         given=given,
-        **equal_updates(training, task, plan),
+        **equal_updates(training.update_seconds, task, request),
         vmap_axes=_vmap_axes,
     )
 

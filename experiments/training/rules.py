@@ -4,7 +4,7 @@ import functools
 import inspect
 import math
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -101,8 +101,8 @@ def _power_of_two(number: int) -> int:
 NO_ROOM = Room()
 
 
-class Plan(NamedTuple):
-    """How long a training lasts, and under which seeds."""
+class Request(NamedTuple):
+    """What a run asks of a training: how long it lasts, and under which seeds."""
 
     seeds: tuple[int, ...]
     updates: int | None
@@ -117,6 +117,19 @@ class Plan(NamedTuple):
     def cadence(self, updates: int) -> int:
         """Updates from one evaluation to the next in a run of so many updates."""
         return min(updates, self.evaluate_every or max(1, updates // self.evaluations))
+
+    def gradients(self, task: Task) -> int:
+        """The number of gradients in a run that `examples` ends.
+
+        Raises:
+            ValueError: if the task does not say how many examples a gradient has.
+        """
+        if task.examples is None:
+            raise ValueError(
+                "`examples` ends a run, but the task does not say how many examples a"
+                " batch has: give `updates`."
+            )
+        return self.examples // task.examples
 
 
 class Rule(NamedTuple):
@@ -171,16 +184,16 @@ class Training(Protocol):
 
     Any class with these two methods is a kind of training. It may have `fed`: axes
     whose values change only the data of an update and nothing that is compiled. Rules
-    whose plans differ only in seeds and fed values must compile to the same program if
-    their rooms are equal.
+    whose requests differ only in seeds and fed values must compile to the same program
+    if their rooms are equal.
     """
 
     def arguments(self) -> dict[str, bool]:
         """{grid axis that the training takes: whether it is required}."""
         ...
 
-    def rule(self, task: Task, plan: Plan) -> Rule:
-        """The training of a task as the plan says."""
+    def rule(self, task: Task, request: Request) -> Rule:
+        """The training of a task as the request says."""
         ...
 
 
@@ -239,12 +252,24 @@ def loss_and_gradients(
     return loss, grads, state
 
 
-def was_applied(memory: Any) -> Any:
-    """Whether no rule refused the last gradient: bool [], or one of each worker."""
-    applied = [value for _, value in optax.tree.get_all_with_path(memory, "applied")]
-    return functools.reduce(jnp.logical_and, applied, True)
+def holds(memory: Any, name: str) -> Any:
+    """Whether all facts of this name in a state are true; True if there are none.
+
+    `applied`: no rule refused the last gradient. `arrived`: the last update used a
+    gradient. `full`: the outbox of a late mean has one.
+
+    Returns:
+        bool [], or one of each worker.
+    """
+    facts = [value for _, value in optax.tree.get_all_with_path(memory, name)]
+    return functools.reduce(jnp.logical_and, facts, True)
 
 
 def data_seed(seed: int) -> int:
-    """The seed of the order of the examples."""
+    """The seed of what the host draws: orders of examples, and times of a cluster."""
     return int(np.random.SeedSequence([0, seed]).generate_state(1)[0])
+
+
+def of_seeds(trees: Iterable[Any], axis: int = 1) -> Any:
+    """The NumPy trees of all seeds as one, with an axis of seeds: [n, seeds, ...]."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves, axis), *trees)

@@ -18,8 +18,7 @@ class Timetable:
         seconds: the end of each step, as the mean over the workers, float64 [T].
         begun: the time at which a worker begins its gradient of a step, float64 [T, P].
         arrived: the time at which the worker has this gradient, float64 [T, P].
-        there: whether the worker takes the step, bool [T, P].
-        delivers: whether the step uses the worker's gradient, bool [T, P].
+        there: whether the worker takes the step, which uses its gradient, bool [T, P].
         place: the worker's place in the queue for the center, -1 if it does not visit
             the center, int32 [T, P].
         behind: the age in steps of what the worker adds to the step's sum, int32 [T,
@@ -31,7 +30,6 @@ class Timetable:
     begun: np.ndarray
     arrived: np.ndarray
     there: np.ndarray
-    delivers: np.ndarray
     place: np.ndarray
     behind: np.ndarray
     in_time: np.ndarray
@@ -43,18 +41,18 @@ class Timetable:
         A gradient is used in the step in which it is taken; `read_version` is the
         version of the model that a late worker adds to a sum.
         """
-        update, worker = map(np.int32, np.nonzero(self.delivers))
-        begun, arrived = self.begun[self.delivers], self.arrived[self.delivers]
+        update, worker = map(np.int32, np.nonzero(self.there))
+        begun, arrived = self.begun[self.there], self.arrived[self.there]
         workers = self.there.shape[1]
         return dj.cluster.Trace(
             num_workers=workers,
             seconds=self.seconds,
             update=update,
             worker=worker,
-            read_version=update - self.behind[self.delivers],
+            read_version=update - self.behind[self.there],
             begun=begun,
             arrived=arrived,
-            divisor=np.maximum(self.delivers.sum(axis=1), 1).astype(np.float64),
+            divisor=np.maximum(self.there.sum(axis=1), 1).astype(np.float64),
             busy_seconds=np.bincount(worker, arrived - begun, minlength=workers),
         )
 
@@ -92,7 +90,6 @@ def together(
         begun=begun,
         arrived=begun + seconds,
         there=everywhere,
-        delivers=everywhere,
         place=np.zeros(on.shape, np.int32),
         behind=np.zeros(on.shape, np.int32) if behind is None else behind,
         in_time=everywhere if in_time is None else in_time,
@@ -127,10 +124,9 @@ def in_turn(
     table = table[:rounds]  # the last round may be cut off
     last = np.where(np.isinf(table), -1, table).max(axis=1).astype(int)
     ends = np.concatenate([[0.0], trace.seconds[last]])
-    delivers = np.isfinite(table)
     there = np.isfinite(table)
     places = np.where(there, np.argsort(np.argsort(table, kind="stable")), -1)
-    visit = np.where(delivers, table, 0).astype(int)
+    visit = np.where(there, table, 0).astype(int)
     share = (np.arange(period) / period)[:, None]
     lasted = trace.arrived[visit] - trace.begun[visit]
 
@@ -145,7 +141,6 @@ def in_turn(
         begun=begun.reshape(-1, workers)[:steps],
         arrived=(begun + lasted[:, None] / period).reshape(-1, workers)[:steps],
         there=rows(there),
-        delivers=rows(delivers),
         place=rows(places).astype(np.int32),
         behind=np.zeros((steps, workers), np.int32),
         in_time=np.ones((steps, workers), bool),

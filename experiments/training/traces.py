@@ -20,7 +20,7 @@ from experiments.training.rules import (
     REFUSED,
     Model,
     Needs,
-    Plan,
+    Request,
     Room,
     Rule,
     Update,
@@ -28,6 +28,7 @@ from experiments.training.rules import (
     called,
     data_seed,
     loss_and_gradients,
+    of_seeds,
 )
 
 
@@ -48,11 +49,14 @@ class Simulation:
 
     def trace(self, seed: int, updates: int | None, seconds: float) -> Any:
         """The trace of the cluster under a seed."""
-        mixed = int(np.random.SeedSequence([0, seed]).generate_state(1)[0])
         if self.may_hang:  # a time that is never reached is no error
             seconds = min(seconds, sys.float_info.max)
         return dj.cluster.simulate(
-            self.cluster, self.protocol, updates, seed=mixed, seconds=seconds
+            self.cluster,
+            self.protocol,
+            updates,
+            seed=data_seed(seed),
+            seconds=seconds,
         )
 
 
@@ -74,19 +78,19 @@ class _Along:
         chosen = dict.fromkeys(self.fed, True)
         return axes_of(self.make, self.options["each"], self.client) | chosen
 
-    def rule(self, task: Task, plan: Plan) -> Rule:
-        source = self.source
-        if self.fed:
-            number = plan.fed["cluster"]
-            if not (is_whole(number) and 0 <= number < len(source)):
-                raise ValueError(
-                    f"`grid['cluster']` must be numbers of the {len(source)} sources,"
-                    f" 0 to {len(source) - 1}, got {number!r}."
-                )
-            source = list(source.values())[number]
-        spread = self.options["read_spread"] > 0
-        traces = Traces.simulate(source, task, plan, spread=spread)
-        return _rule(self, task, traces, ends_apart=plan.updates is None)
+    def rule(self, task: Task, request: Request) -> Rule:
+        return _rule(self, task, request)
+
+    def source_of(self, request: Request) -> Any:
+        if not self.fed:
+            return self.source
+        number, count = request.fed["cluster"], len(self.source)
+        if not (is_whole(number) and 0 <= number < count):
+            raise ValueError(
+                f"`grid['cluster']` must be numbers of the {count} sources, 0 to"
+                f" {count - 1}, got {number!r}."
+            )
+        return list(self.source.values())[number]
 
 
 def along(
@@ -152,17 +156,17 @@ class Traces:
         cls,
         source: Any,
         task: Task,
-        plan: Plan,
+        request: Request,
         *,
         together: bool = False,
         spread: bool = False,
     ) -> "Traces":
-        """Simulates the traces of a source until the end that the plan gives.
+        """Simulates the traces of a source until the end that the request gives.
 
         Args:
             source: a trace, or an object with `trace`.
             task: the task to train.
-            plan: the end of the run, and its seeds.
+            request: the end of the run, and its seeds.
             together: whether all seeds end with the seed that has the fewest updates.
             spread: whether a gradient reads several versions.
 
@@ -170,16 +174,16 @@ class Traces:
             ValueError: if a seed has no update before the end.
         """
         if isinstance(source, dj.cluster.Trace):
-            if source.num_updates < (plan.updates or 0):
+            if source.num_updates < (request.updates or 0):
                 raise ValueError(
                     f"`updates` must be at most {source.num_updates}, the updates of"
-                    f" the trace, got {plan.updates}: simulate or log more."
+                    f" the trace, got {request.updates}: simulate or log more."
                 )
-            ends = [_fitting(source, plan, task)] * len(plan.seeds)
-        elif plan.updates is not None:
-            ends = [plan.updates] * len(plan.seeds)
+            ends = [_fitting(source, request, task)] * len(request.seeds)
+        elif request.updates is not None:
+            ends = [request.updates] * len(request.seeds)
         else:
-            ends = [_within(source, seed, plan, task) for seed in plan.seeds]
+            ends = [_within(source, seed, request, task) for seed in request.seeds]
         if min(ends) == 0:
             raise ValueError(
                 "No update is done within the experiment's `seconds` or `examples`:"
@@ -188,16 +192,16 @@ class Traces:
         if together:
             ends = [min(ends)] * len(ends)
         if isinstance(source, dj.cluster.Trace):
-            traces = [source] * len(plan.seeds)
+            traces = [source] * len(request.seeds)
         else:
-            pairs = zip(plan.seeds, ends, strict=True)
+            pairs = zip(request.seeds, ends, strict=True)
             traces = [source.trace(seed, end, math.inf) for seed, end in pairs]
-        every = plan.cadence(max(ends))
-        room = plan.room
+        every = request.cadence(max(ends))
+        room = request.room
         for trace in traces:
             room = room.with_room_for(Room(_needs(trace, spread), (trace,)))
         ends = tuple(ends)
-        return cls(tuple(traces), ends, every, task.examples or 1, plan.seeds, room)
+        return cls(tuple(traces), ends, every, task.examples or 1, request.seeds, room)
 
     @property
     def updates(self) -> int:
@@ -225,7 +229,7 @@ class Traces:
                 )
                 there = jax.tree.map(functools.partial(_followed, ended), there, none)
             rows.append(there)
-        return jax.tree.map(lambda *columns: np.stack(columns, axis=1), *rows)
+        return of_seeds(rows)
 
     def seconds(self, step: int) -> np.ndarray:
         """The time after `step` updates, at most those of a seed, float64 [seeds]."""
@@ -252,6 +256,19 @@ class Traces:
         ]
         return dropped / np.maximum(dropped + self.gradients(step), 1)
 
+    def of_rule(self) -> dict[str, Any]:
+        """The fields of a `Rule` that follow from traces."""
+        return dict(
+            updates=self.updates,
+            evaluate_every=self.evaluate_every,
+            depth=lambda memory: self.room.needs.staleness,
+            seconds=self.seconds,
+            examples=self.examples,
+            dropped=self.dropped,
+            traces=self.traces,
+            room=self.room,
+        )
+
 
 def _needs(trace: dj.cluster.Trace, spread: bool) -> Needs:
     """The needs of a trace; with a spread, a gradient may read any version."""
@@ -273,21 +290,9 @@ def _followed(more: int, rows: np.ndarray, none: float) -> np.ndarray:
     return np.concatenate([rows, np.full((more, *rows.shape[1:]), none, rows.dtype)])
 
 
-def _rule(
-    training: _Along,
-    task: Task,
-    traces: Traces,
-    ends_apart: bool = False,
-) -> Rule:
-    """Training along the traces of one cluster.
-
-    Args:
-        training: the training.
-        task: the task to minimize.
-        traces: the traces of the seeds.
-        ends_apart: whether seeds have different numbers of updates. A seed that has
-            ended keeps its model while the others go on.
-    """
+def _rule(training: _Along, task: Task, request: Request) -> Rule:
+    source, spread = training.source_of(request), training.options["read_spread"] > 0
+    traces = Traces.simulate(source, task, request, spread=spread)
 
     def grad_fn(params, batch, key, *state):
         model = Model(params, *state)
@@ -327,7 +332,7 @@ def _rule(
         state, report = replay(key, hyper).step(state, given)
         after = Model(state.params, state.model_state if task.has_state else ())
         there = given[0].staleness >= 0
-        if ends_apart:
+        if request.updates is None:  # a seed that has ended keeps its model
             after = optax.tree.where(there.any(), after, model)
         refused = jnp.where(there, REFUSED, NONE)
         ages = jnp.where(report.ages >= 0, report.ages, refused)
@@ -350,8 +355,7 @@ def _rule(
                 whose = traces.traces[s].worker[first:last]
                 drawn = task.batches_of(data_seed(seed), first, whose)
             batches.append(jax.tree.map(lambda x, there=there: into(x, there), drawn))
-        stacked = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *batches)
-        return arrivals, stacked
+        return arrivals, of_seeds(batches)
 
     def evaluated(model, memory):
         if training.output is None:
@@ -365,19 +369,12 @@ def _rule(
         return model._replace(params=params)
 
     return Rule(
-        updates=traces.updates,
-        evaluate_every=traces.evaluate_every,
         init=init,
         update=update,
         given=given,
-        depth=lambda memory: traces.room.needs.staleness,
         model=evaluated,
         ends=traces.ends,
-        seconds=traces.seconds,
-        examples=traces.examples,
-        dropped=traces.dropped,
-        traces=traces.traces,
-        room=traces.room,
+        **traces.of_rule(),
     )
 
 
@@ -391,35 +388,30 @@ def into(batches: np.ndarray, there: np.ndarray) -> np.ndarray:
 _MOST = 2**22  # the updates after which a run counts as endless
 
 
-def _fitting(trace: dj.cluster.Trace, plan: Plan, task: Task) -> int:
-    """The number of updates of a trace before the end of a plan."""
+def _fitting(trace: dj.cluster.Trace, request: Request, task: Task) -> int:
+    """The number of updates of a trace before the end of a request."""
     fitting = trace.num_updates
-    if plan.updates is not None:
-        fitting = min(fitting, plan.updates)
-    if plan.seconds is not None:
+    if request.updates is not None:
+        fitting = min(fitting, request.updates)
+    if request.seconds is not None:
         fitting = min(
-            fitting, np.searchsorted(trace.seconds, plan.seconds, side="right")
+            fitting, np.searchsorted(trace.seconds, request.seconds, side="right")
         )
-    if plan.examples is not None:
-        if task.examples is None:
-            raise ValueError(
-                "`examples` ends a run, but the task does not say how many"
-                " examples a batch has: give `updates` or `seconds`."
-            )
-        gradients = plan.examples // task.examples
+    if request.examples is not None:
+        gradients = np.cumsum(trace.counts)
         fitting = min(
-            fitting, np.searchsorted(np.cumsum(trace.counts), gradients, "right")
+            fitting, np.searchsorted(gradients, request.gradients(task), "right")
         )
     return int(fitting)
 
 
-def _within(source: Simulation, seed: int, plan: Plan, task: Task) -> int:
+def _within(source: Simulation, seed: int, request: Request, task: Task) -> int:
     """The number of updates before the end, from simulations of growing length."""
-    updates, seconds = 64, plan.seconds or math.inf
-    examples = plan.examples or math.inf
+    updates, seconds = 64, request.seconds or math.inf
+    examples = request.examples or math.inf
     while updates <= _MOST:
         trace = source.trace(seed, updates, seconds)
-        fitting = _fitting(trace, plan, task)
+        fitting = _fitting(trace, request, task)
         if fitting < updates:
             return fitting
         used = trace.seconds[-1] / seconds

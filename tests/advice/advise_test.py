@@ -28,41 +28,41 @@ def one(cluster, protocol, **options: Any):
 @pytest.mark.parametrize("k", [1, 6, 8])
 def test_seconds_of_an_update_are_those_of_order_statistics(k):
     times = exponential(2.0)
-    found = one(Cluster(8, times), protocols.k_sync(k), seeds=5)
+    result = one(Cluster(8, times), protocols.k_sync(k), seeds=5)
     expected = protocols.k_sync(k).update_seconds(8, times)
-    assert found.seconds_per_update.mean == pytest.approx(expected, rel=0.02)
-    assert found.seconds_per_gradient.mean == pytest.approx(expected / k, rel=0.02)
-    assert (found.mean_staleness.mean, found.max_staleness) == (0.0, 0)
-    assert found.step_limit.mean == 1.0
+    assert result.seconds_per_update.mean == pytest.approx(expected, rel=0.02)
+    assert result.seconds_per_gradient.mean == pytest.approx(expected / k, rel=0.02)
+    assert (result.mean_staleness.mean, result.max_staleness) == (0.0, 0)
+    assert result.step_limit.mean == 1.0
 
 
 def test_asynchronous_workers_are_late_by_the_others_and_never_idle():
-    found = one(Cluster(8, gamma(1.0, 4.0)), protocols.k_async(1), seeds=5)
-    assert found.seconds_per_update.mean == pytest.approx(1 / 8, rel=0.02)
-    assert found.mean_staleness.mean == pytest.approx(7, rel=0.02)
-    assert found.idle_share.mean == pytest.approx(0.0, abs=0.01)
+    result = one(Cluster(8, gamma(1.0, 4.0)), protocols.k_async(1), seeds=5)
+    assert result.seconds_per_update.mean == pytest.approx(1 / 8, rel=0.02)
+    assert result.mean_staleness.mean == pytest.approx(7, rel=0.02)
+    assert result.idle_share.mean == pytest.approx(0.0, abs=0.01)
 
 
 def test_the_step_limit_of_memoryless_workers():
-    found = one(Cluster(16, exponential(1.0)), protocols.k_async(1), seeds=5)
+    result = one(Cluster(16, exponential(1.0)), protocols.k_async(1), seeds=5)
     limit = math.sqrt(math.pi / 16) + 1 / 32  # eta lambda, see TraceDynamics
-    low, high = found.step_limit.low, found.step_limit.high
+    low, high = result.step_limit.low, result.step_limit.high
     assert low <= limit / 2 <= high < 1.4 * low
 
 
 def test_idle_shares_of_a_slow_worker():
     slow = Cluster(4, constant(1.0), slowdown=[1.0, 1.0, 1.0, 4.0])
-    found = one(slow, protocols.hardsync())
-    assert found.idle_share.mean == pytest.approx(9 / 16)
-    assert found.idle_by_worker == pytest.approx([0.75, 0.75, 0.75, 0.0])
+    result = one(slow, protocols.hardsync())
+    assert result.idle_share.mean == pytest.approx(9 / 16)
+    assert result.idle_by_worker == pytest.approx([0.75, 0.75, 0.75, 0.0])
 
 
 def test_the_probabilities_of_the_staleness_have_its_mean():
-    found = one(Cluster(4, exponential(1.0)), protocols.k_async(1))
-    ages = np.arange(len(found.staleness))
-    assert found.staleness.sum() == pytest.approx(1.0)
-    assert ages @ found.staleness == pytest.approx(found.mean_staleness.mean)
-    assert ages[-1] <= found.max_staleness
+    result = one(Cluster(4, exponential(1.0)), protocols.k_async(1))
+    ages = np.arange(len(result.staleness))
+    assert result.staleness.sum() == pytest.approx(1.0)
+    assert ages @ result.staleness == pytest.approx(result.mean_staleness.mean)
+    assert ages[-1] <= result.max_staleness
 
 
 @pytest.mark.parametrize("noise", [0.5, 4.0])
@@ -74,10 +74,10 @@ def test_the_time_to_the_target_without_delay(noise):
     floor = steps**2 * noise * (c**2).mean() / 4 / (1 - keeps)
     losses = (floor + keeps**t * (1 - floor)) @ c / 2
     expected = np.argmax((losses <= target * c.sum() / 2).any(axis=0)) + 1
-    found = one(
+    result = one(
         Cluster(4, constant(2.0)), protocols.hardsync(), noise=noise, curvatures=c
     )
-    assert found.seconds_to_target.mean == pytest.approx(2.0 * expected, rel=0.02)
+    assert result.seconds_to_target.mean == pytest.approx(2.0 * expected, rel=0.02)
 
 
 def test_equal_workers_of_constant_times_stay_synchronous():
@@ -195,18 +195,18 @@ def test_the_verdict_shows_the_ratio_that_decides():
 @pytest.mark.parametrize(("share", "unseen"), [(0.04, [1]), (0.06, [])])
 def test_a_worker_whose_gradients_are_not_applied_is_named(share, unseen):
     """A tenth of an equal share of two workers is 0.05."""
-    own = choice("dropping", [30.0, 30.0], 0, shares=(1 - share, share))
-    assert own.unseen == unseen
+    dropping = choice("dropping", [30.0, 30.0], 0, shares=(1 - share, share))
+    assert dropping.unseen == unseen
     said = "dropping applies (almost) no gradients of worker 1:"
-    assert (said in Advice((own,), ()).verdict) == bool(unseen)
+    assert (said in Advice((dropping,), ()).verdict) == bool(unseen)
     late = choice("late", [20.0, 20.0], 3)
-    assert (said in Advice((own, late), ()).verdict) == bool(unseen)
+    assert (said in Advice((dropping, late), ()).verdict) == bool(unseen)
 
 
 def test_several_such_workers_are_named_together():
-    own = choice("dropping", [30.0, 30.0], 0, shares=(1, 0, 0, 0))
+    dropping = choice("dropping", [30.0, 30.0], 0, shares=(1, 0, 0, 0))
     said = "dropping applies (almost) no gradients of workers 1, 2 and 3:"
-    assert said in Advice((own,), ()).verdict
+    assert said in Advice((dropping,), ()).verdict
 
 
 def test_what_is_used_is_neither_idle_nor_thrown_away():
@@ -228,9 +228,9 @@ def test_late_protocols_alone_are_not_called_better_than_fresh_ones():
 def test_recorded_times_give_their_own_rows():
     seconds = np.random.default_rng(0).uniform(1.0, 3.0, (3, 50))
     recorded = Recorded(seconds)
-    found = one(Cluster(3, recorded.service()), protocols.hardsync())
+    result = one(Cluster(3, recorded.service()), protocols.hardsync())
     # 1000 updates less the first tenth are whole rounds of 50 steps, but for one
-    assert found.seconds_per_update.mean == pytest.approx(
+    assert result.seconds_per_update.mean == pytest.approx(
         seconds.max(axis=0).mean(), rel=1e-3
     )
 

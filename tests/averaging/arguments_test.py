@@ -26,6 +26,7 @@ def without_parameters(tx):
 
 
 EASGD = averaging.easgd(SGD)
+ALONE = averaging.outer(SGD, SGD, period=1, axis_name=None)
 REFUSED = [
     (lambda: EASGD.update(1.0, EASGD.init(1.0), 1.0), r"no axis 'workers' here: take"),
     (lambda: without_parameters(EASGD), "needs the extra argument `params`"),
@@ -46,6 +47,10 @@ REFUSED = [
     (
         lambda: averaging.delayed_average(SGD, 3, period=2),
         "`delay` must be at most `period`, 2, got 3",
+    ),
+    (
+        lambda: ALONE.update(jnp.int32(1), ALONE.init(1.0), 1.0),
+        "`averaging.outer` needs floating-point gradients, got int32",
     ),
     (lambda: stepped(averaging.d_psgd(SGD), 1), "`averaging.d_psgd` needs two workers"),
     (lambda: stepped(averaging.sgp(SGD), 1), "`averaging.sgp` needs two workers"),

@@ -177,29 +177,6 @@ def test_inner_is_told_what_its_worker_is():
     assert (np.asarray(over(jnp.zeros(4), 0)) < 0).all()
 
 
-@promises.of(TABLE)
-def an_empty_tree_stays_empty(name):
-    empty = {"layer": {}, "head": ()}
-    tx = build(name)
-
-    def one(_):
-        updates, state = tx.update(empty, tx.init(empty), empty)
-        assert updates == empty
-        assert jax.tree.structure(state) == jax.tree.structure(tx.init(empty))
-        return ()
-
-    jax.eval_shape(jax.vmap(one, axis_name="workers"), jnp.zeros(4))
-
-
-@promises.of(TABLE)
-def a_state_holds_no_buffer_twice_and_none_of_the_parameters(name):
-    """Both are donated, and a buffer can be donated once; `dog` keeps the first."""
-    plain = build(name)
-    around = optax.apply_if_finite(plain, 3), optax.MultiSteps(plain, 2)
-    for tx in (build(name, inner=INNERS["dog"]), *around):
-        assert_apart((PARAMS, tx.init(PARAMS)))
-
-
 @pytest.mark.parametrize("name", TABLE)
 def test_a_method_keeps_all_promises(name):
     promises.require(name)
@@ -209,5 +186,7 @@ def test_a_method_keeps_all_promises(name):
 def test_nor_does_an_optimizer_s_inside_of_a_worker_or_a_server(inner):
     downpour = averaging.downpour(optax.sgd(0.1), server=INNERS[inner], average=0.1)
     seldom = averaging.only_on_visit(INNERS[inner], averaging.by_rank())
-    for tx in (downpour, seldom, build("easgd", inner=INNERS[inner])):
+    outer = averaging.outer(optax.sgd(0.1), INNERS[inner], period=2, delay=1)
+    fresh = averaging.reset_every(INNERS[inner], 3)
+    for tx in (downpour, seldom, outer, fresh, build("easgd", inner=INNERS[inner])):
         assert_apart((PARAMS, tx.init(PARAMS)))

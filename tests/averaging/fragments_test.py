@@ -27,6 +27,7 @@ def strided(path, leaf):
 SPLITS = {  # fragments, and the numbers that a fragment has
     "one": (1, [39]),
     "of one size": (2, [7 + 24, 8]),
+    "in three": (3, [7, 24, 8]),  # by the middles of the leaves: 3, 6.5, 19, 35 of 39
     "by a prefix": ({"embed": 1, "layers": 0, "head": 1}, [32, 7]),
     "by path and layer": (strided, [7, 16, 16]),
 }
@@ -75,6 +76,13 @@ def begun(fragments, **arguments):
 def test_fragments_that_do_not_cover_the_model_once_are_refused(fragments, message):
     with pytest.raises((ValueError, TypeError), match=message):
         begun(fragments)
+
+
+def test_fewer_fragments_than_asked_for_are_refused():
+    """The middles, 0.5 and 51 of 101, lie in the first and the second of three."""
+    tx = averaging.outer(SGD, SGD, period=12, fragments=3)
+    with pytest.raises(ValueError, match=r"got \[0, 1\] for 2 leaves: give fewer"):
+        tx.init({"a": jnp.ones(1), "b": jnp.ones(100)})
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import delayjax as dj
 from delayjax import averaging
 from tests.averaging.driving import (
     ETA,
-    SGD,
     START,
     STEPS,
     assert_follows,
@@ -126,7 +125,7 @@ def stepped(tx):
     ("inner", "periods", "message"),
     [
         (ADAM, {"momentum": 4}, "`periods` must name .*, got 'momentum'.*mu, nu"),
-        (SGD, {"mu": 4}, "`periods` must name .*, got 'mu'"),
+        (optax.trace(0.5), {"mu": 4}, "`periods` must name .*, got 'mu'.* trace"),
         (ADAM, {"count": 4}, "`periods` must name .* no counters, got 'count'"),
         (ADAM, {"mu": 0}, r"`periods\['mu'\]` must be at least 1, got 0"),
         (ADAM, {}, "`periods` must name at least one"),

@@ -20,7 +20,7 @@ from tests.averaging.driving import (
     seen_of,
     train,
 )
-from tests.exchange.driving import WORKERS, executions, program
+from tests.exchange.driving import WORKERS, as_workers, executions, program
 
 RATE, BETA = 0.7, 0.9
 NESTEROV = optax.sgd(RATE, momentum=BETA, nesterov=True)
@@ -274,28 +274,37 @@ def test_a_step_on_devices_sums_a_fragment_in_a_branch():
     assert text.count(" all-reduce(") == 2
 
 
-def test_center_and_server_may_lie_on_the_host():
-    arguments = {"period": 4, "delay": 1, "fragments": {"w": 0, "b": 1}}
-    params = {"w": jnp.ones((8, 128)), "b": jnp.ones(3)}
-    states = {}
-    for name, history in (("device", None), ("host", dj.ring.on_host())):
+@executions
+def test_center_and_server_may_lie_on_the_host(execution):
+    """Two fragments, one of whole tiles and one of three numbers; late by one step."""
+    params, models = {"w": jnp.ones((8, 128)), "b": jnp.ones(3)}, []
+    for history, kinds in ((None, set()), (dj.ring.on_host(), {"pinned_host"})):
         tx = averaging.outer(
-            SGD, NESTEROV, **arguments, history=history, axis_name=None
+            SGD,
+            NESTEROV,
+            period=4,
+            delay=1,
+            fragments={"w": 0, "b": 1},
+            history=history,
         )
-        x, state = params, tx.init(params)
-        step = jax.jit(tx.update)
-        for t in range(9):
-            grads = jax.tree.map(lambda leaf, t=t: leaf + t, x)
-            updates, state = step(grads, state, x)
-            x = optax.apply_updates(x, updates)
-        states[name] = x
-        kinds = {
-            leaf.sharding.memory_kind
-            for held in state.memory.fragments
-            for leaf in jax.tree.leaves(getattr(held, "slots", ()))
-        }
-        assert kinds == ({"pinned_host"} if name == "host" else set())
-    jax.tree.map(np.testing.assert_array_equal, *states.values())
+
+        def step(state, noise, tx=tx):
+            x, opt_state = state
+            varied = dj.workers.vary(x)
+            grads = jax.tree.map(jnp.add, varied, {"w": noise, "b": noise})
+            updates, opt_state = tx.update(grads, opt_state, x)
+            return (optax.apply_updates(x, updates), opt_state), {}
+
+        workers, noise = as_workers(execution, step), jnp.arange(4.0)
+        held = workers.init((params, tx.init(params)), noise, shared=False)
+        program = jax.jit(workers.step)
+        for _ in range(9):
+            held, _ = program(held, noise)
+        x, opt_state = held.state
+        slots = [getattr(own, "slots", ()) for own in opt_state.memory.fragments]
+        assert {leaf.sharding.memory_kind for leaf in jax.tree.leaves(slots)} == kinds
+        models.append(x)
+    jax.tree.map(np.testing.assert_array_equal, *models)
 
 
 @executions

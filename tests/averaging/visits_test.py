@@ -1,4 +1,4 @@
-"""Methods with a center, trained in rounds and visit by visit in continuous time."""
+"""Visits of a center: their order, and training in rounds and visit by visit."""
 
 import functools
 import heapq
@@ -12,7 +12,13 @@ import pytest
 import delayjax as dj
 from delayjax import averaging, cluster
 from tests.averaging.driving import CURVATURE, ETA, MINIMA, START, assert_follows
-from tests.exchange.driving import WORKERS, as_workers, executions, side_by_side
+from tests.exchange.driving import (
+    WORKERS,
+    as_workers,
+    drive,
+    executions,
+    side_by_side,
+)
 
 VISITS = 60
 MOMENTUM = 0.5
@@ -154,3 +160,54 @@ def test_training_in_rounds_is_training_visit_by_visit(execution, name, slowdown
     assert_follows(seen, np.stack(xs)[last])
     assert_follows(seen_centers, np.stack(centers)[last])
     np.testing.assert_allclose(trace.seconds[last], np.stack(seconds)[last], rtol=1e-12)
+
+
+# the order of visits
+
+
+def places(order, workers, steps=1):
+    """The place of each worker at each step, [T, P]."""
+    over = jax.vmap(lambda _, step: order(step), in_axes=(0, None), axis_name="workers")
+    return [over(jnp.zeros(workers), step).tolist() for step in range(steps)]
+
+
+def test_ranks_are_places():
+    assert places(averaging.by_rank(), 4, 2) == [[0, 1, 2, 3]] * 2
+
+
+def test_who_comes_first_is_served_first_equals_by_rank_and_the_table_starts_again():
+    order = averaging.first_come([[3.0, 1.0, 1.0, np.inf], [0.0, 2.0, 1.0, 3.0]])
+    assert places(order, 4, 3) == [[2, 0, 1, -1], [0, 2, 1, 3], [2, 0, 1, -1]]
+
+
+def test_a_time_that_is_no_number_is_named():
+    with pytest.raises(ValueError, match="`seconds` must be numbers, got nan"):
+        averaging.first_come([[np.nan, 1.0]])
+
+
+# an optimizer that steps only when its worker visits
+
+ROUNDS = 30
+TIMES = np.random.default_rng(1).random((ROUNDS, WORKERS))
+TIMES[TIMES < 0.4] = np.inf
+GRADS = np.random.default_rng(3).normal(size=(ROUNDS, WORKERS, 3)).astype(np.float32)
+
+
+@executions
+def test_a_worker_s_optimizer_sees_the_gradients_of_its_own_visits_alone(execution):
+    inner = optax.adam(optax.linear_schedule(0.1, 0.0, 20))
+    tx = averaging.only_on_visit(inner, averaging.first_come(TIMES))
+    split, updates = drive(execution, tx, GRADS, jnp.ones(3), shared=False)
+    seen = split.state[1]
+    assert seen.step == ROUNDS
+    for p in range(WORKERS):
+        state, expected = inner.init(jnp.ones(3)), np.zeros((ROUNDS, 3))
+        for t in np.flatnonzero(np.isfinite(TIMES[:, p])):
+            expected[t], state = inner.update(GRADS[t, p], state, jnp.ones(3))
+        held = jax.tree.map(lambda leaf, p=p: leaf[p], seen.inner_state)
+        for ours, theirs in zip(
+            jax.tree.leaves((updates[:, p], held)),
+            jax.tree.leaves((expected, state)),
+            strict=True,
+        ):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)

@@ -165,11 +165,14 @@ OTHERS = [
     # some workers would never sleep, or sleepers be drawn that are not there
     *(
         (
-            lambda own=own: cluster.Cluster(2, own),
+            lambda service=service: cluster.Cluster(2, service),
             ValueError,
             r"`service` .* 4 workers.* 2: use sleepers\(.*workers=2",
         )
-        for own in (cluster.sleepers(1.0, 0.5, 4), [cluster.sleepers(1.0, 0.5, 4)] * 2)
+        for service in (
+            cluster.sleepers(1.0, 0.5, 4),
+            [cluster.sleepers(1.0, 0.5, 4)] * 2,
+        )
     ),
     (lambda: cluster.Cluster(2, [ONE] * 3), ValueError, r"`service`.* 2, got 3"),
     (slowed(1.0), ValueError, r"`slowdown.* 2 .* \(1\.0,\)"),

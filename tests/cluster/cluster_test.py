@@ -36,8 +36,8 @@ WINDOWS = {
 def slowdowns(windows):
     return [
         cluster.Slowdown(worker, *window)
-        for worker, own in enumerate(windows)
-        for window in own
+        for worker, some in enumerate(windows)
+        for window in some
     ]
 
 
@@ -82,10 +82,10 @@ def test_a_dead_worker_s_gradient_is_lost_and_the_next_one_is_fresh():
     trace = simulate(
         np.ones((2, 99)), protocols.k_async(1), 20, slowdown=slowdowns(windows)
     )
-    own = trace.worker == 1
-    np.testing.assert_allclose(trace.arrived[own][:4], [1.0, 2.0, 6.25, 7.25])
+    rows = trace.worker == 1
+    np.testing.assert_allclose(trace.arrived[rows][:4], [1.0, 2.0, 6.25, 7.25])
     # until then: 2 updates at each of 1 and 2, one at each of 3, 4 and 5
-    assert trace.read_version[own][2] == 7
+    assert trace.read_version[rows][2] == 7
 
 
 def test_a_trial_that_death_interrupts_fails_when_its_time_is_over():
@@ -171,9 +171,9 @@ def test_communication_that_costs_nothing_changes_nothing():
 
 
 def test_a_cluster_can_be_hashed():
-    own = [cluster.constant(1.0), cluster.constant(2.0)]
-    assert hash(cluster.Cluster(2, own, [1.0, 2.0])) == hash(
-        cluster.Cluster(2, tuple(own), (1.0, 2.0))
+    services = [cluster.constant(1.0), cluster.constant(2.0)]
+    assert hash(cluster.Cluster(2, services, [1.0, 2.0])) == hash(
+        cluster.Cluster(2, tuple(services), (1.0, 2.0))
     )
 
 

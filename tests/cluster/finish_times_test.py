@@ -21,7 +21,7 @@ def events(seconds, needs, *, lag=0, cost=lambda t: 0.0):
     """
     steps, workers = seconds.shape
     on = np.full(seconds.shape, np.nan)
-    queue = sorted((own, "done", i) for i, own in enumerate(seconds[0]))
+    queue = sorted((end, "done", i) for i, end in enumerate(seconds[0]))
     at, computing = [0] * workers, [True] * workers  # each worker's step
     first, busy = [0] * workers, [False] * workers  # exchange that its link has next
     sent, came = set(), set()

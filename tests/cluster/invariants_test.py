@@ -117,9 +117,9 @@ def test_a_slower_group_is_staler_by_as_much():
         slow = [1.0] * 4 + [1.0 + d] * 2
         spec = cluster.Cluster(P, cluster.lognormal(1.0, 0.01), slowdown=slow)
         trace = cluster.simulate(spec, protocols.groups(3), 800, seed=1)
-        own = trace.summary().per_worker
-        assert abs(own[5] - 2 * (1 + d)) < 1
-        assert own[4] == own[5] > own[0]
+        ages = trace.summary().per_worker
+        assert abs(ages[5] - 2 * (1 + d)) < 1
+        assert ages[4] == ages[5] > ages[0]
         staleness = trace.staleness_law(burn_in=50)
         assert abs(staleness.mean - 2) < 0.1
 
@@ -231,9 +231,9 @@ def test_softsync_s_staleness_of_regular_learners_stays_below_twice_n(seed):
     spec = cluster.Cluster(30, cluster.lognormal(1.0, 0.2))
     for n, num_updates in {1: 60, 4: 300, 15: 1000, 30: 2000}.items():
         trace = cluster.simulate(spec, protocols.n_softsync(n), num_updates, seed=seed)
-        found = trace.staleness_law(burn_in=num_updates // 10)
+        result = trace.staleness_law(burn_in=num_updates // 10)
         assert (ages(trace) > 2 * n).mean() < 2e-3
-        assert abs(found.mean - 29 / (30 // n)) < 0.02 * 29 / (30 // n)
+        assert abs(result.mean - 29 / (30 // n)) < 0.02 * 29 / (30 // n)
     # memoryless ones: (1 - 1/P)^(2P + 1), about e^-2
     spec = cluster.Cluster(30, cluster.exponential(1.0))
     trace = cluster.simulate(spec, protocols.n_softsync(30), 8000, seed=seed)
@@ -363,8 +363,8 @@ def test_sampled_barriers_lie_between_none_and_all():
         "pBSP(1)": steps_of(protocols.psp(1, 0)),
         "ASP": steps_of(protocols.psp(0, 0)),
     }
-    means = [own.mean() for own in steps.values()]
-    spreads = [own.std() for own in steps.values()]
+    means = [times.mean() for times in steps.values()]
+    spreads = [times.std() for times in steps.values()]
     assert means == sorted(means)
     assert max(spreads[:3]) < spreads[3] < spreads[4]
     # 200 / 2 and 200 / (1 + Har(200)) steps, the latter of one run and rounded down

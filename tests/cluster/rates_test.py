@@ -78,8 +78,8 @@ def test_what_is_not_sent_does_not_occupy_the_server():
 
 def test_one_mode_takes_the_logarithm_of_its_way_over_its_rate():
     assert cluster.run_time(1e-3, 0.7) == pytest.approx(math.log(1e3) / 0.7, rel=1e-14)
-    found = cluster.run_time(0.5, 0.7, start=-8.0)
-    assert found == pytest.approx(math.log(16.0) / 0.7, rel=1e-14)
+    result = cluster.run_time(0.5, 0.7, start=-8.0)
+    assert result == pytest.approx(math.log(16.0) / 0.7, rel=1e-14)
     for rate in np.geomspace(1e-3, 10.0, 300):  # rounding may end beyond the target
         seconds = cluster.run_time(1e-2, rate)
         assert seconds == pytest.approx(math.log(100.0) / rate, rel=1e-12)

@@ -64,8 +64,8 @@ def test_samples_have_the_mean_the_survival_and_the_transform(times):
         at = 1.001 * float(times.quantile(share))
         assert np.mean(seconds > at) == pytest.approx(times.survival(at), abs=near)
     for s in (1 / times.mean, 1j / times.mean, (0.3 + 2j) / times.mean):
-        found = np.exp(-s * seconds).mean()
-        assert abs(found - times.transform(s)) < 2 * near
+        result = np.exp(-s * seconds).mean()
+        assert abs(result - times.transform(s)) < 2 * near
     # and are independent of each other
     for lag in (1, 2, 7):
         longer = seconds > times.mean
@@ -182,8 +182,8 @@ def test_mean_survival_and_quantiles_are_those_of_the_density(name):
 )
 def test_of_scipy_s_times_the_tail_is_told_to_four_per_cent(name, by_scipy):
     rate = TIMES[name].tail_rate
-    found = cluster.from_scipy(by_scipy).tail_rate
-    assert found == rate if rate in (0, math.inf) else 0.96 * rate < found < rate
+    result = cluster.from_scipy(by_scipy).tail_rate
+    assert result == rate if rate in (0, math.inf) else 0.96 * rate < result < rate
     assert cluster.from_scipy(stats.weibull_min(1.2)).tail_rate == math.inf
     assert cluster.from_scipy(stats.weibull_min(0.8)).tail_rate == 0
 
@@ -222,8 +222,8 @@ def test_many_samples_and_points_are_summed_in_blocks():
     seconds = rng.gamma(2.0, 0.5, 30_000)
     s = rng.uniform(0, 2, 20) + 1j * rng.uniform(0, 2, 20)
     expected = [np.exp(-z * seconds).mean() for z in s]
-    found = cluster.empirical(seconds).transform(s)
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    result = cluster.empirical(seconds).transform(s)
+    np.testing.assert_allclose(result, expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("shape", [1e12, 1e16])
@@ -239,8 +239,8 @@ def test_a_large_shape_keeps_its_first_correction():
     # k log(1 + z/k) = z - z^2/2k, of which powers of 1 + z/k lose all but some digits
     z = 0.8 + 0.6j
     expected = np.exp(-z + z**2 / 2e8 - z**3 / 3e16)
-    found = cluster.gamma(1.0, 1e8).transform(z)
-    np.testing.assert_allclose(found, expected, rtol=1e-15 * 8)
+    result = cluster.gamma(1.0, 1e8).transform(z)
+    np.testing.assert_allclose(result, expected, rtol=1e-15 * 8)
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 2.0), (0.5, 3.0)])
@@ -290,8 +290,8 @@ def test_the_integral_over_shares_is_the_closed_form(k, workers):
         (cluster.pareto(1.0, 1.2), stats.pareto(1.2)),
         (cluster.uniform(1.0, 3.0), stats.uniform(1.0, 2.0)),
     ):
-        found = cluster.from_scipy(by_scipy).kth_mean(k, workers)
-        assert found == pytest.approx(times.kth_mean(k, workers), rel=1e-9)
+        result = cluster.from_scipy(by_scipy).kth_mean(k, workers)
+        assert result == pytest.approx(times.kth_mean(k, workers), rel=1e-9)
 
 
 def test_the_last_of_heavy_tails_may_take_for_ever():

@@ -131,8 +131,8 @@ def test_sleepers_below_other_services_are_the_same_for_all_workers():
 
 def durations(trace, worker):
     """The worker's tasks that arrived, in order: arrived - begun."""
-    own = trace.worker == worker
-    return (trace.arrived - trace.begun)[own]
+    rows = trace.worker == worker
+    return (trace.arrived - trace.begun)[rows]
 
 
 SPECS = {
@@ -161,9 +161,9 @@ def test_every_protocol_sees_the_same_tasks(name):
     ]
     for protocol, worker in itertools.product(made, range(3)):
         trace = cluster.simulate(spec, protocol, 300, seed=seed)
-        own = service[worker] if isinstance(service, list) else service
+        law = service[worker] if isinstance(service, list) else service
         seen = durations(trace, worker)
-        expected = draw(own, seen.size, seed=seed, worker=worker)
+        expected = draw(law, seen.size, seed=seed, worker=worker)
         # a difference of clocks of at most some thousand seconds
         np.testing.assert_allclose(seen, expected, rtol=0, atol=1e-11)
 
@@ -205,9 +205,9 @@ def test_rescaling_all_seconds_changes_no_staleness():
 def yields(*blocks, worker):
     """A service that is right but for one worker, who has these blocks."""
 
-    def service(rng, own):
+    def service(rng, number):
         del rng
-        yield from blocks if own == worker else [np.ones(1000)]
+        yield from blocks if number == worker else [np.ones(1000)]
 
     return service
 

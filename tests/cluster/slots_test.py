@@ -20,8 +20,8 @@ def kept_at_each_update(last):
 
 def draw(seed, updates=60):
     rng = np.random.default_rng(seed)
-    own = np.arange(updates)
-    return np.minimum(own + rng.geometric(0.2, updates) - 1, updates - 1)
+    versions = np.arange(updates)
+    return np.minimum(versions + rng.geometric(0.2, updates) - 1, updates - 1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -44,10 +44,10 @@ def test_what_comes_later_changes_no_slot(seed):
 
 
 def test_versions_of_one_update_take_turns_in_one_slot():
-    none, own = np.zeros(0, int), np.arange(5)
-    assert slots.most(none) == slots.most(own) == 1
+    none, versions = np.zeros(0, int), np.arange(5)
+    assert slots.most(none) == slots.most(versions) == 1
     assert slots.given(none).tolist() == []
-    assert slots.given(own).tolist() == [0] * 5
+    assert slots.given(versions).tolist() == [0] * 5
 
 
 def test_versions_that_are_all_equally_late_are_kept_in_a_ring():

@@ -56,12 +56,12 @@ def test_constant_times_of_different_speed_count_whole_periods():
     seconds = np.array([1.0, 2.2, 3.7])
     spec = cluster.Cluster(3, cluster.constant(1.0), slowdown=seconds)
     expected = np.zeros(12)
-    for own in range(3):
+    for worker in range(3):
         pmf = np.ones(1)
-        for other in set(range(3)) - {own}:
-            count, more = divmod(seconds[own] / seconds[other], 1)
+        for other in set(range(3)) - {worker}:
+            count, more = divmod(seconds[worker] / seconds[other], 1)
             pmf = np.convolve(pmf, np.append(np.zeros(int(count)), [1 - more, more]))
-        expected[: len(pmf)] += pmf / seconds[own] / (1 / seconds).sum()
+        expected[: len(pmf)] += pmf / seconds[worker] / (1 / seconds).sum()
     assert apart(cluster.staleness_law(spec).pmf, expected) < 0.005
     each = [cluster.constant(s) for s in seconds]
     again = cluster.staleness_law(cluster.Cluster(3, each)).pmf

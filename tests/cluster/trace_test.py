@@ -132,8 +132,8 @@ def slow_summary(trace):
         quantile(0.5),
         quantile(0.99),
         max(ages),
-        [sum(own) / len(own) if own else math.nan for own in per_worker],
-        [len(own) for own in per_worker],
+        [sum(ages) / len(ages) if ages else math.nan for ages in per_worker],
+        [len(ages) for ages in per_worker],
     )
 
 

@@ -98,7 +98,7 @@ def language_model(shard, model, count=None):
 
 def trained(made, state, start, stop):
     """The state after some updates more, and the losses."""
-    given = made.given(start, stop)
+    given = made.feed.given(start, stop)
     state, chunk = made.run_chunk(state, given, np.int32(stop - start))
     return state, np.asarray(made.summary(state, chunk)[0].loss)[: stop - start]
 
@@ -111,8 +111,8 @@ def whole(made):
 def resumed(first, second, folder):
     """Of a run that goes on as `second` from a checkpoint of `first`."""
     state, before = trained(first, first.init(), 0, HALF)
-    kept = checkpoints.Checkpoints(folder, kept=1, held=execution.held)
-    kept.save(state)
+    kept = checkpoints.Checkpoints(folder)
+    kept.save(HALF, state)
     state = kept.restore(second.shapes())
     kept.close()
     state, after = trained(second, state, HALF, UPDATES)

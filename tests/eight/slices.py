@@ -89,7 +89,7 @@ def trained(kind, make, workers, groups):
     )
     (program,) = programs(experiment)
     trainer = Trainer(program)
-    given = trainer.given(0, UPDATES)
+    given = trainer.feed.given(0, UPDATES)
     state, _ = trainer.run_chunk(trainer.init(), given, np.int32(UPDATES))
     return state
 

@@ -18,7 +18,6 @@ from tests.exchange.driving import (
     executions,
     lowered,
     program,
-    shared_buffers,
 )
 from tests.support.promises import Promises
 
@@ -70,14 +69,6 @@ TABLE = {
 }
 # these need other axes, or a model of each worker's own
 OTHERWISE = "late_between_groups", "late_reduce", "a2sgd"
-# how transformations of others stand inside and outside of it
-WRAPPED = {
-    "alone": lambda exchange: exchange(ADAM),
-    "several inside": lambda exchange: exchange(optax.MultiSteps(ADAM, 2)),
-    "finite inside": lambda exchange: exchange(optax.apply_if_finite(ADAM, 3)),
-    "several outside": lambda exchange: optax.MultiSteps(exchange(ADAM), 2),
-    "finite outside": lambda exchange: optax.apply_if_finite(exchange(ADAM), 3),
-}
 promises = Promises()
 
 
@@ -125,13 +116,6 @@ def check_dtypes(name, dtype, grad_dtype):
     assert before == after
     fed = jax.tree.leaves((seen[-1], updates))
     assert {leaf.dtype for leaf in fed} == {jnp.dtype(grad_dtype)}
-
-
-@promises.of(TABLE)
-def parameters_and_state_are_buffers_of_their_own(name):
-    """As `init` makes them, outside of `jit`: all may be donated."""
-    for how, wrapped in WRAPPED.items():
-        assert shared_buffers(PARAMS, wrapped(TABLE[name]).init(PARAMS)) == [], how
 
 
 @pytest.mark.parametrize("name", TABLE)

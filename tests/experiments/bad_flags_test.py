@@ -155,7 +155,7 @@ CASES = {
     "--distributed --num_processes=0": "",
     "--distributed --timeout_seconds=-1": "",
     "--distributed --num_processes=2 --process_id=2": "",
-    "--checkpoint_every=0": "--checkpoint_every must be at least 1 update",
+    "--checkpoint_every=0": "0 is not a positive integer",
     **flag("checkpoint_every", "-3", "1e3"),
     **flag("wandb", "", "project"),
     **flag("compile_cache", "/proc/none"),

@@ -95,7 +95,8 @@ def test_the_answer_and_the_statements_are_of_this_run(tmp_path):
         Record("Nearly", accuracy, mean + 0.01, 0.0025),
         Record("Another", accuracy, mean + 0.02, 0.0),
     ]
-    words = shown(report.write(run, experiment(), Statements(PUBLISHED, records)))
+    stated = Statements(PUBLISHED, records)
+    words = shown(report.write(run, experiment(), stated.verdicts(run)))
     answer = LATE.answer(run)
     assert f"Why? {answer.text}" in words
     for row in answer.shown.to_numpy().tolist():
@@ -116,10 +117,10 @@ def test_statements_that_were_edited_after_the_run_began_are_said_to_be(tmp_path
     said = "These statements were edited after the run began."
     stated = {"published": digest(PUBLISHED)}
     run = made(tmp_path, info=stated)
-    assert said not in shown(report.write(run, experiment(), STATED))
+    assert said not in shown(report.write(run, experiment(), STATED.verdicts(run)))
     milder = dataclasses.replace(PUBLISHED[1], at_least=0.9)
     edited = Statements([PUBLISHED[0], milder, *PUBLISHED[2:]])
-    assert said in shown(report.write(run, experiment(), edited))
+    assert said in shown(report.write(run, experiment(), edited.verdicts(run)))
 
 
 def test_an_answer_that_fails_says_why(tmp_path):
@@ -129,6 +130,13 @@ def test_an_answer_that_fails_says_why(tmp_path):
     why = "test error cannot be compared with no law: ValueError: `against` names"
     assert f"`answer` fails: {why}" in words
     assert LATE.answer(run).text in words  # the other one
+
+
+def test_answers_that_the_run_has_are_not_made_again(tmp_path):
+    answer = LATE.answer(made(tmp_path))._replace(text="It is late.")
+    run = dataclasses.replace(made(tmp_path), answers=[answer])
+    words = shown(report.write(run, experiment(answer=LATE)))
+    assert "It is late." in words and "Test error, compared" not in words
 
 
 @dataclasses.dataclass
@@ -167,7 +175,7 @@ def test_each_part_that_fails_is_a_line_of_the_log_and_the_rest_is_there(
     )
     run = made(tmp_path)
     stated = Statements(PUBLISHED, [asks_too_much])
-    words = shown(report.write(run, failing, stated))
+    words = shown(report.write(run, failing, stated.verdicts(run)))
     nothing = "AttributeError: 'Run' object has no attribute 'nothing'"
     assert [record.getMessage() for record in caplog.records] == [
         "report: `answer` fails: test error cannot be compared with no law:"
@@ -192,7 +200,8 @@ def test_each_part_that_fails_is_a_line_of_the_log_and_the_rest_is_there(
 def test_an_overridden_run_keeps_its_answer_and_has_no_records(tmp_path):
     run = made(tmp_path, info={"changed": {"updates": [1000, 40], "law": [None, "x"]}})
     records = [Record("Accuracy", accuracy, 0.5, 0.0)]
-    words = shown(report.write(run, experiment(), Statements(PUBLISHED, records)))
+    stated = Statements(PUBLISHED, records)
+    words = shown(report.write(run, experiment(), stated.verdicts(run)))
     assert "Values changed" in words and "updates 1000 40" in words
     assert "this run has other values than the config file" in words
     assert LATE.answer(run).text in words and "Records" not in words
@@ -412,7 +421,8 @@ def test_tables_figures_and_claims_agree_with_results_csv(tmp_path):
     (axis,) = figures.curves("train_loss").draw(there).axes
     ends = [line.get_ydata()[-1] for line in axis.lines]
     assert ends == pytest.approx(losses)
-    words = shown(report.write(there, asked, Statements((), records)))
+    verdicts = Statements((), records).verdicts(there)
+    words = shown(report.write(there, asked, verdicts))
     said = "chosen by the least training loss on the seeds 1000, 1001, which are not"
     assert said in words
     for loss in losses:

@@ -363,8 +363,9 @@ def events(trainer, **functions):
         seen.append(("run", int(state.step) + int(count)))
         return trainer.run_chunk(state, given, count)
 
-    def save(state):
-        seen.append(("save", int(state.step)))
+    def save(step, state):
+        assert int(state.step) == step
+        seen.append(("save", step))
         functions.get("save", lambda: None)()
 
     own = copy.copy(trainer)
@@ -401,6 +402,9 @@ def test_a_row_that_cannot_be_written_ends_all_before_a_checkpoint(where, monkey
         if where == "here":
             raise OSError("full")
 
+    def save(step, state):
+        saved.append(step)
+
     message = "^full$"
     if where == "in another process":  # of its flags, the last one is set
         message = "process 1 stops, and says why"
@@ -408,7 +412,7 @@ def test_a_row_that_cannot_be_written_ends_all_before_a_checkpoint(where, monkey
             processes, "_of_each", lambda *own: [list(own), [*own[1:], True]]
         )
     with pytest.raises((OSError, ValueError), match=message):
-        loop.run(trainer, trainer.init(), save=saved.append, report=report)
+        loop.run(trainer, trainer.init(), save=save, report=report)
     assert reported == ([10, 20] if where == "here" else [10]) and not saved
 
 

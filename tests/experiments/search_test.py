@@ -169,7 +169,7 @@ def run_until_killed(made, folder, *, after):
 def test_a_long_call_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     made = experiment(grid={"delay": (3,), "learning_rate": Range(0.01, 1.0)})
     expected = run(made, tmp_path / "whole")
-    chunks, given = itertools.count(), Trainer.given
+    chunks, given = itertools.count(), feeding.Feed.given
     starts = []
 
     def interrupted(self, start, stop):
@@ -185,7 +185,7 @@ def test_a_long_call_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
         # chunks are of one update each, and all are saved
         patch.setattr(feeding, "_CHUNK_BYTES", 4)
         patch.setattr(loop, "_CHECKPOINT_SECONDS", 0.0)
-        patch.setattr(Trainer, "given", interrupted)
+        patch.setattr(feeding.Feed, "given", interrupted)
         closed, close = [], checkpoints.Checkpoints.close
         patch.setattr(
             checkpoints.Checkpoints, "close", lambda self: closed.append(close(self))
@@ -193,7 +193,7 @@ def test_a_long_call_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
         run(made, tmp_path / "killed")
     assert closed  # nothing goes on writing there
     assert list((tmp_path / "killed" / "checkpoints").glob("search-*"))
-    monkeypatch.setattr(Trainer, "given", noted)
+    monkeypatch.setattr(feeding.Feed, "given", noted)
     again = run(made, tmp_path / "killed")
     assert 0 < starts[0] < UPDATES  # the call went on amid its updates
     pd.testing.assert_frame_equal(again.results, expected.results)
@@ -314,13 +314,20 @@ def test_the_time_to_a_value_is_searched_as_well():
     assert row["found"] and row["score"] < 4.0 and row["learning_rate"] > 0.1
 
 
-def test_clusters_are_searched_with_one_compiled_program(monkeypatch):
-    made = []
-    monkeypatch.setattr(
-        trials,
-        "Trainer",
-        lambda *args, **options: made.append(Trainer(*args, **options)) or made[-1],
-    )
+@pytest.fixture
+def made(monkeypatch):
+    """The trainers that a search compiles."""
+    there = []
+
+    def noted(*args, **options):
+        there.append(Trainer(*args, **options))
+        return there[-1]
+
+    monkeypatch.setattr(trials, "Trainer", noted)
+    return there
+
+
+def test_clusters_are_searched_with_one_compiled_program(made):
     sources = {
         name: Simulation(Cluster(workers, exponential(1.0)), protocols.k_async(1))
         for name, workers in (("two", 2), ("three", 3))
@@ -550,16 +557,10 @@ def test_a_range_of_one_arm_is_no_list_of_values_of_another():
     assert [*program.searched] == ["learning_rate"] and program.size == 1
 
 
-def test_a_series_is_trained_in_the_program_of_the_others(monkeypatch):
+def test_a_series_is_trained_in_the_program_of_the_others(made):
     def decayed(learning_rate, weight):  # 0 is written as a whole number
         return optax.chain(optax.add_decayed_weights(weight), optax.sgd(learning_rate))
 
-    made = []
-    monkeypatch.setattr(
-        trials,
-        "Trainer",
-        lambda *args, **options: made.append(Trainer(*args, **options)) or made[-1],
-    )
     grid = {"weight": (0, 0.5), "learning_rate": Range(0.01, 1.0)}
     run(experiment(training=decayed, grid=grid))
     assert [trainer.run_chunk._cache_size() for trainer in made] == [1]
@@ -634,7 +635,7 @@ def test_a_call_that_times_begins_anew(tmp_path, monkeypatch):
         evaluate_every=1,
     )
     expected = run(timed)
-    chunks, given = itertools.count(), Trainer.given
+    chunks, given = itertools.count(), feeding.Feed.given
 
     def interrupted(self, start, stop):
         if next(chunks) == UPDATES + 7:
@@ -643,7 +644,7 @@ def test_a_call_that_times_begins_anew(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(loop, "_CHECKPOINT_SECONDS", 0.0)
-        patch.setattr(Trainer, "given", interrupted)
+        patch.setattr(feeding.Feed, "given", interrupted)
         run(timed, tmp_path)
     assert (tmp_path / "search.csv").exists()
     again = run(timed, tmp_path)
@@ -651,14 +652,8 @@ def test_a_call_that_times_begins_anew(tmp_path, monkeypatch):
 
 
 def test_a_seed_whose_trace_needs_more_room_is_trained_in_a_larger_program(
-    tmp_path, monkeypatch
+    tmp_path, monkeypatch, made
 ):
-    made = []
-    monkeypatch.setattr(
-        trials,
-        "Trainer",
-        lambda *args, **options: made.append(Trainer(*args, **options)) or made[-1],
-    )
     monkeypatch.setattr(Room, "roomy", lambda self: self)  # no room to spare
     source = Simulation(Cluster(5, exponential(1.0)), protocols.k_async(1))
     heavy = experiment(

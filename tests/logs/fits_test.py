@@ -75,11 +75,11 @@ def test_a_fit_has_the_service_of_its_law_and_arguments():
 
 def test_the_distances_are_those_of_kolmogorov_and_smirnov_in_their_order():
     times = drawn("lognormal", LAWS["lognormal"][0], 1, 500)
-    found = cluster.fit(times)
-    for each in found:
+    result = cluster.fit(times)
+    for each in result:
         expected = stats.kstest(times, lambda t, of=each.service: 1 - of.survival(t))
         assert each.distance == pytest.approx(expected.statistic, abs=1e-12)
-    distances = [each.distance for each in found]
+    distances = [each.distance for each in result]
     assert distances == sorted(distances) and distances[0] < distances[-1]
 
 

@@ -2,7 +2,6 @@
 
 import datetime
 import gzip
-import importlib
 import json
 import math
 import time
@@ -12,15 +11,11 @@ import numpy as np
 import pytest
 
 from delayjax import cluster
+from tests.logs import files_test as files
+from tests.logs.files_test import SECONDS, STARTS, assert_tasks
 
-SECONDS = np.array([[1.5, 2.0, 1.25], [3.0, 2.5, 2.75]])
-STARTS = np.array([[0.0, 4.0, 8.0], [0.5, 4.0, 8.0]])
-TASKS = [
-    f"{worker},{step},{SECONDS[worker, k]},{STARTS[worker, k]}"
-    for k, step in enumerate((3, 4, 7))
-    for worker in range(2)
-]
-HEADER = "worker,step,seconds,start"
+TASKS = files.TASKS[1:]
+HEADER = files.TASKS[0]
 
 
 def load(tmp_path, text, **options):
@@ -29,69 +24,8 @@ def load(tmp_path, text, **options):
     return cluster.load_recorded(path, **options)
 
 
-def assert_tasks(recorded, *, starts=STARTS):
-    np.testing.assert_array_equal(recorded.seconds, SECONDS)
-    np.testing.assert_array_equal(recorded.steps, [3, 4, 7])
-    if starts is None:
-        assert recorded.starts is None
-    else:
-        np.testing.assert_array_equal(recorded.starts, starts)
-
-
 def without_start(rows):
     return [row.rpartition(",")[0] for row in rows]
-
-
-LOGS = {
-    "plain": "\n".join([HEADER, *TASKS]),
-    "CRLF, BOM, empty rows": "\ufeff" + "\r\n\r\n".join([HEADER, *TASKS, ""]),
-    "worker by worker": "\n".join([HEADER, *TASKS[::2], *TASKS[1::2]]),
-    "more columns": "\n".join(
-        [f"host,{HEADER},loss", *(f"a,{row},nan" for row in TASKS)]
-    ),
-    "quotes and spaces": "\n".join(
-        ['"worker", step ,seconds,start', *(f'"{row[0]}", {row[2:]}' for row in TASKS)]
-    ),
-}
-
-
-@pytest.mark.parametrize("name", LOGS)
-def test_a_log_may_look_like_this(name, tmp_path):
-    assert_tasks(load(tmp_path, LOGS[name].encode()))
-
-
-def as_file(path, rows, kind):
-    """The rows, of which the first is the header, in a file of another kind."""
-    cells = [row.split(",") for row in rows]
-    if kind == ".parquet":
-        pandas = pytest.importorskip("pandas")
-        head, *values = cells
-        columns = {n: [*map(float, c)] for n, *c in zip(head, *values, strict=True)}
-        pandas.DataFrame(columns).to_parquet(path.with_suffix(kind))
-        return path.with_suffix(kind)
-    if kind.startswith(".jsonl"):
-        dicts = [dict(zip(cells[0], row, strict=True)) for row in cells[1:]]
-        rows = [json.dumps({n: float(v) for n, v in row.items()}) for row in dicts]
-        rows.insert(2, "")  # lines may be empty
-    text = "\n".join(rows).encode()
-    path = path.with_suffix(kind)
-    path.write_bytes(gzip.compress(text) if kind.endswith("gz") else text)
-    return path
-
-
-KINDS = [".tsv", ".csv.gz", ".jsonl", ".jsonl.gz", ".parquet"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_other_kinds_of_files_hold_the_same(kind, tmp_path):
-    path = as_file(tmp_path / "log", [HEADER, *TASKS], kind)
-    assert_tasks(cluster.load_recorded(path))
-
-
-@pytest.mark.parametrize("mark", [";", "\t", "|", " "])
-def test_the_header_says_what_separates_columns(mark, tmp_path):
-    rows = [row.replace(",", mark) for row in (HEADER, *TASKS)]
-    assert_tasks(load(tmp_path, rows))
 
 
 def test_workers_may_have_names_which_are_numbered_in_their_order(tmp_path):
@@ -131,21 +65,6 @@ def _starts_may_be_dates(tmp_path):
     assert_tasks(load(tmp_path, [HEADER, *dated], start_seconds=seconds))
 
 
-def test_a_parquet_may_hold_dates_and_names(tmp_path):
-    pandas = pytest.importorskip("pandas")
-    rows = [row.split(",") for row in TASKS]
-    worker, step, seconds, start = zip(*rows, strict=True)
-    begin = np.datetime64("2026-11-28T22:00:00")
-    columns = {
-        "worker": [f"w{number}" for number in worker],
-        "step": [*map(int, step)],
-        "seconds": [*map(float, seconds)],
-        "start": [begin + np.timedelta64(int(1e3 * float(at)), "ms") for at in start],
-    }
-    pandas.DataFrame(columns).to_parquet(tmp_path / "t.parquet")
-    assert_tasks(cluster.load_recorded(tmp_path / "t.parquet", start_seconds="first"))
-
-
 def test_rows_may_be_sorted_by_step(tmp_path):
     with pytest.raises(ValueError, match=r"`step` must not go back .*sort=True"):
         load(tmp_path, [HEADER, *TASKS[::-1]])
@@ -164,31 +83,8 @@ def test_operations_may_be_in_any_file(tmp_path):
     np.testing.assert_array_equal(recorded.seconds, np.full((2, 2), 3.0))
 
 
-BROKEN = {
-    "no gzip": ("log.csv.gz", b"worker,step", "is no .csv: Not a gzipped file"),
-    "half of a gzip": ("log.csv.gz", gzip.compress(b"worker,step" * 9)[:-9], "is no"),
-    "no JSON": ("log.jsonl", b'{"worker": 0}\n{worker', r"is no .jsonl: Expecting"),
-    "a list": ("log.jsonl", b'{"worker": 0}\n\n[1, 2]', "line 3 is no object, but '.1"),
-    "null": (
-        "log.jsonl",
-        b'{"worker": 0, "step": 0, "seconds": null}',
-        r"line 1 .*`seconds` must be a finite .* got None",
-    ),
-    "no key": (
-        "log.jsonl",
-        b'{"worker": 0, "step": 0, "seconds": 1}\n{"worker": 1, "step": 0}',
-        r"line 2 .*`seconds` must be a finite .* got ''",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_file_that_is_broken_is_named(name, tmp_path):
-    file, held, message = BROKEN[name]
-    (tmp_path / file).write_bytes(held)
-    with pytest.raises(ValueError, match=message) as error:
-        cluster.load_recorded(tmp_path / file)
-    assert file in str(error.value)
+def test_the_rows_may_be_worker_by_worker(tmp_path):
+    assert_tasks(load(tmp_path, [HEADER, *TASKS[::2], *TASKS[1::2]]))
 
 
 def test_a_log_without_starts_has_none(tmp_path):
@@ -371,9 +267,9 @@ def test_times_that_may_be_milliseconds_are_asked_about(factor, warns, tmp_path)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         load(tmp_path, ["worker,step,seconds", *rows])
-    said = [str(own.message) for own in caught]
+    said = [str(warning.message) for warning in caught]
     assert len(said) == warns and all(
-        "half of the tasks take over 101.2 s" in own for own in said
+        "half of the tasks take over 101.2 s" in text for text in said
     )
 
 
@@ -451,11 +347,6 @@ def test_columns_and_options_that_do_not_fit_are_refused(
 ):
     with pytest.raises((TypeError, ValueError), match=message):
         load(tmp_path, [header, *(f"{row},9" for row in TASKS)], **options)
-
-
-def test_other_endings_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"`path` must end in .csv.*times.txt"):
-        cluster.load_recorded(tmp_path / "times.txt")
 
 
 # operations
@@ -583,12 +474,155 @@ def test_a_task_whose_operations_take_no_time_is_refused(trace):
         cluster.load_recorded(path, columns=NAMES, operations=["gc"])
 
 
-def test_a_parquet_without_its_library_says_what_to_install(trace, monkeypatch):
-    path, _ = trace
+# profiles and reports
 
-    def absent(name):
-        raise ImportError(name)
+BASE = 1_700_000_000_000_000_000  # nanoseconds
 
-    monkeypatch.setattr(importlib, "import_module", absent)
-    with pytest.raises(ImportError, match=r"trace\.parquet .*pip install pyarrow"):
-        cluster.load_recorded(path, columns=NAMES, operations=OPERATIONS)
+
+def kineto(rank):
+    """Two steps of a process: the ranges of the host, and of the device if it has one.
+
+    Forward takes 1 + rank seconds, backward 2 seconds; the device ends a step after the
+    host has begun the next one.
+    """
+    steps, second = [], 1_000_000
+    ranges = ("forward", 1 + rank), ("backward", 2)
+    for step, at in ((5, 0), (6, 10)):
+        for category, late, slow in (
+            ("user_annotation", 0, 0.1),
+            ("gpu_user_annotation", 8, 1),
+        ):
+            begun = at + late
+            events = [(f"ProfilerStep#{step}", begun, 9)]
+            for name, seconds in ranges:
+                events.append((name, begun, seconds * slow))
+                begun += seconds * slow
+            steps += [
+                dict(ph="X", cat=category, name=name, pid=77, tid=1)
+                | dict(ts=start * second, dur=seconds * second)
+                for name, start, seconds in events
+            ]
+    between = dict(ph="X", cat="gpu_user_annotation", name="forward", pid=77, tid=1)
+    steps.append(between | dict(ts=17.5 * second, dur=second / 4))  # of no step
+    steps.append(dict(ph="i", name="forward", pid=77, ts=0))  # no range
+    document = dict(traceEvents=steps[::-1], baseTimeNanoseconds=BASE)
+    return document | dict(distributedInfo=dict(rank=rank, world_size=2))
+
+
+def write_json(path, document):
+    text = json.dumps(document).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+
+
+def test_the_ranges_that_the_device_ran_count_in_a_kineto_profile(tmp_path):
+    for rank in (0, 1):
+        write_json(tmp_path / f"{1 - rank}.json.gz", kineto(rank))
+    recorded = cluster.load_recorded(
+        tmp_path, operations=["forward", "backward"], start_seconds=BASE / 1e9
+    )
+    np.testing.assert_array_equal(recorded.seconds, [[3.0, 3.0], [4.0, 4.0]])
+    np.testing.assert_array_equal(recorded.steps, [5, 6])
+    np.testing.assert_allclose(recorded.starts, [[8.0, 18.0]] * 2, atol=1e-6)
+
+
+@pytest.mark.parametrize("left_out", ["", "ProfilerStep"])
+def test_the_ranges_of_the_host_count_where_the_device_shows_no_steps(
+    left_out, tmp_path
+):
+    """Then no range counts twice."""
+    (tmp_path / "notes.jsonl").write_text("no profile")
+    for rank in (0, 1):
+        profile = kineto(rank)
+        host = [
+            event
+            for event in profile["traceEvents"]
+            if event.get("cat") != "gpu_user_annotation"
+            or (left_out and not event["name"].startswith(left_out))
+        ]
+        write_json(tmp_path / f"{rank}.json", profile | dict(traceEvents=host))
+    recorded = cluster.load_recorded(
+        tmp_path, operations=["forward"], start_seconds="first"
+    )
+    np.testing.assert_allclose(recorded.seconds, [[0.1] * 2, [0.2] * 2])
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_a_chrome_trace_names_its_step_and_worker(bare, tmp_path):
+    """A list of events is a trace, too."""
+    events = [
+        dict(ph="X", name="train", pid=3 + pid, tid=0, args=dict(step_num=str(step)))
+        | dict(ts=4e6 * step, dur=1e6 * (1 + pid))
+        for pid in (0, 1)
+        for step in (2, 1)
+    ]
+    events += [dict(ph="X", name="other", pid=3, tid=0, ts=0, dur=9e6)]
+    path = tmp_path / "trace.json"
+    write_json(path, events if bare else dict(traceEvents=events))
+    columns = {"step": "step_num"}
+    recorded = cluster.load_recorded(path, columns=columns, operations=["train"])
+    np.testing.assert_array_equal(recorded.seconds, [[1.0, 1.0], [2.0, 2.0]])
+    np.testing.assert_array_equal(recorded.starts, [[4.0, 8.0]] * 2)
+    np.testing.assert_array_equal(recorded.steps, [1, 2])
+    events[1]["dur"] = -1.0
+    write_json(path, events)
+    with pytest.raises(ValueError, match=r"event \d \(worker 3, step 1\): `duration`"):
+        cluster.load_recorded(path, columns=columns, operations=["train"])
+
+
+def test_a_report_of_flagscale_has_the_seconds_of_sections(tmp_path):
+    for step in (40, 20):
+        sections = {
+            "forward": {"0": 1.5, "1": 2.5},
+            "backward": {"0": 1.0, "1": 1.0 + step},
+            "optimizer": {"0": 9.0, "1": 9.0},
+        }
+        write_json(
+            tmp_path / f"report_{step}.json",
+            dict(step=step, section_scores=sections, gpu_scores={}, timestamp=1.7e9),
+        )
+    recorded = cluster.load_recorded(
+        tmp_path, operations=["forward", "backward"], sort=True
+    )
+    np.testing.assert_array_equal(recorded.seconds, [[2.5, 2.5], [23.5, 43.5]])
+    np.testing.assert_array_equal(recorded.steps, [20, 40])
+    assert recorded.starts is None
+
+
+def test_an_operation_within_another_one_would_count_twice_and_is_refused(tmp_path):
+    write_json(tmp_path / "0.json", kineto(0))
+    write_json(tmp_path / "1.json", kineto(1))
+    operations = ["ProfilerStep#5", "ProfilerStep#6", "backward"]
+    match = r"`start` must not be before the last operation has ended, .* hold others"
+    with pytest.raises(ValueError, match=match):
+        cluster.load_recorded(tmp_path, operations=operations, start_seconds="first")
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (
+            [{"ph": "X", "ts": 1.0, "pid": 1, "name": "a"}],
+            "a profile in a folder needs the number of its process",
+        ),
+        (
+            {"traceEvents": [{"ph": "X", "ts": 1.0, "pid": 1, "name": "a"}]}
+            | {"distributedInfo": {"rank": 0}},
+            "is no .json: an event or the report has no 'dur'",
+        ),
+        ({"section_scores": {"a": {"0": 1.0}}}, "the report has no 'step'"),
+        ({"steps": []}, "is no .json: it has neither `traceEvents` nor `section_sc"),
+        (3, "is no .json: it has neither"),
+        ({"traceEvents": []}, "a profile in a folder needs the number of its process"),
+    ],
+)
+def test_another_json_is_refused(document, message, tmp_path):
+    write_json(tmp_path / "some.json", document)
+    with pytest.raises(ValueError, match=message):
+        cluster.load_recorded(tmp_path, operations=["forward"])
+
+
+def test_a_trace_is_no_profile(tmp_path):
+    with pytest.raises(ValueError, match=r"`path` must end in \.npz, \.csv"):
+        cluster.load_trace(tmp_path)
+    with pytest.raises(ValueError, match=r"`path` must end in \.npz, \.csv"):
+        cluster.load_trace(tmp_path / "trace.json")

@@ -51,9 +51,9 @@ def test_training_along_recorded_times_has_the_staleness_of_their_trace():
 
 def record_of(trace):
     """The tasks of each worker as a record with gaps at the end."""
-    own = [trace.worker == worker for worker in range(trace.num_workers)]
-    table = np.full((2, trace.num_workers, max(map(sum, own))), np.nan)
-    for worker, rows in enumerate(own):
+    masks = [trace.worker == worker for worker in range(trace.num_workers)]
+    table = np.full((2, trace.num_workers, max(map(sum, masks))), np.nan)
+    for worker, rows in enumerate(masks):
         takes = trace.arrived[rows] - trace.begun[rows]
         table[:, worker, : takes.size] = takes, trace.begun[rows]
     return cluster.Recorded(table[0], starts=table[1])
@@ -97,7 +97,7 @@ def synchronous(spec, steps=900):
     run = cluster.simulate(spec, protocols.hardsync(), steps, seed=0)
     order = np.lexsort((run.begun, run.worker))
     begun, arrived = (
-        own[order].reshape(spec.workers, -1) for own in (run.begun, run.arrived)
+        times[order].reshape(spec.workers, -1) for times in (run.begun, run.arrived)
     )
     return cluster.Recorded(arrived - begun, begun)
 
@@ -137,8 +137,10 @@ def test_a_synchronous_log_gives_the_speed_of_other_protocols(name, starts):
         protocols.ringmaster(8),
     ):
         truth, ours = (
-            cluster.simulate(own, protocol, None, seconds=seconds, seed=1).num_updates
-            for own in (spec, recorded.cluster())
+            cluster.simulate(
+                workers, protocol, None, seconds=seconds, seed=1
+            ).num_updates
+            for workers in (spec, recorded.cluster())
         )
         assert ours == pytest.approx(truth, rel=0.03)
 
@@ -164,7 +166,7 @@ def test_phases_whose_tasks_differ_are_refused():
 def test_more_workers_take_the_times_of_the_recorded_ones_in_turn():
     spec = cluster.Recorded([[1.0, 1.1] * 10, [2.0, 2.1] * 10]).cluster(workers=5)
     drawn = [spec.draw(worker, 50, seed=0).mean() for worker in range(5)]
-    assert [round(own) for own in drawn] == [1, 2, 1, 2, 1]
+    assert [round(mean) for mean in drawn] == [1, 2, 1, 2, 1]
 
 
 def test_gaps_leave_the_law_of_each_worker_s_times_as_it_is():
@@ -229,7 +231,7 @@ def test_closed_forms_take_the_law():
     shares = np.linspace(0, 1, times.size + 1) ** WORKERS
     slowest = protocols.k_sync(WORKERS).update_seconds(WORKERS, law)
     assert slowest == pytest.approx(times @ np.diff(shares))
-    rate = cluster.arrival_rate(WORKERS, [own.mean for own in laws])
+    rate = cluster.arrival_rate(WORKERS, [one.mean for one in laws])
     assert rate == pytest.approx((1 / SECONDS.mean(axis=1)).sum())
     late = cluster.staleness_law(cluster.Cluster(WORKERS, laws))
     assert late.mean == pytest.approx(WORKERS - 1, abs=0.01)

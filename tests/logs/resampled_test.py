@@ -116,17 +116,17 @@ def test_another_number_of_workers_takes_rows_again_and_a_warning_says_so(worker
         drawn = draw(NAMES, "steps", 100, workers=workers)
     assert len(warned) == 1
     assert warned[0].filename == __file__
-    own = draw(NAMES, "steps", 100)
-    np.testing.assert_array_equal(drawn, own[np.arange(workers) % 3])
+    times = draw(NAMES, "steps", 100)
+    np.testing.assert_array_equal(drawn, times[np.arange(workers) % 3])
 
 
 def test_recorded_times_may_lie_below_another_service():
     service = cluster.Recorded(NAMES).service("steps")
     slowed = cluster.markov_stragglers(service, 0.5, 0.0, 0.0 + 1e-9)
     spec = cluster.Cluster(WORKERS, slowed)
-    own = draw(NAMES, "steps", 100)
+    times = draw(NAMES, "steps", 100)
     for worker in range(WORKERS):
-        np.testing.assert_array_equal(spec.draw(worker, 100, seed=1), own[worker])
+        np.testing.assert_array_equal(spec.draw(worker, 100, seed=1), times[worker])
 
 
 def test_steps_that_the_workers_would_not_agree_on_are_refused():

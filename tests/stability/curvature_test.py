@@ -49,12 +49,12 @@ def test_lanczos_finds_the_largest_eigenvalues_of_the_hessian(wide, counts, near
         params, batch = a_network(seed, jnp.float64 if wide else jnp.float32)
         every = np.linalg.eigvalsh(whole_hessian(perceptron, params, batch))[::-1]
         for count in counts:
-            found = stability.hessian_eigenvalues(
+            result = stability.hessian_eigenvalues(
                 perceptron, params, batch, count=count
             )
-            assert found.dtype == np.float64
+            assert result.dtype == np.float64
             np.testing.assert_allclose(
-                found, every[:count], rtol=near, atol=near * every[0]
+                result, every[:count], rtol=near, atol=near * every[0]
             )
 
 
@@ -66,13 +66,13 @@ def test_a_preconditioner_divides_the_hessian(seed):
     hessian = whole_hessian(perceptron, params, batch)
     weights = np.diag(np.asarray(ravel_pytree(divisor)[0], np.float64))
     expected = linalg.eigh(hessian, weights, eigvals_only=True)  # H u = lambda D u
-    found = stability.hessian_eigenvalues(
+    result = stability.hessian_eigenvalues(
         perceptron, params, batch, count=2, preconditioner=divisor
     )
-    np.testing.assert_allclose(found, expected[::-1][:2], rtol=1e-5)
+    np.testing.assert_allclose(result, expected[::-1][:2], rtol=1e-5)
     largest = stability.sharpness(perceptron, params, batch, preconditioner=divisor)
     assert isinstance(largest, float)
-    np.testing.assert_allclose(largest, found[0], rtol=1e-6)
+    np.testing.assert_allclose(largest, result[0], rtol=1e-6)
 
 
 def bowl(curvatures):
@@ -84,8 +84,8 @@ def test_any_number_of_parameters_will_do(size):
     curvatures = jnp.linspace(-1.0, 3.0, size) if size > 1 else jnp.array([3.0])
     at = jnp.zeros(size)
     # the largest, not the largest in size
-    found = stability.sharpness(bowl(curvatures - 10.0), at, None)
-    np.testing.assert_allclose(found, -7.0, rtol=1e-5)
+    result = stability.sharpness(bowl(curvatures - 10.0), at, None)
+    np.testing.assert_allclose(result, -7.0, rtol=1e-5)
     every = stability.hessian_eigenvalues(bowl(curvatures), at, None, count=size)
     np.testing.assert_allclose(every, curvatures[::-1], rtol=1e-5, atol=1e-6)
 
@@ -93,20 +93,20 @@ def test_any_number_of_parameters_will_do(size):
 @pytest.mark.parametrize("scale", [1e-12, 1e6])
 def test_the_scale_of_a_loss_costs_no_digits(scale):
     curvatures = scale * jnp.append(jnp.linspace(0.0, 1.0, 400), 1.1)
-    found = stability.hessian_eigenvalues(
+    result = stability.hessian_eigenvalues(
         bowl(curvatures), jnp.ones(401), None, count=2
     )
-    np.testing.assert_allclose(found / scale, [1.1, 1.0], rtol=1e-5)
+    np.testing.assert_allclose(result / scale, [1.1, 1.0], rtol=1e-5)
 
 
 def test_leaves_of_two_dtypes_are_one_vector():
     with jax.enable_x64(True):
         at = {"narrow": jnp.ones(30, jnp.float32), "wide": jnp.ones(30, jnp.float64)}
-        found = stability.sharpness(
+        result = stability.sharpness(
             lambda at, _: jnp.sum((at["narrow"] + 2 * at["wide"]) ** 2), at, None
         )
     # of each pair: 2 (1, 2)' (1, 2)
-    np.testing.assert_allclose(found, 10.0, rtol=1e-6)
+    np.testing.assert_allclose(result, 10.0, rtol=1e-6)
 
 
 def test_equal_curvatures_and_flat_losses_converge():
@@ -121,8 +121,8 @@ def test_narrow_parameters_are_widened():
     at = jnp.zeros(30, jnp.bfloat16)
     # 1.001 is 1 in bfloat16
     curvatures = jnp.linspace(0.0, 1.001, 30)
-    found = stability.sharpness(bowl(curvatures), at, None)
-    np.testing.assert_allclose(found, 1.001, rtol=1e-5)
+    result = stability.sharpness(bowl(curvatures), at, None)
+    np.testing.assert_allclose(result, 1.001, rtol=1e-5)
 
 
 def test_more_eigenvalues_than_parameters_or_another_tree_are_refused():

@@ -84,11 +84,11 @@ def test_gamma_delays_have_the_roots_of_a_polynomial(k, gain):
     factor = np.polynomial.Polynomial([1, 1 / k]) ** k
     polynomial = np.polynomial.Polynomial([0, 1]) * factor + 2 * gain
     times = cluster.gamma(2.0, k)
-    found = roots(gain, times, number=k + 1)
-    between = np.abs(found[:, None] - polynomial.roots() / 2)
-    assert len(found) == k + 1
+    result = roots(gain, times, number=k + 1)
+    between = np.abs(result[:, None] - polynomial.roots() / 2)
+    assert len(result) == k + 1
     assert between.min(axis=0).max() < 1e-8
-    assert (np.diff(found.real) <= 1e-12).all()
+    assert (np.diff(result.real) <= 1e-12).all()
 
 
 def test_the_tail_of_the_delays_limits_the_rate():
@@ -99,14 +99,14 @@ def test_the_tail_of_the_delays_limits_the_rate():
 @pytest.mark.parametrize("gain", [0.1, 0.367, 0.368, 0.5, 1.6, 10.0])
 def test_lambert_s_function_and_the_search_agree(gain):
     for number in (1, 2, 7):
-        found = roots(gain, ONE, number=number)
+        result = roots(gain, ONE, number=number)
         other = roots(gain, searched(ONE), number=number)
-        np.testing.assert_allclose(found, other, rtol=1e-9)
-        assert len(found) in (number, number + 1)
-        assert found.imag.sum() == 0  # no pair is parted
-        np.testing.assert_allclose(found, -gain * np.exp(-found), rtol=1e-10)
+        np.testing.assert_allclose(result, other, rtol=1e-9)
+        assert len(result) in (number, number + 1)
+        assert result.imag.sum() == 0  # no pair is parted
+        np.testing.assert_allclose(result, -gain * np.exp(-result), rtol=1e-10)
         first = special.lambertw(-gain)
-        np.testing.assert_allclose(found[0].real, first.real, rtol=1e-12)
+        np.testing.assert_allclose(result[0].real, first.real, rtol=1e-12)
 
 
 @pytest.mark.parametrize("gain", [0.05, 0.3, 0.5, 2.0, 20.0])
@@ -116,8 +116,8 @@ def test_roots_are_counted_however_near_the_line(gain):
     for root in roots[np.argsort(-roots.real)][:7]:
         for offset in (-0.3, -1e-3, -1e-6, 1e-6, 1e-3, 0.3):
             line = root.real + offset
-            found = zeros.number_right_of(line)
-            assert found == (roots.real > line).sum()
+            result = zeros.number_right_of(line)
+            assert result == (roots.real > line).sum()
 
 
 def everywhere(gain, times, right_of, up_to):
@@ -145,12 +145,12 @@ def everywhere(gain, times, right_of, up_to):
 def test_no_root_to_the_right_is_missed(name, share):
     times = TIMES[name]
     gain = share * critical_gain(times)
-    found = roots(gain, times)
-    line = found[-1].real - 1e-6
+    result = roots(gain, times)
+    line = result[-1].real - 1e-6
     up_to = 1.1 * gain * float(times.transform(line)) + 1
     expected = everywhere(gain, times, line, up_to)
-    assert len(found) == len(expected)
-    between = np.abs(found[:, None] - expected)
+    assert len(result) == len(expected)
+    between = np.abs(result[:, None] - expected)
     assert between.min(axis=0).max() < 1e-6
 
 
@@ -161,12 +161,12 @@ def test_every_root_is_a_root(name):
     near = 1 + np.array([-1e-3, -1e-9, -1e-13, 0, 1e-15, 1e-12, 1e-9, 1e-6, 1e-3])
     for share in [0.01, 0.5, *near, 2.0, 20.0]:
         gain = share * critical
-        found = roots(gain, times)
-        late = gain * times.transform(found)
-        np.testing.assert_allclose(found, -late, rtol=1e-9)
+        result = roots(gain, times)
+        late = gain * times.transform(result)
+        np.testing.assert_allclose(result, -late, rtol=1e-9)
         rate = decay_rate(gain, times)
         # a double root is a root to the square root of rounding
-        np.testing.assert_allclose(rate, -found[0].real, rtol=1e-5)
+        np.testing.assert_allclose(rate, -result[0].real, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", FINITE)
@@ -208,12 +208,12 @@ def test_delays_that_are_mostly_short_have_the_limit_of_the_short_ones(fast):
 def test_times_without_formulas_have_the_rates_and_limits_of_the_same_times(
     by_scipy, times
 ):
-    found, expected = DelayEquation(cluster.from_scipy(by_scipy)), DelayEquation(times)
+    result, expected = DelayEquation(cluster.from_scipy(by_scipy)), DelayEquation(times)
     for workers, near in ((16, 1e-5), (math.inf, 1e-6)):
         limit = expected.gain_limit(workers=workers)
-        assert found.gain_limit(workers=workers) == pytest.approx(limit, rel=near)
+        assert result.gain_limit(workers=workers) == pytest.approx(limit, rel=near)
     rate = expected.decay_rate(0.5)
-    assert found.decay_rate(0.5) == pytest.approx(rate, rel=1e-8)
+    assert result.decay_rate(0.5) == pytest.approx(rate, rel=1e-8)
 
 
 def test_transforms_without_formulas_are_integrated_for_few_frequencies():
@@ -270,10 +270,10 @@ def test_a_large_shape_has_the_rates_of_a_constant_delay(shape):
     critical = critical_gain(times)
     np.testing.assert_allclose(critical, math.exp(-1), rtol=near + 1e-14)
     for gain in (0.1, 0.3, 1.0, 1.5, 2.0):
-        found = decay_rate(gain, times)
+        result = decay_rate(gain, times)
         expected = -special.lambertw(-gain).real
         # near the limit the rate is small, and what is lost is not
-        np.testing.assert_allclose(found, expected, rtol=1e-11, atol=near)
+        np.testing.assert_allclose(result, expected, rtol=1e-11, atol=near)
         first = roots(gain, times, number=1)[0]
         np.testing.assert_allclose(-first.real, expected, rtol=1e-9, atol=near)
 

@@ -56,10 +56,10 @@ def traces(service, workers=P):
 
 def growth(service, steps, workers=P):
     """Of single runs, an update's."""
-    found = [
+    result = [
         TraceDynamics(one.staleness).growth(steps) for one in traces(service, workers)
     ]
-    return np.mean(found, axis=0)
+    return np.mean(result, axis=0)
 
 
 @functools.cache
@@ -93,9 +93,9 @@ def exponents(name):
         "mean square": law.step_limit() * NEAR[:1],
         "workers": workers_limit(times) * NEAR[:1],
     }
-    found = growth(times, np.concatenate(list(steps.values())))
+    result = growth(times, np.concatenate(list(steps.values())))
     ends = np.cumsum([len(part) for part in steps.values()])[:-1]
-    return dict(zip(steps, np.split(found, ends), strict=True))
+    return dict(zip(steps, np.split(result, ends), strict=True))
 
 
 # limits

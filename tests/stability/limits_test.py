@@ -273,8 +273,8 @@ def on_a_fine_grid(law, c):
     steps = -(z - 1) / response
     crossed = np.flatnonzero(np.diff(np.sign(steps.imag)))
     crossed = crossed[np.abs(steps[crossed].imag) < 0.1]
-    found = [*steps.real[crossed], steps.real[-1]]
-    return min(step for step in found if step > 0)
+    result = [*steps.real[crossed], steps.real[-1]]
+    return min(step for step in result if step > 0)
 
 
 def test_a_root_that_barely_leaves_the_circle_is_seen():
@@ -289,8 +289,8 @@ def test_a_root_that_barely_leaves_the_circle_is_seen():
     for away in (1e-3, 1e-4, 1e-5):
         strengths = [low - away, high + away]
         expected = [on_a_fine_grid(law, c) for c in strengths]
-        found = [of_the_mean(law, compensation=c) for c in strengths]
-        np.testing.assert_allclose(found, expected, rtol=1e-3)
+        result = [of_the_mean(law, compensation=c) for c in strengths]
+        np.testing.assert_allclose(result, expected, rtol=1e-3)
         assert abs(expected[0] - expected[1]) > 0.5
 
 

@@ -27,11 +27,11 @@ def test_the_variance_of_a_fixed_delay_is_an_integral(tau, share):
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.95, 0.9999])
 def test_without_delay_and_with_a_delay_of_one_the_variance_is_rational(share):
     a = 2 * share
-    found = Dynamics(0).stationary_variance(a)
-    np.testing.assert_allclose(found, 1 / (a * (2 - a)))
+    result = Dynamics(0).stationary_variance(a)
+    np.testing.assert_allclose(result, 1 / (a * (2 - a)))
     a = share
-    found = Dynamics(1).stationary_variance(a)
-    np.testing.assert_allclose(found, (1 + a) / (a * (1 - a) * (2 + a)))
+    result = Dynamics(1).stationary_variance(a)
+    np.testing.assert_allclose(result, (1 + a) / (a * (1 - a) * (2 + a)))
 
 
 @pytest.mark.parametrize("tau", [5, 20, 200])
@@ -52,9 +52,9 @@ def test_the_variance_of_any_law_solves_the_moment_equation(seed):
         limit = Dynamics(law, **options).step_limit()
         for share in (0.1, 0.9, 0.999):
             step, noise = share * limit, rng.uniform(0.1, 2)
-            found = Dynamics(law, **options).stationary_variance(step, noise=noise)
+            result = Dynamics(law, **options).stationary_variance(step, noise=noise)
             expected = updates.variance(step, law, noise=noise, **options)
-            np.testing.assert_allclose(found, expected, rtol=1e-6)
+            np.testing.assert_allclose(result, expected, rtol=1e-6)
 
 
 GEOMETRIC = 0.5 ** np.arange(1, 60)
@@ -88,8 +88,8 @@ def test_noise_of_any_size_counts_squared(options):
     training = Dynamics(1, **options)
     one = training.stationary_variance(0.1)
     for noise, square in ((0.0, 0.0), (3.0, 9.0), (1e150, 1e300)):
-        found = training.stationary_variance(0.1, noise=noise)
-        np.testing.assert_allclose(found, square * one, rtol=1e-12)
+        result = training.stationary_variance(0.1, noise=noise)
+        np.testing.assert_allclose(result, square * one, rtol=1e-12)
     # s^2 / (2 a), where float64 holds no s^2
     tiny = Dynamics(0).stationary_variance(1e-200, noise=1e-200)
     np.testing.assert_allclose(tiny, 1e-200 / 2, rtol=1e-12)

@@ -34,26 +34,26 @@ def bowl(params, batch):
 )
 def test_the_limit_is_the_dynamics_over_the_curvature(delay, criterion):
     dynamics = Dynamics(delay, momentum=0.3, modulation=dj.modulation.inverse)
-    found = predict_step_limit(bowl, AT, 0.0, dynamics, criterion=criterion)
-    assert found == pytest.approx(dynamics.step_limit(criterion) / 5.0, rel=1e-6)
+    result = predict_step_limit(bowl, AT, 0.0, dynamics, criterion=criterion)
+    assert result == pytest.approx(dynamics.step_limit(criterion) / 5.0, rel=1e-6)
     curvature = sharpness(bowl, AT, 0.0)
-    assert found == learning_rate_limit(curvature, dynamics, criterion=criterion)
+    assert result == learning_rate_limit(curvature, dynamics, criterion=criterion)
 
 
 def test_what_a_single_run_bears_is_the_default():
     dynamics = Dynamics(LAW)
-    found = learning_rate_limit(5.0, dynamics)
-    assert found == dynamics.step_limit("mean_square") / 5.0
-    assert found < dynamics.step_limit("mean") / 5.0
+    result = learning_rate_limit(5.0, dynamics)
+    assert result == dynamics.step_limit("mean_square") / 5.0
+    assert result < dynamics.step_limit("mean") / 5.0
     predicted = predict_step_limit(bowl, AT, 0.0, dynamics)
-    assert predicted == pytest.approx(found, rel=1e-6)
+    assert predicted == pytest.approx(result, rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", [np.float16, jnp.float32])
 def test_a_limit_is_a_float_whatever_the_curvature_is(kind):
-    found = learning_rate_limit(kind(3), Dynamics(4))
-    assert type(found) is float
-    assert found == Dynamics(4).step_limit() / 3
+    result = learning_rate_limit(kind(3), Dynamics(4))
+    assert type(result) is float
+    assert result == Dynamics(4).step_limit() / 3
 
 
 # Adam
@@ -61,8 +61,8 @@ def test_a_limit_is_a_float_whatever_the_curvature_is(kind):
 
 @pytest.mark.parametrize("b1", [0.0, 0.9])
 def test_undelayed_adam_has_cohen_s_limit(b1):
-    found = learning_rate_limit(1.0, Dynamics(0, momentum=b1)) / (1 - b1)
-    assert found == pytest.approx(2 * (1 + b1) / (1 - b1), rel=1e-12)
+    result = learning_rate_limit(1.0, Dynamics(0, momentum=b1)) / (1 - b1)
+    assert result == pytest.approx(2 * (1 + b1) / (1 - b1), rel=1e-12)
 
 
 def growth(optimizer, delay, start, updates):

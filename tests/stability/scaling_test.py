@@ -36,12 +36,12 @@ def trace_of(workers, service, updates, seed=1):
 @pytest.mark.parametrize("workers", [2, 7, 100])
 def test_the_rate_of_constant_times_is_lambert_s(workers):
     a = np.array([[0.05, 0.36], [0.7, 1.5]])
-    found = workers_decay_rate(a / (workers - 0.5), workers, cluster.constant(3.0))
+    result = workers_decay_rate(a / (workers - 0.5), workers, cluster.constant(3.0))
     expected = -special.lambertw(-a).real / (3.0 * (1 - 1 / (2 * workers)))
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    np.testing.assert_allclose(result, expected, rtol=1e-9)
     one = workers_decay_rate(0.7 / (workers - 0.5), workers, cluster.constant(3.0))
     assert isinstance(one, float)
-    assert one == found[1, 0]
+    assert one == result[1, 0]
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_the_rate_of_constant_times_is_lambert_s(workers):
 def test_one_worker_is_not_late(times):
     steps = np.array([0.0, 0.01, 0.5, 1.5, 1.99, 2.01, 3.0])
     radii = [Dynamics(0).spectral_radius(step) for step in steps]
-    found = workers_decay_rate(steps, 1, times)
+    result = workers_decay_rate(steps, 1, times)
     np.testing.assert_allclose(
-        found, -np.log(radii) / times.mean, rtol=1e-12, atol=1e-15
+        result, -np.log(radii) / times.mean, rtol=1e-12, atol=1e-15
     )
     assert workers_decay_rate(1.0, 1, times) == math.inf
 
@@ -71,10 +71,10 @@ def test_few_workers_are_as_near_their_updates_as_is_said(workers, near, at_peak
     steps = np.append(
         np.linspace(0.01, 1.5, 150), [critical, tau**tau / workers**workers]
     )
-    found = workers_decay_rate(steps, workers, CONSTANT)
+    result = workers_decay_rate(steps, workers, CONSTANT)
     updates = Dynamics(tau)
     exact = -workers * np.log([updates.spectral_radius(a) for a in steps])
-    off = np.abs(found - exact) / max(exact)
+    off = np.abs(result - exact) / max(exact)
     assert 0.8 * at_peak < off.max() < at_peak
     away = np.abs(steps / critical - 1) > 0.1
     assert 0.8 * near < off[away].max() < near
@@ -283,8 +283,8 @@ def fitted_momentum(service, workers, step, seed):
 @pytest.mark.parametrize("workers", shortened([4, 8], 4))
 def test_memoryless_workers_add_their_momentum_and_regular_ones_do_not(workers):
     step, expected = 0.5, implicit_momentum(workers)
-    found = [fitted_momentum(MEMORYLESS, workers, step, seed) for seed in (1, 2, 3)]
-    momentum, pull = np.mean(found, axis=0)
+    result = [fitted_momentum(MEMORYLESS, workers, step, seed) for seed in (1, 2, 3)]
+    momentum, pull = np.mean(result, axis=0)
     assert momentum == pytest.approx(expected, abs=0.01)
     assert -pull == pytest.approx(step / workers, rel=0.03)
     momentum, _ = fitted_momentum(cluster.gamma(1.0, 16), workers, step, 1)
@@ -297,15 +297,15 @@ def test_explicit_momentum_and_the_workers_own_add_up_to_the_total(workers, tota
 
     All three factors together are badly determined: the moves are smooth.
     """
-    step, found = 0.3, []
+    step, result = 0.3, []
     explicit = explicit_momentum(total, workers=workers)
-    own = implicit_momentum(workers)
+    implicit = implicit_momentum(workers)
     for seed in (1, 2, 3):
         move, x = mean_response(MEMORYLESS, workers, step, seed, explicit)
-        rest = -explicit * own * move[:-2] - step / workers * x[2:-1]
+        rest = -explicit * implicit * move[:-2] - step / workers * x[2:-1]
         fit = np.linalg.lstsq(move[1:-1, None], move[2:] - rest, rcond=None)
-        found.append(fit[0][0])
-    assert np.mean(found) == pytest.approx(total, abs=0.01)
+        result.append(fit[0][0])
+    assert np.mean(result) == pytest.approx(total, abs=0.01)
 
 
 @pytest.mark.parametrize("workers", [2, 16])

@@ -38,11 +38,11 @@ def test_a_constant_delay_has_the_closed_form_and_its_integral(seconds, share):
     times = cluster.constant(seconds)
     gain = share * math.pi / 2 / seconds
     expected = kuchler_mensch(gain, seconds, 0.3)
-    found = DelayEquation(times).variance(gain, noise=0.3)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    result = DelayEquation(times).variance(gain, noise=0.3)
+    np.testing.assert_allclose(result, expected, rtol=1e-12)
     searched = dataclasses.replace(times, stages=None)
-    found = DelayEquation(searched).variance(gain, noise=0.3)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    result = DelayEquation(searched).variance(gain, noise=0.3)
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("stages", [1, 2, 5])
@@ -53,8 +53,8 @@ def test_gamma_delays_have_the_variance_of_their_stages(stages, gain):
     noise[0, 0] = 0.3**2
     expected = linalg.solve_continuous_lyapunov(matrix, -noise)[0, 0]
     times = cluster.gamma(1.5, stages)
-    found = DelayEquation(times).variance(gain, noise=0.3)
-    np.testing.assert_allclose(found, expected, rtol=1e-7)
+    result = DelayEquation(times).variance(gain, noise=0.3)
+    np.testing.assert_allclose(result, expected, rtol=1e-7)
 
 
 @pytest.mark.parametrize("gain", [1e-12, 1e-6, 1e-3, 1.0, 1e3, 1e6, 1e9])
@@ -71,9 +71,9 @@ def test_memoryless_delays_have_a_closed_form_at_any_gain(gain):
 )
 def test_a_small_gain_adds_half_the_mean_delay(times, gain):
     # (1 + a mean) / 2a up to the order of a, as with a constant delay
-    found = DelayEquation(times).variance(gain)
+    result = DelayEquation(times).variance(gain)
     expected = (1 + gain * times.mean) / (2 * gain)
-    np.testing.assert_allclose(found, expected, rtol=1e-10 + gain**2)
+    np.testing.assert_allclose(result, expected, rtol=1e-10 + gain**2)
 
 
 def test_roots_decide_what_frequencies_do_not_show(monkeypatch):

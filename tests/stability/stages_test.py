@@ -51,29 +51,17 @@ def radius(*arguments):
 def test_with_one_delay_it_is_the_limit_of_one_curvature(tau, momentum):
     """Vertical sync: all stages late by S - 1, at the largest eigenvalue."""
     hessian = least_squares(0)
-    found = pipeline_step_limit(hessian, [tau] * 5, momentum=momentum)
+    result = pipeline_step_limit(hessian, [tau] * 5, momentum=momentum)
     one = Dynamics(tau, momentum=momentum).step_limit("mean")
-    np.testing.assert_allclose(found * np.linalg.eigvalsh(hessian)[-1], one, rtol=1e-9)
+    np.testing.assert_allclose(result * np.linalg.eigvalsh(hessian)[-1], one, rtol=1e-9)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_without_coupling_it_is_the_smallest_limit_of_a_coordinate(momentum):
     curvatures, delays = np.array([0.2, 0.5, 3.0]), [7, 2, 0]
-    found = pipeline_step_limit(np.diag(curvatures), delays, momentum=momentum)
+    result = pipeline_step_limit(np.diag(curvatures), delays, momentum=momentum)
     alone = [Dynamics(tau, momentum=momentum).step_limit("mean") for tau in delays]
-    np.testing.assert_allclose(found, (alone / curvatures).min(), rtol=1e-9)
-
-
-@pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
-def test_both_forms_have_the_same_roots(momentum, seed):
-    """H D and D H have the same eigenvalues: the modes differ, their factors do not."""
-    hessian = least_squares(seed)
-    mixed, late = (companion(f, hessian, STAGES, 0.3, momentum) for f in FORMS)
-    for z in np.exp(1j * np.linspace(0.1, 6, 40)):  # det(z - A), at as many points
-        there, here = (np.linalg.det(z * np.eye(len(a)) - a) for a in (mixed, late))
-        np.testing.assert_allclose(there, here, rtol=1e-9)
-    assert np.abs(mixed - late).max() > 0.1
+    np.testing.assert_allclose(result, (alone / curvatures).min(), rtol=1e-9)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -53,10 +53,10 @@ def test_an_equal_staleness_grows_as_its_largest_root(delay, name):
     np.testing.assert_allclose(
         growth, np.log(radii_at(steps, delay, **options)), atol=SLACK
     )
-    found, low, high = TraceDynamics(ages, **options).step_limit()
-    assert found == pytest.approx(limit, rel=2e-3)
+    result, low, high = TraceDynamics(ages, **options).step_limit()
+    assert result == pytest.approx(limit, rel=2e-3)
     # nothing is left to chance
-    assert low <= found <= high
+    assert low <= result <= high
     assert low == pytest.approx(high, rel=1e-2)
 
 
@@ -260,12 +260,12 @@ def test_steps_are_followed_apart():
 
 def test_the_interval_holds_the_limit_and_narrows_as_the_root_of_the_trace():
     traces = np.random.default_rng(1).poisson(4, (24, 1600))
-    found = np.array([TraceDynamics(ages).step_limit() for ages in traces])
+    result = np.array([TraceDynamics(ages).step_limit() for ages in traces])
     limit, low, high = TraceDynamics(traces.ravel()).step_limit()
-    held = (found[:, 1] <= limit) & (limit <= found[:, 2])
+    held = (result[:, 1] <= limit) & (limit <= result[:, 2])
     assert held.mean() > 0.8  # 24 of 95 %: 20 or more in 98 of 100 cases
-    assert np.mean(found[:, 0]) == pytest.approx(limit, rel=0.01)
-    widths = found[:, 2] - found[:, 1]
+    assert np.mean(result[:, 0]) == pytest.approx(limit, rel=0.01)
+    widths = result[:, 2] - result[:, 1]
     assert (high - low) * math.sqrt(24) == pytest.approx(np.mean(widths), rel=0.6)
     assert np.mean(widths) < 0.2 * limit
 

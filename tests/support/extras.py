@@ -20,3 +20,13 @@ def import_or_skip(package: str, extra: str) -> ModuleType:
         reason = f"{package} is an extra: delayjax[{extra}]"
         pytest.skip(reason, allow_module_level=True)
     return importlib.import_module(package)
+
+
+needs_libtpu = pytest.mark.skipif(
+    is_missing("libtpu", "tpu"),
+    reason="libtpu is not installed: pip install -e '.[tpu]'",
+)
+needs_cuda = pytest.mark.skipif(
+    is_missing("jax_cuda13_plugin", "cuda"),
+    reason="JAX's plugin for CUDA is not installed: pip install -e '.[cuda]'",
+)

@@ -27,13 +27,17 @@ def program_of(training, **changes):
     return program
 
 
+def nothing(*numbers):
+    """What is neither saved nor reported."""
+
+
 def final_loss(trainer):
     """The training loss after the last update, [seeds, cells]."""
     state = loop.run(
         trainer,
         trainer.init(),
-        save=lambda state: None,
-        report=lambda *chunk: None,
+        save=nothing,
+        report=nothing,
         alone=False,
     )
     return np.asarray(trainer.evaluate(state)["train_loss"])
@@ -42,7 +46,7 @@ def final_loss(trainer):
 class Trained:
     """A program after its last update, and what it reported on the way."""
 
-    def __init__(self, training=None, *, of=None, save=lambda state: None, **changes):
+    def __init__(self, training=None, *, of=None, save=nothing, **changes):
         """Trains what `program_of` makes, or with the trainer `of`."""
         self.trainer = of or Trainer(program_of(training, **changes))
         self.program = self.trainer.program

@@ -489,11 +489,11 @@ def test_step_sizes_intervals_and_seeds_are_one_program():
     assert state.training.versions.pushed.shape == ()
     close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
     for cell in range(3):
-        own, own_reports = alone(states[cell], rates[cell], intervals[cell])
-        jax.tree.map(close, pick(state.training.params, cell), own.training.params)
-        np.testing.assert_array_equal(reports.k[:, cell], own_reports.k)
-        close(reports.seconds[:, cell], own_reports.seconds)
-        close(reports.metrics["loss"][:, cell], own_reports.metrics["loss"])
+        single, single_reports = alone(states[cell], rates[cell], intervals[cell])
+        jax.tree.map(close, pick(state.training.params, cell), single.training.params)
+        np.testing.assert_array_equal(reports.k[:, cell], single_reports.k)
+        close(reports.seconds[:, cell], single_reports.seconds)
+        close(reports.metrics["loss"][:, cell], single_reports.metrics["loss"])
     assert len(traced) == 1
     assert len({int(k) for k in reports.k[-1]}) > 1  # or nothing is proven about them
 

@@ -283,15 +283,15 @@ def test_floats_are_averaged_and_of_all_else_the_last_is_kept(options):
         if used:
             mean += sum(used) / len(used)
             tracked, last = tracked + used[-1], used[-1]
-    found = state.model_state
-    np.testing.assert_allclose(found.pop("mean"), mean, rtol=1e-6)
+    result = state.model_state
+    np.testing.assert_allclose(result.pop("mean"), mean, rtol=1e-6)
     expected = {
         "narrow": np.full(2, mean, jnp.bfloat16),
         "tracked": np.int32(tracked),
         "even": np.array([last % 2 == 0, last % 2 == 1]),
         "key": jax.random.fold_in(KEY, int(last)),
     }
-    assert_same(found, expected)
+    assert_same(result, expected)
 
 
 def test_of_one_gradient_an_update_the_state_is_taken_as_it_is():

@@ -184,10 +184,10 @@ def test_one_program_takes_the_arrivals_of_other_seeds():
         traced.append(state)
         return jax.lax.scan(several[0].step, state, inputs)
 
-    for trace, own in zip(traces, several, strict=True):
+    for trace, replay in zip(traces, several, strict=True):
         inputs = trace.arrivals(0, 60), batches_of(trace)
         state, report = scan(several[0].init(PARAMS, KEY), inputs)
-        path, reports, _ = follower(own)(trace, inputs[1])
+        path, reports, _ = follower(replay)(trace, inputs[1])
         assert_close(state.params, pick(path, -1))
         assert_close(report, reports)
         assert np.isfinite(report.staleness).all()
@@ -205,8 +205,8 @@ def test_a_row_that_no_row_of_the_traces_is_like_reports_nan():
     }
     scan = jax.jit(lambda *x: jax.lax.scan(replay.step, *x)[1])
     state = replay.init(jnp.ones(3), KEY)
-    own = scan(state, (trace.arrivals(0, 8), np.zeros((8, 2))))
-    assert np.isfinite(own.staleness).all()
+    reports = scan(state, (trace.arrivals(0, 8), np.zeros((8, 2))))
+    assert np.isfinite(reports.staleness).all()
     for other in others.values():
         report = scan(state, (other.arrivals(0, 8), np.zeros((8, 2))))
         assert np.isnan(report.staleness).tolist() == [False] * 7 + [True]
@@ -216,14 +216,14 @@ def test_points_of_a_grid_along_one_trace_write_their_slots_in_place():
     trace = simulate("k_async(2)", 60)
     rates = jnp.array([0.05, 0.1, 0.2])
 
-    def of(rate):
+    def replay_at(rate):
         return dj.replay(trace, itself, optax.sgd(rate))
 
     def init(rate):
-        return of(rate).init(jnp.ones((4, 6)), KEY)
+        return replay_at(rate).init(jnp.ones((4, 6)), KEY)
 
     axes = dj.ring.vmap_axes(jax.eval_shape(init, rates[0]))
-    step = jax.vmap(lambda s, x, r: of(r).step(s, x)[0], (axes, None, 0), axes)
+    step = jax.vmap(lambda s, x, r: replay_at(r).step(s, x)[0], (axes, None, 0), axes)
 
     def grid(state, rows):
         return jax.lax.scan(lambda s, x: (step(s, x, rates), None), state, rows)[0]

@@ -58,8 +58,8 @@ def test_devices_divide_the_work_and_the_numbers_are_those_of_one(params, batch)
     alone, its_report, its_flops = ALONE
     # the devices add in another order
     np.testing.assert_allclose(report.metrics, its_report.metrics, rtol=1e-5)
-    for name, own in state.params.items():
-        np.testing.assert_allclose(own, alone.params[name], atol=1e-6)
+    for name, leaf in state.params.items():
+        np.testing.assert_allclose(leaf, alone.params[name], atol=1e-6)
     assert flops < 0.8 * its_flops
     if params is SPLIT and batch == P(None, "data"):
         assert_sharded_as_parameters(state)
@@ -79,5 +79,5 @@ def test_on_explicit_axes_the_examples_are_sharded():
     mesh = jax.make_mesh((2, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
     with jax.set_mesh(mesh):
         state, _, _ = trained(WHOLE, P(None, None, "data"), mesh)
-    for name, own in state.params.items():
-        np.testing.assert_allclose(own, ALONE[0].params[name], atol=1e-6)
+    for name, leaf in state.params.items():
+        np.testing.assert_allclose(leaf, ALONE[0].params[name], atol=1e-6)

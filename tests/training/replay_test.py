@@ -78,10 +78,10 @@ ACCEPTS = {"large ones": large, "young ones": young}
 @functools.cache
 def library(company, options, chunk=None):
     traces = [TRACES[name] for name in company]
-    own = dict(OPTIONS[options])
+    arguments = dict(OPTIONS[options])
     if options in ACCEPTS:
-        own["each"] = only(ACCEPTS[options], own["each"])
-    return follower(dj.replay(traces, grad_fn, chunk=chunk, **own))
+        arguments["each"] = only(ACCEPTS[options], arguments["each"])
+    return follower(dj.replay(traces, grad_fn, chunk=chunk, **arguments))
 
 
 @functools.cache

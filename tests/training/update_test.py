@@ -146,7 +146,7 @@ def test_the_loss_goes_with_its_gradient_where_it_is_the_only_metric():
     def metrics(x, batch, key):
         return {"loss": 0.5 * (x - batch) ** 2}, x - batch
 
-    mean, own, reported = trained(loss)
+    mean, metric, reported = trained(loss)
     np.testing.assert_allclose(mean, reported[-1])
-    assert not np.isclose(own, mean)  # the last gradient's own, of two
-    assert [float(found) for found in trained(metrics)[:2]] == [-1.0, -1.0]
+    assert not np.isclose(metric, mean)  # the last gradient's own, of two
+    assert [float(result) for result in trained(metrics)[:2]] == [-1.0, -1.0]

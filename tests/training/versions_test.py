@@ -188,9 +188,9 @@ def test_rows_that_ask_for_what_was_never_kept_report_nan():
         report = step(state, (pick(rows, 0), np.ones(1)))[1]
         return [float(report.staleness), float(report.metrics["loss"])]
 
-    own = reported(trace.arrivals(3, 4), 3)
-    assert own[0] == 2
-    assert np.isfinite(own).all()
+    ages = reported(trace.arrivals(3, 4), 3)
+    assert ages[0] == 2
+    assert np.isfinite(ages).all()
     assert np.isnan(reported(other.arrivals(6, 7), 6)).all()  # of another trace
     assert np.isnan(reported(trace.arrivals(3, 4), 1)).all()  # of another time
 

@@ -10,11 +10,8 @@ from numpy.typing import ArrayLike
 from delayjax._src.advice.advice import Advice, Choice, Mean
 from delayjax._src.advice.descent import Bowl, Descent
 from delayjax._src.cluster.cluster import Cluster
-from delayjax._src.cluster.protocols.hardsync import hardsync
-from delayjax._src.cluster.protocols.k_async import k_async
-from delayjax._src.cluster.protocols.k_sync import k_sync
-from delayjax._src.cluster.protocols.rennala import rennala
-from delayjax._src.cluster.protocols.ringmaster import ringmaster
+from delayjax._src.cluster.protocols.bounded_staleness import rennala, ringmaster
+from delayjax._src.cluster.protocols.k_scheme import hardsync, k_async, k_sync
 from delayjax._src.cluster.protocols.ssp import ssp
 from delayjax._src.cluster.server import Server, WaitsForeverError
 from delayjax._src.cluster.simulate import name_of, simulate

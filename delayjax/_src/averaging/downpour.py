@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.averaging import means, orders, periods, races, visits
+from delayjax._src.averaging import means, periods, races, visits
 from delayjax._src.averaging.step_then_mix import step_then_mix, towards
 from delayjax._src.ground import axes, checks, transforms
 
@@ -28,7 +28,7 @@ def downpour(
     period: ArrayLike = 1,
     server: transforms.Transformation | None = None,
     average: optax.ScalarOrSchedule | None = None,
-    order: orders.ArrivalOrder | None = None,
+    order: visits.ArrivalOrder | None = None,
     lock_free: races.Races | None = None,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:
@@ -74,7 +74,7 @@ def downpour(
         of the state, or its `average`, which is z.
 
     Example:
-        >>> tx = downpour(optax.sgd(1.0), order=orders.by_rank())
+        >>> tx = downpour(optax.sgd(1.0), order=visits.by_rank())
         >>> def step(grad):
         ...     updates, state = tx.update(grad, tx.init(0 * grad), 0 * grad)
         ...     return updates, state.memory.center

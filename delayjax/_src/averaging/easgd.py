@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.averaging import means, orders, periods, races, visits
+from delayjax._src.averaging import means, periods, races, visits
 from delayjax._src.averaging.step_then_mix import step_then_mix
 from delayjax._src.ground import axes, checks, collectives, transforms
 
@@ -26,7 +26,7 @@ def easgd(
     *,
     moving_rate: ArrayLike | None = None,
     period: ArrayLike = 1,
-    order: orders.ArrivalOrder | None = None,
+    order: visits.ArrivalOrder | None = None,
     lock_free: races.Races | None = None,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:

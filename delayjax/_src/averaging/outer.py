@@ -95,8 +95,8 @@ def outer(
 
     Raises:
         ValueError: if `delay` or F does not fit to `period`; in `init`, if `fragments`
-            does not number each leaf, or the server needs the loss.
-        TypeError: in `init`, if the server needs an extra argument.
+            does not number each leaf; in `update`, if the state is of another F.
+        TypeError: in `init`, if the server needs an extra argument, such as the loss.
 
     Example:
         >>> tx = outer(optax.sgd(1.0), optax.sgd(0.5), period=2)
@@ -132,10 +132,13 @@ def outer(
     def fresh(part):
         return Fragment(part, wrapped.init("server", at_center, part, wrapper="outer"))
 
-    def kept(fragment):
+    def first(fragment):
         if storage is None:
             return fragment
         return storage.push(storage.init(fragment, 1), fragment)
+
+    def written(held, fragment):
+        return fragment if storage is None else storage.push(held, fragment)
 
     def read(held, part):
         if storage is None:
@@ -149,7 +152,7 @@ def outer(
         parts = [split.cut(params, number) for number in range(split.count)]
         model = varied(params)
         return Outer(
-            fragments=tuple(kept(fresh(part)) for part in parts),
+            fragments=tuple(first(fresh(part)) for part in parts),
             begun=model if delay else (),
             error=() if compress is None else optax.tree.zeros_like(model),
         )
@@ -190,7 +193,7 @@ def outer(
             if compress is not None:
                 error = split.replaced(error, number, left)
             model = split.replaced(model, number, part)
-            held = kept(Fragment(center, server_state))
+            held = written(held, Fragment(center, server_state))
             return held, varied(error), varied(model)
 
         begun, error = memory.begun if delay else model, memory.error
@@ -245,7 +248,7 @@ def _check_server(server: optax.GradientTransformationExtraArgs, params: Any) ->
         jax.eval_shape(server.update, params, state, params)
     except TypeError as error:
         if "required keyword" not in str(error):
-            raise
+            return  # `update` raises it, where the server sees arrays
         raise TypeError(
             "`server` must read gradients and parameters alone, but its update has a"
             f" {str(error).partition('missing ')[2]}: an outer step has no loss. Take"

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.averaging import orders
+from delayjax._src.averaging import visits
 from delayjax._src.ground import checks
 from delayjax._src.history import ring
 
@@ -120,7 +120,7 @@ def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
 
 
 def access_to_center(
-    lock_free: Races | None, order: orders.ArrivalOrder | None
+    lock_free: Races | None, order: visits.ArrivalOrder | None
 ) -> Races | Locked:
     """How workers read and write the center; without a lock they need an order."""
     if lock_free is None:

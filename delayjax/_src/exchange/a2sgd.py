@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src.ground import axes, collectives, dtypes, transforms
+from delayjax._src.ground import axes, collectives, donation, dtypes, transforms
 
 
 def a2sgd(
@@ -45,7 +45,8 @@ def a2sgd(
     inner = transforms.as_transformation("inner", inner)
 
     def init_fn(params):
-        return inner.init(axes.vary(params, axis_name=axis_name))
+        state = inner.init(axes.vary(params, axis_name=axis_name))
+        return donation.unshared(state, params)
 
     def update_fn(updates, state, params=None, **extra_args):
         collectives.check_fresh("exchange.a2sgd", updates, axis_name)

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from delayjax._src.ground import checks
 
-_ROUNDING = 1e-3  # seconds, of a clock that is logged in milliseconds
+ROUNDING = 1e-3  # seconds, of a clock that is logged in milliseconds
 MOST_SECONDS = 1e8  # three years: larger numbers are a clock's
 
 
@@ -64,7 +64,7 @@ def as_starts(starts: ArrayLike, seconds: np.ndarray) -> np.ndarray:
 
 def overlaps(starts: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     """Whether a task [W, T] begins before the worker's last one ended, but for 1 %."""
-    ended = starts + 0.99 * seconds - _ROUNDING
+    ended = starts + 0.99 * seconds - ROUNDING
     latest = np.maximum.accumulate(np.nan_to_num(ended, nan=-math.inf), axis=1)
     before = np.pad(latest[:, :-1], ((0, 0), (1, 0)), constant_values=-math.inf)
     return np.where(np.isnan(seconds), math.inf, starts) < before

@@ -61,17 +61,17 @@ def fit(times: ArrayLike) -> list[Fit]:
             f"`times` must hold times that differ, got {times!r}: equal times are"
             " cluster.constant."
         )
-    found = [_fit(law, each, seconds) for law, each in _likeliest(seconds).items()]
-    found.sort(key=lambda each: each.distance)
+    fits = [_fit(law, each, seconds) for law, each in _likeliest(seconds).items()]
+    fits.sort(key=lambda each: each.distance)
     most = scipy.stats.kstwo.isf(_LEVEL, seconds.size)
-    if found[0].distance > most:
+    if fits[0].distance > most:
         warnings.warn(
             f"None of the laws fits `times`: the smallest distance is"
-            f" {found[0].distance:.3g} ({found[0].law}), and above {most:.3g} in 1 % of"
+            f" {fits[0].distance:.3g} ({fits[0].law}), and above {most:.3g} in 1 % of"
             " samples of the right law: use cluster.empirical(times).",
             stacklevel=2,
         )
-    return found
+    return fits
 
 
 def _fit(law: str, arguments: dict[str, float], seconds: np.ndarray) -> Fit:

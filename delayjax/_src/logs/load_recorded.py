@@ -1,6 +1,6 @@
 """Recorded times from the log of a real cluster."""
 
-import math
+import importlib
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,10 +9,11 @@ from typing import Any, Literal
 import numpy as np
 
 from delayjax._src.ground import checks
-from delayjax._src.logs.arrays import MOST_SECONDS, increases, overlaps
+from delayjax._src.logs.arrays import MOST_SECONDS, ROUNDING, increases, overlaps
 from delayjax._src.logs.recorded import Recorded
 from delayjax._src.logs.table import Table
 
+_KEYS = ["worker", "stage", "step"]
 _LONG = 100.0  # seconds of a task that are perhaps milliseconds
 _WAITS = 500  # times the length of a task: starts in milliseconds, say
 _APART = 100  # times that differ by this factor, and none between: two units
@@ -28,7 +29,8 @@ def load_recorded(
 ) -> Recorded:
     r"""Reads the times of tasks from the log of a real cluster.
 
-    A log has a row for each task, with the columns
+    A log is a table, a profile, or a report. A table has a row for each task, with the
+    columns
 
         worker   0, 1, ...; any integers or names, which are sorted
         step     the number of the step, or of the worker's task
@@ -44,13 +46,23 @@ def load_recorded(
     step.
 
     Without `start` each worker must have all steps. With it a task that is missing is a
-    gap (nan). Other columns are ignored. An error names the line of the file, or the
-    row of a .parquet.
+    gap (nan), and operations of a task must not overlap. Other columns are ignored. An
+    error names the line of the file, the row of a .parquet, or the event of a profile.
+
+    A profile is a Chrome trace, {"traceEvents": [...]}: a row for each event of the
+    phase "X", with the columns `operation` (its `name`), `start` (`ts`), `duration`
+    (`dur`) and `worker` (`pid`), and with the keys of the event and of its `args`, of
+    which `columns` may name one that is the step, as "step_num" of JAX. In the profiles
+    of PyTorch's Kineto the worker is the rank of the process, and the step is that of
+    the event ProfilerStep#k around it; of named ranges (record_function) those count
+    that the device ran, if there are any. A report is FlagScale's StragglerReport: the
+    seconds of each section by rank, a mean of up to five steps.
 
     Args:
-        path: a .csv, .tsv or .jsonl, perhaps with .gz, or a .parquet (which needs
-            pyarrow). Columns are separated by the first of , ; tab | and space that is
-            in the header.
+        path: a .csv, .tsv or .jsonl, perhaps with .gz, a .parquet, a profile or report
+            in .json or .json.gz, or a folder of these, one for each process or step.
+            Columns are separated by the first of , ; tab | and space that is in the
+            header. A log needs pandas, pip install 'delayjax[logs]'.
         columns: {name above: name in the file}, for columns with other names;
             {"start": None} leaves that column out.
         operations: the names of the operations that are computation.
@@ -60,8 +72,8 @@ def load_recorded(
         sort: whether to sort the rows by `step`.
 
     Returns:
-        The times, float64 [W, T], with the numbers of their steps; a million rows take
-        some seconds.
+        The times, float64 [W, T], with the numbers of their steps; a million rows of a
+        .csv take some seconds.
 
     Raises:
         ValueError: for one worker alone, steps that are missing, twice there or out of
@@ -76,21 +88,30 @@ def load_recorded(
         >>> recorded = load_recorded(path, columns={"worker": "rank", "seconds": "s"})
         >>> recorded.seconds.tolist(), recorded.steps.tolist()
         ([[1.5, 1.5], [2.0, 4.0]], [7, 8])
+
+    References:
+        The Chromium Project, Trace Event Format (complete events). PyTorch, Kineto:
+        libkineto/src/output_json.cpp. FlagScale: flagscale/runner/straggler/report.py.
     """
     if start_seconds not in (None, "first"):
         start_seconds = checks.check_number("start_seconds", start_seconds)
     needed = {} if start_seconds is None else {"start": "start"}
-    log = _Log(Path(path), needed | dict(columns or {}), operations, sort)
+    columns = needed | dict(columns or {})
+    log = _Log(Path(path), columns, operations, start_seconds, sort)
     log.check_rows()
     seconds = log.seconds()
-    starts = log.starts(start_seconds, seconds)
-    return Recorded(seconds, starts, log.steps.astype(np.int64))
+    starts = log.starts(seconds)
+    return Recorded(seconds, starts, log.steps.to_numpy(np.int64))
 
 
 class _Log(Table):
     """The rows of a file, and their tasks by worker, stage and step."""
 
-    def __init__(self, path: Path, columns: dict, operations: Any, sort: bool):
+    endings = (*Table.endings, ".json")
+
+    def __init__(
+        self, path: Path, columns: dict, operations: Any, start_seconds: Any, sort: bool
+    ):
         super().__init__(path)
         there = {*self.header, *columns}
         several = operations is not None or "operation" in columns
@@ -105,46 +126,53 @@ class _Log(Table):
         self.name(columns, needed, ("start",), ("stage",))
         if several:
             self.keep(self._computes(operations))
-        if not self.rows.size:
+        if not len(self.columns):
             raise ValueError(
                 f"{path} must have a row for each task, got none below {self.header}."
             )
         kinds = {"worker": "worker", self.amount: "seconds", "start": "seconds"}
         for ours in self.names:
             if ours != "operation":
-                self.read(ours, kinds.get(ours, ""))
+                self.read(ours, kinds.get(ours, "integer"))
         if sort:
             self.sort("step")
-        self.columns.setdefault("stage", np.zeros(len(self.rows)))
-        keys = [self.columns[name] for name in ("worker", "stage", "step")]
-        each = [np.unique(key, return_inverse=True) for key in keys]
-        (self.workers, self.stages, self.steps), self.places = zip(*each, strict=True)
-        self.shape = len(self.workers), len(self.stages), len(self.steps)
-        # the cells of [worker, stage, step] that have rows, and the first row of each
-        cell = np.ravel_multi_index(self.places, self.shape)
-        self.cells, self.first, self.cell_of_row = np.unique(cell, True, True)
+        if "start" in self.columns:
+            start = self.since_start("start", start_seconds)
+            self.columns = self.columns.assign(start=start)
+        if "stage" not in self.columns:
+            self.columns = self.columns.assign(stage=0.0)
+        self.tasks = self._tasks()
+        self.workers, self.stages, self.steps = self.tasks.index.levels
+
+    def _tasks(self) -> Any:
+        """All workers times stages times steps; nan where there is no row."""
+        pandas: Any = importlib.import_module("pandas")
+        each = {self.amount: "sum", "start": "min", "row": "min"}
+        rows = self.columns.assign(row=range(len(self.columns)))
+        tasks = rows.groupby(_KEYS).agg({n: each[n] for n in each if n in rows})
+        return tasks.reindex(pandas.MultiIndex.from_product(tasks.index.levels))
 
     def _computes(self, operations: Any) -> np.ndarray:
         """Which rows have one of the operations."""
-        operation = np.asarray(self.values("operation")).astype(str)
-        known = np.unique(operation).tolist()
+        operation = self.values("operation").astype(str)
+        known = sorted(operation.unique())
         if any(name not in known for name in operations or [None]):
             raise ValueError(
                 f"`operations` must list those that are computation, of {known} in"
                 f" {self.path}, got {operations!r}."
             )
-        return np.isin(operation, list(operations))
+        return np.flatnonzero(operation.isin(list(operations)))
 
     def where(self, row: int) -> str:
-        worker, step = (self.values(name)[row] for name in ("worker", "step"))
+        worker, step = (self.values(name).iloc[row] for name in ("worker", "step"))
         return f"{super().where(row)} (worker {worker}, step {step})"
 
     def check_tasks(self, ours: str, sound: Any, must: str, remedy: str, tasks: Any):
         """Refuses the first row whose task [worker, step] is not sound."""
-        rows = self._table(self.first, -1).max(axis=1)[~sound]
-        of_rows, values = np.ones(len(self.rows), bool), np.zeros(len(self.rows))
-        of_rows[rows], values[rows] = False, tasks[~sound]
-        self.check(ours, of_rows, must, remedy, values)
+        if not np.all(sound):
+            rows = np.where(sound, np.inf, self._table("row"))
+            task = np.argmin(rows)
+            self.refuse(ours, int(rows.flat[task]), must, remedy, tasks.flat[task])
 
     def check_rows(self) -> None:
         """Refuses rows that cannot be true, out of order, or of one worker alone."""
@@ -157,24 +185,30 @@ class _Log(Table):
         )
         self.check(self.amount, sound, must, remedy)
         remedy = "name another column, or use cluster.empirical(seconds)"
-        several = np.full(len(self.rows), len(self.workers) > 1)
+        several = np.full(len(seconds), len(self.workers) > 1)
         self.check("worker", several, "number two workers or more", remedy)
-        worker, stage, step = self.places
-        order = np.lexsort((stage, worker))  # keeps the file's order
-        key, step = (worker * len(self.stages) + stage)[order], step[order]
-        sound = np.ones(order.size, bool)
-        sound[order[1:]] = (np.diff(key) > 0) | (np.diff(step) >= 0)
+        back = self.columns.groupby(_KEYS[:2])["step"].diff() < 0
         remedy = "give sort=True, and leave out steps that were done again"
-        self.check("step", sound, "not go back for a worker", remedy)
+        self.check("step", ~back, "not go back for a worker", remedy)
         if self.amount == "seconds":
-            sound = np.isin(np.arange(order.size), self.first)
+            again = self.columns.duplicated(_KEYS)
             remedy = "leave out one of the rows"
-            self.check("step", sound, "be there once for a worker", remedy)
+            self.check("step", ~again, "be there once for a worker", remedy)
+        elif "start" in self.columns:
+            self._check_apart()
+
+    def _check_apart(self) -> None:
+        """Refuses an operation within another one: its time would count twice."""
+        rows = self.columns.sort_values([*_KEYS, "start"], kind="stable")
+        rows["end"] = rows["start"] + 0.99 * rows[self.amount] - ROUNDING
+        inside = rows["start"] < rows.groupby(_KEYS)["end"].shift()
+        remedy = "leave out of `operations` those that hold others"
+        sound = ~inside[self.columns.index]
+        self.check("start", sound, "not be before the last operation has ended", remedy)
 
     def seconds(self) -> np.ndarray:
         """The times of the slowest stage, float64 [W, T]; nan is a gap."""
-        each = np.bincount(self.cell_of_row, self.columns[self.amount])
-        seconds = self._table(each, np.nan).max(axis=1)
+        seconds = self._table(self.amount)
         sound, remedy = ~(seconds <= 0), "leave out this step"
         self.check_tasks(self.amount, sound, "be positive in all", remedy, seconds)
         usual = float(np.nanmedian(seconds))
@@ -205,27 +239,16 @@ class _Log(Table):
             )
         return seconds
 
-    def starts(self, start_seconds: Any, seconds: np.ndarray) -> np.ndarray | None:
+    def starts(self, seconds: np.ndarray) -> np.ndarray | None:
         """When each task began, float64 [W, T]; None in a log without starts."""
-        start = self.columns.get("start")
-        if start is None:
+        if "start" not in self.columns:
             self._check_complete()
             return None
-        self.check_unit("start")
+        start = self.columns["start"]
         must = f"be at most {MOST_SECONDS:g} s after the start of the log"
-        if start_seconds is None and start.min() > MOST_SECONDS:
-            remedy = 'for a clock\'s times give start_seconds="first", or a number'
-            self.check("start", start <= MOST_SECONDS, must, remedy)
-        zero = start.min() if start_seconds == "first" else start_seconds or 0.0
-        remedy = f"give a `start_seconds` of at most {start.min():.10g}"
-        if start_seconds is None:
-            remedy = 'give start_seconds="first"'
-        self.check("start", start >= zero, f"not be before {zero:g} s", remedy)
-        remedy = "log all starts by one clock"
-        self.check("start", start - zero <= MOST_SECONDS, must, remedy)
-        begun = np.full(self.cells.size, np.inf)
-        np.minimum.at(begun, self.cell_of_row, start - zero)
-        table = self._table(begun, np.nan).min(axis=1)
+        sound = start <= MOST_SECONDS
+        self.check("start", sound, must, "log all starts by one clock")
+        table = self._table("start", np.min)
         remedy = "if the clock begins anew at each step, give columns={'start': None}"
         must = "increase with the step"
         self.check_tasks("start", increases(table), must, remedy, table)
@@ -237,26 +260,24 @@ class _Log(Table):
                 f"a step is {np.median(apart):.4g} times as long as a task; give"
                 " both in seconds"
             )
-            self.check("start", np.zeros(len(start), bool), must, remedy)
+            self.check("start", [False], must, remedy)
         must = "not be before the worker's last task has ended"
         remedy = f"give `{self.names[self.amount]}` of one task alone, in its unit"
         self.check_tasks("start", ~overlaps(table, seconds), must, remedy, table)
         return table
 
     def _check_complete(self) -> None:
-        there = np.append(self.cells, -1)
-        lacking = np.argmax(there != np.arange(there.size))
-        if lacking < math.prod(self.shape):
-            worker, stage, step = np.unravel_index(lacking, self.shape)
-            of_stage = f" (stage {self.stages[stage]:g})" * ("stage" in self.names)
-            name = self.values("worker")[np.argmax(self.places[0] == worker)]
+        absent = self.tasks[self.amount].isna()
+        if absent.any():
+            worker, stage, step = absent.idxmax()
+            name = self.values("worker").iloc[np.argmax(self.columns.worker == worker)]
+            of_stage = f" (stage {stage:g})" * ("stage" in self.names)
             raise ValueError(
                 f"{self.path}: worker {name}{of_stage} must have a row for step"
-                f" {self.steps[step]:g}, got none: leave out this step, or log `start`."
+                f" {step:g}, got none: leave out this step, or log `start`."
             )
 
-    def _table(self, values: np.ndarray, fill: float) -> np.ndarray:
-        """Values of the cells that have rows, [worker, stage, step]."""
-        table = np.full(math.prod(self.shape), fill, values.dtype)
-        table[self.cells] = values
-        return table.reshape(self.shape)
+    def _table(self, name: str, of_stages: Any = np.max) -> np.ndarray:
+        """A column of the tasks [W, T]; nan where one of the stages has no row."""
+        shape = len(self.workers), len(self.stages), len(self.steps)
+        return of_stages(self.tasks[name].to_numpy().reshape(shape), axis=1)

@@ -14,8 +14,8 @@ from delayjax._src.ground import checks
 from delayjax._src.logs.table import Table
 
 _COLUMNS = ("update", "time_s", "worker", "read_version")
+_KINDS = {"time_s": "seconds", "worker": "worker"}
 _MANY = 1000  # larger numbers of workers may be of processes
-_MOST_SECONDS = 1e8  # three years: later times are a clock's
 
 
 def load_trace(
@@ -45,9 +45,9 @@ def load_trace(
     there twice is refused if all updates else have one gradient.
 
     Args:
-        path: a .npz, or a log: a .csv, .tsv or .jsonl, perhaps with .gz, or a .parquet
-            (which needs pyarrow). Columns are separated by the first of , ; tab | and
-            space that is in the header.
+        path: a .npz, or a log: a .csv, .tsv or .jsonl, perhaps with .gz, or a .parquet.
+            Columns are separated by the first of , ; tab | and space that is in the
+            header. A log needs pandas, pip install 'delayjax[logs]'.
         columns: {name above: name in the file}, for columns with other names.
         first_update: the number of the log's first update, if the log begins in the
             middle of a run. The trace counts from 0; older versions become version 0.
@@ -97,7 +97,7 @@ def load_trace(
 class _Log(Table):
     """The columns of a trace."""
 
-    endings = f".npz or {Table.endings}"
+    endings = (".npz", *Table.endings)
 
     def __init__(self, path: Path, columns: Mapping[str, str], sort: bool):
         super().__init__(path)
@@ -106,10 +106,10 @@ class _Log(Table):
         needed = ("staleness",) if ages else _COLUMNS
         used = _COLUMNS[:3] if ages else ("staleness",)
         self.name(columns, needed, used, ())
-        if not self.rows.size:
+        if not len(self.columns):
             raise ValueError(f"{path} has no rows: a trace has one for each gradient.")
         for ours in self.names:
-            self.read(ours, {"time_s": "seconds", "worker": "worker"}.get(ours, ""))
+            self.read(ours, _KINDS.get(ours, "integer"))
         if sort and "update" not in self.columns:
             raise ValueError(
                 f"{path} has no column `update` by which sort=True may sort: name"
@@ -141,8 +141,8 @@ class _Log(Table):
     def _update(self, first_update: int) -> np.ndarray:
         """Counted from 0, int64 [M]."""
         if "update" not in self.columns:
-            return np.arange(len(self.rows))
-        update = self.columns["update"]
+            return np.arange(len(self.columns))
+        update = self.columns["update"].to_numpy()
         change = np.diff(update, prepend=first_update)
         first, must = update[0], f"count without gaps from {first_update}"
         remedy = "number updates 0, 1, 2, ..."
@@ -165,38 +165,24 @@ class _Log(Table):
         """When each update was done, float64 [T]."""
         if "time_s" not in self.columns:
             return np.full(update[-1] + 1, np.nan)
-        time = self.columns["time_s"]
-        if start in (None, "first"):
-            self.check_unit("time_s")
-        if start is None:
-            must = f"begin below {_MOST_SECONDS:g} s, three years after the beginning"
-            remedy = (
-                "for a clock's time give start_seconds=\"first\", or the clock's time"
-                " at the beginning; else give start_seconds=0.0"
-            )
-            self.check("time_s", time[:1] <= _MOST_SECONDS, must, remedy)
-        start = time[0] if start == "first" else start or 0.0
-        must = f"not be before the beginning at {start:g} s"
-        remedy = f"give a `start_seconds` of at most {min(time):.10g}"
-        self.check("time_s", time >= start, must, remedy)
+        time = self.since_start("time_s", start).to_numpy()
         change = np.diff(time, prepend=time[0])
         again = np.diff(update, prepend=-1) == 0
         must = "be equal in all rows of an update, and not go back"
         remedy = "log in seconds by one clock when the update was done"
         self.check("time_s", (change == 0) | (~again & (change > 0)), must, remedy)
-        return (time - start)[~again]
+        return time[~again]
 
     def _read_version(self, update: np.ndarray, first_update: int) -> np.ndarray:
         """Counted from 0; versions before the log are its first one. int64 [M]."""
-        staleness, name = self.columns.get("staleness"), "read_version"
-        if name in self.columns:
-            read_version = self.columns[name] - first_update
-            if staleness is not None:
-                sound = staleness == update - read_version
-                remedy = "leave out one of the two columns"
-                self.check("staleness", sound, "be update - read_version", remedy)
-        else:
-            name, read_version = "staleness", update - self.columns["staleness"]
+        name = "read_version" if "read_version" in self.columns else "staleness"
+        read_version = self.columns[name].to_numpy() - first_update
+        if name == "staleness":
+            read_version = update - self.columns[name].to_numpy()
+        elif "staleness" in self.columns:
+            sound = self.columns["staleness"] == update - read_version
+            remedy = "leave out one of the two columns"
+            self.check("staleness", sound, "be update - read_version", remedy)
         must = "be of a version 0, ..., update"
         remedy = (
             "count the updates that were done when the worker read, and not when its"
@@ -212,12 +198,14 @@ class _Log(Table):
             must = (
                 "be fresh somewhere: updates seem to be counted from 1, versions from 0"
             )
-            self.check(name, np.zeros(len(update), bool), must, remedy)
+            self.check(name, [False], must, remedy)
         return np.maximum(read_version, 0).astype(np.int64)
 
     def _worker(self, num_workers: int | None) -> np.ndarray:
         """Numbers from 0 on, int64 [M]."""
-        worker = self.columns.get("worker", np.zeros(len(self.rows))).astype(np.int64)
+        worker = np.zeros(len(self.columns), np.int64)
+        if "worker" in self.columns:
+            worker = self.columns["worker"].to_numpy(np.int64)
         remedy = "number workers 0, 1, 2, ..., or name them"
         self.check("worker", worker >= 0, "be 0 or more", remedy)
         if num_workers is not None:
@@ -236,8 +224,8 @@ class _Log(Table):
 
     def _check_repeated(self, update: np.ndarray, *read: np.ndarray) -> None:
         """Refuses a row that is there twice, if updates have one gradient each."""
-        _, first = np.unique(np.stack([update, *read]), axis=1, return_index=True)
-        sound = np.isin(np.arange(len(update)), first)
+        rows = self.columns.assign(update=update, worker=read[0], read_version=read[1])
+        sound = ~rows.duplicated(["update", "worker", "read_version"]).to_numpy()
         once, several = np.bincount(update[sound]) == 1, np.ptp(read[0]) > 0
         uneven = np.ptp(np.bincount(update)) > 0
         if "update" in self.names and once.all() and (several or uneven):

@@ -28,9 +28,9 @@ class Resampled:
 
     def __call__(self, rng: np.random.Generator, worker: int) -> Iterator[np.ndarray]:
         """Blocks of seconds; all workers take the same steps."""
-        own = self.seconds[worker % len(self.seconds)]
+        seconds = self.seconds[worker % len(self.seconds)]
         for steps in self._steps(rng, worker):
-            yield own[steps]
+            yield seconds[steps]
 
     def _steps(self, rng: np.random.Generator, worker: int) -> Iterator[np.ndarray]:
         length, block = self.seconds.shape[1], self.block

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 from delayjax._src.ground import checks, transforms
-from delayjax._src.rules import worker_number
+from delayjax._src.rules import origins
 
 
 def attack(
@@ -57,7 +57,7 @@ def attack(
     attackers = _numbers(attackers)
 
     def update_fn(updates, state, params=None, *, worker=None, **extra_args):
-        worker = worker_number.check("attack", worker)
+        worker = origins.worker_of("attack", worker)
         lies, state = inner.update(updates, state, params, worker=worker, **extra_args)
         is_attacker = (worker == attackers).any()
         updates = jax.tree.map(

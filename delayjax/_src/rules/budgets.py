@@ -9,7 +9,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.ground import axes, checks, dtypes, transforms
-from delayjax._src.rules import ages
+from delayjax._src.rules import origins
 
 
 class BudgetState(NamedTuple):
@@ -140,7 +140,7 @@ def _within_budget(
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
-        updates, tau = ages.take_one(name, updates, staleness)
+        updates, tau = origins.one_staleness_of(name, updates, staleness)
         checks.check_held("max_delay", max_delay, len(state.recent))
         tau = jnp.ceil(tau.astype(float))
         used = jnp.where(

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from delayjax._src.ground import dtypes, extras, transforms, trees
-from delayjax._src.rules import ages
+from delayjax._src.rules import origins
 
 _WRAP = (
     "wrap the whole chain, `delayed(optax.chain(optimizer, correct_late_updates()),"
@@ -93,7 +93,9 @@ def correct_late_updates() -> optax.GradientTransformationExtraArgs:
         del params, extra_args
         name = "correct_late_updates"
         extras.check_gradients(name, updates)
-        updates, tau = ages.take(name, updates, staleness, _WRAP, by_layer=True)
+        updates, tau = origins.staleness_of(
+            name, updates, staleness, _WRAP, by_layer=True
+        )
         ahead = jax.tree.map(
             lambda u, tau, before: dtypes.times(tau, u).astype(before.dtype),
             *(updates, trees.broadcast("staleness", tau, updates), state.ahead),

@@ -8,7 +8,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.ground import checks, dtypes, extras, transforms
-from delayjax._src.rules import worker_number
+from delayjax._src.rules import origins
 
 
 class DanaState(NamedTuple):
@@ -78,7 +78,7 @@ def dana(decay: ArrayLike, *, workers: int) -> optax.GradientTransformationExtra
     def update_fn(updates, state, params=None, *, worker=None, **extra_args):
         del params, extra_args
         extras.check_gradients("dana", updates)
-        worker = worker_number.check("dana", worker, workers)
+        worker = origins.worker_of("dana", worker, workers)
         is_there = (worker >= 0) & (worker < workers)  # JAX would clip the number
 
         def read(rows):

@@ -9,10 +9,10 @@ from jax.typing import ArrayLike
 
 from delayjax._src.ground import checks, donation, dtypes, extras, transforms, trees
 from delayjax._src.history import ring as rings
-from delayjax._src.rules import norms, worker_number
+from delayjax._src.rules import norms, origins
 from delayjax._src.rules.refusing import refusing
 
-_MODEL = f"{worker_number.IN_EACH}; `replay` hands on the parameters as well"
+_MODEL = f"{origins.IN_EACH}; `replay` hands on the parameters as well"
 
 
 class LipschitzState(NamedTuple):
@@ -154,7 +154,7 @@ def kardam(
         updates, memory, params, *, worker=None, stale_params=None, **extra_args
     ):
         extras.check_gradients("kardam", updates)
-        worker = worker_number.check("kardam", worker, workers)
+        worker = origins.worker_of("kardam", worker, workers)
         used = (worker >= 0) & (worker < workers)
         last_workers, filtered = memory.last_workers, memory.lipschitz
         checks.check_held("attackers", attackers, len(last_workers) // 2, recent // 2)

@@ -8,7 +8,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.ground import axes, checks, dtypes, extras, transforms, trees
-from delayjax._src.rules import ages
+from delayjax._src.rules import origins
 
 
 class OrderedMomentumState(NamedTuple):
@@ -91,7 +91,7 @@ def ordered_momentum(
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
         extras.check_gradients("ordered_momentum", updates)
-        extras.require(staleness, "staleness", "ordered_momentum", ages.WRAP)
+        extras.require(staleness, "staleness", "ordered_momentum", origins.WRAP)
         updates, tau = extras.take_staleness("ordered_momentum", updates, staleness)
         tau = trees.broadcast("staleness", tau, updates)
         beta = dtypes.wide(decay)

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import optax
 
 from delayjax._src.ground import checks, dtypes, extras, trees
-from delayjax._src.rules import ages, modulation
+from delayjax._src.rules import modulation, origins
 
 _WRAP = (
-    f"{ages.WRAP}; `delayed(optax.identity(), delay)` beside it in a chain hands"
+    f"{origins.WRAP}; `delayed(optax.identity(), delay)` beside it in a chain hands"
     " nothing to it"
 )
 
@@ -58,7 +58,9 @@ def scale_by_staleness(law: extras.Law) -> optax.GradientTransformationExtraArgs
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
         name = "scale_by_staleness"
-        updates, staleness = ages.take(name, updates, staleness, _WRAP, by_layer=True)
+        updates, staleness = origins.staleness_of(
+            name, updates, staleness, _WRAP, by_layer=True
+        )
         factors = jax.tree.map(factor, staleness)
         updates = jax.tree.map(
             lambda update, factor: dtypes.times(factor, update),

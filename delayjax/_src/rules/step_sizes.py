@@ -8,7 +8,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.ground import axes, checks, dtypes, extras, transforms, trees
-from delayjax._src.rules import ages, norms
+from delayjax._src.rules import norms, origins
 
 
 class AdaDelayState(NamedTuple):
@@ -70,7 +70,7 @@ def adadelay(
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
-        updates, tau = ages.take("adadelay", updates, staleness)
+        updates, tau = origins.staleness_of("adadelay", updates, staleness)
         step, squares = state.step + 1, state.mean_square
         if per_coordinate:
             extras.check_gradients("adadelay", updates)

@@ -88,10 +88,10 @@ class _Circle:
         least = float(min(2 * (1 + self.momentum) / real, default=math.inf))
         w = self.grid()
         for mus in _followed(self.eigenvalues(w)).T:
-            least = self.of_branch(w, mus, least)
+            least = self.limit_of_branch(w, mus, least)
         return least
 
-    def of_branch(self, w: np.ndarray, mus: np.ndarray, most: float) -> float:
+    def limit_of_branch(self, w: np.ndarray, mus: np.ndarray, most: float) -> float:
         """The smallest step of one eigenvalue, known at some angles; at most `most`."""
 
         def mu(angle: float) -> complex:

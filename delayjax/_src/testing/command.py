@@ -57,8 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f" --kind=averaging, got --kind={given.kind}"
         )
     sys.path.insert(0, os.getcwd())
-    method = _found(parser, "the method", given.method)
-    params = given.params and _found(parser, "--params", given.params)
+    method = _loaded(parser, "the method", given.method)
+    params = given.params and _loaded(parser, "--params", given.params)
     is_transformation = hasattr(method, "init") and hasattr(method, "update")
     if given.kind == KINDS[0] and callable(method) and not is_transformation:
         parser.error(
@@ -80,20 +80,20 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n")
 
 
-def _found(parser: _Parser, what: str, path: str) -> Any:
+def _loaded(parser: _Parser, what: str, path: str) -> Any:
     """The object of MODULE:NAME."""
     module, _, name = path.partition(":")
     if not module or not name:
         parser.error(f"{what} must be MODULE:NAME, got {path!r}")
     try:
-        found = importlib.import_module(module)
+        held = importlib.import_module(module)
     except Exception as error:  # whatever happens in a stranger's module
         parser.error(f"the module {module!r} cannot be imported: {said(error)}")
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(held, part):
             parser.error(f"the module {module!r} has no {name!r}")
-        found = getattr(found, part)
-    return found
+        held = getattr(held, part)
+    return held
 
 
 def _checked(

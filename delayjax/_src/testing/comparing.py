@@ -84,9 +84,9 @@ def check_close(
                 f"{which} have other types at {where}: {jax.typeof(a)} and"
                 f" {jax.typeof(b)}."
             )
-        own = [limit for end, limit in limits.items() if where.endswith(end)]
+        limits_here = [limit for end, limit in limits.items() if where.endswith(end)]
         a, b = numbers(a), numbers(b)
-        apart = ~is_close(a, b, tolerance and max([tolerance, *own]))
+        apart = ~is_close(a, b, tolerance and max([tolerance, *limits_here]))
         if apart.any():
             x, y = (value[apart].ravel()[0] for value in (a, b))
             raise BrokenError(f"{which} differ at {where}: {x} and {y}.")

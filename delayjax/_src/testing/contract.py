@@ -87,7 +87,7 @@ class Contract:
 
     def promises(self) -> tuple[Promise, list[Promise]]:
         """The first, without which no other holds, and the others."""
-        found = {
+        checked = {
             "a step runs": self.a_step_runs,
             "types stay": self.types_stay,
             "any staleness": self.any_staleness,
@@ -108,10 +108,10 @@ class Contract:
         }
         if self.axis_name is None:
             check = functools.partial(self.compiled_as_eager, "worker")
-            found["a worker is the rule alone"] = check
+            checked["a worker is the rule alone"] = check
         elif self.shared is None:
-            found["each gradient counts"] = self.each_gradient_counts
-        first, *others = (Promise(w, c, REMEDIES[w]) for w, c in found.items())
+            checked["each gradient counts"] = self.each_gradient_counts
+        first, *others = (Promise(w, c, REMEDIES[w]) for w, c in checked.items())
         return first, others
 
     # what is trained
@@ -120,16 +120,16 @@ class Contract:
         """The training step: of one model, or of all workers."""
         if self.axis_name is None:
             return subjects.alone(self.tx, self.extra_args, **more)
-        own = self.together(simulate, self.workers, **more)
+        subject = self.together(simulate, self.workers, **more)
 
         def start(params):
             try:
-                return own.start(params)
+                return subject.start(params)
             except Exception as error:
                 words = "workers.simulate refuses the step, see workers' types"
                 raise UncheckedError(words) from error
 
-        return own._replace(start=start)
+        return subject._replace(start=start)
 
     def together(self, execution: Callable, over: Any, **more: Any) -> subjects.Subject:
         """All workers, in one of the two executions."""
@@ -165,18 +165,18 @@ class Contract:
     @functools.cached_property
     def simulated(self) -> WorkerState:
         """Such workers, simulated: what they carry after each step."""
-        own, batches = (
-            self.apart(simulate, max(self.workers, len(SEEDS))),
-            self.of_seeds(),
-        )
+        subject = self.apart(simulate, max(self.workers, len(SEEDS)))
+        batches = self.of_seeds()
 
         def step(carry, batch):
-            carry, _ = own.step(carry, batch)
+            carry, _ = subject.step(carry, batch)
             return carry, carry
 
-        return jax.jit(
-            lambda params, batches: jax.lax.scan(step, own.start(params), batches)[1]
-        )(self.params, batches)
+        @jax.jit
+        def carries(params, batches):
+            return jax.lax.scan(step, subject.start(params), batches)[1]
+
+        return carries(self.params, batches)
 
     @functools.cached_property
     def executed(self) -> subjects.Subject:
@@ -185,15 +185,15 @@ class Contract:
         Workers that take steps together are compiled, because conditions among them
         take seconds otherwise.
         """
-        own = self.subject()
+        subject = self.subject()
         if self.axis_name is None:
-            return own
-        compiled = own._replace(step=jax.jit(own.step))
-        start = own.start(self.params)
+            return subject
+        compiled = subject._replace(step=jax.jit(subject.step))
+        start = subject.start(self.params)
         try:
             compiled.step(start, subjects.at(self.given(SEEDS[0]), 0))
         except Exception:  # perhaps because it is compiled
-            return own
+            return subject
         return compiled
 
     def trained(self, seed: int = SEEDS[0]) -> list[Any]:
@@ -257,20 +257,20 @@ class Contract:
                 check_finite("state", state, f"after {t + 1} steps", infinite=True)
 
     def types_stay(self) -> None:
-        own, batch = self.subject(), subjects.at(self.given(SEEDS[0]), 0)
+        subject, batch = self.subject(), subjects.at(self.given(SEEDS[0]), 0)
         carries = self.trained()
         before = carries[0]
-        for after in (carries[1], jax.eval_shape(own.step, before, batch)[0]):
+        for after in (carries[1], jax.eval_shape(subject.step, before, batch)[0]):
             (_, old), (_, new) = map(_pair, (before, after))
             comparing.check_types("state", old, new)
-        updates = jax.eval_shape(own.step, before, batch)[1]
+        updates = jax.eval_shape(subject.step, before, batch)[1]
         comparing.check_types(
             "updates", batch[0], updates, was="as a gradient", when="as an update"
         )
 
     def any_staleness(self) -> None:
-        told = self.extra_args(jnp.int32(0), self.params)
-        if "staleness" not in subjects.accepted(self.tx.update, told):
+        extras = self.extra_args(jnp.int32(0), self.params)
+        if "staleness" not in subjects.accepted(self.tx.update, extras):
             raise UncheckedError("no staleness is handed on")
         if self.broken_compiled:
             raise UncheckedError("it is not yet the same in `jit`")
@@ -299,9 +299,9 @@ class Contract:
         def steps(ages):
             return {kind: jax.lax.map(step, values) for kind, values in ages.items()}
 
-        found = steps(ages)
+        results = steps(ages)
         for kind in ages:
-            carries, updates = jax.tree.map(comparing.numbers, found[kind])
+            carries, updates = jax.tree.map(comparing.numbers, results[kind])
             for i, age in enumerate(ages[kind].tolist()):
                 when = f"at a staleness of {age}"
                 check_finite("updates", subjects.at(updates, i), when)
@@ -323,43 +323,43 @@ class Contract:
         One program shows that nothing is: a compiled scan of simulated workers, which
         are a `vmap`. Only if it fails the four are tried apart.
         """
-        own = self.subject()
+        subject = self.subject()
         given = [self.given(seed) for seed in SEEDS]
 
         def carries(batches):
             def step(carry, batch):
-                carry, _ = own.step(carry, batch)
+                carry, _ = subject.step(carry, batch)
                 return carry, carry
 
-            return jax.lax.scan(step, own.start(self.params), batches)[1]
+            return jax.lax.scan(step, subject.start(self.params), batches)[1]
 
         def check_jit():
-            step, carry = jax.jit(own.step), self.trained()[0]
+            step, carry = jax.jit(subject.step), self.trained()[0]
             for t in range(_COMPARED):
                 carry, _ = step(carry, subjects.at(given[0], t))
                 self.check_close(carry, self.trained()[t + 1], _EAGER)
 
         def check_scan():
-            found = subjects.at(jax.jit(carries)(given[0]), _COMPARED - 1)
-            self.check_close(found, self.trained()[_COMPARED], "a scan and a loop")
+            scanned = subjects.at(jax.jit(carries)(given[0]), _COMPARED - 1)
+            self.check_close(scanned, self.trained()[_COMPARED], "a scan and a loop")
 
         def check_vmap():
             stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *given)
-            found = jax.jit(jax.vmap(carries))(stacked)
+            mapped = jax.jit(jax.vmap(carries))(stacked)
             for i, seed in enumerate(SEEDS):
-                mine = subjects.at(subjects.at(found, i), _COMPARED - 1)
+                last = subjects.at(subjects.at(mapped, i), _COMPARED - 1)
                 which = "seeds together and alone"
-                self.check_close(mine, self.trained(seed)[_COMPARED], which)
+                self.check_close(last, self.trained(seed)[_COMPARED], which)
 
         def check_workers():
             for worker, seed in enumerate(SEEDS):
-                mine = subjects.at(self.simulated, _COMPARED - 1).one(worker=worker)
+                last = subjects.at(self.simulated, _COMPARED - 1).one(worker=worker)
                 which = "a worker and the rule alone"
-                self.check_close(mine, self.trained(seed)[_COMPARED], which)
+                self.check_close(last, self.trained(seed)[_COMPARED], which)
 
         try:
             if self.axis_name is not None:
-                first, _ = own.step(self.trained()[0], subjects.at(given[0], 0))
+                first, _ = subject.step(self.trained()[0], subjects.at(given[0], 0))
                 self.check_close(first, self.trained()[1], _EAGER)
                 check_vmap()
             else:
@@ -389,12 +389,12 @@ class Contract:
         params = subjects.as_given(self.params)
         held = {"params": params, "state": self.tx.init(params)}
         comparing.check_apart(held, "after `init`")
-        own, batch = self.subject(), subjects.at(self.given(SEEDS[0]), 0)
-        carry = own.start(params)
+        subject, batch = self.subject(), subjects.at(self.given(SEEDS[0]), 0)
+        carry = subject.start(params)
         params, state = _pair(carry)
         comparing.check_apart({"params": params, "state": state}, "at first")
         if self.axis_name is None:  # what is compiled returns buffers of its own
-            _, new = own.step(carry, batch)[0]
+            _, new = subject.step(carry, batch)[0]
             held = {"params": params, "gradients": batch[0], "state": new}
             comparing.check_apart(held, "after a step")
 
@@ -407,9 +407,12 @@ class Contract:
     def operations(self, **more: Any) -> str:
         """What a state and its first step are made of."""
         batch = subjects.at(self.given(SEEDS[0]), 0)
-        own = self.subject(**more)
-        first = jax.make_jaxpr(lambda params, batch: own.step(own.start(params), batch))
-        return str(first(self.params, batch))
+        subject = self.subject(**more)
+
+        def first(params, batch):
+            return subject.step(subject.start(params), batch)
+
+        return str(jax.make_jaxpr(first)(self.params, batch))
 
     def devices_are_not_counted(self) -> None:
         def other(count):
@@ -438,10 +441,10 @@ class Contract:
 
     def a_checkpoint_goes_on(self) -> None:
         carries, kept = self.trained(), 2
-        own, batches = self.executed, self.given(SEEDS[0])
-        carry = saving.restored(saving.saved(carries[kept]), own.start(self.params))
+        subject, batches = self.executed, self.given(SEEDS[0])
+        carry = saving.restored(saving.saved(carries[kept]), subject.start(self.params))
         for t in range(kept, len(carries) - 1):
-            carry, _ = own.step(carry, subjects.at(batches, t))
+            carry, _ = subject.step(carry, subjects.at(batches, t))
         which = "a run and one that was saved and restored"
         comparing.check_close(carry, carries[-1], 0.0, which)
 
@@ -456,10 +459,10 @@ class Contract:
         def worker(params, batch):
             params, (grads, t) = axes.vary((params, batch), axis_name=name)
             state = self.tx.init(params)
-            told = subjects.accepted(self.tx.update, self.extra_args(t, params))
+            extras = subjects.accepted(self.tx.update, self.extra_args(t, params))
             # a worker's own staleness, worker and loss
-            told = axes.vary(jax.tree.map(jnp.asarray, told), axis_name=name)
-            types.extend([state, self.tx.update(grads, state, params, **told)[1]])
+            extras = axes.vary(jax.tree.map(jnp.asarray, extras), axis_name=name)
+            types.extend([state, self.tx.update(grads, state, params, **extras)[1]])
             return ()
 
         batch = subjects.at(subjects.batches(self.params, SEEDS[0], 1), 0)
@@ -482,11 +485,11 @@ class Contract:
                 *(tree, specs),
             )
 
-        own, batch = self.subject(), subjects.at(self.given(SEEDS[0]), 0)
+        subject, batch = self.subject(), subjects.at(self.given(SEEDS[0]), 0)
         grads, t = batch
         with jax.set_mesh(mesh):
-            before = own.start(place(subjects.as_given(self.params)))
-            step = jax.jit(own.step, donate_argnums=0)
+            before = subject.start(place(subjects.as_given(self.params)))
+            step = jax.jit(subject.step, donate_argnums=0)
             after, updates = step(before, (place(grads), t))
         comparing.check_types("state", before[1], after[1])
         for name, tree in {
@@ -577,8 +580,8 @@ def check_finite(name: str, tree: Any, when: str, *, infinite: bool = False) -> 
 
 def float_leaves(tree: Any) -> list[np.ndarray]:
     """The leaves that a gradient moves."""
-    found = map(comparing.numbers, jax.tree.leaves(tree))
-    return [x for x in found if x.size and jnp.issubdtype(x.dtype, jnp.inexact)]
+    leaves = map(comparing.numbers, jax.tree.leaves(tree))
+    return [x for x in leaves if x.size and jnp.issubdtype(x.dtype, jnp.inexact)]
 
 
 def _pair(carry: Any) -> Any:

@@ -92,7 +92,7 @@ def check_protocol(
         ) from error
     checks.check_function("make()", protocol)
     contract = _Contract(make, workers, updates)
-    found = {
+    checked = {
         "it serves to the end": contract.it_serves_to_the_end,
         "all workers are started": contract.all_workers_are_started,
         "each gradient is taken once": contract.each_gradient_is_taken_once,
@@ -100,7 +100,7 @@ def check_protocol(
         "staleness is counted right": contract.staleness_is_counted_right,
         "the same seed, the same trace": contract.the_same_seed_the_same_trace,
     }
-    first, *others = (Promise(w, c, REMEDIES[w]) for w, c in found.items())
+    first, *others = (Promise(w, c, REMEDIES[w]) for w, c in checked.items())
     return report_on(name_of(protocol), first, others)
 
 
@@ -269,14 +269,14 @@ class _Contract:
 
     def sound(self) -> list[tuple[str, Trace, _Watched]]:
         """The simulations that came to their end."""
-        found = [
+        ended = [
             (where, run.trace, run.seen)
             for (where, _), run in self.runs.items()
             if run.trace is not None and run.seen is not None
         ]
-        if len(found) < len(self.runs):
+        if len(ended) < len(self.runs):
             raise UncheckedError("the simulation stops before its end")
-        return found
+        return ended
 
     def it_serves_to_the_end(self) -> None:
         for run in self.runs.values():
@@ -318,11 +318,11 @@ class _Contract:
                     f"a gradient has a version of the future, with {where}."
                 )
             if where != "a slow link":  # where a worker reads when its turn has come
-                for own, other in zip(ages, seen.stale, strict=True):
-                    if own != other:
+                for recorded, counted in zip(ages, seen.stale, strict=True):
+                    if recorded != counted:
                         raise BrokenError(
-                            f"a gradient of staleness {other} is recorded with"
-                            f" {own}, with {where}."
+                            f"a gradient of staleness {counted} is recorded with"
+                            f" {recorded}, with {where}."
                         )
 
     def the_same_seed_the_same_trace(self) -> None:

@@ -111,14 +111,14 @@ class Averaging(Contract):
     def promises(self) -> tuple[Promise, list[Promise]]:
         """Those of a transformation, and its own."""
         first, others = super().promises()
-        found = {
+        checked = {
             "each worker learns": self.each_worker_learns,
             "the mean is conserved": self.the_mean_is_conserved,
             "the period is kept": self.the_period_is_kept,
         }
-        others = [own for own in others if not own.words.startswith("sharded")]
-        own = [Promise(words, check, REMEDIES[words]) for words, check in found.items()]
-        return first, others + own
+        others = [one for one in others if not one.words.startswith("sharded")]
+        added = [Promise(w, c, REMEDIES[w]) for w, c in checked.items()]
+        return first, others + added
 
     def models(self) -> list[list[np.ndarray]]:
         """For each leaf of 32 bits or more, the models [P, ...] after each step."""
@@ -133,14 +133,14 @@ class Averaging(Contract):
         """For each such leaf, the local steps [T, P, ...] of the workers' optimizer."""
         grads, _ = self.of_workers()
         wide = [leaf for leaf in jax.tree.leaves(grads) if _is_wide(leaf)]
-        found = []
+        steps = []
         for leaf in wide:
-            velocity, own = 0.0, []
+            velocity, of_leaf = 0.0, []
             for grad in np.asarray(leaf, np.complex128):
                 velocity = _MOMENTUM * velocity + grad
-                own.append(-_RATE * velocity)
-            found.append(np.stack(own))
-        return found
+                of_leaf.append(-_RATE * velocity)
+            steps.append(np.stack(of_leaf))
+        return steps
 
     def each_worker_learns(self) -> None:
         carries = [carry.state[0] for carry in self.trained()]

@@ -23,7 +23,7 @@ def restored(saved: bytes, like: Any) -> Any:
     with np.load(io.BytesIO(saved)) as file:
         values = [file[name] for name in file.files]
 
-    def own(value, leaf):
+    def typed(value, leaf):
         dtype = jnp.result_type(leaf)
         if jnp.issubdtype(dtype, jax.dtypes.prng_key):
             return jax.random.wrap_key_data(
@@ -32,4 +32,4 @@ def restored(saved: bytes, like: Any) -> Any:
         # NumPy knows bfloat16 by its bits
         return jnp.asarray(value.view(dtype) if value.dtype.kind == "V" else value)
 
-    return jax.tree.unflatten(structure, map(own, values, leaves))
+    return jax.tree.unflatten(structure, map(typed, values, leaves))

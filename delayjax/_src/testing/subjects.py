@@ -39,12 +39,12 @@ def nothing(step: Any, params: Any) -> dict[str, Any]:
     return {}
 
 
-def accepted(update: Callable, told: dict[str, Any]) -> dict[str, Any]:
+def accepted(update: Callable, extra_args: dict[str, Any]) -> dict[str, Any]:
     """The extra arguments that `update` takes."""
     parameters = inspect.signature(update).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return told
-    return {name: value for name, value in told.items() if name in parameters}
+        return extra_args
+    return {name: value for name, value in extra_args.items() if name in parameters}
 
 
 def takes_any(update: Callable) -> bool:
@@ -62,8 +62,8 @@ def alone(tx: Any, extra_args: ExtraArgs, **more: Any) -> Subject:
     def step(carry, batch):
         params, state = carry
         grads, t = batch
-        told = accepted(tx.update, extra_args(t, params)) | more
-        updates, state = tx.update(grads, state, params, **told)
+        given = accepted(tx.update, extra_args(t, params)) | more
+        updates, state = tx.update(grads, state, params, **given)
         return (optax.apply_updates(params, updates), state), updates
 
     return Subject(start, step)
@@ -77,10 +77,10 @@ def of_a_worker(
     def step(carry, batch):
         params, state = carry
         grads, t = batch
-        own = axes.vary(params, axis_name=axis_name)
-        told = accepted(tx.update, extra_args(t, own)) | more
-        at = own if mean else params
-        updates, state = tx.update(grads, state, at, **told)
+        varied = axes.vary(params, axis_name=axis_name)
+        given = accepted(tx.update, extra_args(t, varied)) | more
+        at = varied if mean else params
+        updates, state = tx.update(grads, state, at, **given)
         moves = jax.lax.pmean(updates, axis_name) if mean else updates
         moved = optax.apply_updates(params, moves)
         return (moved, state), axes.vary(updates, axis_name=axis_name)

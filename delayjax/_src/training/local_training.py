@@ -68,8 +68,7 @@ def local_training(
         Gupta, FedAsync, 2019, arXiv:1903.03934, algorithm 1; Li et al., FedProx, 2018,
         arXiv:1812.06127.
     """
-    if not callable(grad_fn):
-        raise TypeError(f"`grad_fn` must be a function, got {grad_fn!r}.")
+    checks.check_function("grad_fn", grad_fn)
     tx = transforms.as_transformation("tx", tx)
     steps = checks.check_bound("steps", steps, at_least=1)
     proximal = checks.check_scalar("proximal", proximal)

@@ -105,15 +105,14 @@ def curves(
             if target is not None:
                 axis.axhline(target, **_TARGET)
             axis.set_xlabel(with_unit(against))
-            if axis.get_subplotspec().is_first_col():
-                scales.y_label(axis, with_unit(metric, loss_unit(run)))
             if wide:
                 axis.set_xscale("log")
                 scales.log_ticks(axis.xaxis, table["at"])
             else:
                 axis.xaxis.set_major_locator(MaxNLocator(4))  # a panel is narrow
             shown = table["mean"][~table["lost"]]
-            scales.log_if_wide(axis.yaxis, shown, tables.crowds(metric))
+            unit = with_unit(metric, loss_unit(run))
+            scales.y_axis(axis, shown, unit, tables.crowds(metric))
             if not live:
                 sheets.empty(axis, chosen.fate)
                 axis.set_xticks([])

@@ -175,9 +175,7 @@ def over(
             scales.gutter(axis, marks, chosen.fate)
             if relative or live["low"].min() < 0 < live["high"].max():
                 axis.axhline(float(relative), color="0.3", lw=1.0, zorder=0)
-            if axis.get_subplotspec().is_first_col():
-                scales.y_label(axis, unit)
-            scales.log_if_wide(axis.yaxis, live["mean"], wide)
+            scales.y_axis(axis, live["mean"], unit, wide)
             if live.empty:
                 sheets.empty(axis, chosen.fate)
         scales.x_axis(axes, table[x].dropna(), x_label or with_unit(x))

@@ -52,9 +52,9 @@ def test_used_tasks_that_are_sooner_done_put_k_async_between_two_bounds(name):
 def test_the_renewal_integral_of_memoryless_times_is_the_closed_form(k, workers):
     exponential = cluster.exponential(2.0)
     on_a_grid = dataclasses.replace(exponential, stages=None)
-    found = k_batch_sync(k).update_seconds(workers, on_a_grid)
+    result = k_batch_sync(k).update_seconds(workers, on_a_grid)
     closed = k_batch_sync(k).update_seconds(workers, exponential)
-    assert found == pytest.approx(closed, rel=1e-4)
+    assert result == pytest.approx(closed, rel=1e-4)
     assert closed == 2.0 * k / workers
 
 
@@ -62,10 +62,10 @@ def test_the_mean_of_few_values_is_a_sum():
     # two gradients of two workers: after 1 s in 1/4 of the cases, 2 s in 1/4, else 3 s
     either = cluster.empirical([1.0, 3.0])
     expected = 1 / 4 + 2 / 4 + 3 / 2
-    found = k_batch_sync(2).update_seconds(2, either)
-    assert found == pytest.approx(expected, rel=1e-3)
-    found = k_batch_sync(3).update_seconds(P, TIMES["constant"])
-    assert found == pytest.approx(3.0, rel=1e-3)
+    result = k_batch_sync(2).update_seconds(2, either)
+    assert result == pytest.approx(expected, rel=1e-3)
+    result = k_batch_sync(3).update_seconds(P, TIMES["constant"])
+    assert result == pytest.approx(3.0, rel=1e-3)
 
 
 def test_schemes_meet_where_they_are_the_same():

@@ -1,6 +1,7 @@
 """docs/book.md and the lists of two other files say what the kept table says."""
 
 import re
+from collections import Counter
 from html.parser import HTMLParser
 
 import pandas as pd
@@ -40,16 +41,44 @@ def test_the_page_has_a_row_a_statement_and_markdown_is_escaped():
     assert text.index("Adam with late gradients") < text.index("n-softsync")
 
 
-def test_the_list_is_between_its_marks_and_has_each_system_once():
-    found = page.readme_list(bound("not reproduced"))
-    assert found == (
-        "- **Not reproduced** (1): n-softsync (1 of 1).\n"
-        "- **No statement** (1): Adam with late gradients."
-    )
-    several = bound("reproduced", "undecided", "not testable here", "reproduced")
-    assert "**In part** (1): n-softsync (2 of 3)." in page.readme_list(several)
-    several = bound("undecided", "not reproduced", "undecided")
-    assert "**Not reproduced** (1): n-softsync (1 of 3)." in page.readme_list(several)
+def rows_of(entries):
+    """{chapter: {verdict: systems}} of README's table, without empty cells."""
+    lines = [line.split("|")[1:-1] for line in page.readme_table(entries).split("\n")]
+    head, _, *rows = [[cell.strip() for cell in line] for line in lines]
+    verdicts = [dict(zip(head[1:], cells, strict=True)) for _, *cells in rows]
+    return {
+        name: {verdict: int(cell) for verdict, cell in counts.items() if cell}
+        for (name, *_), counts in zip(rows, verdicts, strict=True)
+    }
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "name"),
+    [
+        (("reproduced", "not testable here"), "reproduced"),
+        (("reproduced", "undecided", "not testable here", "reproduced"), "in part"),
+        (("undecided", "not reproduced"), "not reproduced"),
+        (("undecided",), "undecided"),
+        (("not testable here",), "no verdict"),
+    ],
+)
+def test_the_readme_s_table_counts_systems_by_chapter_and_verdict(verdicts, name):
+    step, server = "Delay and step size", "Protocols of a server"
+    assert rows_of(bound(*verdicts)) == {
+        f"[{step}](docs/book.md#delay-and-step-size)": {"no verdict": 1},
+        f"[{server}](docs/book.md#protocols-of-a-server)": {name: 1},
+        "all": Counter([name, "no verdict"]),
+    }
+
+
+def test_the_readme_s_table_has_each_system_of_the_kept_table_once():
+    _, kept = page.read()
+    *chapters, whole = rows_of(kept).values()
+    assert sum(map(Counter, chapters), Counter()) == whole
+    assert sum(whole.values()) == len(kept) == len(SYSTEMS)
+
+
+def test_the_table_is_between_its_marks():
     readme = f"a\n{page.BEGIN}\nold\n{page.END}\nb\n"
     once = page.between_marks(readme, "new")
     assert "old" not in once and once.startswith("a\n") and once.endswith("\nb\n")
@@ -78,7 +107,7 @@ def test_the_page_and_the_lists_are_of_the_kept_table():
     about, kept = page.read()
     assert page.PAGE.read_text() == page.markdown(about, kept)
     for path, lines in (
-        (page.README, page.readme_list(kept)),
+        (page.README, page.readme_table(kept)),
         (page.CONFIGS, page.configs_list(kept)),
     ):
         assert page.between_marks(path.read_text(), lines) == path.read_text()

@@ -9,7 +9,6 @@ import pytest
 import delayjax as dj
 from experiments.host import processes
 from experiments.host.checkpoints import Checkpoints, OtherRunError
-from experiments.running import execution
 from experiments.running.cells import State
 from experiments.training.rules import Model
 
@@ -27,23 +26,19 @@ def state_at(step, max_delay=2):
     )
 
 
-def opened(path, kept=2):
-    return Checkpoints(path, kept=kept, held=execution.held)
-
-
 def assert_same(got, expected):
     assert jax.tree.map(jax.typeof, got) == jax.tree.map(jax.typeof, expected)
     jax.tree.map(np.testing.assert_array_equal, got, expected)
 
 
 def test_the_newest_state_comes_back_bit_for_bit(tmp_path):
-    saved = opened(tmp_path / "c")
+    saved = Checkpoints(tmp_path / "c")
     assert saved.restore(state_at(0)) is None  # nothing is there
     for step in (10, 20, 30):
-        saved.save(state_at(step))
+        saved.save(step, state_at(step))
     saved.close()
     like = jax.eval_shape(lambda: state_at(0))
-    assert_same(opened(tmp_path / "c").restore(like), state_at(30))
+    assert_same(Checkpoints(tmp_path / "c").restore(like), state_at(30))
 
 
 def test_a_state_that_is_donated_and_overwritten_meanwhile_is_saved_as_it_was(tmp_path):
@@ -51,12 +46,12 @@ def test_a_state_that_is_donated_and_overwritten_meanwhile_is_saved_as_it_was(tm
     overwrite = jax.jit(
         lambda state: jax.tree.map(lambda x: x + 1, state), donate_argnums=0
     )
-    saved = opened(tmp_path / "c")
+    saved = Checkpoints(tmp_path / "c")
     large = jnp.arange(16_000_000, dtype=jnp.float32)
     for step in (10, 20):
         state = state_at(step)._replace(model=Model({"w": large + step}))
         jax.block_until_ready(state)
-        saved.save(state)
+        saved.save(step, state)
         assert not (tmp_path / "c" / str(step)).exists()  # it is being written
         for _ in range(5):
             state = overwrite(state)
@@ -64,7 +59,7 @@ def test_a_state_that_is_donated_and_overwritten_meanwhile_is_saved_as_it_was(tm
     saved.wait()
     assert (tmp_path / "c" / "20").exists()
     for step in (20, 10):
-        got = opened(tmp_path / "c").restore(jax.eval_shape(lambda: state))
+        got = Checkpoints(tmp_path / "c").restore(jax.eval_shape(lambda: state))
         expected = state_at(step)._replace(model=Model({"w": large + step}))
         assert_same(got, expected)
         shutil.rmtree(tmp_path / "c" / str(step))
@@ -76,16 +71,16 @@ def test_a_disk_that_fills_up_while_a_state_is_written_is_one_line(
     def write(*arguments, **keywords):
         raise OSError(28, "No space left on device")
 
-    saved = opened(tmp_path / "c")
-    saved.save(state_at(10))
+    saved = Checkpoints(tmp_path / "c")
+    saved.save(10, state_at(10))
     saved.wait()
     monkeypatch.setattr(type(saved._manager), "wait_until_finished", write)
     full = rf"^the disk of {tmp_path}/c is full: make room"
-    for again in (saved.wait, saved.close, lambda: saved.save(state_at(20))):
+    for again in (saved.wait, saved.close, lambda: saved.save(20, state_at(20))):
         with pytest.raises(OSError, match=full):
             again()
     monkeypatch.undo()
-    assert_same(opened(tmp_path / "c").restore(state_at(0)), state_at(10))
+    assert_same(Checkpoints(tmp_path / "c").restore(state_at(0)), state_at(10))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +91,7 @@ def test_who_is_gone_is_not_waited_for(tmp_path, monkeypatch, error, waits):
     """Others write their parts of a checkpoint; a collective that fails says so."""
     waited = []
     monkeypatch.setattr(Checkpoints, "wait", lambda own: waited.append(own))
-    with pytest.raises(error), opened(tmp_path / "c"):
+    with pytest.raises(error), Checkpoints(tmp_path / "c"):
         raise error
     assert bool(waited) == waits
 
@@ -107,11 +102,11 @@ def test_a_key_of_the_memory_comes_back(tmp_path):
     def with_keys(step):
         return state_at(step)._replace(memory=jax.random.split(jax.random.key(step), 3))
 
-    saved = opened(tmp_path / "c")
-    saved.save(with_keys(10))
+    saved = Checkpoints(tmp_path / "c")
+    saved.save(10, with_keys(10))
     saved.close()
     like = jax.eval_shape(lambda: with_keys(0))
-    got = opened(tmp_path / "c").restore(like)
+    got = Checkpoints(tmp_path / "c").restore(like)
     assert jax.tree.map(jax.typeof, got) == jax.tree.map(jax.typeof, with_keys(10))
     words = [jax.random.key_data(s.memory) for s in (got, with_keys(10))]
     np.testing.assert_array_equal(*words)
@@ -124,20 +119,20 @@ def test_a_key_of_the_memory_comes_back(tmp_path):
 def test_a_truncated_newest_is_reported_and_the_one_before_it_used(
     tmp_path, victim, caplog
 ):
-    saved = opened(tmp_path / "c")
-    saved.save(state_at(10))
-    saved.save(state_at(20))
+    saved = Checkpoints(tmp_path / "c")
+    saved.save(10, state_at(10))
+    saved.save(20, state_at(20))
     saved.close()
     path = tmp_path / "c" / "20" / victim
     path.write_bytes(path.read_bytes()[:7])
-    again = opened(tmp_path / "c")
+    again = Checkpoints(tmp_path / "c")
     with caplog.at_level("WARNING", logger="experiments"):
         assert_same(again.restore(state_at(0)), state_at(10))
     assert "checkpoint of step 20" in caplog.text and "cannot be read" in caplog.text
     assert (tmp_path / "c-broken-20").exists()
-    again.save(state_at(20))  # there is room for it again
+    again.save(20, state_at(20))  # there is room for it again
     again.close()
-    assert_same(opened(tmp_path / "c").restore(state_at(0)), state_at(20))
+    assert_same(Checkpoints(tmp_path / "c").restore(state_at(0)), state_at(20))
 
 
 ADAM = optax.adam(0.1).init({"w": jnp.zeros(2)})
@@ -169,11 +164,11 @@ def test_a_checkpoint_of_other_leaves_is_refused_with_both_and_nothing_moved(
     tmp_path, other
 ):
     there, like, message = OTHERS[other]
-    saved = opened(tmp_path / "c")
-    saved.save(there)
+    saved = Checkpoints(tmp_path / "c")
+    saved.save(10, there)
     saved.close()
     with pytest.raises(OtherRunError, match=message + ".*choose another --workdir"):
-        opened(tmp_path / "c").restore(like)
+        Checkpoints(tmp_path / "c").restore(like)
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
     assert (tmp_path / "c" / "10").exists()
 
@@ -181,9 +176,9 @@ def test_a_checkpoint_of_other_leaves_is_refused_with_both_and_nothing_moved(
 def test_what_another_process_cannot_read_is_passed_over_here_too(
     tmp_path, monkeypatch, caplog
 ):
-    saved = opened(tmp_path / "c")
-    saved.save(state_at(10))
-    saved.save(state_at(20))
+    saved = Checkpoints(tmp_path / "c")
+    saved.save(10, state_at(10))
+    saved.save(20, state_at(20))
     answers = iter([True, False])  # of step 20, of step 10
 
     def any_of(broken, other):
@@ -198,8 +193,8 @@ def test_what_another_process_cannot_read_is_passed_over_here_too(
 def test_what_another_process_finds_to_be_of_another_state_is_refused_here_too(
     tmp_path, monkeypatch
 ):
-    saved = opened(tmp_path / "c")
-    saved.save(state_at(10))
+    saved = Checkpoints(tmp_path / "c")
+    saved.save(10, state_at(10))
     monkeypatch.setattr(processes, "any_of", lambda broken, other: (True, True))
     with pytest.raises(OtherRunError, match="another process names"):
         saved.restore(state_at(0))
@@ -208,8 +203,8 @@ def test_what_another_process_finds_to_be_of_another_state_is_refused_here_too(
 
 @pytest.mark.parametrize("error", [MemoryError, jax.errors.JaxRuntimeError])
 def test_where_memory_is_short_no_checkpoint_is_set_aside(tmp_path, monkeypatch, error):
-    saved = opened(tmp_path / "c")
-    saved.save(state_at(10))
+    saved = Checkpoints(tmp_path / "c")
+    saved.save(10, state_at(10))
 
     def restore(*args, **options):
         raise error("RESOURCE_EXHAUSTED: out of memory")
@@ -221,7 +216,7 @@ def test_where_memory_is_short_no_checkpoint_is_set_aside(tmp_path, monkeypatch,
 
 
 def test_a_disk_that_is_full_for_another_process_is_full_for_all(tmp_path, monkeypatch):
-    saved = opened(tmp_path / "c")
+    saved = Checkpoints(tmp_path / "c")
     monkeypatch.setattr(processes, "any_of", lambda is_full: [True])
     with pytest.raises(OSError, match="is full: make room"):
-        saved.save(state_at(10))
+        saved.save(10, state_at(10))

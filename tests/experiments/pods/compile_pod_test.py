@@ -16,21 +16,12 @@ import delayjax as dj
 from configs import tokens_pod
 from experiments import Arm, Experiment, Simulation, along, on_devices, tasks
 from experiments.pods import chips, compile_pod
-from tests.support import extras
 from tests.support.commands import finish
+from tests.support.extras import needs_cuda, needs_libtpu
 
 SMALL = "v5e:2x2"
 WIDTH, ROWS, LAYERS, CAPACITY = 256, 1024, 3, 5
 MATRIX = 4 * WIDTH**2  # bytes
-
-needs_libtpu = pytest.mark.skipif(
-    extras.is_missing("libtpu", "tpu"),
-    reason="libtpu is not installed: pip install -e '.[tpu]'",
-)
-needs_cuda = pytest.mark.skipif(
-    extras.is_missing("jax_cuda13_plugin", "cuda"),
-    reason="JAX's plugin for CUDA is not installed: pip install -e '.[cuda]'",
-)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,7 +8,7 @@ from configs import imagenet, tokens_pod
 from experiments import statements
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
-from experiments.training import Plan
+from experiments.training import Request
 from tests.support.data_sets import photograph, prepare_images, write_shard
 
 CONFIGS = {"imagenet": imagenet, "tokens_pod": tokens_pod}
@@ -26,9 +26,9 @@ def sound(experiment):
     (arm,) = experiment.all_arms
     assert not experiment.grid
     assert experiment.seed_numbers == (0,)
-    plan = Plan((0,), experiment.updates, None, None, experiment.evaluate_every)
+    request = Request((0,), experiment.updates, None, None, experiment.evaluate_every)
     for devices, workers in ((8, 8), (16, 16), (None, jax.device_count())):
-        there = plan._replace(devices=devices)
+        there = request._replace(devices=devices)
         rule = arm.training.rule(experiment.task, there)
         assert rule.devices and rule.workers == workers
     params = jax.ShapeDtypeStruct((3,), np.float32)

@@ -42,6 +42,14 @@ def test_what_was_not_searched_counts_as_found():
     assert [*unfound[0]["rule"]] == ["b"]
 
 
+def test_kept_rows_have_the_values_of_the_reference_seed_by_seed():
+    rows = [(rate, seed, rate + seed) for rate in (0.1, 0.3) for seed in (0, 1)]
+    results = pd.DataFrame(rows, columns=["rate", "seed", "train_loss"])
+    reference = results.iloc[[0, 3]]  # 0.1 of seed 0, 0.3 of seed 1
+    kept = Choice(("rate", "decay")).kept(results, reference)
+    assert kept.to_numpy().tolist() == reference.to_numpy().tolist()
+
+
 def test_one_series_without_a_label_is_found_or_not():
     results = RESULTS[RESULTS["rule"] == "b"].drop(columns=["rule", "window", "decay"])
     one = Choice(("rate",), optima=OPTIMA[["rate", "found"]].tail(1))

@@ -134,14 +134,14 @@ def test_the_first_time_is_that_of_the_chosen_step():
     own = dataclasses.replace(own, results=own.results.drop(columns="delay"))
     for by in ("train_loss", TimeTo("train_loss", 1.0)):
         own = dataclasses.replace(own, choice=own.choice._replace(by=by))
-        assert measures.first_time("train_loss", 1.0)(own) == 10.0
-        assert measures.first_time("train_loss", 2.5)(own) == pytest.approx(5.0)
-        assert measures.first_time("train_loss", 0.1)(own) == math.inf
+        assert measures.tuned(TimeTo("train_loss", 1.0))(own) == 10.0
+        assert measures.tuned(TimeTo("train_loss", 2.5))(own) == pytest.approx(5.0)
+        assert measures.tuned(TimeTo("train_loss", 0.1))(own) == math.inf
     slow = own.results.assign(train_loss=own.results.learning_rate)
     own = dataclasses.replace(
         own, results=slow, choice=own.choice._replace(by="train_loss")
     )
-    assert measures.first_time("train_loss", 1.0)(own) == 20.0
+    assert measures.tuned(TimeTo("train_loss", 1.0))(own) == 20.0
 
 
 def test_settings_that_were_not_run_are_an_error():

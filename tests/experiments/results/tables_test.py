@@ -31,6 +31,17 @@ def table_of(rows, points, tuning_seeds=()):
     )
 
 
+def test_the_rows_of_some_settings_are_of_both_tables():
+    rows = rows_of([[0.1, 0.2], [0.9, 0.8]])
+    found = table_of(rows, [row | {"update": 0} for row in rows])
+    part = found.where(learning_rate=0.03)
+    for table in (part.results, part.curves):
+        assert table[["learning_rate", "train_loss"]].to_numpy().tolist() == [
+            [0.03, 0.2],
+            [0.03, 0.8],
+        ]
+
+
 def test_tuning_seeds_have_tables_of_their_own(tmp_path):
     """Seed 5 is reported, seed 6 chooses."""
     rows = rows_of([[0.1, 0.2], [0.9, 0.8]])

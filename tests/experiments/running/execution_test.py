@@ -10,7 +10,7 @@ import pytest
 import delayjax as dj
 from experiments import on_devices, optimizer, tasks
 from experiments.host import checkpoints
-from experiments.running import counters, execution
+from experiments.running import cells, execution
 from experiments.running.trainer import Trainer
 from tests.support.cases import shortened
 from tests.support.training_runs import QUIET, Trained, program_of
@@ -51,7 +51,7 @@ def shared_run(kind, workers, exchange="mean"):
 
 
 def ends(run):
-    return execution.held(run.state), losses(run), counters.read(run.state)
+    return execution.held(run.state), losses(run), cells.counters(run.state)
 
 
 def trained(training, **changes):
@@ -134,8 +134,8 @@ def test_one_worker_takes_the_first_of_the_devices_it_is_given(training):
 
 def test_a_checkpoint_goes_on_on_another_number_of_devices(tmp_path):
     run = shared_run("devices", 8, "overlapped_mean")
-    kept = checkpoints.Checkpoints(tmp_path, kept=1, held=execution.held)
-    kept.save(run.state)
+    kept = checkpoints.Checkpoints(tmp_path)
+    kept.save(20, run.state)
     for kind in KINDS:
         shapes = shared_run(kind, 8, "overlapped_mean").trainer.shapes()
         back = kept.restore(shapes)
@@ -185,7 +185,7 @@ def test_workers_that_cannot_be_are_refused_before_any_work(make, message):
 
 
 def lowered(trainer):
-    return trainer.run_chunk.lower(trainer.shapes(), *trainer.given_shapes()).as_text()
+    return trainer.run_chunk.lower(trainer.shapes(), *trainer.feed.shapes()).as_text()
 
 
 def test_a_late_sum_between_devices_is_kept_apart_from_its_use():

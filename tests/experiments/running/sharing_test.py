@@ -116,12 +116,12 @@ def test_no_device_holds_the_whole_state_of_a_worker():
     begun, shapes = parts(state), made.shapes()
     here = jax.tree.map(lambda x: x.sharding, state)
     assert here == jax.tree.map(lambda x: x.sharding, shapes)
-    given = made.given(0, made.chunk)
-    assert given.sharding == made.given_shapes()[0].sharding
+    given = made.feed.given(0, made.feed.chunk)
+    assert given.sharding == made.feed.shapes()[0].sharding
     # of 16 examples each device has 4
-    assert given.addressable_shards[0].data.shape == (made.chunk, 1, 1, 4, INPUTS)
+    assert given.addressable_shards[0].data.shape == (made.feed.chunk, 1, 1, 4, INPUTS)
     for _ in range(2):
-        state, _ = made.run_chunk(state, made.given(0, made.chunk), np.int32(1))
+        state, _ = made.run_chunk(state, given, np.int32(1))
         assert parts(state) == begun
     assert made.run_chunk._cache_size() == 1
     evaluated = made.evaluate(state)["train_loss"]

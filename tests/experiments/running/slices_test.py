@@ -12,7 +12,7 @@ import pytest
 import delayjax as dj
 from experiments import on_devices, optimizer, tasks
 from experiments.pods import chips
-from experiments.running import counters, execution, meshes
+from experiments.running import cells, execution, meshes
 from experiments.running.trainer import Trainer
 from tests.eight import slices
 from tests.eight.slices import RATE, UPDATES
@@ -51,7 +51,7 @@ def test_between_groups_a_gradient_is_one_update_late(kind, workers, groups):
     # a group sends its members' mean, not each member its own
     outbox = np.asarray(execution.held(state).memory.outbox)
     np.testing.assert_allclose(outbox[:, 0, 0], held, rtol=0, atol=1e-5)
-    counted = counters.read(state)
+    counted = cells.counters(state)
     np.testing.assert_array_equal(counted.staleness_counts, [[[0, UPDATES - 1]]])
 
 
@@ -99,7 +99,7 @@ def test_each_worker_draws_numbers_of_its_own_and_all_report_one_loss(
         **dict(task=task, seeds=(7,), updates=2, evaluations=1, grid={}),
     )
     trainer = Trainer(program)
-    state, chunk = trainer.run_chunk(trainer.init(), trainer.given(0, 2), 2)
+    state, chunk = trainer.run_chunk(trainer.init(), trainer.feed.given(0, 2), 2)
     chunk, _ = trainer.summary(state, chunk)
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), 7), 1)
     drawn = [
@@ -378,7 +378,7 @@ def test_what_slices_send_each_other_is_awaited_after_all_products(two_slices):
         on_devices(make, workers=8, groups=2), task=task, seeds=(0,), grid={}
     )
     trainer = Trainer(program, devices=two_slices)
-    arguments = trainer.shapes(), *trainer.given_shapes()
+    arguments = trainer.shapes(), *trainer.feed.shapes()
     text = trainer.run_chunk.lower(*arguments).compile().as_text()
     products, before = products_before(text, " recv-done(")
     assert products >= 6  # two layers, forward and backward

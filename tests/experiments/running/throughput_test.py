@@ -11,9 +11,9 @@ import pytest
 import delayjax as dj
 from experiments import on_devices, optimizer
 from experiments.host import progress
-from experiments.running import meshes, rows, throughput
-from experiments.running.cells import Chunk
-from experiments.running.counters import Counters
+from experiments.running import rows, throughput
+from experiments.running.cells import Chunk, Counters
+from experiments.running.trainer import Trainer
 from experiments.tasks import language, models
 from experiments.tasks.task import Task
 from tests.support.training_runs import DIGITS, program_of
@@ -101,46 +101,40 @@ def late(learning_rate, delay):
 
 
 def test_a_cpu_has_no_peak_and_every_kind_one_that_is_positive():
-    program = program_of(optimizer(late, workers=4), task=DIGITS, grid=GRID)
-    assert throughput.work_of(program) == throughput.Work(None, None, None)
+    nothing = throughput.Work(None, None, None)
+    assert throughput.work_of(DIGITS, jax.devices()) == nothing
     assert all(1e14 < peak < 1e15 for peak in throughput.PEAK_FLOPS.values())
     assert jax.devices()[0].device_kind not in throughput.PEAK_FLOPS
 
 
-@pytest.mark.parametrize("kind", [optimizer, on_devices])
-def test_the_peak_is_that_of_all_devices(monkeypatch, kind):
+def test_the_peak_is_that_of_all_devices():
     v5e, other = (
         types.SimpleNamespace(device_kind=name) for name in ("TPU v5 lite", "TPU v99")
     )
     task = transformer(batch_size=8, context=16)
-    program = program_of(kind(late, workers=4), task=task, grid=GRID)
-    there = [v5e] * 4
+    for used in (1, 4):
+        work = throughput.work_of(task, [v5e] * used)
+        assert work.peak_flops == used * 197e12
+        assert work.tokens == 16  # a window's
+        assert work.flops == throughput.flops_of_an_example(task)
+    assert throughput.work_of(task, [v5e, other]).peak_flops is None
 
-    def mesh(axes, model):
-        assert axes == {"workers": 4}
-        return types.SimpleNamespace(devices=np.array(there))
 
-    monkeypatch.setattr(meshes, "make_mesh", mesh)
-    monkeypatch.setattr(jax, "local_devices", lambda: there)
-    work = throughput.work_of(program)
-    used = 4 if kind is on_devices else 1
-    assert work.peak_flops == used * 197e12
-    assert work.tokens == 16  # a window's
-    assert work.flops == throughput.flops_of_an_example(task)
-    there = [other] if used == 1 else [v5e, other]
-    assert throughput.work_of(program).peak_flops is None
+@pytest.mark.parametrize(("kind", "used"), [(optimizer, 1), (on_devices, 4)])
+def test_a_program_is_on_one_device_if_it_simulates_its_workers(kind, used):
+    made = Trainer(program_of(kind(late, workers=4), task=DIGITS, grid=GRID))
+    assert made.devices == jax.devices()[:used]
 
 
 @pytest.mark.parametrize("peak", [100e12, None])
-def test_metrics_and_progress_say_tokens_a_second_and_mfu(monkeypatch, caplog, peak):
+def test_metrics_and_progress_say_tokens_a_second_and_mfu(caplog, peak):
     """Ten updates of 8 examples in two cells of two seeds, in a quarter of a second."""
     program = program_of(optax.sgd, task=DIGITS)
     work = throughput.Work(tokens=64, flops=1e11, peak_flops=peak)
-    monkeypatch.setattr(throughput, "work_of", lambda of: work)
     chunk = Chunk(np.ones((10, 2, 2), np.float32), np.zeros((10, 2, 2)))
     none = np.zeros((2, 2), np.int32)
     counters = Counters(none - 1, np.ones((2, 2, 1), np.int32), none + 1, none, none)
-    row = rows.Rows(program).of_chunk(30, chunk, counters, 0.25, None)
+    row = rows.Rows(program, work).of_chunk(30, chunk, counters, 0.25, None)
     assert row["updates_per_second"] == 40.0
     assert row["examples_per_second"] == 40 * 8 * 4
     assert row["tokens_per_second"] == 64 * 40 * 8 * 4

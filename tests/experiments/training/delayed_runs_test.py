@@ -120,7 +120,7 @@ def test_dropped_gradients_are_counted():
 
 
 def test_batches_do_not_depend_on_where_a_chunk_begins(adam):
-    given = adam.trainer.given
+    given = adam.trainer.feed.given
     parts = [given(start, start + 10) for start in (0, 10)]
     joined = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
     chex.assert_trees_all_equal(given(0, 20), joined)

@@ -18,7 +18,7 @@ from experiments.running.trainer import Trainer
 from experiments.training import methods
 from tests.experiments.training.server import assert_cells_are, server, versions_of
 from tests.support.cases import shortened
-from tests.support.training_runs import CURVATURES, QUIET, Trained, program_of
+from tests.support.training_runs import CURVATURES, QUIET, Trained, nothing, program_of
 
 METHODS = {
     name: make
@@ -27,7 +27,7 @@ METHODS = {
     if not name.startswith("_")
 }
 NEEDED = {
-    "outer": dict(server=optax.sgd(0.9, 0.3, nesterov=True), period=3),
+    "outer": dict(server=optax.sgd(0.9, 0.3, nesterov=True), period=4, delay=2),
     "local_sgd": dict(period=3),
     "dasgd": dict(period=4, delay=2),
     "async_easgd": dict(period=2),
@@ -171,15 +171,15 @@ RESUMED = {
 def test_a_resumed_run_has_the_same_bits(name):
     method, saved = RESUMED[name], []
 
-    def save(state):
+    def save(step, state):
         saved.append(jax.tree.map(jnp.copy, state))
 
     run = run_of(method, server, save=save)
     assert int(execution.held(saved[0]).step) == 8 < run.rule.updates
     again = loop.run(
         *(run.trainer, saved[0]),
-        save=lambda state: None,
-        report=lambda *chunk: None,
+        save=nothing,
+        report=nothing,
         checkpoint_every=8,
     )
     jax.tree.map(np.testing.assert_array_equal, again, run.state)
@@ -332,9 +332,8 @@ def test_an_average_is_computed_only_where_it_is_due(make):
     """In all cells at once: with a clock for each cell it would be at every step."""
     program = program_of(replicas(methods.local_sgd(3), FOUR, make))
     trainer = Trainer(program)
-    given = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), trainer.given_shapes()[0]
-    )
-    (update,) = jax.make_jaxpr(trainer.step)(trainer.shapes(), given).eqns
-    inside = update.params["jaxpr"].eqns
+    arguments = trainer.shapes(), *trainer.feed.shapes()
+    (chunk,) = jax.make_jaxpr(trainer.run_chunk)(*arguments).eqns
+    (loop,) = (e for e in chunk.params["jaxpr"].eqns if e.primitive.name == "while")
+    inside = loop.params["body_jaxpr"].eqns
     assert "cond" in {equation.primitive.name for equation in inside}

@@ -15,8 +15,8 @@ import pytest
 
 import delayjax as dj
 from experiments import optimizer, tasks
-from experiments.running import placing
-from experiments.training import Plan
+from experiments.running import execution
+from experiments.training import Request
 from tests.support.commands import ROOT
 from tests.support.training_runs import DIGITS
 
@@ -26,12 +26,12 @@ DIVIDED = [
     [[0, 3], [1, 2]],  # a mesh need not follow the order of the processes
     [[0], [1], [2], [3]],
 ]
-PLAN = Plan((0, 1), 20, None, None, None)
+REQUEST = Request((0, 1), 20, None, None, None)
 
 
 def rule_of(task=DIGITS, workers=4):
     training = optimizer(lambda: dj.exchange.mean(optax.sgd(0.1)), workers=workers)
-    return training.rule(task, PLAN)
+    return training.rule(task, REQUEST)
 
 
 @pytest.mark.parametrize("processes", DIVIDED)
@@ -65,7 +65,7 @@ def test_a_process_asks_for_the_examples_of_its_own_workers_alone():
     rule.given(0, 1, np.array([0, 3]))
     for (part,) in asked:  # a batch is 8 examples, two for each worker
         np.testing.assert_array_equal(part, [0, 1, 6, 7])
-    assert len(asked) == len(PLAN.seeds)
+    assert len(asked) == len(REQUEST.seeds)
 
 
 def test_of_a_task_that_draws_whole_batches_each_process_keeps_its_part():
@@ -95,15 +95,16 @@ def test_own_workers_are_those_of_own_devices():
         )
 
     eight = fed([slice(4, 6)], [slice(0, 2)])
-    here = placing.workers_here(eight, {"workers": 8})
+    here = execution.workers_here(eight, {"workers": 8})
     np.testing.assert_array_equal(here, [0, 1, 4, 5])
     axes = {"groups": 2, "members": 4}  # worker 4 g + m
     both = fed([slice(0, 2), slice(2, 3)], [slice(1, 2), slice(0, 1)])
-    np.testing.assert_array_equal(placing.workers_here(both, axes), [2, 4, 6])
+    np.testing.assert_array_equal(execution.workers_here(both, axes), [2, 4, 6])
     one = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    np.testing.assert_array_equal(placing.workers_here(one, {"workers": 3}), [0, 1, 2])
-    np.testing.assert_array_equal(placing.workers_here(one, axes), np.arange(8))
-    np.testing.assert_array_equal(placing.workers_here(one, {}), [0])
+    three = execution.workers_here(one, {"workers": 3})
+    np.testing.assert_array_equal(three, [0, 1, 2])
+    np.testing.assert_array_equal(execution.workers_here(one, axes), np.arange(8))
+    np.testing.assert_array_equal(execution.workers_here(one, {}), [0])
 
 
 IN_A_PROCESS = """
@@ -121,23 +122,23 @@ import optax
 
 import delayjax as dj
 from experiments import optimizer, tasks
-from experiments.running import placing
-from experiments.training import Plan
+from experiments.running import execution
+from experiments.training import Request
 
 workers = 8
 training = optimizer(lambda: dj.exchange.mean(optax.sgd(0.1)), workers=workers)
-plan = Plan((0, 1), 20, None, None, None)
-rule = training.rule(tasks.digits_mlp(batch_size=16, width=4), plan)
+request = Request((0, 1), 20, None, None, None)
+rule = training.rule(tasks.digits_mlp(batch_size=16, width=4), request)
 whole = rule.given(3, 6)
 for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
     mesh = Mesh(np.array(jax.devices())[order], ("workers",))
     fed = NamedSharding(mesh, P(None, "workers"))
-    own = placing.workers_here(fed, {"workers": workers})
+    own = execution.workers_here(fed, {"workers": workers})
     assert len(own) == workers // 2, own
     given = rule.given(3, 6, own)
 
     def check(leaf, expected):
-        placed = placing.placed(leaf, fed, {"workers": workers})
+        placed = execution.placed(leaf, fed, {"workers": workers})
         assert placed.shape == expected.shape
         assert len(placed.addressable_shards) == 2
         for shard in placed.addressable_shards:

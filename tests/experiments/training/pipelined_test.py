@@ -15,7 +15,7 @@ from experiments.running import loop
 from experiments.running.programs import programs
 from experiments.training.rules import data_seed
 from tests.experiments.tasks.small import TEXT
-from tests.support.training_runs import NOISY, RATES, Trained, program_of
+from tests.support.training_runs import NOISY, RATES, Trained, nothing, program_of
 
 STAGES = 3
 FACTORS = 5  # embedding, three blocks, head
@@ -111,15 +111,15 @@ def test_each_cell_is_a_loop_by_hand_and_its_staleness_is_of_the_first_stage(nam
 def test_a_resumed_run_has_the_same_bits(name):
     saved = []
 
-    def save(state):
+    def save(step, state):
         saved.append(jax.tree.map(jnp.copy, state))
 
     whole = Trained(kind_of(name), task=PRODUCT, save=save)
     assert 0 < int(saved[0].step) < whole.rule.updates
     again = loop.run(
         *(whole.trainer, saved[0]),
-        save=lambda state: None,
-        report=lambda *chunk: None,
+        save=nothing,
+        report=nothing,
         checkpoint_every=8,
     )
     jax.tree.map(np.testing.assert_array_equal, again, whole.state)

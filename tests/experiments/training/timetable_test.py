@@ -107,7 +107,7 @@ def test_the_center_serves_one_after_the_other_only_under_a_lock(
     method, options, period, visits_a_second
 ):
     found = of(method, 400, **options)
-    there = found.delivers[::period].sum()
+    there = found.there[::period].sum()
     assert math.isclose(there / found.seconds[-1], visits_a_second, rel_tol=0.03)
 
 

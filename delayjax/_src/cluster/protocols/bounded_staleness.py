@@ -35,11 +35,10 @@ def bounded_staleness(
         >>> simulate(Cluster(16, exponential(1.0)), bounded, 99, seed=0).max_staleness
         4
     """
-    largest = at_version(bound)
+    largest = _at_version(bound)
     batch = checks.check_bound("batch", batch, at_least=1)
     servers = {"drop": _drop, "restart": _restart, "wait": _wait}
-    if late not in servers:
-        raise ValueError(f'`late` must be "drop", "restart" or "wait", got {late!r}.')
+    checks.check_choice("late", late, *servers)
 
     def run(server):
         if late == "wait":  # each worker delivers once
@@ -47,11 +46,77 @@ def bounded_staleness(
         server.start_all()
         servers[late](server, largest, batch)
 
-    options = f"{shown(bound)}, late={late!r}, batch={batch}"
+    options = f"{_shown(bound)}, late={late!r}, batch={batch}"
     return Protocol(f"bounded_staleness({options})", run)
 
 
-def at_version(bound: Bound, *, at_least: int = 0) -> Callable[[int], int]:
+@remembered
+def rennala(batch: int) -> Protocol:
+    """Rennala SGD: a batch of gradients at the current version, from fast workers.
+
+        x_{t+1} = x_t - eta (1/S) sum_{l=1..S} g_l(x_t)
+
+    It is `bounded_staleness(0, batch=S)`: gradients at an older version are dropped.
+    With S = max(ceil(sigma^2 / eps), 1) no other method reaches a gradient of squared
+    norm eps with a better time complexity.
+
+    Args:
+        batch: gradients an update, S; tau = 0.
+
+    Example:
+        >>> from delayjax.cluster import Cluster, constant, simulate
+        >>> cluster = Cluster(2, constant(1.0), slowdown=[1.0, 2.5])
+        >>> trace = simulate(cluster, rennala(2), 3, seed=0)
+        >>> trace.seconds, trace.summary().dropped
+        (array([2., 4., 6.]), 2)
+
+    References:
+        Tyurin and Richtarik, Optimal time complexities, NeurIPS 2023, arXiv:2305.12387.
+    """
+    same = bounded_staleness(0, batch=batch)
+    return Protocol(f"rennala({batch})", same.run)
+
+
+@remembered
+def ringmaster(bound: Bound, *, stop: bool = False) -> Protocol:
+    """Ringmaster ASGD: a gradient counts if its staleness is below `bound`.
+
+        x_{t+1} = x_t - eta g(x_{t - tau}) if tau < R_t, else the gradient is ignored
+
+    It is `bounded_staleness(R - 1)`. With R = max(1, ceil(sigma^2/eps)) no other method
+    has a better time complexity. The adaptive threshold of Ringmaster LMO does not need
+    sigma or eps:
+
+        R_t = max(1, floor(sqrt(t)))
+
+    Args:
+        bound: R, in updates, at least 1: one number, or a function of t, the version
+            that the gradient is applied to (0 at the first update). 1 is SGD on the
+            first gradient at each version.
+        stop: whether a worker stops as soon as the staleness of its gradient reaches R.
+
+    Example:
+        >>> import math
+        >>> from delayjax.cluster import Cluster, exponential, simulate
+        >>> workers = Cluster(16, exponential(1.0))
+        >>> simulate(workers, ringmaster(4), 99, seed=0).max_staleness
+        3
+        >>> adaptive = ringmaster(lambda t: max(1, math.isqrt(t)), stop=True)
+        >>> simulate(workers, adaptive, 99, seed=0).max_staleness  # R is 9 at the end
+        8
+
+    References:
+        Maranjyan, Tyurin and Richtarik, Ringmaster ASGD, ICML 2025, arXiv:2501.16168;
+        Sadiev, Maranjyan, Ilin and Richtarik, Ringmaster LMO, 2026, arXiv:2605.18174
+        (the adaptive threshold, as in its code, which applies R_{t-1} at version t).
+    """
+    threshold = _at_version(bound, at_least=1)
+    late = "restart" if stop else "drop"
+    same = bounded_staleness(lambda version: threshold(version) - 1, late=late)
+    return Protocol(f"ringmaster({_shown(bound)}, stop={stop})", same.run)
+
+
+def _at_version(bound: Bound, *, at_least: int = 0) -> Callable[[int], int]:
     """A function, version -> the bound there, checked."""
 
     def checked(version):
@@ -62,7 +127,7 @@ def at_version(bound: Bound, *, at_least: int = 0) -> Callable[[int], int]:
     return checked
 
 
-def shown(bound: Bound) -> str:
+def _shown(bound: Bound) -> str:
     """A bound in the name of its protocol."""
     return getattr(bound, "__name__", str(bound))
 

@@ -16,6 +16,7 @@ import math
 import numpy as np
 import scipy
 
+from delayjax._src.cluster.protocol import Protocol, remembered
 from delayjax._src.cluster.server import Server
 from delayjax._src.cluster.service_time import ServiceTime, as_service_time
 from delayjax._src.ground import checks
@@ -93,6 +94,115 @@ class KScheme:
             f"`service_time` must be memoryless for {self} of {workers}, got"
             f" {service_time}: simulate it, or take k_sync and k_batch_async as bounds."
         )
+
+
+def k_sync(k: int) -> KScheme:
+    """The first K of P workers make the update; the others start a new gradient.
+
+        x_{t+1} = x_t - (eta/K) sum_{l=1..K} g_l(x_t),   tau = 0
+
+    Args:
+        k: 1 .. P.
+
+    Example:
+        >>> from delayjax.cluster import Cluster, constant, simulate
+        >>> cluster = Cluster(3, constant(1.0), slowdown=[1.0, 2.0, 9.0])
+        >>> simulate(cluster, k_sync(2), 3, seed=0).seconds
+        array([2., 4., 6.])
+    """
+    return KScheme("k_sync", k, restarts=True, repeats=False)
+
+
+def k_batch_sync(k: int) -> KScheme:
+    """The first K gradients at the current version make the update, from any worker.
+
+    Args:
+        k: 1 .. P; tau = 0.
+
+    Example:
+        >>> from delayjax.cluster import Cluster, constant, simulate
+        >>> cluster = Cluster(3, constant(1.0), slowdown=[1.0, 9.0, 9.0])
+        >>> simulate(cluster, k_batch_sync(2), 2, seed=0).workers.tolist()
+        [[0, 0], [0, 0]]
+    """
+    return KScheme("k_batch_sync", k, restarts=True, repeats=True)
+
+
+def k_async(k: int) -> KScheme:
+    """The next K different workers make the update; the others go on, stale.
+
+        x_{t+1} = x_t - (eta/K) sum_{l=1..K} g_l(x_{t - tau_l}),   mean tau = P/K - 1
+
+    Args:
+        k: 1 .. P. 1 is plain asynchronous SGD, P is synchronous.
+
+    Example:
+        >>> from delayjax.cluster import Cluster, constant, simulate
+        >>> cluster = Cluster(3, constant(1.0), slowdown=[1.0, 1.0, 2.5])
+        >>> simulate(cluster, k_async(2), 3, seed=0).staleness.tolist()
+        [[0, 0], [0, 0], [2, 0]]
+    """
+    return KScheme("k_async", k, restarts=False, repeats=False)
+
+
+def k_batch_async(k: int) -> KScheme:
+    """An update for every K gradients; workers never wait: mean tau = (P - 1) / K.
+
+    Args:
+        k: 1 .. P.
+
+    Example:
+        >>> from delayjax.cluster import Cluster, constant, simulate
+        >>> trace = simulate(Cluster(4, constant(1.0)), k_batch_async(2), 4, seed=0)
+        >>> trace.staleness.tolist()
+        [[0, 0], [1, 1], [2, 1], [2, 1]]
+    """
+    return KScheme("k_batch_async", k, restarts=False, repeats=True)
+
+
+@remembered
+def hardsync() -> Protocol:
+    """Synchronous SGD: an update waits for one gradient of each worker.
+
+        x_{t+1} = x_t - eta (1/P) sum_i g_i(x_t),   tau = 0
+
+    Example:
+        >>> from delayjax.cluster import Cluster, constant, simulate
+        >>> simulate(Cluster(3, constant(1.0)), hardsync(), 2, seed=0).seconds
+        array([1., 2.])
+    """
+
+    def run(server):
+        k_sync(server.num_workers)(server)
+
+    return Protocol("hardsync()", run)
+
+
+@remembered
+def n_softsync(n: int) -> Protocol:
+    """`k_batch_async(K)` with K = floor(P / n): the mean staleness is about n.
+
+        x_{t+1} = x_t - (1/K) sum_l eta(tau_l) g_l(x_{t - tau_l})
+
+    Args:
+        n: 1 .. P. 1 waits for P gradients, P is plain asynchronous SGD (Downpour).
+
+    Example:
+        >>> from delayjax.cluster import Cluster, exponential, simulate
+        >>> trace = simulate(Cluster(8, exponential(1.0)), n_softsync(2), 5, seed=0)
+        >>> trace.staleness.shape
+        (5, 4)
+
+    References:
+        Zhang et al., IJCAI 2016, arXiv:1511.05950; Gupta et al., arXiv:1509.04210.
+    """
+    n = checks.check_bound("n", n, at_least=1)
+
+    def run(server):
+        server.check_workers("n", n)
+        k_batch_async(server.num_workers // n)(server)
+
+    return Protocol(f"n_softsync({n})", run)
 
 
 def _any_k_seconds(k: int, workers: int, service_time: ServiceTime) -> float:

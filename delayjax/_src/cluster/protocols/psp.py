@@ -34,9 +34,7 @@ def psp(sample: int, bound: float, *, poll_seconds: float = math.inf) -> Protoco
         Wang et al., Probabilistic synchronous parallel, arXiv:1709.07772.
     """
     sample = checks.check_bound("sample", sample)
-    bound = checks.known(bound)
-    if bound != math.inf:
-        bound = checks.check_bound("bound", bound)
+    all_others, bound = ssp(bound), checks.known(bound)
     poll_seconds = checks.known(poll_seconds)
     if poll_seconds != math.inf:
         poll_seconds = checks.check_number("poll_seconds", poll_seconds, positive=True)
@@ -44,7 +42,7 @@ def psp(sample: int, bound: float, *, poll_seconds: float = math.inf) -> Protoco
     def run(server):
         asked = check_integer("sample", sample, 0, server.num_workers)
         if asked >= server.num_workers - 1:  # every sample has all other workers
-            ssp(bound)(server)
+            all_others(server)
             return
         completed = [0] * server.num_workers
         lagging = [0] * server.num_workers  # of the worker's sample

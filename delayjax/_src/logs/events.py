@@ -1,0 +1,78 @@
+"""The rows of profiles and reports in JSON: an operation of a worker in a step each."""
+
+import json
+import re
+from typing import Any
+
+_STEP = re.compile(r"ProfilerStep#(\d+)")
+_DEVICE = "gpu_user_annotation"
+
+
+def rows(text: str, *, rank: bool) -> list[dict[str, Any]]:
+    """The rows of one file, with the columns worker, step, operation and duration.
+
+    Args:
+        text: JSON.
+        rank: whether a profile must say its rank.
+    """
+    held = json.loads(text)
+    if isinstance(held, list):
+        held = {"traceEvents": held}
+    kinds = {"traceEvents": _profile, "section_scores": _report}
+    kind = next((key for key in kinds if isinstance(held, dict) and key in held), None)
+    if kind is None:
+        raise ValueError("it has neither `traceEvents` nor `section_scores`")
+    if rank and kind == "traceEvents" and "rank" not in held.get("distributedInfo", {}):
+        raise ValueError(
+            "a profile in a folder needs the number of its process,"
+            ' {"distributedInfo": {"rank": 0}}'
+        )
+    try:
+        return kinds[kind](held)
+    except KeyError as key:
+        raise ValueError(f"an event or the report has no {key}") from key
+
+
+def _report(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """FlagScale's: seconds of each section of one step, by rank."""
+    return [
+        dict(worker=rank, step=report["step"], operation=section, duration=seconds)
+        for section, ranks in report["section_scores"].items()
+        for rank, seconds in ranks.items()
+    ]
+
+
+def _profile(profile: dict[str, Any]) -> list[dict[str, Any]]:
+    """The complete events of a Chrome trace, in order; times become seconds.
+
+    Kineto says a rank, counts times from `baseTimeNanoseconds`, and has an event for
+    each step. Named ranges are in it twice, when the host launched them and when the
+    device ran them; then the device's count.
+    """
+    events = [event for event in profile["traceEvents"] if event.get("ph") == "X"]
+    ran = [event for event in events if event.get("cat") == _DEVICE]
+    launched = [event for event in events if event.get("cat") != _DEVICE]
+    stepped = [some for some in (ran, launched) if any(map(_step_of, some))]
+    events = stepped[0] if stepped else events
+    rank = profile.get("distributedInfo", {}).get("rank")
+    base = profile.get("baseTimeNanoseconds", 0)
+    made, step, stop = [], None, 0.0
+    for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
+        name, start, duration = event["name"], event["ts"], event["dur"]
+        if number := _step_of(event):
+            step, stop = int(number[1]), start + duration
+        row = {
+            "worker": event["pid"] if rank is None else rank,
+            "operation": name,
+            "start": (base + 1e3 * start) / 1e9,
+            "duration": duration / 1e6,
+        }
+        if not stepped:
+            made.append({**event, **event.get("args", {}), **row})
+        elif start < stop:  # within a step
+            made.append({**row, "step": step})
+    return made
+
+
+def _step_of(event: dict[str, Any]) -> re.Match | None:
+    return _STEP.fullmatch(event["name"])
