@@ -36,7 +36,7 @@ class _Replicas:
     seen: Callable[[Any], Any] | None
 
     def arguments(self):
-        return axes_of(self.make)
+        return axes_of(self.make, self.method.server)
 
     def rule(self, task: Task, request: Request) -> Rule:
         return _rule(self, task, request)
@@ -77,7 +77,8 @@ def _rule(training: _Replicas, task: Task, request: Request) -> Rule:
 
     def transformation(hyper, now, key):
         inner = called(training.make, hyper, key)
-        return method.transformation(inner, now, workers)
+        server = () if method.server is None else (called(method.server, hyper, key),)
+        return method.transformation(inner, now, workers, *server)
 
     def simulated(hyper, key):
         def step(state, given):
@@ -111,7 +112,8 @@ def _rule(training: _Replicas, task: Task, request: Request) -> Rule:
         now, batch = given
         # the clocks are the same in all cells, so that work which is due every few
         # steps is done in these steps only
-        around = method.transformation(optax.identity(), now, workers)
+        server = () if method.server is None else (optax.identity(),)
+        around = method.transformation(optax.identity(), now, workers, *server)
         tx_state = _with_clocks(memory.state, step, _clocks(around, model.params))
         held = dj.workers.WorkerState((model, tx_state), memory.axes)
         held, losses = simulated(hyper, key).step(held, (now, batch, numbers(step)))
@@ -142,6 +144,9 @@ def _rule(training: _Replicas, task: Task, request: Request) -> Rule:
                 # not by its name: an optimizer may have another `center`
                 center = memory.state.memory.center
                 return Model(center, jax.tree.map(mean, model.state))
+            case "outer":
+                (fragment,) = memory.state.memory.fragments
+                return Model(fragment.center, jax.tree.map(mean, model.state))
             case "mean":
                 return jax.tree.map(mean, model)
         return Model(model.params, jax.tree.map(mean, model.state))

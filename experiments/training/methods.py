@@ -25,11 +25,14 @@ class Now(NamedTuple):
 class Method(NamedTuple):
     """How a method mixes models, and the time that this takes in a cluster."""
 
-    # local optimizer, now, P -> a transformation over the axis "workers"
-    transformation: Callable[[Any, Now, int], Any]
+    # local optimizer, now, P -> a transformation over the axis "workers"; with a server
+    # its optimizer is the last argument
+    transformation: Callable[..., Any]
     # cluster, steps, seed -> the times of all events
     timetable: Callable[[dj.cluster.Cluster, int, int], Timetable]
-    model: str = "mean"  # to evaluate: "mean", "center" or "shared" (all are equal)
+    # to evaluate: "mean", "center", "outer" (its center) or "shared" (all are equal)
+    model: str = "mean"
+    server: Callable[..., Any] | None = None  # grid axes -> the server's optimizer
 
 
 def allreduce_sgd() -> Method:
@@ -99,6 +102,30 @@ def local_sgd(period: int) -> Method:
     )
 
 
+def outer(
+    server: Callable[..., Any],
+    period: int,
+    delay: int = 0,
+    merge: Any = dj.averaging.overwriting,
+) -> Method:
+    """Gives the mean change of `period` local steps to a second optimizer: DiLoCo.
+
+    Args:
+        server: grid axes -> the second optimizer.
+        period: the local steps between two exchanges.
+        delay: the local steps during which an exchange is in flight.
+        merge: as in `dj.averaging.outer`.
+    """
+    return Method(
+        lambda inner, now, workers, at_center: dj.averaging.outer(
+            inner, at_center, period=period, delay=delay, merge=merge
+        ),
+        _all_meet(period, delay),
+        "outer",
+        server,
+    )
+
+
 def dasgd(
     period: int, delay: int, merge: str = "corrected", share: float = 0.5
 ) -> Method:
@@ -116,21 +143,6 @@ def dasgd(
             inner, delay, period=period, merge=merges[merge]
         ),
         _all_meet(period, delay),
-    )
-
-
-def diloco(
-    period: int, delay: int = 0, learning_rate: float = 0.7, momentum: float = 0.9
-) -> Method:
-    """Takes an outer step of Nesterov's momentum every `period` steps."""
-
-    def make(inner, now, workers, key):
-        del now, workers, key
-        server = optax.sgd(learning_rate, momentum=momentum, nesterov=True)
-        return dj.averaging.outer(inner, server, period=period, delay=delay)
-
-    return Method(
-        make, _in_step(dj.cluster.waits_for_all(period), _ALL_REDUCE, lag=delay)
     )
 
 

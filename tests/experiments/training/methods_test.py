@@ -27,9 +27,9 @@ METHODS = {
     if not name.startswith("_")
 }
 NEEDED = {
+    "outer": dict(server=optax.sgd(0.9, 0.3, nesterov=True), period=4, delay=2),
     "local_sgd": dict(period=3),
     "dasgd": dict(period=4, delay=2),
-    "diloco": dict(period=4, delay=2),
     "async_easgd": dict(period=2),
     "wagma": dict(period=3),
 }
@@ -73,6 +73,32 @@ def test_the_mean_gradient_at_a_barrier_is_a_server_that_waits_for_all():
         expected = source.trace(seed, 24, math.inf).seconds
         np.testing.assert_allclose(trace.seconds, expected)
     assert_cells_are(run)
+
+
+def test_a_tuned_outer_step_goes_that_share_of_the_way_to_the_mean_of_the_models():
+    """x + eta (mean - x) after the first round, for each eta of the grid."""
+    rates, short = (1.0, 0.5), dict(task=QUIET, seeds=(3,), updates=3)
+    mean = run_of(methods.local_sgd(3), **short, grid={"learning_rate": (0.03,)})
+    run = run_of(
+        methods.outer(lambda rate: optax.sgd(rate), 3),
+        **short,
+        grid={"learning_rate": (0.03,), "rate": rates},
+    )
+    begun = jax.tree.leaves(mean.trainer.init().model.params)[0]
+    way = (mean.params - begun)[:, 0]
+    np.testing.assert_allclose(
+        run.params - begun, np.stack([rate * way for rate in rates], 1), rtol=1e-5
+    )
+    # one step later the workers differ, and the center, which is evaluated, does not
+    later = run_of(
+        methods.outer(lambda rate: optax.sgd(rate), 3),
+        **short | {"updates": 4},
+        grid={"learning_rate": (0.03,), "rate": rates},
+    )
+    at_three, at_four = (
+        one.trainer.evaluate(one.state)["train_loss"] for one in (run, later)
+    )
+    np.testing.assert_allclose(at_four, at_three, rtol=1e-6)
 
 
 def test_models_averaged_at_each_step_are_gradients_averaged():
@@ -169,16 +195,6 @@ def test_the_model_of_replicas_is_their_mean_and_of_a_center_the_center():
             (model,) = jax.tree.leaves(optax.tree.get(run.state.memory.state, "center"))
         loss = 0.5 * (CURVATURES * np.square(model)).sum(axis=-1)
         np.testing.assert_allclose(run.losses[-1], loss, rtol=1e-5)
-
-
-def test_diloco_with_an_outer_step_of_one_is_local_sgd():
-    changes = one(0.03, updates=60)
-    outer, local = (
-        run_of(method, **changes).curve
-        for method in (methods.diloco(4, 0, 1.0, 0.0), methods.local_sgd(4))
-    )
-    np.testing.assert_allclose(outer, local, rtol=1e-5)
-    assert not np.allclose(quiet_run("diloco").curve, local, rtol=1e-3)
 
 
 def test_blending_nothing_of_one_s_own_is_overwriting():
