@@ -525,3 +525,10 @@ def test_a_line_at_zero_parts_errors_that_grow_and_an_end_is_no_star(tmp_path):
     (zero,) = (own for own in axis.lines if list(own.get_ydata()) == [0.0, 0.0])
     assert list(zero.get_xdata()) == [0, 1]  # from one side of the panel to the other
     assert not [own for own in axis.lines if own.get_marker() == "*"]
+
+
+def test_the_first_panel_of_a_row_alone_has_a_label(tmp_path):
+    run = made(tmp_path, learning_rate=RATES[:3], delay=DELAYS, rule=("a", "b"))
+    first, second = figures.over("delay", "test_error", panels="rule").draw(run).axes
+    assert first.get_ylabel() == "test error (share)"
+    assert second.get_ylabel() == ""
