@@ -130,8 +130,13 @@ def _describe(trace: dj.cluster.Trace) -> str:
     return "\n".join(f"{name:<12} {value}" for name, value in lines.items())
 
 
-if __name__ == "__main__":
+def command_line() -> None:
+    """The command line."""
     try:
         main(sys.argv[1:])
     except (OSError, ValueError) as error:
         sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    command_line()

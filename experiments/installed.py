@@ -60,4 +60,11 @@ def advise() -> None:
     command.command_line()
 
 
+def draw() -> None:
+    """The command `delayjax-draw`: figures of finished runs."""
+    from experiments import draw as drawing
+
+    drawing.command_line()
+
+
 _bind()

@@ -12,6 +12,7 @@ and the values of the records are in the table `configs/statements/records.csv`.
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,6 +84,23 @@ def about(file: ConfigFile, config: ConfigDict) -> Statements:
         published,
         [Record(text, m, *known.get(text, ())) for text, m in measures.items()],
     )
+
+
+def config_of(file: str) -> ModuleType:
+    """The module of the config file that a file of statements is about.
+
+    A file of statements takes what its config defines from here: a package `configs`
+    may be the user's.
+
+    Args:
+        file: the file of statements, its `__file__`.
+
+    Example:
+        >>> config_of(f"{config_files.CONFIGS}/statements/adasync.py").CLOCK
+        'elapsed_seconds'
+    """
+    path = Path(file)
+    return executed(path.parents[1] / path.name)
 
 
 def of_run(record: Mapping[str, Any]) -> tuple[Experiment | None, Statements]:

@@ -2,11 +2,12 @@
 
 from ml_collections import ConfigDict
 
-from configs.adasync import CLOCK
-from experiments import Published
+from experiments import Published, statements
 from experiments.results.estimates import Measure
 from experiments.results.measures import mean, ratio, tuned
 from experiments.results.metrics import TimeTo
+
+CLOCK = statements.config_of(__file__).CLOCK
 
 
 def until(config: ConfigDict, **where) -> Measure:

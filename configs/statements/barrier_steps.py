@@ -2,10 +2,11 @@
 
 from ml_collections import ConfigDict
 
-from configs import barrier_steps
-from experiments import Published, analysis
+from experiments import Published, analysis, statements
 from experiments.results.estimates import Measure
 from experiments.results.measures import mean, ratio
+
+barrier_steps = statements.config_of(__file__)
 
 
 def each(config: ConfigDict, barrier: str) -> Measure:

@@ -2,9 +2,11 @@
 
 from ml_collections import ConfigDict
 
-from configs.delay_laws import STABLE_STEP, limits
-from experiments import analysis
+from experiments import analysis, statements
 from experiments.results.estimates import Measure
+
+_CONFIG = statements.config_of(__file__)
+STABLE_STEP, limits = _CONFIG.STABLE_STEP, _CONFIG.limits
 
 
 def stable_step(law: str, mean_delay: float) -> Measure:

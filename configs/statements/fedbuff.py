@@ -4,11 +4,13 @@ import dataclasses
 
 from ml_collections import ConfigDict
 
-from configs.fedbuff import BUFFERED, FEDASYNC, SINGLE
-from experiments import Published
+from experiments import Published, statements
 from experiments.results.estimates import Measure
 from experiments.results.measures import mean, ratio, tuned
 from experiments.results.metrics import TimeTo
+
+_CONFIG = statements.config_of(__file__)
+BUFFERED, FEDASYNC, SINGLE = _CONFIG.BUFFERED, _CONFIG.FEDASYNC, _CONFIG.SINGLE
 
 
 def until(config: ConfigDict, this: str, other: str) -> Measure:

@@ -2,10 +2,12 @@
 
 from ml_collections import ConfigDict
 
-from configs.gradient_coding import ANEW, STAY
-from experiments import Found, Published
+from experiments import Found, Published, statements
 from experiments.results.estimates import Measure
 from experiments.results.measures import Formed, mean, ratio
+
+_CONFIG = statements.config_of(__file__)
+ANEW, STAY = _CONFIG.ANEW, _CONFIG.STAY
 
 
 def seconds(scheme: str, stragglers: str) -> Measure:

@@ -2,10 +2,12 @@
 
 from ml_collections import ConfigDict
 
-from configs.grouping import DIVIDED, progressive
-from experiments import Published
+from experiments import Published, statements
 from experiments.results.estimates import Measure
 from experiments.results.measures import difference, mean, ratio, tuned
+
+_CONFIG = statements.config_of(__file__)
+DIVIDED, progressive = _CONFIG.DIVIDED, _CONFIG.progressive
 
 
 def slower(grouping: str, **where: int) -> Measure:

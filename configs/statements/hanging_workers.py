@@ -2,10 +2,11 @@
 
 from ml_collections import ConfigDict
 
-from configs.hanging_workers import hang
-from experiments import Published
+from experiments import Published, statements
 from experiments.results.estimates import Measure
 from experiments.results.measures import difference, least, mean, ratio, tuned
+
+hang = statements.config_of(__file__).hang
 
 
 def gradients(method: str, chance: float) -> Measure:

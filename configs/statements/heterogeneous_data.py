@@ -2,10 +2,12 @@
 
 from ml_collections import ConfigDict
 
-from configs.heterogeneous_data import ALIKE, SLOW, UNLIKE
-from experiments import Published
+from experiments import Published, statements
 from experiments.results.estimates import Measure
 from experiments.results.measures import difference, tuned
+
+_CONFIG = statements.config_of(__file__)
+ALIKE, SLOW, UNLIKE = _CONFIG.ALIKE, _CONFIG.SLOW, _CONFIG.UNLIKE
 
 
 def loss(method: str, data: str = UNLIKE, metric: str = "train_loss") -> Measure:

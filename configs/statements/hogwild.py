@@ -2,10 +2,11 @@
 
 from ml_collections import ConfigDict
 
-from configs.hogwild import ages_of
-from experiments import Published
+from experiments import Published, statements
 from experiments.results.estimates import Measure
 from experiments.results.measures import mean, ratio, tuned
+
+ages_of = statements.config_of(__file__).ages_of
 
 
 def excess(workers: int, spread: float) -> Measure:

@@ -2,10 +2,12 @@
 
 from ml_collections import ConfigDict
 
-from configs.k_async import staleness, update_seconds
-from experiments import Published
+from experiments import Published, statements
 from experiments.results.estimates import Measure
 from experiments.results.measures import difference, mean, ratio, tuned
+
+_CONFIG = statements.config_of(__file__)
+staleness, update_seconds = _CONFIG.staleness, _CONFIG.update_seconds
 
 COMPARED = {
     "exponential": (

@@ -4,10 +4,12 @@ import numpy as np
 import pandas as pd
 from ml_collections import ConfigDict
 
-from configs.noise_floor import floor
+from experiments import statements
 from experiments.results.estimates import Measure
 from experiments.results.measures import mean, ratio
 from experiments.results.tables import Found
+
+floor = statements.config_of(__file__).floor
 
 
 def over_theory(found: Found, config: ConfigDict) -> pd.Series:

@@ -4,8 +4,10 @@ from collections.abc import Callable
 
 from ml_collections import ConfigDict
 
-from configs.pipeline_edge import EDGE
+from experiments import statements
 from experiments.results.estimates import Measure
+
+EDGE = statements.config_of(__file__).EDGE
 
 
 def edges(which: Callable[..., float]) -> Measure:

@@ -2,9 +2,11 @@
 
 from ml_collections import ConfigDict
 
-from configs.rules import late_gains
+from experiments import statements
 from experiments.results.estimates import Measure
 from experiments.results.tables import Found
+
+late_gains = statements.config_of(__file__).late_gains
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:

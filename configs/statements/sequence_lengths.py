@@ -2,10 +2,12 @@
 
 from ml_collections import ConfigDict
 
-from configs.sequence_lengths import WAITS
+from experiments import statements
 from experiments.results.claims import Published
 from experiments.results.estimates import Measure
 from experiments.results.measures import difference, mean, ratio, tuned
+
+WAITS = statements.config_of(__file__).WAITS
 
 
 def published(config: ConfigDict) -> list[Published]:

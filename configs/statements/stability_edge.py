@@ -3,10 +3,13 @@
 import numpy as np
 from ml_collections import ConfigDict
 
-from configs.stability_edge import level_of, limit_of, task_of
+from experiments import statements
 from experiments.results import analysis
 from experiments.results.estimates import Measure
 from experiments.results.measures import largest_stable, ratio, tuned
+
+_CONFIG = statements.config_of(__file__)
+level_of, limit_of, task_of = _CONFIG.level_of, _CONFIG.limit_of, _CONFIG.task_of
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:

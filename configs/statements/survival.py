@@ -6,13 +6,15 @@ import jax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from configs.survival import regular
+from experiments import statements
 from experiments.results import analysis
 from experiments.results.claims import Published
 from experiments.results.estimates import Measure
 from experiments.results.measures import ratio, tuned
 from experiments.results.metrics import TimeTo
 from experiments.tasks import digits_mlp
+
+regular = statements.config_of(__file__).regular
 
 
 def published(config: ConfigDict) -> list[Published]:

@@ -2,11 +2,13 @@
 
 from ml_collections import ConfigDict
 
-from configs.total_momentum import LOOP
+from experiments import statements
 from experiments.results import analysis
 from experiments.results.claims import Published
 from experiments.results.estimates import Measure
 from experiments.results.measures import difference, mean, ratio, tuned
+
+LOOP = statements.config_of(__file__).LOOP
 
 
 def published(config: ConfigDict) -> list[Published]:
