@@ -81,7 +81,7 @@ class Found:
         """
         results = analysis.derived(analysis.where(self.results, **values))
         if results.empty:
-            raise ValueError(f"no row has {values}.")
+            raise ValueError(f"no row has {values}")
         curves = self.curves
         if len(curves):
             curves = analysis.where(curves, **values)
