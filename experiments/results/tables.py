@@ -81,7 +81,7 @@ class Found:
         """
         results = analysis.derived(analysis.where(self.results, **values))
         if results.empty:
-            raise ValueError(f"no row has {values}.")
+            raise ValueError(f"no row has {values}")
         curves = self.curves
         if len(curves):
             curves = analysis.where(curves, **values)
@@ -139,7 +139,8 @@ def by_series(found: Found, metrics: Sequence[str]) -> pd.DataFrame:
     best = found.best
     if found.choice.column not in best:
         judged = found.choice.judged(best, found.curves)
-        best = best.assign(**{found.choice.column: judged[found.choice.column]})
+        times = judged[found.choice.column].to_numpy()
+        best = best.assign(**{found.choice.column: times})
     rows = []
     for key, group in analysis.grouped(best, found.series):
         row = dict(zip(found.series, key, strict=True))

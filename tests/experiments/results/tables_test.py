@@ -121,3 +121,11 @@ def test_what_a_run_found_is_printed_as_its_series_and_not_as_frames():
         ["law", "learning_rate"], rows, curves, choice=choice._replace(by=late)
     )
     assert "update_to_train_loss_1.5 (95 % interval)" in str(timed)
+
+
+def test_a_time_is_printed_beside_its_own_series_where_rows_were_left_out():
+    rows = [{"delay": d, "seed": 0, "train_loss": 1.0, "diverged": 0} for d in (0, 4)]
+    curves = [row | {"update": 5 * (1 + row["delay"])} for row in rows]
+    choice = Choice(by=TimeTo("train_loss", 1.5, along="update"))
+    found = tables.split(["delay"], rows, curves, choice=choice).where(delay=4)
+    assert str(found).splitlines()[-1].split() == ["25"]
