@@ -105,7 +105,7 @@ def one_program(task: tasks.Task, updates: int) -> None:
     state = loop.run(
         trainer,
         trainer.init(),
-        save=lambda state: None,
+        save=lambda step, state: None,
         report=lambda *chunk: None,
         checkpoint_every=updates,
     )

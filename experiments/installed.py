@@ -55,9 +55,9 @@ def run() -> None:
 
 def advise() -> None:
     """The command `delayjax-advise`: advice from recorded times."""
-    from experiments.advise import command
+    from experiments.advise import __main__ as advising
 
-    command.command_line()
+    advising.command_line()
 
 
 def draw() -> None:

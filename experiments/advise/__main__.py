@@ -1,6 +1,188 @@
-"""`python -m experiments.advise`; see `command`."""
+"""Advice on a cluster, from the recorded times of its tasks.
 
-from experiments.advise.command import command_line
+    python -m experiments.advise times.csv
+    python -m experiments.advise trace.parquet --columns=worker=dp_rank,step=step \
+        --operations=forward-compute,backward-compute --step_seconds=46.6
+
+It prints tables of protocols, and writes a page with three pictures. A .csv has the
+columns worker, step and seconds, and perhaps start; without it every worker has every
+step; other columns are ignored. `cluster.load_recorded` says more. How the cluster is
+simulated is what `Recorded.cluster` finds out: slowness lasts with the clock, or with
+one task. --resample is a choice of your own.
+"""
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import app, flags
+
+import delayjax as dj
+from experiments import page
+from experiments.advise import facts, pictures
+from experiments.page import Picture
+
+_OUT = flags.DEFINE_string("out", "advice.html", "The page.")
+_COLUMNS = flags.DEFINE_list(
+    "columns",
+    [],
+    "Names in the file: worker=rank, ...; start= leaves the starts of tasks out.",
+)
+_OPERATIONS = flags.DEFINE_list("operations", [], "The operations that are compute.")
+_START_SECONDS = flags.DEFINE_string(
+    "start_seconds",
+    "",
+    "What is subtracted from starts that are a clock's: first, or a number.",
+)
+_RESAMPLE = flags.DEFINE_string(
+    "resample",
+    "",
+    "How steps are drawn, in place of what the log shows: steps (each at random), block"
+    " (if all steps were recorded: slow phases last as long), a block length, or wrap"
+    " (the recorded order).",
+)
+_WORKERS = flags.DEFINE_integer(
+    "workers", 0, "How many workers; 0 is as many as recorded.", lower_bound=0
+)
+_STEP_SECONDS = flags.DEFINE_float(
+    "step_seconds",
+    0.0,
+    "How long a whole step takes on average, with everything; 0 if it is not known.",
+)
+_NOISE = flags.DEFINE_list(
+    "noise",
+    ["0.1", "1", "10"],
+    "The variance of one worker's gradient over the squared length of the mean"
+    " gradient. Several values show whether it decides; large ones take longest.",
+)
+_TARGET = flags.DEFINE_float("target", 0.01, "The share of the first loss to reach.")
+_MOMENTUM = flags.DEFINE_float("momentum", 0.0, "Of SGD, from 0 to below 1.")
+_SEEDS = flags.DEFINE_integer("seeds", 5, "How often each protocol is simulated.")
+
+
+def main(argv: list[str]) -> None:
+    """Reads, simulates, prints, and writes the page."""
+    if len(argv) != 2:
+        sys.exit(
+            f"error: give one file of times, got {argv[1:]}: as in"
+            " python -m experiments.advise times.csv."
+        )
+    try:
+        _advise(Path(argv[1]), Path(_OUT.value))
+    except FileNotFoundError as error:
+        sys.exit(f"error: there is no file {error.filename}: give the path of the log.")
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        sys.exit(f"error: {' '.join(str(error).split())}")
+
+
+def _advise(log: Path, out: Path) -> None:
+    if not out.parent.is_dir():
+        raise ValueError(f"--out={out}: there is no folder {out.parent}: make it.")
+    noises = [_number("noise", text) for text in _NOISE.value]
+    if not noises:
+        raise ValueError("--noise must hold a number, got none: leave the flag out.")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        recorded = _recorded(log)
+        recorded, rest = facts.whole_step(recorded, _STEP_SECONDS.value)
+        cluster = _cluster(recorded)
+    first = [rest, *facts.slow_worker(recorded), *facts.doubts(recorded)]
+    first += [str(warning.message) for warning in caught]
+    verdicts, advices = {}, {}
+    for noise in noises:
+        advices[noise] = advice = dj.cluster.advise(
+            cluster,
+            noise=noise,
+            target=_TARGET.value,
+            momentum=_MOMENTUM.value,
+            seeds=_SEEDS.value,
+        )
+        if noise == noises[0]:
+            print("\n".join(first))
+        verdicts[f"Noise {noise:g}"] = advice.verdict
+        print(f"\nNoise {noise:g}: {advice.verdict}\n\n{advice.table()}", flush=True)
+    last = facts.decides(advices)
+    assumed = facts.simulated(recorded, cluster.workers, _RESAMPLE.value)
+    assumed += [own for advice in advices.values() for own in advice.assumptions]
+    assumed = list(dict.fromkeys(assumed))  # most are the same for each noise
+    print("\n".join(["", *last, *assumed]))
+    drawn = {
+        "Who waits for whom": pictures.waiting(recorded.seconds),
+        "Staleness": pictures.staleness(advices[noises[0]].choices),
+        "Speed against staleness": pictures.speed_against_staleness(advices),
+    }
+    shown = page.render(
+        "advice.html",
+        log=log.name,
+        verdicts=verdicts,
+        facts=[*last, *first],
+        pictures=[Picture.of(text, pictures.png(own)) for text, own in drawn.items()],
+        assumed=assumed,
+        **facts.tables(advices),
+    )
+    out.write_text(shown, "utf-8")
+    print(f"the page: {out}")
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"--{name} must be a number, got {text!r}.") from None
+
+
+def _recorded(path: Path) -> dj.cluster.Recorded:
+    pairs = [text.partition("=") for text in _COLUMNS.value]
+    wrong = [
+        name + sign + theirs
+        for name, sign, theirs in pairs
+        if not name or not (theirs or (name == "start" and sign))
+    ]
+    if wrong:
+        raise ValueError(f"--columns must be as worker=rank, got {wrong[0]!r}.")
+    columns = {name: theirs or None for name, _, theirs in pairs}
+    start: Any = _START_SECONDS.value or None
+    if start not in (None, "first"):
+        start = _number("start_seconds", start)
+    recorded = dj.cluster.load_recorded(
+        path,
+        columns=columns,
+        operations=_OPERATIONS.value or None,
+        start_seconds=start,
+    )
+    seconds = recorded.seconds[: _WORKERS.value or None]
+    steps = ~np.isnan(seconds).all(axis=0)  # that one of these workers has
+    starts = recorded.starts
+    if starts is not None:
+        starts = starts[: len(seconds), steps]
+    return dj.cluster.Recorded(seconds[:, steps], starts, recorded.steps[steps])
+
+
+def _cluster(recorded: dj.cluster.Recorded) -> dj.cluster.Cluster:
+    workers = _WORKERS.value or recorded.workers
+    if _RESAMPLE.value:
+        service = recorded.service(_resample(_RESAMPLE.value))
+        return dj.cluster.Cluster(workers, service)
+    try:
+        return recorded.cluster(workers)
+    except ValueError as error:
+        raise ValueError(
+            f"{error} Here --resample=steps is the task; --resample=block draws slow"
+            " phases with their length, by the number of the task."
+        ) from error
+
+
+def _resample(text: str) -> Any:
+    """A name, or a number of steps."""
+    return int(text) if text.isdigit() else text
+
+
+def command_line() -> None:
+    """The command line."""
+    app.run(main)
+
 
 if __name__ == "__main__":
     command_line()

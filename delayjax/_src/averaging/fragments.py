@@ -29,8 +29,8 @@ class Split:
         self._structure = jax.tree.structure(model)
         self._numbers = _numbers(fragments, model)
         distinct = sorted({int(n) for own in self._numbers for n in own.ravel()})
-        self.count = max(len(distinct), 1)
-        wanted = fragments if isinstance(fragments, int) else self.count
+        wanted = fragments if isinstance(fragments, int) else max(len(distinct), 1)
+        self.count = wanted  # also of a model without leaves, as Optax's placeholder
         if distinct != list(range(wanted)) and self._numbers:
             raise ValueError(
                 f"`fragments` must number the fragments 0, 1, ..., each with at least"

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.typing import ArrayLike
 
@@ -119,7 +120,7 @@ def outer(
     delay = checks.check_bound("delay", delay)
     storage = None if history is None else ring.as_storage(history)
     merge_leaf = leaf_merge(merge)
-    if isinstance(fragments, int):
+    if isinstance(fragments, (int, np.generic, np.ndarray, jax.Array)):  # F, no tree
         fragments = checks.check_bound("fragments", fragments, at_least=1)
         _check_times(every, delay, fragments)
 
@@ -220,7 +221,7 @@ def outer(
             begun = optax.tree.where(done % apart == 0, model, begun)
         return model, Outer(tuple(after), begun if delay else (), error)
 
-    return step_then_mix("averaging.outer", inner, mix, axis_name, begin)
+    return step_then_mix("averaging.outer", inner, mix, axis_name, begin, alone=True)
 
 
 def _check_times(period: Any, delay: int, count: int) -> None:

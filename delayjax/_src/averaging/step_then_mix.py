@@ -28,6 +28,8 @@ def step_then_mix(
     mix: Mix,
     axis_name: axes.AxisName | None,
     begin: Callable[[Any], Any] = lambda params: (),
+    *,
+    alone: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
     """Each worker takes a step of its own optimizer U; then `mix` mixes the models.
 
@@ -35,8 +37,10 @@ def step_then_mix(
         x^i <- mix(t, memory, x^i, x'^i)
 
     `begin` makes the first memory from the parameters; errors name `needed_by`. With
-    the axis None there is one worker, without an axis.
+    the axis None there is one worker, without an axis, if it may be `alone`.
     """
+    if axis_name is None and not alone:
+        raise TypeError(f"`axis_name` of {needed_by} must name an axis, got None.")
     inner = transforms.as_transformation("inner", inner)
 
     def varied(params):

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.typing import ArrayLike
 
@@ -70,7 +71,8 @@ def delayed_nesterov(
     decay = checks.check_scalar("decay", decay, below=1.0)
     every = checks.check_count("period", period)
     share = checks.check_scalar("share", share, most=1)
-    if checks.is_concrete(every) and checks.is_concrete(share) and share * every > 1:
+    are_known = checks.is_concrete(every) and checks.is_concrete(share)
+    if are_known and np.asarray(share) * every > 1:  # `jit` would trace a jax.Array
         raise ValueError(
             f"`share` must be at most 1 / period, {1 / every:.4g}, got {share}: the"
             " last update of a period takes what the others leave."

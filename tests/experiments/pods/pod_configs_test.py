@@ -6,6 +6,7 @@ import pytest
 
 from configs import imagenet, tokens_pod
 from experiments import statements
+from experiments.config_files import ConfigFile
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
 from experiments.training import Request
@@ -17,8 +18,8 @@ CONFIGS = {"imagenet": imagenet, "tokens_pod": tokens_pod}
 @pytest.mark.parametrize("name", CONFIGS)
 def test_what_was_not_run_says_so(name):
     assert "Not run" in CONFIGS[name].__doc__
-    source, values = CONFIGS[name].__file__, CONFIGS[name].get_config()
-    assert statements.about(source, values) == statements.Statements()
+    file = ConfigFile.load(CONFIGS[name].__file__)
+    assert statements.about(file, file.config) == statements.Statements()
 
 
 def sound(experiment):
