@@ -57,6 +57,7 @@ CHAPTERS: dict[str, dict[str, str]] = {
     "Replicas that average": {
         "easgd_variants": "EASGD and its variants",
         "local_sgd": "Local SGD and DaSGD",
+        "diloco": "DiLoCo",
         "adaptive_period": "An adaptive period",
         "gossip": "D-PSGD, AD-PSGD and SGP",
         "wagma": "WAGMA-SGD",
