@@ -20,7 +20,7 @@ from experiments.configs import at_least, positive
 from experiments.results.effects import percent
 from experiments.training import methods
 
-SMALL = {"updates": 40, "period": (5,), "tolerance": 0.3}
+SMALL = {"updates": 20, "period": (5,)}
 """What the small size of the book changes, beside the numbers of seeds."""
 
 LIMITS = at_least(2, "workers") | at_least(1, "period") | positive("tolerance")
