@@ -1,6 +1,6 @@
 """Words with a meaning of their own: the first of each on a page links to its row.
 
-The rows are those of the table of docs/concepts/words.md.
+The words are the rows of the table in docs/concepts/words.md.
 """
 
 import re
@@ -11,7 +11,7 @@ from sphinx import addnodes
 from sphinx.transforms import SphinxTransform
 
 PAGE = "concepts/words"
-# those of the table that mean nothing else on any page: no "step", no "version"
+# words of the table that mean nothing else on any page: no "step", no "version"
 LINKED = ("staleness", "history", "outbox", "lookback", "replica", "service time")
 _FORMS = re.compile(rf"\b(?:({'|'.join(LINKED)})s?|histories)\b")
 _MADE = ("reference/", "project/")  # of docstrings, and of files

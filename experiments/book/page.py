@@ -25,7 +25,7 @@ README = ROOT / "README.md"
 CONFIGS = ROOT / "docs" / "experiments.md"
 BEGIN, END = "<!-- book: begin -->", "<!-- book: end -->"
 VERDICTS = (claims.REPRODUCED, "in part", claims.NOT_REPRODUCED, claims.UNDECIDED)
-"""Of the table in the README."""
+"""The verdicts that the README counts, in the order of its columns."""
 
 _TABLE = flags.DEFINE_string(
     "table", None, "book.csv of a full run; None: the kept one."

@@ -78,6 +78,16 @@ def test_fragments_that_do_not_cover_the_model_once_are_refused(fragments, messa
         begun(fragments)
 
 
+def test_one_leaf_may_have_an_array_of_its_layers_and_any_integer_is_a_count():
+    one_leaf = np.ones((4, 3))
+    tx = averaging.outer(SGD, SGD, period=4, fragments=np.arange(4) % 2, axis_name=None)
+    fragments = tx.init(one_leaf).memory.fragments
+    assert [fragment.center.shape for fragment in fragments] == [(2, 3), (2, 3)]
+    for count in (2, np.int8(2), jnp.asarray(2)):
+        tx = averaging.outer(SGD, SGD, period=4, fragments=count, axis_name=None)
+        assert len(tx.init(MODEL).memory.fragments) == 2
+
+
 def test_fewer_fragments_than_asked_for_are_refused():
     """The middles, 0.5 and 51 of 101, lie in the first and the second of three."""
     tx = averaging.outer(SGD, SGD, period=12, fragments=3)

@@ -46,9 +46,7 @@ def at_vary(params, batch):
 LATE_MEAN = dj.delayed(dj.exchange.mean(ADAM), 2)
 DRIFT = r"\[0\]\['b'\], \[0\]\['layer'\]\['w'\] would drift.*\.mean.*shared="
 SUMMED = r"`exchange\.\w*mean` got a gradient that is the same.*\['b'\].*vary"
-NOT_AT_VARY = (
-    r"not taken at workers\.vary\(params\).*value_and_grad\(loss\)\(workers\.vary"
-)
+NOT_AT_VARY = r"not taken at workers\.vary\(params\).* \[0\]\[0\]\['b'\] of its \(state"
 # name: (transformation, gradient, message)
 REFUSED = {
     "plain": (MOMENTUM, at_vary, DRIFT),

@@ -32,7 +32,7 @@ def mean_of_state(
     periods: Mapping[str, ArrayLike],
     *,
     axis_name: axes.AxisName = "workers",
-) -> optax.GradientTransformation:
+) -> optax.GradientTransformationExtraArgs:
     """DES-LOC: the `inner` of an averaging method whose moments are averaged, too.
 
         u, m^i, v^i = U(g^i, m^i, v^i)
@@ -113,7 +113,7 @@ def mean_of_state(
 
 def reset_every(
     inner: transforms.Transformation, period: ArrayLike
-) -> optax.GradientTransformation:
+) -> optax.GradientTransformationExtraArgs:
     """The `inner` of an averaging method whose state begins anew after `period` steps.
 
         U <- a new U at the parameters x^i   before step t, where `period` divides t
@@ -156,7 +156,6 @@ def reset_every(
 
     def update_fn(updates, state, params=None, **extra_args):
         params = extras.require_params(params, "averaging.reset_every")
-
         # a select, not a branch: XLA makes one loop of it and the step of U
         starts = state.step % every == 0
         inner_state = optax.tree.where(starts, inner.init(params), state.inner_state)

@@ -120,7 +120,8 @@ def outer(
     delay = checks.check_bound("delay", delay)
     storage = None if history is None else ring.as_storage(history)
     merge_leaf = leaf_merge(merge)
-    if isinstance(fragments, (int, np.generic, np.ndarray, jax.Array)):  # F, no tree
+    number = isinstance(fragments, (int, np.generic, np.ndarray, jax.Array))
+    if number and np.ndim(fragments) == 0:  # F; an array of more is for the one leaf
         fragments = checks.check_bound("fragments", fragments, at_least=1)
         _check_times(every, delay, fragments)
 

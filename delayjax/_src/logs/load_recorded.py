@@ -53,8 +53,8 @@ def load_recorded(
     phase "X", with the columns `operation` (its `name`), `start` (`ts`), `duration`
     (`dur`) and `worker` (`pid`), and with the keys of the event and of its `args`, of
     which `columns` may name one that is the step, as "step_num" of JAX. In the profiles
-    of PyTorch's Kineto the worker is the rank of the process, and the step is that of
-    the event ProfilerStep#k around it; of named ranges (record_function) those count
+    of PyTorch's Kineto the worker is the rank of the process, and the step is k of the
+    event ProfilerStep#k around it; of named ranges (record_function) those count
     that the device ran, if there are any. A report is FlagScale's StragglerReport: the
     seconds of each section by rank, a mean of up to five steps.
 
