@@ -15,6 +15,7 @@ CHAPTERS: dict[str, dict[str, str]] = {
         "survival": "How many workers a network survives",
         "char_lm": "Optimizers on a language model",
         "muon_delay": "Late updates and three sizes of a model",
+        "one_late": "One late update of a language model",
         "late_or_mixed": "Simulations of a pipeline",
         "pipeline_char_lm": "Late stages of a pipeline, and cures",
     },
