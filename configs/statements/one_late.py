@@ -28,6 +28,8 @@ def published(config: ConfigDict) -> list[Published]:
             setting="language models, PipeDream-2BW",
             measure=ratio(gap("Muon"), gap("Adam")),
             at_most=0.06,
+            tried="ours has 110,000 parameters and trains for 400 updates; theirs have"
+            " 360 million and more",
         )
     ]
 

@@ -59,7 +59,7 @@ def predict_next(
             logits' matrix is not tied to the embedding.
         evaluated_tokens: tokens that an evaluation predicts, in the training text and
             in the held-out text each.
-        facts: the facts of the task.
+        facts: the facts of the task, beside the unit of the loss.
 
     Returns:
         The task; a batch is int32 [batch_size, context + 1].
@@ -124,7 +124,7 @@ def predict_next(
         loss,
         batches,
         evaluate,
-        facts or {},
+        {"loss_unit": "nats", **(facts or {})},
         examples=batch_size,
         tokens=batch_size * context,
         parts=parts,
