@@ -2,33 +2,35 @@
 
     python -m docs.lost_or_saved docs/lost_or_saved
 
-It trains a small Transformer with Adam and with Muon, 200 updates without delay and up
-to 400 one update late, at four step sizes. If lateness saves a share s of the time of
-an update, then N updates take as long as N / (1 - s) late ones. At each share both have
-the step size that is best there under seeds that are not shown. It takes two minutes on
-two cores and writes the numbers (.csv) and the picture (.png).
+It trains the model of configs/one_late.py with Adam and with Muon: N = 400 updates
+without delay, and 400 to 800 updates one update late. If lateness saves a share s of
+the time of an update, then N updates take as long as N / (1 - s) late ones. The
+schedule ends with each run. The momentum is the searched one of configs/one_late.py;
+the step is the best of four around the searched one, under seeds that are not shown.
+It takes half an hour on two cores and writes the numbers (.csv) and the picture (.png).
 """
 
+import dataclasses
 import sys
 
 import numpy as np
-import optax
 import pandas as pd
 from matplotlib.figure import Figure
 
-import delayjax as dj
-from experiments import Arm, Experiment, optimizer, run, tasks
+from configs import one_late
+from experiments import run
 from experiments.figures import palette, sheets
 
-UPDATES, EVERY = 200, 40  # without delay; between evaluations
 SHOWN, TUNING = 5, 3  # seeds
-OPTIMIZERS = {
-    "Adam": (optax.adam, (0.0025, 0.005, 0.01, 0.02)),
-    "Muon": (
-        lambda rate: optax.contrib.muon(rate, consistent_rms=0.2),
-        (0.005, 0.01, 0.02, 0.04),
-    ),
+LATE = (1.0, 1.2, 1.6, 2.0)  # late updates in the time of one without delay
+FACTORS = (0.5, 0.7, 1.0, 1.4)  # of the searched step
+FOUND = {
+    ("Adam", 0): (0.0071, 0.32),
+    ("Adam", 1): (0.0042, 0.35),
+    ("Muon", 0): (0.031, 0.21),
+    ("Muon", 1): (0.021, 0.20),
 }
+"""Step and 1 - momentum that the search of configs/one_late.py ends at."""
 PLACES = {
     "eight H100": 1,
     "a slice of v5e": 5,
@@ -42,49 +44,58 @@ over a slow link (10M parameters, no latency).
 """
 
 
-def trained(delay: int, updates: int) -> pd.DataFrame:
-    """The curves of all seeds and step sizes."""
+def trained() -> pd.DataFrame:
+    """The final losses of all seeds and step sizes."""
+    config = one_late.get_config()
 
-    def arm(name):
-        make, rates = OPTIMIZERS[name]
-        return Arm(
-            training=optimizer(
-                lambda learning_rate: dj.delayed(make(learning_rate), delay)
-            ),
-            labels={"optimizer": name},
-            grid={"learning_rate": rates},
+    def arm(name, delay, longer):
+        step, decay = FOUND[name, delay]
+        grid = {"delay": (delay,), "decay": (decay,)}
+        grid["learning_rate"] = tuple(round(step * factor, 6) for factor in FACTORS)
+        one = one_late.arm(
+            name, config, updates=round(longer * config.updates), grid=grid
         )
+        return dataclasses.replace(one, labels={**one.labels, "longer": longer})
 
+    ways = [(0, 1.0), *((1, longer) for longer in LATE)]
     return run(
-        Experiment(
-            question="What does one late update cost?",
-            task=tasks.char_lm(batch_size=4, context=32, evaluated_tokens=6144),
-            arms=[arm(name) for name in OPTIMIZERS],
+        dataclasses.replace(
+            one_late.experiment(config),
+            arms=[arm(name, *way) for name in one_late.OPTIMIZERS for way in ways],
+            grid={},
             seeds=SHOWN + TUNING,
-            updates=updates,
-            evaluate_every=EVERY,
+            evaluations=1,
+            answer=(),
+            figures=(),
         )
-    ).curves
+    ).results
 
 
-def at_best_step(curves: pd.DataFrame, name: str, update: int) -> np.ndarray:
+def at_best_step(
+    results: pd.DataFrame, name: str, delay: int, longer: float
+) -> np.ndarray:
     """The held-out loss of each shown seed, at the step that the others choose."""
-    rows = curves[(curves["optimizer"] == name) & (curves["update"] == update)]
+    rows = results[
+        (results["optimizer"] == name)
+        & (results["delay"] == delay)
+        & (results["longer"] == longer)
+    ]
+    chosen = rows.pivot(index="seed", columns="learning_rate", values="train_loss")
     losses = rows.pivot(index="seed", columns="learning_rate", values="test_loss")
-    best = losses[SHOWN:].mean().idxmin()
+    best = chosen[SHOWN:].mean().idxmin()
     return losses[best][:SHOWN].to_numpy()
 
 
 def table() -> pd.DataFrame:
     """For each optimizer and share of time saved, the loss lost: mean and interval."""
-    waits, late = trained(0, UPDATES), trained(1, 2 * UPDATES)
+    results = trained()
     rows = []
-    for name in OPTIMIZERS:
-        fresh = at_best_step(waits, name, UPDATES)
-        for update in range(UPDATES, 2 * UPDATES + 1, EVERY):
-            lost = at_best_step(late, name, update) - fresh
+    for name in one_late.OPTIMIZERS:
+        fresh = at_best_step(results, name, 0, 1.0)
+        for longer in LATE:
+            lost = at_best_step(results, name, 1, longer) - fresh
             half = 2.776 * lost.std(ddof=1) / SHOWN**0.5  # Student's t, 4 degrees
-            saved = 100 * (1 - UPDATES / update)
+            saved = 100 * (1 - 1 / longer)
             rows.append(
                 (name, saved, lost.mean(), lost.mean() - half, lost.mean() + half)
             )
@@ -96,7 +107,7 @@ def draw(rows: pd.DataFrame) -> Figure:
     """A line for each optimizer; above 0 it is better to wait."""
     figure = Figure(figsize=(6.0, 3.6), layout="constrained")
     axis = figure.subplots()
-    for name, style in palette.styles(list(OPTIMIZERS)).items():
+    for name, style in palette.styles(list(one_late.OPTIMIZERS)).items():
         line = rows[rows["optimizer"] == name]
         axis.plot(line["saved"], line["lost"], color=style.color, label=name)
         axis.fill_between(

@@ -54,7 +54,7 @@ def make_step(tx, mesh, late, places):
 
 
 def train(folder, steps, late=1, shards=2):
-    """Goes on from the last checkpoint in the folder; saves every ten steps."""
+    """Goes on from the last checkpoint in the folder; saves every ten steps, and the last."""
     mesh = jax.sharding.Mesh(np.reshape(jax.devices(), (shards, -1)), ("data", "fsdp"))
     txs = optax.adam(1e-3), dj.exchange.late_reduce(optax.adam(1e-3), mesh)
     state, first = begin(txs[late], mesh), 0
@@ -72,7 +72,7 @@ def train(folder, steps, late=1, shards=2):
             state, value = step(state, batch)
             age = dj.staleness(state[1]) if late else 0
             print(f"step {t}: loss {value:.6f}, staleness {age:.0f}")
-            if t % 10 == 0:
+            if t % 10 == 0 or t == steps:
                 checkpointer.save(epath.Path(folder) / f"{t:08}.{late}", state)
 
 

@@ -284,6 +284,11 @@ def staleness(opt_state: Any) -> Any:
                 x for x in parts if optax.tree.get_all_with_path(parts[x], "staleness")
             ]
             return {label: staleness(parts[label]) for label in late}
+    if not innermost:
+        raise ValueError(
+            "`opt_state` must hold one staleness, got none: no part of its optimizer"
+            " delays. Make one late, as dj.delayed(optax.adam(1e-3), 4)."
+        )
     raise ValueError(
         f"`opt_state` must hold one staleness, got {len(innermost)}: ask for each part,"
         " as dj.staleness(opt_state[0]) of a chain."
