@@ -54,7 +54,7 @@ def make_step(tx, mesh, late, places):
 
 
 def train(folder, steps, late=1, shards=2):
-    """Goes on from the last checkpoint in the folder; saves every ten steps, and the last."""
+    """Goes on from the last checkpoint; saves every ten steps and at the end."""
     mesh = jax.sharding.Mesh(np.reshape(jax.devices(), (shards, -1)), ("data", "fsdp"))
     txs = optax.adam(1e-3), dj.exchange.late_reduce(optax.adam(1e-3), mesh)
     state, first = begin(txs[late], mesh), 0

@@ -915,7 +915,7 @@ dj.delayed(SGD, 2).init({"w": KEY})
 dj.delayed(SGD, 2)(PARAMS)
     TypeError: 'GradientTransformationExtraArgs' object is not callable
 dj.staleness(PARAMS)
-    ValueError: `opt_state` must hold one staleness, got none: no part of its optimizer...
+    ValueError: `opt_state` must hold one staleness, got none: no part of its...
 dj.resize_history(state_of(dj.delayed(SGD, 2)), dj.delayed(SGD, 4))
     ValueError: `like` must be a state of the same transformation with another
     depth:... []), CustomNode(namedtuple[EmptyState], []))])).

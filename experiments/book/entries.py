@@ -78,7 +78,7 @@ class Entry(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """About the system: of all its statements.
+        """About the system: of its headline, the first of its statements.
 
         Example:
             >>> Entry("dana", "Why?", Status.NOT_YET).verdict
@@ -86,8 +86,7 @@ class Entry(NamedTuple):
         """
         if self.status is not Status.RUN:
             return str(self.status)
-        verdicts = [statement.verdict for statement in self.statements]
-        return claims.together(verdicts) if verdicts else "no statement"
+        return self.statements[0].verdict if self.statements else "no statement"
 
     @property
     def source(self) -> str:

@@ -24,7 +24,8 @@ PAGE = ROOT / "docs" / "book.md"
 README = ROOT / "README.md"
 CONFIGS = ROOT / "docs" / "experiments.md"
 BEGIN, END = "<!-- book: begin -->", "<!-- book: end -->"
-VERDICTS = (claims.REPRODUCED, "in part", claims.NOT_REPRODUCED, claims.UNDECIDED)
+VERDICTS = (claims.REPRODUCED, claims.SAME_DIRECTION)
+VERDICTS += (claims.NOT_REPRODUCED, claims.UNDECIDED)
 """The verdicts that the README counts, in the order of its columns."""
 
 _TABLE = flags.DEFINE_string(
@@ -70,7 +71,10 @@ def html(about: str, entries: Sequence[Entry]) -> str:
 
 
 def readme_table(entries: Sequence[Entry]) -> str:
-    """How many systems of each chapter have which verdict, for the README."""
+    """How many systems of each chapter have which verdict, for the README.
+
+    The last row counts the statements that are no headlines.
+    """
     rows, total = [], Counter[str]()
     for title, members in in_chapters(entries).items():
         counts = Counter(entry.verdict for entry in members)
@@ -78,6 +82,8 @@ def readme_table(entries: Sequence[Entry]) -> str:
         anchor = title.lower().replace(" ", "-")
         rows.append([Markdown(f"[{title}](docs/book.md#{anchor})"), *_cells(counts)])
     rows.append(["all", *_cells(total)])
+    below = [one.verdict for entry in entries for one in entry.statements[1:]]
+    rows.append(["further statements", *_cells(Counter(below))])
     return markdown_table(["systems", *VERDICTS, claims.NO_OPTIMUM], rows)
 
 

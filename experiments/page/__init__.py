@@ -10,7 +10,8 @@ import jinja2
 
 from experiments.results import claims
 
-_KINDS = {claims.REPRODUCED: "met", claims.NOT_REPRODUCED: "missed"}
+_KINDS = {claims.REPRODUCED: "met", claims.SAME_DIRECTION: "met"}
+_KINDS |= {claims.NOT_REPRODUCED: "missed"}
 _KINDS |= {"met": "met", "missed": "missed"}
 _TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 

@@ -11,10 +11,12 @@ from experiments.results.estimates import Estimate, Measure, estimate
 from experiments.results.tables import Found
 
 REPRODUCED = "reproduced"
+SAME_DIRECTION = "same direction"
 UNDECIDED = "undecided"
 NO_OPTIMUM = "no verdict"
 NOT_REPRODUCED = "not reproduced"
 NOT_TESTABLE = "not testable here"
+NOT_YET = "not run yet"
 
 _SPREADS = 4
 _ROUNDING = 0.001
@@ -26,8 +28,12 @@ class Published:
 
     It is written before the run and may fail. The 95 % interval over the seeds decides:
     inside the bounds it is "reproduced", outside "not reproduced", and if a bound is
-    within the interval "undecided". It is "no verdict" if the number belongs to a
+    within the interval "undecided". Inside of a bound that is ours it is "same
+    direction", and never "reproduced". It is "no verdict" if the number belongs to a
     searched series whose optimum is not found.
+
+    The first statement of a config is the headline of its system: what the abstract of
+    the source claims. Its verdict is the verdict about the system.
 
     Attributes:
         text: the statement, in one sentence.
@@ -219,30 +225,10 @@ def _verdict(claim: Published, measured: Estimate | None) -> str:
         return UNDECIDED
     low, high = measured.interval()
     if claim.at_least <= low and high <= claim.at_most:
-        return REPRODUCED
+        return SAME_DIRECTION if claim.bound_is_ours else REPRODUCED
     if high < claim.at_least or low > claim.at_most:
         return NOT_REPRODUCED
     return UNDECIDED
-
-
-def together(verdicts: Sequence[str]) -> str:
-    """The verdict about a system, from the verdicts about its statements.
-
-    Example:
-        >>> together(["reproduced", "not testable here"])
-        'reproduced'
-        >>> together(["reproduced", "undecided"])
-        'in part'
-        >>> together(["not reproduced", "undecided"])
-        'not reproduced'
-    """
-    no_verdict = NOT_TESTABLE, NO_OPTIMUM
-    tested = [verdict for verdict in verdicts if verdict not in no_verdict]
-    if not tested:
-        return NO_OPTIMUM if NO_OPTIMUM in verdicts else NOT_TESTABLE
-    if len(set(tested)) == 1:
-        return tested[0]
-    return "in part" if REPRODUCED in tested else NOT_REPRODUCED
 
 
 def digest(published: Sequence[Published]) -> str:

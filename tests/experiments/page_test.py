@@ -53,7 +53,7 @@ def test_each_table_scrolls_in_a_box_of_its_own_and_names_its_cells():
 
 def test_a_verdict_has_the_color_of_its_kind():
     kinds = {
-        "met": ["met", claims.REPRODUCED],
+        "met": ["met", claims.REPRODUCED, claims.SAME_DIRECTION],
         "missed": ["missed", claims.NOT_REPRODUCED],
         "note": [claims.UNDECIDED, claims.NOT_TESTABLE, "in part"],
     }

@@ -89,7 +89,7 @@ def test_the_page_has_answers_statements_and_verdicts_and_loads_nothing(tmp_path
     words = " ".join(text.words)
     assert text.loads == []
     assert "small size; today" in words
-    assert "in part n-softsync" in words
+    assert "reproduced n-softsync" in words
     said = "no statement Adam with late gradients; D-PSGD, AD-PSGD and SGP not run yet"
     assert f"{said} DANA not run here ResNet-50 on ImageNet" in words
     assert "Which momentum? Not run yet." in words

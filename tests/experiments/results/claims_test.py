@@ -11,6 +11,7 @@ from experiments.results.claims import (
     NOT_REPRODUCED,
     NOT_TESTABLE,
     REPRODUCED,
+    SAME_DIRECTION,
     UNDECIDED,
     Published,
     Record,
@@ -58,6 +59,9 @@ def test_the_interval_decides(bounds, verdict):
     (judged,) = claims.judge([statement(**bounds)], found())
     assert judged.verdict == verdict
     assert judged.shown == "1 (0.752 to 1.25)"
+    ours = statement(bound_is_ours=True, **bounds)
+    (judged,) = claims.judge([ours], found())
+    assert judged.verdict == (SAME_DIRECTION if verdict == REPRODUCED else verdict)
 
 
 @pytest.mark.parametrize("values", [(1.0,), (1.0, np.nan, 1.0)], ids=str)
@@ -140,21 +144,3 @@ def test_the_digest_changes_with_each_part_of_a_statement_and_not_with_what_was_
         for name, value in edits.items()
     }
     assert len(others | {claims.digest([first]), claims.digest([])}) == len(edits) + 2
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "whole"),
-    [
-        ([REPRODUCED, REPRODUCED], REPRODUCED),
-        ([REPRODUCED, NOT_TESTABLE], REPRODUCED),
-        ([REPRODUCED, NOT_REPRODUCED], "in part"),
-        ([REPRODUCED, UNDECIDED], "in part"),
-        ([UNDECIDED, UNDECIDED], UNDECIDED),
-        ([NOT_REPRODUCED, UNDECIDED], NOT_REPRODUCED),
-        ([NOT_TESTABLE], NOT_TESTABLE),
-        ([], NOT_TESTABLE),
-    ],
-    ids=str,
-)
-def test_the_verdict_about_a_system(verdicts, whole):
-    assert claims.together(verdicts) == whole
