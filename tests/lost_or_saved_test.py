@@ -1,4 +1,4 @@
-"""docs/lost_or_saved.py: its table from curves, and what pages quote of it."""
+"""docs/lost_or_saved.py: its table from results, and what pages quote of it."""
 
 import re
 
@@ -7,38 +7,43 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from configs import one_late
 from docs import lost_or_saved
 from tests.support.commands import ROOT
 
 KEPT = pd.read_csv(ROOT / "docs" / "lost_or_saved.csv")
 
 
-def curves(delay, updates):
-    """Loss = 1 / update, more by 0.1 a late update, by a seed's own and by a bad step.
+def results():
+    """Loss = 1 / updates, more by 0.1 a late update, by a seed, and by a wrong step.
 
-    Late runs of shown seeds are better by 0.5 with steps that are bad for the others.
+    The training loss chooses; late runs of shown seeds have a test loss that is better
+    by 0.5 with steps that are wrong for the others.
     """
     rows = []
-    for name, (_, rates) in lost_or_saved.OPTIMIZERS.items():
-        for seed in range(lost_or_saved.SHOWN + lost_or_saved.TUNING):
-            for rate in rates:
-                shown, best = seed < lost_or_saved.SHOWN, rate == rates[1]
-                wrong = 0.0 if best else (-0.5 * delay if shown else 0.5)
-                for update in range(0, updates + 1, lost_or_saved.EVERY):
-                    loss = 1 / max(update, 1) + 0.1 * delay + 0.01 * seed + wrong
-                    rows.append((name, seed, rate, update, loss))
-    names = ["optimizer", "seed", "learning_rate", "update", "test_loss"]
-    return pd.DataFrame(rows, columns=names)
+    for (name, delay), (step, _) in lost_or_saved.FOUND.items():
+        for longer in lost_or_saved.LATE if delay else (1.0,):
+            for factor in lost_or_saved.FACTORS:
+                for seed in range(lost_or_saved.SHOWN + lost_or_saved.TUNING):
+                    wrong = factor != lost_or_saved.FACTORS[1]
+                    loss = 1 / (400 * longer) + 0.1 * delay + 0.01 * seed
+                    tuning = seed >= lost_or_saved.SHOWN
+                    train = loss + 0.5 * wrong if tuning else loss - 0.5 * wrong
+                    test = loss - 0.5 * wrong * delay
+                    cell = name, delay, longer, step * factor, seed
+                    rows.append((*cell, train, test))
+    names = ["optimizer", "delay", "longer", "learning_rate", "seed"]
+    return pd.DataFrame(rows, columns=[*names, "train_loss", "test_loss"])
 
 
 def test_the_table_is_of_equal_time_at_the_step_that_other_seeds_choose(monkeypatch):
-    monkeypatch.setattr(lost_or_saved, "trained", curves)
-    table, updates = lost_or_saved.table(), lost_or_saved.UPDATES
-    for name in lost_or_saved.OPTIMIZERS:
+    monkeypatch.setattr(lost_or_saved, "trained", results)
+    table = lost_or_saved.table()
+    for name in one_late.OPTIMIZERS:
         rows = table[table["optimizer"] == name]
-        late = updates / (1 - rows["saved"] / 100)  # in the time of `updates`
-        assert late.iloc[0] == updates and late.iloc[-1] == 2 * updates
-        expected = 0.1 + 1 / late - 1 / updates
+        late = 400 / (1 - rows["saved"] / 100)  # in the time of 400
+        assert late.iloc[0] == 400 and late.iloc[-1] == 800
+        expected = 0.1 + 1 / late - 1 / 400
         for column in ("lost", "low", "high"):  # seeds differ by the same
             np.testing.assert_allclose(rows[column], expected, atol=1e-12)
 
@@ -46,10 +51,10 @@ def test_the_table_is_of_equal_time_at_the_step_that_other_seeds_choose(monkeypa
 def test_an_interval_is_student_s(monkeypatch):
     noise = np.random.default_rng(0).normal(size=lost_or_saved.SHOWN)
 
-    def noisy(delay, updates):
-        rows = curves(delay, updates)
+    def noisy():
+        rows = results()
         of_seed = rows["seed"].map(dict(enumerate(noise))).fillna(0.0)
-        return rows.assign(test_loss=rows["test_loss"] + delay * of_seed)
+        return rows.assign(test_loss=rows["test_loss"] + rows["delay"] * of_seed)
 
     monkeypatch.setattr(lost_or_saved, "trained", noisy)
     row = lost_or_saved.table().iloc[0]
@@ -57,6 +62,27 @@ def test_an_interval_is_student_s(monkeypatch):
         0.95, len(noise) - 1, noise.mean() + 0.1, stats.sem(noise)
     )
     assert (row["low"], row["high"]) == pytest.approx((low, high), abs=1e-3)
+
+
+def test_runs_are_as_long_as_their_time_allows_and_have_the_searched_momentum(
+    monkeypatch,
+):
+    seen = []
+    monkeypatch.setattr(lost_or_saved, "run", seen.append)
+    with pytest.raises(AttributeError):
+        lost_or_saved.trained()
+    (experiment,) = seen
+    arms = [
+        (a.labels["optimizer"], a.grid["delay"], a.updates) for a in experiment.arms
+    ]
+    assert arms == [
+        (name, delay, updates)
+        for name in ("Adam", "Muon")
+        for delay, updates in [((0,), 400), *(((1,), n) for n in (400, 480, 640, 800))]
+    ]
+    for arm in experiment.arms:
+        step, decay = lost_or_saved.FOUND[arm.labels["optimizer"], *arm.grid["delay"]]
+        assert arm.grid["decay"] == (decay,) and step in arm.grid["learning_rate"]
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/howto/one_step_late.md"])
@@ -95,6 +121,6 @@ def test_the_picture_has_a_line_for_each_optimizer_and_names_the_places():
     for line in drawn:
         rows = KEPT[KEPT["optimizer"] == line.get_label()]
         np.testing.assert_array_equal(line.get_xydata(), rows[["saved", "lost"]])
-    assert [line.get_label() for line in drawn] == list(lost_or_saved.OPTIMIZERS)
+    assert [line.get_label() for line in drawn] == list(one_late.OPTIMIZERS)
     words = {text.get_text() for text in axis.texts}
     assert words >= {*lost_or_saved.PLACES, "waiting is better", "late is better"}
