@@ -119,7 +119,7 @@ def draw(rows: pd.DataFrame) -> Figure:
             lw=0,
         )
     axis.axhline(0.0, color="0.3", lw=1)
-    axis.text(50, 0.005, "waiting is better", ha="right", va="bottom", fontsize=9)
+    axis.text(0, 0.005, "waiting is better", ha="left", va="bottom", fontsize=9)
     axis.text(0, -0.005, "late is better", ha="left", va="top", fontsize=9)
     for place, share in PLACES.items():
         axis.axvline(share, color="0.7", lw=1, ls=":")
