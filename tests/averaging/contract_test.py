@@ -105,6 +105,9 @@ def models_and_moments_are_the_workers_own_and_the_schedule_is_shared(name):
         assert not any(jax.tree.leaves(fragment))
     for own in ("begun", "outbox", "pushed", "weight", "error"):
         assert all(jax.tree.leaves(getattr(state.memory, own, ())))
+    for flight in filter(None, [getattr(state.memory, "flight", ())]):
+        assert all(jax.tree.leaves((flight.begun, flight.outbox)))
+        assert not any(jax.tree.leaves(flight.inbox))
 
 
 @promises.of(["easgd", "downpour", "local_sgd", "delayed_average", "dga", "outer"])

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 import delayjax as dj
 from delayjax import averaging
@@ -20,7 +21,15 @@ from tests.averaging.driving import (
     seen_of,
     train,
 )
-from tests.exchange.driving import WORKERS, as_workers, executions, program
+from tests.exchange.driving import (
+    WORKERS,
+    as_workers,
+    bytes_summed,
+    executions,
+    lowered,
+    program,
+)
+from tests.support.compiled import compile_as_usual
 
 RATE, BETA = 0.7, 0.9
 NESTEROV = optax.sgd(RATE, momentum=BETA, nesterov=True)
@@ -272,6 +281,53 @@ def test_a_step_on_devices_sums_a_fragment_in_a_branch():
     text = program(tx, params, shared=False).as_text()
     assert " all-reduce(" not in text[text.index("ENTRY") :]
     assert text.count(" all-reduce(") == 2
+
+
+def test_a_late_fragment_is_sent_in_slices_and_in_no_branch():
+    """Three slices of the larger of two fragments: ceil(32 * 128 / 3) in 8 x 128."""
+    params = {"w": jnp.zeros((32, 128)), "b": jnp.zeros(3)}
+    tx = averaging.outer(SGD, NESTEROV, period=8, delay=3, fragments={"w": 0, "b": 1})
+    compiled = program(tx, params, shared=False)
+    text = compiled.as_text()
+    assert text.count(" all-reduce(") == 1
+    assert " all-reduce(" in text[text.index("ENTRY") :]
+    assert bytes_summed(compiled) == 4 * 16 * 128
+
+
+@pytest.mark.parametrize("delay", [3, 7])
+@pytest.mark.parametrize("fragments", [1, 4])
+def test_a_late_outer_step_has_no_temporary_above_one_fragment(delay, fragments):
+    """Beside local steps alone: a slice that is sent and one that comes, or a fragment.
+
+    A worker's model, x, the momentum, the model at the start and the mean are donated.
+    """
+    params = {f"w{i}": jnp.zeros((256, 1024)) for i in range(4)}
+    model = 4 * optax.tree.size(params)
+    tx = averaging.outer(
+        SGD, NESTEROV, period=8 * fragments, delay=delay, fragments=fragments
+    )
+    local = dj.extend.averaged(SGD, lambda step, memory, before, model: (model, ()))
+    late, alone = (
+        compile_as_usual(lowered(each, params, shared=False)).memory_analysis()
+        for each in (tx, local)
+    )
+    assert late.alias_size_in_bytes >= (3 + 2 / fragments) * model
+    more = late.temp_size_in_bytes - alone.temp_size_in_bytes
+    assert more <= 1.01 * model / fragments
+
+
+def test_a_state_of_another_delay_is_refused():
+    """Also where the slices have the same rows in all."""
+    params = jnp.zeros((64, 128))
+    two, four = (
+        averaging.outer(SGD, NESTEROV, period=6, delay=d, axis_name=None)
+        for d in (2, 4)
+    )
+    state = four.init(params)
+    shapes = [x.shape for x in jax.tree.leaves(two.init(params))]
+    assert shapes == [x.shape for x in jax.tree.leaves(state)]
+    with pytest.raises(ValueError, match="`delay` is 2, but the state has 4: make"):
+        two.update(params, state, params)
 
 
 @executions

@@ -1,5 +1,6 @@
 """Outer optimizers: a step of a second optimizer after several local steps."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -8,7 +9,7 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.averaging import means, periods
+from delayjax._src.averaging import means, periods, slices
 from delayjax._src.averaging.delayed_average import Merge, leaf_merge, overwriting
 from delayjax._src.averaging.fragments import Fragments, Split
 from delayjax._src.averaging.step_then_mix import step_then_mix
@@ -27,7 +28,7 @@ class Outer(NamedTuple):
     """Memory of `outer`."""
 
     fragments: tuple[Any, ...]  # a `Fragment` each; with `history` a ring with one item
-    begun: Any  # x^i_(k), the worker's model in the exchange in flight; () at delay 0
+    flight: Any  # `slices.Flight`, the fragment under way; () at delay 0
     error: Any  # e^i, what compression has left out so far; () without `compress`
 
 
@@ -72,7 +73,7 @@ def outer(
         period: H, local steps from one exchange of a fragment to its next, at least 1.
             F divides it. May be traced.
         delay: d, the local steps during which an exchange is in flight; fewer than H /
-            F. Static.
+            F. Static. With d > 0 a fragment is sent in d slices.
         merge: how the new x and the local steps since the start make the worker's
             model: `overwriting` loses d local steps a round, `corrected` none,
             `blended(share)` keeps a share of the worker's own model.
@@ -83,20 +84,29 @@ def outer(
             axis, [1, L] along its second; do not shard it along that axis.
         compress: (tree, step) -> (message, restore), as `exchange.random_blocks(key,
             fraction)`: only the message of dl + e is sent, and what it leaves out is
-            kept in e for the next exchange. By default all is sent.
+            kept in e for the next exchange. By default all is sent. With a delay it is
+            called twice, at the start and at the arrival, with the step of the arrival.
         history: where x and the server's state are kept between exchanges, as
             `ring.on_host()`. By default they stay on the device.
         axis_name: the workers' axis, or several; None for one worker without an axis.
 
     Returns:
-        A transformation whose state holds x and the server's state once; `inner`, one
-        model (none at delay 0) and one model more with `compress` for each worker.
-        Every H / F steps there is one all-reduce of a fragment. Evaluate x, the
-        `center` of the state; at delay 0 all models are x after an exchange.
+        A transformation whose state holds x and the server's state once, and `inner`,
+        and with `compress` one model, for each worker. With a delay it also holds, for
+        the largest fragment, the model at the start (each worker) and the mean (once),
+        and with `compress` two messages. Evaluate x, the `center` of the state; at
+        delay 0 all models are x after an exchange.
+
+        At delay 0 there is one all-reduce of a fragment every H / F steps, in a branch.
+        With d > 0 there is one of 1/d of the largest fragment at every step, in no
+        branch. It needs nothing of that step, so a compiler with the options of
+        `exchange.overlap_options` hides it. The traffic of all steps is the same, also
+        while no exchange is in flight: a fragment takes (H / F) / d times its bytes,
+        the fewest with d = H / F - 1.
 
     Raises:
         ValueError: if `delay` or F does not fit to `period`; in `init`, if `fragments`
-            does not number each leaf; in `update`, if the state is of another F.
+            does not number each leaf; in `update`, if the state is of another F or d.
         TypeError: in `init`, if the server needs an extra argument, such as the loss.
 
     Example:
@@ -110,7 +120,7 @@ def outer(
     References:
         Douillard et al., DiLoCo, 2023, arXiv:2311.08105, algorithm 1, and Streaming
         DiLoCo, 2025, arXiv:2501.18512, as in the code pytorch/torchft; MuLoCo as in the
-        same code; SNOO and Lookahead as commonly reported.
+        same code; SNOO and Lookahead as commonly reported. The slices are ours.
     """
     checks.check_function("merge", merge)
     if compress is not None:
@@ -152,75 +162,109 @@ def outer(
         _check_times(every, delay, split.count)
         _check_server(at_center, params)
         parts = [split.cut(params, number) for number in range(split.count)]
-        model = varied(params)
         return Outer(
             fragments=tuple(first(fresh(part)) for part in parts),
-            begun=model if delay else (),
-            error=() if compress is None else optax.tree.zeros_like(model),
+            flight=empty(parts, params) if delay else (),
+            error=() if compress is None else optax.tree.zeros_like(varied(params)),
         )
 
-    def sent(push, error, step):
-        """The mean of what the workers send, and what each of them leaves out."""
+    def empty(parts, params):
+        begun, outbox = slices.empty(parts, params, delay), {}
+        inbox = begun
+        if compress is not None:
+            step = jnp.zeros((), jnp.int32)
+            messages = jax.eval_shape(
+                lambda parts: [message_of(part, part, step)[0] for part in parts], parts
+            )
+            outbox = inbox = slices.empty(messages, params, delay)
+        return slices.Flight(varied(begun), varied(outbox), inbox)
+
+    def message_of(push, error, step):
+        """What a worker sends, what it leaves out, and what makes a push of a mean."""
         if compress is None:
-            return mean(push), error
+            return push, error, lambda mean: mean
         whole = jax.tree.map(lambda p, e: (p + e).astype(e.dtype), push, error)
         message, restore = compress(whole, step)
         left = jax.tree.map(jnp.subtract, whole, restore(message))
-        return restore(mean(message)), optax.tree.cast_like(left, error)
+        return message, optax.tree.cast_like(left, error), restore
+
+    def arrive(step, split, number, flight, held, error, model):
+        """The outer step of a fragment."""
+        part = split.cut(model, number)
+        fragment = read(held, part)
+        begun = slices.unpacked(flight.begun, part) if delay else part
+        push = jax.tree.map(jnp.subtract, fragment.center, begun)
+        left = () if compress is None else split.cut(error, number)
+        message, left, restore = message_of(push, left, step)
+        came = slices.unpacked(flight.inbox, message) if delay else mean(message)
+        push = optax.tree.cast_like(restore(came), fragment.center)
+        moves, server_state = at_center.update(push, *fragment[::-1])
+        center = optax.apply_updates(fragment.center, moves)
+        part = jax.tree.map(merge_leaf, part, begun, center)
+        if compress is not None:
+            error = split.replaced(error, number, left)
+        held = written(held, Fragment(center, server_state))
+        return held, varied(error), varied(split.replaced(model, number, part))
+
+    def start(step, split, number, held, error, model, flight):
+        """The flight of a fragment of which no slice is sent yet."""
+        part = split.cut(model, number)
+        center = read(held, part).center
+        begun = slices.packed(part, flight.begun)
+        if compress is None:
+            return slices.Flight(begun, {}, slices.packed(center, flight.inbox))
+        push = jax.tree.map(jnp.subtract, center, part)
+        message, *_ = message_of(push, split.cut(error, number), step + delay)
+        return flight._replace(
+            begun=begun, outbox=slices.packed(message, flight.outbox)
+        )
 
     def mix(step, memory, before, model):
         del before
         split = Split(fragments, model)
-        checks.check_held("fragments", split.count, len(memory.fragments))
-        for name, value, has in (
-            ("delay", delay, memory.begun),
-            ("compress", compress, memory.error),
-        ):
-            wanted = jax.tree.structure(model if value else ())
-            checks.check_held(name, value, jax.tree.structure(has), wanted)
+        check_held(split, memory, model)
         apart = every // split.count
-        done = step + 1
-
-        def exchanged(number, held, begun, error, model):
-            fragment = read(held, split.cut(model, number))
-            part, start = (split.cut(tree, number) for tree in (model, begun))
-            push = jax.tree.map(jnp.subtract, fragment.center, start)
-            left = () if compress is None else split.cut(error, number)
-            push, left = sent(push, left, step)
-            moves, server_state = at_center.update(
-                optax.tree.cast_like(push, fragment.center), *fragment[::-1]
+        flight, error, after = memory.flight, varied(memory.error), []
+        if delay:
+            flight = flight._replace(
+                begun=varied(flight.begun), outbox=varied(flight.outbox)
             )
-            center = optax.apply_updates(fragment.center, moves)
-            part = jax.tree.map(merge_leaf, part, start, center)
-            if compress is not None:
-                error = split.replaced(error, number, left)
-            model = split.replaced(model, number, part)
-            held = written(held, Fragment(center, server_state))
-            return held, varied(error), varied(model)
-
-        begun, error = memory.begun if delay else model, memory.error
-        after = []
+            # between an arrival and the next start, slices are sent for nothing
+            number = step % apart % delay
+            flight, model = slices.send(flight, number, model, axis_name)
+        model = varied(model)
         for number, held in enumerate(memory.fragments):
-            since = done - delay - (number + 1) * apart
-            arrives = periods.Due((since >= 0) & (since % every == 0))
-            if isinstance(every, int) and every == 1:
-                arrives = periods.Due(True, always=True)
-
-            def exchange(held, error, model, number=number):
-                return exchanged(number, held, begun, error, model)
-
+            since = step + 1 - (number + 1) * apart  # its first exchange started
             held, error, model = periods.choose(
-                arrives,
-                exchange,
+                due(since - delay),
+                functools.partial(arrive, step, split, number, flight),
                 lambda *same: same,
-                held,
-                varied(error),
-                varied(model),
+                *(held, error, model),
             )
             after.append(held)
-        if delay:
-            begun = optax.tree.where(done % apart == 0, model, begun)
-        return model, Outer(tuple(after), begun if delay else (), error)
+            if delay:
+                flight = periods.choose(
+                    due(since),
+                    functools.partial(start, step, split, number, held, error, model),
+                    lambda same: same,
+                    flight,
+                )
+        return model, Outer(tuple(after), flight, error)
+
+    def due(since):
+        """Every `period` steps after the first time."""
+        if isinstance(every, int) and every == 1:
+            return periods.Due(True, always=True)
+        return periods.Due((since >= 0) & (since % every == 0))
+
+    def check_held(split, memory, model):
+        checks.check_held("fragments", split.count, len(memory.fragments))
+        begun = memory.flight[0] if memory.flight else {}
+        if jax.tree.leaves(model):
+            checks.check_held("delay", delay, slices.number_of(begun))
+        kept = jax.tree.structure(memory.error)
+        wanted = jax.tree.structure(() if compress is None else model)
+        checks.check_held("compress", compress, kept, wanted)
 
     return step_then_mix("averaging.outer", inner, mix, axis_name, begin, alone=True)
 

@@ -79,8 +79,12 @@ def over(names: Iterable[str], spec: P) -> P:
 
 def beside(names: Iterable[str], spec: P) -> P:
     """A spec without the axes in `names`."""
-    there = {name for part in partitions(spec) for name in _axes_of(part)}
-    return over(there - set(names), spec)
+    return over(set(names_of(spec)) - set(names), spec)
+
+
+def names_of(spec: P) -> tuple[str, ...]:
+    """The axes in a spec."""
+    return tuple(name for part in partitions(spec) for name in _axes_of(part))
 
 
 def auto_axes(mesh: AbstractMesh) -> AbstractMesh:

@@ -1,0 +1,142 @@
+"""A fragment of the model under way, of which a slice is sent at each step."""
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from delayjax._src.averaging import means
+from delayjax._src.ground import axes, shardings
+
+Box = dict[str, jax.Array]
+"""The leaves of a tree by dtype, {"d x dtype": [d r, columns]}: d slices of r rows.
+
+Each leaf begins a row, below the leaf before it.
+"""
+
+ROWS, COLUMNS = 8, 128
+"""The smallest block of a TPU's memory. A slice has a multiple of so many rows and
+columns: otherwise XLA would copy the box at each step."""
+
+
+class Flight(NamedTuple):
+    """A fragment under way, which starts after step k and arrives after step k + d."""
+
+    begun: Box  # x^i_(k), the worker's model at the start
+    outbox: Box  # the worker's compressed message; {} if nothing is compressed
+    inbox: Box  # the mean of all messages, in the slices that were sent
+
+
+def empty(parts: Iterable[Any], params: Any, slices: int) -> Box:
+    """A box of zeros that is large enough for any of `parts`, arrays or shapes.
+
+    If `params` are sharded over devices of one worker, each has some of the columns.
+    """
+    place, devices = _place(params)
+    columns, even = COLUMNS * devices, ROWS * slices
+    rows: dict[str, int] = {}
+    for part in parts:
+        for _, label, _, end in _rows(part, slices, columns):
+            rows[label] = max(rows.get(label, 0), end)
+
+    def zeros(label, count):
+        kind = label.split()[-1]
+        return jnp.zeros((even * math.ceil(count / even), columns), kind, device=place)
+
+    return {label: zeros(label, count) for label, count in rows.items()}
+
+
+def number_of(box: Box) -> int:
+    """d, the number of slices; 0 of a box for nothing."""
+    return max((int(label.split()[0]) for label in box), default=0)
+
+
+def packed(tree: Any, box: Box) -> Box:
+    """`tree` in a box. The rows below its leaves stay as they were."""
+
+    def write(tree, box):
+        for leaf, label, start, end in _rows_in(box, tree):
+            size = (end - start) * box[label].shape[1]
+            rows = jnp.pad(leaf.ravel(), (0, size - leaf.size))
+            rows = rows.reshape(end - start, -1)
+            held = jax.lax.dynamic_update_slice(box[label], rows, (start, 0))
+            box = box | {label: held}
+        return box
+
+    return shardings.in_auto_axes(write, (tree, box), like=box)
+
+
+def unpacked(box: Box, like: Any) -> Any:
+    """The tree in a box; `like` has its shapes and dtypes."""
+
+    def read(box):
+        leaves = [
+            box[label][start:end].ravel()[: leaf.size].reshape(leaf.shape)
+            for leaf, label, start, end in _rows_in(box, like)
+        ]
+        return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+    return shardings.in_auto_axes(read, (box,), like=like)
+
+
+def send(
+    flight: Flight, number: jax.Array, meanwhile: Any, axis_name: axes.AxisName | None
+) -> tuple[Flight, Any]:
+    """Sends the slice of a number, and writes the workers' mean into the inbox.
+
+    If nothing is compressed, the message is x - x^i_(k), and the inbox holds x where no
+    mean has taken its place. Returns `meanwhile` too, computed during the exchange.
+    """
+    slices = number_of(flight.begun)
+
+    def of(box):
+        def cut(held):
+            rows = len(held) // slices
+            return jax.lax.dynamic_slice_in_dim(held, number * rows, rows)
+
+        return jax.tree.map(cut, box)
+
+    def write(held, mean):
+        return jax.lax.dynamic_update_slice_in_dim(held, mean, number * len(mean), 0)
+
+    message = of(flight.outbox)
+    if not message:
+        message = jax.tree.map(jnp.subtract, of(flight.inbox), of(flight.begun))
+    if axis_name is not None:
+        message, meanwhile = means.mean_beside(meanwhile, message, axis_name)
+    inbox = jax.tree.map(write, flight.inbox, message)
+    return flight._replace(inbox=inbox), meanwhile
+
+
+def _rows_in(box: Box, tree: Any) -> Iterator[tuple[Any, str, int, int]]:
+    """Each leaf of a tree with its rows in a box, as `_rows`."""
+    columns = next((held.shape[1] for held in box.values()), COLUMNS)
+    return _rows(tree, number_of(box), columns)
+
+
+def _rows(tree: Any, slices: int, columns: int) -> Iterator[tuple[Any, str, int, int]]:
+    """Each leaf, the label of its dtype, its first row and the row below its last."""
+    ends: dict[str, int] = {}
+    for leaf in jax.tree.leaves(tree):
+        label = f"{slices} x {jnp.dtype(leaf.dtype).name}"
+        start = ends.get(label, 0)
+        ends[label] = start + math.ceil(leaf.size / columns)
+        yield leaf, label, start, ends[label]
+
+
+def _place(params: Any) -> tuple[NamedSharding | None, int]:
+    """Where a box is, and between how many devices of one worker."""
+    names, mesh = {}, None
+    for leaf in jax.tree.leaves(params):
+        of = getattr(leaf, "sharding", None)
+        if not isinstance(of, NamedSharding):
+            of = jax.typeof(leaf).sharding  # a tracer has it on Explicit axes
+        for name in shardings.names_of(of.spec):
+            names[name], mesh = of.mesh.shape[name], of.mesh
+    if mesh is None:
+        return None, 1
+    return NamedSharding(mesh, P(None, tuple(names))), math.prod(names.values())
