@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 import delayjax as dj
 from delayjax import averaging
@@ -160,6 +162,56 @@ def test_models_and_center_follow_the_papers_loops_for_five_rounds_or_more(execu
             assert_follows(memory.fragments[0].center, x, name)
         for leaf in jax.tree.leaves(memory.error):
             assert_follows(leaf, error, name)
+
+
+def in_copies(tx, count=8 * 128):
+    """`tx` of a model that has each coordinate so often, by default a slice's least."""
+
+    def copied(x):
+        return jnp.tile(x[:, None], count)
+
+    def update(updates, state, params):
+        updates, state = tx.update(copied(updates), state, copied(params))
+        return updates.mean(axis=1), state
+
+    return optax.GradientTransformation(lambda x: tx.init(copied(x)), update)
+
+
+def every_second_row(tree, step):
+    """`every_second` of coordinates in copies."""
+    rows = jax.tree.map(lambda x: (jnp.arange(len(x)) + step) % 2 == 0, tree)
+
+    def only_kept(tree):
+        return jax.tree.map(lambda x, k: jnp.where(k[:, None], x, 0), tree, rows)
+
+    return only_kept(tree), only_kept
+
+
+IN_SLICES = {  # with one coordinate in each, or up to two, or up to three
+    "five": (dict(period=10, delay=5), {}),
+    "three": (
+        dict(period=10, delay=3, merge=averaging.corrected),
+        dict(merge="corrected"),
+    ),
+    "two": (dict(period=12, delay=2, fragments=by_coordinate), dict(of=OF_COORDINATE)),
+    "compressed": (
+        dict(period=10, delay=3, compress=every_second_row),
+        dict(compress=every_second_in_numpy),
+    ),
+}
+
+
+@executions
+def test_what_is_sent_in_several_slices_arrives_at_its_place(execution):
+    txs = {
+        name: in_copies(outer(**arguments))
+        for name, (arguments, _) in IN_SLICES.items()
+    }
+    trained = train(execution, txs)
+    for name, (arguments, others) in IN_SLICES.items():
+        delay = arguments["delay"]
+        expected, *_ = islands(arguments["period"], delay=delay, **others)
+        assert_follows(trained[name][0], expected, name)
 
 
 @executions
@@ -330,6 +382,41 @@ def test_a_state_of_another_delay_is_refused():
         two.update(params, state, params)
 
 
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_the_devices_of_one_worker_hold_and_send_parts_of_a_slice(kind):
+    """Two workers of two devices: a matrix that is sharded over the two, and a vector.
+
+    A slice is eight rows of 256 numbers, of which a device has half of the columns.
+    """
+    mesh = jax.make_mesh((2, 2), ("workers", "model"), axis_types=(kind,) * 2)
+    numbers = jax.random.normal(jax.random.key(0), (16, 100)), jnp.ones(5)
+    places = NamedSharding(mesh, P("model")), NamedSharding(mesh, P())
+    noise = jnp.asarray(NOISE[:, :2, 0], jnp.float32)
+    tx = averaging.outer(SGD, NESTEROV, period=6, delay=3)
+
+    def step(state, noise):
+        params, opt_state = state
+        grads = jax.tree.map(lambda x: x * x - noise, dj.workers.vary(params))
+        updates, opt_state = tx.update(grads, opt_state, params)
+        return (optax.apply_updates(params, updates), opt_state), {}
+
+    def trained(workers, params):
+        held = workers.init((params, tx.init(params)), noise[0], shared=False)
+        program = jax.jit(workers.step).lower(held, noise[0]).compile()
+        for batch in noise[:20]:
+            held, _ = program(held, batch)
+        return held.state, program
+
+    simulated, _ = trained(dj.workers.simulate(step, 2), numbers)
+    ran, program = trained(dj.workers.run(step, mesh), jax.device_put(numbers, places))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), ran[0], simulated[0]
+    )
+    inbox = ran[1].memory.flight.inbox["3 x float32"]
+    assert inbox.sharding.shard_shape(inbox.shape) == (3 * 8, 128)
+    assert "f32[8,128]{1,0} all-reduce(" in program.as_text()
+
+
 @executions
 def test_center_and_server_may_lie_on_the_host(execution):
     """Two fragments, one of whole tiles and one of three numbers; late by one step."""
@@ -364,10 +451,11 @@ def test_center_and_server_may_lie_on_the_host(execution):
 
 
 @executions
-def test_islands_of_devices_share_one_inner_mean_and_one_outer_step(execution):
+@pytest.mark.parametrize("delay", [0, 3])
+def test_islands_of_devices_share_one_inner_mean_and_one_outer_step(execution, delay):
     """Two islands of two members: DiLoCo of two workers, each with a mean gradient."""
     inner = dj.exchange.mean(optax.sgd(ETA, momentum=0.5), axis_name="members")
-    tx = averaging.outer(inner, NESTEROV, period=5, axis_name="groups")
+    tx = averaging.outer(inner, NESTEROV, period=5, delay=delay, axis_name="groups")
 
     def step(state, batch):
         x, opt_state = state
@@ -399,7 +487,9 @@ def test_islands_of_devices_share_one_inner_mean_and_one_outer_step(execution):
         v = 0.5 * v - ETA * grads
         models = models + v
         if (t + 1) % 5 == 0:
-            x, b = serve(x, b, x - models.mean(axis=0))
+            begun = models
+        if t + 1 > delay and (t + 1 - delay) % 5 == 0:
+            x, b = serve(x, b, x - begun.mean(axis=0))
             models = np.tile(x, (2, 1))
     assert got.shape == (2, 5)  # the members of an island share its model
     assert_follows(got, models)

@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from delayjax._src.averaging import means
-from delayjax._src.ground import axes, shardings
+from delayjax._src.ground import axes, collectives, shardings
 
 Box = dict[str, jax.Array]
 """The leaves of a tree by dtype, {"d x dtype": [d r, columns]}: d slices of r rows.
@@ -57,30 +57,25 @@ def number_of(box: Box) -> int:
 
 def packed(tree: Any, box: Box) -> Box:
     """`tree` in a box. The rows below its leaves stay as they were."""
-
-    def write(tree, box):
-        for leaf, label, start, end in _rows_in(box, tree):
-            size = (end - start) * box[label].shape[1]
-            rows = jnp.pad(leaf.ravel(), (0, size - leaf.size))
-            rows = rows.reshape(end - start, -1)
-            held = jax.lax.dynamic_update_slice(box[label], rows, (start, 0))
-            box = box | {label: held}
-        return box
-
-    return shardings.in_auto_axes(write, (tree, box), like=box)
+    for leaf, label, start, end in _rows_in(box, tree):
+        held = box[label]
+        flat = shardings.over_explicit(leaf, P()).ravel()
+        flat = jnp.pad(flat, (0, (end - start) * held.shape[1] - leaf.size))
+        rows = _sharded_as(flat.reshape(end - start, -1), held)
+        held = jax.lax.dynamic_update_slice_in_dim(held, rows, start, 0)
+        box = box | {label: held}
+    return box
 
 
 def unpacked(box: Box, like: Any) -> Any:
     """The tree in a box; `like` has its shapes and dtypes."""
 
-    def read(box):
-        leaves = [
-            box[label][start:end].ravel()[: leaf.size].reshape(leaf.shape)
-            for leaf, label, start, end in _rows_in(box, like)
-        ]
-        return jax.tree.unflatten(jax.tree.structure(like), leaves)
+    def part(leaf, label, start, end):
+        flat = shardings.over_explicit(box[label][start:end], P()).ravel()
+        return _sharded_as(flat[: leaf.size].reshape(leaf.shape), leaf)
 
-    return shardings.in_auto_axes(read, (box,), like=like)
+    leaves = [part(*place) for place in _rows_in(box, like)]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
 def send(
@@ -89,7 +84,9 @@ def send(
     """Sends the slice of a number, and writes the workers' mean into the inbox.
 
     If nothing is compressed, the message is x - x^i_(k), and the inbox holds x where no
-    mean has taken its place. Returns `meanwhile` too, computed during the exchange.
+    mean has taken its place. Devices that share a worker's model, as the members of an
+    island, send an equal part each and then give the means to each other. Returns
+    `meanwhile` too, which is computed during the exchange.
     """
     slices = number_of(flight.begun)
 
@@ -107,9 +104,41 @@ def send(
     if not message:
         message = jax.tree.map(jnp.subtract, of(flight.inbox), of(flight.begun))
     if axis_name is not None:
-        message, meanwhile = means.mean_beside(meanwhile, message, axis_name)
+        names = _sharing(message, axis_name)
+        parts = jax.tree.map(lambda rows: _part(rows, names), message)
+        parts, meanwhile = means.mean_beside(meanwhile, parts, axis_name)
+        message = jax.tree.map(
+            lambda part, rows: _whole(part, names)[: len(rows)], parts, message
+        )
     inbox = jax.tree.map(write, flight.inbox, message)
     return flight._replace(inbox=inbox), meanwhile
+
+
+def _sharing(message: Box, axis_name: axes.AxisName) -> tuple[str, ...]:
+    """The axes of devices that have the same message."""
+    varying = axes.varies_over(axes.vary(jnp.zeros(()), axis_name=axis_name))
+    if not varying:  # the types do not show who has what
+        return ()
+    varying = varying.union(*map(axes.varies_over, message.values()))
+    mesh = jax.sharding.get_abstract_mesh()
+    return tuple(name for name in mesh.manual_axes if name not in varying)
+
+
+def _part(rows: jax.Array, names: tuple[str, ...]) -> jax.Array:
+    """What this device sends of the rows, [rows / devices, columns], padded."""
+    if not names:
+        return rows
+    devices = collectives.workers_of(names)
+    each = ROWS * math.ceil(len(rows) / (ROWS * devices))
+    rows = jnp.pad(rows, ((0, each * devices - len(rows)), (0, 0)))
+    return jax.lax.dynamic_slice_in_dim(rows, each * jax.lax.axis_index(names), each)
+
+
+def _whole(part: jax.Array, names: tuple[str, ...]) -> jax.Array:
+    """The parts of all devices."""
+    for name in reversed(names):
+        part = collectives.whole(part, name)
+    return part
 
 
 def _rows_in(box: Box, tree: Any) -> Iterator[tuple[Any, str, int, int]]:
@@ -126,6 +155,10 @@ def _rows(tree: Any, slices: int, columns: int) -> Iterator[tuple[Any, str, int,
         start = ends.get(label, 0)
         ends[label] = start + math.ceil(leaf.size / columns)
         yield leaf, label, start, ends[label]
+
+
+def _sharded_as(leaf: jax.Array, like: jax.Array) -> jax.Array:
+    return shardings.over_explicit(leaf, jax.typeof(like).sharding.spec)
 
 
 def _place(params: Any) -> tuple[NamedSharding | None, int]:

@@ -29,22 +29,30 @@ def keeping(step: Callable[..., Any], specs: Specs) -> Callable[..., Any]:
 def _kept(state: Any, specs: Specs) -> Any:
     """One worker's state, sharded over the mesh's other axes as the specs say."""
     mesh = jax.sharding.get_abstract_mesh()
-    auto, explicit = mesh.auto_axes, mesh.explicit_axes
-    if not specs or not (auto or explicit):
+    auto = mesh.auto_axes
+    if not specs or not (auto or mesh.explicit_axes):
         return state
 
     def place(leaf, spec):
         of = jax.typeof(leaf)
         if of.memory_space == jax.memory.Space.Host:
             return leaf
-        if explicit and over(explicit, of.sharding.spec) != over(explicit, spec):
-            leaf = jax.sharding.reshard(leaf, over(explicit, spec))
+        leaf = over_explicit(leaf, spec)
         if auto:
             leaf = jax.lax.with_sharding_constraint(leaf, over(auto, spec))
         return leaf
 
     leaves, structure = jax.tree.flatten(state)
     return jax.tree.unflatten(structure, map(place, leaves, specs))
+
+
+def over_explicit(leaf: jax.Array, spec: P) -> jax.Array:
+    """`leaf`, sharded over Explicit axes as a spec says."""
+    of = jax.typeof(leaf).sharding
+    explicit = of.mesh.explicit_axes
+    if over(explicit, of.spec) == over(explicit, spec):
+        return leaf
+    return jax.sharding.reshard(leaf, NamedSharding(of.mesh, over(explicit, spec)))
 
 
 def spec_of(leaf: Any, axes: tuple[str, ...], mesh: AbstractMesh | None) -> P:

@@ -1,0 +1,33 @@
+"""Late outer steps of two islands of four devices do what the simulation does."""
+
+import math
+
+import pytest
+
+from tests.eight import islands
+from tests.support.commands import printed
+
+pytestmark = pytest.mark.long
+WHOLE = 512 + 1  # rows of 128 numbers: of "w" and of "b"
+ROWS = {  # that are sent, and in how many slices
+    "one fragment": (WHOLE, 5),
+    "two fragments": (512, 2),
+    "corrected": (WHOLE, 3),
+    "compressed": (256 + 1, 2),
+}
+
+
+@pytest.fixture(scope="module")
+def found():
+    (found,) = printed(["-m", "tests.eight.islands"])
+    return found
+
+
+@pytest.mark.parametrize("name", islands.CASES)
+def test_each_device_sends_a_part_of_a_slice_and_all_end_as_simulated(found, name):
+    apart, sent = found[name]
+    assert apart < 1e-6
+    rows, slices = ROWS[name]
+    of_slice = 8 * math.ceil(rows / (8 * slices))
+    of_device = 8 * math.ceil(of_slice / (8 * 4))
+    assert sent == 4 * 128 * of_device
