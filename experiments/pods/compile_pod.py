@@ -215,6 +215,8 @@ def _with(record: Any, properties: Sequence[str]) -> dict[str, Any]:
 
 def _place(collective: exchanges.Collective) -> str:
     """Where in the schedule it is, and whether that is enough."""
+    if collective.in_branch:
+        return f"in a branch, {_place(collective._replace(in_branch=False))}"
     if not collective.asynchronous:
         return "synchronous"
     beside = f"asynchronous beside {1e6 * collective.beside_seconds:,.0f} us of compute"

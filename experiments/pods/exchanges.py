@@ -26,6 +26,7 @@ class Collective(NamedTuple):
     beside_seconds: float  # estimated time of what runs beside it, each time
     carrying_seconds: float  # how much longer computation takes that carries it
     bandwidth: float  # that a device has for it, in bytes a second
+    in_branch: bool = False  # of a conditional: it may not run in a step
 
     @property
     def sent_bytes(self) -> float:
@@ -149,7 +150,8 @@ class _Reader:
                     for one, count in self.module.calls(instruction)
                 ]
                 if instruction.opcode == "conditional":  # one branch runs
-                    called = [max(called, key=_all_sent, default=[])]
+                    most = max(called, key=_all_sent, default=[])
+                    called = [[one._replace(in_branch=True) for one in most]]
                 yield from itertools.chain(*called)
 
     def _timed(self, name: str, flights: dict[int, list[_Flight]]) -> dict[int, float]:

@@ -89,3 +89,4 @@ def test_calls_and_branches_are_looked_into():
     other = BODY.replace("f32[64]", "f32[65]")
     found = collectives(*lines, body=BODY, idle=other)
     assert [c.num_bytes for c in found] == [256, 260, 260]
+    assert [c.in_branch for c in found] == [False, True, True]
