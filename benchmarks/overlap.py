@@ -14,9 +14,17 @@ is: two processes cannot share a GPU or TPU. Steps that take turns:
 The batch is chosen so that computing takes about as long as communicating. A step takes
 as long as on the slower process; both begin at the same moment.
 
+With `--islands` the two are islands, which exchange models every five steps, four steps
+late. Times are the means of such a round. A slice is a quarter of the model:
+
+    communication   `exchange.mean` of a slice, at each step
+    synchronous     `averaging.outer` without delay: one exchange of the model a round
+    overlapped      `averaging.outer` with the delay: a slice at each step
+
 Sending takes time of the cores as well: gloo copies, the kernel copies, and the link is
 a process. "cores" is what all cores are busy with in a step of computing and in one of
-communicating, over the number of cores: about the least that an overlap can take.
+communicating, over the number of cores: about the least that an overlap can take. "MB"
+is what a process sends in a step, headers included, as its network device counts.
 """
 
 import argparse
@@ -49,6 +57,7 @@ RATE = 0.01
 LAYERS = 4
 PORT = 1234  # in a namespace of its own
 TARGET = 1.15  # of overlapped / max(compute, communication)
+PERIOD, DELAY = 5, 4  # of the islands
 COMPARABLE = 2.0  # the largest quotient of compute and communication that it holds for
 STEPS = "compute", "communication", "synchronous", "overlapped"
 CORES = len(os.sched_getaffinity(0))
@@ -62,6 +71,7 @@ class Cell(NamedTuple):
     examples: int  # of each process, in a step
     seconds: Mapping[str, Sequence[float]]  # of each kind of step, by round
     busy: Mapping[str, float]  # seconds of all cores in such a step, the mean of rounds
+    sent: Mapping[str, float]  # bytes that a process sends in such a step, the mean
 
     @property
     def cores(self) -> float:
@@ -139,6 +149,22 @@ def sent_by(tx: optax.GradientTransformation) -> Callable:
     return step
 
 
+class Round:
+    """Several steps of a contender, one after the other."""
+
+    def __init__(self, contender: Contender, steps: int):
+        """Of so many steps."""
+        self._contender, self._steps = contender, steps
+
+    def seconds(self) -> float:
+        """Of a step, the mean."""
+        started = time.perf_counter()
+        for _ in range(self._steps):
+            self._contender.start()
+        jax.block_until_ready(self._contender.state)
+        return (time.perf_counter() - started) / self._steps
+
+
 class Pair:
     """This process and the other."""
 
@@ -164,14 +190,14 @@ class Pair:
         """The larger of the two processes' values."""
         return int(self._largest(self.on_this_process(np.int32(value))))
 
-    def seconds(self, contender: Contender) -> float:
+    def seconds(self, contender: Contender | Round) -> float:
         """Of a step that both processes begin at the same moment."""
         soon = time.monotonic() - self._epoch + 4 * self._latency + 0.01
         begin = self._epoch + self.larger(math.ceil(1e3 * soon)) / 1e3
         time.sleep(max(0.0, begin - time.monotonic()))
         return contender.seconds()
 
-    def agreed(self, contender: Contender) -> float:
+    def agreed(self, contender: Contender | Round) -> float:
         """The least of two rounds after one to warm up, on the slower process."""
         times = [self.seconds(contender) for _ in range(3)][1:]
         return self.larger(round(1e6 * min(times))) / 1e6
@@ -205,7 +231,7 @@ def exchanging(
 
 
 def measured(
-    pair: Pair, parameters: int, seconds: float, bucket_bytes: int
+    pair: Pair, parameters: int, seconds: float, bucket_bytes: int, islands: bool
 ) -> dict[str, Any]:
     """Times of all steps of a model, by round.
 
@@ -213,26 +239,32 @@ def measured(
         pair: of processes.
         parameters: of the model, about.
         seconds: that the rounds may take in all.
-        bucket_bytes: of the exchange.
+        bucket_bytes: of the exchange of gradients.
+        islands: whether models are exchanged, and not gradients.
     """
     params = perceptron(parameters, jax.random.key(0))
+    size = optax.tree.size(params)
     width = params[0][0].shape[0]
     rng = np.random.default_rng(jax.process_index())
 
     def batch_of(examples):
         return rng.standard_normal((examples, width), np.float32)
 
-    exact = dj.exchange.mean(optax.sgd(RATE), bucket_bytes=bucket_bytes)
-    late = dj.exchange.overlapped_mean(optax.sgd(RATE), bucket_bytes=bucket_bytes)
-    contenders = {
-        "communication": exchanging(
-            pair.mesh,
-            sent_by(exact),
-            (params, exact.init(params), optax.tree.ones_like(params)),
-            pair.on_this_process(batch_of(1)),
-            shared=(True, False, False),
-        )
-    }
+    mean = dj.exchange.mean(optax.sgd(RATE), bucket_bytes=bucket_bytes)
+    if islands:
+        steps, shared, message = PERIOD, False, jnp.zeros(size // DELAY)
+        exact, late = (diloco(delay) for delay in (0, DELAY))
+    else:
+        steps, shared, message, exact = 1, None, params, mean
+        late = dj.exchange.overlapped_mean(optax.sgd(RATE), bucket_bytes=bucket_bytes)
+    communication = exchanging(
+        pair.mesh,
+        sent_by(mean),
+        (message, mean.init(message), optax.tree.ones_like(message)),
+        pair.on_this_process(batch_of(1)),
+        shared=(True, False, False),
+    )
+    contenders = {"communication": Round(communication, steps)}
     to_send = pair.agreed(contenders["communication"])
     examples = 64
     for _ in range(2):
@@ -240,24 +272,37 @@ def measured(
         examples = 8 * max(1, min(round(examples * to_send / took / 8), 2**12))
 
     batch = batch_of(examples)
-    contenders["compute"] = computing(params, batch)
+    contenders["compute"] = Round(computing(params, batch), steps)
     for name, tx in (("synchronous", exact), ("overlapped", late)):
-        state = params, tx.init(params)
-        contenders[name] = exchanging(
-            pair.mesh, trained_by(tx), state, pair.on_this_process(batch)
-        )
-    rounds = pair.larger(max(5, min(40, int(seconds / (5 * to_send)))))
+        state, given = (params, tx.init(params)), pair.on_this_process(batch)
+        one = exchanging(pair.mesh, trained_by(tx), state, given, shared=shared)
+        contenders[name] = Round(one, steps)
+    rounds = pair.larger(max(5, min(40, int(seconds / (5 * steps * to_send)))))
     times: dict[str, list[float]] = {name: [] for name in STEPS}
-    busy = dict.fromkeys(STEPS, 0.0)
+    busy, sent = dict.fromkeys(STEPS, 0.0), dict.fromkeys(STEPS, 0.0)
     for turn in range(1 + rounds):
         for name in STEPS:
-            before = busy_seconds()
+            before = busy_seconds(), sent_bytes()
             took = pair.seconds(contenders[name])
             if turn:  # the first warms up
                 times[name].append(took)
-                busy[name] += (busy_seconds() - before) / rounds
-    size = sum(leaf.size for leaf in jax.tree.leaves(params))
-    return {"parameters": size, "examples": examples, "seconds": times, "busy": busy}
+                busy[name] += (busy_seconds() - before[0]) / rounds / steps
+                sent[name] += (sent_bytes() - before[1]) / rounds / steps
+    found = {"parameters": size, "examples": examples, "seconds": times}
+    return found | {"busy": busy, "sent": sent}
+
+
+def diloco(delay: int) -> optax.GradientTransformation:
+    """Of the two processes as islands."""
+    nesterov = optax.sgd(0.7, momentum=0.9, nesterov=True)
+    return dj.averaging.outer(optax.sgd(RATE), nesterov, period=PERIOD, delay=delay)
+
+
+def sent_bytes() -> int:
+    """By this process since its network device exists: the namespace is its own."""
+    lines = pathlib.Path("/proc/net/dev").read_text().splitlines()
+    (device,) = [line for line in lines if line.strip().startswith("tun:")]
+    return int(device.split(":")[1].split()[8])
 
 
 def busy_seconds() -> float:
@@ -273,7 +318,9 @@ def work(args: argparse.Namespace) -> None:
     jax.distributed.initialize(args.coordinator, 2, args.rank)
     pair = Pair(args.latency, args.epoch)
     for parameters in args.parameters:
-        result = measured(pair, parameters, args.seconds, args.bucket_bytes)
+        result = measured(
+            pair, parameters, args.seconds, args.bucket_bytes, args.islands
+        )
         print(json.dumps(result), flush=True)
 
 
@@ -293,6 +340,7 @@ def run_pair(args: argparse.Namespace, latency: float) -> list[Cell]:
                     f"--epoch={time.monotonic()}",
                     f"--seconds={args.seconds}",
                     f"--bucket_bytes={args.bucket_bytes}",
+                    *["--islands"] * args.islands,
                     *("--parameters", *map(str, args.parameters)),
                 ],
                 stdout=subprocess.PIPE,
@@ -326,7 +374,8 @@ def merged(latency: float, one: dict[str, Any], other: dict[str, Any]) -> Cell:
         name: [max(pair) for pair in zip(times, other["seconds"][name], strict=True)]
         for name, times in one["seconds"].items()
     }
-    return Cell(latency, one["parameters"], one["examples"], seconds, one["busy"])
+    facts = (one[name] for name in ("busy", "sent"))
+    return Cell(latency, one["parameters"], one["examples"], seconds, *facts)
 
 
 def row(cell: Cell) -> str:
@@ -340,6 +389,7 @@ def row(cell: Cell) -> str:
         f"{cell.ratio('synchronous'):.2f}",
         f"{cell.ratio('overlapped'):.2f}",
         f"{cell.least_ratio:.2f}",
+        *(f"{1e-6 * cell.sent[step]:.3g}" for step in ("synchronous", "overlapped")),
     )
     return f"| {' | '.join(columns)} |"
 
@@ -405,6 +455,7 @@ def main() -> None:
     parser.add_argument("--bandwidth", type=float, default=12.5e6, help="bytes/s")
     parser.add_argument("--seconds", type=float, default=30.0, help="a row, about")
     parser.add_argument("--bucket_bytes", type=int, default=4 * 2**20)
+    parser.add_argument("--islands", action="store_true", help="exchange models")
     parser.add_argument("--figure", help="a picture to write (PNG)")
     for name, kind in (("rank", int), ("coordinator", str), ("latency", float)):
         parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
@@ -419,6 +470,7 @@ def main() -> None:
     columns += [f"{step} ms" for step in STEPS]
     columns += ["cores ms"]
     columns += ["synchronous / max", "overlapped / max", "least by the cores"]
+    columns += ["synchronous MB", "overlapped MB"]
     print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|", flush=True)
     cells = []
     for latency in args.latencies:
