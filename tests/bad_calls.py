@@ -287,6 +287,9 @@ over_four(averaging.outer(SGD, optax.sgd, period=2))
 over_four(averaging.outer(SGD, SGD, period=8, delay=4, fragments=2))
     ValueError: `delay` must be less than period / fragments, 4, got 4: one exchange is
     in flight at a time. Lengthen `period`, or take fewer `fragments`.
+over_four(averaging.outer(SGD, SGD, period=2, delay=1, axis_name="groups"))
+    NameError: There is no axis 'groups' here: take the step in workers.simulate or
+    workers.run, or under vmap, shard_map or pmap with this `axis_name`.
 over_four(averaging.only_on_visit(SGD, averaging.first_come))
     ValueError: `seconds` must have shape [T, P], with numbers in a row for each step
     and a column for each worker, got () of int32.
