@@ -413,6 +413,7 @@ def test_the_devices_of_one_worker_hold_and_send_parts_of_a_slice(kind):
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), ran[0], simulated[0]
     )
     inbox = ran[1].memory.flight.inbox["3 x float32"]
+    assert inbox.shape == (3 * 8, 256)
     assert inbox.sharding.shard_shape(inbox.shape) == (3 * 8, 128)
     assert "f32[8,128]{1,0} all-reduce(" in program.as_text()
 

@@ -102,7 +102,8 @@ def outer(
         branch. It needs nothing of that step, so a compiler with the options of
         `exchange.overlap_options` hides it. The traffic of all steps is the same, also
         while no exchange is in flight: a fragment takes (H / F) / d times its bytes,
-        the fewest with d = H / F - 1.
+        the fewest with d = H / F - 1. A slice is padded to blocks of 1,024 numbers. If
+        M devices share a worker's model, each sends one part in M of a slice.
 
     Raises:
         ValueError: if `delay` or F does not fit to `period`; in `init`, if `fragments`
@@ -230,8 +231,7 @@ def outer(
                 begun=varied(flight.begun), outbox=varied(flight.outbox)
             )
             # between an arrival and the next start, slices are sent for nothing
-            number = step % apart % delay
-            flight, model = slices.send(flight, number, model, axis_name)
+            flight, model = slices.send(flight, step % delay, model, axis_name)
         model = varied(model)
         for number, held in enumerate(memory.fragments):
             since = step + 1 - (number + 1) * apart  # its first exchange started
