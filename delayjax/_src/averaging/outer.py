@@ -92,10 +92,11 @@ def outer(
 
     Returns:
         A transformation whose state holds x and the server's state once, and `inner`,
-        and with `compress` one model, for each worker. With a delay it also holds, for
-        the largest fragment, the model at the start (each worker) and the mean (once),
-        and with `compress` two messages. Evaluate x, the `center` of the state; at
-        delay 0 all models are x after an exchange.
+        and with `compress` one model, for each worker. With a delay it also holds the
+        largest fragment twice: each worker's model at the start, and the mean, once.
+        With `compress` the mean is one of messages, and each worker holds its message.
+        Evaluate x, the `center` of the state; at delay 0 all models are x after an
+        exchange.
 
         At delay 0 there is one all-reduce of a fragment every H / F steps, in a branch.
         With d > 0 there is one of 1/d of the largest fragment at every step, in no
