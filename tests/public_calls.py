@@ -776,7 +776,12 @@ ROWS = (
         opt_state=(optax.trace(0.9).init(PARAMS), no.some(None, (), SGD.init(PARAMS))),
         **share(momentum=0.9),
     ),
-    call(cluster.waits_for_all, lambda waits: waits(0, 4), **count(period=2)),
+    call(
+        cluster.waits_for_all,
+        lambda waits: waits(0, 4),
+        period=(2, no.count | no.some(1, 3)),
+        **count(fragments=2),
+    ),
     call(
         cluster.finish_times,
         seconds=(SECONDS, no.table | no.some(-SECONDS, SECONDS * math.inf)),
@@ -797,7 +802,8 @@ ROWS = (
     call(
         LINK.all_reduce_seconds,
         label="cluster.Communication.all_reduce_seconds",
-        **count(workers=4),
+        **count(workers=4, fragments=2),
+        **fraction(fraction=0.5),
     ),
     call(
         LINK.group_seconds,

@@ -57,6 +57,8 @@ NUMBERS = [
     ("message_bytes", lambda bad: cluster.Communication(0.0, bad), (-1.0, NAN)),
     ("bytes_per_second", lambda bad: cluster.Communication(0.0, 1.0, bad), (0.0, NAN)),
     ("workers", LINK.all_reduce_seconds, (0,)),
+    ("fragments", lambda bad: LINK.all_reduce_seconds(2, fragments=bad), (0,)),
+    ("fraction", lambda bad: LINK.all_reduce_seconds(2, fraction=bad), (0.0, 1.5)),
     ("group_size", LINK.group_seconds, (0, 6)),
     ("size", lambda bad: TWO.draw(0, bad, seed=0), (-1,)),
     ("worker", lambda bad: TWO.draw(bad, 1, seed=0), (-1, 2)),
@@ -72,6 +74,8 @@ NUMBERS = [
     ("sent", lambda bad: cluster.arrival_rate(2, 1.0, sent=bad), (0.0, 1.5)),
     ("target", lambda bad: cluster.run_time(bad, 1.0), (0.0,)),
     ("period", cluster.waits_for_all, (0,)),
+    ("period", lambda bad: cluster.waits_for_all(bad, fragments=2), (1, 5)),
+    ("fragments", lambda bad: cluster.waits_for_all(2, fragments=bad), (0,)),
     (
         "lag",
         lambda bad: cluster.finish_times([[1.0]], cluster.waits_for_self, lag=bad),

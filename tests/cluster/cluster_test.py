@@ -194,6 +194,17 @@ def test_an_all_reduce_of_any_number_lies_between_those_of_powers_of_two():
     assert math.isclose(seen[1], 2 * 3 * 0.25 + 2 * (4 / 5) * 1.5, rel_tol=1e-13)
 
 
+@pytest.mark.parametrize("fragments", [1, 3])
+def test_fragments_have_the_same_bytes_together_and_a_latency_each(fragments):
+    """So has what a compressor sends: the latencies of an all-reduce, fewer bytes."""
+    latencies = 2 * 3 * 0.25  # of 8 = 2^3 workers
+    whole = LINK.all_reduce_seconds(8)
+    for fraction in (1.0, 0.25):
+        seen = LINK.all_reduce_seconds(8, fragments=fragments, fraction=fraction)
+        expected = fragments * latencies + fraction * (whole - latencies)
+        assert math.isclose(fragments * seen, expected, rel_tol=1e-13)
+
+
 @pytest.mark.parametrize("exponent", [0, 1, 3])
 def test_a_group_s_sum_is_a_whole_model_for_each_bit(exponent):
     bits = [0.25 + 48.0 / 32.0 for _ in range(exponent)]

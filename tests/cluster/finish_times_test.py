@@ -117,6 +117,21 @@ def test_behind_the_steps_the_slower_of_step_and_exchange_sets_the_pace():
             np.testing.assert_allclose(np.diff(seen, axis=0)[20:], max(compute, 2.0))
 
 
+@pytest.mark.parametrize("late", [0, 1, 3])
+def test_a_late_exchange_hides_behind_its_steps_and_the_rest_is_the_wait(late):
+    """H steps of s seconds have F exchanges of c: H s + F max(0, c - d s), exactly."""
+    period, fragments, step, exchange = 12, 3, 0.5, 1.25
+    ends = cluster.finish_times(
+        np.full((5 * period, 2), step),
+        cluster.waits_for_all(period, fragments=fragments),
+        lag=late,
+        exchange_seconds=exchange,
+    )
+    waited = fragments * max(0.0, exchange - late * step)
+    whole = period * step + waited
+    np.testing.assert_allclose(np.diff(ends[period - 1 :: period], axis=0), whole)
+
+
 def test_step_synchronous_times_are_those_of_the_simulated_cluster():
     """Its event loop draws the same times: waiting for all at each step is hardsync."""
     workers, steps, seed = 4, 50, 3

@@ -83,21 +83,34 @@ class Communication:
         """The time for which a message occupies a serial server."""
         return self.message_bytes / self.bytes_per_second
 
-    def all_reduce_seconds(self, workers: int) -> float:
+    def all_reduce_seconds(
+        self, workers: int, *, fragments: int = 1, fraction: float = 1.0
+    ) -> float:
         """The time of a sum over P workers: reduce-scatter, then all-gather.
 
-            2 ceil(log2 P) latency + 2 (1 - 1 / P) bytes / rate
+            2 ceil(log2 P) latency + 2 (1 - 1 / P) (fraction / F) bytes / rate
 
         Recursive halving; Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005.
+
+        Args:
+            workers: P.
+            fragments: F, in how many exchanges the message is sent; the time is that
+                of one.
+            fraction: the fraction of the bytes that a compressor sends, in (0, 1].
 
         Example:
             >>> link = Communication(1.0, message_bytes=40.0, bytes_per_second=10.0)
             >>> link.all_reduce_seconds(4)  # 2 * 2 * 1 + 2 * 3 / 4 * 4
             10.0
+            >>> link.all_reduce_seconds(4, fragments=3)  # 2 * 2 * 1 + 2 * 3 / 4 * 4 / 3
+            6.0
         """
         workers = checks.check_bound("workers", workers, at_least=1)
+        fragments = checks.check_bound("fragments", fragments, at_least=1)
+        fraction = checks.check_number("fraction", fraction, most=1.0, positive=True)
         latencies, models = 2 * (workers - 1).bit_length(), 2 * (1 - 1 / workers)
-        return latencies * self.latency_seconds + models * self.transfer_seconds
+        transfer = fraction / fragments * self.transfer_seconds
+        return latencies * self.latency_seconds + models * transfer
 
     def group_seconds(self, group_size: int) -> float:
         """The time of WAGMA's sum over S workers: log2(S) (latency + bytes / rate)."""

@@ -35,7 +35,7 @@ def finish_times(
     |---|---|---|
     | local SGD, EASGD; Allreduce: H = 1 | `waits_for_all(H)` | `all_reduce_seconds` |
     | DaSGD; DGA (H = 1) | `waits_for_all(H)`, `lag=d` | `all_reduce_seconds` |
-    | DiLoCo, F fragments | `waits_for_all(H // F)`, `lag=d` | the same, of n / F |
+    | DiLoCo | `waits_for_all(H, fragments=F)`, `lag=d` | the same, of a fragment |
     | D-PSGD; no overlap: lag 0 | `waits_for_neighbors(1, -1)`, `lag=1` | l + 2 n / b |
     | SGP of 8 workers | `waits_for_neighbors(1, 2, 4, together=False)` | l + n / b |
     | SGP, several peers | `waits_for_neighbors` of the step's hops | l + peers n / b |
@@ -75,18 +75,28 @@ def finish_times(
     return on
 
 
-def waits_for_all(period: int) -> Waits:
+def waits_for_all(period: int, *, fragments: int = 1) -> Waits:
     """Workers synchronize at the end of each period, and do not wait in between.
 
     Args:
-        period: in steps.
+        period: H, in steps.
+        fragments: F, how many exchanges a period has, H / F steps apart. F divides H.
 
     Example:
-        >>> [bool(waits_for_all(2)(step, 3).all()) for step in range(4)]
+        >>> [bool(waits_for_all(4)(step, 3).all()) for step in range(4)]
+        [False, False, False, True]
+        >>> [bool(waits_for_all(4, fragments=2)(step, 3).all()) for step in range(4)]
         [False, True, False, True]
     """
     period = checks.check_bound("period", period, at_least=1)
-    return lambda step, workers: np.full((workers,) * 2, (step + 1) % period == 0)
+    fragments = checks.check_bound("fragments", fragments, at_least=1)
+    if period % fragments:
+        raise ValueError(
+            f"`period` must be a multiple of `fragments`, {fragments}, got {period}:"
+            f" take period={fragments * -(-period // fragments)}."
+        )
+    apart = period // fragments
+    return lambda step, workers: np.full((workers,) * 2, (step + 1) % apart == 0)
 
 
 def waits_for_neighbors(*hops: int, together: bool = True) -> Waits:
