@@ -66,7 +66,7 @@ def eager_sgd(trigger: str = "majority", period: int = 10) -> Method:
         raise ValueError(f"`trigger` must be 'solo' or 'majority', got {trigger!r}.")
 
     def times(cluster, steps, seed):
-        seconds = timetable.service_seconds(cluster, steps, seed=seed)
+        seconds = cluster.step_seconds(steps, seed=seed)
         drawn = np.random.default_rng(seed).integers(cluster.workers, size=steps)
         resync = dj.cluster.waits_for_all(period)
 
@@ -216,7 +216,7 @@ def wagma(group_size: int | None = None, period: int = 11) -> Method:
         members = group_size or 2 ** math.ceil(math.log2(workers) / 2)
         among_all = link.all_reduce_seconds(workers)
         in_groups = link.group_seconds(members)
-        seconds = timetable.service_seconds(cluster, steps, seed=seed)
+        seconds = cluster.step_seconds(steps, seed=seed)
         behind, on = dj.cluster.wait_avoiding(
             seconds,
             period=period,
@@ -359,7 +359,7 @@ def _in_step(
                 " equally fast: take a cluster without `slowdown`, or a method with a"
                 " center, as async_easgd."
             )
-        seconds = timetable.service_seconds(cluster, steps, seed=seed)
+        seconds = cluster.step_seconds(steps, seed=seed)
         on = dj.cluster.finish_times(
             seconds,
             waits,

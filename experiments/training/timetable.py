@@ -57,17 +57,6 @@ class Timetable:
         )
 
 
-def service_seconds(
-    cluster: dj.cluster.Cluster, steps: int, *, seed: int
-) -> np.ndarray:
-    """The time of each step on each worker, float64 [T, P]."""
-    of_workers = [
-        speed.factors[0] * cluster.draw(worker, steps, seed=seed)
-        for worker, speed in enumerate(cluster.speeds())
-    ]
-    return np.stack(of_workers, axis=1)
-
-
 def together(
     seconds: np.ndarray,
     on: np.ndarray,

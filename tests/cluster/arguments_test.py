@@ -62,6 +62,13 @@ NUMBERS = [
     ("group_size", LINK.group_seconds, (0, 6)),
     ("size", lambda bad: TWO.draw(0, bad, seed=0), (-1,)),
     ("worker", lambda bad: TWO.draw(bad, 1, seed=0), (-1, 2)),
+    ("steps", lambda bad: TWO.step_seconds(bad, seed=0), (-1,)),
+    ("period", lambda bad: TWO.exchange_cost(bad, fragments=2), (0, 1, 5)),
+    ("delay", lambda bad: TWO.exchange_cost(4, fragments=2, delay=bad), (-1, 2)),
+    ("fraction", lambda bad: TWO.exchange_cost(4, fraction=bad), (0.0, 1.5)),
+    ("cost", TWO.shortest_period, (0.0, 1.0)),
+    ("delay", lambda bad: TWO.shortest_period(delay=bad), (-1,)),
+    ("fragments", lambda bad: TWO.shortest_period(fragments=bad), (0,)),
     ("bound", law().filtered_by_bound, (-1,)),
     ("probability", law().filtered_at_random, (0.0, 1.5)),
     ("workers", lambda bad: cluster.arrival_rate(bad, 1.0), (0,)),
@@ -259,6 +266,20 @@ OTHERS = [
         ),
         ValueError,
         r"`exchange_seconds\(1\)` must be finite and non-negative, got -1",
+    ),
+    (
+        lambda: cluster.Cluster(2, ONE, [cluster.Slowdown(0, 2.0, 5.0)]).exchange_cost(
+            1
+        ),
+        ValueError,
+        "`slowdown` must last from the first step .* give a factor for each worker",
+    ),
+    (
+        lambda: cluster.Cluster(
+            2, cluster.constant(1e-9), communication=LINK
+        ).shortest_period(0.05),
+        ValueError,
+        "`cost` must be larger than 0.05 .* even 65536 steps apart",
     ),
     *(
         (

@@ -209,3 +209,62 @@ def test_fragments_have_the_same_bytes_together_and_a_latency_each(fragments):
 def test_a_group_s_sum_is_a_whole_model_for_each_bit(exponent):
     bits = [0.25 + 48.0 / 32.0 for _ in range(exponent)]
     assert LINK.group_seconds(2**exponent) == sum(bits)
+
+
+@pytest.mark.parametrize(
+    "period, delay, fragments", [(12, 0, 1), (12, 2, 3), (4, 3, 1)]
+)
+@pytest.mark.parametrize("fraction", [1.0, 0.25])
+@pytest.mark.parametrize("step", [0.01, 0.5, 2.0])
+def test_an_exchange_costs_what_its_steps_in_flight_do_not_hide(
+    period, delay, fragments, fraction, step
+):
+    """w / (H s + w), w = F max(0, c - d s), with the steps of the slowest island."""
+    services = [cluster.constant(step), cluster.constant(step / 2)]
+    islands = cluster.Cluster(2, services, communication=LINK)
+    takes = 2 * 0.25 + fraction / fragments * 48.0 / 32.0
+    waits = fragments * max(0.0, takes - delay * step)
+    seen = islands.exchange_cost(
+        period, delay=delay, fragments=fragments, fraction=fraction
+    )
+    expected = waits / (period * step + waits)
+    assert math.isclose(seen, expected, rel_tol=1e-9, abs_tol=1e-12)
+
+
+@pytest.mark.parametrize("delay", [0, 2])
+def test_the_cost_of_exchanges_is_that_of_finish_times_step_by_step(delay):
+    """Steps of random length; the first exchange begins `delay` steps before H / F."""
+    islands = cluster.Cluster(3, cluster.gamma(1.0, 2), communication=LINK)
+    apart, exchanges = 5, 400  # 2000 steps
+    seconds = islands.step_seconds(apart * exchanges, seed=1)
+    ends = cluster.finish_times(
+        seconds,
+        lambda t, workers: np.full((workers,) * 2, (t + 1 + delay) % apart == 0),
+        lag=delay,
+        exchange_seconds=LINK.all_reduce_seconds(3, fragments=2),
+    )
+    expected = 1 - seconds.sum(axis=0).max() / ends[-1].max()
+    seen = islands.exchange_cost(2 * apart, delay=delay, fragments=2, seed=1)
+    assert math.isclose(seen, expected, rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("delay, fragments", [(0, 1), (2, 1), (0, 3), (1, 3)])
+def test_the_shortest_period_is_the_first_that_is_cheap_enough(delay, fragments):
+    how = dict(delay=delay, fragments=fragments, fraction=0.5)
+    equal = cluster.Cluster(2, cluster.constant(0.5), communication=LINK)
+    waits = fragments * max(0.0, 0.5 + 0.75 / fragments - delay * 0.5)
+    apart = max(delay + 1, math.ceil(waits * (0.97 / 0.03) / 0.5 / fragments))
+    assert equal.shortest_period(0.03, **how) == fragments * apart
+    assert equal.shortest_period(delay=4) == 5  # four steps hide the 2 s
+    drawn = cluster.Cluster(4, cluster.lognormal(0.5, 0.3), communication=LINK)
+    period = drawn.shortest_period(0.03, **how)
+    assert drawn.exchange_cost(period, **how) <= 0.03
+    assert drawn.exchange_cost(period - fragments, **how) > 0.03
+
+
+def test_the_steps_of_a_cluster_are_those_of_its_workers_times_their_factors():
+    machine = cluster.Cluster(2, cluster.exponential(1.0), slowdown=[1.0, 3.0])
+    seen = machine.step_seconds(5, seed=2)
+    for worker, factor in enumerate([1.0, 3.0]):
+        drawn = machine.draw(worker, 5, seed=2)
+        np.testing.assert_array_equal(seen[:, worker], factor * drawn)

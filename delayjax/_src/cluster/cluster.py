@@ -1,17 +1,23 @@
 """A cluster: its workers, their speeds, and their links to the server."""
 
 import dataclasses
+import functools
 import math
 import warnings
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from delayjax._src.cluster import services
+from delayjax._src.cluster.finish_times import finish_times, steps_apart
 from delayjax._src.cluster.services import Service
 from delayjax._src.ground import checks
+
+# exchanges that are simulated, at least, and steps
+_EXCHANGES, _STEPS = 40, 2000
+_LONGEST = 100_000  # steps between two exchanges
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,6 +236,150 @@ class Cluster:
         stream = checks.check_bound("stream", stream)
         times = self.times(worker, seed=seed, stream=stream)
         return np.fromiter(times, np.float64, size)
+
+    def step_seconds(self, steps: int, *, seed: int) -> np.ndarray:
+        """Seconds of each worker's first steps, with its factor, float64 [steps, P].
+
+        Raises:
+            ValueError: if a slowdown begins or ends: the time of a step then depends on
+                its begin.
+
+        Example:
+            >>> from delayjax.cluster import constant
+            >>> Cluster(2, constant(1.0), slowdown=[1.0, 4.0]).step_seconds(1, seed=0)
+            array([[1., 4.]])
+        """
+        steps, speeds = checks.check_bound("steps", steps), self.speeds()
+        if any(len(speed.factors) > 1 for speed in speeds):
+            raise ValueError(
+                "`slowdown` must last from the first step to the last, got"
+                f" {self.slowdown}: give a factor for each worker, or a service with"
+                " slow phases."
+            )
+        times = [self.draw(worker, steps, seed=seed) for worker in range(self.workers)]
+        factors = [speed.factors[0] for speed in speeds]
+        return np.stack(times, axis=1) * factors
+
+    def exchange_cost(
+        self,
+        period: int,
+        *,
+        delay: int = 0,
+        fragments: int = 1,
+        fraction: float = 1.0,
+        seed: int = 0,
+    ) -> float:
+        """The share of the time that workers lose to exchanges of their models.
+
+        Each worker is an island. It takes H local steps in a period; there are F
+        exchanges, H / F steps apart, and each is in flight during d steps. An exchange
+        waits for all islands and takes c = `communication.all_reduce_seconds`. If all
+        steps take s seconds,
+
+            cost = w / (H s + w),    w = F max(0, c - d s)
+
+        Steps of random length, as in `finish_times`, cost more. If islands differ, cost
+        is one minus the time of the slowest island's steps over the whole time. The
+        server's step and the work of a compressor take no time.
+
+        Args:
+            period: H, in steps; F divides it.
+            delay: d, in steps, below H / F.
+            fragments: F, parts of one size; each exchange sends one.
+            fraction: the fraction of the bytes that a compressor sends, in (0, 1].
+            seed: of the service times.
+
+        Returns:
+            A number in [0, 1), from 40 exchanges or 2000 steps, whichever is more.
+
+        Example:
+            >>> from delayjax.cluster import constant
+            >>> link = Communication(message_bytes=40.0, bytes_per_second=10.0)
+            >>> islands = Cluster(2, constant(1.0), communication=link)
+            >>> islands.exchange_cost(12)  # 4 / (12 + 4)
+            0.25
+            >>> islands.exchange_cost(12, delay=4)  # 4 - 4 * 1 is nothing
+            0.0
+        """
+        apart = steps_apart(period, fragments)
+        delay = checks.check_integer("delay", delay, 0, apart - 1)
+        seed = checks.check_bound("seed", seed)
+        link = self.communication or Communication()
+        takes = link.all_reduce_seconds(
+            self.workers, fragments=fragments, fraction=fraction
+        )
+        exchanges = max(_EXCHANGES, math.ceil(_STEPS / apart))
+        seconds = self.step_seconds(exchanges * apart, seed=seed)
+        seconds = seconds.reshape(exchanges, apart, self.workers)
+        # islands wait only for what arrives: the steps before an exchange are one task,
+        # and the steps beside it are the next one
+        before = seconds[:, : apart - delay].sum(axis=1)
+        beside = seconds[:, apart - delay :].sum(axis=1)
+        tasks = np.stack([before, beside], axis=1).reshape(-1, self.workers)
+
+        def waits(task, workers):
+            return np.full((workers, workers), task % 2 == 0)
+
+        ends = finish_times(tasks, waits, lag=1, exchange_seconds=takes)
+        return float(1 - tasks.sum(axis=0).max() / ends[-1].max())
+
+    def shortest_period(
+        self,
+        cost: float = 0.05,
+        *,
+        delay: int = 0,
+        fragments: int = 1,
+        fraction: float = 1.0,
+        seed: int = 0,
+    ) -> int:
+        """The smallest H, a multiple of F, whose `exchange_cost` is at most `cost`.
+
+        If all steps take s seconds, with w of `exchange_cost`,
+
+            H >= F (d + 1),    H >= w (1 - cost) / (cost s)
+
+        Args:
+            cost: the share of the time, in (0, 1).
+            delay: d, in steps.
+            fragments: F.
+            fraction: of the bytes that is sent.
+            seed: of the service times.
+
+        Raises:
+            ValueError: if exchanges cost more even 50,000 steps apart.
+
+        Example:
+            >>> from delayjax.cluster import constant
+            >>> link = Communication(message_bytes=40.0, bytes_per_second=10.0)
+            >>> islands = Cluster(2, constant(1.0), communication=link)
+            >>> islands.shortest_period(0.25), islands.shortest_period(0.25, delay=3)
+            (12, 4)
+        """
+        cost = checks.check_between("cost", cost, 0.0, 1.0)
+        delay = checks.check_bound("delay", delay)
+        fragments = checks.check_bound("fragments", fragments, at_least=1)
+
+        cost_of = functools.partial(
+            self.exchange_cost,
+            delay=delay,
+            fragments=fragments,
+            fraction=fraction,
+            seed=seed,
+        )
+
+        def is_cheap(apart):
+            return cost_of(fragments * apart) <= cost
+
+        shortest = longest = delay + 1
+        while not is_cheap(longest):
+            shortest, longest = longest + 1, 2 * longest
+            if longest > _LONGEST:
+                raise ValueError(
+                    f"`cost` must be larger than {cost:g} on this cluster: exchanges"
+                    f" cost more even {shortest - 1} steps apart."
+                )
+        between = range(shortest, longest)
+        return fragments * (shortest + bisect_left(between, True, key=is_cheap))
 
     def speeds(self) -> list["Speed"]:
         """How the speed of each worker changes over time."""

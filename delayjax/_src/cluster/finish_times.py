@@ -44,7 +44,7 @@ def finish_times(
     | asynchronous EASGD, EA-wild, DOWNPOUR | see `visits_to_rounds` | the cluster's |
 
     Args:
-        seconds: float [T, P], of each worker's steps, as `Cluster.draw` draws them.
+        seconds: float [T, P], of each worker's steps, as `Cluster.step_seconds` draws.
         waits: (step, P) -> bool [P, P], whether worker i waits for worker j; for a
             period, `lambda t, workers: waits_for_self(t, workers) & (t % 4 == 3)`.
         lag: steps from the start of an exchange to the use of its result. Static.
@@ -88,14 +88,7 @@ def waits_for_all(period: int, *, fragments: int = 1) -> Waits:
         >>> [bool(waits_for_all(4, fragments=2)(step, 3).all()) for step in range(4)]
         [False, True, False, True]
     """
-    period = checks.check_bound("period", period, at_least=1)
-    fragments = checks.check_bound("fragments", fragments, at_least=1)
-    if period % fragments:
-        raise ValueError(
-            f"`period` must be a multiple of `fragments`, {fragments}, got {period}:"
-            f" take period={fragments * -(-period // fragments)}."
-        )
-    apart = period // fragments
+    apart = steps_apart(period, fragments)
     return lambda step, workers: np.full((workers,) * 2, (step + 1) % apart == 0)
 
 
@@ -136,9 +129,21 @@ def waits_for_self(step: int, workers: int) -> np.ndarray:
     return np.eye(workers, dtype=bool)
 
 
+def steps_apart(period: int, fragments: int) -> int:
+    """H / F, the steps from one exchange to the next."""
+    period = checks.check_bound("period", period, at_least=1)
+    fragments = checks.check_bound("fragments", fragments, at_least=1)
+    if period % fragments:
+        raise ValueError(
+            f"`period` must be a multiple of `fragments`, {fragments}, got {period}:"
+            f" take period={fragments * -(-period // fragments)}."
+        )
+    return period // fragments
+
+
 def check_seconds(seconds: ArrayLike) -> np.ndarray:
     table = collectives.check_table("seconds", seconds)
-    return as_seconds("seconds", table, remedy="draw them with Cluster.draw")
+    return as_seconds("seconds", table, remedy="draw them with Cluster.step_seconds")
 
 
 def seconds_at_each(seconds: Callable[[int], float] | float, steps: int) -> np.ndarray:
