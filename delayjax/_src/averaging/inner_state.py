@@ -65,7 +65,7 @@ def mean_of_state(
         (Array([1., 3.], dtype=float32), Array([2., 2.], dtype=float32))
 
     References:
-        DES-LOC (desynced low communication), 2025, as commonly reported.
+        Iacob et al., DES-LOC, 2025, arXiv:2505.22549, as commonly reported.
     """
     if not isinstance(periods, Mapping):
         raise TypeError(

@@ -121,8 +121,9 @@ def outer(
 
     References:
         Douillard et al., DiLoCo, 2023, arXiv:2311.08105, algorithm 1, and Streaming
-        DiLoCo, 2025, arXiv:2501.18512, as in the code pytorch/torchft; MuLoCo as in the
-        same code; SNOO and Lookahead as commonly reported. The slices are ours.
+        DiLoCo, 2025, arXiv:2501.18512, as in the code pytorch/torchft; Thérien et al.,
+        MuLoCo, 2025, arXiv:2505.23725, as in the same code; Kallusky et al., SNOO,
+        2025, arXiv:2510.15830, and Lookahead as commonly reported. The slices are ours.
     """
     checks.check_function("merge", merge)
     if compress is not None:
