@@ -11,6 +11,8 @@ simulated is what `Recorded.cluster` finds out: slowness lasts with the clock, o
 one task. --resample is a choice of your own.
 """
 
+import dataclasses
+import math
 import sys
 import warnings
 from pathlib import Path
@@ -51,6 +53,11 @@ _STEP_SECONDS = flags.DEFINE_float(
     0.0,
     "How long a whole step takes on average, with everything; 0 if it is not known.",
 )
+_MESSAGE_BYTES = flags.DEFINE_float("message_bytes", 0.0, "Of a model or a gradient.")
+_BYTES_PER_SECOND = flags.DEFINE_float(
+    "bytes_per_second", math.inf, "The rate of each worker's link."
+)
+_LATENCY_SECONDS = flags.DEFINE_float("latency_seconds", 0.0, "Of a message, one way.")
 _NOISE = flags.DEFINE_list(
     "noise",
     ["0.1", "1", "10"],
@@ -87,8 +94,9 @@ def _advise(log: Path, out: Path) -> None:
         warnings.simplefilter("always")
         recorded = _recorded(log)
         recorded, rest = facts.whole_step(recorded, _STEP_SECONDS.value)
-        cluster = _cluster(recorded)
-    first = [rest, *facts.slow_worker(recorded), *facts.doubts(recorded)]
+        cluster = _with_link(_cluster(recorded))
+        islands = facts.periods(cluster, recorded)
+    first = [rest, *facts.slow_worker(recorded), *facts.doubts(recorded), *islands]
     first += [str(warning.message) for warning in caught]
     verdicts, advices = {}, {}
     for noise in noises:
@@ -172,6 +180,18 @@ def _cluster(recorded: dj.cluster.Recorded) -> dj.cluster.Cluster:
             f"{error} Here --resample=steps is the task; --resample=block draws slow"
             " phases with their length, by the number of the task."
         ) from error
+
+
+def _with_link(cluster: dj.cluster.Cluster) -> dj.cluster.Cluster:
+    """The cluster with the link of the flags, if they give one."""
+    link = dj.cluster.Communication(
+        latency_seconds=_LATENCY_SECONDS.value,
+        message_bytes=_MESSAGE_BYTES.value,
+        bytes_per_second=_BYTES_PER_SECOND.value,
+    )
+    if link == dj.cluster.Communication():
+        return cluster
+    return dataclasses.replace(cluster, communication=link)
 
 
 def _resample(text: str) -> Any:

@@ -1,5 +1,7 @@
 """What the recorded times and the simulations say, as sentences and tables."""
 
+import dataclasses
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -10,6 +12,8 @@ from experiments.page import Table
 _MUCH = 1.1  # a worker that makes steps so many times as long is named
 _FEW = 50  # steps
 _LONG = 3.0  # times the median step: programs were compiled in the first one
+_COST = 0.05  # of the time, for exchanges of models
+_FRAGMENTS = 4  # of a model
 _LASTS = {
     "task": (
         "Slowness lasts one task: the times of successive tasks are independent, and"
@@ -84,6 +88,36 @@ def doubts(recorded: dj.cluster.Recorded) -> list[str]:
             f" {np.median(steps):.3g} s: leave out steps in which programs compiled."
         )
     return found
+
+
+def periods(cluster: dj.cluster.Cluster, recorded: dj.cluster.Recorded) -> list[str]:
+    """How many local steps islands take between two exchanges; a sentence or none.
+
+    Args:
+        cluster: each worker is an island; without `communication` there is no sentence.
+        recorded: the times of the tasks.
+    """
+    link = cluster.communication
+    if link is None:
+        return []
+    if cluster.slowdown:  # slow phases are drawn with their length, not by the clock
+        drawn = recorded.service("block")
+        cluster = dataclasses.replace(cluster, service=drawn, slowdown=None)
+    step = cluster.step_seconds(1000, seed=0).mean(axis=0).max()
+    whole, part = (
+        link.all_reduce_seconds(cluster.workers, fragments=count)
+        for count in (1, _FRAGMENTS)
+    )
+    late, sooner = math.ceil(whole / step), math.ceil(part / step)
+    at_once = cluster.shortest_period(_COST)
+    behind = cluster.shortest_period(_COST, delay=late)
+    in_parts = cluster.shortest_period(_COST, delay=sooner, fragments=_FRAGMENTS)
+    return [
+        f"If each worker is an island with its own model, an exchange takes {whole:.3g}"
+        f" s and costs at most {_COST:.0%} of the time from H = {at_once} local steps"
+        f" on; from H = {behind} on if it is in flight during {late} of them; and from"
+        f" H = {in_parts} on in {_FRAGMENTS} fragments, each in flight during {sooner}."
+    ]
 
 
 def decides(advices: Mapping[float, dj.cluster.Advice]) -> list[str]:

@@ -1,5 +1,6 @@
 """The command `experiments.advise`: what it prints, its page, and its errors."""
 
+import dataclasses
 import html
 import subprocess
 import sys
@@ -98,10 +99,35 @@ def test_a_poor_log_is_doubted():
     assert "The first step took 3.01 s" in facts.doubts(Recorded(enough))[0]
 
 
+def test_islands_with_equal_steps_exchange_as_often_as_the_closed_form_says():
+    """An exchange takes c = 4 * 0.03 / 2 + 1.6 s, H = c 0.95 / (0.05 * 0.5) = 63.08."""
+    link = dj.cluster.Communication(0.03, 2e9, 1.25e9)
+    islands = dj.cluster.Cluster(2, dj.cluster.constant(0.5), communication=link)
+    (said,) = facts.periods(islands, Recorded(np.full((2, 60), 0.5)))
+    assert "takes 1.66 s and costs at most 5% of the time from H = 64" in said
+    assert "from H = 5 on if it is in flight during 4 of them" in said  # 4 * 0.5 > c
+    assert said.endswith("H = 8 on in 4 fragments, each in flight during 1.")  # 0.46 s
+    free = dj.cluster.Cluster(2, dj.cluster.constant(0.5))
+    assert facts.periods(free, Recorded(np.full((2, 60), 0.5))) == []
+
+
+def test_islands_that_are_slow_for_some_time_are_drawn_in_blocks():
+    link = dj.cluster.Communication(0.5)
+    recorded = Recorded(phases(0.1))
+    by_clock = dataclasses.replace(recorded.cluster(), communication=link)
+    drawn = dj.cluster.Cluster(4, recorded.service("block"), communication=link)
+    (said,) = facts.periods(by_clock, recorded)
+    assert f"from H = {drawn.shortest_period(0.05)} local steps on" in said
+
+
 def test_more_and_fewer_workers_than_recorded(tmp_path):
     log = write(tmp_path / "times.csv", np.tile([[1.0], [2.0], [9.0]], 60))
     out = f"--out={tmp_path}/advice.html"
-    fewer = run(log, out, "--workers=2", "--noise=0", *FAST).stdout
+    link = "--message_bytes=3.9", "--bytes_per_second=2", "--latency_seconds=1"
+    fewer = run(log, out, "--workers=2", "--noise=0", *link, *FAST).stdout
+    # c = 2 * 1 + 3.9 / 2 s, and H = c 0.95 / (0.05 * 2) = 37.5
+    assert "an exchange takes 3.95 s" in fewer and "from H = 38 local" in fewer
+    assert "Messages take no time" not in fewer
     assert "2 workers and 60 steps, with a mean of 1.5 s" in fewer
     assert "Worker 1 takes 2 times" in fewer and "modulo" not in fewer
     more = run(log, out, "--workers=6", "--noise=0", *FAST).stdout
