@@ -72,12 +72,14 @@ class Cells:
     Attributes:
         one: the shapes of one cell's state.
         values: the seeds and the cells, which `begun` takes.
+        begun: seeds, cells -> the states before the first update.
     """
 
     def __init__(self, program: Program):
         self._program, self._rule = program, program.rule
         self.values = values_of(program)
         first = jax.tree.map(lambda x: x[0], self.values)
+        self.begun = jax.jit(self._all_begun, inline=True)  # traced once for all uses
         self.one = jax.eval_shape(self._begun, *first)
         axes = State(*(0 for _ in self.one))._replace(
             step=None, memory=self._rule.vmap_axes(self.one.memory)
@@ -87,8 +89,7 @@ class Cells:
             axes._replace(seed=None),
         )
 
-    def begun(self, seeds: jax.Array, cells: dict[str, jax.Array]) -> State:
-        """The states before the first update."""
+    def _all_begun(self, seeds: jax.Array, cells: dict[str, jax.Array]) -> State:
         over_cells = jax.vmap(self._begun, (None, 0), self._of_cells)
         return jax.vmap(over_cells, (0, None), self._of_seeds)(seeds, cells)
 

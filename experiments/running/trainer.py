@@ -155,6 +155,8 @@ def _in_chunks(executed: execution.Execution, chunk: int) -> Any:
     run, which is shorter, would be compiled again.
     """
 
+    step = jax.jit(executed.step, inline=True)  # traced once for both of its uses
+
     @functools.partial(
         jax.jit, donate_argnums=0, compiler_options=executed.options or None
     )
@@ -164,11 +166,11 @@ def _in_chunks(executed: execution.Execution, chunk: int) -> Any:
 
         def one(i, carry):
             state, reports = carry
-            state, report = executed.step(state, row(i))
+            state, report = step(state, row(i))
             put = jax.tree.map(lambda all_, x: all_.at[i].set(x), reports, report)
             return state, put
 
-        _, report = jax.eval_shape(executed.step, state, row(0))
+        _, report = jax.eval_shape(step, state, row(0))
         reports = jax.tree.map(lambda x: jnp.zeros((chunk, *x.shape), x.dtype), report)
         return jax.lax.fori_loop(0, count, one, (state, reports))
 
