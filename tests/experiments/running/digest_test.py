@@ -295,18 +295,15 @@ def test_a_fingerprint_does_not_depend_on_how_things_are_printed(name):
 def test_a_fingerprint_does_not_depend_on_the_process_or_on_the_checkout(tmp_path):
     code = "import tests.experiments.running.digest_test as t; print(t.hash_of())"
     (tmp_path / "elsewhere").symlink_to(ROOT)
-    found = set()
-    for seed, root in (("1", ROOT), ("2", tmp_path / "elsewhere")):
-        process = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(root), "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-        )
-        assert process.returncode == 0, process.stderr
-        found.add(process.stdout)
-    assert found == {hash_of() + "\n"}
+    process = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ
+        | {"PYTHONPATH": str(tmp_path / "elsewhere"), "PYTHONHASHSEED": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert process.stdout == hash_of() + "\n", process.stderr
 
 
 def test_a_fingerprint_is_of_each_constant_and_literal():
