@@ -39,10 +39,12 @@ def axes_finder(step: Step, layout: Layout) -> AxesFinder:
             layout.shapes_of_one("batch", batch, batch_axes),
         )
         leaves, structure = jax.tree.flatten(one)
-        key = structure, differing, layout.abstract_mesh(), *leaves
-        if key not in known:
-            known[key] = find_axes(step, layout, *one, differing)
-        return known[key]
+        there = structure, layout.abstract_mesh(), *leaves
+        if (differing, there) not in known:
+            result_axes = find_axes(step, layout, *one, differing)
+            # the axes of this step's results are those of the next one's
+            known[differing, there] = known[result_axes.state, there] = result_axes
+        return known[differing, there]
 
     return find
 
