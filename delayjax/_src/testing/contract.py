@@ -401,8 +401,13 @@ class Contract:
     def unknown_extra_arguments_change_nothing(self) -> None:
         if not subjects.takes_any(self.tx.update):
             raise BrokenError("`update` refuses arguments that it does not know.")
-        if self.operations(weather="fair") != self.operations():
+        if self.operations(weather="fair") != self.usual_operations:
             raise BrokenError('weather="fair" changes the operations of a step.')
+
+    @functools.cached_property
+    def usual_operations(self) -> str:
+        """The operations without further arguments."""
+        return self.operations()
 
     def operations(self, **more: Any) -> str:
         """What a state and its first step are made of."""
@@ -418,13 +423,12 @@ class Contract:
         def other(count):
             return lambda *args, **options: 3 + count(*args, **options)
 
-        before = self.operations()
         with (
             mock.patch.object(jax, "device_count", other(jax.device_count)),
             mock.patch.object(jax, "local_device_count", other(jax.local_device_count)),
         ):
             after = self.operations()
-        if before != after:
+        if after != self.usual_operations:
             raise BrokenError(
                 "the number of devices changes the operations of `init` and `update`."
             )
