@@ -99,7 +99,8 @@ def test_a_donated_step_copies_no_history(name):
 
 
 @both
-def test_no_step_after_the_first_is_traced(make):
+def test_the_first_step_is_traced_once_and_no_other_at_all(make):
+    """`init` has found the axes of the state that the step returns."""
     traces = []
     tx = dj.exchange.overlapped_mean(MOMENTUM)
     inner = step_of(tx, logistic)
@@ -110,9 +111,10 @@ def test_no_step_after_the_first_is_traced(make):
 
     workers = make(step)
     split = workers.init((START, tx.init(START)), BATCHES[0])
-    taken = jax.jit(workers.step)
+    taken, begun = jax.jit(workers.step), len(traces)
     split, _ = taken(split, BATCHES[0])
     traced = len(traces)
+    assert traced == begun + 1
     for batch in BATCHES[1:]:
         split, _ = taken(split, batch)
     workers.init((START, tx.init(START)), BATCHES[1])

@@ -390,8 +390,9 @@ def test_a_simulation_may_end_where_every_worker_hangs():
         Simulation(cluster, protocol).trace(0, found.num_updates + 1, math.inf)
 
 
-def test_an_error_of_a_protocol_is_no_end():
+def test_an_error_of_a_protocol_is_no_end(monkeypatch):
     """It is not that every worker hangs: the server refuses all that arrives."""
+    monkeypatch.setattr("delayjax._src.cluster.server._PATIENCE", 1000)
 
     def refuses(server):
         server.start_all()
