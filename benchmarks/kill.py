@@ -64,7 +64,6 @@ class Kill(NamedTuple):
     seconds: float  # since the start
     update: int  # of the last row written
     survived_seconds: float  # until the last process had ended
-    outputs: list[str]  # of each process
 
 
 def start(
@@ -198,7 +197,7 @@ def kill_once(
     if not ended:
         update = max((row["step"] for row in rows(workdir)), default=0)
         survived = time.monotonic() - killed
-        return Kill(victims, seconds, update, survived, outputs)
+        return Kill(victims, seconds, update, survived)
     if any(codes):
         raise RuntimeError("\n".join(outputs))
     return None

@@ -19,7 +19,7 @@ from ml_collections import config_flags
 
 from experiments import statements
 from experiments.config_files import ConfigFile, error_line, knobs
-from experiments.host import joining, processes, progress
+from experiments.host import processes, progress
 from experiments.host.folder import RunFolder
 from experiments.results import claims, writers
 from experiments.results.runs import Run
@@ -110,7 +110,7 @@ def main(argv: list[str], file: ConfigFile) -> None:
         _check_flags()
         keep_compiled(_COMPILE_CACHE.value)
         if _DISTRIBUTED.value:
-            joining.join(
+            processes.join(
                 coordinator=_COORDINATOR.value,
                 num_processes=_NUM_PROCESSES.value,
                 process_id=_PROCESS_ID.value,

@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import sys
 import tempfile
@@ -20,9 +21,8 @@ import pandas as pd
 from etils import epath
 
 import delayjax as dj
-from experiments.host import disk, identity, software
+from experiments.host import disk, identity, processes, software
 from experiments.host.progress import log
-from experiments.host.shared_folder import check_shared
 
 TABLES = ("results", "curves")
 """The tables of a finished run, each a file .csv."""
@@ -88,10 +88,28 @@ class RunFolder:
         """Checks that all processes of a run reach this one folder.
 
         Raises:
-            ValueError: in every process, naming those that do not reach it; or if
-                process 0 cannot write there.
+            ValueError: in every process, if one does not see what process 0 writes; or
+                if process 0 cannot write there.
         """
-        check_shared(self._place, self._unusable)
+        if jax.process_count() == 1:
+            return
+        # a new name each time: a network file system caches that a file was missing
+        file = self._place / f".{processes.of_all(secrets.token_hex(8))[0]}"
+
+        def write():
+            if processes.is_first():
+                self._place.mkdir(parents=True, exist_ok=True)
+                file.write_text("")
+
+        processes.together(write)
+        (missing,) = processes.any_of(not file.exists())
+        if processes.is_first():
+            file.unlink()
+        if missing:
+            raise ValueError(
+                f"--workdir={self._place} must be one folder that all hosts reach:"
+                " choose a shared folder, by its absolute path, or a bucket."
+            )
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -1,6 +1,11 @@
-"""Coordinates the processes of a run: who writes, who failed, who has arrived."""
+"""The processes of a run: they join, agree, and end together."""
 
 import json
+import logging
+import os
+import re
+import sys
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -8,7 +13,79 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from experiments.host import progress
+
 T = TypeVar("T")
+
+
+def join(
+    *,
+    coordinator: str | None,
+    num_processes: int | None,
+    process_id: int | None,
+    timeout_seconds: int,
+) -> None:
+    """Joins the processes of a run; call it before any device is used.
+
+    If a process dies or is silent for too long, JAX's runtime aborts the others.
+
+    Args:
+        coordinator: HOST:PORT of process 0; None, as for the other two, if JAX can
+            detect it (TPU, Slurm, Open MPI).
+        num_processes: the number of processes of the run.
+        process_id: the number of this process, from 0.
+        timeout_seconds: the time to wait for the others at the start, and later for a
+            sign of life from each of them.
+
+    Raises:
+        ValueError: if the coordinator is no HOST:PORT, its port is taken, or JAX cannot
+            detect an argument that is not given.
+    """
+    if coordinator and not re.fullmatch(r".+:\d{1,5}", coordinator):
+        raise ValueError(f"--coordinator must be HOST:PORT, got {coordinator!r}.")
+    progress.log.info(
+        "joining the other processes; if one is missing after --timeout_seconds=%d,"
+        " JAX aborts",
+        timeout_seconds,
+    )
+    # `Termination` handles SIGTERM: a run that has begun is saved, otherwise the
+    # process ends. JAX's service would replace Python's handler, and would miss the
+    # signal if Python then installed another handler
+    jax.config.update("jax_enable_preemption_service", False)
+    try:
+        jax.distributed.initialize(
+            coordinator,
+            num_processes,
+            process_id,
+            initialization_timeout=timeout_seconds,
+            # JAX checks it at intervals: so all processes have ended within the timeout
+            heartbeat_timeout_seconds=max(1, 3 * timeout_seconds // 4),
+            shutdown_timeout_seconds=timeout_seconds,
+        )
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"--distributed: {' '.join(str(error).split())} Start the same command on"
+            " every host. If JAX cannot detect the processes, give"
+            " --coordinator=HOST:PORT --num_processes=N --process_id=I."
+        ) from error
+
+    def end(kind, error, trace):
+        # an orderly end would wait for the others, who wait for this process
+        traceback.print_exception(kind, error, trace)
+        end_at_once(1)
+
+    sys.excepthook = end
+    if not is_first():  # process 0 prints for all
+        progress.log.setLevel(logging.WARNING)
+
+
+def end_at_once(code: int) -> None:
+    """Ends this process, from any thread, without a further message."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:  # a pipe may be closed
+        os._exit(code)
 
 
 def is_first() -> bool:

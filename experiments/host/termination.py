@@ -5,7 +5,7 @@ import signal
 import threading
 from types import FrameType
 
-from experiments.host import joining
+from experiments.host import processes
 from experiments.host.progress import log
 
 
@@ -61,4 +61,4 @@ class Termination:
                         " compiling; nothing was lost. The same command goes on from"
                         " the last checkpoint."
                     )
-                    joining.end_at_once(143)  # as a shell reports SIGTERM
+                    processes.end_at_once(143)  # as a shell reports SIGTERM

@@ -37,7 +37,7 @@ WORK = {
 }
 """{module: the functions with which its work begins}."""
 ABSENT = ("tensorflow_datasets", "requests")  # which a command may import
-JOIN = "experiments.host.joining:join"  # the processes that are not there
+JOIN = "experiments.host.processes:join"  # the processes that are not there
 
 
 class Started(BaseException):

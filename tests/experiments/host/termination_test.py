@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments.host import joining
+from experiments.host import processes
 from experiments.host.termination import Termination
 from tests.support.cases import shortened
 
@@ -22,7 +22,7 @@ def ended(monkeypatch):
         done.moment = time.monotonic()
         done.event.set()
 
-    monkeypatch.setattr(joining, "end_at_once", end_at_once)
+    monkeypatch.setattr(processes, "end_at_once", end_at_once)
     return done
 
 
