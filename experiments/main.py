@@ -264,7 +264,7 @@ def _report(
     verdicts = stated.verdicts(finished)
     path = report.write(finished, experiment, verdicts)
     place.upload()
-    progress.log.info("report: %s", place.shown(path))
+    progress.log.info("report: %s/%s", _WORKDIR.value.rstrip("/"), path.name)
     for judged in verdicts.published:
         if judged.measured is not None or judged.claim.measure is None:
             progress.log.info("%s", judged)  # the report says why there is none

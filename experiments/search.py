@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import time
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -25,8 +24,6 @@ from experiments.training.experiment import FIRST_SEARCH_SEED, Arm, Experiment
 _ARMS = 200
 _SEEDS_OF_AN_ARM = 5_000_000
 """200 x 5,000,000 seeds behind the first are below 2^31."""
-
-_UPLOAD_SECONDS = 30.0
 
 
 class Optimum(NamedTuple):
@@ -76,7 +73,6 @@ class _Searcher:
         self, experiment: Experiment, programs: Sequence[Program], place: RunFolder
     ):
         self._experiment, self._place = experiment, place
-        self._uploaded = time.monotonic()
         self._programs = sorted(
             (program for program in programs if program.searched),
             key=lambda program: _depth(program, programs),
@@ -107,6 +103,7 @@ class _Searcher:
             self._known[line.program, line.series, trial] = line.score
         for program in self._programs:
             self._of[program.name] = self._optima(program)
+            processes.together(self._place.upload)  # of process 0 to a bucket
 
     def optimal(self, program: Program) -> Program:
         """The program whose cells are its series at their optima, and `also_at`."""
@@ -197,9 +194,6 @@ class _Searcher:
         """Writes the lines of a call, in process 0."""
         if processes.is_first():
             self._ledger.add(lines)
-            if time.monotonic() - self._uploaded > _UPLOAD_SECONDS:
-                self._place.upload()  # of a bucket: what is lost is trained again
-                self._uploaded = time.monotonic()
 
     def _judged(
         self, program: Program, final: Mapping[str, Any], rows: Sequence[Any]

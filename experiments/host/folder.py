@@ -43,9 +43,9 @@ _WRITTEN = dict.fromkeys(name.partition("/")[0] for name in (*_READ, *_OTHERS))
 class RunFolder:
     """A local folder of a run, or a local copy of a remote one.
 
-    An object in a bucket cannot be appended to. Files of a remote run (gs://, s3://)
-    are therefore written to a local folder, and `upload` copies the changed ones as a
-    whole. Checkpoints are written directly to the remote folder.
+    An object in a bucket cannot be appended to, nor written many times a second. Files
+    of a remote run (gs://, s3://) are therefore written to a local folder, and `upload`
+    copies the changed ones as a whole. Checkpoints are written directly to the bucket.
 
     Attributes:
         path: the local folder in which files are read and written.
@@ -73,14 +73,10 @@ class RunFolder:
         if self._is_remote:
             self.path = Path(tempfile.mkdtemp(prefix="delayjax-"))
             atexit.register(shutil.rmtree, self.path, ignore_errors=True)
-        self._uploaded: dict[Path, tuple[int, int]] = {}
+        self._uploaded: dict[Path, int] = {}  # when each was written
         self.checkpoints = self._place / "checkpoints"
         self._record, self.metrics, self.search = (self.path / n for n in _RECORDS)
         self.tensorboard, self.profile = (self.path / name for name in _WHILE_IT_RUNS)
-
-    def shown(self, text: object) -> str:
-        """A text with the name of the folder in place of that of the local copy."""
-        return str(text).replace(str(self.path), str(self._place))
 
     # the processes that write
 
@@ -154,7 +150,6 @@ class RunFolder:
         if not self._is_remote:
             return
         try:
-            self._place.mkdir(parents=True, exist_ok=True)
             probe = self._place / ".writable"
             probe.write_text("")
             probe.unlink()
@@ -162,29 +157,22 @@ class RunFolder:
                 here = self.path / path.relative_to(self._place)
                 here.parent.mkdir(exist_ok=True)
                 here.write_bytes(path.read_bytes())
-                self._uploaded[here] = _version(here)
         except Exception as error:  # each storage raises different errors
-            raise ValueError(self._unusable(error)) from error
+            raise ValueError(
+                f"--workdir={self._place} cannot be used ({error!r}): check that the"
+                " bucket exists, that this host may write to it, and that fsspec"
+                " supports it (gs:// needs `pip install gcsfs`)."
+            ) from error
 
     def upload(self) -> None:
         """Copies the files that have changed; does nothing for a local folder."""
-        for here in sorted(self.path.rglob("*")) if self._is_remote else ():
-            if here.is_file() and self._uploaded.get(here) != _version(here):
-                version = _version(here)
+        for here in self.path.rglob("*") if self._is_remote else ():
+            written = here.stat().st_mtime_ns
+            if here.is_file() and self._uploaded.get(here) != written:
                 path = self._place / here.relative_to(self.path)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(here.read_bytes())
-                self._uploaded[here] = version
-
-    def _unusable(self, error: Exception) -> str:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        remedy = "choose a folder of your own"
-        if self._is_remote:
-            remedy = (
-                "check that the bucket exists, that this host may write to it, and that"
-                " fsspec supports it (gs:// needs `pip install gcsfs`)"
-            )
-        return f"--workdir={self._place} cannot be used ({reason}): {remedy}."
+                self._uploaded[here] = written
 
     def clear(self) -> None:
         """Removes only the files of a run, here and in the remote folder."""
@@ -436,11 +424,6 @@ def _save_trace(path: Path, trace: dj.cluster.Trace) -> None:
 
 def _fingerprint(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-
-
-def _version(path: Path) -> tuple[int, int]:
-    now = path.stat()
-    return now.st_mtime_ns, now.st_size
 
 
 def _remove(path: epath.Path) -> None:

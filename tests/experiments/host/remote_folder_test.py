@@ -51,7 +51,6 @@ def test_a_local_folder_is_itself_and_nothing_is_copied(tmp_path):
     assert folder.path == tmp_path / "run"
     assert folder.checkpoints == epath.Path(tmp_path / "run" / "checkpoints")
     assert not list(tmp_path.iterdir())
-    assert folder.shown(folder.path) == str(tmp_path / "run")
 
 
 def test_records_end_up_in_the_bucket_and_the_next_command_finds_them(bucket):
@@ -124,12 +123,6 @@ def test_only_what_has_changed_is_uploaded(bucket):
         file.write("2\n")
     folder.upload()
     assert [path.rpartition("/")[2] for path in Bucket.written] == ["metrics.jsonl"]
-
-
-def test_what_is_said_names_the_bucket(bucket):
-    folder = RunFolder("gs://bucket/run")
-    line = f"report: {folder.path / 'report.html'}"
-    assert folder.shown(line) == "report: gs://bucket/run/report.html"
 
 
 def test_a_storage_that_nobody_knows_is_refused_with_the_remedy(monkeypatch):
