@@ -3,10 +3,9 @@
 One of the methods of `configs/pipeline_char_lm.py` in 32 stages of a block each,
 simulated on one GPU, on token shards of your own (little-endian uint16;
 docs/experiments.md): 26 million parameters with a width of 160, 122 million with
-`--config.width=448 --config.heads=7`. `--dry_run` prints its memory, its FLOPs and its
-time before it runs. We ran 60 updates of 26 million parameters on an H200 with random
-tokens: compiled in 68 s, then 26 updates a second (20,000 take 13 minutes), 6.3 GiB in
-use, as the dry run says.
+`--config.width=448 --config.heads=7`. `--dry_run` prints its memory before it runs. We
+ran 60 updates of 26 million parameters on an H200 with random tokens: compiled in 68 s,
+then 26 updates a second (20,000 take 13 minutes), 6.3 GiB in use, as the dry run says.
 
     python -m experiments.main --config=configs/pipeline_tokens.py \
         '--config.shards=/data/*.bin' --workdir=runs/large --dry_run

@@ -21,7 +21,7 @@ from experiments import statements
 from experiments.config_files import ConfigFile, error_line, knobs
 from experiments.host import processes, progress
 from experiments.host.folder import RunFolder
-from experiments.results import claims, writers
+from experiments.results import claims
 from experiments.results.runs import Run
 from experiments.results.tables import Found
 from experiments.run import prepared, run
@@ -43,11 +43,8 @@ _RECORD = flags.DEFINE_bool(
     "record", False, "Keep the numbers of this run as the records of the config."
 )
 _QUIET = flags.DEFINE_bool("quiet", False, "No progress, only warnings and errors.")
-_WANDB = flags.DEFINE_string(
-    "wandb", None, "A project of Weights & Biases that gets the numbers as well."
-)
 _DRY_RUN = flags.DEFINE_bool(
-    "dry_run", False, "Print what each program costs: memory, FLOPs, time."
+    "dry_run", False, "Print the cells and the memory of each program."
 )
 _PROFILE = flags.DEFINE_list(
     "profile", [], "start,stop: JAX profiles these updates into WORKDIR/profile."
@@ -154,7 +151,6 @@ def main(argv: list[str], file: ConfigFile) -> None:
             checkpoint_every=_CHECKPOINT_EVERY.value,
             keep_checkpoints=_KEEP_CHECKPOINTS.value,
             anew=_ANEW.value,
-            writers=_writers(chosen),
             profile=profile,
         )
         if processes.is_first():
@@ -202,8 +198,6 @@ def _check_flags() -> None:
     """Refuses flags that would be ignored, and numbers that cannot be."""
     if not _WORKDIR.value:
         raise ValueError("--workdir is empty: give the folder to write to.")
-    if _WANDB.present and not _WANDB.value:
-        raise ValueError("--wandb is empty: give the project, --wandb=PROJECT.")
     if not _DISTRIBUTED.value:
         for flag in (_COORDINATOR, _NUM_PROCESSES, _PROCESS_ID, _TIMEOUT):
             if flag.present:
@@ -226,13 +220,6 @@ def _shard(text: str) -> tuple[int, int]:
     if not 0 <= part < parts:
         raise ValueError(f"--shard must be i/n with 0 <= i < n, got {text!r}.")
     return part, parts
-
-
-def _writers(chosen: dict[str, Any]) -> list[writers.Writer]:
-    if not _WANDB.value or not processes.is_first():
-        return []
-    name = Path(_WORKDIR.value).name
-    return [writers.WeightsAndBiases(_WANDB.value, name, chosen)]
 
 
 def _updates(bounds: list[str]) -> range:

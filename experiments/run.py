@@ -31,7 +31,6 @@ from experiments.running.program import (
 )
 from experiments.running.programs import programs
 from experiments.running.rows import Rows
-from experiments.running.throughput import work_of
 from experiments.running.trainer import Trainer
 from experiments.search import at_optima
 from experiments.training import column_names
@@ -56,8 +55,8 @@ def run(
 ) -> Found:
     """Trains all cells of an experiment. The same call goes on where it stopped.
 
-    Progress is a bar on a terminal, and lines of the log "experiments" elsewhere;
-    `logging.getLogger("experiments").setLevel("WARNING")` turns both off.
+    Progress is lines of the log "experiments";
+    `logging.getLogger("experiments").setLevel("WARNING")` turns them off.
 
     Args:
         experiment: what to train.
@@ -163,7 +162,7 @@ def run(
             how = _How(
                 place=place,
                 checkpoint_every=checkpoint_every,
-                bars=progress.Bars([program.rule.updates for program in made]),
+                pace=progress.Pace([program.rule.updates for program in made]),
                 writers=writers,
                 profile=profile,
                 alone=shard[1] == 1 and len(made) == 1,
@@ -326,7 +325,7 @@ class _How(NamedTuple):
 
     place: RunFolder
     checkpoint_every: int | None  # updates
-    bars: progress.Bars
+    pace: progress.Pace
     writers: Sequence[Writer]
     profile: range
     alone: bool  # whether there is one program
@@ -339,14 +338,14 @@ def _train(trainer: Trainer, how: _How) -> tuple[_Rows, _Rows]:
     """Trains one program and returns its rows of results.csv and of curves.csv."""
     place = how.place
     program = trainer.program
-    rows = Rows(program, work_of(program.task, trainer.devices))
+    rows = Rows(program)
     cells, updates = program.settings(), program.rule.updates
     saved = checkpoints.Checkpoints(place.checkpoints / program.name)
     with contextlib.ExitStack() as stack:
         stack.enter_context(saved)
-        bar = None
+        meter = None
         if processes.is_first():
-            bar = stack.enter_context(how.bars.next_bar(program.name))
+            meter = stack.enter_context(how.pace.next_meter(program.name))
         # first, so that two states are never alive at once
         fresh = trainer.init()
         initial = jax.device_get(trainer.evaluate(fresh))
@@ -366,18 +365,18 @@ def _train(trainer: Trainer, how: _How) -> tuple[_Rows, _Rows]:
                 writer.write(program.name, row["step"], shown)
 
         def begin():
-            if bar is not None:
+            if meter is not None:
                 place.keep_rows(program.name, start)
                 if start == 0:
                     write(rows.first(initial))
-                bar.begin(start)
+                meter.begin(start)
 
         def report(*chunk):
             *numbers, ended = chunk
-            if bar is not None:
+            if meter is not None:
                 row = rows.of_chunk(*numbers)
                 write(row)
-                bar.update(row, ended)
+                meter.update(row, ended)
 
         def save(step, state):
             # the rows first: none may lack up to a checkpoint
@@ -399,7 +398,7 @@ def _train(trainer: Trainer, how: _How) -> tuple[_Rows, _Rows]:
             (trainer.evaluate(state), trainer.counters(state))
         )
         curves = []
-        if bar is not None:
+        if meter is not None:
             curves = tables.curve_rows(
                 place.rows(program.name), program.seeds, cells, program.rule.evaluates
             )

@@ -1,16 +1,13 @@
-"""A live bar on a terminal, plain log lines elsewhere."""
+"""The lines of the log that a run writes on its way."""
 
 import contextlib
 import logging
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax.monitoring
 from absl import logging as absl_logging
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 _SECONDS_BETWEEN_LINES = 5.0
 
@@ -76,8 +73,8 @@ class Lines:
             log.info(self._text, *numbers)
 
 
-class Bars:
-    """The bars of a run's programs in turn, with the estimated time left.
+class Pace:
+    """The meters of a run's programs in turn, with the estimated time left.
 
     The estimate takes the average time of the program's updates so far, and for later
     programs the average of the whole run, compiling included.
@@ -89,8 +86,8 @@ class Bars:
         self._done, self._seconds = 0, 0.0  # of the programs before
 
     @contextlib.contextmanager
-    def next_bar(self, name: str) -> Iterator["Bar"]:
-        """The bar of the next program."""
+    def next_meter(self, name: str) -> Iterator["Meter"]:
+        """The meter of the next program."""
         (updates, *later), total = self._updates[self._number :], len(self._updates)
         self._number += 1
         title = f"{self._number} of {total}: {name}" if total > 1 else name
@@ -99,20 +96,17 @@ class Bars:
         def seconds_left(done, worked):
             """Estimated from `done` updates in `worked` seconds without compiling."""
             spent = self._seconds + time.monotonic() - began
-            mine = worked / done * (updates - bar.start - done)
+            mine = worked / done * (updates - meter.start - done)
             return mine + spent / (self._done + done) * sum(later)
 
-        bar = Bar(title, updates, seconds_left)
-        try:
-            yield bar
-        finally:
-            bar.close()
-            if bar.start < updates:
-                self._done += updates - bar.start
-                self._seconds += time.monotonic() - began
+        meter = Meter(title, updates, seconds_left)
+        yield meter
+        if meter.start < updates:
+            self._done += updates - meter.start
+            self._seconds += time.monotonic() - began
 
 
-class Bar:
+class Meter:
     """Updates, loss, speed and time left of one program."""
 
     def __init__(self, name: str, updates: int, left: Callable[[int, float], float]):
@@ -121,80 +115,30 @@ class Bar:
         self.start = updates
         self._began = working()
         self._last_line = time.monotonic()
-        self._bar = None
-        if sys.stderr.isatty() and log.level <= logging.INFO:
-            self._bar = Progress(
-                TextColumn("{task.fields[numbers]}"),
-                BarColumn(bar_width=None),
-                TaskProgressColumn(),
-                console=Console(stderr=True),
-                expand=True,
-            )
-            self._task = self._bar.add_task(
-                name, total=updates, numbers=fitted(name, "compiling")
-            )
-            self._bar.start()
-        else:
-            log.info("%s: compiling", name)
+        log.info("%s: compiling", name)
 
     def begin(self, start: int) -> None:
         """Marks the start of training after update `start`."""
         self.start, self._began = start, working()
-        if self._bar is not None:
-            self._bar.update(self._task, completed=start)
-        elif start < self._updates:
+        if start < self._updates:
             log.info("%s: updates %d to %d", self._name, start, self._updates)
 
     def update(self, row: dict[str, Any], ended: float) -> None:
         """Shows the numbers of a chunk; `ended` is its end on the clock `working`."""
-        step, loss = row["step"], row["train_loss"]
+        now, step, loss = time.monotonic(), row["step"], row["train_loss"]
+        if now - self._last_line < _SECONDS_BETWEEN_LINES and step < self._updates:
+            return
+        self._last_line = now
         # the loss on the chunk's batches; of several cells and seeds the median
         several = sum(map(len, row["losses"])) > 1
         shown = f"{'median ' * several}batch loss "
         shown += "-" if loss is None else f"{loss:.3g}"
         if row["not_finite"]:
             shown += f", {row['not_finite']} not finite"
-        numbers = [shown, f"{row['updates_per_second']:.3g}/s"]
-        if "tokens_per_second" in row:
-            numbers.append(f"{row['tokens_per_second']:.3g} tokens/s")
-        if "mfu" in row:
-            numbers.append(f"MFU {row['mfu']:.1%}")
-        left = self._left(step - self.start, ended - self._began)
-        numbers.append(f"{_duration(left)} left")
-        if self._bar is not None:
-            self._bar.update(
-                self._task, completed=step, numbers=fitted(self._name, *numbers)
-            )
-            return
-        now = time.monotonic()
-        if now - self._last_line < _SECONDS_BETWEEN_LINES and step < self._updates:
-            return
-        self._last_line = now
-        said = ", ".join(numbers)
-        log.info("%s: update %d/%d, %s", self._name, step, self._updates, said)
-
-    def close(self) -> None:
-        """Leaves the terminal as it was."""
-        if self._bar is not None:
-            self._bar.stop()
-
-
-def fitted(name: str, *numbers: str) -> str:
-    """A line that leaves room for a bar; it keeps the first and the last number.
-
-    Example:
-        >>> fitted("adam", "batch loss 2.3", "12/s", "MFU 40.0%", "1 h 3 min left")
-        'adam: batch loss 2.3, 12/s, MFU 40.0%, 1 h 3 min left'
-        >>> long = "batch loss 2.3", "12/s", "8.19e+04 tokens/s", "59 s left"
-        >>> len(fitted("a" * 30, *long))
-        60
-    """
-    while len(numbers) > 2 and len(", ".join(numbers)) > 48:
-        numbers = numbers[:1] + numbers[2:]
-    said = ", ".join(numbers)
-    room = max(60 - len(said) - 2, 2)
-    short = name if len(name) <= room else f"{name[: room - 1]}…"
-    return f"{short}: {said}"
+        speed = f"{row['updates_per_second']:.3g}/s"
+        left = _duration(self._left(step - self.start, ended - self._began))
+        where = f"{self._name}: update {step}/{self._updates}"
+        log.info("%s, %s, %s, %s left", where, shown, speed, left)
 
 
 def _duration(seconds: float) -> str:

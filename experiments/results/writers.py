@@ -1,4 +1,4 @@
-"""Sends the numbers of a run to TensorBoard or Weights & Biases while it trains."""
+"""Sends the numbers of a run to TensorBoard while it trains."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -50,41 +50,6 @@ class TensorBoard:
                 writer = events.file_writer.event_writer
                 writer._worker.stop()
                 writer._closed = True
-
-
-class WeightsAndBiases:
-    """A run of Weights & Biases, for a user who has installed it and is logged in."""
-
-    def __init__(self, project: str, name: str, config: Mapping[str, Any]):
-        """Begins the run.
-
-        Raises:
-            ValueError: if the package is missing, nobody is logged in, or the service
-                refuses the run.
-        """
-        try:
-            import wandb
-        except ImportError:
-            raise ValueError("--wandb needs `pip install wandb`.") from None
-        try:
-            self._run = wandb.init(
-                project=project, name=name, config=dict(config), resume="allow"
-            )
-        except wandb.Error as error:
-            reason = " ".join(str(error).split())
-            raise ValueError(
-                f"--wandb={project}: {reason} Run `wandb login`, set WANDB_API_KEY, or"
-                " keep the numbers here with WANDB_MODE=offline."
-            ) from error
-
-    def write(self, program: str, step: int, scalars: Mapping[str, float]) -> None:
-        """See `Writer`."""
-        named = {f"{program}/{name}": value for name, value in scalars.items()}
-        self._run.log(named | {f"{program}/update": step})
-
-    def close(self) -> None:
-        """See `Writer`."""
-        self._run.finish()
 
 
 def scalars(

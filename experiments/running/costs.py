@@ -2,14 +2,10 @@
 
 import math
 import os
-import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
-from experiments.host import processes
 from experiments.running import execution
 from experiments.running.trainer import Trainer
 from experiments.training.gradients import histories
@@ -22,29 +18,16 @@ class Costs(NamedTuple):
     parameters: int  # of one cell
     history_bytes: int  # of all cells
     state_bytes: int  # of all cells; the size of a checkpoint
-    flops: float  # of one update of all cells
     peak_bytes: int  # of one chunk, estimated by the compiler
-    compile_seconds: float
-    update_seconds: float | None  # of all cells, measured; None: too large to run
-    run_seconds: float | None  # of all updates and evaluations, without compiling
 
     def __str__(self):
         mib = 2**20
-        if self.update_seconds is None or self.run_seconds is None:
-            timed = "not measured: the device has less memory than the peak"
-        else:
-            timed = (
-                f"{self.update_seconds * 1e3:,.3g} ms an update,"
-                f" {self.run_seconds:,.3g} s in all with evaluations"
-            )
         return (
-            f"{self.cells} cells, compiled in {self.compile_seconds:.1f} s\n"
+            f"{self.cells} cells\n"
             f"  parameters of a cell   {self.parameters:,}\n"
             f"  history, all cells     {self.history_bytes / mib:,.1f} MiB\n"
             f"  checkpoint             {self.state_bytes / mib:,.1f} MiB\n"
-            f"  FLOPs of an update     {self.flops:.3g}\n"
-            f"  estimated peak memory  {self.peak_bytes / mib:,.1f} MiB\n"
-            f"  time                   {timed}"
+            f"  estimated peak memory  {self.peak_bytes / mib:,.1f} MiB"
         )
 
 
@@ -98,15 +81,10 @@ def _memory(state: Any) -> int:
 
 
 def costs(trainer: Trainer) -> Costs:
-    """Compiles a program, reads its costs, and times a few of its updates."""
+    """Compiles a program, and reads its costs."""
     state = trainer.shapes()
-    chunk, count = trainer.feed.shapes()
-    started = time.perf_counter()
-    compiled = trainer.run_chunk.lower(state, chunk, count).compile()
-    seconds = time.perf_counter() - started
+    compiled = trainer.run_chunk.lower(state, *trainer.feed.shapes()).compile()
     memory = compiled.memory_analysis()
-    # the number of updates of a chunk is an argument: so the loop counts once
-    flops = compiled.cost_analysis()["flops"]
     state = execution.held(state)
     seeds, cells = state.diverged_step.shape
     total, history = state_bytes(trainer)
@@ -116,8 +94,6 @@ def costs(trainer: Trainer) -> Costs:
         - memory.alias_size_in_bytes
         + memory.temp_size_in_bytes
     )
-    fits = peak <= _memory(state)
-    update_seconds, run_seconds = _timed(trainer, compiled) if fits else (None, None)
     return Costs(
         cells=seeds * cells,
         parameters=sum(
@@ -125,47 +101,8 @@ def costs(trainer: Trainer) -> Costs:
         ),
         history_bytes=history,
         state_bytes=total,
-        flops=flops,
         peak_bytes=peak,
-        compile_seconds=seconds,
-        update_seconds=update_seconds,
-        run_seconds=run_seconds,
     )
-
-
-_ENOUGH = 1.0  # the least seconds to time
-
-
-def _timed(trainer: Trainer, compiled: Callable[..., Any]) -> tuple[float, float]:
-    """Seconds of an update, and of a whole run that never waits for data.
-
-    Args:
-        trainer: the trainer of the program.
-        compiled: its chunk: (state, data of the updates, count) -> (state, numbers).
-    """
-    rule = trainer.program.rule
-    most = min(trainer.feed.chunk, rule.updates)
-    given = trainer.feed.given(0, most)
-
-    def updated(state, count):
-        started = time.perf_counter()
-        state, _ = jax.block_until_ready(compiled(state, given, np.int32(count)))
-        return state, time.perf_counter() - started
-
-    state, _ = updated(trainer.init(), 1)  # a first call takes longer
-    count = 1
-    state, seconds = updated(state, count)
-    # all processes make the same updates
-    while 2 * count <= most and not any(processes.any_of(seconds > _ENOUGH)):
-        count *= 2
-        state, seconds = updated(state, count)
-    jax.block_until_ready(trainer.evaluate(state))  # compiles it
-    started = time.perf_counter()
-    jax.block_until_ready(trainer.evaluate(state))
-    of_evaluation = time.perf_counter() - started
-    update = seconds / count
-    evaluations = rule.updates / rule.evaluate_every
-    return update, rule.updates * update + evaluations * of_evaluation
 
 
 def bytes_of(tree: Any) -> int:

@@ -9,16 +9,14 @@ import numpy as np
 
 from experiments.running.cells import Chunk, Counters
 from experiments.running.program import Program
-from experiments.running.throughput import Work
 from experiments.training.rules import Rule
 
 
 class Rows:
     """The rows of one program."""
 
-    def __init__(self, program: Program, work: Work):
-        """Takes the program, and the work of one of its examples."""
-        self._program, self._rule, self._work = program, program.rule, work
+    def __init__(self, program: Program):
+        self._program, self._rule = program, program.rule
 
     def first(self, evaluation: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """The row of update 0, before the first chunk."""
@@ -50,8 +48,6 @@ class Rows:
             warnings.simplefilter("ignore", RuntimeWarning)  # a mean of none is nan
             losses = np.nanmean(np.where(there, chunk.loss, np.nan), axis=0)
         seen = live & np.isfinite(losses)
-        examples = rule.examples(step) - rule.examples(begun)
-        examples = float(examples.sum() * self._program.size)
         row = {
             "train_loss": _number(np.median(losses[seen])) if seen.any() else None,
             "not_finite": int((~live).sum()),
@@ -59,7 +55,6 @@ class Rows:
             "dropped": float(dropped_share(rule, counters, step).mean()),
             "dropped_in_row": int(counters.dropped_in_row.max()),
             "updates_per_second": len(chunk.loss) / seconds,
-            **self._work.rates(examples / seconds),
             "losses": _numbers(losses),
         }
         return self._at(step, row, evaluation)

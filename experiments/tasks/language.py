@@ -126,7 +126,6 @@ def predict_next(
         evaluate,
         {"loss_unit": "nats", **(facts or {})},
         examples=batch_size,
-        tokens=batch_size * context,
         parts=parts,
     )
 

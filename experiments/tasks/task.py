@@ -53,7 +53,6 @@ class Task:
         examples: the number of examples in a batch, along the second axis of its
             leaves. With it each process of a run draws only the examples of its
             workers; with None every process draws whole batches.
-        tokens: the number of tokens that a batch predicts; None if it predicts none.
         batches_of: set if each worker has its part of the data: (seed, start, workers)
             -> the batches of gradients start, start + 1, ... of these workers int [n],
             in the form of `batches`. `along` takes each gradient on the data of its
@@ -69,7 +68,6 @@ class Task:
     evaluate: Callable[..., dict[str, jax.Array]]
     facts: Mapping[str, float | str] = dataclasses.field(default_factory=dict)
     examples: int | None = None
-    tokens: int | None = None
     batches_of: Callable[..., Batch] | None = None
     parts: dj.pipelines.Parts | None = None
 

@@ -157,7 +157,6 @@ CASES = {
     "--distributed --num_processes=2 --process_id=2": "",
     "--checkpoint_every=0": "0 is not a positive integer",
     **flag("checkpoint_every", "-3", "1e3"),
-    **flag("wandb", "", "project"),
     **flag("compile_cache", "/proc/none"),
     **flag("check", "maybe"),
     **flag("quiet", "perhaps"),

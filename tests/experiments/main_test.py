@@ -5,7 +5,6 @@
 
 import json
 import os
-import re
 import signal
 import time
 from pathlib import Path
@@ -187,9 +186,8 @@ def test_dry_run_prints_costs_and_writes_nothing(tmp_path, forks, compiled):
         TINY, f"--workdir={tmp_path / 'none'}", "--dry_run", compiled
     )
     assert code == 0, output
-    for words in ("8 cells", "parameters of a cell   2", "history", "FLOPs", "peak"):
+    for words in ("8 cells", "parameters of a cell   2", "history", "peak"):
         assert words in output
-    assert re.search(r"time +[\d.e-]+ ms an update, [\d.e-]+ s in all", output)
     assert not (tmp_path / "none").exists()
 
 

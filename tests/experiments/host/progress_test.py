@@ -29,37 +29,37 @@ def minutes(seconds):
     return f"{minutes} min {rest} s left"
 
 
-def trained(bar, step, seconds):
+def trained(meter, step, seconds):
     """Updates up to `step` have taken so long."""
     progress.time.sleep(seconds)
-    bar.update(ROW | {"step": step}, progress.working())
+    meter.update(ROW | {"step": step}, progress.working())
 
 
 def test_the_time_left_is_by_seconds_an_update_and_by_the_run_s_average(clock, caplog):
     """Each program compiles for 10 s; its updates take 1 s, then 2 s each."""
     caplog.set_level("INFO", logger=progress.log.name)
-    bars = progress.Bars([100, 100, 50])
-    with bars.next_bar("first") as bar:
+    pace = progress.Pace([100, 100, 50])
+    with pace.next_meter("first") as meter:
         progress.time.sleep(10)
-        bar.begin(40)
-        trained(bar, 50, seconds=10)
+        meter.begin(40)
+        trained(meter, 50, seconds=10)
         # in 20 s 10 updates: those of later programs take 2 s each
         assert left(caplog) == minutes(50 * 1 + 150 * 2)
-        trained(bar, 100, seconds=50)
-    with bars.next_bar("second") as bar:
+        trained(meter, 100, seconds=50)
+    with pace.next_meter("second") as meter:
         progress.time.sleep(10)
-        bar.begin(60)
-        trained(bar, 70, seconds=20)
+        meter.begin(60)
+        trained(meter, 70, seconds=20)
         assert left(caplog) == minutes(30 * 2 + 50 * (70 + 30) / (60 + 10))
 
 
 def test_a_program_that_was_done_before_takes_no_time(clock, caplog):
     caplog.set_level("INFO", logger=progress.log.name)
-    bars = progress.Bars([100, 100])
-    with bars.next_bar("done") as bar:
+    pace = progress.Pace([100, 100])
+    with pace.next_meter("done") as meter:
         progress.time.sleep(1000)
-        bar.begin(100)
-    with bars.next_bar("program") as bar:
-        bar.begin(0)
-        trained(bar, 50, seconds=50)
+        meter.begin(100)
+    with pace.next_meter("program") as meter:
+        meter.begin(0)
+        trained(meter, 50, seconds=50)
     assert left(caplog) == "50 s left"

@@ -14,7 +14,6 @@ from experiments.running import rows as of_programs
 from experiments.running.cells import Chunk, Counters
 from experiments.running.programs import programs
 from experiments.running.rows import Rows
-from experiments.running.throughput import Work
 
 EXPERIMENT = Experiment(
     question="Why?",
@@ -33,7 +32,6 @@ def program(experiment=EXPERIMENT, **rule):
 
 
 PROGRAM = program()
-UNKNOWN = Work(None, None, None)
 SIMULATED = program(
     updates=2,
     seconds=lambda step: np.array([[0.0, 1.5, 2.0][step]] * 2),
@@ -59,7 +57,7 @@ def chunk(losses):
 def test_a_loss_that_is_not_finite_is_null_in_json():
     losses = [[[1.0, np.nan], [3.0, np.inf]]]
     counted = counters([[-1, 0], [-1, 0]])
-    row = Rows(PROGRAM, UNKNOWN).of_chunk(1, chunk(losses), counted, 1.0, None)
+    row = Rows(PROGRAM).of_chunk(1, chunk(losses), counted, 1.0, None)
     assert row["losses"] == [[1.0, None], [3.0, None]]
     assert (row["not_finite"], row["train_loss"]) == (2, 2.0)  # the live ones' median
     assert json.loads(json.dumps(row, allow_nan=False)) == row
@@ -68,7 +66,7 @@ def test_a_loss_that_is_not_finite_is_null_in_json():
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_mean_loss_of_a_chunk_is_the_plain_mean(seed):
     losses = np.random.default_rng(seed).normal(size=(50, 2, 2)).astype(np.float32)
-    row = Rows(PROGRAM, UNKNOWN).of_chunk(50, chunk(losses), counters(), 1.0, None)
+    row = Rows(PROGRAM).of_chunk(50, chunk(losses), counters(), 1.0, None)
     assert row["losses"] == np.mean(losses, axis=0).tolist()  # bit for bit
 
 
@@ -93,7 +91,7 @@ def test_results_are_tidy():
         "test_accuracy": np.full((2, 2), 0.5),
     }
     counted = counters([[-1, -1], [7, -1]])
-    rows = Rows(PROGRAM, UNKNOWN).results(counted, initial, final)
+    rows = Rows(PROGRAM).results(counted, initial, final)
     found = pd.DataFrame(rows)
     assert found["seed"].tolist() == [5, 5, 6, 6]
     assert found["learning_rate"].tolist() == [0.01, 0.03] * 2
@@ -110,7 +108,7 @@ def test_results_are_tidy():
 def test_a_loss_that_is_not_finite_at_the_end_alone_has_diverged(end):
     """The batches' losses, by which a cell is frozen, may all have been finite."""
     initial, final = ({"train_loss": np.full((2, 2), value)} for value in (2.0, end))
-    found = pd.DataFrame(Rows(PROGRAM, UNKNOWN).results(counters(), initial, final))
+    found = pd.DataFrame(Rows(PROGRAM).results(counters(), initial, final))
     assert found["diverged"].all() and found["ended_higher"].all()
     assert (found["diverged_update"] == -1).all()
 
@@ -118,7 +116,7 @@ def test_a_loss_that_is_not_finite_at_the_end_alone_has_diverged(end):
 def test_rows_have_the_clock_and_the_share_of_dropped_gradients():
     metrics = {"train_loss": np.ones((2, 2)), "gradient_norm": np.full((2, 2), 3.0)}
     counted = counters([[-1, -1], [1, -1]])
-    rows = Rows(SIMULATED, UNKNOWN).results(counted, metrics, metrics)
+    rows = Rows(SIMULATED).results(counted, metrics, metrics)
     first, _, stopped, second = rows
     assert (first["updates"], first["seconds"], first["dropped"]) == (2, 2.0, 0.25)
     assert (second["examples"], second["dropped"]) == (8, 0.0)
@@ -130,7 +128,7 @@ def test_rows_have_the_clock_and_the_share_of_dropped_gradients():
 def test_without_a_cluster_dropped_is_the_share_that_was_counted():
     counted = counters()._replace(dropped=np.array([[0, 1], [2, 3]]))
     metrics = {"train_loss": np.ones((2, 2))}
-    rows = Rows(PROGRAM, UNKNOWN).results(counted, metrics, metrics)
+    rows = Rows(PROGRAM).results(counted, metrics, metrics)
     assert [row["dropped"] for row in rows] == [0.0, 0.1, 0.2, 0.3]
 
 
@@ -138,13 +136,13 @@ def test_what_the_server_and_a_rule_refuse_is_one_share_in_rows_and_metrics():
     refused = np.array([[0, 1], [2, 10]])
     counted = counters()._replace(dropped=refused, dropped_in_row=refused)
     metrics = {"train_loss": np.ones((2, 2))}
-    rows = Rows(SIMULATED, UNKNOWN).results(counted, metrics, metrics)
+    rows = Rows(SIMULATED).results(counted, metrics, metrics)
     # the server refused a quarter of the first seed's; of the rest a rule, a tenth
     shares = [0.25, 0.25 + 0.75 * 0.1, 0.2, 1.0]
     assert [row["dropped"] for row in rows] == pytest.approx(shares)
     assert [row["dropped_in_row"] for row in rows] == [0, 1, 2, 10]
     ones = chunk(np.ones((2, 2, 2)))
-    row = Rows(SIMULATED, UNKNOWN).of_chunk(2, ones, counted, 1.0, None)
+    row = Rows(SIMULATED).of_chunk(2, ones, counted, 1.0, None)
     assert row["dropped"] == pytest.approx(np.mean(shares))
     assert row["dropped_in_row"] == 10
 
@@ -152,7 +150,7 @@ def test_what_the_server_and_a_rule_refuse_is_one_share_in_rows_and_metrics():
 def test_rows_hold_the_clock_and_the_evaluation_and_curves_are_read_from_them():
     losses = [[[1.0, 1.0], [np.nan] * 2], [[3.0, 3.0], [5.0, 5.0]]]
     evaluation = {"train_loss": np.array([[0.5, np.nan], [2.0, 3.0]])}
-    rows = Rows(SIMULATED, UNKNOWN)
+    rows = Rows(SIMULATED)
     row = rows.of_chunk(2, chunk(losses), counters(), 1.0, evaluation)
     # the second seed's first update had no gradient, and so no loss
     assert row["losses"] == [[2.0, 2.0], [5.0, 5.0]]

@@ -76,7 +76,6 @@ def test_a_task_has_the_promised_shapes_and_types(task):
         assert isinstance(leaf, np.ndarray)
         assert leaf.shape[0] == 5 and task.examples in (None, leaf.shape[1])
         assert leaf.dtype in (np.float32, np.int32, np.uint8)
-    assert task.tokens is None or task.tokens == batch[0, :, 1:].size
     loss, state = jax.eval_shape(
         lambda params, state: loss_of(
             task, params, first(batch), state, jax.random.key(0)
