@@ -1352,8 +1352,8 @@ ran_with(workdir=str(written("file.txt") / "run"))
     ValueError: --workdir=.../file.txt/run cannot be written (Not a directory): choose
     a folder of your own.
 finished() and ran("finished", seeds=2, grid={"learning_rate": (0.3,)})
-    ValueError: --workdir=.../finished holds another run: the cells of all the
-    evaluation... to go on with it, or begin anew, --anew, which removes its records.
+    ValueError: --workdir=.../finished holds another run: the cells of the programs,
+    code... to go on with it, or begin anew, --anew, which removes its records.
 experiments.load("nowhere")
     ValueError: nowhere holds no finished run: there is no nowhere/results.csv.
 Run.read(written("file.txt"))

@@ -215,7 +215,7 @@ class RunFolder:
 
         Args:
             record: the record of the run for run.json.
-            digests: {program: its digest, as in `identity.differences`}.
+            digests: {program: its digest, as in `identity.changes`}.
             traces: {program: (labels, the trace of its cluster)}.
             forget: called with each program that must begin at update 0 again, because
                 its records lack evaluations that a run from the start has.
@@ -223,20 +223,20 @@ class RunFolder:
                 the run was made.
 
         Raises:
-            ValueError: if the folder holds another run, naming the differences, or
+            ValueError: if the folder holds another run, naming what changed, or
                 other files that would be overwritten.
         """
         before = self.info
         record = json.loads(json.dumps(record, default=str))
         record["versions"] = software.versions()
         if before:
-            differing = identity.differences(before, record, digests)
-            if differing:
+            changed = identity.changes(before, record, digests)
+            if changed:
                 raise ValueError(
-                    f"--workdir={self.path} holds another run:\n  "
-                    + "\n  ".join(differing)
-                    + "\nChoose another --workdir, give the same config and code to go"
-                    " on with it, or begin anew, --anew, which removes its records."
+                    f"--workdir={self.path} holds another run: {', '.join(changed)}"
+                    " changed. Choose another --workdir, give the same config and code"
+                    " to go on with it, or begin anew, --anew, which removes its"
+                    " records."
                 )
             for name in identity.evaluated_otherwise(before, record):
                 forget(name)

@@ -1,20 +1,21 @@
 """Compares a run with the record of an earlier one, run.json."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 _MAY_CHANGE = ("updates", "seconds", "examples", "target")
 """Keys of a config that may change in the same run: more updates, another target."""
 
 
-def differences(
+def changes(
     there: Mapping[str, Any],
     here: Mapping[str, Any],
     digests: Mapping[str, Callable[[int], dict[str, str]]],
 ) -> list[str]:
-    """The differences that make a run another one than the recorded, one per line.
+    """What makes a run another one than the recorded; nothing if it is the same.
 
-    Figures, claims and metrics may differ in the same run.
+    Figures, claims and metrics may differ in the same run, and it may have more
+    updates.
 
     Args:
         there: the record of the earlier run.
@@ -25,39 +26,34 @@ def differences(
         {program["name"]: program for program in run["programs"]}
         for run in (there, here)
     )
-    lists = (
-        {what: run.get(what) or [] for what in ("seeds", "tuning_seeds", "search")}
-        for run in (there, here)
-    )
-    lines = [
-        f"config.{key}: {old} there, {new} now"
-        for key, old, new in _differing(there["config"], here["config"])
-        if key not in _MAY_CHANGE
+    old, new = there["config"], here["config"]
+    changed = [
+        f"config.{key} (it was {old.get(key)})"
+        for key in sorted({*old, *new})
+        if key not in _MAY_CHANGE and old.get(key) != new.get(key)
     ]
-    lines += [
-        f"{what.replace('_', ' ')}: {old} there, {new} now"
-        for what, old, new in _differing(*lists)
-    ]
+    for what in ("seeds", "tuning_seeds", "search"):
+        if (there.get(what) or []) != (here.get(what) or []):
+            changed.append(what.replace("_", " "))
     for what in ("cells", "searched", "facts", "batch"):
-        each = (
+        kept, asked = (
             {name: one.get(what) for name, one in run.items()} for run in (before, now)
         )
-        lines += [f"the {what} of {name}" for name, *_ in _differing(*each)]
-    for name in (name for name in now if name in before):
-        old, new = (run[name]["updates"] for run in (before, now))
-        if new < old:
-            lines.append(f"the updates of {name}: {old} there, {new} now")
-            continue
-        digest = digests[name](old)
-        lines += [
-            f"the {part} of {name}: other code, constants or data"
-            for part, hashed in before[name].get("digest", {}).items()
-            if digest.get(part, hashed) != hashed  # metrics may differ
-        ]
+        if kept != asked:
+            changed.append(f"the {what} of the programs")
+    both = {name: before[name]["updates"] for name in now if name in before}
+    if any(now[name]["updates"] < updates for name, updates in both.items()):
+        changed.append("the number of updates, which is smaller,")
+    elif any(
+        digests[name](updates).get(part, hashed) != hashed  # metrics may differ
+        for name, updates in both.items()
+        for part, hashed in before[name].get("digest", {}).items()
+    ):
+        changed.append("code, constants or data")
     made_with = there["versions"]["jax"]
-    if lines and made_with != here["versions"]["jax"]:
-        lines.append(f"jax: {made_with} there")
-    return lines
+    if changed and made_with != here["versions"]["jax"]:
+        changed.append(f"JAX (it was {made_with})")
+    return changed
 
 
 def evaluated_otherwise(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
@@ -72,11 +68,3 @@ def evaluated_otherwise(there: Mapping[str, Any], here: Mapping[str, Any]) -> li
             for update in range(0, one["updates"], now)
         )
     ]
-
-
-def _differing(
-    there: Mapping[str, Any], here: Mapping[str, Any]
-) -> Iterator[tuple[str, Any, Any]]:
-    for key in sorted({*there, *here}):
-        if there.get(key) != here.get(key):
-            yield key, there.get(key, "absent"), here.get(key, "absent")

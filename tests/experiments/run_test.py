@@ -599,16 +599,20 @@ def test_batches_that_change_their_shape_are_refused(tmp_path):
 
 
 OTHERS = {
-    r"config\.rate: absent there, 2 now": {"config": {"rate": 2}},
-    r"seeds: .0, 1. there, .0, 1, 2. now": {"seeds": 3},
-    "holds another run:\n  the cells of": {
+    r"holds another run: config\.rate \(it was None\) changed\.": {
+        "config": {"rate": 2}
+    },
+    "holds another run: seeds, code, constants or data changed": {"seeds": 3},
+    "holds another run: the cells of the programs, code": {
         "grid": {"learning_rate": (0.1,), "delay": (0, 3)}
     },
-    "holds another run:\n  the facts of all": {
+    "holds another run: the facts of the programs, code": {
         "task": tasks.quadratic((0.5, 3.0), noise=0.1)
     },
-    "the updates of all: 30 there, 20 now": {"updates": 20},
-    "the update of all: other code, constants or data": {
+    "holds another run: the number of updates, which is smaller, changed": {
+        "updates": 20
+    },
+    "holds another run: code, constants or data changed": {
         "training": lambda learning_rate, delay: late(2 * learning_rate, delay)
     },
 }
