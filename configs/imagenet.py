@@ -9,8 +9,8 @@ decay, so their accuracy is not what to expect.
     python -m experiments.main --config=configs/imagenet.py --distributed \
         --config.data_dir=/data --workdir=gs://bucket/imagenet
 
-on every host, with the set as array_record under /data: `python -m experiments.prepare
-imagenet2012` says how. `--config.exchange=mean` is the synchronous run to compare it
+on every host, with the set as array_record under /data: `tasks.images` says how.
+`--config.exchange=mean` is the synchronous run to compare it
 with. 445 images of the training set and 445 of the validation set are evaluated, what
 the compiled program holds; an accuracy of theirs is known to about 2 points.
 

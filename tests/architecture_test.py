@@ -61,7 +61,7 @@ BUILDINGS = {
         "experiments.",
         (
             # a run's folder and processes, which results read and running writes
-            {"tasks", "prepare", "host"},
+            {"tasks", "host"},
             {"training"},
             {"running", "results", "configs", "config_files"},
             {"search", "statements"},

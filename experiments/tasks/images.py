@@ -34,8 +34,12 @@ def images(
     with probability 1/2 and drawn anew for each example and epoch; in evaluation the
     central crop.
 
-    The set must be on disk as array_record: `python -m experiments.prepare NAME`. Its
-    examples are read when they are needed, in a new random order each epoch. The split
+    The set must be on disk as array_record; once, with a network, TFDS writes it:
+
+        tensorflow_datasets.builder(NAME, data_dir=DIR).download_and_prepare(
+            file_format="array_record")
+
+    Examples are read when they are needed, in a new random order each epoch. The split
     "test" is held out; without it "validation"; without both the last `test_fraction`
     of "train". Evaluation takes the first `evaluated_examples` of each split, or as
     many as fit into `EVALUATED_BYTES`: 445 images of 224 x 224 pixels, which give an
@@ -173,7 +177,6 @@ class _Training:
 
 def _prepared_builder(tfds, name, data_dir):
     where = os.path.expanduser(data_dir) or None
-    option = f" --data_dir={data_dir}" if data_dir else ""
     try:
         builder = tfds.builder(name, data_dir=where)
     except (ValueError, AssertionError) as error:  # the latter: an unknown version
@@ -187,7 +190,8 @@ def _prepared_builder(tfds, name, data_dir):
         raise FileNotFoundError(
             f"{name!r} is not prepared as array_record: there is"
             f" {file_format} at {builder.data_path}. Write it once with\n"
-            f"    python -m experiments.prepare {name}{option}\n"
+            f"    tensorflow_datasets.builder({name!r}, data_dir={where!r})"
+            '.download_and_prepare(file_format="array_record")\n'
             "or give the `data_dir` that holds it."
         )
     return builder

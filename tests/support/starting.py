@@ -25,7 +25,6 @@ WORK = {
         "experiments.results.runs:Run.read",
         "experiments.figures.drawing.bars:staleness_of",
     ],
-    "experiments.prepare": ["tensorflow_datasets:builder"],  # replaced, see ABSENT
     "delayjax.testing": [
         f"delayjax._src.testing.{kind}:{check}"
         for kind, check in {
@@ -36,7 +35,7 @@ WORK = {
     ],
 }
 """{module: the functions with which its work begins}."""
-ABSENT = ("tensorflow_datasets", "requests")  # which a command may import
+ABSENT = ("tensorflow_datasets",)  # which a command may import
 JOIN = "experiments.host.processes:join"  # the processes that are not there
 
 
