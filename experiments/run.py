@@ -168,19 +168,15 @@ def run(
                 alone=shard[1] == 1 and len(made) == 1,
             )
             each = [_train(trainer, how) for trainer in trainers]
-            trained = _tables(experiment, made, each, optima)
+            outcome = _tables(experiment, made, each, optima)
 
-            def written():
-                if not processes.is_first():
-                    return trained
-                rows = [row for program in made for row in program.evaluations()]
-                measured = tables.with_lost(place, trained, rows)
-                tables.write(place, measured)
-                place.finish(asked)
-                place.upload()
-                return measured
+            def write():
+                if processes.is_first():
+                    tables.write(place, outcome)
+                    place.finish(asked)
+                    place.upload()
 
-            outcome = processes.together(written)
+            processes.together(write)
         if not keep_checkpoints:
             processes.wait("the run is finished")
             if processes.is_first():

@@ -379,11 +379,6 @@ class RunFolder:
         except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
             raise ValueError(f"{path} cannot be read: {error}.") from error
 
-    def has_table(self, name: str) -> bool:
-        """Whether a table exists and is as the run wrote it."""
-        file = f"{name}.csv"
-        return (self.path / file).exists() and file not in self.changed_tables()
-
     def changed_tables(self) -> list[str]:
         """The tables that are not as the run wrote them: cut off, edited, or gone.
 

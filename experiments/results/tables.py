@@ -1,14 +1,13 @@
 """Results and curves of a run, as tables and as files."""
 
 import dataclasses
-import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import pandas as pd
 
-from experiments.host.folder import TABLES, TUNING, RunFolder, read_table
+from experiments.host.folder import TABLES, TUNING, RunFolder
 from experiments.results import analysis
 from experiments.results.choice import Choice
 from experiments.results.gains import gains
@@ -236,60 +235,6 @@ def curve_rows(
     return rows
 
 
-def with_lost(
-    folder: RunFolder, found: Found, evaluations: Sequence[Mapping[str, Any]]
-) -> Found:
-    """The tables, with the evaluations that only the folder's curves.csv has.
-
-    The lines of these evaluations in metrics.jsonl can no longer be read.
-
-    Args:
-        folder: the folder of the run.
-        found: the tables from the lines that can be read.
-        evaluations: the settings and the update of each evaluation of a run from the
-            start; other evaluations get no row.
-    """
-    asked = pd.DataFrame(evaluations)
-
-    def filled(name, curves):
-        if curves is None or not folder.has_table(name):
-            return curves
-        return _with_lost(folder.table(name), curves, asked)
-
-    choice = found.choice
-    choice = choice._replace(curves=filled(f"{TUNING}/curves", choice.curves))
-    curves = filled("curves", found.curves)
-    return dataclasses.replace(found, curves=curves, choice=choice)
-
-
-def _with_lost(
-    before: pd.DataFrame, curves: pd.DataFrame, asked: pd.DataFrame
-) -> pd.DataFrame:
-    now = _as_read(curves)
-    cell = [*analysis.settings(now), "update"]
-    if not {*cell, "seed"} <= {*before}:
-        return curves
-
-    def rows(table, *columns):
-        return table[[*columns]].astype(str).itertuples(index=False, name=None)
-
-    there = {*rows(now, *cell, "seed")}
-    wanted = {*rows(_as_read(asked), *cell)}
-    lost = before[
-        [row not in there and row[:-1] in wanted for row in rows(before, *cell, "seed")]
-    ]
-    if lost.empty:
-        return curves
-    return pd.concat([now, lost], ignore_index=True).sort_values(
-        "update", kind="stable", ignore_index=True
-    )
-
-
-def _as_read(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as it would be read from its file."""
-    return read_table(io.StringIO(table.to_csv(index=False)))
-
-
 def write(folder: RunFolder, found: Found) -> None:
     """Writes results.csv and curves.csv, each whole or not at all.
 
@@ -324,6 +269,6 @@ def read(folder: RunFolder, choice: Choice, *, tuning: bool) -> Found:
     if tuning:
         chosen = {name: folder.table(f"{TUNING}/{name}") for name in TABLES}
         choice = choice._replace(**chosen)
-    if folder.has_table("optima"):
+    if (folder.path / "optima.csv").exists():
         choice = choice._replace(optima=folder.table("optima"))
     return Found(**tables, choice=choice)

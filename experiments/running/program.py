@@ -110,12 +110,6 @@ class Program:
             for cell in self.settings()
         ]
 
-    def evaluations(self) -> list[dict[str, Any]]:
-        """The columns of each cell and evaluation, also if the run was resumed."""
-        updates = filter(self.rule.evaluates, range(self.rule.updates + 1))
-        cells = self.settings()
-        return [cell | {"update": update} for update in updates for cell in cells]
-
     def record(self) -> dict[str, Any]:
         """The entry of the program in the records of a run."""
         return {

@@ -55,16 +55,6 @@ def test_tuning_seeds_have_tables_of_their_own(tmp_path):
         assert there.choice.seeds == [6] and set(there.choice.curves.seed) == {6}
         assert there.best.learning_rate.tolist() == [0.03]
         assert there.best.train_loss.tolist() == [0.2]
-    # a line of metrics.jsonl that was lost stays in both curves
-    fewer = table_of(rows, points[1:3], (6,))
-    asked = [{"learning_rate": rate, "update": 0} for rate in (0.01, 0.03)]
-    again = tables.with_lost(RunFolder(tmp_path), fewer, asked)
-    assert len(again.curves) == len(again.choice.curves) == 2
-    # but not of what a run from the start does not evaluate
-    again = tables.with_lost(
-        RunFolder(tmp_path), fewer, [row | {"update": 5} for row in asked]
-    )
-    assert len(again.curves) == len(again.choice.curves) == 1
     # beside a run without tuning seeds, each is judged as it says
     other = tmp_path / "other"
     other.mkdir()
