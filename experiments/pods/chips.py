@@ -12,7 +12,6 @@ import jax
 from jax.experimental import topologies
 
 from experiments.pods.work import Speed
-from experiments.running.throughput import PEAK_FLOPS
 
 
 class PodError(Exception):
@@ -38,20 +37,20 @@ class Chip(NamedTuple):
 
 CHIPS = {
     "v4": Chip(
-        *(30.75, PEAK_FLOPS["TPU v4"], 50e9, 0.0, 1.228e12, 1.05e9, 16, 4, True),
+        *(30.75, 275e12, 50e9, 0.0, 1.228e12, 1.05e9, 16, 4, True),
         step_seconds=0.29e-6,
         settings={"chip_config_name": "megacore"},
     ),
     "v5e": Chip(
-        *(15.75, PEAK_FLOPS["TPU v5e"], 50e9, 3.125e9, 0.819e12, 1.5e9, 16, 16),
+        *(15.75, 197e12, 50e9, 3.125e9, 0.819e12, 1.5e9, 16, 16),
         step_seconds=1.17e-6,
     ),
     "v5p": Chip(
-        *(95.74, PEAK_FLOPS["TPU v5p"], 100e9, 6.25e9, 2.765e12, 1.75e9, 28, 4, True),
+        *(95.74, 459e12, 100e9, 6.25e9, 2.765e12, 1.75e9, 28, 4, True),
         step_seconds=0.61e-6,
     ),
     "v6e": Chip(
-        *(31.25, PEAK_FLOPS["TPU v6e"], 100e9, 12.5e9, 1.638e12, 1.75e9, 16, 16),
+        *(31.25, 918e12, 100e9, 12.5e9, 1.638e12, 1.75e9, 16, 16),
         step_seconds=1.2e-6,
     ),
     # each of a chip's two cores is a device and has half of it
@@ -60,7 +59,7 @@ CHIPS = {
         step_seconds=1.05e-6,
     ),
     "h100": Chip(
-        *(79.1, PEAK_FLOPS["NVIDIA H100 80GB HBM3"], 450e9, 50e9, 3.35e12),
+        *(79.1, 1979e12 / 2, 450e9, 50e9, 3.35e12),
     ),
 }
 """Published figures of each chip.
@@ -69,6 +68,7 @@ TPUs: the pages "TPU v5e", "TPU v5p", "TPU v6e" and "TPU7x" of
 https://cloud.google.com/tpu/docs: half of the "bidirectional ICI bandwidth per chip"
 over its ports (400 GB/s over 4, 1200 over 6, 800 over 4, 1200 over 6), and the "data
 center network bandwidth"; for v4 Jouppi et al., ISCA 2023, arXiv:2304.01433, table 4.
+Peaks: "peak compute per chip (bf16)"; NVIDIA's is given with sparsity: twice as much.
 Clocks: with which the matrix units of a chip make its peak (v5e: 4 units x 128^2 x 2
 FLOPs; v6e and TPU7x: two passes a cycle). Steps: what libtpu 0.0.42 counts for the
 smallest loop, half of it on v4 and v5p, whose two cores divide a loop. GPU: NVIDIA's
