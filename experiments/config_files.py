@@ -5,7 +5,6 @@ import importlib.util
 import inspect
 import json
 import math
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +13,7 @@ from typing import Any
 from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
+from experiments.host.failures import in_one_line
 from experiments.training.axis_values import check_numbers, is_number
 from experiments.training.experiment import Experiment
 
@@ -85,8 +85,7 @@ class ConfigFile:
         except ValueError:
             raise
         except Exception as error:
-            reason = error_line(error, path)
-            raise ValueError(f"--config={source}{reason}") from error
+            raise ValueError(f"--config={source}: {in_one_line(error)}") from error
         return cls(source, path, module, config)
 
     @property
@@ -160,8 +159,7 @@ class ConfigFile:
         except (ValueError, OSError):
             raise
         except Exception as error:
-            reason = error_line(error, self.path)
-            raise ValueError(f"--config={self.source}{reason}") from error
+            raise ValueError(f"--config={self.source}: {in_one_line(error)}") from error
         if not isinstance(made, Experiment):
             raise ValueError(
                 f"--config={self.source}: `experiment(config)` must return an"
@@ -192,20 +190,6 @@ def executed(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def error_line(error: BaseException, path: Path) -> str:
-    """What went wrong in a file, and in which of its lines: after the file's name."""
-    lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename).resolve() == path.resolve()
-    ]
-    if isinstance(error, SyntaxError):
-        lines.append(error.lineno)
-    where = f", line {lines[-1]}" if lines else ""
-    reason = " ".join(str(error).split())
-    return f"{where}: {type(error).__name__}: {reason}"
 
 
 def _parts(source: str) -> tuple[Path, str]:

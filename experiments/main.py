@@ -18,14 +18,15 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from experiments import statements
-from experiments.config_files import ConfigFile, error_line, knobs
+from experiments.config_files import ConfigFile, knobs
 from experiments.host import processes, progress
+from experiments.host.failures import in_one_line, of_changed
 from experiments.host.folder import RunFolder
 from experiments.results import claims
 from experiments.results.runs import Run
 from experiments.results.tables import Found
 from experiments.run import prepared, run
-from experiments.running import failures, loop
+from experiments.running import loop
 from experiments.running.costs import costs
 from experiments.statements import Statements
 from experiments.training.experiment import Experiment
@@ -126,12 +127,12 @@ def main(argv: list[str], file: ConfigFile) -> None:
                     f"--{flag.name} is for the config file's values, but"
                     f" {', '.join(changed)} is changed: leave one of the two out."
                 )
-        with failures.of_changed(changed):
+        with of_changed(changed):
             made = processes.together(lambda: file.experiment(_CONFIG.value))
             stated = statements.about(file, _CONFIG.value)
         shard, profile = _shard(_SHARD.value), _updates(_PROFILE.value)
         if _DRY_RUN.value:
-            with failures.of_changed(changed):
+            with of_changed(changed):
                 trainers = prepared(made, shard)
             for trainer in trainers:
                 print(f"{trainer.program.name}: {costs(trainer)}")
@@ -165,7 +166,7 @@ def main(argv: list[str], file: ConfigFile) -> None:
         print("Stopped. The same command goes on from the last checkpoint.")
         sys.exit(130)  # as a shell reports SIGINT
     except TypeError as error:  # of a function in the config file, as a rule
-        sys.exit(f"error: --config={file.source}{error_line(error, file.path)}")
+        sys.exit(f"error: --config={file.source}: {in_one_line(error)}")
     except (ValueError, OSError, loop.DivergenceError) as error:
         sys.exit(f"error: {error}")
 

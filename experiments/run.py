@@ -14,6 +14,7 @@ import jax
 import pandas as pd
 
 from experiments.host import checkpoints, processes, progress
+from experiments.host.failures import naming, of_changed
 from experiments.host.folder import RunFolder
 from experiments.results import analysis, effects, tables
 from experiments.results.choice import Choice
@@ -21,7 +22,6 @@ from experiments.results.runs import Run
 from experiments.results.tables import Found
 from experiments.results.writers import TensorBoard, Writer, scalars
 from experiments.running import costs, digest, execution, loop
-from experiments.running.failures import naming, of_changed
 from experiments.running.families import sharded
 from experiments.running.program import (
     Program,

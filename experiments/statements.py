@@ -20,8 +20,9 @@ import pandas as pd
 from ml_collections import ConfigDict
 
 from experiments import config_files
-from experiments.config_files import ConfigFile, error_line, executed
+from experiments.config_files import ConfigFile, executed
 from experiments.host import disk
+from experiments.host.failures import in_one_line
 from experiments.results import claims
 from experiments.results.claims import Compared, Judged, Published, Record
 from experiments.results.runs import Run
@@ -76,7 +77,7 @@ def about(file: ConfigFile, config: ConfigDict) -> Statements:
         measures = dict(getattr(module, "records", lambda config: {})(config))
     except Exception as error:
         raise ValueError(
-            f"{path}{error_line(error, path)} `published(config)` returns a list of"
+            f"{path}: {in_one_line(error)} `published(config)` returns a list of"
             " `Published`, and `records(config)` a dict {text: measure}."
         ) from error
     known = _table(file)

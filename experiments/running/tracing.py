@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
-from experiments.running.failures import naming
+from experiments.host.failures import naming
 from experiments.running.program import column, label
 from experiments.tasks.task import Task
 from experiments.training.axis_values import is_number

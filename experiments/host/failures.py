@@ -20,8 +20,11 @@ def in_one_line(error: BaseException) -> str:
         "KeyError: 'cosine'"
     """
     frames = traceback.extract_tb(error.__traceback__)
-    users = [frame for frame in frames if _is_of_the_user(Path(frame.filename))]
-    where = f"{users[-1].filename}, line {users[-1].lineno}: " if users else ""
+    places = [(frame.filename, frame.lineno) for frame in frames]
+    if isinstance(error, SyntaxError):
+        places.append((error.filename or "", error.lineno))
+    users = [place for place in places if _is_of_the_user(Path(place[0]))]
+    where = "{}, line {}: ".format(*users[-1]) if users else ""
     kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
     return f"{where}{kind}{' '.join(str(error).split())}"
 
