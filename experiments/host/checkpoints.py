@@ -15,10 +15,6 @@ _METADATA_BYTES = 2**16
 _KEPT = 2  # the newest, and the one before it if the newest is broken
 
 
-class OtherRunError(ValueError):
-    """A checkpoint from which this config cannot resume."""
-
-
 class Checkpoints:
     """Saves and restores a program's state; skips a newest checkpoint that is broken.
 
@@ -82,18 +78,15 @@ class Checkpoints:
         """The newest state that can be read, or None.
 
         Args:
-            like: the shapes of the state, with the shardings that it shall get.
-
-        Raises:
-            OtherRunError: if its leaves are not the leaves of `like`. Then no
-                checkpoint is set aside.
+            like: the shapes of the state, with the shardings that it shall get. The
+                leaves are those that were saved: a folder of another program is
+                refused before.
         """
         self.wait()
         for step in sorted(self._manager.all_steps(), reverse=True):
             path = self._directory / str(step)
             state = failed = None
             try:
-                self._check(path, like)
                 state = self._state.restore(
                     path / "state", args=ocp.args.StandardRestore(like)
                 )
@@ -101,16 +94,7 @@ class Checkpoints:
                 raise  # a failure of this machine, not of the checkpoint
             except Exception as error:
                 failed = error
-            is_other = isinstance(failed, OtherRunError)
-            broken, other = processes.any_of(failed is not None, is_other)
-            if is_other:
-                raise failed
-            if other:
-                raise OtherRunError(
-                    f"The checkpoint {path} is of another state: another process names"
-                    " the leaves that differ. Run it as it was, or choose another"
-                    " --workdir."
-                )
+            (broken,) = processes.any_of(failed is not None)
             if not broken:
                 return state
             self._pass_over(path, failed)
@@ -153,25 +137,6 @@ class Checkpoints:
         if any(processes.any_of(is_full)):
             raise disk.full(self._directory)
 
-    def _check(self, path: epath.Path, like: Any) -> None:
-        """Checks that the leaves of a checkpoint are those of `like`."""
-        there = _leaves(self._state.metadata(path / "state").tree)
-        here = _leaves(ocp.tree.serialize_tree(like, keep_empty_nodes=True))
-        differing = [
-            f"{name} is {there.get(name, 'absent')} there, {here.get(name, 'absent')}"
-            " now"
-            for name in (*here, *(name for name in there if name not in here))
-            if there.get(name) != here.get(name)
-        ]
-        if differing:
-            shown, more = differing[:3], len(differing) - 3
-            raise OtherRunError(
-                f"The checkpoint {path} is of another state:"
-                f" {'; '.join(shown)}{f'; and {more} more' * (more > 0)}. The config,"
-                " the data, a flag of JAX or the code have changed since (run.json"
-                " says what ran): run it as it was, or choose another --workdir."
-            )
-
     def _pass_over(self, path: epath.Path, error: Exception | None) -> None:
         """Reports a checkpoint that cannot be read and sets it aside."""
         reason = "another process cannot read its part"
@@ -188,22 +153,3 @@ class Checkpoints:
             path.rename(aside)
         processes.wait(f"{aside.name} is set aside")
         self._manager.reload()
-
-
-def _leaves(tree: Any) -> dict[str, str]:
-    """Name, dtype and shape of every leaf, as in params.w: float32[2, 3]."""
-
-    def as_written(leaf):
-        """The data of a PRNG key, which Orbax converts to a key again."""
-        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            return jax.eval_shape(jax.random.key_data, leaf)
-        return leaf
-
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="."): (
-            f"{leaf.dtype}[{', '.join(map(str, leaf.shape))}]"
-        )
-        for path, leaf in jax.tree_util.tree_leaves_with_path(
-            jax.tree.map(as_written, tree)
-        )
-    }

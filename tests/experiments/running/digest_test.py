@@ -100,8 +100,8 @@ def of_clients(shift):
     return experiment(following(2.0), task=task)
 
 
-def following(seconds):
-    cluster = dj.cluster.Cluster(3, dj.cluster.uniform(1.0, seconds))
+def following(seconds, workers=3):
+    cluster = dj.cluster.Cluster(workers, dj.cluster.uniform(1.0, seconds))
     return along(Simulation(cluster, dj.cluster.protocols.round_robin()), optax.sgd)
 
 
@@ -200,6 +200,12 @@ SECOND = {
         experiment(following(2.0)),
         experiment(following(3.0)),
         {"traces", "clocks"},
+    ),
+    # its checkpoints have other shapes: a folder of the first is refused
+    "more updates that need a deeper history": (
+        experiment(following(2.0, workers=64)),
+        experiment(following(2.0, workers=64), 64),
+        {"update", "evaluation"},
     ),
     "more updates along a cluster": (
         experiment(following(2.0)),
