@@ -61,9 +61,6 @@ _KEEP_CHECKPOINTS = flags.DEFINE_bool(
     False,
     "Keep the checkpoints of the finished run: more updates continue from them.",
 )
-_ANEW = flags.DEFINE_bool(
-    "anew", False, "Remove the records of the run in the folder, and begin again."
-)
 _DISTRIBUTED = flags.DEFINE_bool(
     "distributed", False, "Several processes: the same command on every host."
 )
@@ -95,8 +92,7 @@ _COMPILE_CACHE = flags.DEFINE_string(
     " cache. '' keeps none.",
 )
 # what all processes do alike depends on them
-_SHARED_FLAGS = (_WORKDIR, _SHARD, _CHECKPOINT_EVERY, _KEEP_CHECKPOINTS, _ANEW)
-_SHARED_FLAGS += (_DRY_RUN,)
+_SHARED_FLAGS = (_WORKDIR, _SHARD, _CHECKPOINT_EVERY, _KEEP_CHECKPOINTS, _DRY_RUN)
 
 
 def main(argv: list[str], file: ConfigFile) -> None:
@@ -151,7 +147,6 @@ def main(argv: list[str], file: ConfigFile) -> None:
             stated=claims.digest(stated.published),
             checkpoint_every=_CHECKPOINT_EVERY.value,
             keep_checkpoints=_KEEP_CHECKPOINTS.value,
-            anew=_ANEW.value,
             profile=profile,
         )
         if processes.is_first():

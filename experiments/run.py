@@ -49,7 +49,6 @@ def run(
     stated: str = "",
     checkpoint_every: int | None = None,
     keep_checkpoints: bool = False,
-    anew: bool = False,
     writers: Sequence[Writer] = (),
     profile: range = range(0),
 ) -> Found:
@@ -72,7 +71,6 @@ def run(
         keep_checkpoints: whether the checkpoints of a finished run stay, so that more
             updates or another metric go on from them. Without them these train from
             update 0, to the same numbers.
-        anew: whether to remove the records of the run in the folder first.
         writers: of the numbers on the way, beside `TensorBoard` in the folder.
         profile: updates whose chunks JAX profiles, into the folder profile/.
 
@@ -126,8 +124,6 @@ def run(
                 return False
             place.download()
             stack.enter_context(place.locked())
-            if anew:
-                place.clear()
             digests = {
                 trainer.program.name: digest.fingerprint(trainer)
                 for trainer in trainers
@@ -145,7 +141,7 @@ def run(
             if profile:
                 raise ValueError(
                     "`profile` has nothing to see: the run in the folder is finished."
-                    " Choose another, or begin anew."
+                    " Choose another."
                 )
             progress.log.info("the run is finished: its records are read")
             if not processes.is_first():

@@ -1353,7 +1353,7 @@ ran_with(workdir=str(written("file.txt") / "run"))
     a folder of your own.
 finished() and ran("finished", seeds=2, grid={"learning_rate": (0.3,)})
     ValueError: --workdir=.../finished holds another run: the cells of the programs,
-    code... to go on with it, or begin anew, --anew, which removes its records.
+    code... to go on with it, or remove the folder to begin again.
 experiments.load("nowhere")
     ValueError: nowhere holds no finished run: there is no nowhere/results.csv.
 Run.read(written("file.txt"))

@@ -35,9 +35,6 @@ _TABLES += tuple(f"{TUNING}/{name}.csv" for name in TABLES)
 _RECORDS = ("run.json", "metrics.jsonl", "search.csv")
 # a resumed run reads these; checkpoints are read from their place
 _READ = (*_RECORDS, *_TABLES, "traces/*.npz")
-_WHILE_IT_RUNS = ("tensorboard", "profile")
-_OTHERS = (*_WHILE_IT_RUNS, "checkpoints", "figures", "report.html")
-_WRITTEN = dict.fromkeys(name.partition("/")[0] for name in (*_READ, *_OTHERS))
 
 
 class RunFolder:
@@ -76,7 +73,10 @@ class RunFolder:
         self._uploaded: dict[Path, int] = {}  # when each was written
         self.checkpoints = self._place / "checkpoints"
         self._record, self.metrics, self.search = (self.path / n for n in _RECORDS)
-        self.tensorboard, self.profile = (self.path / name for name in _WHILE_IT_RUNS)
+        self.tensorboard, self.profile = (
+            self.path / "tensorboard",
+            self.path / "profile",
+        )
 
     # the processes that write
 
@@ -174,16 +174,11 @@ class RunFolder:
                 path.write_bytes(here.read_bytes())
                 self._uploaded[here] = written
 
-    def clear(self) -> None:
-        """Removes only the files of a run, here and in the remote folder."""
-        for root in {self._place, epath.Path(self.path)}:
-            for name in _WRITTEN:
-                _remove(root / name)
-        self._uploaded = {}
-
     def remove_checkpoints(self, program: str = "") -> None:
         """Removes all checkpoints, or the checkpoints of one program."""
-        _remove(self.checkpoints / program)
+        path = self.checkpoints / program
+        if path.exists():
+            path.rmtree()
 
     # run.json: the record of the run
 
@@ -235,8 +230,7 @@ class RunFolder:
                 raise ValueError(
                     f"--workdir={self.path} holds another run: {', '.join(changed)}"
                     " changed. Choose another --workdir, give the same config and code"
-                    " to go on with it, or begin anew, --anew, which removes its"
-                    " records."
+                    " to go on with it, or remove the folder to begin again."
                 )
             for name in identity.evaluated_otherwise(before, record):
                 forget(name)
@@ -265,8 +259,8 @@ class RunFolder:
 
     def _check_empty(self) -> None:
         """Checks that the run would not replace files that no run wrote."""
-        files = (self.path / name for name in _WRITTEN)
-        theirs = [path.name for path in files if path.is_file()]
+        files = (*_RECORDS, *_TABLES, "report.html")
+        theirs = [name for name in files if (self.path / name).exists()]
         if theirs:
             raise ValueError(
                 f"--workdir={self.path} has {theirs[0]}, but no run.json: no run wrote"
@@ -419,13 +413,6 @@ def _save_trace(path: Path, trace: dj.cluster.Trace) -> None:
 
 def _fingerprint(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-
-
-def _remove(path: epath.Path) -> None:
-    if path.is_dir():
-        path.rmtree()
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _made_with(info: Mapping[str, Any]) -> dict[str, Any]:

@@ -628,15 +628,6 @@ def test_another_run_in_the_folder_is_refused_and_names_what_differs(folder, mes
     assert (folder / "run.json").read_text() == before
 
 
-def test_another_run_may_begin_anew_in_the_folder(folder, tmp_path):
-    other = experiment(grid={"learning_rate": (0.3,), "delay": (1,)})
-    anew = run(other, str(folder), anew=True)
-    whole = run(other, str(tmp_path / "alone"))
-    pd.testing.assert_frame_equal(anew.results, whole.results, rtol=0)
-    there = load(folder).results.drop(columns="run")
-    pd.testing.assert_frame_equal(there, whole.results, rtol=0)
-
-
 def test_hosts_that_share_no_folder_write_nothing(tmp_path, monkeypatch):
     def check_shared(folder):
         raise ValueError("not one folder")
