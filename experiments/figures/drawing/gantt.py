@@ -80,7 +80,7 @@ def of_traces(traces: Mapping[str, dj.cluster.Trace], title: str = "") -> Any:
     figure, axes = sheets.sheet(
         title,
         ["" if len(traces) == 1 else arm for arm in shown],
-        _handles(shown.values(), parts.values(), logged=logged),
+        _handles(parts.values(), logged=logged),
         height=0.75 + max(0.11 * most, 0.2 * min(most, _LABELS)),
         columns=1,
         sharey=False,
@@ -131,19 +131,6 @@ def window(parts: Bars) -> float:
     return float(min(few, parts.end.max()) or 1.0)
 
 
-def works_in_vain(trace: dj.cluster.Trace) -> bool:
-    """Whether workers computed what never reached the server: it was canceled."""
-    parts = bars(trace, np.arange(trace.num_workers))
-    busy = trace.busy_seconds.sum()
-    if not trace.num_updates or np.isnan(busy):
-        return False
-    end = trace.seconds[-1]
-    seen = np.maximum(np.minimum(parts.end, end) - parts.begun, 0.0).sum()
-    last = np.zeros(trace.num_workers)
-    np.maximum.at(last, parts.row, np.minimum(parts.end, end))
-    return busy > seen + (end - last).sum() + 1e-6 * busy
-
-
 def _plot(axis: Any, trace: dj.cluster.Trace, parts: Bars, end: float) -> None:
     known = ~np.isnan(parts.begun)
     shown = np.where(known, parts.begun, parts.end) < end
@@ -155,15 +142,12 @@ def _plot(axis: Any, trace: dj.cluster.Trace, parts: Bars, end: float) -> None:
     axis.vlines(ticks, *_STRIP, color=_UPDATE, linewidth=0.8)
 
 
-def _handles(
-    traces: Iterable[dj.cluster.Trace], parts: Iterable[Bars], *, logged: bool
-) -> list[Any]:
+def _handles(parts: Iterable[Bars], *, logged: bool) -> list[Any]:
     handles = [palette.mark("update", color=_UPDATE, ls="", marker="|", ms=9)]
     if logged:
         return [*handles, palette.mark("update with its gradient", **_MARK)]
     handles.append(palette.area("computing", **_USED))
     if not all(part.used.all() for part in parts):
         handles.append(palette.area("computing, then dropped", **_DROPPED))
-    vain = any(works_in_vain(trace) for trace in traces)
-    label = "idle, or canceled" if vain else "idle"
-    return [*handles, palette.area(label, facecolor="white", edgecolor="0.7")]
+    gap = palette.area("idle, or canceled", facecolor="white", edgecolor="0.7")
+    return [*handles, gap]

@@ -53,7 +53,7 @@ def test_a_bar_is_a_gradient_from_its_read_to_its_arrival_hatched_if_dropped(rul
     (axis,) = figure.axes
     end = axis.get_xlim()[1]
     close(bars(axis), tasks_of(trace, end))
-    names = ["update", "computing", "computing, then dropped", "idle"]
+    names = ["update", "computing", "computing, then dropped", "idle, or canceled"]
     if len(trace.dropped.worker):
         close(bars(axis, hatched=True), tasks_of(trace.dropped, end))
     else:
@@ -84,27 +84,6 @@ def test_workers_are_rows_from_above():
     assert bottom > 2 and top < 0
     assert axis.get_xlabel() == "simulated time (s)" and axis.get_ylabel() == "worker"
     check_legible(figure)
-
-
-@pytest.mark.parametrize(
-    ("rule", "vain"),
-    [
-        (protocols.hardsync(), False),
-        (protocols.k_async(1), False),
-        (protocols.k_async(2), False),
-        (protocols.ssp(1), False),
-        (protocols.ringmaster(1), False),
-        (protocols.k_sync(1), True),
-        (protocols.k_batch_sync(2), True),
-        (protocols.ringmaster(1, stop=True), True),
-        (protocols.mindflayer(1, 0.7), True),
-    ],
-)
-def test_canceled_work_is_told_from_idling(rule, vain):
-    trace = simulated(rule, updates=200)
-    assert gantt.works_in_vain(trace) == vain
-    gap = "idle, or canceled" if vain else "idle"
-    assert legend(gantt.of_traces({"a()": trace}))[-1] == gap
 
 
 def test_a_log_has_marks_where_a_worker_contributed(tmp_path):
