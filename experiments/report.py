@@ -2,7 +2,7 @@
 
 import logging
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,15 +81,11 @@ def contents(
         "clusters": [_cluster(*item) for item in run.traces.items()],
         "records": _records(verdicts.records),
         "folder": shlex.quote(str(run.folder)),
-        "quoted": repr(str(run.folder)),
         "arguments": shlex.join(run.info.get("argv", ["", ""])[1:])
         if run.info.get("source")
         else "",
         "axes": _distinct(run),
         "facts": _facts(run),
-        "programs": [
-            _program(program, run) for program in run.info.get("programs", ())
-        ],
         "config": run.info.get("config", {}),
     }
 
@@ -269,11 +265,3 @@ def _facts(run: Run) -> dict[str, Any]:
         facts["tuning seeds"] = info["tuning_seeds"]
     tasks = {f"task: {name}": value for name, value in run.facts.items()}
     return facts | info.get("versions", {}) | tasks
-
-
-def _program(program: Mapping[str, Any], run: Run) -> list[Any]:
-    """A program, with the speed of its last chunk."""
-    rows = [row for row in run.metrics if row["program"] == program["name"]]
-    speeds = [row["updates_per_second"] for row in rows if "updates_per_second" in row]
-    speed = speeds[-1] if speeds else None
-    return [program["name"], len(program["cells"]), f"{program['updates']:,}", speed]

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,10 @@ class Run(Found):
     Attributes:
         folder: the folder of the run, or of the first of several.
         info: run.json, or that of the first of several.
-        metrics: the rows of metrics.jsonl.
     """
 
     folder: Path
     info: Mapping[str, Any]
-    metrics: Sequence[Mapping[str, Any]] = ()
 
     @classmethod
     def read(cls, *folders: str | os.PathLike[str]) -> "Run":
@@ -51,7 +49,6 @@ class Run(Found):
             )
         there = list(map(RunFolder, paths))
         infos = [folder.info for folder in there]
-        rows = [row for folder in there for row in folder.rows()]
         runs = [
             tables.read(folder, _choice(info), tuning=bool(info.get("tuning_seeds")))
             for folder, info in zip(there, infos, strict=True)
@@ -100,7 +97,6 @@ class Run(Found):
             infos[0].get("question", paths[0].name),
             folder=paths[0],
             info=infos[0],
-            metrics=rows,
         )
 
     @property
