@@ -6,7 +6,6 @@ python -m experiments.draw --trace=trace.csv --out=figures
 """
 
 import argparse
-import dataclasses
 import sys
 from pathlib import Path
 
@@ -30,17 +29,6 @@ def parser() -> argparse.ArgumentParser:
     add("runs", nargs="*", metavar="RUN", help="folders of finished runs")
     add("--x", metavar="COLUMN", help="draw all runs together, over this column")
     add("--y", metavar="COLUMN", default="test_error", help="(default: test_error)")
-    add(
-        "--best-over",
-        metavar="AXIS",
-        help="show each series at its best value of this axis, '' for none (default:"
-        " the first run's own)",
-    )
-    add(
-        "--best-by",
-        metavar="COLUMN",
-        help="the column by which a value is best (default: the first run's own)",
-    )
     add("--panels", metavar="COLUMN", help="a panel for each value of this column")
     add("--color", metavar="COLUMN", help="a color for each value of this column")
     add("--title", default="", help="the title of the figure")
@@ -84,14 +72,7 @@ def _draw_together(asked: argparse.Namespace) -> None:
     out = Path(asked.out or ".")
     if out.suffix != f".{asked.format}":
         out = out / f"{figure.name}.{asked.format}"
-    run = Run.read(*asked.runs)
-    choice = run.choice
-    if asked.best_over is not None:
-        axes = (asked.best_over,) if asked.best_over else ()
-        choice = choice._replace(axes=axes)
-    if asked.best_by:
-        choice = choice._replace(by=asked.best_by)
-    print(sheets.save(figure.draw(dataclasses.replace(run, choice=choice)), out))
+    print(sheets.save(figure.draw(Run.read(*asked.runs)), out))
 
 
 def _draw_trace(path: Path, out: Path, format: str) -> None:
