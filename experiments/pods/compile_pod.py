@@ -7,19 +7,17 @@ It compiles what `experiments.main` would run there, a loop of some updates, for
 program of the experiment in turn. The experiment's training must be `on_devices`, with
 as many workers as the topology has devices, or a multiple. `--topology=2*v5e:4x4` is
 two slices of TPUs, `h100:1x1x8` a host of eight GPUs. It exits with 1 where a program
-does not fit; `--json=PATH` writes all of it to a file. Needs the extra `tpu` or `cuda`.
+does not fit. Needs the extra `tpu` or `cuda`.
 
 What it says of time is estimated from the schedule, not measured: docs/pods.md.
 """
 
 import collections
-import json
 import math
 import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -74,13 +72,6 @@ class Report(NamedTuple):
     def waiting_seconds(self) -> float:
         """How much longer an update takes for them; infinite if not known."""
         return sum((c.waiting_seconds * c.times for c in self.collectives), start=0.0)
-
-    def as_json(self) -> dict[str, Any]:
-        """All of it, and what follows from it."""
-        times = "sending_seconds", "waiting_seconds"
-        follows = "hidden", "needed_bandwidth", *times, "hidden_seconds"
-        collectives = [_with(c, follows) for c in self.collectives]
-        return _with(self, ("needed_bytes", *times)) | {"collectives": collectives}
 
 
 def reports(experiment: Experiment, name: str) -> Iterator[Report]:
@@ -205,14 +196,6 @@ def table(report: Report) -> str:
     return "\n".join([f"{name}: {report.devices} devices", *lines])
 
 
-def _with(record: Any, properties: Sequence[str]) -> dict[str, Any]:
-    """The fields of a record and these properties; JSON has no infinity, but null."""
-    values = {name: getattr(record, name) for name in properties}
-    return record._asdict() | {
-        name: value if math.isfinite(value) else None for name, value in values.items()
-    }
-
-
 def _place(collective: exchanges.Collective) -> str:
     """Where in the schedule it is, and whether that is enough."""
     if collective.in_branch:
@@ -228,28 +211,18 @@ def _place(collective: exchanges.Collective) -> str:
     return f"{beside}, {needed} of {collective.bandwidth / 1e9:,.1f}"
 
 
-def main(experiment: Experiment, name: str, json_path: str | None = None) -> None:
+def main(experiment: Experiment, name: str) -> None:
     """Compiles an experiment and prints its reports; exits with 1 if it cannot.
 
     Args:
         experiment: whose training is `on_devices`.
         name: of the topology to compile for.
-        json_path: where to write the reports, too; None for nowhere.
     """
-    done, failed = [], None
     try:
         for report in reports(experiment, name):
             print(table(report), flush=True)
-            done.append(report.as_json())
     except (PodError, ValueError, TypeError, OSError) as error:
-        failed = f"error: {error}"
-    if json_path and done:  # else an earlier file would become an empty list
-        try:
-            Path(json_path).write_text(json.dumps(done, indent=2) + "\n")
-        except OSError as error:
-            failed = failed or f"error: --json: {error}"
-    if failed:
-        sys.exit(failed)
+        sys.exit(f"error: {error}")
 
 
 def _too_large(program: str, place: Topology, arguments: Any, reason: str) -> str:
@@ -287,7 +260,6 @@ def run() -> None:
     place = flags.DEFINE_string(
         "topology", None, "The devices: v5e:4x4, 2*v5e:4x4 or h100:1x1x8, for example."
     )
-    json_path = flags.DEFINE_string("json", None, "A file for the reports as JSON.")
     flags.mark_flags_as_required(["config", "topology"])
 
     def start(argv):
@@ -299,7 +271,7 @@ def run() -> None:
             experiment = file.experiment(config.value)
         except (ValueError, OSError) as error:
             sys.exit(f"error: {error}")
-        main(experiment, place.value, json_path.value)
+        main(experiment, place.value)
 
     app.run(start, flags_parser=_parse_flags)
 

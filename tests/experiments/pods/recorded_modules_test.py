@@ -4,7 +4,6 @@
 of the entry computation, and writes down what each of them takes.
 """
 
-import json
 from pathlib import Path
 
 import pytest
@@ -134,7 +133,7 @@ def test_hidden_and_exposed_times_are_those_counted_by_hand(name):
 
 
 @pytest.mark.parametrize("name", COUNTED)
-def test_a_report_of_a_recorded_module_is_json(name):
+def test_a_report_of_a_recorded_module_is_a_table(name):
     """Also where a collective has nothing beside it, or no bandwidth is known."""
     module, speed = read(name)
     for known in (speed, speed._replace(network=0.0, link=0.0)):
@@ -145,6 +144,4 @@ def test_a_report_of_a_recorded_module_is_json(name):
             seconds=work.seconds(module, known),
             collectives=tuple(exchanges.collectives(module, known)),
         )
-        written = json.loads(json.dumps(report.as_json(), allow_nan=False))
-        assert len(written["collectives"]) == len(COUNTED[name][1])
-        assert compile_pod.table(report)
+        assert "bytes" in compile_pod.table(report)
