@@ -77,38 +77,16 @@ def _draw_together(asked: argparse.Namespace) -> None:
 
 def _draw_trace(path: Path, out: Path, format: str) -> None:
     trace = dj.cluster.load_trace(path)
-    print(_describe(trace))
+    counts = {"workers": trace.num_workers, "updates": trace.num_updates}
+    for name, value in (counts | trace.summary()._asdict()).items():
+        if not np.ndim(value):  # of the whole trace
+            print(f"{name:<20}{value:.6g}")
     pictures = {"staleness": bars.staleness_of, "gantt": gantt.of_traces}
     if np.isnan(trace.seconds).any():  # as in a log of ages
         del pictures["gantt"]
     for name, draw in pictures.items():
         figure = sheets.STYLED(draw)({path.stem: trace})
         print(sheets.save(figure, out / f"{name}.{format}"))
-
-
-def _describe(trace: dj.cluster.Trace) -> str:
-    summary = trace.summary()
-    share = max(summary.idle_share, 0.0)
-    idle = "unknown" if np.isnan(summary.idle_share) else f"{share:.1%}"
-    seconds = trace.seconds[-1] if trace.num_updates else 0.0
-    took = f"in {seconds:,.6g} s, {summary.updates_per_second:.4g} a second"
-    if np.isnan(seconds):
-        took = "at times that the log does not say"
-    means = summary.per_worker[summary.gradients > 0]
-    lines = {
-        "workers": f"{trace.num_workers}, idle {idle} of the time",
-        "updates": f"{trace.num_updates:,} {took}",
-        "gradients": f"{len(trace.worker):,} applied, at most {trace.max_gradients} in"
-        f" an update, {summary.dropped:,} dropped",
-        "staleness": f"mean {summary.mean:.4g}, median {summary.p50:g}, 99 % at"
-        f" most {summary.p99:g}, all at most {summary.max} updates",
-    }
-    if len(means):
-        lines["of a worker"] = (
-            f"mean {means.min():.4g} to {means.max():.4g}, from"
-            f" {summary.gradients.min():,} to {summary.gradients.max():,} gradients"
-        )
-    return "\n".join(f"{name:<12} {value}" for name, value in lines.items())
 
 
 def command_line() -> None:

@@ -345,7 +345,10 @@ def test_a_trace_is_drawn_and_described(tmp_path, capsys):
     out = tmp_path / "out"
     main([f"--trace={tmp_path}/traces/ssp.npz", f"--out={out}"])
     assert {path.name for path in out.iterdir()} == {"staleness.svg", "gantt.svg"}
-    assert "workers      3, idle" in capsys.readouterr().out
+    said = capsys.readouterr().out.splitlines()
+    summary = dj.cluster.load_trace(tmp_path / "traces/ssp.npz").summary()
+    assert said[0].split() == ["workers", "3"]
+    assert f"{'mean':<20}{summary.mean:.6g}" in said
 
 
 def test_a_figure_of_ones_own_is_anything_that_draws_and_has_the_style(tmp_path):
