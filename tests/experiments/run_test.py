@@ -475,23 +475,6 @@ def test_a_bad_line_of_the_metrics_costs_that_line_alone(tmp_path):
     assert cell["update"].tolist() == [0, 10, 20]
 
 
-def test_a_bad_line_of_a_finished_run_costs_no_evaluation(folder, caplog):
-    caplog.set_level("INFO", logger=progress.log.name)
-    before = Run.read(folder).curves
-    path = folder / "metrics.jsonl"
-    lines = path.read_text().splitlines()
-    assert "evaluation" in lines[1]
-    lines[1] = lines[1][:50]
-    path.write_text("\n".join(lines) + "\n")
-    for measure in (NORM, NORM | {"again": NORM["norm"]}):
-        # each evaluates the last checkpoint; the broken line is gone by the second
-        asked = experiment(measure=measure)
-        found = run(asked, str(folder), keep_checkpoints=True).curves
-        assert "all is done at update 30" in caplog.text
-        for there in (found, Run.read(folder).curves):
-            pd.testing.assert_frame_equal(there[[*before]], before, rtol=0)
-
-
 @pytest.mark.parametrize("name", ["results.csv", "curves.csv", "report.html"])
 def test_a_file_of_someone_else_is_not_overwritten(tmp_path, name):
     (tmp_path / name).write_text("a,b\n1,2\n")
