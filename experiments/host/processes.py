@@ -72,20 +72,12 @@ def join(
     def end(kind, error, trace):
         # an orderly end would wait for the others, who wait for this process
         traceback.print_exception(kind, error, trace)
-        end_at_once(1)
+        sys.stdout.flush()
+        os._exit(1)
 
     sys.excepthook = end
     if not is_first():  # process 0 prints for all
         progress.log.setLevel(logging.WARNING)
-
-
-def end_at_once(code: int) -> None:
-    """Ends this process, from any thread, without a further message."""
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    finally:  # a pipe may be closed
-        os._exit(code)
 
 
 def is_first() -> bool:

@@ -111,7 +111,7 @@ def run(
                 started = progress.working()
                 count = np.int32(stop - start)
                 state, chunk = trainer.run_chunk(state, following, count)
-                termination.trains = True  # the program is compiled and has begun
+                termination.begin()  # the program is compiled and has work to lose
                 # meanwhile the host reports the chunk before and draws the next batches
                 report_all()
                 if stop < updates:
