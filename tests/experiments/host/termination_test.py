@@ -2,7 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -27,10 +26,11 @@ def test_sigterm_ends_a_process_that_compiles_before_it_is_done():
     command = [sys.executable, "-c", COMPILES]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "compiles\n"
-        sent = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == -signal.SIGTERM
-        assert time.monotonic() - sent < 10
+        try:
+            assert process.wait(timeout=10) == -signal.SIGTERM
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("number", SIGNALS)
