@@ -4,12 +4,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments.results.decay import DecayRate
-from experiments.results.metrics import TimeTo
 from experiments.results.runs import Run
 
-Metric = str | TimeTo | DecayRate
-"""A column of the results, or what is made of the curves."""
 Theory = Callable[..., float | None] | Mapping[Any, float]
 """A formula, whose arguments are named as settings of the run are, or a table."""
 Only = Mapping[str, Sequence[Any]]
@@ -39,11 +35,6 @@ class Figure(NamedTuple):
         from experiments.figures import sheets  # Matplotlib, when it draws
 
         return sheets.STYLED(self.drawing)(run)
-
-
-def column(metric: Any) -> str:
-    """The name of the column of a metric."""
-    return metric if isinstance(metric, str) else metric.name
 
 
 def beside(theory: Theory | None) -> str:

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.figures import palette
-from experiments.figures.figure import column as column_of
-from experiments.results import analysis
+from experiments.results import analysis, metrics
 from experiments.results.column_words import words
 from experiments.results.formulas import formula as of_settings
 from experiments.results.metrics import TimeTo
@@ -68,12 +67,9 @@ def choose(
         curves=analysis.where(run.curves, **(only or {})),
         choice=run.choice.but(*but),
     )
-    best, name = run.best, column_of(metric)
-    if not isinstance(metric, str):
-        best = metric.with_column(best, run.curves)
-        run = dataclasses.replace(
-            run, results=metric.with_column(run.results, run.curves)
-        )
+    best = metrics.with_column(metric, run.best, run.curves)
+    results = metrics.with_column(metric, run.results, run.curves)
+    run, name = dataclasses.replace(run, results=results), metrics.column(metric)
     require(run.results, name)
     axes = [axis for axis in run.choice.axes if axis in run.settings]
     word = "not reached" if isinstance(metric, TimeTo) else fate(run)

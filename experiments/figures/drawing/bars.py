@@ -9,8 +9,9 @@ import pandas as pd
 
 import delayjax as dj
 from experiments.figures import findings, palette, tables
-from experiments.figures.figure import Figure, Metric, Only, Theory, beside, column
+from experiments.figures.figure import Figure, Only, Theory, beside
 from experiments.results.column_words import loss_unit, with_unit, words
+from experiments.results.metrics import Metric, column
 from experiments.results.runs import Run
 
 _BAND = "0.955"  # the color behind every other row

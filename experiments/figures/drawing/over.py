@@ -8,10 +8,11 @@ import pandas as pd
 
 from experiments.figures import findings, palette, tables
 from experiments.figures.drawing import bars
-from experiments.figures.figure import Figure, Metric, Only, Theory, beside, column
+from experiments.figures.figure import Figure, Only, Theory, beside
 from experiments.results import analysis
 from experiments.results.column_words import do, loss_unit, with_unit, words
 from experiments.results.decay import DecayRate
+from experiments.results.metrics import Metric, column
 from experiments.results.runs import Run
 
 _RING = {"color": palette.NOTE_COLOR, "marker": "o", "ms": 12, "ls": "", "mfc": "none"}
