@@ -154,29 +154,20 @@ def _read(path: Path) -> pd.DataFrame:
     if not path.exists():
         return pd.DataFrame(columns=COLUMNS)
     try:
-        table = pd.read_csv(path, dtype=str)
-    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        table = pd.read_csv(path, dtype=str)[COLUMNS]
+        table[COLUMNS[2:]].astype(float)
+    except (ValueError, KeyError) as error:  # what pandas raises for a damaged file
         raise ValueError(f"{path} cannot be read: {error}.") from error
-    if [*table] != COLUMNS:
-        raise ValueError(f"{path} must have the columns {COLUMNS}, got {[*table]}.")
+    twice = table[table.duplicated(COLUMNS[:2])]
+    if len(twice):
+        raise ValueError(f"{path} has {', '.join(twice.iloc[0, :2])} twice.")
     return table
 
 
 def _table(file: ConfigFile) -> dict[str, tuple[float, float]]:
     """{record: its value and spread} of a config."""
-    path, name = _records(file), file.name
-    known: dict[str, tuple[float, float]] = {}
-    for row in _read(path).to_dict("records"):
-        if row["config"] != name:
-            continue
-        try:
-            numbers = float(row["value"]), float(row["spread"])
-        except ValueError as error:
-            raise ValueError(
-                f"{path}, {name}, {row['record']!r}: {error}: give numbers, or remove"
-                " the row."
-            ) from error
-        if row["record"] in known:
-            raise ValueError(f"{path} has {name}, {row['record']!r} twice.")
-        known[row["record"]] = numbers
-    return known
+    rows = _read(_records(file)).query("config == @file.name")
+    numbers = zip(
+        rows["value"].astype(float), rows["spread"].astype(float), strict=True
+    )
+    return dict(zip(rows["record"], numbers, strict=True))

@@ -102,12 +102,14 @@ def test_each_question_has_records_and_the_usual_one_needs_no_name(source):
     ("text", "message"),
     [
         ("", r"records.csv cannot be read"),
-        ("config;record;value;spread\n", r"records.csv must have the columns"),
-        ("mine,Loss,about 0.2,0\n", "records.csv, mine, 'Loss': could not convert"),
-        ("mine,Loss,0.2,0\nmine,Loss,0.3,0\n", "records.csv has mine, 'Loss' twice"),
+        ("config;record;value;spread\n", r"records.csv cannot be read: .*config"),
+        ("mine,Loss,about 0.2,0\n", "records.csv cannot be read: .*'about 0.2'"),
+        ("mine,Loss,0.2,0\nmine,Loss,0.3,0\n", "records.csv has mine, Loss twice"),
     ],
 )
-def test_a_bad_table_is_one_line_that_names_the_file_and_the_row(source, text, message):
+def test_a_bad_table_is_one_line_that_names_the_file_and_the_place(
+    source, text, message
+):
     path = Path(source).parent / "statements" / "records.csv"
     head = "config,record,value,spread\n" if text.startswith("mine") else ""
     path.write_text(head + text)
