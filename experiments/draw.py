@@ -29,9 +29,6 @@ def parser() -> argparse.ArgumentParser:
     add("runs", nargs="*", metavar="RUN", help="folders of finished runs")
     add("--x", metavar="COLUMN", help="draw all runs together, over this column")
     add("--y", metavar="COLUMN", default="test_error", help="(default: test_error)")
-    add("--panels", metavar="COLUMN", help="a panel for each value of this column")
-    add("--color", metavar="COLUMN", help="a color for each value of this column")
-    add("--title", default="", help="the title of the figure")
     add("--format", default="svg", choices=("svg", "png", "pdf"))
     add("--out", metavar="PATH", help="the file to write, or its folder")
     add("--trace", metavar="FILE", help="draw a trace, .csv or .npz, into --out")
@@ -62,13 +59,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _draw_together(asked: argparse.Namespace) -> None:
-    figure = figures.over(
-        asked.x,
-        asked.y,
-        panels=asked.panels,
-        color=asked.color,
-        title=asked.title,
-    )
+    figure = figures.over(asked.x, asked.y)
     out = Path(asked.out or ".")
     if out.suffix != f".{asked.format}":
         out = out / f"{figure.name}.{asked.format}"
