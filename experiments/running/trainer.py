@@ -154,7 +154,6 @@ def _in_chunks(executed: execution.Execution, chunk: int) -> Any:
     It is a scan whose length is known only when it runs: otherwise the last chunk of a
     run, which is shorter, would be compiled again.
     """
-
     step = jax.jit(executed.step, inline=True)  # traced once for both of its uses
 
     @functools.partial(
