@@ -240,6 +240,10 @@ class Cluster:
     def step_seconds(self, steps: int, *, seed: int) -> np.ndarray:
         """Seconds of each worker's first steps, with its factor, float64 [steps, P].
 
+        Args:
+            steps: how many, T.
+            seed: of the service times.
+
         Raises:
             ValueError: if a slowdown begins or ends: the time of a step then depends on
                 its begin.
