@@ -130,6 +130,7 @@ def main(argv: list[str], file: ConfigFile) -> None:
         if _DRY_RUN.value:
             with of_changed(changed):
                 trainers = prepared(made, shard)
+            print(f"programs: {len(trainers)}")
             for trainer in trainers:
                 print(f"{trainer.program.name}: {costs(trainer)}")
                 if trainer.program.searched:

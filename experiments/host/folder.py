@@ -73,10 +73,8 @@ class RunFolder:
         self._uploaded: dict[Path, int] = {}  # when each was written
         self.checkpoints = self._place / "checkpoints"
         self._record, self.metrics, self.search = (self.path / n for n in _RECORDS)
-        self.tensorboard, self.profile = (
-            self.path / "tensorboard",
-            self.path / "profile",
-        )
+        self.tensorboard = self.path / "tensorboard"
+        self.profile = self.path / "profile"
 
     # the processes that write
 

@@ -186,7 +186,13 @@ def test_dry_run_prints_costs_and_writes_nothing(tmp_path, forks, compiled):
         TINY, f"--workdir={tmp_path / 'none'}", "--dry_run", compiled
     )
     assert code == 0, output
-    for words in ("8 cells", "parameters of a cell   2", "history", "peak"):
+    for words in (
+        "programs: 1",
+        "8 cells",
+        "parameters of a cell   2",
+        "history",
+        "peak",
+    ):
         assert words in output
     assert not (tmp_path / "none").exists()
 
