@@ -13,4 +13,5 @@ from delayjax._src.exchange.overlapped import overlapped_mean as overlapped_mean
 from delayjax._src.exchange.partial_mean import majority as majority
 from delayjax._src.exchange.partial_mean import partial_mean as partial_mean
 from delayjax._src.exchange.partial_mean import solo as solo
+from delayjax._src.exchange.quantized import quantized as quantized
 from delayjax._src.exchange.random_blocks import random_blocks as random_blocks

@@ -632,6 +632,11 @@ ROWS = (
         **fraction(fraction=0.5),
     ),
     call(
+        exchange.quantized,
+        lambda compress: evaluated(lambda: compress(PARAMS, jnp.int32(0))[0]),
+        bits=(8, no.integer(2, 16)),
+    ),
+    call(
         exchange.detached,
         **AXES,
         params=(PARAMS, no.some(3, {"w": jnp.ones((2, 2))}, "2")),

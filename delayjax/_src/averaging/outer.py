@@ -83,9 +83,10 @@ def outer(
             stacks L layers may have an array of L numbers, of shape [L] along its first
             axis, [1, L] along its second; do not shard it along that axis.
         compress: (tree, step) -> (message, restore), as `exchange.random_blocks(key,
-            fraction)`: only the message of dl + e is sent, and what it leaves out is
-            kept in e for the next exchange. By default all is sent. With a delay it is
-            called twice, at the start and at the arrival, with the step of the arrival.
+            fraction)` or `exchange.quantized(bits)`: only the message of dl + e is
+            sent, and what it leaves out is kept in e for the next exchange. By default
+            all is sent. With a delay it is called twice, at the start and at the
+            arrival, with the step of the arrival.
         history: where x and the server's state are kept between exchanges, as
             `ring.on_host()`. By default they stay on the device.
         axis_name: the workers' axis, or several; None for one worker without an axis.
