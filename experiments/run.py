@@ -296,6 +296,11 @@ def _check_tuned_by(
             '`tuned_by` must reach a finite value along "seconds", "update",'
             f' "examples" or a metric, got {by}.'
         )
+    if not isinstance(by, str) and by.cost is not None:
+        raise ValueError(
+            f"`tuned_by` must be a time without a cost, got {by.name!r}: leave `cost`"
+            " out, or give it to `answer`."
+        )
     timed = trainer.program.rule.seconds is not None
     if not isinstance(by, str) and by.along == "seconds" and not timed:
         raise ValueError(

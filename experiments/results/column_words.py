@@ -31,7 +31,8 @@ def words(column: str) -> str:
     along, to, rest = column.partition("_to_")
     if to:
         metric, _, value = rest.rpartition("_")
-        return f"{words(along).split()[-1]} to {words(metric)} {value}"
+        clock = words(along).removeprefix("simulated ")
+        return f"{clock} to {words(metric)} {value}"
     return _COLUMNS.get(column, (column.replace("_", " "), ""))[0]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from experiments.results import analysis
 from experiments.results.formulas import formula
@@ -42,6 +43,31 @@ def with_column(
     return metric.with_column(results, curves)
 
 
+class Computed(NamedTuple):
+    """A metric that is a function of settings and seed, not a column of the results.
+
+    Attributes:
+        name: the name of its column.
+        function: a function whose arguments are labels, axes and "seed", by name.
+
+    Example:
+        >>> late = Computed("lateness", lambda delay, seed: delay / 2 + seed)
+        >>> results = pd.DataFrame({"delay": [2, 4], "seed": [0, 1]})
+        >>> late.with_column(results, results).lateness.tolist()
+        [1.0, 3.0]
+    """
+
+    name: str
+    function: Callable[..., float]
+
+    def with_column(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
+        """The results with this column."""
+        rows = results.to_dict("records")
+        return results.assign(
+            **{self.name: [formula(self.function, row) for row in rows]}
+        )
+
+
 class TimeTo(NamedTuple):
     """A metric: the time at which another metric first reaches a value.
 
@@ -50,17 +76,28 @@ class TimeTo(NamedTuple):
         value: the value to reach.
         along: the clock: "seconds", "update" or "examples".
         largest: whether more is better.
+        cost: what a unit of the clock costs; the metric is then the cost of the time.
+
+    Example:
+        >>> sent = Computed("bytes", lambda workers: 8.0 * workers)
+        >>> bytes_to = TimeTo("loss", 0.5, along="update", cost=sent)
+        >>> results = pd.DataFrame({"workers": [2], "seed": [0]})
+        >>> curves = pd.concat([results] * 2).assign(update=[0, 4], loss=[1.0, 0.0])
+        >>> bytes_to.with_column(results, curves)[bytes_to.name].tolist()
+        [32.0]
     """
 
     metric: str
     value: float
     along: str = "seconds"
     largest: bool = False
+    cost: Computed | None = None
 
     @property
     def name(self) -> str:
         """The name of the column."""
-        return f"{self.along}_to_{self.metric}_{self.value:g}"
+        clock = self.along if self.cost is None else self.cost.name
+        return f"{clock}_to_{self.metric}_{self.value:g}"
 
     def with_column(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
         """The results with this column; inf if the value is not reached.
@@ -75,6 +112,7 @@ class TimeTo(NamedTuple):
         column = when.rename(self.name).reset_index()
         rest = results.drop(columns=self.name, errors="ignore")
         merged = rest.merge(column, on=keys, how="left")
+        merged[self.name] *= self._costs(merged)
         return merged.drop(columns=[*_FATES], errors="ignore")
 
     def ends(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.Series:
@@ -82,7 +120,14 @@ class TimeTo(NamedTuple):
         keys = [*analysis.settings(curves), "seed"]
         last = curves.groupby(keys, dropna=False, sort=False)[self.along].max()
         end = last.rename("end").reset_index()
-        return results[keys].merge(end, on=keys, how="left")["end"]
+        ends = results[keys].merge(end, on=keys, how="left")["end"]
+        return ends * self._costs(results)
+
+    def _costs(self, rows: pd.DataFrame) -> ArrayLike:
+        """What a unit of the clock costs in each row."""
+        if self.cost is None:
+            return 1.0
+        return self.cost.with_column(rows, rows)[self.cost.name].to_numpy(float)
 
 
 class LargestStable(NamedTuple):
@@ -114,28 +159,3 @@ class LargestStable(NamedTuple):
         most = rows.groupby(keys, dropna=False, sort=False)[self.name].transform("max")
         rows = rows.assign(**{self.name: most}).drop_duplicates(keys)
         return rows.drop(columns=[self.axis, *_FATES, "fails"], errors="ignore")
-
-
-class Computed(NamedTuple):
-    """A metric that is a function of settings and seed, not a column of the results.
-
-    Attributes:
-        name: the name of its column.
-        function: a function whose arguments are labels, axes and "seed", by name.
-
-    Example:
-        >>> late = Computed("lateness", lambda delay, seed: delay / 2 + seed)
-        >>> results = pd.DataFrame({"delay": [2, 4], "seed": [0, 1]})
-        >>> late.with_column(results, results).lateness.tolist()
-        [1.0, 3.0]
-    """
-
-    name: str
-    function: Callable[..., float]
-
-    def with_column(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
-        """The results with this column."""
-        rows = results.to_dict("records")
-        return results.assign(
-            **{self.name: [formula(self.function, row) for row in rows]}
-        )

@@ -107,6 +107,8 @@ def outer(
     period: int,
     delay: int = 0,
     merge: Any = dj.averaging.overwriting,
+    compress: Any = None,
+    sent: float = 1.0,
 ) -> Method:
     """Gives the mean change of `period` local steps to a second optimizer: DiLoCo.
 
@@ -115,12 +117,24 @@ def outer(
         period: the local steps between two exchanges.
         delay: the local steps during which an exchange is in flight.
         merge: as in `dj.averaging.outer`.
+        compress: as in `dj.averaging.outer`.
+        sent: the share of a model's bytes that a message has.
     """
+
+    def seconds(link, workers):
+        less = dataclasses.replace(link, message_bytes=sent * link.message_bytes)
+        return less.all_reduce_seconds(workers)
+
     return Method(
         lambda inner, now, workers, at_center: dj.averaging.outer(
-            inner, at_center, period=period, delay=delay, merge=merge
+            inner,
+            at_center,
+            period=period,
+            delay=delay,
+            merge=merge,
+            compress=compress,
         ),
-        _all_meet(period, delay),
+        _in_step(dj.cluster.waits_for_all(period), seconds, lag=delay),
         "outer",
         server,
     )

@@ -35,6 +35,7 @@ from experiments import (
 from experiments.figures import TimeTo
 from experiments.host import checkpoints, processes, progress
 from experiments.host.folder import RunFolder
+from experiments.results.metrics import Computed
 from experiments.running import loop
 from experiments.running.evaluation import gradient_norm
 from experiments.running.programs import programs
@@ -552,6 +553,10 @@ SCHEDULES = {"learning_rate": (0.1,), "schedule": ("cosine", "linear")}
         (tuned_by("accuracy"), "'accuracy', which is not measured: the metrics are"),
         (tuned_by(TimeTo("train_loss", 0.1)), "no simulated time: give along="),
         (tuned_by(TimeTo("norm", 0.1, "update")), "is 'norm', which is not measured"),
+        (
+            tuned_by(TimeTo("train_loss", 0.1, "update", cost=Computed("bytes", abs))),
+            "a time without a cost, got 'bytes_to_train_loss_0.1': leave `cost` out",
+        ),
     ],
 )
 def test_what_would_fail_or_mislead_after_training_is_refused_before(

@@ -140,6 +140,18 @@ def times(arrivals, end):
     )
 
 
+def test_a_time_that_costs_less_a_second_is_cheaper_though_it_is_longer():
+    """4 s at 1 / 8 of the cost against 2 s; the end, 10 s, has a price too."""
+    price = Computed("bytes", lambda delay: 16.0 if delay == 0 else 2.0)
+    to = TimeTo("train_loss", 0.0, cost=price)
+    assert to.name == "bytes_to_train_loss_0"
+    table = one(metric=to).table(times({0: (2, 2, 2), 8: (4, 4, 4)}, end=10))
+    columns = ["here", "there", "effect", "reading"]
+    assert table[columns].values.tolist() == [[8.0, 32.0, 0.25, "lower"]]
+    table = one(metric=to).table(times({0: (2, 2, 2), 8: (None,) * 3}, end=10))
+    assert table[["here", "effect"]].values.tolist() == [[np.inf, 20.0 / 32.0]]
+
+
 @pytest.mark.parametrize(
     ("base", "other", "reading"),
     [
