@@ -1,0 +1,135 @@
+"""Why does outer momentum fail where islands wait for nobody?
+
+Four islands of unequal speed send what 10 steps of a new Adam have changed, and begin
+anew from the server's model. The server waits for all four, or takes a step for each
+that arrives: by SGD, with Nesterov's momentum, or with momentum that takes a step once
+in four arrivals (delayed Nesterov). The momentum is 0.9, or searched; the steps of Adam
+and of the server are searched for each. Beside them one island alone. All train on the
+same number of examples.
+
+Speeds and classes are those of the toy that Liu et al. (arXiv:2401.09135) released,
+with fewer dimensions. `:characters` is a Transformer on Python's own manual.
+
+    python -m experiments.main --config=configs/async_islands.py \
+        --workdir=runs/async_islands
+"""
+
+import functools
+
+import numpy as np
+import optax
+from ml_collections import ConfigDict
+
+import delayjax as dj
+from experiments import Arm, Effect, Experiment, Range, Search, Simulation, along
+from experiments.configs import at_least, named, positive
+from experiments.figures import bars, curves
+from experiments.results.effects import percent
+from experiments.tasks import Task, batches, char_lm, classify, linen, models
+
+SMALL = {"rounds": 4, "tolerance": 0.5}
+"""What the small size of the book changes, beside the numbers of seeds."""
+
+LIMITS = at_least(1, "rounds", "steps") | positive("tolerance")
+
+SECONDS = (0.58, 0.75, 1.51, 3.33)
+"""Of a step, on each island."""
+
+ALL, NONE, ONE = "wait for all", "wait for nobody", "one island"
+SGD, NESTEROV, DELAYED = "SGD", "Nesterov", "delayed Nesterov"
+SEARCHED = ", searched"
+
+
+def toy(*, batch_size: int, dimension: int = 64) -> Task:
+    """Four mixtures of eight Gaussians around points at distance 1 from the origin."""
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(4, 8, dimension))
+    centers /= np.linalg.norm(centers, axis=-1, keepdims=True)
+
+    def draw(size):
+        label, which = rng.integers(4, size=size), rng.integers(8, size=size)
+        points = centers[label, which] + 0.5 * rng.normal(size=(size, dimension))
+        return {"image": np.float32(points), "label": np.int32(label)}
+
+    train, test = draw(4096), draw(1024)
+    network = linen(models.MLP(width=32, depth=1, classes=4))
+    shuffled = batches.shuffled(train, batch_size)
+    return classify(network, shuffled, train, test, examples=batch_size)
+
+
+_SIZE = dict(context=32, width=16, evaluated_tokens=4096)
+TASKS = {"toy": toy, "characters": functools.partial(char_lm, **_SIZE)}
+
+
+def get_config(task: str = "toy") -> ConfigDict:
+    """The toy, or characters."""
+    short = task == "characters"
+    return ConfigDict(
+        dict(
+            task=task,  # or my_module:make, a function of the batch
+            steps=10,  # H, of an island in a round
+            rounds=16 if short else 32,  # of four islands
+            batch_size=2 if short else 8,  # examples or windows a step
+            momentum=0.9,  # of the server
+            seeds=8 if short else 16,
+            tolerance=0.03 if short else 0.05,  # of the search, a share of the loss
+        )
+    )
+
+
+def experiment(config: ConfigDict) -> Experiment:
+    """Servers that wait for all and for nobody, and one island."""
+    protocols, n = dj.cluster.protocols, len(SECONDS)
+    rates = {"outer_step": Range(0.3, 10.0)}
+
+    def sgd(outer_step):  # the step of a server is the sum of all that a change causes
+        return optax.sgd(outer_step)
+
+    def nesterov(outer_step, outer_decay=1.0 - config.momentum):
+        return optax.sgd(outer_step * outer_decay, 1.0 - outer_decay, nesterov=True)
+
+    def delayed(outer_step, outer_decay=1.0 - config.momentum):
+        step = optax.scale_by_learning_rate(n * outer_step * outer_decay)
+        return optax.chain(dj.delayed_nesterov(1.0 - outer_decay, period=n), step)
+
+    def arm(waits, server, make, grid=rates, contains=None):
+        seconds = SECONDS if waits != ONE else SECONDS[:1]
+        rounds = [dj.cluster.constant(config.steps * each) for each in seconds]
+        cluster = dj.cluster.Cluster(len(rounds), rounds)
+        rule = protocols.hardsync() if waits == ALL else protocols.k_async(1)
+        source, labels = Simulation(cluster, rule), {"islands": waits, "server": server}
+        training = along(source, make, client=optax.adam, client_steps=config.steps)
+        return Arm(training=training, labels=labels, grid=grid, contains=contains)
+
+    def gain(over, *others):
+        against, size = {"islands": over, "server": NESTEROV}, percent(5)
+        where = {"islands": (over, *others)}
+        return Effect(metric="train_loss", against=against, size=size, where=where)
+
+    momentum = rates | {"outer_decay": Range(0.05, 1.0, off=1.0)}
+    with_momentum = momentum, {"islands": NONE, "server": SGD}
+    searched = {NESTEROV: nesterov, DELAYED: delayed} if config.task == "toy" else {}
+    batch = config.steps * config.batch_size
+    return Experiment(
+        question="Why does outer momentum fail where islands wait for nobody?",
+        task=named("task", config.task, TASKS)(batch_size=batch),
+        arms=[
+            arm(ALL, SGD, sgd),
+            arm(ALL, NESTEROV, nesterov),
+            arm(NONE, SGD, sgd),
+            arm(NONE, NESTEROV, nesterov),
+            arm(NONE, DELAYED, delayed),
+            *(arm(NONE, k + SEARCHED, v, *with_momentum) for k, v in searched.items()),
+            arm(ONE, NESTEROV, nesterov),
+        ],
+        grid={"learning_rate": Range(1e-3, 0.1)},
+        seeds=config.seeds,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
+        examples=config.rounds * n * batch,
+        evaluations=16,
+        answer=[gain(ALL, NONE, ONE), gain(NONE)],
+        figures=[
+            bars("train_loss", color="islands"),
+            curves("train_loss", against="seconds", panels="islands"),
+        ],
+    )

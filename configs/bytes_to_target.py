@@ -1,0 +1,133 @@
+"""What do rare and small messages save on the way to a training loss?
+
+Two islands train by gradients that are averaged at each step, or by DiLoCo with an
+exchange every 10 steps, whose messages have 32, 8 or 4 bits an entry, or an eighth of
+the entries, as many bytes as 4 bits; beside them one island alone. What a message
+leaves out is sent later. All numbers are searched: the step of Adam, and step and
+momentum of the outer optimizer.
+
+Until a training loss is reached: the bytes that an island sends for each parameter, and
+the time on three links, in seconds of a local step. Over a link an exchange in float32
+takes as long as 1, 10 or 100 local steps, and islands wait for it. Two islands that
+swap what they have rounded send no more entries than a sum does.
+
+    python -m experiments.main --config=configs/bytes_to_target.py \
+        --workdir=runs/bytes_to_target
+"""
+
+import functools
+
+import jax
+import optax
+from ml_collections import ConfigDict
+
+import delayjax as dj
+from experiments import Arm, Effect, Experiment, Range, Search, figures, replicas, tasks
+from experiments.configs import at_least, positive
+from experiments.results.effects import percent
+from experiments.results.metrics import Computed
+from experiments.training import methods
+
+SMALL = {"updates": 40, "tolerance": 0.5}
+"""What the small size of the book changes, beside the numbers of seeds."""
+
+LIMITS = at_least(1, "period") | positive("target", "exchange", "tolerance")
+
+BITS = {"float32": 32, "8 bits": 8, "4 bits": 4, "1 of 8": 4}
+"""Bits of a message for each parameter."""
+
+GRADIENTS, ALONE = "gradients", "one island"
+
+
+def get_config() -> ConfigDict:
+    """Two islands."""
+    return ConfigDict(
+        dict(
+            period=10,  # steps between two exchanges
+            exchange=(1.0, 10.0, 100.0),  # of float32, in local steps: three links
+            target=0.3,  # of the training loss, nats
+            updates=200,  # of each island
+            batch_size=8,  # examples an island's gradient
+            seeds=16,
+            tolerance=0.05,  # of the search, a share of the updates
+        )
+    )
+
+
+def models_sent(config: ConfigDict, method: str) -> float:
+    """What an island sends in a step, as a share of the model in float32."""
+    if method in (GRADIENTS, ALONE):
+        return float(method == GRADIENTS)
+    return BITS[method] / 32 / config.period
+
+
+def bytes_to(config: ConfigDict) -> figures.TimeTo:
+    """The bytes that an island sends for each parameter until the target."""
+    sent = functools.partial(models_sent, config)
+    cost = Computed("bytes_a_parameter", lambda method: 4.0 * sent(method))
+    return figures.TimeTo("train_loss", config.target, "update", cost=cost)
+
+
+def time_to(config: ConfigDict, exchange: float) -> figures.TimeTo:
+    """The time until the target over a link, in seconds of a local step."""
+    sent = functools.partial(models_sent, config)
+    name = f"time_at_{exchange:g}_steps_an_exchange"
+    cost = Computed(name, lambda method: 1.0 + exchange * sent(method))
+    return figures.TimeTo("train_loss", config.target, "update", cost=cost)
+
+
+def adam(learning_rate):
+    """The optimizer of each island."""
+    return optax.adam(learning_rate)
+
+
+def nesterov(outer_step, outer_decay):
+    """The outer optimizer; its step is the sum of all steps that a change causes."""
+    return optax.sgd(outer_step * outer_decay, 1.0 - outer_decay, nesterov=True)
+
+
+def experiment(config: ConfigDict) -> Experiment:
+    """Gradients, four messages of DiLoCo, and one island."""
+    compressors = {
+        "8 bits": dj.exchange.quantized(8),
+        "4 bits": dj.exchange.quantized(4),
+        "1 of 8": dj.exchange.random_blocks(jax.random.key(0), 1 / 8),
+    }
+    outer = {"outer_step": Range(1.0, 10.0), "outer_decay": Range(0.05, 1.0, off=1.0)}
+
+    def arm(name, method, islands=2, grid=outer):
+        cluster = dj.cluster.Cluster(islands, dj.cluster.constant(1.0))
+        training = replicas(method, cluster, adam)
+        return Arm(training=training, labels={"method": name}, grid=grid)
+
+    def diloco(name):
+        compress, sent = compressors.get(name), BITS[name] / 32
+        return methods.outer(nesterov, config.period, compress=compress, sent=sent)
+
+    def cost(metric, base="float32", but=(ALONE,)):
+        named = [GRADIENTS, *BITS, ALONE]
+        where = {"method": tuple(name for name in named if name not in but)}
+        against = {"method": base}
+        return Effect(metric=metric, against=against, size=percent(10), where=where)
+
+    times = [time_to(config, each) for each in config.exchange]
+    return Experiment(
+        question="What do rare and small messages save on the way to a training loss?",
+        task=tasks.digits_mlp(batch_size=config.batch_size),
+        arms=[
+            arm(GRADIENTS, methods.allreduce_sgd(), grid={}),
+            *(arm(name, diloco(name)) for name in BITS),
+            arm(ALONE, diloco("float32"), islands=1),
+        ],
+        grid={"learning_rate": Range(1e-3, 0.1)},
+        seeds=config.seeds,
+        tuned_by=figures.TimeTo("train_loss", config.target, along="update"),
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
+        updates=config.updates,
+        evaluate_every=config.period,
+        answer=[cost(bytes_to(config)), *(cost(time, but=()) for time in times)],
+        figures=[
+            figures.bars(metric, color="method")
+            for metric in (bytes_to(config), *times)
+        ],
+    )

@@ -1,0 +1,109 @@
+"""What does an outer step cost that comes late?
+
+Four workers take 10 steps of Adam, then exchange models for an outer optimizer, SGD
+with Nesterov momentum. They wait for the result; or go on, and it arrives 2 or 8 steps
+later. Then the steps in between are lost (overwriting, as in torchft and MaxText), half
+of them is (blended, Streaming DiLoCo), or none (corrected). Beside them one worker
+alone with the same outer optimizer, which has nothing to wait for. All numbers are
+searched, for each delay and merge: the step of Adam, and step and momentum of the outer
+optimizer.
+
+    python -m experiments.main --config=configs/outer_overlap.py \
+        --workdir=runs/outer_overlap
+"""
+
+import optax
+from ml_collections import ConfigDict
+
+import delayjax as dj
+from experiments import Arm, Effect, Experiment, Range, Search, figures, replicas, tasks
+from experiments.configs import at_least, positive
+from experiments.results.effects import percent
+from experiments.training import methods
+
+SMALL = {"updates": 20, "delay": (2,), "tolerance": 0.5}
+"""What the small size of the book changes, beside the numbers of seeds."""
+
+LIMITS = at_least(2, "workers") | at_least(1, "period", "delay")
+LIMITS |= positive("tolerance")
+
+MERGES = {
+    "overwriting": dj.averaging.overwriting,
+    "blended": dj.averaging.blended(0.5),
+    "corrected": dj.averaging.corrected,
+}
+WAITS, ALONE = "waits", "one worker"
+
+
+def get_config() -> ConfigDict:
+    """Two delays."""
+    return ConfigDict(
+        dict(
+            workers=4,
+            period=10,  # steps between two exchanges
+            delay=(2, 8),  # steps for which an exchange is in flight
+            updates=200,  # of each worker
+            batch_size=8,  # examples a worker's gradient
+            seeds=16,
+            tolerance=0.05,  # of the search, a share of the loss
+        )
+    )
+
+
+def adam(learning_rate):
+    """The optimizer of each worker."""
+    return optax.adam(learning_rate)
+
+
+def nesterov(outer_step, outer_decay):
+    """The outer optimizer; its step is the sum of all steps that a change causes."""
+    return optax.sgd(outer_step * outer_decay, 1.0 - outer_decay, nesterov=True)
+
+
+def experiment(config: ConfigDict) -> Experiment:
+    """Each merge with each delay, workers that wait, and one worker."""
+
+    def arm(name, workers, delay=0, merge=dj.averaging.overwriting):
+        cluster = dj.cluster.Cluster(workers, dj.cluster.constant(1.0))
+        method = methods.outer(nesterov, config.period, delay, merge)
+        labels = {"merge": name} | ({"delay": delay} if delay else {})
+        return Arm(training=replicas(method, cluster, adam), labels=labels)
+
+    def cost(over, *names, metric="train_loss"):
+        return Effect(
+            metric=metric,
+            against={"merge": over},
+            size=percent(10),
+            where={"merge": (over, *names)},
+        )
+
+    return Experiment(
+        question="What does an outer step cost that comes late?",
+        task=tasks.digits_mlp(batch_size=config.batch_size),
+        arms=[
+            arm(WAITS, config.workers),
+            arm(ALONE, 1),
+            *(
+                arm(name, config.workers, delay, merge)
+                for name, merge in MERGES.items()
+                for delay in config.delay
+            ),
+        ],
+        grid={
+            "learning_rate": Range(1e-3, 0.1),
+            "outer_step": Range(1.0, 10.0),
+            "outer_decay": Range(0.05, 1.0, off=1.0),
+        },
+        seeds=config.seeds,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
+        updates=config.updates,
+        answer=[
+            cost(WAITS, *MERGES, ALONE),
+            cost("overwriting", "blended", "corrected"),
+            cost(WAITS, *MERGES, metric="test_loss"),
+        ],
+        figures=[
+            figures.over("delay", "train_loss", color="merge", fixed=False),
+            figures.bars("train_loss", color="merge"),
+        ],
+    )
