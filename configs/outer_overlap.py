@@ -42,7 +42,7 @@ def get_config() -> ConfigDict:
             workers=4,
             period=10,  # steps between two exchanges
             delay=(2, 8),  # steps for which an exchange is in flight
-            updates=200,  # of each worker
+            updates=100,  # of each worker
             batch_size=8,  # examples a worker's gradient
             seeds=16,
             tolerance=0.05,  # of the search, a share of the loss

@@ -19,6 +19,7 @@ FORMS = [
     (file, question)
     for file in FILES
     for question in {
+        "async_islands": ("toy", "characters"),
         "k_async": ("exponential", "shifted", "pareto"),
         "stability_edge": ("breast_cancer", "quadratic", "digits_mlp"),
         "time_optimal": ("sqrt", "linear"),
