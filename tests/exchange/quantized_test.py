@@ -55,6 +55,15 @@ def test_a_leaf_keeps_its_dtype_and_zeros_and_no_entries_stay(dtype):
 
 
 @seeds
+def test_a_leaf_of_a_narrow_dtype_is_rounded_in_float32(seed):
+    """In bfloat16 the scale would be wrong by up to 1 / 256, and 16 bits by more."""
+    narrow = jnp.asarray(np.random.default_rng(seed).normal(size=200), jnp.bfloat16)
+    for bits in (4, 8, 16):
+        wide = sent(narrow.astype(jnp.float32), bits)
+        np.testing.assert_array_equal(sent(narrow, bits), wide.astype(jnp.bfloat16))
+
+
+@seeds
 def test_the_mean_is_that_of_what_each_worker_has_rounded(seed):
     """Each has a scale of its own, as if all sent integers and scales to all."""
     pushes = np.random.default_rng(seed).normal(size=(3, 40)).astype(np.float32)
