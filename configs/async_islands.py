@@ -8,7 +8,7 @@ and of the server are searched for each. Beside them one island alone. All train
 same number of examples.
 
 Speeds and classes are those of the toy that Liu et al. (arXiv:2401.09135) released,
-with fewer dimensions. `:characters` is a Transformer on Python's own manual.
+with fewer dimensions and half the spread. `:characters` is a Transformer on Python's own manual.
 
     python -m experiments.main --config=configs/async_islands.py \
         --workdir=runs/async_islands
@@ -48,7 +48,7 @@ def toy(*, batch_size: int, dimension: int = 64) -> Task:
 
     def draw(size):
         label, which = rng.integers(4, size=size), rng.integers(8, size=size)
-        points = centers[label, which] + 0.5 * rng.normal(size=(size, dimension))
+        points = centers[label, which] + 0.25 * rng.normal(size=(size, dimension))
         return {"image": np.float32(points), "label": np.int32(label)}
 
     train, test = draw(4096), draw(1024)
@@ -68,7 +68,7 @@ def get_config(task: str = "toy") -> ConfigDict:
         dict(
             task=task,  # or my_module:make, a function of the batch
             steps=10,  # H, of an island in a round
-            rounds=16 if short else 32,  # of four islands
+            rounds=16 if short else 64,  # of four islands
             batch_size=2 if short else 8,  # examples or windows a step
             momentum=0.9,  # of the server
             seeds=8 if short else 16,
