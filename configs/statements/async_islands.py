@@ -4,7 +4,7 @@ from ml_collections import ConfigDict
 
 from experiments import Published, statements
 from experiments.results.estimates import Measure
-from experiments.results.measures import ratio, tuned
+from experiments.results.measures import kept, ratio, tuned
 
 _CONFIG = statements.config_of(__file__)
 ALL, NONE, ONE = _CONFIG.ALL, _CONFIG.NONE, _CONFIG.ONE
@@ -67,10 +67,17 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     if config.task == "toy":
         nobody += [name + _CONFIG.SEARCHED for name in (NESTEROV, DELAYED)]
     waiting = loss(ALL, NESTEROV)
+    at = {"islands": ALL, "server": NESTEROV}
     others = {
         "SGD that waits": loss(ALL, SGD),
         "One island": loss(ONE, NESTEROV),
         **{f"{server}, nobody waits": loss(NONE, server) for server in nobody},
+        **{
+            f"{server}, nobody waits, steps of islands that wait": kept(
+                "train_loss", best_at=at, islands=NONE, server=server
+            )
+            for server in (NESTEROV, DELAYED)
+        },
     }
     about = f"of {config.task}"
     return {f"Training loss {about}, Nesterov that waits": waiting} | {
