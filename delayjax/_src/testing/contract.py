@@ -131,6 +131,11 @@ class Contract:
 
         return subject._replace(start=start)
 
+    @functools.cached_property
+    def usual(self) -> subjects.Subject:
+        """The training step without further arguments."""
+        return self.subject()
+
     def together(self, execution: Callable, over: Any, **more: Any) -> subjects.Subject:
         """All workers, in one of the two executions."""
         name = self.axis_name or "workers"
@@ -185,7 +190,7 @@ class Contract:
         Workers that take steps together are compiled, because conditions among them
         take seconds otherwise.
         """
-        subject = self.subject()
+        subject = self.usual
         if self.axis_name is None:
             return subject
         compiled = subject._replace(step=jax.jit(subject.step))
@@ -257,13 +262,13 @@ class Contract:
                 check_finite("state", state, f"after {t + 1} steps", infinite=True)
 
     def types_stay(self) -> None:
-        subject, batch = self.subject(), subjects.at(self.given(SEEDS[0]), 0)
+        subject, batch = self.usual, subjects.at(self.given(SEEDS[0]), 0)
         carries = self.trained()
         before = carries[0]
-        for after in (carries[1], jax.eval_shape(subject.step, before, batch)[0]):
+        traced, updates = jax.eval_shape(subject.step, before, batch)
+        for after in (carries[1], traced):
             (_, old), (_, new) = map(_pair, (before, after))
             comparing.check_types("state", old, new)
-        updates = jax.eval_shape(subject.step, before, batch)[1]
         comparing.check_types(
             "updates", batch[0], updates, was="as a gradient", when="as an update"
         )
@@ -323,7 +328,7 @@ class Contract:
         One program shows that nothing is: a compiled scan of simulated workers, which
         are a `vmap`. Only if it fails the four are tried apart.
         """
-        subject = self.subject()
+        subject = self.usual
         given = [self.given(seed) for seed in SEEDS]
 
         def carries(batches):
@@ -389,7 +394,7 @@ class Contract:
         params = subjects.as_given(self.params)
         held = {"params": params, "state": self.tx.init(params)}
         comparing.check_apart(held, "after `init`")
-        subject, batch = self.subject(), subjects.at(self.given(SEEDS[0]), 0)
+        subject, batch = self.usual, subjects.at(self.given(SEEDS[0]), 0)
         carry = subject.start(params)
         params, state = _pair(carry)
         comparing.check_apart({"params": params, "state": state}, "at first")
@@ -489,7 +494,7 @@ class Contract:
                 *(tree, specs),
             )
 
-        subject, batch = self.subject(), subjects.at(self.given(SEEDS[0]), 0)
+        subject, batch = self.usual, subjects.at(self.given(SEEDS[0]), 0)
         grads, t = batch
         with jax.set_mesh(mesh):
             before = subject.start(place(subjects.as_given(self.params)))
