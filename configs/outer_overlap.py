@@ -6,7 +6,8 @@ later. Then the steps in between are lost (overwriting, as in torchft and MaxTex
 of them is (blended, Streaming DiLoCo), or none (corrected). Beside them one worker
 alone with the same outer optimizer, which has nothing to wait for. All numbers are
 searched, for each delay and merge: the step of Adam, and step and momentum of the outer
-optimizer.
+optimizer. The loss is that of x when the last exchange has arrived: training that goes
+on meanwhile ends as many steps later, so that all have as many outer steps.
 
     python -m experiments.main --config=configs/outer_overlap.py \
         --workdir=runs/outer_overlap
@@ -42,7 +43,7 @@ def get_config() -> ConfigDict:
             workers=4,
             period=10,  # steps between two exchanges
             delay=(2, 8),  # steps for which an exchange is in flight
-            updates=100,  # of each worker
+            updates=100,  # of each worker, until the last exchange starts
             batch_size=8,  # examples a worker's gradient
             seeds=16,
             tolerance=0.05,  # of the search, a share of the loss
@@ -67,7 +68,8 @@ def experiment(config: ConfigDict) -> Experiment:
         cluster = dj.cluster.Cluster(workers, dj.cluster.constant(1.0))
         method = methods.outer(nesterov, config.period, delay, merge)
         labels = {"merge": name} | ({"delay": delay} if delay else {})
-        return Arm(training=replicas(method, cluster, adam), labels=labels)
+        training, updates = replicas(method, cluster, adam), config.updates + delay
+        return Arm(training=training, labels=labels, updates=updates)
 
     def cost(over, *names, metric="train_loss"):
         return Effect(
@@ -104,6 +106,6 @@ def experiment(config: ConfigDict) -> Experiment:
         ],
         figures=[
             figures.over("delay", "train_loss", color="merge", fixed=False),
-            figures.bars("train_loss", color="merge"),
+            figures.over("delay", "test_loss", color="merge", fixed=False),
         ],
     )
