@@ -49,6 +49,7 @@ def published(config: ConfigDict) -> list[Published]:
             text="At one step size a delay makes the train/test gap smaller",
             measure=difference(gap(longest, longest), gap(0, longest)),
             at_most=0.0,
+            bound_is_ours=True,
             tried=tried,
             **stated,
         ),
