@@ -4,7 +4,7 @@ from ml_collections import ConfigDict
 
 from experiments import Published
 from experiments.results.estimates import Measure
-from experiments.results.measures import difference, tuned
+from experiments.results.measures import difference, ratio, tuned
 
 
 def loss(compensation: str, delay: float) -> Measure:
@@ -25,18 +25,23 @@ def published(config: ConfigDict) -> list[Published]:
     del config
     four = dict(source="Zheng et al. (2017), arXiv:1609.08326", at_most=0.0)
     four["setting"] = "ResNet-20 on CIFAR-10, 4 workers"
+    of_both = (
+        tuned("test_error", compensation=name, delay=4)
+        for name in ("DC-ASGD-a", "none")
+    )
     return [
         Published(
-            text="4 updates late DC-ASGD-a has a smaller error than plain asynchronous"
-            " SGD",
-            said="8.19 % against 9.27 %",
-            measure=error_less("DC-ASGD-a", 4, 4),
-            **four,
+            text="4 updates late the error of DC-ASGD-a is at most 8.19 / 9.27 of the"
+            " error of plain asynchronous SGD",
+            said="it outperforms asynchronous SGD: 8.19 % against 9.27 %",
+            measure=ratio(*of_both),
+            **(four | dict(at_most=8.19 / 9.27)),
         ),
         Published(
             text="4 updates late DC-ASGD-a has no larger error than SGD without delay",
             said="8.19 % against 8.65 %",
             measure=error_less("DC-ASGD-a", 4, 0),
+            bound_is_ours=True,
             tried="Strengths from 0 to 2048; the step is tuned for both.",
             **four,
         ),
@@ -49,6 +54,7 @@ def published(config: ConfigDict) -> list[Published]:
             setting="CIFAR, ImageNet and WikiText-103",
             measure=error_less("Gap-Aware", 16, 16),
             at_most=0.0,
+            bound_is_ours=True,
         ),
     ]
 

@@ -31,6 +31,14 @@ def published(config: ConfigDict) -> list[Published]:
     tried = "Step and reach tuned: where few delays are long, larger steps are stable."
     slow = "Plain steps follow the largest delay: they are slower there"
     return [
+        Published(
+            text="N agents that run DASA converge N times as fast as one",
+            source="Dal Fabbro et al. (2024), arXiv:2403.17247, abstract",
+            said="an N-fold convergence speedup under Markovian sampling",
+            setting="theory, of stochastic approximation with N agents",
+            tried="One agent learns here. A run needs several agents, each with a walk"
+            " of its own, and a server that averages what they send.",
+        ),
         Published(text=as_fast, bound_is_ours=True, tried=tried, **dasa),
         Published(text=slow, bound_is_ours=True, tried=tried, **plain),
     ]

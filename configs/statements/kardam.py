@@ -37,7 +37,8 @@ def published(config: ConfigDict) -> list[Published]:
         flip, share = error("Kardam", times), refused(times=times)
         stated.append(Published(text=learns, measure=flip, **third, **ours))
         stated.append(Published(text=costs, measure=share, **slow, **paper))
-    return stated
+    costs_nothing, headline, *further = stated
+    return [headline, costs_nothing, *further]
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
