@@ -36,15 +36,15 @@ def published(config: ConfigDict) -> list[Published]:
     )
     return [
         Published(
-            text="At one step for all, AdaSync is there before each K kept (our"
-            " reading)",
-            measure=over_fastest_kept(config, learning_rate=0.02),
-            **dutta,
-        ),
-        Published(
             text="With the step tuned for each, AdaSync is there before each K kept"
             " (our reading)",
             measure=over_fastest_kept(config),
+            **dutta,
+        ),
+        Published(
+            text="At one step for all, AdaSync is there before each K kept (our"
+            " reading)",
+            measure=over_fastest_kept(config, learning_rate=0.02),
             **dutta,
         ),
     ]

@@ -38,6 +38,15 @@ def published(config: ConfigDict) -> list[Published]:
     source = "Nguyen et al. (2022), AISTATS, arXiv:2106.06639, abstract"
     return [
         Published(
+            text="FedAsync takes at least 2.5 times as long as FedBuff to a training"
+            " loss",
+            source=source,
+            said="up to 2.5 times more efficient than asynchronous federated learning",
+            measure=until(config, FEDASYNC, BUFFERED),
+            at_least=2.5,
+            tried="2.5 is the most that the source has; ours is one setting.",
+        ),
+        Published(
             text="FedBuff is sooner at a training loss than FedAsync",
             source=source,
             said="up to 2.5 times more efficient than asynchronous federated learning",

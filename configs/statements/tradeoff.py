@@ -23,7 +23,7 @@ def published(config: ConfigDict) -> list[Published]:
             at_least=-0.01,
             bound_is_ours=True,
         )
-        for protocol in ("1-softsync", "P-softsync")
+        for protocol in ("P-softsync", "1-softsync")
     ]
     fast = Published(
         text="Thirty learners make an epoch 22 to 28 times faster than one",
