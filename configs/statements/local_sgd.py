@@ -1,8 +1,9 @@
 """That late averages pay, and records of `configs/local_sgd.py`."""
 
+import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import Published
+from experiments import Found, Published
 from experiments.results.estimates import Measure
 from experiments.results.measures import difference, mean, tuned
 
@@ -12,10 +13,37 @@ def loss(method: str, **where) -> Measure:
     return tuned("test_loss", method=method, **where)
 
 
+def hidden(config: ConfigDict) -> Measure:
+    """The share of an average's time that DaSGD hides, beside local SGD every 8.
+
+    Both average every 8 steps. What a step of DaSGD takes less is over the time of an
+    all-reduce, 2 log2(workers) messages, by 8.
+    """
+    period = 8
+    spent = 2 * np.log2(config.workers) * config.latency_seconds / period
+
+    def step(found: Found, **where) -> float:
+        """Seconds of a step of all workers."""
+        seconds, examples = (mean(c, **where)(found) for c in ("seconds", "examples"))
+        return seconds * config.workers * config.batch_size / examples
+
+    def share(found: Found) -> float:
+        waits = step(found, method="local SGD", period=period)
+        return (waits - step(found, method="DaSGD")) / spent
+
+    return share
+
+
 def published(config: ConfigDict) -> list[Published]:
-    """That late averages pay; the bounds are ours."""
-    del config
+    """What late averages hide, and that they pay."""
     return [
+        Published(
+            text="DaSGD hides all of the time of its averages every 8 steps",
+            source="DaSGD (2020), arXiv:2006.00441, abstract",
+            said="it hides 100 % of the communication overhead",
+            measure=hidden(config),
+            at_least=1.0,
+        ),
         Published(
             text="In the same time DaSGD trains at least as well as local SGD",
             source="DaSGD (2020), arXiv:2006.00441",

@@ -8,8 +8,7 @@ from experiments.results.measures import difference, mean, tuned
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """Accuracy on 64 workers, as many as the paper's for ResNet-50."""
-    del config
+    """Accuracy on many workers, and on 64, as many as the paper's for ResNet-50."""
     li = "Li et al. (2021), arXiv:2005.00124"
     resnet = dict(
         setting="ResNet-50 on ImageNet, 64 GPUs, two sleep 0.32 s at each step",
@@ -17,11 +16,30 @@ def published(config: ConfigDict) -> list[Published]:
         bound_is_ours=True,
     )
 
-    def least_of_others(found):
+    def least_of_others(found, workers=64):
         others = set(found.results["method"]) - {"WAGMA-SGD"}
-        return min(error(method)(found) for method in others)
+        return min(error(method, workers)(found) for method in others)
+
+    def most_behind(found):
+        """Its error less the least of the others', where it is furthest behind."""
+        many = [count for count in config.workers if count >= 64]
+        return max(
+            error("WAGMA-SGD", count)(found) - least_of_others(found, count)
+            for count in many
+        )
 
     return [
+        Published(
+            text="On 64 and on 256 workers WAGMA-SGD has the lowest error of all seven"
+            " in the same time",
+            source=f"{li}, abstract",
+            said="the fastest time to solution; up to 1,024 GPUs",
+            setting="ResNet-50, a Transformer and reinforcement learning, on 64 to"
+            " 1,024 GPUs",
+            measure=most_behind,
+            at_most=0.0,
+            bound_is_ours=True,
+        ),
         Published(
             text="WAGMA-SGD has the lowest error of all seven in the same time",
             source=li,
@@ -75,6 +93,6 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     }
 
 
-def error(method: str) -> Measure:
-    """Test error of 64 workers after the simulated time, at the best step."""
-    return tuned("test_error", method=method, workers=64)
+def error(method: str, workers: int = 64) -> Measure:
+    """Test error after the simulated time, at the best step."""
+    return tuned("test_error", method=method, workers=workers)
