@@ -64,14 +64,14 @@ def models_sent(config: ConfigDict, method: str) -> float:
 def bytes_to(config: ConfigDict) -> figures.TimeTo:
     """The bytes that an island sends for each parameter until the target."""
     sent = functools.partial(models_sent, config)
-    cost = Computed("bytes_a_parameter", lambda method: 4.0 * sent(method))
+    cost = Computed("bytes", lambda method: 4.0 * sent(method))
     return figures.TimeTo("train_loss", config.target, "update", cost=cost)
 
 
 def time_to(config: ConfigDict, exchange: float) -> figures.TimeTo:
     """The time until the target over a link, in seconds of a local step."""
     sent = functools.partial(models_sent, config)
-    name = f"time_at_{exchange:g}_steps_an_exchange"
+    name = f"time_at_{exchange:g}"
     cost = Computed(name, lambda method: 1.0 + exchange * sent(method))
     return figures.TimeTo("train_loss", config.target, "update", cost=cost)
 
