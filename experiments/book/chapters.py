@@ -61,6 +61,7 @@ CHAPTERS: dict[str, dict[str, str]] = {
         "diloco": "DiLoCo",
         "outer_overlap": "Outer steps that come late",
         "async_islands": "Delayed Nesterov: the toy",
+        "async_islands:characters": "Delayed Nesterov: characters",
         "bytes_to_target": "Rare and small messages",
         "adaptive_period": "An adaptive period",
         "gossip": "D-PSGD, AD-PSGD and SGP",

@@ -229,7 +229,7 @@ def outer(
         check_held(split, memory, model)
         apart = every // split.count
         flight, error, after = memory.flight, varied(memory.error), []
-        if delay:
+        if delay and jax.tree.leaves(model):
             flight = flight._replace(
                 begun=varied(flight.begun), outbox=varied(flight.outbox)
             )

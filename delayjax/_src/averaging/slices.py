@@ -31,11 +31,15 @@ class Flight(NamedTuple):
     inbox: Box  # the mean of all messages, in the slices that were sent
 
 
-def empty(parts: Iterable[Any], params: Any, slices: int) -> Box:
+def empty(parts: Iterable[Any], params: Any, slices: int) -> Any:
     """A box of zeros that is large enough for any of `parts`, arrays or shapes.
 
     If `params` are sharded over devices of one worker, each has some of the columns.
     """
+    if not jax.tree.leaves(
+        params
+    ):  # as of Optax's placeholder: one leaf, a prefix of any box
+        return jnp.zeros(())
     place, devices = _place(params)
     columns, even = COLUMNS * devices, ROWS * slices
     rows: dict[str, int] = {}
@@ -143,6 +147,8 @@ def _whole(part: jax.Array, names: tuple[str, ...]) -> jax.Array:
 
 def _rows_in(box: Box, tree: Any) -> Iterator[tuple[Any, str, int, int]]:
     """Each leaf of a tree with its rows in a box, as `_rows`."""
+    if not jax.tree.leaves(tree):
+        return iter(())
     columns = next((held.shape[1] for held in box.values()), COLUMNS)
     return _rows(tree, number_of(box), columns)
 

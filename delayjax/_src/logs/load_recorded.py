@@ -8,10 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from delayjax._src.ground import checks
 from delayjax._src.logs.arrays import MOST_SECONDS, ROUNDING, increases, overlaps
 from delayjax._src.logs.recorded import Recorded
-from delayjax._src.logs.table import Table
+from delayjax._src.logs.table import Table, checked_start
 
 _KEYS = ["worker", "stage", "step"]
 _LONG = 100.0  # seconds of a task that are perhaps milliseconds
@@ -93,8 +92,7 @@ def load_recorded(
         The Chromium Project, Trace Event Format (complete events). PyTorch, Kineto:
         libkineto/src/output_json.cpp. FlagScale: flagscale/runner/straggler/report.py.
     """
-    if start_seconds not in (None, "first"):
-        start_seconds = checks.check_number("start_seconds", start_seconds)
+    start_seconds = checked_start(start_seconds)
     needed = {} if start_seconds is None else {"start": "start"}
     columns = needed | dict(columns or {})
     log = _Log(Path(path), columns, operations, start_seconds, sort)

@@ -11,7 +11,7 @@ import numpy as np
 
 from delayjax._src.cluster.trace import Dropped, Trace
 from delayjax._src.ground import checks
-from delayjax._src.logs.table import Table
+from delayjax._src.logs.table import Table, checked_start
 
 _COLUMNS = ("update", "time_s", "worker", "read_version")
 _KINDS = {"time_s": "seconds", "worker": "worker"}
@@ -70,8 +70,7 @@ def load_trace(
     if num_workers is not None:
         num_workers = checks.check_bound("num_workers", num_workers, at_least=1)
     first_update = checks.check_bound("first_update", first_update)
-    if start_seconds not in (None, "first"):
-        start_seconds = checks.check_number("start_seconds", start_seconds)
+    start_seconds = checked_start(start_seconds)
     if path.suffix != ".npz":
         log = _Log(path, columns or {}, sort)
         return log.trace(first_update, start_seconds, num_workers)

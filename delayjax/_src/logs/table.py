@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from delayjax._src.ground import checks
 from delayjax._src.logs import files
 from delayjax._src.logs.arrays import MOST_SECONDS
 
@@ -121,6 +122,15 @@ class Table:
         remedy = 'give "first" as `start_seconds`'
         self.check(ours, times >= start, f"not be before {start:g} s", remedy)
         return times - start
+
+
+def checked_start(start_seconds: Any) -> Any:
+    """None, "first", or a number of seconds."""
+    if start_seconds is None:
+        return None
+    if isinstance(start_seconds, str) and start_seconds == "first":
+        return start_seconds
+    return checks.check_number("start_seconds", start_seconds)
 
 
 def _numbers(values: Any, dated: bool) -> np.ndarray:
