@@ -36,10 +36,8 @@ def empty(parts: Iterable[Any], params: Any, slices: int) -> Any:
 
     If `params` are sharded over devices of one worker, each has some of the columns.
     """
-    if not jax.tree.leaves(
-        params
-    ):  # as of Optax's placeholder: one leaf, a prefix of any box
-        return jnp.zeros(())
+    if not jax.tree.leaves(params):
+        return jnp.zeros(())  # of Optax's placeholder: a leaf is a prefix of any box
     place, devices = _place(params)
     columns, even = COLUMNS * devices, ROWS * slices
     rows: dict[str, int] = {}
