@@ -91,7 +91,7 @@ _COMPILE_CACHE = flags.DEFINE_string(
     "A folder that keeps compiled programs, gs:// too; by default one in the user's"
     " cache. '' keeps none.",
 )
-# what all processes do alike depends on them
+# all processes must have the same values of them
 _SHARED_FLAGS = (_WORKDIR, _SHARD, _CHECKPOINT_EVERY, _KEEP_CHECKPOINTS, _DRY_RUN)
 
 

@@ -1,4 +1,4 @@
-"""That a short delay is free and a long one is not; records of `outer_overlap`."""
+"""That a short delay costs little and a long one more; records of `outer_overlap`."""
 
 from ml_collections import ConfigDict
 

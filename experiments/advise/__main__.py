@@ -184,6 +184,12 @@ def _cluster(recorded: dj.cluster.Recorded) -> dj.cluster.Cluster:
 
 def _with_link(cluster: dj.cluster.Cluster) -> dj.cluster.Cluster:
     """The cluster with the link of the flags, if they give one."""
+    if bool(_MESSAGE_BYTES.value) != math.isfinite(_BYTES_PER_SECOND.value):
+        raise ValueError(
+            "--message_bytes and --bytes_per_second must be given together, got"
+            f" {_MESSAGE_BYTES.value:g} and {_BYTES_PER_SECOND.value:g}: bytes take time"
+            " over a link of a known rate."
+        )
     link = dj.cluster.Communication(
         latency_seconds=_LATENCY_SECONDS.value,
         message_bytes=_MESSAGE_BYTES.value,

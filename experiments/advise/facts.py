@@ -14,6 +14,7 @@ _FEW = 50  # steps
 _LONG = 3.0  # times the median step: programs were compiled in the first one
 _COST = 0.05  # of the time, for exchanges of models
 _FRAGMENTS = 4  # of a model
+_MOST_SLICES = 1000  # of an exchange in flight
 _LASTS = {
     "task": (
         "Slowness lasts one task: the times of successive tasks are independent, and"
@@ -104,20 +105,35 @@ def periods(cluster: dj.cluster.Cluster, recorded: dj.cluster.Recorded) -> list[
         drawn = recorded.service("block")
         cluster = dataclasses.replace(cluster, service=drawn, slowdown=None)
     step = cluster.step_seconds(1000, seed=0).mean(axis=0).max()
-    whole, part = (
-        link.all_reduce_seconds(cluster.workers, fragments=count)
-        for count in (1, _FRAGMENTS)
-    )
-    late, sooner = math.ceil(whole / step), math.ceil(part / step)
+    whole = link.all_reduce_seconds(cluster.workers)
     at_once = cluster.shortest_period(_COST)
+    said = (
+        f"If each worker is an island with its own model, an exchange takes {whole:.3g}"
+        f" s and costs at most {_COST:.0%} of the time from H = {at_once} local steps on"
+    )
+    late, sooner = (_hiding(cluster, step, count) for count in (1, _FRAGMENTS))
+    if late is None or sooner is None:
+        return [
+            f"{said}; a slice of it takes longer than a step, so no delay hides it."
+        ]
     behind = cluster.shortest_period(_COST, delay=late)
     in_parts = cluster.shortest_period(_COST, delay=sooner, fragments=_FRAGMENTS)
     return [
-        f"If each worker is an island with its own model, an exchange takes {whole:.3g}"
-        f" s and costs at most {_COST:.0%} of the time from H = {at_once} local steps"
-        f" on; from H = {behind} on if it is in flight during {late} of them; and from"
-        f" H = {in_parts} on in {_FRAGMENTS} fragments, each in flight during {sooner}."
+        f"{said}; from H = {behind} on if it is in flight during {late} of them; and"
+        f" from H = {in_parts} on in {_FRAGMENTS} fragments, each in flight during"
+        f" {sooner}."
     ]
+
+
+def _hiding(cluster: dj.cluster.Cluster, step: float, fragments: int) -> int | None:
+    """The fewest slices of an exchange of which each takes at most a step, if any."""
+    for slices in range(1, _MOST_SLICES + 1):
+        takes = cluster.communication.all_reduce_seconds(
+            cluster.workers, fragments=fragments * slices
+        )
+        if takes <= step:
+            return slices
+    return None
 
 
 def decides(advices: Mapping[float, dj.cluster.Advice]) -> list[str]:

@@ -115,15 +115,15 @@ def outer(
     Args:
         server: grid axes -> the second optimizer.
         period: the local steps between two exchanges.
-        delay: the local steps during which an exchange is in flight.
+        delay: the local steps during which an exchange is in flight. Its time has the
+            latency of one exchange, and not of each slice.
         merge: as in `dj.averaging.outer`.
         compress: as in `dj.averaging.outer`.
         sent: the share of a model's bytes that a message has.
     """
 
     def seconds(link, workers):
-        less = dataclasses.replace(link, message_bytes=sent * link.message_bytes)
-        return less.all_reduce_seconds(workers)
+        return link.all_reduce_seconds(workers, fraction=sent)
 
     return Method(
         lambda inner, now, workers, at_center: dj.averaging.outer(

@@ -98,4 +98,5 @@ def test_what_rounding_leaves_out_is_sent_later(bits):
     all_of_them = steps * pushes.mean(axis=0)
     np.testing.assert_allclose(total[0] + errors.mean(axis=0), all_of_them, rtol=1e-4)
     # without memory the smallest entry would never be sent
-    assert total[0][2] > 0 or bits == 2
+    if bits > 2:
+        assert total[0][2] > 0

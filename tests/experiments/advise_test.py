@@ -122,6 +122,21 @@ def test_islands_with_equal_steps_exchange_as_often_as_the_closed_form_says():
     assert facts.periods(free, Recorded(np.full((2, 60), 0.5))) == []
 
 
+def test_a_slice_pays_the_latency_too():
+    """2 * 0.2 + 1.6 / d is at most a step of 0.5 s from d = 16 on; 2 * 0.26 never."""
+    for latency, words in ((0.2, "in flight during 16 of"), (0.26, "no delay hides")):
+        link = dj.cluster.Communication(latency, 2e9, 1.25e9)
+        islands = dj.cluster.Cluster(2, dj.cluster.constant(0.5), communication=link)
+        (said,) = facts.periods(islands, Recorded(np.full((2, 60), 0.5)))
+        assert words in said
+
+
+@pytest.mark.parametrize("half", ["--message_bytes=2e9", "--bytes_per_second=1e9"])
+def test_half_a_link_is_refused(tmp_path, half):
+    log = write(tmp_path / "times.csv", np.ones((2, 60)))
+    assert "must be given together" in run(log, half, *FAST).error
+
+
 def test_islands_that_are_slow_for_some_time_are_drawn_in_blocks():
     link = dj.cluster.Communication(0.5)
     recorded = Recorded(phases(0.1))

@@ -104,7 +104,7 @@ def outer(
         branch. It needs nothing of that step, so a compiler with the options of
         `exchange.overlap_options` hides it. The traffic of all steps is the same, also
         while no exchange is in flight: a fragment takes (H / F) / d times its bytes,
-        the fewest with d = H / F - 1. A slice is padded to blocks of 1,024 numbers. If
+        the fewest with d = H / F - 1. Each has the latency of a link. It is padded to blocks of 1,024 numbers. If
         M devices share a worker's model, each sends one part in M of a slice.
 
     Raises:
@@ -262,7 +262,7 @@ def outer(
 
     def check_held(split, memory, model):
         checks.check_held("fragments", split.count, len(memory.fragments))
-        begun = memory.flight[0] if memory.flight else {}
+        begun = memory.flight.begun if memory.flight else {}
         if jax.tree.leaves(model):
             checks.check_held("delay", delay, slices.number_of(begun))
         kept = jax.tree.structure(memory.error)

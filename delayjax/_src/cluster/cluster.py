@@ -102,7 +102,9 @@ class Communication:
             workers: P.
             fragments: F, in how many exchanges the message is sent; the time is that
                 of one.
-            fraction: the fraction of the bytes that a compressor sends, in (0, 1].
+            fraction: the fraction of the bytes that a compressor sends, in (0, 1]. Of
+                `exchange.quantized(b)` it is P b / 64, as each worker sends its
+                integers to all others: b / 32 of two workers.
 
         Example:
             >>> link = Communication(1.0, message_bytes=40.0, bytes_per_second=10.0)
@@ -348,6 +350,10 @@ class Cluster:
             fragments: F.
             fraction: of the bytes that is sent.
             seed: of the service times.
+
+        Returns:
+            H, by bisection, as if the cost fell with H. With steps of random length it
+            may miss a smaller H within the noise of the simulation.
 
         Raises:
             ValueError: if exchanges cost more even 50,000 steps apart.

@@ -13,8 +13,8 @@ def quantized(bits: int) -> Compressor:
         s    = max_i |x_i| / L,    L = 2^(b - 1) - 1
         Q(x) = s round(x / s)
 
-    for each leaf and each worker. No entry moves by more than s / 2, the largest does
-    not move at all, and an entry of 0 stays 0. So |x - Q(x)| < |x| unless x is 0, and
+    for each leaf and each worker. Up to rounding no entry moves by more than s / 2, the
+    largest does not move, and an entry of 0 stays 0. So |x - Q(x)| < |x| unless x is 0, and
     error feedback loses nothing. Give it to `error_feedback`, or to `averaging.outer`
     as `compress`.
 

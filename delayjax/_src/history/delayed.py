@@ -264,6 +264,10 @@ def staleness(opt_state: Any) -> Any:
         int32 [], in steps, or a tree of these where each leaf has its own delay. A
         dict, label -> staleness, where several parts of an `optax.partition` have one.
 
+    Raises:
+        ValueError: if no part of the optimizer delays, or several that are not parts of
+            one `optax.partition`.
+
     Example:
         >>> tx = optax.chain(optax.clip(1.0), delayed(optax.sgd(0.1), 2))
         >>> int(staleness(tx.init(jnp.zeros(3))))
