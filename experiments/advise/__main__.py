@@ -187,8 +187,8 @@ def _with_link(cluster: dj.cluster.Cluster) -> dj.cluster.Cluster:
     if bool(_MESSAGE_BYTES.value) != math.isfinite(_BYTES_PER_SECOND.value):
         raise ValueError(
             "--message_bytes and --bytes_per_second must be given together, got"
-            f" {_MESSAGE_BYTES.value:g} and {_BYTES_PER_SECOND.value:g}: bytes take time"
-            " over a link of a known rate."
+            f" {_MESSAGE_BYTES.value:g} and {_BYTES_PER_SECOND.value:g}: bytes take"
+            " time over a link of a known rate."
         )
     link = dj.cluster.Communication(
         latency_seconds=_LATENCY_SECONDS.value,

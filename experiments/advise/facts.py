@@ -1,7 +1,6 @@
 """What the recorded times and the simulations say, as sentences and tables."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -109,7 +108,8 @@ def periods(cluster: dj.cluster.Cluster, recorded: dj.cluster.Recorded) -> list[
     at_once = cluster.shortest_period(_COST)
     said = (
         f"If each worker is an island with its own model, an exchange takes {whole:.3g}"
-        f" s and costs at most {_COST:.0%} of the time from H = {at_once} local steps on"
+        f" s and costs at most {_COST:.0%} of the time from H = {at_once} local steps"
+        " on"
     )
     late, sooner = (_hiding(cluster, step, count) for count in (1, _FRAGMENTS))
     if late is None or sooner is None:

@@ -284,6 +284,10 @@ class Cluster:
 
             cost = w / (H s + w),    w = F max(0, c - d s)
 
+        This is an exchange that is in flight as a whole. On devices `averaging.outer`
+        sends d slices, one a step: hide it if `all_reduce_seconds(P, fragments=F d)` is
+        at most s.
+
         Steps of random length, as in `finish_times`, cost more. If islands differ, cost
         is one minus the time of the slowest island's steps over the whole time. The
         server's step and the work of a compressor take no time.

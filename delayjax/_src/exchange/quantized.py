@@ -14,9 +14,9 @@ def quantized(bits: int) -> Compressor:
         Q(x) = s round(x / s)
 
     for each leaf and each worker. Up to rounding no entry moves by more than s / 2, the
-    largest does not move, and an entry of 0 stays 0. So |x - Q(x)| < |x| unless x is 0, and
-    error feedback loses nothing. Give it to `error_feedback`, or to `averaging.outer`
-    as `compress`.
+    largest does not move, and an entry of 0 stays 0. So |x - Q(x)| < |x| unless x is 0,
+    and error feedback loses nothing. Give it to `error_feedback`, or to
+    `averaging.outer` as `compress`.
 
     The mean is that of an exchange in which each worker sends its integers and one
     scale a leaf to all others, which add up Q(x) in the dtype of the leaf: between two

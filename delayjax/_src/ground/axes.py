@@ -99,8 +99,9 @@ def as_names(axis_name: AxisName) -> tuple[str, ...]:
 def check_mesh(mesh: jax.sharding.Mesh, names: tuple[str, ...]) -> None:
     """Checks that a mesh has these axes."""
     if not set(names) <= set(mesh.axis_names):
+        sizes = "(n,)" if len(names) == 1 else f"({', '.join('nmkl'[: len(names)])})"
         raise ValueError(
             f"`mesh` must have axes {names}, got {mesh}: make it with"
-            f" jax.make_mesh((n,), {names}), or name your axis,"
+            f" jax.make_mesh({sizes}, {names}), or name your axis,"
             " axis_name=."
         )
