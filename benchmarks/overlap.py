@@ -153,11 +153,11 @@ class Round:
     """Several steps of a contender, one after the other."""
 
     def __init__(self, contender: Contender, steps: int):
-        """Of so many steps."""
+        """Takes `steps` steps of `contender` in a round."""
         self._contender, self._steps = contender, steps
 
     def seconds(self) -> float:
-        """Of a step, the mean."""
+        """The mean time of a step of this round."""
         started = time.perf_counter()
         for _ in range(self._steps):
             self._contender.start()
@@ -288,18 +288,18 @@ def measured(
                 times[name].append(took)
                 busy[name] += (busy_seconds() - before[0]) / rounds / steps
                 sent[name] += (sent_bytes() - before[1]) / rounds / steps
-    found = {"parameters": size, "examples": examples, "seconds": times}
-    return found | {"busy": busy, "sent": sent}
+    facts = {"parameters": size, "examples": examples, "seconds": times}
+    return facts | {"busy": busy, "sent": sent}
 
 
 def diloco(delay: int) -> optax.GradientTransformation:
-    """Of the two processes as islands."""
+    """The outer optimizer of the two processes, which are islands."""
     nesterov = optax.sgd(0.7, momentum=0.9, nesterov=True)
     return dj.averaging.outer(optax.sgd(RATE), nesterov, period=PERIOD, delay=delay)
 
 
 def sent_bytes() -> int:
-    """By this process since its network device exists: the namespace is its own."""
+    """The bytes that left through the network device of this process's namespace."""
     lines = pathlib.Path("/proc/net/dev").read_text().splitlines()
     (device,) = [line for line in lines if line.strip().startswith("tun:")]
     return int(device.split(":")[1].split()[8])

@@ -33,7 +33,7 @@ SMALL = {"rounds": 4, "tolerance": 0.5}
 LIMITS = at_least(1, "rounds", "steps") | positive("tolerance")
 
 SECONDS = (0.58, 0.75, 1.51, 3.33)
-"""Of a step, on each island."""
+"""The time of a local step on each island."""
 
 ALL, NONE, ONE = "wait for all", "wait for nobody", "one island"
 SGD, NESTEROV, DELAYED = "SGD", "Nesterov", "delayed Nesterov"

@@ -6,8 +6,8 @@ later. Then the steps in between are lost (overwriting, as in torchft and MaxTex
 of them is (blended, Streaming DiLoCo), or none (corrected). Beside them one worker
 alone with the same outer optimizer, which has nothing to wait for. All numbers are
 searched, for each delay and merge: the step of Adam, and step and momentum of the outer
-optimizer. The loss is that of x when the last exchange has arrived: training that goes
-on meanwhile ends as many steps later, so that all have as many outer steps.
+optimizer. The loss is measured at x when the last exchange has arrived: islands that
+do not wait train as many steps longer, so that all have as many outer steps.
 
     python -m experiments.main --config=configs/outer_overlap.py \
         --workdir=runs/outer_overlap

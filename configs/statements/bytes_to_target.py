@@ -11,13 +11,13 @@ _CONFIG = statements.config_of(__file__)
 
 
 def updates(config: ConfigDict, this: str, other: str = "float32") -> Measure:
-    """The updates until the target, over those of another message."""
+    """The updates until the target, over the updates that `other` needs."""
     metric = TimeTo("train_loss", config.target, along="update")
     return ratio(*(tuned(metric, method=method) for method in (this, other)))
 
 
 def sent(config: ConfigDict, this: str, other: str) -> Measure:
-    """The bytes that are sent until the target, over those of another message."""
+    """The bytes sent until the target, over the bytes that `other` sends."""
     metric = _CONFIG.bytes_to(config)
     return ratio(*(tuned(metric, method=method) for method in (this, other)))
 

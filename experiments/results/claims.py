@@ -16,7 +16,6 @@ UNDECIDED = "undecided"
 NO_OPTIMUM = "no verdict"
 NOT_REPRODUCED = "not reproduced"
 NOT_TESTABLE = "not testable here"
-NOT_YET = "not run yet"
 
 _SPREADS = 4
 _ROUNDING = 0.001

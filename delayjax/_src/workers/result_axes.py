@@ -236,6 +236,6 @@ def _first_refused(
 
         try:
             simulate(alone, spec)
-        except Exception:
+        except ValueError:  # `vmap` refuses this result
             return trees.path_name(path)
     return "a result"

@@ -178,5 +178,5 @@ def test_the_kept_statements_are_those_of_the_configs(name):
         claims.UNDECIDED,
         claims.NOT_REPRODUCED,
         claims.NOT_TESTABLE,
-        claims.NOT_YET,
+        str(Status.NOT_YET),
     }

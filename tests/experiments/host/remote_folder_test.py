@@ -143,8 +143,9 @@ def of_two(monkeypatch):
         monkeypatch.setattr(processes, "is_first", lambda: number == 0)
         monkeypatch.setattr(processes, "of_all", lambda text: ["nonce", "nonce"])
         others = iter([False, other_misses])  # whether it failed, what it misses
-        own = lambda flag: [[flag], [next(others)]]  # noqa: E731
-        monkeypatch.setattr(processes, "_of_each", own)
+        monkeypatch.setattr(
+            processes, "_of_each", lambda flag: [[flag], [next(others)]]
+        )
 
     return begin
 
