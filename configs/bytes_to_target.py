@@ -95,10 +95,11 @@ def experiment(config: ConfigDict) -> Experiment:
     }
     outer = {"outer_step": Range(1.0, 10.0), "outer_decay": Range(0.05, 1.0, off=1.0)}
 
-    def arm(name, method, islands=2, grid=outer):
+    def arm(name, method, islands=2, grid=outer, near=None):
+        """An arm; `near` is an arm whose optimum it tries, and the reverse."""
         cluster = dj.cluster.Cluster(islands, dj.cluster.constant(1.0))
-        training = replicas(method, cluster, adam)
-        return Arm(training=training, labels={"method": name}, grid=grid)
+        training, contains = replicas(method, cluster, adam), near and {"method": near}
+        return Arm(training, {"method": name}, grid=grid, contains=contains)
 
     def diloco(name):
         compress, sent = compressors.get(name), BITS[name] / 32
@@ -116,7 +117,8 @@ def experiment(config: ConfigDict) -> Experiment:
         task=tasks.digits_mlp(batch_size=config.batch_size),
         arms=[
             arm(GRADIENTS, methods.allreduce_sgd(), grid={}),
-            *(arm(name, diloco(name)) for name in BITS),
+            arm("float32", diloco("float32")),
+            *(arm(name, diloco(name), near="float32") for name in compressors),
             arm(ALONE, diloco("float32"), islands=1),
         ],
         grid={"learning_rate": Range(1e-3, 0.1)},

@@ -3,7 +3,7 @@
 import itertools
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -79,6 +79,8 @@ class _Searcher:
         )
         self._first_seeds = first_seeds(experiment.all_arms)
         self._of: dict[str, list[Optimum]] = {}
+        self._begun: dict[tuple[str, int], list[Point]] = {}
+        self._rivals: dict[tuple[str, int], list[Point]] = {}
         self._known: dict[tuple[str, int, Trial], float] = {}
         axes = itertools.chain(*(program.searched for program in self._programs))
         self._ledger = Ledger(place, [*dict.fromkeys(axes)])
@@ -90,7 +92,12 @@ class _Searcher:
         )
 
     def search(self) -> None:
-        """Searches the programs one after another."""
+        """Searches the programs one after another, until no relative is better.
+
+        A series that is contained is searched first, and the series that contain it
+        begin at its optimum. Then relatives try each other's optima: a series and
+        those that contain it, whose further numbers are left out.
+        """
         numbers = {program.name: program.searched for program in self._programs}
         first = processes.is_first()
         read = processes.together(lambda: self._ledger.read() if first else [])
@@ -104,6 +111,10 @@ class _Searcher:
         for program in self._programs:
             self._of[program.name] = self._optima(program)
             processes.together(self._place.upload)  # of process 0 to a bucket
+        while self._meet_rivals():
+            for program in self._programs:  # what is trained is not trained again
+                self._of[program.name] = self._optima(program)
+                processes.together(self._place.upload)
 
     def optimal(self, program: Program) -> Program:
         """The program whose cells are its series at their optima, and `also_at`."""
@@ -132,7 +143,7 @@ class _Searcher:
     def _optima(self, program: Program) -> list[Optimum]:
         """Searches all series of a program at once."""
         askings = [
-            _numbered(number, self._asking(program, series, axes))
+            _numbered(number, self._asking(program, number, series, axes))
             for number, (series, axes) in enumerate(
                 zip(program.series(), families.fixed(program), strict=True)
             )
@@ -143,27 +154,55 @@ class _Searcher:
             for series, one in zip(program.series(), outcomes, strict=True)
         ]
 
+    def _meet_rivals(self) -> bool:
+        """Adds the optima of relatives to the rivals; returns whether one is new."""
+        grown = False
+        for program in self._programs:
+            for number, axes in enumerate(families.fixed(program)):
+                relatives = [
+                    *families.nested(program, axes, self._programs),
+                    *families.containing(program, axes, self._programs),
+                ]
+                rivals = self._rivals.setdefault((program.name, number), [])
+                mine = tuple(self._of[program.name][number].values.values())
+                for point in self._points(program, relatives):
+                    if point != mine and point not in rivals:
+                        rivals.append(point)
+                        grown = True
+        return grown
+
     def _asking(
-        self, program: Program, series: Mapping[str, Any], axes: Mapping[str, Any]
+        self,
+        program: Program,
+        number: int,
+        series: Mapping[str, Any],
+        axes: Mapping[str, Any],
     ) -> Asking:
         """The search of a series, which begins where the series that it contains end.
 
         Its seeds are the same in all series of an arm. Another arm has other seeds, so
         that two arms with the same training are searched independently.
         """
+        key = program.name, number
+        if key not in self._begun:  # a search that is asked again begins where it did
+            pairs = families.nested(program, axes, self._programs)
+            self._begun[key] = self._points(program, pairs)
         return searching.find(
             program.searched,
             self._experiment.search,
             f"{series}",
             first_seed=self._first_seeds[program.arm],
-            nested=self._nested(program, axes),
+            nested=self._begun[key],
+            rivals=self._rivals.get(key, ()),
         )
 
-    def _nested(self, program: Program, axes: Mapping[str, Any]) -> list[Point]:
-        """The optima of the series that a series contains, as its own points."""
-        pairs = families.nested(program, axes, self._programs)
-        every = [self._of[other.name][i] for other, i in pairs]
-        return [tuple(_numbers_of(program, one).values()) for one in every]
+    def _points(
+        self, program: Program, pairs: Iterable[tuple[Program, int]]
+    ) -> list[Point]:
+        """The optima of series of other programs, as points of this program."""
+        optima = [self._of[other.name][i] for other, i in pairs]
+        points = [tuple(_numbers_of(program, one).values()) for one in optima]
+        return [point for point in points if None not in point]
 
     def _answered(self, program: Program, asking: Asking) -> list[Outcome]:
         """Trains what a search asks for, until it returns."""

@@ -36,6 +36,17 @@ def nested(
                     yield other, i
 
 
+def containing(
+    program: Program, axes: Mapping[str, Any], programs: Sequence[Program]
+) -> Iterator[tuple[Program, int]]:
+    """The series of other arms that contain a series; arguments as of `nested`."""
+    for other in programs:
+        if program.arm in other.contains:
+            for i, theirs in enumerate(fixed(other)):
+                if all(theirs.get(axis, v) == v for axis, v in axes.items()):
+                    yield other, i
+
+
 def at(
     program: Program,
     series: Mapping[str, Any],

@@ -59,6 +59,7 @@ def find(
     *,
     first_seed: int,
     nested: Sequence[Point] = (),
+    rivals: Sequence[Point] = (),
 ) -> Asking:
     """Searches the optimum of one series.
 
@@ -68,7 +69,10 @@ def find(
         name: the name of the series: searches of another name begin at other points.
         first_seed: the first seed of the search. All of its seeds are less than
             first_seed + 100,000 (repeats + 1).
-        nested: optima of series that this series contains, as points of `space`.
+        nested: optima of series that this series contains, as points of `space`; each
+            search begins at them too.
+        rivals: optima of related series, as points of `space`. No point is found that
+            a rival beats by more than the tolerance: the searches begin again there.
 
     Returns:
         A generator that returns an `Outcome`.
@@ -78,7 +82,7 @@ def find(
         _Climb(space, search, table, f"{name}, search {i}", first_seed + i * STREAM)
         for i in range(1, search.repeats + 1)
     ]
-    return table.filled(_agreed(table, search, climbs, first_seed, nested))
+    return table.filled(_agreed(table, search, climbs, first_seed, nested, rivals))
 
 
 def _agreed(
@@ -87,6 +91,7 @@ def _agreed(
     climbs: Sequence["_Climb"],
     first_seed: int,
     nested: Sequence[Point],
+    rivals: Sequence[Point],
 ) -> Asking:
     """Runs all searches, and repeats those that end at a worse point than the best."""
     centers: list[Point] = []
@@ -94,16 +99,21 @@ def _agreed(
     try:
         centers = yield from together([one.run(nested) for one in climbs])
         while True:
-            apart, common = yield from _agreement(table, search, centers, common)
-            best = min(centers, key=lambda point: table.mean(point, common))
+            apart, common = yield from _agreement(
+                table, search, centers, rivals, common
+            )
+            ends = centers if not apart else [*centers, *rivals]
+            best = min(ends, key=lambda point: table.mean(point, common))
             if not apart:
                 score = table.mean(best, common)
                 finite = math.isfinite(score)
                 why = "" if finite else "the best point diverges under some seeds"
                 return Outcome(best, score, finite, why, len(table))
             attempt += 1
-            # a repeated search begins at other points; the second time also at the best
-            known = [*nested, best] if attempt > 1 else nested
+            # a repeated search begins at other points; the second time also at the
+            # best, and at once if that is a rival
+            at_best = attempt > 1 or best not in centers
+            known = [*nested, best] if at_best else nested
             again = yield from together(
                 [climbs[i].run([*known, centers[i]], attempt) for i in apart]
             )
@@ -151,17 +161,23 @@ def together(askings: Sequence[Asking]) -> Asking:
 
 
 def _agreement(
-    table: Table, search: Search, centers: Sequence[Point], seeds: list[int]
+    table: Table,
+    search: Search,
+    centers: Sequence[Point],
+    rivals: Sequence[Point],
+    seeds: list[int],
 ) -> Generator[list[Trial], Sequence[float], tuple[list[int], list[int]]]:
     """Compares the final points of the searches under seeds that none of them used.
 
     Returns:
-        The numbers of the points that are worse than the best by more than the
-        tolerance; and the seeds, which grow until each interval is short enough.
+        The numbers of the points that are worse than the best, or than a rival, by more
+        than the tolerance; and the seeds, which grow until each interval is short
+        enough.
     """
+    every = [*centers, *rivals]
     while True:
-        yield from table.fill(centers, seeds)
-        best = min(centers, key=lambda point: table.mean(point, seeds))
+        yield from table.fill(every, seeds)
+        best = min(every, key=lambda point: table.mean(point, seeds))
         worse = [table.difference(center, best, seeds[0]) for center in centers]
         apart = [i for i, one in enumerate(worse) if one.low > search.tolerance]
         open_ = [

@@ -252,12 +252,13 @@ NESTED = experiment(training=None, arms=arms())
 
 def with_known(made):
     """A run, and {names of numbers: of each search, the points that it begins with}."""
-    known = {}
-    find = searching.find
+    known, find = {}, searching.find
 
-    def spied(space, *args, nested, **options):
-        known.setdefault(tuple(space), []).append(nested)
-        return find(space, *args, nested=nested, **options)
+    def spied(space, *args, nested, rivals, **options):
+        known.setdefault((*space, "rivals"), []).append([*rivals])
+        if not rivals:
+            known.setdefault(tuple(space), []).append(nested)
+        return find(space, *args, nested=nested, rivals=rivals, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("experiments.search.searching.find", spied)
@@ -280,6 +281,15 @@ def test_a_series_begins_where_the_series_that_it_contains_ends(nested, place):
     rates = plain["learning_rate"].to_list()
     assert known["learning_rate",] == [[], []]
     assert known["learning_rate", "factor"] == [[(rate, OFF)] for rate in rates]
+
+
+def test_a_series_tries_the_optima_of_the_series_that_contain_it(nested):
+    found, known = nested
+    optima = found.choice.optima
+    scaled_at = optima[optima["rule"] == "scaled"].sort_values("delay")
+    rates = scaled_at["learning_rate"].to_list()
+    tried = known["learning_rate", "rivals"][-2:]
+    assert [points[-1] for points in tried] == [(rate,) for rate in rates]
 
 
 def test_no_series_ends_worse_than_the_series_that_it_contains(nested):

@@ -280,7 +280,7 @@ def test_searches_agree_if_their_ends_differ_by_no_more_than_the_tolerance(gap, 
     answer = noisy(lambda a: gap * (a == 2.0), Noise(0.02))
     table = Table(10_000)
     asking: Any = table.filled(
-        searching._agreement(table, Search(), [(1.0,), (2.0,)], list(range(6)))
+        searching._agreement(table, Search(), [(1.0,), (2.0,)], [], list(range(6)))
     )
     trials = next(asking)
     with pytest.raises(StopIteration) as end:
@@ -402,6 +402,34 @@ def test_a_series_ends_no_worse_than_an_optimum_that_it_contains():
         result = searched(narrow, space, Noise(0.02), f"{i}", nested=[known])
         assert result.outcome.found
         assert narrow(*result.outcome.point) <= narrow(*known) + 2 * TOLERANCE
+
+
+def test_a_series_ends_no_worse_than_an_optimum_of_a_relative():
+    """Two narrow valleys, of which every search ends in the wider and higher one."""
+
+    def two(a, b):
+        wide = math.hypot(math.log10(a / 0.1), math.log10(b / 0.1))
+        deep = math.hypot(math.log10(a / 0.002), math.log10(b / 0.9))
+        return wide - 2.5 * math.exp(-((deep / 0.05) ** 2))
+
+    space, rival = dict(a=RATE, b=Range(0.01, 1.0)), (0.002, 0.9)
+    alone = searched(two, space, Noise(0.02))
+    assert alone.outcome.found and two(*alone.outcome.point) > two(*rival) + 0.5
+    beside = searched(two, space, Noise(0.02), rivals=[rival])
+    assert beside.outcome.found
+    assert two(*beside.outcome.point) <= two(*rival) + 2 * TOLERANCE
+    # what its climbs asked for alone they ask for again
+    climbs = {one for one in alone.answers if one.seed >= FIRST + STREAM}
+    assert climbs < set(beside.answers)
+
+
+def test_a_relative_that_is_no_better_changes_no_optimum():
+    alone = searched(bowl(0.03), dict(a=RATE), Noise(0.02))
+    rivals = [(alone.outcome.point[0] * 3,), (alone.outcome.point[0] / 3,)]
+    beside = searched(bowl(0.03), dict(a=RATE), Noise(0.02), rivals=rivals)
+    assert beside.outcome[:-1] == alone.outcome[:-1]
+    more = set(beside.answers) - set(alone.answers)
+    assert {trial.point for trial in more} == set(rivals)
 
 
 def test_a_search_that_was_killed_asks_for_exactly_the_rest():
