@@ -96,10 +96,10 @@ def experiment(config: ConfigDict) -> Experiment:
     outer = {"outer_step": Range(1.0, 10.0), "outer_decay": Range(0.05, 1.0, off=1.0)}
 
     def arm(name, method, islands=2, grid=outer, near=None):
-        """An arm; `near` is an arm whose optimum it tries, and the reverse."""
         cluster = dj.cluster.Cluster(islands, dj.cluster.constant(1.0))
-        training, contains = replicas(method, cluster, adam), near and {"method": near}
-        return Arm(training, {"method": name}, grid=grid, contains=contains)
+        training, labels = replicas(method, cluster, adam), {"method": name}
+        near = near and {"method": near}  # an arm with an optimum that may be close
+        return Arm(training=training, labels=labels, grid=grid, contains=near)
 
     def diloco(name):
         compress, sent = compressors.get(name), BITS[name] / 32
