@@ -275,20 +275,8 @@ def outer(
 
 def _check_times(period: Any, delay: int, count: int) -> None:
     """Checks that exchanges of `count` fragments follow one another."""
-    if not isinstance(period, int):
-        return
-    if period % count:
-        raise ValueError(
-            f"`period` must be a multiple of the number of fragments, {count}, got"
-            f" {period}: one is exchanged every period / {count} steps. Take"
-            f" period={count * max(period // count, 1)}."
-        )
-    if delay >= period // count:
-        raise ValueError(
-            f"`delay` must be less than period / fragments, {period // count}, got"
-            f" {delay}: one exchange is in flight at a time. Lengthen `period`, or take"
-            " fewer `fragments`."
-        )
+    if isinstance(period, int):
+        checks.check_exchanges(period, count, delay)
 
 
 def _check_server(server: optax.GradientTransformationExtraArgs, params: Any) -> None:

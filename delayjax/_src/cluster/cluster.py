@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from delayjax._src.cluster import services
-from delayjax._src.cluster.finish_times import finish_times, steps_apart
+from delayjax._src.cluster.finish_times import finish_times
 from delayjax._src.cluster.services import Service
 from delayjax._src.ground import checks
 
@@ -311,8 +311,7 @@ class Cluster:
             >>> islands.exchange_cost(12, delay=4)  # 4 - 4 * 1 is nothing
             0.0
         """
-        apart = steps_apart(period, fragments)
-        delay = checks.check_integer("delay", delay, 0, apart - 1)
+        apart = checks.check_exchanges(period, fragments, delay)
         seed = checks.check_bound("seed", seed)
         link = self.communication or Communication()
         takes = link.all_reduce_seconds(

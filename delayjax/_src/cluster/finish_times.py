@@ -88,7 +88,7 @@ def waits_for_all(period: int, *, fragments: int = 1) -> Waits:
         >>> [bool(waits_for_all(4, fragments=2)(step, 3).all()) for step in range(4)]
         [False, True, False, True]
     """
-    apart = steps_apart(period, fragments)
+    apart = checks.check_exchanges(period, fragments)
     return lambda step, workers: np.full((workers,) * 2, (step + 1) % apart == 0)
 
 
@@ -127,18 +127,6 @@ def waits_for_self(step: int, workers: int) -> np.ndarray:
     """
     del step
     return np.eye(workers, dtype=bool)
-
-
-def steps_apart(period: int, fragments: int) -> int:
-    """H / F, the steps from one exchange to the next."""
-    period = checks.check_bound("period", period, at_least=1)
-    fragments = checks.check_bound("fragments", fragments, at_least=1)
-    if period % fragments:
-        raise ValueError(
-            f"`period` must be a multiple of `fragments`, {fragments}, got {period}:"
-            f" take period={fragments * -(-period // fragments)}."
-        )
-    return period // fragments
 
 
 def check_seconds(seconds: ArrayLike) -> np.ndarray:

@@ -194,6 +194,27 @@ def check_integer(name: str, value: Any, least: int, most: int) -> int:
     return number
 
 
+def check_exchanges(period: int, fragments: int, delay: int = 0) -> int:
+    """H / F, the steps from one exchange to the next; one is in flight at a time."""
+    period = check_bound("period", period, at_least=1)
+    fragments = check_bound("fragments", fragments, at_least=1)
+    delay = check_bound("delay", delay)
+    apart = period // fragments
+    if period % fragments:
+        raise ValueError(
+            f"`period` must be a multiple of the number of fragments, {fragments}, got"
+            f" {period}: one is exchanged every period / {fragments} steps. Take"
+            f" period={fragments * max(apart, 1)}."
+        )
+    if delay >= apart:
+        raise ValueError(
+            f"`delay` must be less than period / fragments, {apart}, got {delay}: one"
+            " exchange is in flight at a time. Lengthen `period`, or take fewer"
+            " `fragments`."
+        )
+    return apart
+
+
 def as_seconds(
     name: str, values: Any, *, remedy: str, positive: bool = False
 ) -> np.ndarray:
