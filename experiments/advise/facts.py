@@ -13,7 +13,6 @@ _FEW = 50  # steps
 _LONG = 3.0  # times the median step: programs were compiled in the first one
 _COST = 0.05  # of the time, for exchanges of models
 _FRAGMENTS = 4  # of a model
-_MOST_SLICES = 1000  # of an exchange in flight
 _LASTS = {
     "task": (
         "Slowness lasts one task: the times of successive tasks are independent, and"
@@ -103,37 +102,26 @@ def periods(cluster: dj.cluster.Cluster, recorded: dj.cluster.Recorded) -> list[
     if cluster.slowdown:  # slow phases are drawn with their length, not by the clock
         drawn = recorded.service("block")
         cluster = dataclasses.replace(cluster, service=drawn, slowdown=None)
-    step = cluster.step_seconds(1000, seed=0).mean(axis=0).max()
     whole = link.all_reduce_seconds(cluster.workers)
-    at_once = cluster.shortest_period(_COST)
     said = (
         f"If each worker is an island with its own model, an exchange takes {whole:.3g}"
-        f" s and costs at most {_COST:.0%} of the time from H = {at_once} local steps"
-        " on"
+        f" s and costs at most {_COST:.0%} of the time from H ="
+        f" {cluster.shortest_period(_COST)} local steps on"
     )
-    late, sooner = (_hiding(cluster, step, count) for count in (1, _FRAGMENTS))
-    if late is None or sooner is None:
-        return [
-            f"{said}; a slice of it takes longer than a step, so no delay hides it."
-        ]
-    behind = cluster.shortest_period(_COST, delay=late)
-    in_parts = cluster.shortest_period(_COST, delay=sooner, fragments=_FRAGMENTS)
-    return [
-        f"{said}; from H = {behind} on if it is in flight during {late} of them; and"
-        f" from H = {in_parts} on in {_FRAGMENTS} fragments, each in flight during"
-        f" {sooner}."
-    ]
-
-
-def _hiding(cluster: dj.cluster.Cluster, step: float, fragments: int) -> int | None:
-    """The fewest slices of an exchange of which each takes at most a step, if any."""
-    for slices in range(1, _MOST_SLICES + 1):
-        takes = cluster.communication.all_reduce_seconds(
-            cluster.workers, fragments=fragments * slices
+    try:
+        late, sooner = (
+            cluster.shortest_delay(_COST, fragments=count) for count in (1, _FRAGMENTS)
         )
-        if takes <= step:
-            return slices
-    return None
+    except ValueError:
+        return [
+            f"{said}; with a delay islands wait for a slice of it at every step, and"
+            " that costs more."
+        ]
+    return [
+        f"{said}; from H = {late + 1} on if it is in flight during {late} of them; and"
+        f" from H = {_FRAGMENTS * (sooner + 1)} on in {_FRAGMENTS} fragments, each in"
+        f" flight during {sooner}."
+    ]
 
 
 def decides(advices: Mapping[float, dj.cluster.Advice]) -> list[str]:

@@ -115,16 +115,18 @@ def outer(
     Args:
         server: grid axes -> the second optimizer.
         period: the local steps between two exchanges.
-        delay: the local steps during which an exchange is in flight. Its time has the
-            latency of one exchange, and not of each slice.
+        delay: the local steps during which an exchange is in flight. One of so many
+            slices is sent beside each step, and workers wait for it.
         merge: as in `dj.averaging.outer`.
         compress: as in `dj.averaging.outer`.
         sent: the share of a model's bytes that a message has.
     """
 
     def seconds(link, workers):
-        return link.all_reduce_seconds(workers, fraction=sent)
+        slices = max(delay, 1)
+        return link.all_reduce_seconds(workers, fragments=slices, fraction=sent)
 
+    waits = dj.cluster.waits_for_all(1 if delay else period)
     return Method(
         lambda inner, now, workers, at_center: dj.averaging.outer(
             inner,
@@ -134,7 +136,7 @@ def outer(
             merge=merge,
             compress=compress,
         ),
-        _in_step(dj.cluster.waits_for_all(period), seconds, lag=delay),
+        _in_step(waits, seconds, lag=min(delay, 1)),
         "outer",
         server,
     )

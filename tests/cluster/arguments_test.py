@@ -67,8 +67,9 @@ NUMBERS = [
     ("delay", lambda bad: TWO.exchange_cost(4, fragments=2, delay=bad), (-1, 2)),
     ("fraction", lambda bad: TWO.exchange_cost(4, fraction=bad), (0.0, 1.5)),
     ("cost", TWO.shortest_period, (0.0, 1.0)),
-    ("delay", lambda bad: TWO.shortest_period(delay=bad), (-1,)),
     ("fragments", lambda bad: TWO.shortest_period(fragments=bad), (0,)),
+    ("cost", TWO.shortest_delay, (0.0, 1.0)),
+    ("fragments", lambda bad: TWO.shortest_delay(fragments=bad), (0,)),
     ("bound", law().filtered_by_bound, (-1,)),
     ("probability", law().filtered_at_random, (0.0, 1.5)),
     ("workers", lambda bad: cluster.arrival_rate(bad, 1.0), (0,)),
@@ -280,6 +281,13 @@ OTHERS = [
         ).shortest_period(0.05),
         ValueError,
         "`cost` must be larger than 0.05 .* even 65536 steps apart",
+    ),
+    (  # the latencies of a slice take 0.5 s
+        lambda: cluster.Cluster(
+            2, cluster.constant(0.4), communication=LINK
+        ).shortest_delay(0.05),
+        ValueError,
+        "`cost` must be larger than 0.05 .* even 65536 steps late",
     ),
     *(
         (

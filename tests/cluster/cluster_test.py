@@ -212,54 +212,99 @@ def test_a_group_s_sum_is_a_whole_model_for_each_bit(exponent):
 
 
 @pytest.mark.parametrize(
-    "period, delay, fragments", [(12, 0, 1), (12, 2, 3), (4, 3, 1)]
+    "period, delay, fragments", [(12, 0, 1), (12, 0, 3), (12, 2, 3), (4, 3, 1)]
 )
 @pytest.mark.parametrize("fraction", [1.0, 0.25])
 @pytest.mark.parametrize("step", [0.01, 0.5, 2.0])
-def test_an_exchange_costs_what_its_steps_in_flight_do_not_hide(
+def test_equal_steps_lose_each_exchange_or_the_slice_that_outlasts_a_step(
     period, delay, fragments, fraction, step
 ):
-    """w / (H s + w), w = F max(0, c - d s), with the steps of the slowest island."""
+    """F c / (H s + F c), and late 1 - s / max(s, c), of the slowest island's s."""
     services = [cluster.constant(step), cluster.constant(step / 2)]
     islands = cluster.Cluster(2, services, communication=LINK)
-    takes = 2 * 0.25 + fraction / fragments * 48.0 / 32.0
-    waits = fragments * max(0.0, takes - delay * step)
+    takes = 2 * 0.25 + fraction / fragments / max(delay, 1) * 48.0 / 32.0
+    expected = fragments * takes / (period * step + fragments * takes)
+    if delay:
+        expected = 1 - step / max(step, takes)
     seen = islands.exchange_cost(
         period, delay=delay, fragments=fragments, fraction=fraction
     )
-    expected = waits / (period * step + waits)
     assert math.isclose(seen, expected, rel_tol=1e-9, abs_tol=1e-12)
 
 
+def alternating(rng, worker):
+    """Steps of 1 and 3 seconds in turn; the other worker takes its 3 first."""
+    while True:
+        yield [1.0, 3.0] if worker else [3.0, 1.0]
+
+
+@pytest.mark.parametrize("takes", [0.5, 1.0, 2.0, 3.0])
+def test_with_a_delay_a_long_step_of_any_island_delays_all_islands(takes):
+    """One island takes 1, 3, 1, ... seconds, the other one 3, 1, 3, ...
+
+    In any two steps both take 4 s, so islands that exchange every 2 steps lose c alone.
+    In slices of c <= 3 s two steps take 3 + max(1, c): the island whose step is short
+    waits for the slice that began when the other one's long step ended.
+    """
+    link = cluster.Communication(latency_seconds=takes / 2)
+    islands = cluster.Cluster(2, alternating, communication=link)
+    assert math.isclose(islands.exchange_cost(2), takes / (4 + takes), rel_tol=1e-9)
+    late = 1 - 4 / (3 + max(1, takes))
+    assert math.isclose(islands.exchange_cost(2, delay=1), late, abs_tol=1e-12)
+
+
+def ends(seconds, apart, takes, late):
+    """When each island has ended its steps: the loop of the two methods."""
+    now = np.zeros(seconds.shape[1])
+    for t, step in enumerate(seconds, start=1):
+        arrives = now.max() + takes  # of the slice that is sent beside the step
+        now = now + step
+        if late:
+            now = np.maximum(now, arrives)
+        elif t % apart == 0:
+            now[:] = now.max() + takes
+    return now
+
+
 @pytest.mark.parametrize("delay", [0, 2])
-def test_the_cost_of_exchanges_is_that_of_finish_times_step_by_step(delay):
-    """Steps of random length; the first exchange begins `delay` steps before H / F."""
+def test_the_cost_of_exchanges_is_that_of_a_loop_over_steps_of_random_length(delay):
     islands = cluster.Cluster(3, cluster.gamma(1.0, 2), communication=LINK)
     apart, exchanges = 5, 400  # 2000 steps
     seconds = islands.step_seconds(apart * exchanges, seed=1)
-    ends = cluster.finish_times(
-        seconds,
-        lambda t, workers: np.full((workers,) * 2, (t + 1 + delay) % apart == 0),
-        lag=delay,
-        exchange_seconds=LINK.all_reduce_seconds(3, fragments=2),
-    )
-    expected = 1 - seconds.sum(axis=0).max() / ends[-1].max()
-    seen = islands.exchange_cost(2 * apart, delay=delay, fragments=2, seed=1)
-    assert math.isclose(seen, expected, rel_tol=1e-9)
+    takes = LINK.all_reduce_seconds(3, fragments=2 * max(delay, 1))
+    whole = ends(seconds, apart, takes, delay).max()
+    how = dict(delay=delay, fragments=2, seed=1)
+    seen = islands.exchange_cost(2 * apart, **how)
+    assert math.isclose(seen, 1 - seconds.sum(axis=0).max() / whole, rel_tol=1e-9)
+    # with a delay a slice is sent at every step, whatever H is
+    assert (islands.exchange_cost(20 * apart, **how) == seen) == bool(delay)
 
 
-@pytest.mark.parametrize("delay, fragments", [(0, 1), (2, 1), (0, 3), (1, 3)])
-def test_the_shortest_period_is_the_first_that_is_cheap_enough(delay, fragments):
-    how = dict(delay=delay, fragments=fragments, fraction=0.5)
+@pytest.mark.parametrize("fragments", [1, 3])
+def test_the_shortest_period_is_the_first_that_is_cheap_enough(fragments):
+    how = dict(fragments=fragments, fraction=0.5)
     equal = cluster.Cluster(2, cluster.constant(0.5), communication=LINK)
-    waits = fragments * max(0.0, 0.5 + 0.75 / fragments - delay * 0.5)
-    apart = max(delay + 1, math.ceil(waits * (0.97 / 0.03) / 0.5 / fragments))
+    takes = 0.5 + 0.75 / fragments
+    apart = math.ceil(takes * (0.97 / 0.03) / 0.5)
     assert equal.shortest_period(0.03, **how) == fragments * apart
-    assert equal.shortest_period(delay=4) == 5  # four steps hide the 2 s
     drawn = cluster.Cluster(4, cluster.lognormal(0.5, 0.3), communication=LINK)
     period = drawn.shortest_period(0.03, **how)
     assert drawn.exchange_cost(period, **how) <= 0.03
     assert drawn.exchange_cost(period - fragments, **how) > 0.03
+
+
+@pytest.mark.parametrize("fragments", [1, 3])
+def test_the_shortest_delay_is_the_first_whose_slices_are_cheap_enough(fragments):
+    """2 l + n / (F d b) <= s / (1 - cost) in seconds, so d >= n / (F b (... - 2 l))."""
+    how = dict(fragments=fragments, fraction=0.5)
+    equal = cluster.Cluster(2, cluster.constant(0.5), communication=LINK)
+    for cost in (0.03, 0.2):
+        delay = math.ceil(0.75 / fragments / (0.5 / (1 - cost) - 0.5))
+        assert equal.shortest_delay(cost, **how) == delay
+    drawn = cluster.Cluster(4, cluster.lognormal(1.3, 0.1), communication=LINK)
+    delay = drawn.shortest_delay(0.1, **how)
+    late = [drawn.exchange_cost(60, delay=d, **how) for d in range(1, delay + 1)]
+    assert late[-1] <= 0.1 and all(cost > 0.1 for cost in late[:-1])
 
 
 def test_the_steps_of_a_cluster_are_those_of_its_workers_times_their_factors():

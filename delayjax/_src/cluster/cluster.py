@@ -5,13 +5,13 @@ import functools
 import math
 import warnings
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from delayjax._src.cluster import services
-from delayjax._src.cluster.finish_times import finish_times
+from delayjax._src.cluster.finish_times import finish_times, waits_for_all
 from delayjax._src.cluster.services import Service
 from delayjax._src.ground import checks
 
@@ -278,29 +278,30 @@ class Cluster:
         """The share of the time that workers lose to exchanges of their models.
 
         Each worker is an island. It takes H local steps in a period; there are F
-        exchanges, H / F steps apart, and each is in flight during d steps. An exchange
-        waits for all islands and takes c = `communication.all_reduce_seconds`. If all
-        steps take s seconds,
+        exchanges, H / F steps apart. Without a delay all islands wait for each
+        exchange. With a delay d, as in `averaging.outer`, one slice of d is sent beside
+        each step, and a step ends when it is computed and its slice has arrived: so
+        islands wait for one another at every step. If all steps take s seconds,
 
-            cost = w / (H s + w),    w = F max(0, c - d s)
+            cost = F c / (H s + F c),    c = all_reduce_seconds(P, fragments=F)
+            cost = 1 - s / max(s, c),    c = all_reduce_seconds(P, fragments=F d)
 
-        This is an exchange that is in flight as a whole. On devices `averaging.outer`
-        sends d slices, one a step: hide it if `all_reduce_seconds(P, fragments=F d)` is
-        at most s.
-
-        Steps of random length, as in `finish_times`, cost more. If islands differ, cost
-        is one minus the time of the slowest island's steps over the whole time. The
-        server's step and the work of a compressor take no time.
+        without and with a delay. Steps of random length, as in `finish_times`, cost
+        more. If islands differ, cost is one minus the time of the slowest island's
+        steps over the whole time. The server's step and the work of a compressor take
+        no time.
 
         Args:
             period: H, in steps; F divides it.
-            delay: d, in steps, below H / F.
+            delay: d, in steps, below H / F. With a delay the cost is the same at each
+                H.
             fragments: F, parts of one size; each exchange sends one.
             fraction: the fraction of the bytes that a compressor sends, in (0, 1].
             seed: of the service times.
 
         Returns:
-            A number in [0, 1), from 40 exchanges or 2000 steps, whichever is more.
+            A number in [0, 1), from 40 exchanges or 2000 steps, whichever is more;
+            with a delay from 2000 steps.
 
         Example:
             >>> from delayjax.cluster import constant
@@ -308,48 +309,45 @@ class Cluster:
             >>> islands = Cluster(2, constant(1.0), communication=link)
             >>> islands.exchange_cost(12)  # 4 / (12 + 4)
             0.25
-            >>> islands.exchange_cost(12, delay=4)  # 4 - 4 * 1 is nothing
+            >>> islands.exchange_cost(12, delay=2)  # a slice takes 2 s, a step 1 s
+            0.5
+            >>> islands.exchange_cost(12, delay=4)  # a slice takes 1 s
             0.0
         """
         apart = checks.check_exchanges(period, fragments, delay)
         seed = checks.check_bound("seed", seed)
         link = self.communication or Communication()
+        # islands wait for one another after each task: a step with its slice, or all
+        # steps between two exchanges
+        slices, lag, length = (delay, 1, 1) if delay else (1, 0, apart)
         takes = link.all_reduce_seconds(
-            self.workers, fragments=fragments, fraction=fraction
+            self.workers, fragments=fragments * slices, fraction=fraction
         )
-        exchanges = max(_EXCHANGES, math.ceil(_STEPS / apart))
-        seconds = self.step_seconds(exchanges * apart, seed=seed)
-        seconds = seconds.reshape(exchanges, apart, self.workers)
-        # islands wait only for what arrives: the steps before an exchange are one task,
-        # and the steps beside it are the next one
-        before = seconds[:, : apart - delay].sum(axis=1)
-        beside = seconds[:, apart - delay :].sum(axis=1)
-        tasks = np.stack([before, beside], axis=1).reshape(-1, self.workers)
-
-        def waits(task, workers):
-            return np.full((workers, workers), task % 2 == 0)
-
-        ends = finish_times(tasks, waits, lag=1, exchange_seconds=takes)
-        return float(1 - tasks.sum(axis=0).max() / ends[-1].max())
+        tasks = max(_EXCHANGES, math.ceil(_STEPS / length))
+        seconds = self.step_seconds(tasks * length, seed=seed)
+        seconds = seconds.reshape(tasks, length, self.workers).sum(axis=1)
+        # the first slice is sent beside the first step
+        begun = np.pad(seconds, [(lag, 0), (0, 0)])
+        ends = finish_times(begun, waits_for_all(1), lag=lag, exchange_seconds=takes)
+        return float(1 - seconds.sum(axis=0).max() / ends[-1].max())
 
     def shortest_period(
         self,
         cost: float = 0.05,
         *,
-        delay: int = 0,
         fragments: int = 1,
         fraction: float = 1.0,
         seed: int = 0,
     ) -> int:
         """The smallest H, a multiple of F, whose `exchange_cost` is at most `cost`.
 
-        If all steps take s seconds, with w of `exchange_cost`,
+        Islands wait for each exchange; `shortest_delay` is for islands that do not. If
+        all steps take s seconds, with c of `exchange_cost`,
 
-            H >= F (d + 1),    H >= w (1 - cost) / (cost s)
+            H >= F c (1 - cost) / (cost s)
 
         Args:
             cost: the share of the time, in (0, 1).
-            delay: d, in steps.
             fragments: F.
             fraction: of the bytes that is sent.
             seed: of the service times.
@@ -364,35 +362,58 @@ class Cluster:
         Example:
             >>> from delayjax.cluster import constant
             >>> link = Communication(message_bytes=40.0, bytes_per_second=10.0)
-            >>> islands = Cluster(2, constant(1.0), communication=link)
-            >>> islands.shortest_period(0.25), islands.shortest_period(0.25, delay=3)
-            (12, 4)
+            >>> Cluster(2, constant(1.0), communication=link).shortest_period(0.25)
+            12
         """
-        cost = checks.check_between("cost", cost, 0.0, 1.0)
-        delay = checks.check_bound("delay", delay)
         fragments = checks.check_bound("fragments", fragments, at_least=1)
-
         cost_of = functools.partial(
-            self.exchange_cost,
-            delay=delay,
-            fragments=fragments,
-            fraction=fraction,
-            seed=seed,
+            self.exchange_cost, fragments=fragments, fraction=fraction, seed=seed
+        )
+        return fragments * _first_within(
+            cost, lambda apart: cost_of(fragments * apart), "apart"
         )
 
-        def is_cheap(apart):
-            return cost_of(fragments * apart) <= cost
+    def shortest_delay(
+        self,
+        cost: float = 0.05,
+        *,
+        fragments: int = 1,
+        fraction: float = 1.0,
+        seed: int = 0,
+    ) -> int:
+        """The smallest d > 0 whose `exchange_cost` is at most `cost`.
 
-        shortest = longest = delay + 1
-        while not is_cheap(longest):
-            shortest, longest = longest + 1, 2 * longest
-            if longest > _LONGEST:
-                raise ValueError(
-                    f"`cost` must be larger than {cost:g} on this cluster: exchanges"
-                    f" cost more even {shortest - 1} steps apart."
-                )
-        between = range(shortest, longest)
-        return fragments * (shortest + bisect_left(between, True, key=is_cheap))
+        The cost is the same at each H, which is at least F (d + 1). If all steps take s
+        seconds, it is the first d with
+
+            all_reduce_seconds(P, fragments=F d) <= s / (1 - cost)
+
+        Args:
+            cost: the share of the time, in (0, 1).
+            fragments: F.
+            fraction: of the bytes that is sent.
+            seed: of the service times.
+
+        Returns:
+            d, by bisection.
+
+        Raises:
+            ValueError: if the latency of a slice, or the wait for the slowest step,
+                costs more at every delay.
+
+        Example:
+            >>> from delayjax.cluster import constant
+            >>> link = Communication(message_bytes=40.0, bytes_per_second=10.0)
+            >>> Cluster(2, constant(1.0), communication=link).shortest_delay(0.5)
+            2
+        """
+        fragments = checks.check_bound("fragments", fragments, at_least=1)
+        cost_of = functools.partial(
+            self.exchange_cost, fragments=fragments, fraction=fraction, seed=seed
+        )
+        return _first_within(
+            cost, lambda late: cost_of(fragments * (late + 1), delay=late), "late"
+        )
 
     def speeds(self) -> list["Speed"]:
         """How the speed of each worker changes over time."""
@@ -401,6 +422,21 @@ class Cluster:
             for worker in np.unique(item.workers):
                 slowdowns[worker].append(item)
         return [_speed(items) for items in slowdowns]
+
+
+def _first_within(cost: float, cost_of: Callable[[int], float], how: str) -> int:
+    """The first number of steps whose cost is small enough, as if costs fell."""
+    cost = checks.check_between("cost", cost, 0.0, 1.0)
+    shortest = longest = 1
+    while cost_of(longest) > cost:
+        shortest, longest = longest + 1, 2 * longest
+        if longest > _LONGEST:
+            raise ValueError(
+                f"`cost` must be larger than {cost:g} on this cluster: exchanges cost"
+                f" more even {shortest - 1} steps {how}."
+            )
+    between = range(shortest, longest)
+    return shortest + bisect_left(between, True, key=lambda n: cost_of(n) <= cost)
 
 
 class Speed(NamedTuple):

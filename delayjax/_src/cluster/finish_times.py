@@ -35,7 +35,8 @@ def finish_times(
     |---|---|---|
     | local SGD, EASGD; Allreduce: H = 1 | `waits_for_all(H)` | `all_reduce_seconds` |
     | DaSGD; DGA (H = 1) | `waits_for_all(H)`, `lag=d` | `all_reduce_seconds` |
-    | DiLoCo | `waits_for_all(H, fragments=F)`, `lag=d` | the same, of a fragment |
+    | DiLoCo | `waits_for_all(H, fragments=F)` | the same, of a fragment |
+    | `outer(delay=d)` | `waits_for_all(1)`, `lag=1` | the same, of a slice: F d |
     | D-PSGD; no overlap: lag 0 | `waits_for_neighbors(1, -1)`, `lag=1` | l + 2 n / b |
     | SGP of 8 workers | `waits_for_neighbors(1, 2, 4, together=False)` | l + n / b |
     | SGP, several peers | `waits_for_neighbors` of the step's hops | l + peers n / b |

@@ -125,6 +125,17 @@ def test_a_small_message_of_an_outer_step_takes_its_share_of_the_time():
         np.testing.assert_allclose(evaluated, of_begun, rtol=1e-6)
 
 
+@pytest.mark.parametrize("rate", [3.0, 12.0])
+def test_a_late_outer_step_sends_a_slice_beside_each_step(rate):
+    """A step takes 1 s, and half a model 2 (1 - 1 / 4) 8 / 2 bytes: 2 s or 0.5 s."""
+    link = Communication(message_bytes=8.0, bytes_per_second=rate)
+    cluster = Cluster(4, constant(1.0), communication=link)
+    method = methods.outer(optax.sgd, 3, 2)
+    times = method.timetable(cluster, 6, 0)
+    pace = max(1.0, 2 * (1 - 1 / 4) * 8.0 / 2 / rate)
+    np.testing.assert_allclose(times.seconds, 1.0 + pace * np.arange(6))
+
+
 def test_models_averaged_at_each_step_are_gradients_averaged():
     """With SGD the mean of x - eta g^i is x - eta mean g^i, on every worker."""
     # on a quadratic models that meet at the end have the same mean: at no multiple of 2
