@@ -14,7 +14,7 @@ import numpy as np
 import delayjax as dj
 from experiments import figures, report, statements
 from experiments.figures import sheets
-from experiments.figures.drawing import bars, gantt
+from experiments.figures.drawing import ages, gantt
 from experiments.results.runs import Run
 
 
@@ -72,7 +72,7 @@ def _draw_trace(path: Path, out: Path, format: str) -> None:
     for name, value in (counts | trace.summary()._asdict()).items():
         if not np.ndim(value):  # of the whole trace
             print(f"{name:<20}{value:.6g}")
-    pictures = {"staleness": bars.staleness_of, "gantt": gantt.of_traces}
+    pictures = {"staleness": ages.of_traces, "gantt": gantt.of_traces}
     if np.isnan(trace.seconds).any():  # as in a log of ages
         del pictures["gantt"]
     for name, draw in pictures.items():

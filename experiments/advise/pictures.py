@@ -11,8 +11,8 @@ from matplotlib.ticker import MaxNLocator
 
 import delayjax as dj
 from experiments.figures import palette, sheets
+from experiments.figures.drawing import ages
 
-_SHOWN = 0.995  # of the gradients; a few may be far older
 _BARS = 64  # workers that have a bar of their own
 
 
@@ -51,26 +51,9 @@ def waiting(seconds: np.ndarray) -> Figure:
 @sheets.STYLED
 def staleness(choices: Sequence[dj.cluster.Choice]) -> Figure:
     """How many gradients are older than so many updates, under each late protocol."""
-    late = {own.protocol: own for own in choices if own.max_staleness}
     styles = palette.styles([own.protocol for own in choices])  # as in the next figure
-    styles = {name: styles[name] for name in late}
-    title = "How stale are the gradients?"
-    figure, (axis,) = sheets.sheet(title, [""], palette.handles(styles))
-    for name, own in late.items():
-        above = 1 - np.cumsum(own.staleness)
-        ages = np.arange(len(above))
-        style = styles[name]
-        axis.step(
-            ages, 100 * above, where="post", color=style.color, linestyle=style.dashes
-        )
-        mean = own.mean_staleness.mean
-        axis.plot(mean, 100 * above[int(mean)], style.marker, color=style.color)
-    axis.set_ylim(0, 100)
-    shown = [np.searchsorted(own.staleness.cumsum(), _SHOWN) for own in late.values()]
-    axis.set_xlim(0, 1 + max(shown, default=0))
-    axis.set_xlabel("staleness, updates (marker: mean)")
-    axis.set_ylabel("gradients that are older, %")
-    return figure
+    late = {own.protocol: own.staleness for own in choices if own.max_staleness}
+    return ages.older(late, styles)
 
 
 @sheets.STYLED

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from experiments.figures.drawing.ages import staleness as staleness
 from experiments.figures.drawing.bars import bars as bars
-from experiments.figures.drawing.bars import staleness as staleness
 from experiments.figures.drawing.bars import update_times as update_times
 from experiments.figures.drawing.curves import curves as curves
 from experiments.figures.drawing.gantt import gantt as gantt

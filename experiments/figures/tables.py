@@ -317,3 +317,15 @@ def formula(theory: Any, row: Mapping[str, Any], key: str) -> float:
 def formulas(theory: Any, table: pd.DataFrame, key: str) -> list[float]:
     """What theory says of each row of a table."""
     return [formula(theory, row, key) for row in table.to_dict("records")]
+
+
+def theory_of_arms(theory: Any, run: Run) -> list[float]:
+    """What theory says of each arm that has a trace.
+
+    Raises:
+        ValueError: if none has.
+    """
+    arms = [{"arm": arm, **labels} for arm, labels in run.trace_labels.items()]
+    if not arms:
+        raise ValueError("the run has no traces.")
+    return [formula(theory, row, "arm") for row in arms]

@@ -23,7 +23,7 @@ WORK = {
     "experiments.advise": ["delayjax.cluster:advise"],
     "experiments.draw": [
         "experiments.results.runs:Run.read",
-        "experiments.figures.drawing.bars:staleness_of",
+        "experiments.figures.drawing.ages:of_traces",
     ],
     "delayjax.testing": [
         f"delayjax._src.testing.{kind}:{check}"

@@ -1,7 +1,6 @@
 """A row for each label, or for each arm: a dot and an interval."""
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,7 @@ from experiments.results.runs import Run
 
 _BAND = "0.955"  # the color behind every other row
 _GUTTER, _BESIDE = 1.03, 1.06  # the places of what is not on the scale, and of means
-_WIDE = 100.0  # from which factor times, and from which staleness, are on a log scale
-_NONE = (np.nan,) * 3
-_SHARE = palette.COLORS[5]
+_WIDE = 100.0  # from which factor on times are on a logarithmic scale
 
 
 def bars(
@@ -89,134 +86,47 @@ def update_times(
         title: the question.
         name: of the file.
     """
+
+    def draw(run: Run) -> Any:
+        return times_of(run.traces, tables.theory_of_arms(theory, run), title)
+
     caption = "The time between updates of each arm: where nine of ten lie, and their"
-    draw = _of_run(times_of, theory, title)
     return Figure(name, f"{caption} mean.", draw)
 
 
-def staleness(
-    *, theory: Theory | None = None, title: str = "", name: str = "staleness"
-) -> Figure:
-    """How stale the gradients of each arm were, under the first seed.
-
-    Args:
-        theory: the mean in updates, a function of labels or {arm: mean}.
-        title: the question.
-        name: of the file.
-    """
-    caption = "Histograms of the staleness of each arm's gradients, with their mean."
-    return Figure(name, caption, _of_run(staleness_of, theory, title))
-
-
-def _of_run(of_traces: Callable[..., Any], theory: Any, title: str) -> Any:
-    def draw(run: Run) -> Any:
-        arms = [{"arm": arm, **labels} for arm, labels in run.trace_labels.items()]
-        if not arms:
-            raise ValueError("the run has no traces.")
-        said = tables.formulas(theory, pd.DataFrame(arms), "arm")
-        return of_traces(run.traces, said, title)
-
-    return draw
-
-
-Traces = Mapping[str, dj.cluster.Trace]
-
-
-def times_of(traces: Traces, theory: Any = np.nan, title: str = "") -> Any:
+def times_of(
+    traces: Mapping[str, dj.cluster.Trace],
+    theory: Sequence[float] | float = np.nan,
+    title: str = "",
+) -> Any:
     """The seconds between the updates of each trace, beside the means of theory."""
-    every = [np.diff(trace.seconds, prepend=0.0) for trace in traces.values()]
-    figure = _of_arms(
-        traces,
+    rows = []
+    for name, trace in traces.items():
+        seconds = np.diff(trace.seconds, prepend=0.0)
+        if not len(seconds):
+            seconds = np.array([np.nan])
+        low, high = np.quantile(seconds, (0.05, 0.95))
+        rows.append({"row": name, "mean": seconds.mean(), "low": low, "high": high})
+    table = pd.DataFrame(rows).assign(theory=theory, panel="", color="", kind="tuned")
+    color = palette.COLORS[1]
+    figure = plot(
+        table.assign(lost=table["mean"].isna()),
+        [""],
+        {"": palette.Style(color, "o", "-")},
         [
-            np.quantile(values, (0.05, 0.5, 0.95)) if len(values) else _NONE
-            for values in every
+            palette.area("9 of 10 updates", color="0.3", alpha=0.4),
+            palette.mark("mean", color=color, marker="o", ls=""),
         ],
-        [values.mean() if len(values) else np.nan for values in every],
-        theory,
-        title or "How long does an update take?",
-        palette.area("9 of 10 updates", color="0.3", alpha=0.4),
+        title=title or "How long does an update take?",
+        lost="none",
+        wide=_WIDE,
+        least=0.34,
     )
     (axis,) = figure.axes
     if axis.get_xscale() == "linear":
         axis.set_xlim(left=0.0)
     axis.set_xlabel("time since the update before (simulated s)")
     return figure
-
-
-def staleness_of(traces: Traces, theory: Any = np.nan, title: str = "") -> Any:
-    """How often each staleness was in each trace; all highest bars are equally high."""
-    from matplotlib.ticker import MaxNLocator
-
-    from experiments.figures import scales
-
-    figure = _of_arms(
-        traces,
-        [_NONE] * len(traces),
-        [trace.summary().mean for trace in traces.values()],
-        theory,
-        title or "How stale are gradients?",
-        palette.area("share of its gradients", color=_SHARE),
-    )
-    (axis,) = figure.axes
-    p99 = [trace.summary().p99 for trace in traces.values()]
-    last = float(np.nan_to_num(p99).max(initial=1.0))
-    edges = bins(last, wide=last > _WIDE)
-    for row, trace in enumerate(traces.values()):
-        counts, _ = np.histogram(trace.update - trace.read_version, edges)
-        density = counts / np.diff(_octaves(edges) if last > _WIDE else edges)
-        tops = row + 0.4 - 0.8 * density / max(density.max(), 1e-30)
-        axis.stairs(tops, edges, baseline=row + 0.4, fill=True, color=_SHARE)
-    if last > _WIDE:
-        axis.set_xscale("function", functions=(_octaves, lambda y: 2.0**y - 1.0))
-        powers = [0.0, *(4.0**i for i in range(int(math.log(last, 4.0)) + 1))]
-        scales.delay_ticks(axis.xaxis, powers, lambda tau: tau)
-    else:
-        axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-    axis.set_xlim(edges[0], edges[-1])
-    cut = any(trace.max_staleness > edges[-1] for trace in traces.values())
-    axis.set_xlabel("staleness (updates)" + ", at most 1 % beyond" * cut)
-    return figure
-
-
-def bins(last: float, *, wide: bool) -> np.ndarray:
-    """Edges of bins of whole numbers, from 0 to what the last one must hold.
-
-    If `wide`, large numbers share bins of a quarter of an octave.
-    """
-    edges = [-0.5]
-    while edges[-1] < last:
-        reached = 2.0 ** (_octaves(edges[-1]) + 0.25) - 1.0 if wide else 0.0
-        edges.append(max(edges[-1] + 1.0, math.ceil(reached - 0.5) + 0.5))
-    return np.asarray(edges)
-
-
-def _octaves(staleness: np.ndarray | float) -> np.ndarray | float:
-    return np.log2(1.0 + np.asarray(staleness))
-
-
-def _of_arms(
-    traces: Traces,
-    quantiles: list[Any],
-    means: list[float],
-    theory: Any,
-    title: str,
-    handle: Any,
-) -> Any:
-    low, _, high = np.transpose(quantiles)
-    table = pd.DataFrame({"row": [*traces], "mean": means, "low": low, "high": high})
-    color = palette.COLORS[1]
-    return plot(
-        table.assign(
-            lost=table["mean"].isna(), theory=theory, panel="", color="", kind="tuned"
-        ),
-        [""],
-        {"": palette.Style(color, "o", "-")},
-        [handle, palette.mark("mean", color=color, marker="o", ls="")],
-        title=title,
-        lost="none",
-        wide=_WIDE,
-        least=0.34,
-    )
 
 
 def plot(
