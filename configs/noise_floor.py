@@ -86,13 +86,6 @@ def experiment(config: ConfigDict) -> Experiment:
                 title="Where does gradient noise leave the loss?",
                 name="noise_floor",
             ),
-            figures.over(
-                "delay",
-                "train_loss",
-                **beside,
-                relative=True,
-                name="over_theory",
-            ),
         ],
     )
 

@@ -10,7 +10,8 @@ _ORANGE, _SKY, _BLACK = "#E69F00", "#56B4E9", "#000000"
 COLORS = (_BLUE, _RED, _GREEN, _PINK, _ORANGE, _SKY, _BLACK)
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
-# how a value that theory gives is marked
+# how a value that theory gives is marked, and a line of such values
+THEORY_LINE = {"lw": 1.2, "ls": ":"}
 THEORY = {"color": COLORS[6], "marker": "D", "mfc": "none", "ls": ""}
 NOTE_COLOR = "#A33B00"
 

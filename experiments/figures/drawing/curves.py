@@ -1,12 +1,12 @@
 """A metric on its way: the best cell of each series."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from experiments.figures import findings, palette, tables
+from experiments.figures.drawing import over
 from experiments.figures.figure import Figure, Only, Theory, beside
 from experiments.results import analysis
 from experiments.results.column_words import do, loss_unit, with_unit, words
@@ -14,8 +14,6 @@ from experiments.results.runs import Run
 
 _WIDE = 3.0  # a factor between the ends of series that takes a logarithmic axis
 _TARGET = {"color": "0.4", "lw": 1.0, "ls": (0, (2, 2))}
-_THEORY = {"lw": 1.2, "ls": ":"}
-_LABELED = 8  # lines that can be named at their ends
 
 
 def curves(
@@ -62,17 +60,16 @@ def curves(
         if wide:  # a logarithmic axis has no place for 0
             table = table[table["at"] > 0]
         live = {label: line for label, _, line in named.lines(table[~table["lost"]])}
-        labeled = len(named.panels) == 1 and 1 < len(named.styles) <= _LABELED
         handles = [
             palette.mark(
                 label if label in live else f"{label} ({chosen.fate})",
                 **{"color": style.color, "ls": style.dashes},
             )
             for label, style in named.styles.items()
-            if label and not (labeled and label in live)
+            if label
         ]
         if theory is not None:
-            handles.append(palette.mark("theory", **_THEORY))
+            handles.append(palette.mark("theory", **palette.THEORY_LINE))
         if target is not None:
             handles.append(palette.mark(f"target, {target:g}", **_TARGET))
         handles += palette.interval(table)
@@ -88,20 +85,16 @@ def curves(
             if last and len(named.panels) == 1
             else "",
         )
+        shown = table[~table["lost"]]
         for axis, panel in zip(axes, named.panels, strict=True):
-            lines = named.lines(table, panel)
-            for _, style, line in lines:
-                kept, looks = line[~line["lost"]], {"color": style.color}
-                at = kept["at"].to_numpy(float)
-                # bands of many lines would hide each other
-                alpha = 0.15 if len(lines) <= 4 else 0.06
-                band = at, kept["low"], kept["high"]
-                axis.fill_between(*band, alpha=alpha, lw=0, **looks)
-                axis.plot(at, kept["mean"], ls=style.dashes, zorder=3, **looks)
+            for _, style, line in named.lines(shown, panel):
+                over.plot_line(axis, line, style, marker="", ls=style.dashes)
                 if theory is not None:
                     rows = line.assign(**{against: line["at"]})
                     said = tables.formulas(theory, rows, against)
-                    axis.plot(line["at"], said, **looks | _THEORY)
+                    axis.plot(
+                        line["at"], said, color=style.color, **palette.THEORY_LINE
+                    )
             if target is not None:
                 axis.axhline(target, **_TARGET)
             axis.set_xlabel(with_unit(against))
@@ -110,15 +103,11 @@ def curves(
                 scales.log_ticks(axis.xaxis, table["at"])
             else:
                 axis.xaxis.set_major_locator(MaxNLocator(4))  # a panel is narrow
-            shown = table["mean"][~table["lost"]]
             unit = with_unit(metric, loss_unit(run))
-            scales.y_axis(axis, shown, unit, tables.crowds(metric))
+            scales.y_axis(axis, shown["mean"], unit, tables.crowds(metric))
             if not live:
                 sheets.empty(axis, chosen.fate)
                 axis.set_xticks([])
-        if labeled:
-            ends = {label: float(line["mean"].iloc[-1]) for label, line in live.items()}
-            _name_ends(axes[0], ends, named.styles)
         return figure
 
     return Figure(
@@ -143,24 +132,3 @@ def numbers(
     table = tables.points(rows, metric, by)
     table["at"] = [group[against].mean() for _, group in analysis.grouped(rows, by)]
     return table.sort_values("update", kind="stable")  # in the order of the run
-
-
-def _name_ends(
-    axis: Any, ends: Mapping[str, float], styles: Mapping[str, palette.Style]
-) -> None:
-    """Names beside the ends of lines, moved apart where they would overlap."""
-    if not ends:
-        return
-    names = sorted(ends, key=lambda name: ends[name])
-    places = axis.transData.transform([(1.0, ends[name]) for name in names])
-    places = axis.transAxes.inverted().transform(places)[:, 1]
-    # of two lines of text
-    apart = 0.3 / axis.get_figure(root=True).get_size_inches()[1]
-    for _ in range(100):  # each pair pushes itself apart, until none overlaps
-        push = np.maximum(apart - np.diff(places), 0.0) / 2
-        places[:-1] -= push
-        places[1:] += push
-        places = np.clip(places, 0.0, 1.0)
-    beside = {"va": "center", "transform": axis.transAxes}
-    for name, place in zip(names, places, strict=True):
-        axis.text(1.02, place, name, color=styles[name].color, **beside)

@@ -77,7 +77,6 @@ def over(
     color: str | None = None,
     only: Only | None = None,
     theory: Theory | None = None,
-    relative: bool = False,
     title: str = "",
     x_label: str = "",
     name: str = "",
@@ -100,7 +99,6 @@ def over(
         only: {setting: the values shown}.
         theory: a function of settings, or {x: value}: a line, and what was measured
             are points then.
-        relative: whether to show what was measured / theory.
         title: the question; by default the finding, where the numbers have one.
         x_label: with the unit.
         name: of the file.
@@ -127,24 +125,15 @@ def over(
         if not tables.numeric(table[x].dropna()):
             return _names(table, x, named, chosen, fixed, theory, unit, wide, texts)
 
-        drawn = theory is not None and not relative  # a line of theory
-        starred = drawn and isinstance(metric, DecayRate)
-        known = {"ls": ":"} if best else {"lw": 1.2}
+        starred = theory is not None and isinstance(metric, DecayRate)
         joined = theory is None or best
-        if relative:
-            said = np.asarray(tables.formulas(theory, table, x))
-            for column_of in ("mean", "low", "high"):
-                table[column_of] /= said
-            unit, live = f"{what} / theory", table["mean"][~table["lost"]]
-            ends = f"{live.min():.3g} to {live.max():.3g}"
-            texts["finding"] = f"{what.capitalize()} is {ends} times what theory says"
-        elif joined:
+        if joined:
             texts["finding"] = findings.over(table[table["kind"] == "tuned"], x, what)
-        handles = palette.handles(named.styles, dashes=best, lines=joined)
+        handles = palette.handles(named.styles, dashes=False, lines=joined)
         handles += _kept(chosen, table, x, fixed)
-        if drawn:
-            name_of = "largest stable step" if best else "theory"
-            handles.append(palette.mark(name_of, **known))
+        if theory is not None:
+            of_theory = "largest stable step" if best else "theory"
+            handles.append(palette.mark(of_theory, **palette.THEORY_LINE))
         if starred:
             handles.append(palette.mark("best in theory", **_STAR))
         if table["edge"].any():
@@ -159,9 +148,9 @@ def over(
                 _everywhere(axis, rows[rows[x].isna() & ~rows["lost"]], style)
                 rows = rows[rows[x].notna()].assign(at=rows[x].astype(float))
                 rows = rows.sort_values("at")
-                if drawn and len(rows):
+                if theory is not None and len(rows):
                     at, values = _theory(rows, x, theory)
-                    axis.plot(at, values, color=style.color, zorder=2, **known)
+                    axis.plot(at, values, color=style.color, **palette.THEORY_LINE)
                     peak = int(np.argmax(np.nan_to_num(values, nan=-np.inf)))
                     if starred and 0 < peak < len(at) - 1:
                         axis.plot(at[peak], values[peak], color=style.color, **_STAR)
@@ -174,8 +163,8 @@ def over(
                     axis.plot(edge["at"], edge["mean"], **_RING)
                     marks.append((line["at"][line["lost"]].tolist(), style))
             scales.gutter(axis, marks, chosen.fate)
-            if relative or live["low"].min() < 0 < live["high"].max():
-                axis.axhline(float(relative), color="0.3", lw=1.0, zorder=0)
+            if live["low"].min() < 0 < live["high"].max():
+                axis.axhline(0.0, color="0.3", lw=1.0, zorder=0)
             scales.y_axis(axis, live["mean"], unit, wide)
             if live.empty:
                 sheets.empty(axis, chosen.fate)
@@ -226,8 +215,18 @@ def plot_line(
     *,
     solid: bool = True,
     joined: bool = True,
+    **looks: Any,
 ) -> None:
-    """Means with their intervals; a gap where a seed has no value."""
+    """Means with their intervals; a gap where a seed has no value.
+
+    Args:
+        axis: the panel.
+        line: columns `at`, mean, low, high and `lost`.
+        style: its color and marker.
+        solid: whether the line is solid.
+        joined: whether there is a line, or points alone.
+        **looks: of the line.
+    """
     values = line[["mean", "low", "high"]].where(~line["lost"])
     at, (mean, low, high) = line["at"].to_numpy(float), values.to_numpy(float).T
     look = {"color": style.color, "marker": style.marker, "ls": "-" if solid else "--"}
@@ -238,7 +237,7 @@ def plot_line(
     else:
         axis.vlines(at, low, high, color=style.color, alpha=0.4, lw=4)
         look["ls"] = ""
-    axis.plot(at, mean, **look)
+    axis.plot(at, mean, **look | looks)
 
 
 def _names(
