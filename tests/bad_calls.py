@@ -1319,8 +1319,6 @@ experiments.load(finished().folder, finished().folder)
     twice would count its seeds twice.
 experiments.load()
     ValueError: `folders` must name one folder or several, each once, got...
-experiments.analysis.spread(finished().results, "train_loss", [], level=95)
-    ValueError: `level` must be in (0, 1), as 0.95, got 95.
 ran(tuned="learning_rate", tuned_by="test_accuracy")
     ValueError: `tuned_by` is 'test_accuracy', which is not measured: the metrics are
     train_loss.

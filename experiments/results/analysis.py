@@ -87,11 +87,9 @@ def label(values: Mapping[Hashable, Any]) -> str:
 
 def best(
     frame: pd.DataFrame,
-    over: str | Sequence[str],
+    axes: Sequence[str],
     *,
     by: str = "train_loss",
-    series: Sequence[str] | None = None,
-    largest: bool = False,
     tuning: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """The rows at the best value of some axes: one value for all seeds of a series.
@@ -102,11 +100,8 @@ def best(
 
     Args:
         frame: results, one row per cell and seed.
-        over: the tuned axes.
+        axes: that are tuned; all other settings distinguish series.
         by: the metric that decides.
-        series: the columns that distinguish series; by default all labels and axes
-            except `over`.
-        largest: whether the largest `by` is best.
         tuning: results of other seeds, which choose; with None the rows of `frame`
             choose, and the best of many values looks better than it is.
 
@@ -116,18 +111,17 @@ def best(
     Example:
         >>> rows = [(0.1, 0, 3.0), (0.1, 1, 2.0), (0.3, 0, 2.0), (0.3, 1, 2.0)]
         >>> frame = pd.DataFrame(rows, columns=["learning_rate", "seed", "train_loss"])
-        >>> best(frame, "learning_rate").values.tolist()
+        >>> best(frame, ["learning_rate"]).values.tolist()
         [[0.3, 0.0, 2.0], [0.3, 1.0, 2.0]]
         >>> other = frame.assign(seed=7, train_loss=[1.0, 1.0, 2.0, 2.0])
-        >>> best(frame, "learning_rate", tuning=other).values.tolist()
+        >>> best(frame, ["learning_rate"], tuning=other).values.tolist()
         [[0.1, 0.0, 3.0], [0.1, 1.0, 2.0]]
     """
-    axes = [over] if isinstance(over, str) else list(over)
-    if series is None:
-        series = [name for name in settings(frame) if name not in axes]
+    axes = [*axes]
+    series = [name for name in settings(frame) if name not in axes]
     cells = frame[[*series, *axes]].drop_duplicates()
     judged = frame if tuning is None else tuning.merge(cells, on=[*cells])
-    score = judged[by] * (-1.0 if largest else 1.0)
+    score = judged[by]
     if "diverged" in judged:
         score = score.where(judged["diverged"] == 0, np.inf)
     scored = judged.assign(**{by: score.fillna(np.inf), "ended_higher": lost(judged)})
@@ -163,14 +157,8 @@ def grouped(frame: pd.DataFrame, by: Sequence[str]) -> Any:
     return frame.groupby(list(by), dropna=False, sort=False)
 
 
-def spread(
-    frame: pd.DataFrame,
-    metric: str,
-    series: Sequence[str],
-    *,
-    level: float = 0.95,
-) -> pd.DataFrame:
-    """Mean over seeds of a metric for each series, with a t interval.
+def spread(frame: pd.DataFrame, metric: str, series: Sequence[str]) -> pd.DataFrame:
+    """Mean over seeds of a metric for each series, with a 95 % t interval.
 
         mean +- h                                  if a number is negative
         mean exp(-h / mean), mean exp(h / mean)    if none is
@@ -186,7 +174,6 @@ def spread(
         frame: results, one row per series and seed.
         metric: the column.
         series: the columns that distinguish series.
-        level: the level of the interval.
 
     Returns:
         One row per series: `mean`, `low`, `high` and `seeds`. With one seed there is no
@@ -199,14 +186,12 @@ def spread(
         >>> spread(frame - 0.4, "loss", []).round(2).values.tolist()
         [[0.0, -1.08, 1.08, 3.0]]
     """
-    if not 0 < level < 1:
-        raise ValueError(f"`level` must be in (0, 1), as 0.95, got {level}.")
     rows = []
     for key, group in grouped(frame, series):
         values = group.groupby("seed")[metric].mean().dropna().to_numpy(float)
         finite = np.isfinite(values)
         mean = values.mean() if len(values) else np.nan
-        half = half_interval(values, level)
+        half = half_interval(values)
         low, high = mean - half, mean + half
         if half and values.min() >= 0:  # then the mean is positive
             low, high = mean * np.exp(-half / mean), mean * np.exp(half / mean)
@@ -216,8 +201,8 @@ def spread(
     return pd.DataFrame(rows)
 
 
-def half_interval(values: np.ndarray, level: float = 0.95) -> float:
-    """Half of the t interval of a mean; 0 for one value, or if one is not finite.
+def half_interval(values: np.ndarray) -> float:
+    """Half of the 95 % t interval of a mean; 0 for one value, or if one is not finite.
 
     Example:
         >>> round(half_interval(np.array([1.0, 2.0, 3.0])), 3)
@@ -226,7 +211,7 @@ def half_interval(values: np.ndarray, level: float = 0.95) -> float:
     if len(values) < 2 or not np.isfinite(values).all():
         return 0.0
     error = values.std(ddof=1) / np.sqrt(len(values))
-    return float(stats.t.ppf(0.5 + level / 2, len(values) - 1) * error)
+    return float(stats.t.ppf(0.975, len(values) - 1) * error)
 
 
 def where(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
