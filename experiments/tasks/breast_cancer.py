@@ -94,30 +94,17 @@ def breast_cancer(
 
 def _optimum(x: np.ndarray, signs: np.ndarray, l2: float) -> tuple[float, float]:
     """The smallest loss and the largest eigenvalue of the Hessian there."""
-    from scipy import optimize, special
+    from scipy import special
+    from sklearn import linear_model
 
-    x = np.column_stack([x, np.ones(len(x))]).astype(
-        np.float64
-    )  # the last column is for b
-    penalty = np.diag([l2] * (x.shape[1] - 1) + [0.0])
-
-    def loss(w):
-        return np.logaddexp(0.0, -signs * (x @ w)).mean() + 0.5 * w @ penalty @ w
-
-    def gradient(w):
-        slopes = -signs * special.expit(-signs * (x @ w))
-        return x.T @ slopes / len(x) + penalty @ w
-
-    def hessian(w):
-        curvature = special.expit(x @ w) * special.expit(-(x @ w))
-        return (x.T * curvature) @ x / len(x) + penalty
-
-    optimum = optimize.minimize(
-        loss,
-        np.zeros(x.shape[1]),
-        method="trust-exact",
-        jac=gradient,
-        hess=hessian,
-        options={"gtol": 1e-10},
+    x = x.astype(np.float64)
+    newton = linear_model.LogisticRegression(
+        C=1.0 / (l2 * len(x)), solver="newton-cholesky", tol=1e-10
     )
-    return float(optimum.fun), float(np.linalg.eigvalsh(hessian(optimum.x))[-1])
+    fit = newton.fit(x, signs)
+    (w,), margin = fit.coef_, signs * fit.decision_function(x)
+    loss = np.logaddexp(0.0, -margin).mean() + 0.5 * l2 * (w @ w)
+    x = np.column_stack([x, np.ones(len(x))])  # the last column is for b
+    curvature = special.expit(margin) * special.expit(-margin)
+    hessian = (x.T * curvature) @ x / len(x) + np.diag([*[l2] * len(w), 0.0])
+    return float(loss), float(np.linalg.eigvalsh(hessian)[-1])
