@@ -102,8 +102,3 @@ def handles(
         for label, style in styles.items()
         if label
     ]
-
-
-def hollow(label: str) -> Any:
-    """The legend's mark for a dot at a fixed step."""
-    return mark(label, marker="o", ms=5, mfc="white", ls="")

@@ -42,7 +42,7 @@ class Chosen(NamedTuple):
 
         Of the series with the settings `where`, or of each series its own.
         """
-        start = analysis.where(self.best, **{**where, x: first(self.best[x])})
+        start = analysis.where(self.best, **{**where, x: self.best[x].min()})
         keys = [*(name for name in series if name not in where), "seed", *self.axes]
         return self.run.results.merge(start[keys].drop_duplicates(), on=keys)
 
@@ -86,11 +86,6 @@ def require(frame: pd.DataFrame, name: str) -> str:
         there = [column for column in frame if not frame[column].isna().all()]
         raise ValueError(f"the run has no {name!r}; it has {', '.join(there)}.")
     return name
-
-
-def first(values: pd.Series) -> Any:
-    """The smallest number, or the first name."""
-    return values.min() if numeric(values) else values.dropna().iloc[0]
 
 
 def numeric(values: pd.Series) -> bool:

@@ -43,7 +43,7 @@ def bars(
     def draw(run: Run) -> Any:
         chosen = tables.choose(run, metric, only, panels, color)
         series = tables.series_of(chosen.run.results, chosen.axes, None)
-        table = tables.points(chosen.best, chosen.metric, series).assign(kind="tuned")
+        table = tables.points(chosen.best, chosen.metric, series)
         by = [setting for setting in series if setting != color]
         rows = tables.name(table, by, panels, spread=False)
         colors = tables.name(table, [color] if color else [], spread=False)
@@ -107,7 +107,7 @@ def times_of(
             seconds = np.array([np.nan])
         low, high = np.quantile(seconds, (0.05, 0.95))
         rows.append({"row": name, "mean": seconds.mean(), "low": low, "high": high})
-    table = pd.DataFrame(rows).assign(theory=theory, panel="", color="", kind="tuned")
+    table = pd.DataFrame(rows).assign(theory=theory, panel="", color="")
     color = palette.COLORS[1]
     figure = plot(
         table.assign(lost=table["mean"].isna()),
@@ -143,7 +143,7 @@ def plot(
     """A sheet with a row for each name; means are written beside single dots.
 
     Args:
-        table: columns `panel`, `row`, `color`, `kind`, mean, low, high, `lost` and
+        table: columns `panel`, `row`, `color`, mean, low, high, `lost` and
             `theory`, which a mean is to be.
         panels: their names.
         styles: by color.
@@ -175,7 +175,7 @@ def plot(
             at = names.index(row["row"]) + 0.8 * shift
             _dot(axis, row, at, styles[row["color"]])
             axis.plot(row["theory"], at, **palette.THEORY)
-            if written and row["kind"] == "tuned":
+            if written:
                 text = lost if row["lost"] else f"{row['mean']:.3g}"
                 text += "" if np.isnan(row["theory"]) else f" ({row['theory']:.3g})"
                 place = axis.get_yaxis_transform()
@@ -199,11 +199,12 @@ def plot(
 
 
 def _dot(axis: Any, row: Mapping[str, Any], at: float, style: palette.Style) -> None:
-    fixed = row["kind"] == "fixed"
-    look = {"color": style.color} | ({"mfc": "white", "ms": 5} if fixed else {})
+    color = style.color
     if row["lost"]:  # in the gutter, right of the scale
         place = axis.get_yaxis_transform()
-        axis.plot(_GUTTER, at, "x", mew=1.8, clip_on=False, transform=place, **look)
+        axis.plot(
+            _GUTTER, at, "x", mew=1.8, clip_on=False, transform=place, color=color
+        )
         return
-    axis.plot([row["low"], row["high"]], [at, at], color=style.color, alpha=0.4, lw=4)
-    axis.plot(row["mean"], at, style.marker, zorder=3.5 if fixed else 3, **look)
+    axis.plot([row["low"], row["high"]], [at, at], color=color, alpha=0.4, lw=4)
+    axis.plot(row["mean"], at, style.marker, color=color, zorder=3)

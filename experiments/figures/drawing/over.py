@@ -88,7 +88,7 @@ def over(
     `x`, and dashed the best value of the first `x`, kept.
 
     Args:
-        x: an axis or a label, of numbers or of names.
+        x: an axis or a label; names are the rows of `bars`.
         metric: a column of the results, a `TimeTo` or a `DecayRate`.
         fixed: whether to show the kept value as well; or {setting: value}, and all
             series keep the value that is best for this one.
@@ -111,6 +111,9 @@ def over(
         shown = metric.of_run(run, x) if isinstance(metric, Best) else metric
         chosen = tables.choose(run, shown, only, x, panels, color)
         tables.require(chosen.run.results, x)
+        if not tables.numeric(chosen.run.results[x].dropna()):  # nothing lies between
+            asked = dict(panels=panels, color=color, only=only, theory=theory)
+            return bars.bars(shown, **asked, title=title).draw(run)
         table = numbers(chosen, x, fixed=fixed, panels=panels)
         named = tables.name(table, series_in(table, x), panels, color)
         table = named.tell(table)
@@ -122,9 +125,6 @@ def over(
         texts = dict(title=title, question=f"How {do(what)} change with {words(x)}?")
         if not best:
             texts["notes"] = tables.edge_notes(chosen, named.label)
-        if not tables.numeric(table[x].dropna()):
-            return _names(table, x, named, chosen, fixed, theory, unit, wide, texts)
-
         starred = theory is not None and isinstance(metric, DecayRate)
         joined = theory is None or best
         if joined:
@@ -240,36 +240,6 @@ def plot_line(
     axis.plot(at, mean, **look | looks)
 
 
-def _names(
-    table: pd.DataFrame,
-    x: str,
-    named: tables.Named,
-    chosen: tables.Chosen,
-    fixed: Any,
-    theory: Any,
-    unit: str,
-    wide: float,
-    texts: Mapping[str, Any],
-) -> Any:
-    """A row for each name of `x`: there is nothing between two of them."""
-    handles = palette.handles(named.styles, lines=False)
-    handles += _kept(chosen, table, x, fixed)
-    said = tables.formulas(theory, table, x)
-    table = table.assign(row=table[x].fillna("none").astype(str), theory=said)
-    figure = bars.plot(
-        table.assign(color=table["label"]),
-        named.panels,
-        named.styles,
-        handles + palette.interval(table, 0.4),
-        lost=chosen.fate,
-        wide=wide,
-        **texts,
-    )
-    for axis in figure.axes:
-        axis.set_xlabel(unit)
-    return figure
-
-
 def _everywhere(axis: Any, rows: pd.DataFrame, style: palette.Style) -> None:
     """A setting that has no `x`, at the best value of what is tuned."""
     for row in rows[rows["kind"] == "tuned"].to_dict("records"):
@@ -283,9 +253,7 @@ def _kept(chosen: tables.Chosen, table: pd.DataFrame, x: str, fixed: Any) -> lis
         return []
     best = f"best {' and '.join(map(words, chosen.axes))} of"
     kept = fixed if isinstance(fixed, Mapping) else {}
-    first = f"{best} {analysis.label({x: tables.first(table[x]), **kept})}"
-    if not tables.numeric(table[x].dropna()):
-        return [palette.hollow(first)]
+    first = f"{best} {analysis.label({x: table[x].min(), **kept})}"
     return [palette.mark(f"{best} each"), palette.mark(first, ls="--")]
 
 

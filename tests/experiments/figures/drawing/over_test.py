@@ -418,7 +418,7 @@ def test_where_one_value_was_tried_it_is_no_end(tmp_path):
 
 
 def test_names_are_rows_with_points_above_each_other_and_no_lines(optimizers):
-    figure = figures.over("optimizer", "train_loss", fixed=False).draw(optimizers)
+    figure = figures.over("optimizer", "train_loss", color="delay").draw(optimizers)
     assert legend(figure)[:3] == [f"delay={delay}" for delay in DELAYS]
     (axis,) = figure.axes
     assert [text.get_text() for text in axis.get_yticklabels()] == list(OPTIMIZERS)
