@@ -1,7 +1,7 @@
 """Are delays of one mean equally harmful, however they are spread?
 
 Gradient descent on a quadratic, under delays that are constant, Poisson, uniform or
-geometric, of the same mean. The lines of the map are delayjax.stability's limits in
+geometric, of the same mean. The lines of the figure are delayjax.stability's limits in
 mean square, of independent delays.
 
     python -m experiments.main --config=configs/delay_laws.py --workdir=runs/laws
@@ -18,17 +18,16 @@ from scipy import stats
 
 import delayjax as dj
 from experiments import Effect, Experiment, configs, figures, percent, tasks
-from experiments.results.metrics import LargestStable
 from experiments.results.tables import Found
 
 LIMITS = configs.at_least(0, "mean_delay", "max_delay")
 LIMITS |= configs.positive("learning_rate")
 
-STABLE_STEP = LargestStable("learning_rate")
+STABLE_STEP = figures.LargestStable("learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """A map of 48 step sizes and 12 mean delays for each law."""
+    """48 step sizes and 12 mean delays for each law."""
     return ConfigDict(
         dict(
             law=("constant", "poisson", "uniform", "geometric"),  # of the delays
@@ -98,7 +97,7 @@ def experiment(config: ConfigDict) -> Experiment:
         tuned="learning_rate",
         updates=config.updates,
         answer=[stable(against={"law": "constant"}), stable(against=limit)],
-        figures=[figures.stability_map("mean_delay", "learning_rate", limit=limit)],
+        figures=[figures.over("mean_delay", STABLE_STEP, theory=limit)],
         tables=[
             figures.Table(
                 "stable_steps",

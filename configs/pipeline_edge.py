@@ -24,10 +24,9 @@ from sklearn.datasets import load_diabetes
 import delayjax as dj
 from experiments import Effect, Experiment, figures, percent, pipelined
 from experiments.configs import below_one, positive
-from experiments.results.metrics import LargestStable
 from experiments.tasks import Task
 
-EDGE = LargestStable("relative_step", below={"train_loss": 1.0})
+EDGE = figures.LargestStable("relative_step", below={"train_loss": 1.0})
 """The largest step, over the limit, up to which the loss ends below 1."""
 KINDS = {
     "mixed versions": dj.pipelines.mixed,

@@ -1,8 +1,8 @@
 """At which step size does delayed gradient descent diverge?
 
 Full-batch gradient descent, no noise: every step size and every delay is one cell of
-one program. Cells that end higher are black. Past the limit a logistic loss cycles,
-since its gradient is bounded. The limit is not fitted: it is
+one program. Past the limit a logistic loss cycles, since its gradient is bounded. The
+limit is not fitted: it is
 
     stability.Dynamics(tau).step_limit() / lambda = 2 sin(pi / (2 (2 tau + 1))) / lambda
 
@@ -26,7 +26,6 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Effect, Experiment, configs, figures, percent, tasks
-from experiments.results.metrics import LargestStable
 from experiments.tasks import Task
 
 TASKS = {
@@ -41,7 +40,7 @@ LIMITS |= configs.positive("learning_rate")
 
 
 def get_config(task: str = "breast_cancer") -> ConfigDict:
-    """A map of 60 step sizes and 33 delays; 24 of the perceptron."""
+    """60 step sizes and 33 delays; 24 of the perceptron."""
     network = task == "digits_mlp"
     smallest, largest = (0.015, 2.0) if network else (0.03, 10.0)
     shown = (*range(17), 18, 20, 22, 24, 26, 28, 32) if network else range(33)
@@ -69,7 +68,9 @@ def experiment(config: ConfigDict) -> Experiment:
     def theory(delay):
         return limit(delay) if delay in config.delay[::4] else None
 
-    largest = LargestStable("learning_rate", below={"train_loss": level_of(task)})
+    largest = figures.LargestStable(
+        "learning_rate", below={"train_loss": level_of(task)}
+    )
     return Experiment(
         question="At which step size does delayed gradient descent diverge?",
         task=task,
@@ -85,7 +86,7 @@ def experiment(config: ConfigDict) -> Experiment:
             name="largest stable step size",
         ),
         figures=[
-            figures.stability_map("delay", "learning_rate", limit=limit),
+            figures.over("delay", largest, theory=limit),
             # the other losses fall to rounding at most stable steps
             *[figures.best_step("delay", limit=limit)] * (config.task == "digits_mlp"),
         ],

@@ -4,39 +4,62 @@ python -m docs.how_late runs/stability_edge runs/char_lm docs/how_late.png
 """
 
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
+from matplotlib import colormaps
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 import delayjax as dj
 from experiments import statements
 from experiments.figures import palette, scales, sheets, tables
-from experiments.figures.drawing import over, stability_map
+from experiments.figures.drawing import over
 from experiments.results.column_words import loss_unit, with_unit
 from experiments.results.runs import Run
 
+SHADES = ListedColormap(colormaps["viridis_r"](np.linspace(0, 0.85, 256)))
+"""Of losses: all shades but the darkest, which look like black."""
+LEAST = 1e-8  # a float32 loss of order one resolves no smaller excess
+SETTLED = 1e-4  # the largest excess that may still be on its way down
+
+
+class Cells(NamedTuple):
+    """The final training loss of D delays and R steps."""
+
+    rates: np.ndarray  # steps, ascending [R]
+    delays: np.ndarray  # updates, ascending [D]
+    excess: np.ndarray  # loss over the optimum; nan if lost or not run [D, R]
+    lost: np.ndarray  # whether a seed ended higher or diverged, bool [D, R]
+    limits: np.ndarray  # the largest stable steps, computed [D]
+
+    @property
+    def bounded(self) -> np.ndarray:
+        """Cells past the limit that are neither lost nor settled, bool [D, R].
+
+        Where gradients are bounded, as with a logistic loss, descent past the limit may
+        cycle at a high loss instead.
+        """
+        return (self.rates > self.limits[:, None]) & (self.excess > SETTLED)
+
 
 @sheets.STYLED
-def draw(edge: Run, language: Run, limit: Any) -> Figure:
+def draw(edge: Run, language: Run, limit: Callable[[float], float]) -> Figure:
     """Both answers to the front page's question, from two runs.
 
     Args:
         edge: a run of configs/stability_edge.py.
         language: a run of configs/char_lm.py, with delay 0 among its delays.
-        limit: the largest stable step of the first, as in `figures.stability_map`.
+        limit: delay -> the largest stable step of the first.
 
     Raises:
         ValueError: if the records cannot answer.
     """
-    maps = stability_map.by_panel(edge, "delay", "learning_rate", limit=limit)
-    if len(maps) != 1:
-        raise ValueError(
-            f"{edge.folder} must be a run of one optimizer under one law of delays:"
-            " configs/stability_edge.py makes one."
-        )
+    cells = cells_of(edge, limit)
     chosen = tables.choose(language, "test_loss", None, "delay")
     table = over.numbers(chosen, "delay", fixed=False)
     named = tables.name(table, over.series_in(table, "delay"), spread=False)
@@ -51,8 +74,7 @@ def draw(edge: Run, language: Run, limit: Any) -> Figure:
         height=3.3,
         sharey=False,
     )
-    (shown,) = maps.values()
-    _draw_edge(left, shown, loss_unit(edge))
+    _draw_edge(left, cells, loss_unit(edge))
     marks = []
     for label, style in named.styles.items():
         line = table[table["label"] == label]
@@ -85,17 +107,71 @@ def excess(table: Any, named: tables.Named) -> Any:
     )
 
 
-def _draw_edge(axis: Axes, shown: stability_map.Cells, unit: str) -> None:
-    """The map; the corner of the largest step and delay names its dark cells."""
-    mesh = stability_map.plot(axis, shown, "learning_rate", "delay")
+def cells_of(run: Run, limit: Callable[[float], float]) -> Cells:
+    """The cells of a run of configs/stability_edge.py.
+
+    Raises:
+        ValueError: if it has more settings than the step and the delay, or a loss of
+            unknown optimum.
+    """
+    settings = {*run.settings}
+    if settings != {"learning_rate", "delay"} or "optimum_loss" not in run.facts:
+        raise ValueError(
+            f"{run.folder} must be a run over steps and delays whose task knows its"
+            " `optimum_loss`: configs/stability_edge.py makes one."
+        )
+    table = tables.points(run.results, "train_loss", run.settings)
+    grid = table.pivot(index="delay", columns="learning_rate", values=["mean", "lost"])
+    lost = (grid["lost"] == True).to_numpy(bool)  # noqa: E712, not run is not lost
+    loss = np.where(lost, np.nan, grid["mean"].to_numpy(float))
+    return Cells(
+        rates=grid["mean"].columns.to_numpy(float),
+        delays=grid.index.to_numpy(float),
+        excess=np.maximum(loss - run.facts["optimum_loss"], LEAST),
+        lost=lost,
+        limits=np.asarray([limit(delay) for delay in grid.index]),
+    )
+
+
+def _draw_edge(axis: Axes, cells: Cells, unit: str) -> None:
+    """The map of the losses, beside the limit.
+
+    The vertical axis is log(2 tau + 1), in which the limit is almost straight. Cells
+    end at geometric midpoints, so that each is centered on its own values. The corner
+    of the largest step and delay names its dark cells.
+    """
+    edges = _midpoints(cells.rates), _midpoints(2.0 * cells.delays + 1.0)
+    colors = np.ma.masked_invalid(np.log10(cells.excess))
+    looks = {"rasterized": True}  # else an .svg has thousands of paths
+    mesh = axis.pcolormesh(*edges, colors, cmap=SHADES, **looks)
+    black = np.ma.masked_array(np.ones(colors.shape), ~cells.lost)
+    axis.pcolormesh(*edges, black, cmap=ListedColormap(["#0d0d0d"]), **looks)
+    # a step for each row: what lies between two whole delays was not run
+    axis.plot(
+        np.repeat(cells.limits, 2),
+        np.repeat(edges[1], 2)[1:-1],
+        color=palette.COLORS[1],
+        linewidth=2.2,
+        path_effects=[withStroke(linewidth=4, foreground="#fefefe")],
+    )
+    axis.set(xscale="log", yscale="log", xlabel=with_unit("learning_rate"))
+    axis.set(xlim=edges[0][[0, -1]], ylim=edges[1][[0, -1]], ylabel=with_unit("delay"))
+    scales.delay_ticks(axis.yaxis, cells.delays.tolist(), lambda tau: 2.0 * tau + 1.0)
     bar = axis.figure.colorbar(mesh, ax=axis)
-    bar.set_label(stability_map.quantity(shown, "train_loss", unit))
+    bar.set_label(f"$\\log_{{10}}$ of excess {with_unit('train_loss', unit)}")
     _name(axis, 0.96, "diverged", facecolor="black", edgecolor="none")
-    if stability_map.bounded(shown).any():
-        # framed: a name, and no cell of the map
-        color = stability_map.shades()(1.0)
-        _name(axis, 0.84, "bounded,\nunsettled", facecolor=color, edgecolor="white")
-    _legend(axis, [stability_map.limit_handle()])
+    if cells.bounded.any():  # framed: a name, and no cell of the map
+        looks = {"facecolor": SHADES(1.0), "edgecolor": "white"}
+        _name(axis, 0.84, "bounded,\nunsettled", **looks)
+    _legend(axis, [palette.mark("computed limit", color=palette.COLORS[1])])
+
+
+def _midpoints(centers: np.ndarray) -> np.ndarray:
+    """Edges of cells, at geometric midpoints of their centers."""
+    logs = np.log(centers)
+    inner = (logs[1:] + logs[:-1]) / 2
+    first, last = 2 * logs[0] - inner[0], 2 * logs[-1] - inner[-1]
+    return np.exp(np.concatenate([[first], inner, [last]]))
 
 
 def _name(axis: Axes, top: float, name: str, **box: Any) -> None:

@@ -16,10 +16,10 @@ from experiments.figures.drawing.curves import curves as curves
 from experiments.figures.drawing.gantt import gantt as gantt
 from experiments.figures.drawing.over import best_step as best_step
 from experiments.figures.drawing.over import over as over
-from experiments.figures.drawing.stability_map import stability_map as stability_map
 from experiments.figures.figure import Figure as Figure
 from experiments.results import analysis
 from experiments.results.decay import DecayRate as DecayRate
+from experiments.results.metrics import LargestStable as LargestStable
 from experiments.results.metrics import TimeTo as TimeTo
 from experiments.results.runs import Run
 

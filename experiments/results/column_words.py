@@ -33,6 +33,8 @@ def words(column: str) -> str:
         metric, _, value = rest.rpartition("_")
         clock = words(along).removeprefix("simulated ")
         return f"{clock} to {words(metric)} {value}"
+    if column.startswith("largest_stable_"):
+        return f"largest stable {words(column.removeprefix('largest_stable_'))}"
     return _COLUMNS.get(column, (column.replace("_", " "), ""))[0]
 
 

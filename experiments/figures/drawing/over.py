@@ -89,7 +89,7 @@ def over(
 
     Args:
         x: an axis or a label; names are the rows of `bars`.
-        metric: a column of the results, a `TimeTo` or a `DecayRate`.
+        metric: a column of the results, a `TimeTo`, `LargestStable` or `DecayRate`.
         fixed: whether to show the kept value as well; or {setting: value}, and all
             series keep the value that is best for this one.
         panels: a setting with a panel for each value; by default one only where series
@@ -109,7 +109,8 @@ def over(
 
         best = isinstance(metric, Best)
         shown = metric.of_run(run, x) if isinstance(metric, Best) else metric
-        chosen = tables.choose(run, shown, only, x, panels, color)
+        judged = getattr(shown, "axis", None)  # of a `LargestStable`: all its values
+        chosen = tables.choose(run, shown, only, x, panels, color, judged)
         tables.require(chosen.run.results, x)
         if not tables.numeric(chosen.run.results[x].dropna()):  # nothing lies between
             asked = dict(panels=panels, color=color, only=only, theory=theory)

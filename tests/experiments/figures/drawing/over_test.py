@@ -140,7 +140,6 @@ def test_what_ended_higher_and_did_not_diverge_is_not_said_to(draw, tmp_path):
         figures.best_step("delay"),
         figures.curves("train_loss"),
         figures.bars("test_error"),
-        figures.stability_map("delay", "learning_rate", limit=limit),
         figures.over("delay", color="learning_rate", theory=lambda delay: delay + 1.0),
         figures.over("delay", figures.DecayRate(), name="decay_rate"),
     ],
@@ -449,6 +448,29 @@ def test_theory_is_a_thin_line_of_its_formula_or_table(tmp_path):
         assert list(line.get_xdata()) == list(at)
         np.testing.assert_allclose(line.get_ydata(), [3.0 * delay for delay in at])
         assert line.get_linewidth() == 1.2 and len(measured(axis)) == 1
+
+
+def test_the_largest_stable_step_is_of_all_steps_and_each_law_has_its_limit(tmp_path):
+    laws = {"constant": 1.0, "wide": 0.5}
+
+    def by_law(delay, law):
+        return laws[law] * limit(delay)
+
+    def loss(learning_rate, law, delay, seed):
+        return 1.0 if learning_rate < by_law(delay, law) else math.nan
+
+    grid = {"learning_rate": RATES, "law": tuple(laws), "delay": DELAYS}
+    largest = figures.LargestStable("learning_rate")
+    run = made(tmp_path, loss, **grid)
+    figure = figures.over("delay", largest, theory=by_law).draw(run)
+    (axis,) = figure.axes
+    for law, points, line in zip(laws, measured(axis), lines(axis, ":"), strict=True):
+        at = line.get_xdata()
+        np.testing.assert_allclose(line.get_ydata(), [by_law(d, law) for d in at])
+        below = [max(r for r in RATES if r < by_law(d, law)) for d in DELAYS]
+        np.testing.assert_allclose(points.get_ydata(), below)
+    assert axis.get_ylabel() == "largest stable step size"
+    check_legible(figure)
 
 
 def test_noise_floors_are_means_beside_theory(tmp_path):
