@@ -10,7 +10,7 @@ import pandas as pd
 from experiments.figures import palette
 from experiments.results import analysis, metrics
 from experiments.results.column_words import words
-from experiments.results.formulas import formula as of_settings
+from experiments.results.formulas import formulas
 from experiments.results.metrics import TimeTo
 from experiments.results.runs import Run
 
@@ -294,26 +294,6 @@ def edge_notes(chosen: Chosen, label: Callable[[Mapping[str, Any]], str]) -> lis
     return notes
 
 
-def formula(theory: Any, row: Mapping[str, Any], key: str) -> float:
-    """What a function of settings says, or a table of a value; nan where it does not.
-
-    Args:
-        theory: the function, the table, or None.
-        row: settings, by the names of the function's arguments.
-        key: the setting whose values the table has.
-    """
-    if theory is None:
-        return np.nan
-    if not callable(theory):
-        return theory.get(row[key], np.nan)
-    return of_settings(theory, row)
-
-
-def formulas(theory: Any, table: pd.DataFrame, key: str) -> list[float]:
-    """What theory says of each row of a table."""
-    return [formula(theory, row, key) for row in table.to_dict("records")]
-
-
 def theory_of_arms(theory: Any, run: Run) -> list[float]:
     """What theory says of each arm that has a trace.
 
@@ -323,4 +303,4 @@ def theory_of_arms(theory: Any, run: Run) -> list[float]:
     arms = [{"arm": arm, **labels} for arm, labels in run.trace_labels.items()]
     if not arms:
         raise ValueError("the run has no traces.")
-    return [formula(theory, row, "arm") for row in arms]
+    return formulas(theory, pd.DataFrame(arms), "arm")

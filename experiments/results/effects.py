@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from experiments.results import analysis
 from experiments.results.column_words import words
 from experiments.results.estimates import jackknife
-from experiments.results.formulas import formula
+from experiments.results.formulas import formulas
 from experiments.results.metrics import Metric, TimeTo, column, with_column
 from experiments.results.sizes import Size, percent, points
 from experiments.results.tables import Found
@@ -192,10 +192,7 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
     def _pairs(self, series: pd.DataFrame, names: list[str]) -> pd.DataFrame:
         """Each series with the series that it is compared with."""
         if callable(self.against):
-            theory = [
-                formula(self.against, row) for row in series[names].to_dict("records")
-            ]
-            pairs = series.assign(theory=theory)
+            pairs = series.assign(theory=formulas(self.against, series[names]))
             return pairs[pairs["theory"].notna()]
         unknown = [name for name in self.against if name not in names]
         if unknown:

@@ -1,19 +1,36 @@
-"""Functions of settings, such as a theory."""
+"""What theory says of settings: a function of them, or a table."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 
-def formula(function: Callable[..., Any], row: Mapping[Any, Any]) -> Any:
-    """Calls a function of settings with the settings of a row; None becomes nan.
+def formula(theory: Any, row: Mapping[Any, Any], key: str = "") -> Any:
+    """What theory says of a row; nan where it says nothing, or is None.
+
+    Args:
+        theory: a function whose arguments are named as settings are, or a table by the
+            values of `key`.
+        row: settings.
+        key: the setting whose values a table has.
 
     Example:
         >>> formula(lambda delay: 2 * delay, {"delay": 3, "seed": 0})
         6
+        >>> formula({3: 0.5}, {"delay": 3}, "delay"), formula(None, {})
+        (0.5, nan)
     """
-    names = inspect.signature(function).parameters
-    value = function(**{key: row[key] for key in names if key in row})
-    return np.nan if value is None else value
+    if callable(theory):
+        names = inspect.signature(theory).parameters
+        said = theory(**{name: row[name] for name in names if name in row})
+    else:
+        said = theory and theory.get(row[key])
+    return np.nan if said is None else said
+
+
+def formulas(theory: Any, table: pd.DataFrame, key: str = "") -> list[Any]:
+    """What theory says of each row of a table."""
+    return [formula(theory, row, key) for row in table.to_dict("records")]

@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from experiments.results import analysis
-from experiments.results.formulas import formula
+from experiments.results.formulas import formulas
 
 
 class Made(Protocol):
@@ -62,10 +62,7 @@ class Computed(NamedTuple):
 
     def with_column(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
         """The results with this column."""
-        rows = results.to_dict("records")
-        return results.assign(
-            **{self.name: [formula(self.function, row) for row in rows]}
-        )
+        return results.assign(**{self.name: formulas(self.function, results)})
 
 
 class TimeTo(NamedTuple):

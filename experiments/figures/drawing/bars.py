@@ -10,6 +10,7 @@ import delayjax as dj
 from experiments.figures import findings, palette, tables
 from experiments.figures.figure import Figure, Only, Theory, beside
 from experiments.results.column_words import loss_unit, with_unit, words
+from experiments.results.formulas import formulas
 from experiments.results.metrics import Metric, column
 from experiments.results.runs import Run
 
@@ -51,7 +52,7 @@ def bars(
         table["row"] = table["label"].replace("", words(of))
         alone = table.assign(name=table["row"])
         figure = plot(
-            table.assign(theory=tables.formulas(theory, table, "row")),
+            table.assign(theory=formulas(theory, table, "row")),
             rows.panels,
             colors.styles,
             palette.handles(colors.styles, lines=False) + palette.interval(table),

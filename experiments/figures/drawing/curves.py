@@ -10,6 +10,7 @@ from experiments.figures.drawing import over
 from experiments.figures.figure import Figure, Only, Theory, beside
 from experiments.results import analysis
 from experiments.results.column_words import do, loss_unit, with_unit, words
+from experiments.results.formulas import formulas
 from experiments.results.runs import Run
 
 _WIDE = 3.0  # a factor between the ends of series that takes a logarithmic axis
@@ -91,7 +92,7 @@ def curves(
                 over.plot_line(axis, line, style, marker="", ls=style.dashes)
                 if theory is not None:
                     rows = line.assign(**{against: line["at"]})
-                    said = tables.formulas(theory, rows, against)
+                    said = formulas(theory, rows, against)
                     axis.plot(
                         line["at"], said, color=style.color, **palette.THEORY_LINE
                     )

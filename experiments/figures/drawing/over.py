@@ -12,6 +12,7 @@ from experiments.figures.figure import Figure, Only, Theory, beside
 from experiments.results import analysis
 from experiments.results.column_words import do, loss_unit, with_unit, words
 from experiments.results.decay import DecayRate
+from experiments.results.formulas import formula
 from experiments.results.metrics import Metric, column
 from experiments.results.runs import Run
 
@@ -264,5 +265,5 @@ def _theory(rows: pd.DataFrame, x: str, theory: Any) -> tuple[list[Any], np.ndar
     if callable(theory) and all(float(place).is_integer() for place in at):
         whole = np.union1d(at, np.rint(np.linspace(at[0], at[-1], _ALONG)))
         at = [type(at[0])(place) for place in whole]
-    values = np.asarray([tables.formula(theory, row | {x: place}, x) for place in at])
+    values = np.asarray([formula(theory, row | {x: place}, x) for place in at])
     return at, np.where(np.isfinite(values), values, np.nan)
