@@ -19,7 +19,15 @@ from jax.sharding import AxisType
 
 import delayjax as dj
 import experiments
-from delayjax import cluster, exchange, pipelines, stability, testing, workers
+from delayjax import (
+    averaging,
+    cluster,
+    exchange,
+    pipelines,
+    stability,
+    testing,
+    workers,
+)
 from delayjax.cluster import protocols
 from experiments import Experiment, Published, Run, Simulation, figures, tasks
 from experiments import draw as draw_command
@@ -140,6 +148,32 @@ def step(state, batch):
 
 def on_four(step=step, state=BEGUN, batch=(4, 3), **options):
     return workers.simulate(step, 4, **options).init(state, jnp.ones(batch))
+
+
+def islands(fragments=1):
+    return averaging.outer(SGD, SGD, period=2, fragments=fragments, axis_name=None)
+
+
+def resumed(tx, other):
+    return tx.update(PARAMS, other.init(PARAMS), PARAMS)
+
+
+def on_islands(**axis_name):
+    """Two islands of two members; the gradient is taken at parameters that vary so."""
+    names, inner = ("groups", "members"), exchange.mean(SGD, axis_name="members")
+    tx = averaging.outer(inner, SGD, period=2, axis_name="groups")
+
+    def step(state, batch):
+        x, opt_state = state
+        grads = jax.grad(lambda x: jnp.sum((x - batch) ** 2))(
+            workers.vary(x, **axis_name)
+        )
+        updates, opt_state = tx.update(grads, opt_state, x)
+        return (optax.apply_updates(x, updates), opt_state), {}
+
+    state, batch = (jnp.ones(3), tx.init(jnp.ones(3))), jnp.ones((2, 2, 3))
+    both = workers.simulate(step, (2, 2), axis_name=names)
+    return both.init(state, batch, shared=False)
 
 
 def run_on_four(step=step, state=BEGUN, batch=(4, 3)):
@@ -287,6 +321,27 @@ over_four(averaging.outer(SGD, optax.sgd, period=2))
 over_four(averaging.outer(SGD, SGD, period=8, delay=4, fragments=2))
     ValueError: `delay` must be less than period / fragments, 4, got 4: one exchange is
     in flight at a time. Lengthen `period`, or take fewer `fragments`.
+over_four(averaging.outer(SGD, SGD, period=7, fragments=7))
+    ValueError: `fragments` must leave at least one leaf to each fragment, got 7 for 2
+    leaves: a number of fragments cuts no leaf. Take fewer, or number the leaves or
+    their layers.
+over_four(averaging.outer(SGD, SGD, period=2, fragments=lambda path, leaf: None))
+    TypeError: `fragments` must be integers, got None at ['b']: give each leaf the
+    number of its fragment.
+over_four(averaging.outer(SGD, SGD, period=2, fragments=lambda path, leaf: {}[path]))
+    ValueError: `fragments` must answer with a number for each leaf, got KeyError('b')
+    for 'b': let it answer 0, for example, for all other leaves.
+resumed(islands({"w": 0, "b": 1}), islands({"w": 1, "b": 0}))
+    TypeError: `fragments` must cut fragment 0 as the state has it (keep the numbers of
+    its leaves, or make a new state with `init`), got float32[2] for None at ['b'].
+on_islands()
+    ValueError: `averaging.outer` got a gradient that is the same on all workers, at the
+    root: it is summed already. Take it at workers.vary(params, axis_name=('groups',
+    'members')), exchange it once, and put optax.MultiSteps inside of the exchange.
+on_islands(axis_name="groups")
+    ValueError: `exchange.mean` got a gradient that is the same on all workers, at the
+    root: it is summed already. Take it at workers.vary(params, axis_name=('groups',
+    'members')), exchange it once, and put optax.MultiSteps inside of the exchange.
 over_four(averaging.outer(SGD, SGD, period=2, delay=1, axis_name="groups"))
     NameError: There is no axis 'groups' here: take the step in workers.simulate or
     workers.run, or under vmap, shard_map or pmap with this `axis_name`.
@@ -1302,6 +1357,9 @@ made(experiments.replicas(methods.eager_sgd("often"), FOUR, sgd))
 made(experiments.replicas(methods.ad_psgd(), cluster.Cluster(3, ONE), sgd))
     ValueError: The training with learning_rate=0.1 fails: `averaging.ad_psgd` needs
     an even number of workers, got 3.
+methods.outer(sgd, 4, compress=exchange.random_blocks(KEY, 0.5))
+    ValueError: `sent` must be the share of a model's bytes that a message of `compress`
+    has, got None: write sent=0.5 for exchange.random_blocks(key, 0.5).
 made(experiments.replicas(methods.dasgd(2, 4), cluster.Cluster(4, ONE), sgd))
     ValueError: The training with learning_rate=0.1 fails: `delay` must be at most...
     average is in flight at a time. Use averaging.dga for longer delays.

@@ -108,7 +108,7 @@ def outer(
     delay: int = 0,
     merge: Any = dj.averaging.overwriting,
     compress: Any = None,
-    sent: float = 1.0,
+    sent: float | None = None,
 ) -> Method:
     """Gives the mean change of `period` local steps to a second optimizer: DiLoCo.
 
@@ -119,12 +119,19 @@ def outer(
             slices is sent beside each step, and workers wait for it.
         merge: as in `dj.averaging.outer`.
         compress: as in `dj.averaging.outer`.
-        sent: the share of a model's bytes that a message has.
+        sent: the share of a model's bytes that a message has. `compress` needs it, else
+            it is 1 by default.
     """
+    if compress is not None and sent is None:
+        raise ValueError(
+            "`sent` must be the share of a model's bytes that a message of `compress`"
+            " has, got None: write sent=0.5 for exchange.random_blocks(key, 0.5)."
+        )
+    share = 1.0 if sent is None else sent
 
     def seconds(link, workers):
         slices = max(delay, 1)
-        return link.all_reduce_seconds(workers, fragments=slices, fraction=sent)
+        return link.all_reduce_seconds(workers, fragments=slices, fraction=share)
 
     waits = dj.cluster.waits_for_all(1 if delay else period)
     return Method(

@@ -64,10 +64,10 @@ def begun(fragments, **arguments):
         ({"embed": 0, "head": 1}, r"`fragments` must be .* none for \['layers'\]"),
         (lambda path, leaf: 1, r"number the fragments 0, 1, .*, got \[1\]"),
         (lambda path, leaf: -1, r"number the fragments 0, 1, .*, got \[-1\]"),
-        (
-            6,
-            r"each with at least one leaf .* for 4 leaves: give fewer",
-        ),
+        (6, r"leave at least one leaf to each .* got 6 for 4 leaves: .* Take fewer"),
+        (lambda path, leaf: {"embed": 0}[path], r"KeyError.* for 'head': let it"),
+        (lambda path, leaf: leaf.layers, r"AttributeError.* for 'embed': let"),
+        (lambda path, leaf: None, r"must be integers, got None at \['embed'\]: give"),
         (lambda path, leaf: "head", r"`fragments` must be integers, got 'head' at"),
         (lambda path, leaf: np.zeros(5, int), r"got shape \[5\] for a leaf of shape"),
         (lambda path, leaf: np.zeros((2, 2), int), r"got shape \[2, 2\] for a leaf"),
@@ -91,7 +91,7 @@ def test_one_leaf_may_have_an_array_of_its_layers_and_any_integer_is_a_count():
 def test_fewer_fragments_than_asked_for_are_refused():
     """The middles, 0.5 and 51 of 101, lie in the first and the second of three."""
     tx = averaging.outer(SGD, SGD, period=12, fragments=3)
-    with pytest.raises(ValueError, match=r"got \[0, 1\] for 2 leaves: give fewer"):
+    with pytest.raises(ValueError, match=r"got 3 for 2 leaves: .* Take fewer"):
         tx.init({"a": jnp.ones(1), "b": jnp.ones(100)})
 
 
@@ -119,18 +119,41 @@ def test_a_server_that_needs_the_loss_is_refused():
         tx.init(jnp.ones(2))
 
 
-def test_a_state_of_other_fragments_or_another_delay_is_refused():
-    def resumed(tx, state):
-        return jax.eval_shape(
-            jax.vmap(
-                lambda _: tx.update(MODEL, state, MODEL)[0],
-                axis_name="workers",
-                axis_size=4,
-                in_axes=None,
-            ),
-            0,
-        )
+def resumed(tx, state):
+    """A step of `tx` with the state of another."""
+    return jax.eval_shape(
+        jax.vmap(
+            lambda _: tx.update(MODEL, state, MODEL)[0],
+            axis_name="workers",
+            axis_size=4,
+            in_axes=None,
+        ),
+        0,
+    )
 
+
+def test_a_state_of_another_assignment_of_leaves_or_layers_is_refused():
+    """Of three fragments too, of which two have the same leaves."""
+
+    def of(numbers):
+        return averaging.outer(SGD, SGD, period=12, fragments=numbers)
+
+    def three_layers(path, leaf):
+        return np.asarray([1, 1, 1, 2]) if path == "layers/kernel" else 0
+
+    def two_layers(path, leaf):
+        return np.asarray([1, 1, 2, 2]) if path == "layers/kernel" else 0
+
+    state = of({"embed": 0, "layers": 1, "head": 1}).init(MODEL)
+    message = r"`fragments` must cut fragment 0 .* got None for .* at \['layers'\]"
+    with pytest.raises(TypeError, match=message):
+        resumed(of({"embed": 0, "layers": {"kernel": 0, "scale": 1}, "head": 1}), state)
+    message = r"must cut fragment 1 .* got float32\[3, 2, 3\] for float32\[2, 2, 3\]"
+    with pytest.raises(TypeError, match=message):
+        resumed(of(two_layers), of(three_layers).init(MODEL))
+
+
+def test_a_state_of_other_fragments_or_another_delay_is_refused():
     two = averaging.outer(SGD, SGD, period=12, fragments=2)
     with pytest.raises(ValueError, match="`fragments` is 2, but the state has 1"):
         resumed(two, begun(1))

@@ -131,6 +131,10 @@ FAMILY = {
         ),
         lambda: islands(9, delay=2, merge="blended", of=OF_COORDINATE),
     ),
+    "blended, without a delay": (
+        outer(period=10, merge=averaging.blended(0.5)),
+        lambda: islands(10, merge="blended"),
+    ),
     "fragments at once": (
         outer(period=6, fragments=by_coordinate),
         lambda: islands(6, of=OF_COORDINATE),
@@ -324,6 +328,14 @@ def test_overwriting_loses_the_steps_of_the_overlap_and_correcting_none():
     for merge, xs in seen.items():
         # what a round loses, the next pseudo-gradient does not hold either
         np.testing.assert_allclose(xs[-1], steps - rounds * lost[merge], rtol=1e-12)
+
+
+def test_at_delay_zero_correcting_is_overwriting():
+    """x + (x^i - x^i_(k)) is x where x^i_(k) is x^i, bit for bit."""
+    merges = "corrected", "overwriting"
+    txs = {name: outer(period=5, merge=MERGES[name][0]) for name in merges}
+    trained = train("simulate", txs)
+    np.testing.assert_array_equal(*(trained[name][0] for name in merges))
 
 
 def test_a_step_on_devices_sums_a_fragment_in_a_branch():

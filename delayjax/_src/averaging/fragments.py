@@ -1,6 +1,6 @@
 """A model in fragments, which are exchanged one after the other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -29,13 +29,29 @@ class Split:
         self._structure = jax.tree.structure(model)
         self._numbers = _numbers(fragments, model)
         distinct = sorted({int(n) for own in self._numbers for n in own.ravel()})
-        wanted = fragments if isinstance(fragments, int) else max(len(distinct), 1)
-        self.count = wanted  # also of a model without leaves, as Optax's placeholder
-        if distinct != list(range(wanted)) and self._numbers:
+        is_count = isinstance(fragments, int)
+        # a model without leaves, as Optax's placeholder, has so many too
+        self.count = fragments if is_count else max(len(distinct), 1)
+        if distinct == list(range(self.count)) or not self._numbers:
+            return
+        if is_count:
             raise ValueError(
-                f"`fragments` must number the fragments 0, 1, ..., each with at least"
-                f" one leaf or layer, got {distinct} for {len(self._numbers)} leaves:"
-                " give fewer fragments, or number them without a gap."
+                "`fragments` must leave at least one leaf to each fragment, got"
+                f" {fragments} for {len(self._numbers)} leaves: a number of fragments"
+                " cuts no leaf. Take fewer, or number the leaves or their layers."
+            )
+        raise ValueError(
+            "`fragments` must number the fragments 0, 1, ..., each with at least one"
+            f" leaf or layer, got {distinct}: number them without a gap."
+        )
+
+    def check(self, centers: Sequence[Any], model: Any) -> None:
+        """Checks that a state's fragments have the shapes of these fragments."""
+        for number, center in enumerate(centers):
+            trees.check_same_types(
+                f"`fragments` must cut fragment {number} as the state has it (keep the"
+                " numbers of its leaves, or make a new state with `init`)",
+                *(center, self.cut(model, number)),
             )
 
     def cut(self, tree: Any, number: int) -> Any:
@@ -70,21 +86,32 @@ def _numbers(fragments: Fragments, model: Any) -> list[np.ndarray]:
         middles = sizes.cumsum() - sizes / 2
         answers = list((middles * fragments // max(sizes.sum(), 1)).astype(int))
     elif trees.is_function(fragments):
-        answers = [
-            fragments(jax.tree_util.keystr(path, simple=True, separator="/"), leaf)
-            for path, leaf in named
-        ]
+        answers = [_answer(fragments, path, leaf) for path, leaf in named]
     else:
         answers = jax.tree.leaves(trees.broadcast("fragments", fragments, bare))
     pairs = zip(named, answers, strict=True)
     return [_checked(answer, path, np.shape(leaf)) for (path, leaf), answer in pairs]
 
 
+def _answer(function: Callable[[str, Any], Any], path: Any, leaf: Any) -> Any:
+    """The function's number for a leaf."""
+    text = jax.tree_util.keystr(path, simple=True, separator="/")
+    try:
+        return function(text, leaf)
+    except (LookupError, AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            "`fragments` must answer with a number for each leaf, got"
+            f" {type(error).__name__}({error}) for {text!r}: let it answer 0, for"
+            " example, for all other leaves."
+        ) from error
+
+
 def _checked(answer: Any, path: Any, shape: tuple[int, ...]) -> np.ndarray:
     numbers = np.asarray(checks.as_array("fragments", answer))
     if not np.issubdtype(numbers.dtype, np.integer):
         raise TypeError(
-            f"`fragments` must be integers, got {answer!r} at {trees.path_name(path)}."
+            f"`fragments` must be integers, got {answer!r} at {trees.path_name(path)}:"
+            " give each leaf the number of its fragment."
         )
     layers = numbers.shape[-1:]
     if numbers.ndim and (

@@ -76,7 +76,8 @@ def outer(
             F. Static. With d > 0 a fragment is sent in d slices.
         merge: how the new x and the local steps since the start make the worker's
             model: `overwriting` loses d local steps a round, `corrected` none,
-            `blended(share)` keeps a share of the worker's own model.
+            `blended(share)` keeps a share of the worker's own model. At delay 0
+            `corrected` is `overwriting`, and `blended` still keeps its share.
         fragments: F, to cut the leaves in their order into parts of about one size; or
             the number 0, ..., F - 1 of each leaf's fragment: a prefix tree, or a
             function of a leaf's path, as "layers/kernel", and the leaf. A leaf that
@@ -97,7 +98,7 @@ def outer(
         largest fragment twice: each worker's model at the start, and the mean, once.
         With `compress` the mean is one of messages, and each worker holds its message.
         Evaluate x, the `center` of the state; at delay 0 all models are x after an
-        exchange.
+        exchange, unless `blended` keeps a share of each.
 
         At delay 0 there is one all-reduce of a fragment every H / F steps, in a branch.
         With d > 0 there is one of 1/d of the largest fragment at every step, in no
@@ -111,6 +112,7 @@ def outer(
     Raises:
         ValueError: if `delay` or F does not fit to `period`; in `init`, if `fragments`
             does not number each leaf; in `update`, if the state is of another F or d.
+            Two numberings that cut the same shapes are not told apart.
         TypeError: in `init`, if the server needs an extra argument, such as the loss.
 
     Example:
@@ -263,6 +265,8 @@ def outer(
 
     def check_held(split, memory, model):
         checks.check_held("fragments", split.count, len(memory.fragments))
+        if storage is None:  # else the history checks what it holds
+            split.check([held.center for held in memory.fragments], model)
         begun = memory.flight.begun if memory.flight else {}
         if jax.tree.leaves(model):
             checks.check_held("delay", delay, slices.number_of(begun))

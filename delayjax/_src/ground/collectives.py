@@ -66,13 +66,15 @@ def check_fresh(needed_by: str, updates: Any, axis_name: axes.AxisName) -> None:
     extras.check_gradients(needed_by, updates)
     # under vmap and pmap the types do not show which arrays are summed
     names = axes.varies_over(axes.vary(jnp.zeros(()), axis_name=axis_name))
+    all_axes = jax.sharding.get_abstract_mesh().manual_axes
+    named = "" if all_axes == ("workers",) else f", axis_name={all_axes}"
     for path, leaf in jax.tree.leaves_with_path(updates):
         if names & set(axes.as_names(axis_name)) - axes.varies_over(leaf):
             raise ValueError(
                 f"`{needed_by}` got a gradient that is the same on all workers, at"
                 f" {trees.path_name(path)}: it is summed already. Take it at"
-                " workers.vary(params), exchange it once, and put optax.MultiSteps"
-                " inside of the exchange."
+                f" workers.vary(params{named}), exchange it once, and put"
+                " optax.MultiSteps inside of the exchange."
             )
 
 
