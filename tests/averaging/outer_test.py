@@ -380,6 +380,21 @@ def test_a_late_outer_step_has_no_temporary_above_one_fragment(delay, fragments)
     assert more <= 1.01 * model / fragments
 
 
+def test_between_exchanges_the_inbox_stays_as_it_came():
+    """In float16, x = 30,000: x - 2 x would come next, then inf, which nobody reads."""
+    tx = averaging.outer(SGD, SGD, period=6, delay=2, axis_name=None)
+    x = jnp.full(3, 3e4, jnp.float16)
+    state, inboxes = tx.init(x), []
+    for _ in range(24):
+        _, state = jax.jit(tx.update)(0 * x, state, x)
+        (inbox,) = state.memory.flight.inbox.values()
+        inboxes.append(np.asarray(inbox))
+    assert np.isfinite(inboxes).all()
+    arrived, starts = 6 + 2, 6 + 6
+    for done in range(arrived, starts):
+        np.testing.assert_array_equal(inboxes[done - 1], inboxes[arrived - 1])
+
+
 def test_a_state_of_another_delay_is_refused():
     """Also where the slices have the same rows in all."""
     params = jnp.zeros((64, 128))

@@ -155,10 +155,8 @@ def delayed_average(
         starts = periods.due(step, period)
         if delay == 0:
             return merged(starts, model, model), memory
-        done = step + 1
-        # nothing arrives before the first average has started
-        arrives = (done >= period + delay) & ((done - delay) % period == 0)
-        mixed = merged(periods.Due(arrives), model, memory.begun)
+        arrives = periods.due(step, period, period + delay)
+        mixed = merged(arrives, model, memory.begun)
         return mixed, Begun(optax.tree.where(starts.now, mixed, memory.begun))
 
     return step_then_mix("averaging.delayed_average", inner, mix, axis_name, begin)

@@ -55,8 +55,8 @@ class Split:
             )
 
     def cut(self, tree: Any, number: int) -> Any:
-        """The fragment of this number."""
-        if self.count == 1:
+        """The fragment of this number; of an empty tree all of it."""
+        if self.count == 1 or not jax.tree.leaves(tree):
             return tree
         leaves = zip(jax.tree.leaves(tree), self._numbers, strict=True)
         return self._structure.unflatten(
@@ -65,7 +65,7 @@ class Split:
 
     def replaced(self, tree: Any, number: int, fragment: Any) -> Any:
         """`tree` with another fragment of this number."""
-        if self.count == 1:
+        if self.count == 1 or not jax.tree.leaves(tree):
             return fragment
         parts = iter(jax.tree.leaves(fragment))
         leaves = zip(jax.tree.leaves(tree), self._numbers, strict=True)

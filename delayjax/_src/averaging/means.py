@@ -14,8 +14,10 @@ def total(tree: Any, axis_name: axes.AxisName) -> Any:
     return collectives.sums(tree, axis_name, collectives.BUCKET_BYTES)
 
 
-def mean(tree: Any, axis_name: axes.AxisName) -> Any:
-    """The mean of each leaf over the workers."""
+def mean(tree: Any, axis_name: axes.AxisName | None) -> Any:
+    """The mean of each leaf over the workers; None is one worker."""
+    if axis_name is None:
+        return tree
     workers = collectives.workers_of(axis_name)
     return jax.tree.map(lambda leaf: leaf / workers, total(tree, axis_name))
 

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from delayjax._src.averaging import means, periods, slices
 from delayjax._src.averaging.delayed_average import Merge, leaf_merge, overwriting
 from delayjax._src.averaging.fragments import Fragments, Split
-from delayjax._src.averaging.step_then_mix import step_then_mix
+from delayjax._src.averaging.step_then_mix import step_then_mix, varied
 from delayjax._src.ground import axes, checks, transforms
 from delayjax._src.history import ring, wrapped
 
@@ -132,149 +132,151 @@ def outer(
     checks.check_function("merge", merge)
     if compress is not None:
         checks.check_function("compress", compress)
-    at_center = transforms.as_transformation("server", server)
+    server = transforms.as_transformation("server", server)
     every = checks.check_count("period", period)
     delay = checks.check_bound("delay", delay)
-    storage = None if history is None else ring.as_storage(history)
-    merge_leaf = leaf_merge(merge)
     number = isinstance(fragments, (int, np.generic, np.ndarray, jax.Array))
     if number and np.ndim(fragments) == 0:  # F; an array of more is for the one leaf
         fragments = checks.check_bound("fragments", fragments, at_least=1)
         _check_times(every, delay, fragments)
 
-    def varied(tree):
-        return tree if axis_name is None else axes.vary(tree, axis_name=axis_name)
-
-    def mean(tree):
-        return tree if axis_name is None else means.mean(tree, axis_name)
-
-    def fresh(part):
-        return Fragment(part, wrapped.init("server", at_center, part, wrapper="outer"))
-
-    def first(fragment):
-        if storage is None:
-            return fragment
-        return storage.push(storage.init(fragment, 1), fragment)
-
-    def written(held, fragment):
-        return fragment if storage is None else storage.push(held, fragment)
-
-    def read(held, part):
-        if storage is None:
-            return held
-        return storage.read(held, 0, jax.eval_shape(fresh, part))
+    storage = None if history is None else ring.as_storage(history)
+    exchange = _Exchange(server, delay, leaf_merge(merge), compress, storage, axis_name)
 
     def begin(params):
         split = Split(fragments, params)
         _check_times(every, delay, split.count)
-        _check_server(at_center, params)
+        _check_server(server, params)
         parts = [split.cut(params, number) for number in range(split.count)]
+        error = () if compress is None else optax.tree.zeros_like(params)
         return Outer(
-            fragments=tuple(first(fresh(part)) for part in parts),
-            flight=empty(parts, params) if delay else (),
-            error=() if compress is None else optax.tree.zeros_like(varied(params)),
-        )
-
-    def empty(parts, params):
-        begun, outbox = slices.empty(parts, params, delay), {}
-        inbox = begun
-        if compress is not None:
-            step = jnp.zeros((), jnp.int32)
-            messages = jax.eval_shape(
-                lambda parts: [message_of(part, part, step)[0] for part in parts], parts
-            )
-            outbox = inbox = slices.empty(messages, params, delay)
-        return slices.Flight(varied(begun), varied(outbox), inbox)
-
-    def message_of(push, error, step):
-        """What a worker sends, what it leaves out, and what makes a push of a mean."""
-        if compress is None:
-            return push, error, lambda mean: mean
-        whole = jax.tree.map(lambda p, e: (p + e).astype(e.dtype), push, error)
-        message, restore = compress(whole, step)
-        left = jax.tree.map(jnp.subtract, whole, restore(message))
-        return message, optax.tree.cast_like(left, error), restore
-
-    def arrive(step, split, number, flight, held, error, model):
-        """The outer step of a fragment."""
-        part = split.cut(model, number)
-        fragment = read(held, part)
-        begun = slices.unpacked(flight.begun, part) if delay else part
-        push = jax.tree.map(jnp.subtract, fragment.center, begun)
-        left = () if compress is None else split.cut(error, number)
-        message, left, restore = message_of(push, left, step)
-        came = slices.unpacked(flight.inbox, message) if delay else mean(message)
-        push = optax.tree.cast_like(restore(came), fragment.center)
-        moves, server_state = at_center.update(push, *fragment[::-1])
-        center = optax.apply_updates(fragment.center, moves)
-        part = jax.tree.map(merge_leaf, part, begun, center)
-        if compress is not None:
-            error = split.replaced(error, number, left)
-        held = written(held, Fragment(center, server_state))
-        return held, varied(error), varied(split.replaced(model, number, part))
-
-    def start(step, split, number, held, error, model, flight):
-        """The flight of a fragment of which no slice is sent yet."""
-        part = split.cut(model, number)
-        center = read(held, part).center
-        begun = slices.packed(part, flight.begun)
-        if compress is None:
-            return slices.Flight(begun, {}, slices.packed(center, flight.inbox))
-        push = jax.tree.map(jnp.subtract, center, part)
-        message, *_ = message_of(push, split.cut(error, number), step + delay)
-        return flight._replace(
-            begun=begun, outbox=slices.packed(message, flight.outbox)
+            fragments=tuple(exchange.keep(exchange.fresh(part)) for part in parts),
+            flight=exchange.no_flight(parts, params) if delay else (),
+            error=varied(error, axis_name),
         )
 
     def mix(step, memory, before, model):
         del before
         split = Split(fragments, model)
-        check_held(split, memory, model)
+        exchange.check(split, memory, model)
         apart = every // split.count
-        flight, error, after = memory.flight, varied(memory.error), []
+        flight, error, after = memory.flight, varied(memory.error, axis_name), []
         if delay and jax.tree.leaves(model):
-            flight = flight._replace(
-                begun=varied(flight.begun), outbox=varied(flight.outbox)
-            )
             # between an arrival and the next start, slices are sent for nothing
-            flight, model = slices.send(flight, step % delay, model, axis_name)
-        model = varied(model)
-        for number, held in enumerate(memory.fragments):
-            since = step + 1 - (number + 1) * apart  # its first exchange started
-            held, error, model = periods.choose(
-                due(since - delay),
-                functools.partial(arrive, step, split, number, flight),
+            read = step % apart < delay
+            flight, model = slices.send(flight, step % delay, read, model, axis_name)
+        for number, kept in enumerate(memory.fragments):
+            first = (number + 1) * apart  # its first exchange starts after this step
+            kept, error, model = periods.choose(
+                periods.due(step, every, first + delay),
+                functools.partial(exchange.arrive, step, split, number, flight),
                 lambda *same: same,
-                *(held, error, model),
+                *(kept, error, model),
             )
-            after.append(held)
+            after.append(kept)
             if delay:
+                at = step, split, number, kept, error, model
                 flight = periods.choose(
-                    due(since),
-                    functools.partial(start, step, split, number, held, error, model),
+                    periods.due(step, every, first),
+                    functools.partial(exchange.start, *at),
                     lambda same: same,
                     flight,
                 )
         return model, Outer(tuple(after), flight, error)
 
-    def due(since):
-        """Every `period` steps after the first time."""
-        if isinstance(every, int) and every == 1:
-            return periods.Due(True, always=True)
-        return periods.Due((since >= 0) & (since % every == 0))
+    return step_then_mix("averaging.outer", inner, mix, axis_name, begin, alone=True)
 
-    def check_held(split, memory, model):
+
+class _Exchange(NamedTuple):
+    """The exchange of one fragment, by the arguments of `outer`."""
+
+    server: optax.GradientTransformationExtraArgs
+    delay: int
+    merge: Merge
+    compress: Any
+    storage: ring.Storage | None
+    axis_name: axes.AxisName | None
+
+    def start(self, step, split, number, kept, error, model, flight):
+        """The flight of the fragment, of which no slice is sent yet."""
+        local = split.cut(model, number)
+        center = self._read(kept, local).center
+        flight = flight._replace(begun=slices.packed(local, flight.begun))
+        if self.compress is None:
+            return flight._replace(inbox=slices.packed(center, flight.inbox))
+        left = split.cut(error, number)
+        message, *_ = self._message(center, local, left, step + self.delay)
+        return flight._replace(outbox=slices.packed(message, flight.outbox))
+
+    def arrive(self, step, split, number, flight, kept, error, model):
+        """The outer step: the fragment as it is kept, the error and the model after."""
+        local = split.cut(model, number)
+        center, server_state = self._read(kept, local)
+        begun = slices.unpacked(flight.begun, local) if self.delay else local
+        left = split.cut(error, number)
+        message, left, restore = self._message(center, begun, left, step)
+        if self.delay:
+            mean = slices.unpacked(flight.inbox, message)
+        else:
+            mean = means.mean(message, self.axis_name)
+        push = optax.tree.cast_like(restore(mean), center)
+        moves, server_state = self.server.update(push, server_state, center)
+        center = optax.apply_updates(center, moves)
+        local = jax.tree.map(self.merge, local, begun, center)
+        error = split.replaced(error, number, left)
+        model = split.replaced(model, number, local)
+        kept = self.keep(Fragment(center, server_state), kept)
+        return kept, *varied((error, model), self.axis_name)
+
+    def _message(self, center, begun, error, step):
+        """What a worker sends, what it leaves out, and what makes a push of a mean."""
+        push = jax.tree.map(jnp.subtract, center, begun)
+        if self.compress is None:
+            return push, error, lambda mean: mean
+        whole = jax.tree.map(lambda p, e: (p + e).astype(e.dtype), push, error)
+        message, restore = self.compress(whole, step)
+        left = jax.tree.map(jnp.subtract, whole, restore(message))
+        return message, optax.tree.cast_like(left, error), restore
+
+    def fresh(self, part):
+        """A fragment before its first exchange."""
+        state = wrapped.init("server", self.server, part, wrapper="outer")
+        return Fragment(part, state)
+
+    def keep(self, fragment, kept=None):
+        """A fragment in its storage, in place of the one that is kept there."""
+        if self.storage is None:
+            return fragment
+        kept = self.storage.init(fragment, 1) if kept is None else kept
+        return self.storage.push(kept, fragment)
+
+    def _read(self, kept, part):
+        if self.storage is None:
+            return kept
+        return self.storage.read(kept, 0, jax.eval_shape(self.fresh, part))
+
+    def no_flight(self, parts, params):
+        """Boxes for the largest fragment, before the first start."""
+
+        def message(part):
+            return self._message(part, part, part, jnp.zeros((), jnp.int32))[0]
+
+        messages = [jax.eval_shape(message, part) for part in parts]
+        begun, inbox = (slices.empty(t, params, self.delay) for t in (parts, messages))
+        local = begun, {} if self.compress is None else inbox
+        begun, outbox = varied(local, self.axis_name)
+        return slices.Flight(begun, outbox, inbox)
+
+    def check(self, split, memory, model):
+        """Checks that a state fits to the arguments."""
         checks.check_held("fragments", split.count, len(memory.fragments))
-        if storage is None:  # else the history checks what it holds
-            split.check([held.center for held in memory.fragments], model)
+        if self.storage is None:  # else the history checks what it holds
+            split.check([kept.center for kept in memory.fragments], model)
         begun = memory.flight.begun if memory.flight else {}
         if jax.tree.leaves(model):
-            checks.check_held("delay", delay, slices.number_of(begun))
-        kept = jax.tree.structure(memory.error)
-        wanted = jax.tree.structure(() if compress is None else model)
-        checks.check_held("compress", compress, kept, wanted)
-
-    return step_then_mix("averaging.outer", inner, mix, axis_name, begin, alone=True)
+            checks.check_held("delay", self.delay, slices.number_of(begun))
+        errors = memory.error, (() if self.compress is None else model)
+        checks.check_held("compress", self.compress, *map(jax.tree.structure, errors))
 
 
 def _check_times(period: Any, delay: int, count: int) -> None:

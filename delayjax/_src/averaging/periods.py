@@ -15,11 +15,13 @@ class Due(NamedTuple):
     always: bool = False  # whether it mixes at every step: then there is no branch
 
 
-def due(step: jax.Array, period: Any) -> Due:
-    """At the steps t for which `period` divides t + 1."""
-    if isinstance(period, int) and period == 1:
+def due(step: jax.Array, period: Any, first: Any = None) -> Due:
+    """After `first` steps, by default after `period`, and every `period` steps then."""
+    first = period if first is None else first
+    if isinstance(period, int) and isinstance(first, int) and period == first == 1:
         return Due(True, always=True)
-    return Due((step + 1) % period == 0)
+    since = step + 1 - first
+    return Due((since >= 0) & (since % period == 0))
 
 
 def choose(due: Due, yes: Callable, no: Callable, *operands: Any) -> Any:

@@ -81,14 +81,19 @@ def unpacked(box: Box, like: Any) -> Any:
 
 
 def send(
-    flight: Flight, number: jax.Array, meanwhile: Any, axis_name: axes.AxisName | None
+    flight: Flight,
+    number: jax.Array,
+    is_read: jax.Array,
+    meanwhile: Any,
+    axis_name: axes.AxisName | None,
 ) -> tuple[Flight, Any]:
     """Sends the slice of a number, and writes the workers' mean into the inbox.
 
     If nothing is compressed, the message is x - x^i_(k), and the inbox holds x where no
-    mean has taken its place. Devices that share a worker's model, as the members of an
-    island, send an equal part each and then give the means to each other. Returns
-    `meanwhile` too, which is computed during the exchange.
+    mean has taken its place. A mean that is not read is not written: from one such mean
+    to the next its numbers would grow. Devices that share a worker's model, as the
+    members of an island, send an equal part each and then give the means to each other.
+    Returns `meanwhile` too, which is computed during the exchange.
     """
     slices = number_of(flight.begun)
 
@@ -99,20 +104,25 @@ def send(
 
         return jax.tree.map(cut, box)
 
-    def write(held, mean):
+    def write(held, before, mean):
+        mean = jnp.where(is_read, mean, before)
         return jax.lax.dynamic_update_slice_in_dim(held, mean, number * len(mean), 0)
 
     message = of(flight.outbox)
     if not message:
         message = jax.tree.map(jnp.subtract, of(flight.inbox), of(flight.begun))
     if axis_name is not None:
+        flight = flight._replace(
+            begun=axes.vary(flight.begun, axis_name=axis_name),
+            outbox=axes.vary(flight.outbox, axis_name=axis_name),
+        )
         names = _sharing(message, axis_name)
         parts = jax.tree.map(lambda rows: _part(rows, names), message)
         parts, meanwhile = means.mean_beside(meanwhile, parts, axis_name)
         message = jax.tree.map(
             lambda part, rows: _whole(part, names)[: len(rows)], parts, message
         )
-    inbox = jax.tree.map(write, flight.inbox, message)
+    inbox = jax.tree.map(write, flight.inbox, of(flight.inbox), message)
     return flight._replace(inbox=inbox), meanwhile
 
 

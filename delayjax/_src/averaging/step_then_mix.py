@@ -43,14 +43,11 @@ def step_then_mix(
         raise TypeError(f"`axis_name` of {needed_by} must name an axis, got None.")
     inner = transforms.as_transformation("inner", inner)
 
-    def varied(params):
-        return params if axis_name is None else axes.vary(params, axis_name=axis_name)
-
     def state_of(params):
         return AveragingState(
             step=jnp.zeros((), jnp.int32),
             memory=begin(params),
-            inner_state=inner.init(varied(params)),
+            inner_state=inner.init(varied(params, axis_name)),
         )
 
     def init_fn(params):
@@ -58,7 +55,7 @@ def step_then_mix(
 
     def update_fn(updates, state, params=None, **extra_args):
         params = extras.require_params(params, needed_by)
-        params = varied(params)
+        params = varied(params, axis_name)
         if axis_name is None:
             extras.check_gradients(needed_by, updates)
         else:
@@ -73,6 +70,11 @@ def step_then_mix(
         return towards(mixed, params), state
 
     return transforms.stateful(AveragingState, init_fn, update_fn)
+
+
+def varied(tree: Any, axis_name: axes.AxisName | None) -> Any:
+    """`tree` typed as different on each worker; one worker needs no type."""
+    return tree if axis_name is None else axes.vary(tree, axis_name=axis_name)
 
 
 def towards(model: Any, params: Any) -> Any:
