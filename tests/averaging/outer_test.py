@@ -1,5 +1,7 @@
 """Outer optimizers, beside the loops of their papers in numpy."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,8 +21,10 @@ from tests.averaging.driving import (
     START,
     STEPS,
     assert_follows,
+    at_the_model,
     path,
     seen_of,
+    step_of,
     train,
 )
 from tests.exchange.driving import (
@@ -166,6 +170,71 @@ def test_models_and_center_follow_the_papers_loops_for_five_rounds_or_more(execu
             assert_follows(memory.fragments[0].center, x, name)
         for leaf in jax.tree.leaves(memory.error):
             assert_follows(leaf, error, name)
+
+
+CHANGE = 23
+CHANGES = {  # period and delay before and after step CHANGE; fragments
+    "H": ((10, 3), (7, 3), 1),
+    "H and d": ((10, 3), (9, 5), 1),
+    "no delay": ((10, 3), (8, 0), 1),
+    "a delay": ((5, 0), (9, 2), 1),
+    "with fragments": ((9, 2), (12, 1), by_coordinate),
+}
+
+
+def changing_islands(before, after, of):
+    """Models; after step CHANGE steps are counted anew, with other times."""
+    x, b, serve, count = START.copy(), np.zeros(5), nesterov(), of.max() + 1
+    arriving = {}
+
+    def mix(t, models, v):
+        nonlocal x, b
+        models, done = models + v, t + 1
+        (period, delay), k = (after, done - CHANGE) if done > CHANGE else (before, done)
+        if k % (period // count) == 0:
+            arriving[done + delay] = (k * count // period - 1) % count, models
+        if done in arriving:
+            number, begun = arriving.pop(done)
+            stepped, moved = serve(x, b, x - begun.mean(axis=0))
+            here = of == number
+            x, b = np.where(here, stepped, x), np.where(here, moved, b)
+            models = np.where(here, x, models)
+        return models
+
+    return path(mix, momentum=0.5)
+
+
+def carried_over(held, fresh):
+    """`fresh` with the models, x and the optimizers' states of another state."""
+    (models, old), (_, new) = held.state, fresh.state
+    memory = new.memory._replace(fragments=old.memory.fragments)
+    new = new._replace(memory=memory, inner_state=old.inner_state)
+    return dataclasses.replace(fresh, state=(models, new))
+
+
+@executions
+@pytest.mark.parametrize("change", CHANGES)
+def test_another_period_and_delay_hold_from_the_change_on(execution, change):
+    """A state is carried over as docs/islands.md says it."""
+    before, after, fragments = CHANGES[change]
+    of = np.zeros(5, int) if fragments == 1 else OF_COORDINATE
+    expected = changing_islands(before, after, of)
+    with jax.enable_x64(True):
+        start, held, seen = jnp.asarray(START), None, []
+        batches = jnp.asarray(np.tile(MINIMA, (STEPS, 1, 1))), jnp.asarray(NOISE)
+        parts = slice(CHANGE), slice(CHANGE, None)
+        for (period, delay), part in zip((before, after), parts, strict=True):
+            tx = outer(period=period, delay=delay, fragments=fragments)
+            workers = as_workers(execution, step_of(tx, at_the_model))
+            given = jax.tree.map(lambda leaf, part=part: leaf[part], batches)
+            first = jax.tree.map(lambda leaf: leaf[0], given)
+            fresh = workers.init((start, tx.init(start)), first, shared=False)
+            held = fresh if held is None else carried_over(held, fresh)
+            held, xs = jax.jit(lambda s, b, w=workers: jax.lax.scan(w.step, s, b))(
+                held, given
+            )
+            seen.append(np.asarray(xs))
+    assert_follows(np.concatenate(seen), expected, change)
 
 
 def in_copies(tx, count=8 * 128):
