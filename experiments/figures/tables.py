@@ -61,17 +61,19 @@ def choose(
     Raises:
         ValueError: if the run has no such metric.
     """
+    choice = run.choice.but(*but)
+    axes = [axis for axis in choice.axes if axis in run.settings]
+    results = analysis.where(run.results, **(only or {}))
     run = dataclasses.replace(
         run,
-        results=analysis.where(run.results, **(only or {})),
+        results=_with_ends(results, axes),
         curves=analysis.where(run.curves, **(only or {})),
-        choice=run.choice.but(*but),
+        choice=choice,
     )
     best = metrics.with_column(metric, run.best, run.curves)
     results = metrics.with_column(metric, run.results, run.curves)
     run, name = dataclasses.replace(run, results=results), metrics.column(metric)
     require(run.results, name)
-    axes = [axis for axis in run.choice.axes if axis in run.settings]
     word = "not reached" if isinstance(metric, TimeTo) else fate(run)
     return Chosen(run, name, axes, best, word)
 
@@ -236,36 +238,27 @@ def _panels(settings: pd.DataFrame, varied: Sequence[str]) -> str | None:
     return min(fit)[1] if fit and len(varied) > 1 else None
 
 
-def at_ends(chosen: Chosen, axis: str) -> pd.DataFrame:
-    """Whether a row of `best` is at an end of what its own setting tried of an axis.
+def _with_ends(results: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
+    """The results with a column `end_of(axis)` for each tuned axis.
 
-    Not at 0, where a momentum or a strength is off: nothing lies below. Nothing is an
-    end where fewer than three numbers were tried.
-
-    Returns:
-        bool columns "smallest" and "largest", a row for each of `best`.
+    It is "smallest" or "largest" where the value is that of all numbers that the
+    settings of the row tried; else "". Not at 0, where a momentum or a strength is off:
+    nothing lies below. Nothing is an end where fewer than three numbers were tried.
     """
-    settings = [name for name in chosen.run.settings if name not in chosen.axes]
-    keys = [*settings, "seed", axis]
-    searched, *others = range(len(keys))[
-        ::-1
-    ]  # in the place of names: any may be a setting
-    best, results = (
-        table[keys].set_axis(range(len(keys)), axis=1)
-        for table in (chosen.best, chosen.run.results)
-    )
-    if not pd.api.types.is_numeric_dtype(best[searched]):
-        return pd.DataFrame(False, best.index, ["smallest", "largest"])
-    tried = results.groupby(others, dropna=False)[searched]
-    ends = tried.agg(smallest="min", largest="max", count="nunique").reset_index()
-    ends = best.merge(ends, on=others, how="left")
-    may_be = (ends["count"] > 2) & (ends[searched] != 0)
-    return pd.DataFrame(
-        {
-            kind: may_be & (ends[searched] == ends[kind])
-            for kind in ("smallest", "largest")
-        }
-    )
+    settings = [name for name in analysis.settings(results) if name not in axes]
+    marks = {end_of(axis): "" for axis in axes}
+    for axis in filter(lambda axis: numeric(results[axis]), axes):
+        value = results[axis]
+        tried = results.groupby([*settings, "seed"], dropna=False)[axis]
+        may_be = (tried.transform("nunique") > 2) & (value != 0)
+        ends = [may_be & (value == tried.transform(end)) for end in ("min", "max")]
+        marks[end_of(axis)] = np.select(ends, ["smallest", "largest"], "")
+    return results.assign(**marks)
+
+
+def end_of(axis: str) -> str:
+    """The column that says whether a value is an end of an axis; no setting has it."""
+    return f"end of {axis}"
 
 
 def edge_notes(chosen: Chosen, label: Callable[[Mapping[str, Any]], str]) -> list[str]:
@@ -282,8 +275,8 @@ def edge_notes(chosen: Chosen, label: Callable[[Mapping[str, Any]], str]) -> lis
     longer = np.asarray([analysis.label({c: row[c] for c in varied}) for row in rows])
     live = ~chosen.unfit.to_numpy()
     for axis in chosen.axes:
-        for kind, marks in at_ends(chosen, axis).items():
-            marked = marks.to_numpy() & live
+        for kind in ("smallest", "largest"):
+            marked = (best[end_of(axis)] == kind).to_numpy() & live
             for end in sorted(set(best[axis][marked])):
                 here = marked & (best[axis] == end).to_numpy()
                 mixed = np.isin(labels, [*set(labels[live & ~here])])

@@ -1,7 +1,7 @@
 """A metric, or the best value of a tuned axis, against an axis or a label."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,31 +21,6 @@ _STAR = {"marker": "*", "ms": 17, "mfc": "white", "mew": 1.4, "ls": "", "zorder"
 _ALONG = 100  # numbers along a line of theory
 
 
-class Best(NamedTuple):
-    """A metric: the best value of a tuned axis; by default of the first one."""
-
-    axis: str | None
-
-    @property
-    def name(self) -> str:
-        """The name of the column."""
-        return self.axis or "value"
-
-    def of_run(self, run: Run, x: str) -> str:
-        """The axis of a run.
-
-        Raises:
-            ValueError: if the run does not tune it.
-        """
-        there = [name for name in run.choice.axes if name in run.settings and name != x]
-        axis = self.axis or next(iter(there), "")
-        if axis not in there:
-            raise ValueError(
-                f"the run tunes no {axis!r}; it tunes {', '.join(there) or 'nothing'}."
-            )
-        return axis
-
-
 def best_step(
     x: str,
     axis: str | None = None,
@@ -63,15 +38,25 @@ def best_step(
         name: of the file.
         **shown: `panels`, `color`, `only`, `title` and `x_label`, as in `over`.
     """
-    name = name or f"best_{axis or 'value'}_over_{x}"
-    made = over(x, Best(axis), fixed=False, theory=limit, name=name, **shown)
-    what = f"The best {words(axis or 'value')} against {words(x)}."
-    return made._replace(caption=f"{what} The table below has the numbers.")
+
+    def draw(run: Run) -> Any:
+        there = [name for name in run.choice.axes if name in run.settings and name != x]
+        tuned = axis or next(iter(there), "")
+        if tuned not in there:
+            raise ValueError(
+                f"the run tunes no {tuned!r}; it tunes {', '.join(there) or 'nothing'}."
+            )
+        return over(x, tuned, fixed=False, theory=limit, **shown).draw(run)
+
+    what = axis or "value"
+    caption = f"The best {words(what)} against {words(x)}."
+    name = name or f"best_{what}_over_{x}"
+    return Figure(name, f"{caption} The table below has the numbers.", draw)
 
 
 def over(
     x: str,
-    metric: Metric | Best = "test_error",
+    metric: Metric = "test_error",
     *,
     fixed: bool | Mapping[str, Any] = True,
     panels: str | None = None,
@@ -90,7 +75,8 @@ def over(
 
     Args:
         x: an axis or a label; names are the rows of `bars`.
-        metric: a column of the results, a `TimeTo`, `LargestStable` or `DecayRate`.
+        metric: a column of the results, a `TimeTo`, `LargestStable` or `DecayRate`; of
+            a tuned axis its best value.
         fixed: whether to show the kept value as well; or {setting: value}, and all
             series keep the value that is best for this one.
         panels: a setting with a panel for each value; by default one only where series
@@ -108,14 +94,13 @@ def over(
     def draw(run: Run) -> Any:
         from experiments.figures import scales, sheets
 
-        best = isinstance(metric, Best)
-        shown = metric.of_run(run, x) if isinstance(metric, Best) else metric
-        judged = getattr(shown, "axis", None)  # of a `LargestStable`: all its values
-        chosen = tables.choose(run, shown, only, x, panels, color, judged)
+        best = metric in run.choice.axes
+        judged = getattr(metric, "axis", None)  # of a `LargestStable`: all its values
+        chosen = tables.choose(run, metric, only, x, panels, color, judged)
         tables.require(chosen.run.results, x)
         if not tables.numeric(chosen.run.results[x].dropna()):  # nothing lies between
             asked = dict(panels=panels, color=color, only=only, theory=theory)
-            return bars.bars(shown, **asked, title=title).draw(run)
+            return bars.bars(metric, **asked, title=title).draw(run)
         table = numbers(chosen, x, fixed=fixed, panels=panels)
         named = tables.name(table, series_in(table, x), panels, color)
         table = named.tell(table)
@@ -193,7 +178,7 @@ def numbers(
     by = [*tables.series_of(chosen.run.results, chosen.axes, x, panels), x]
     best = chosen.best
     if chosen.metric in chosen.axes:
-        edge = tables.at_ends(chosen, chosen.metric).any(axis=1).to_numpy()
+        edge = best[tables.end_of(chosen.metric)] != ""
         best = best.assign(lost=chosen.unfit.to_numpy(), edge=edge)[best[x].notna()]
     parts = [tables.points(best, chosen.metric, by).assign(kind="tuned")]
     if fixed and (chosen.run.results[chosen.axes].nunique() > 1).any():
