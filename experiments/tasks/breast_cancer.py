@@ -13,7 +13,6 @@ def breast_cancer(
     batch_size: int = 32,
     l2: float = 1e-3,
     test_fraction: float = 0.25,
-    split_seed: int = 0,
 ) -> Task:
     """Classifies 569 tumors as malignant or benign from 30 measurements.
 
@@ -27,7 +26,6 @@ def breast_cancer(
         batch_size: examples per update; 0 is the full batch.
         l2: the coefficient of the penalty (l2 / 2) |w|^2.
         test_fraction: the share of examples to hold out.
-        split_seed: fixes the split.
 
     Returns:
         The task. Its facts hold the minimum of the training loss, `optimum_loss`, and
@@ -47,7 +45,7 @@ def breast_cancer(
         )
     data = datasets.load_breast_cancer()
     train_rows, test_rows = batches.split(
-        len(data.target), test_fraction=test_fraction, seed=split_seed
+        len(data.target), test_fraction=test_fraction, seed=0
     )
     mean, spread = data.data[train_rows].mean(0), data.data[train_rows].std(0)
     features = ((data.data - mean) / spread).astype(np.float32)

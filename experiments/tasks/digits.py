@@ -15,7 +15,6 @@ def digits_mlp(
     width: int = 32,
     depth: int = 1,
     test_fraction: float = 0.25,
-    split_seed: int = 0,
     workers: int = 0,
     concentration: float = 1.0,
 ) -> Task:
@@ -26,7 +25,6 @@ def digits_mlp(
         width: the number of units of a hidden layer.
         depth: the number of hidden layers.
         test_fraction: the share of examples to hold out.
-        split_seed: fixes the split.
         workers: the number of workers among which the training examples are divided;
             with 0 every worker draws from all examples.
         concentration: of the Dirichlet distribution from which the workers' shares of
@@ -35,7 +33,7 @@ def digits_mlp(
     at_least("width", width, 1)
     at_least("depth", depth, 0)
     model = models.MLP(width=width, depth=depth, classes=10)
-    return _task(model, batch_size, test_fraction, split_seed, workers, concentration)
+    return _task(model, batch_size, test_fraction, workers, concentration)
 
 
 def digits_cnn(
@@ -43,7 +41,6 @@ def digits_cnn(
     batch_size: int = 32,
     width: int = 32,
     test_fraction: float = 0.25,
-    split_seed: int = 0,
 ) -> Task:
     """Classifies digits with two convolutions of `width` and 2 `width` channels.
 
@@ -51,18 +48,16 @@ def digits_cnn(
         batch_size: examples per update; 0 is the full batch.
         width: the number of channels of the first convolution.
         test_fraction: the share of examples to hold out.
-        split_seed: fixes the split.
     """
     at_least("width", width, 1)
     model = models.CNN(width=width, classes=10)
-    return _task(model, batch_size, test_fraction, split_seed)
+    return _task(model, batch_size, test_fraction)
 
 
 def _task(
     model: nn.Module,
     batch_size: int,
     test_fraction: float,
-    split_seed: int,
     workers: int = 0,
     concentration: float = 1.0,
 ) -> Task:
@@ -73,9 +68,7 @@ def _task(
     examples = {"image": images, "label": digits.target.astype(np.int32)}
     train, test = (
         {name: array[chosen] for name, array in examples.items()}
-        for chosen in batches.split(
-            len(images), test_fraction=test_fraction, seed=split_seed
-        )
+        for chosen in batches.split(len(images), test_fraction=test_fraction, seed=0)
     )
     task = classification.classify(
         networks.linen(model),
@@ -91,7 +84,7 @@ def _task(
     if not workers:
         return task
     owner = batches.dirichlet(
-        train["label"], workers, concentration=concentration, seed=split_seed
+        train["label"], workers, concentration=concentration, seed=0
     )
     per_worker = batches.of_workers(train, task.examples, owner)
     return dataclasses.replace(task, batches_of=per_worker)
