@@ -19,6 +19,8 @@ from benchmarks.side_by_side import Contender, medians
 from benchmarks.tables import NotMeasuredError, Table, not_measured
 from tests.support.commands import ROOT
 
+pytestmark = pytest.mark.runs
+
 SEVERAL = 5  # steps
 CONFIG: Any = jax.config  # its flags have no types
 

@@ -16,6 +16,8 @@ from experiments.figures.palette import COLORS
 from experiments.running.programs import programs
 from tests.support.cases import shortened
 
+pytestmark = pytest.mark.runs
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NOTEBOOKS = sorted(EXAMPLES.glob("*.md"))
 

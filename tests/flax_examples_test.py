@@ -17,6 +17,8 @@ from sklearn import datasets
 
 import delayjax as dj
 
+pytestmark = pytest.mark.runs
+
 STEPS, BATCH, DEPTH = 6, 32, 64
 
 

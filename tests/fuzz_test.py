@@ -5,9 +5,12 @@ import signal
 import warnings
 
 import hypothesis
+import pytest
 from hypothesis import strategies as st
 
 from tests.public_calls import CALLS
+
+pytestmark = pytest.mark.runs
 
 SECONDS = 20  # in which a call must be refused; most take some milliseconds
 

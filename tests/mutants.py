@@ -3,7 +3,8 @@
 A mutant is the library with one token changed: an operator, a comparison, a number, or
 one of a few names. A test line that loses no fact kills what it killed before.
 
-    python -m pytest -q -n 2 --cov=delayjax/_src --cov-context=test --cov-report=
+    python -m pytest -q -n 2 -m "not long" --cov=delayjax/_src --cov-context=test \\
+        --cov-report=
     python -m tests.mutants --seed=0 --count=200 --out=mutants.jsonl
 
 The first command (with pytest-cov) notes in .coverage which tests execute which line.
@@ -153,6 +154,7 @@ def judged(place: Path, mutant: Mutant, tests: Sequence[str]) -> dict[str, objec
     file = place / mutant.path
     text = file.read_text()
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "--no-header"]
+    command += ["-m", "not long"]  # whole runs too
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as names:
         # a list too long for a command line; nothing where no test runs the line
         names.write("\n".join(tests))

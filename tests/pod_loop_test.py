@@ -20,6 +20,8 @@ from experiments.pods import chips, compile_pod
 from tests.support.commands import ROOT, TIMEOUT
 from tests.support.extras import needs_cuda, needs_libtpu
 
+pytestmark = pytest.mark.runs
+
 SCRIPT = ROOT / "examples" / "pod_loop.py"
 ADAM = optax.adam(1e-3)
 SMALL = 64  # the script's width

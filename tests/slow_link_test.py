@@ -13,6 +13,8 @@ import pytest
 
 from benchmarks import slow_link
 
+pytestmark = pytest.mark.runs
+
 
 def why_not():
     try:

@@ -2,7 +2,11 @@
 
 import re
 
+import pytest
+
 from tests.support.commands import ROOT, printed
+
+pytestmark = pytest.mark.runs
 
 BEFORE = """
 import jax

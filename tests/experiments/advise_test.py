@@ -17,6 +17,8 @@ from experiments.advise import __main__ as advise
 from experiments.advise import facts, pictures
 from tests.support.commands import finish
 
+pytestmark = pytest.mark.runs
+
 FAST = ("--target=0.3", "--seeds=2")
 
 

@@ -12,6 +12,8 @@ from experiments.config_files import ConfigFile
 from experiments.running import programs
 from experiments.training.rules import arguments
 
+pytestmark = pytest.mark.runs
+
 FILES = sorted(Path(__file__).parents[2].joinpath("configs").glob("[!_]*.py"))
 NEED_DATA = ("imagenet", "tokens_pod")  # in pod_configs_test.py
 NEED_DATA += ("pipeline_tokens",)  # in late_stages_test.py

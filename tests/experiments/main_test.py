@@ -17,6 +17,8 @@ from experiments import load, main
 from tests.support.cases import shortened
 from tests.support.commands import Forks, ended, in_terminal, metrics
 
+pytestmark = pytest.mark.runs
+
 TINY = "--config=tests/support/tiny.py"
 CLUSTER = f"{TINY}:cluster"
 

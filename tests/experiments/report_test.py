@@ -33,6 +33,8 @@ from experiments.results.measures import tuned
 from experiments.statements import Statements
 from tests.experiments.figures.runs import RATES, made, traced, written
 
+pytestmark = pytest.mark.runs
+
 
 def accuracy(found):
     rows = analysis.where(found.best, delay=0)

@@ -43,6 +43,8 @@ from experiments.running.trainer import Trainer
 from experiments.training.rules import data_seed
 from tests.support.cases import shortened
 
+pytestmark = pytest.mark.runs
+
 EIGENVALUES = (0.5, 2.0)
 QUADRATIC = tasks.quadratic(EIGENVALUES, noise=0.1)
 

@@ -37,6 +37,8 @@ from experiments.training.experiment import FIRST_SEARCH_SEED
 from experiments.training.rules import Room
 from tests.support.training_runs import final_loss
 
+pytestmark = pytest.mark.runs
+
 CURVATURE, NOISE, UPDATES = 1.0, 0.5, 12
 BOWL = tasks.quadratic((CURVATURE,), noise=NOISE)
 LITTLE = Search(seeds=3, repeats=2, tolerance=0.02)

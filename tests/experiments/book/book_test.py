@@ -23,6 +23,8 @@ from experiments.results.claims import Judged
 from experiments.results.estimates import Estimate
 from tests.experiments.figures.runs import made
 
+pytestmark = pytest.mark.runs
+
 ROOT = Path(__file__).parents[3]
 
 

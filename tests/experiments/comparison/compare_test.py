@@ -19,6 +19,8 @@ from tests.experiments.figures.runs import made
 from tests.support.cases import shortened
 from tests.support.training_runs import final_loss
 
+pytestmark = pytest.mark.runs
+
 UPDATES, SEED = 60, 3
 TASK = tasks.digits_mlp(batch_size=8, width=4)
 NAMED = {cure.name: cure for cure in cures.CURES}

@@ -13,6 +13,8 @@ import delayjax as dj
 from experiments import tasks
 from experiments.comparison import clusters, cures
 
+pytestmark = pytest.mark.runs
+
 ROOT = Path(__file__).parents[3]
 STORED = ROOT / "experiments" / "comparison" / "stored"
 TASK = tasks.digits_mlp(batch_size=32)

@@ -12,6 +12,8 @@ from experiments.running.trainer import Trainer
 from tests.experiments.comparison.bowl import Bowl
 from tests.support.training_runs import final_loss
 
+pytestmark = pytest.mark.runs
+
 EQUAL = {clusters.NO_DELAY: 0, "constant, 4": 4, "constant, 16": 16}  # delays
 BOWL = Bowl((0.2, 1.0), noise=0.3, updates=60)
 

@@ -11,6 +11,8 @@ from experiments.host.checkpoints import Checkpoints
 from experiments.running.cells import State
 from experiments.training.rules import Model
 
+pytestmark = pytest.mark.runs
+
 
 def state_at(step, max_delay=2):
     return State(

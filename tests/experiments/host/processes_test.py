@@ -16,6 +16,8 @@ from experiments import load
 from experiments.host import processes
 from tests.support.cases import shortened
 
+pytestmark = pytest.mark.runs
+
 UPDATES = ("--config.updates=200", "--checkpoint_every=10")
 
 

@@ -16,6 +16,8 @@ from experiments import Experiment, run, tasks
 from experiments.host import processes
 from experiments.host.folder import RunFolder
 
+pytestmark = pytest.mark.runs
+
 
 class Bucket(MemoryFileSystem):
     """What gs:// names here. As there, what is opened for writing begins anew."""

@@ -18,6 +18,8 @@ from experiments.pods import chips, compile_pod
 from tests.support.commands import finish
 from tests.support.extras import needs_cuda, needs_libtpu
 
+pytestmark = pytest.mark.runs
+
 SMALL = "v5e:2x2"
 WIDTH, ROWS, LAYERS, CAPACITY = 256, 1024, 3, 5
 MATRIX = 4 * WIDTH**2  # bytes

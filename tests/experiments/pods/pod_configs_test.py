@@ -12,6 +12,8 @@ from experiments.running.trainer import Trainer
 from experiments.training import Request
 from tests.support.data_sets import photograph, prepare_images, write_shard
 
+pytestmark = pytest.mark.runs
+
 CONFIGS = {"imagenet": imagenet, "tokens_pod": tokens_pod}
 
 

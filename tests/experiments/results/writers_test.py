@@ -10,6 +10,8 @@ import pytest
 from experiments.results.writers import TensorBoard
 from tests.support.commands import ROOT
 
+pytestmark = pytest.mark.runs
+
 
 def full(file):
     raise OSError(errno.ENOSPC, "No space left on device")

@@ -12,6 +12,8 @@ from experiments.running import costs, execution
 from experiments.running.trainer import Trainer
 from tests.support.training_runs import DIGITS, DIGITS_PARAMETERS, program_of
 
+pytestmark = pytest.mark.runs
+
 CELLS = 2 * 4  # seeds; steps by delays
 
 

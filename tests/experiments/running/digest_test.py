@@ -21,6 +21,8 @@ from experiments.tasks.task import Task
 from tests.support.commands import ROOT
 from tests.support.training_runs import NOISY
 
+pytestmark = pytest.mark.runs
+
 UPDATES = 8
 
 

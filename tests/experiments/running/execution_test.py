@@ -15,6 +15,8 @@ from experiments.running.trainer import Trainer
 from tests.support.cases import shortened
 from tests.support.training_runs import QUIET, Trained, program_of
 
+pytestmark = pytest.mark.runs
+
 TASK = tasks.breast_cancer(batch_size=8)
 # sums over workers and over a batch round differently, in 20 steps of Adam
 ROUNDING = dict(rtol=0, atol=2e-5)

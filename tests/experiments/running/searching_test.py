@@ -15,6 +15,8 @@ from experiments.running.search_scores import Table, Trial
 from experiments.running.searching import find, together
 from experiments.training.ranges import NEAR, Range, Search
 
+pytestmark = pytest.mark.runs
+
 STREAM = 100_000  # seeds of a search, as `find` documents
 FIRST = 1_000_000_000
 TOLERANCE = Search().tolerance

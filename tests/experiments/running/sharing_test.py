@@ -15,6 +15,8 @@ from tests.eight import shared
 from tests.eight.shared import HIDDEN, INPUTS, difference, values
 from tests.support.cases import shortened
 
+pytestmark = pytest.mark.runs
+
 ROUNDING = 2e-5  # as in tests/eight
 
 

@@ -20,6 +20,8 @@ from tests.support import extras
 from tests.support.cases import shortened
 from tests.support.training_runs import program_of
 
+pytestmark = pytest.mark.runs
+
 KINDS = {"simulated": optimizer, "devices": on_devices}
 # workers and groups; of devices there are four
 CASES = [

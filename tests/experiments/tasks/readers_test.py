@@ -14,6 +14,8 @@ from experiments import tasks
 from experiments.tasks import readers
 from tests.support.commands import ROOT
 
+pytestmark = pytest.mark.runs
+
 SIZES = dict(batch_size=8, image_size=32)
 CALLS = [(1, 0, 2), (1, 2, 5), (1, 2, 5), (7, 5, 6), (1, 0, 1)]  # seed, start, stop
 

@@ -11,6 +11,8 @@ from experiments.tasks import models, stacked
 from tests.experiments.tasks.tasks_test import first
 from tests.support.cases import shortened
 
+pytestmark = pytest.mark.runs
+
 DEPTH = 3
 
 

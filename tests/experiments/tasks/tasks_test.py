@@ -16,6 +16,8 @@ from experiments.tasks import Task
 from tests.experiments.tasks.small import TASKS
 from tests.support.cases import shortened
 
+pytestmark = pytest.mark.runs
+
 METRICS = {"train_loss", "test_loss", "train_accuracy", "test_accuracy"}
 METRICS |= {"train_confidence", "test_confidence"}
 

@@ -15,6 +15,8 @@ from experiments import Experiment, run
 from experiments.training.rules import data_seed
 from tests.support.training_runs import CURVATURES, DIGITS, QUIET, Trained
 
+pytestmark = pytest.mark.runs
+
 RATES, DELAYS = (0.01, 0.03), (0, 3)
 
 

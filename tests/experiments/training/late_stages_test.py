@@ -13,6 +13,8 @@ from experiments.training.late_stages import METHODS
 from tests.pipelines import chain
 from tests.support.data_sets import write_shard
 
+pytestmark = pytest.mark.runs
+
 SGD = optax.sgd(0.02, 0.5)
 
 

@@ -20,6 +20,8 @@ from tests.experiments.training.server import assert_cells_are, server, versions
 from tests.support.cases import shortened
 from tests.support.training_runs import CURVATURES, QUIET, Trained, nothing, program_of
 
+pytestmark = pytest.mark.runs
+
 METHODS = {
     name: make
     for name, make in vars(methods).items()

@@ -17,6 +17,8 @@ from experiments.training.rules import data_seed
 from tests.experiments.tasks.small import TEXT
 from tests.support.training_runs import NOISY, RATES, Trained, nothing, program_of
 
+pytestmark = pytest.mark.runs
+
 STAGES = 3
 FACTORS = 5  # embedding, three blocks, head
 # the stage of each factor: the embedding is on the first, the head on the last

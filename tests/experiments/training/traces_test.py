@@ -36,6 +36,8 @@ from tests.support.training_runs import (
     program_of,
 )
 
+pytestmark = pytest.mark.runs
+
 
 def plain(learning_rate):
     return optax.sgd(learning_rate)
