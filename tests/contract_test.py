@@ -514,7 +514,8 @@ def test_the_table_has_every_public_transformation():
 @pytest.mark.parametrize(
     ("name", "devices"),
     shortened(
-        [(name, 4) for name in TABLE] + [(name, 1) for name in TABLE],
+        # all devices ask what one asks, and more: of a first row, one has no case
+        [(name, 4) for name in TABLE] + [(n, 1) for n in TABLE if n not in FIRST],
         *((name, 4 if name in FIRST else 1) for name in TABLE),
     ),
 )
@@ -569,7 +570,7 @@ def at_every_delay(names):
 @pytest.mark.parametrize("name", shortened(TABLE, *FIRST))
 def test_one_trace_serves_every_delay(name):
     others = tuple(other for other in TABLE if other not in FIRST)
-    found, traced = at_every_delay(FIRST if name in FIRST else others)
-    for tau, runs in found.items():
+    at_delays, traced = at_every_delay(FIRST if name in FIRST else others)
+    for tau, runs in at_delays.items():
         comparing.check_close(runs[name], eager(name, tau), 1e-6, "traced and known")
     assert len(traced) == 1
