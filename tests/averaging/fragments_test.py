@@ -6,6 +6,7 @@ import numpy as np
 import optax
 import pytest
 
+import delayjax as dj
 from delayjax import averaging
 from delayjax._src.averaging.fragments import Split
 from tests.averaging.driving import SGD
@@ -165,3 +166,20 @@ def test_a_state_of_other_fragments_or_another_delay_is_refused():
     )
     with pytest.raises(ValueError, match=r"`compress` is .*, but the state has"):
         resumed(sparse, begun(1))
+
+
+def test_a_late_exchange_keeps_the_types_of_a_worker_with_parameters_of_its_own():
+    tx = averaging.outer(SGD, SGD, period=4, delay=1, fragments=2)
+    types = []
+
+    def worker(params):
+        params = dj.workers.vary(params)
+        state = tx.init(params)
+        types.extend([state, tx.update(params, state, params)[1]])
+
+    mesh = jax.sharding.AbstractMesh((2,), ("workers",))
+    specs = jax.sharding.PartitionSpec()
+    of_a_worker = jax.shard_map(worker, mesh=mesh, in_specs=specs, out_specs=specs)
+    jax.eval_shape(of_a_worker, jax.eval_shape(lambda: MODEL))
+    before, after = (jax.tree.map(jax.typeof, state) for state in types)
+    assert before == after

@@ -265,7 +265,7 @@ class _Exchange(NamedTuple):
         begun, inbox = (slices.empty(t, params, self.delay) for t in (parts, messages))
         local = begun, {} if self.compress is None else inbox
         begun, outbox = varied(local, self.axis_name)
-        return slices.Flight(begun, outbox, inbox)
+        return slices.Flight(begun, outbox, axes.vary_as(params, inbox))
 
     def check(self, split, memory, model):
         """Checks that a state fits to the arguments."""
