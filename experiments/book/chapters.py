@@ -60,6 +60,7 @@ CHAPTERS: dict[str, dict[str, str]] = {
         "local_sgd": "Local SGD and DaSGD",
         "diloco": "DiLoCo",
         "outer_overlap": "Outer steps that come late",
+        "link_utilization": "Islands over a slow link",
         "async_islands": "Delayed Nesterov: the toy",
         "async_islands:characters": "Delayed Nesterov: characters",
         "bytes_to_target": "Rare and small messages",
