@@ -784,8 +784,7 @@ ROWS = (
     call(
         cluster.waits_for_all,
         lambda waits: waits(0, 4),
-        period=(2, no.count | no.some(1, 3)),
-        **count(fragments=2),
+        **count(period=2),
     ),
     call(
         cluster.finish_times,

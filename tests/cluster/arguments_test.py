@@ -82,8 +82,6 @@ NUMBERS = [
     ("sent", lambda bad: cluster.arrival_rate(2, 1.0, sent=bad), (0.0, 1.5)),
     ("target", lambda bad: cluster.run_time(bad, 1.0), (0.0,)),
     ("period", cluster.waits_for_all, (0,)),
-    ("period", lambda bad: cluster.waits_for_all(bad, fragments=2), (1, 5)),
-    ("fragments", lambda bad: cluster.waits_for_all(2, fragments=bad), (0,)),
     (
         "lag",
         lambda bad: cluster.finish_times([[1.0]], cluster.waits_for_self, lag=bad),

@@ -123,7 +123,7 @@ def test_a_late_exchange_hides_behind_its_steps_and_the_rest_is_the_wait(late):
     period, fragments, step, exchange = 12, 3, 0.5, 1.25
     ends = cluster.finish_times(
         np.full((5 * period, 2), step),
-        cluster.waits_for_all(period, fragments=fragments),
+        cluster.waits_for_all(period // fragments),
         lag=late,
         exchange_seconds=exchange,
     )

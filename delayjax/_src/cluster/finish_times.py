@@ -35,7 +35,7 @@ def finish_times(
     |---|---|---|
     | local SGD, EASGD; Allreduce: H = 1 | `waits_for_all(H)` | `all_reduce_seconds` |
     | DaSGD; DGA (H = 1) | `waits_for_all(H)`, `lag=d` | `all_reduce_seconds` |
-    | DiLoCo | `waits_for_all(H, fragments=F)` | the same, of a fragment |
+    | DiLoCo | `waits_for_all(H // F)` | the same, of a fragment |
     | `outer(delay=d)` | `waits_for_all(1)`, `lag=1` | the same, of a slice: F d |
     | D-PSGD; no overlap: lag 0 | `waits_for_neighbors(1, -1)`, `lag=1` | l + 2 n / b |
     | SGP of 8 workers | `waits_for_neighbors(1, 2, 4, together=False)` | l + n / b |
@@ -76,21 +76,18 @@ def finish_times(
     return on
 
 
-def waits_for_all(period: int, *, fragments: int = 1) -> Waits:
+def waits_for_all(period: int) -> Waits:
     """Workers synchronize at the end of each period, and do not wait in between.
 
     Args:
         period: H, in steps.
-        fragments: F, how many exchanges a period has, H / F steps apart. F divides H.
 
     Example:
         >>> [bool(waits_for_all(4)(step, 3).all()) for step in range(4)]
         [False, False, False, True]
-        >>> [bool(waits_for_all(4, fragments=2)(step, 3).all()) for step in range(4)]
-        [False, True, False, True]
     """
-    apart = checks.check_exchanges(period, fragments)
-    return lambda step, workers: np.full((workers,) * 2, (step + 1) % apart == 0)
+    period = checks.check_bound("period", period, at_least=1)
+    return lambda step, workers: np.full((workers,) * 2, (step + 1) % period == 0)
 
 
 def waits_for_neighbors(*hops: int, together: bool = True) -> Waits:
