@@ -105,9 +105,10 @@ def outer(
         branch. It needs nothing of that step, so a compiler with the options of
         `exchange.overlap_options` hides it. The traffic of all steps is the same, also
         while no exchange is in flight: a fragment takes (H / F) / d times its bytes,
-        the fewest with d = H / F - 1. Each has the latency of a link. It is padded to
-        blocks of 1,024 numbers. If M devices share a worker's model, each sends one
-        part in M of a slice.
+        the fewest with d = H / F - 1. Each has the latency of a link, and workers wait
+        for one another at every step: `Cluster.exchange_cost` says what that costs. A
+        slice is padded to blocks of 1,024 numbers. If M devices share a worker's model,
+        each sends one part in M of a slice.
 
     Raises:
         ValueError: if `delay` or F does not fit to `period`; in `init`, if `fragments`
