@@ -206,27 +206,6 @@ def test_the_library_is_stable_below_the_limit_and_not_above():
     assert np.abs(seen[1.1][-1]).max() > 1e3
 
 
-def stationary(workers, a, rate):
-    """Variances of the workers' mean and of the center, noise of variance 1 (D.3)."""
-    step = np.asarray([[1 - a - rate, rate], [workers * rate, 1 - workers * rate]])
-    noise = np.diag([a**2 / workers, 0.0])
-    flat = np.linalg.solve(np.eye(4) - np.kron(step, step), noise.ravel())
-    return np.diag(flat.reshape(2, 2))
-
-
-def test_the_center_varies_less_than_the_mean_worker_as_the_equation_says():
-    """All workers meet the center at once, and each has noise of its own."""
-    workers, a, rate = 8, 0.2, 0.9 / 8
-    step = together_matrix(workers, a, rate)
-    noise = a**2 * np.diag([*np.ones(workers), 0.0])
-    flat = np.linalg.solve(np.eye(step.size) - np.kron(step, step), noise.ravel())
-    covariance = flat.reshape(step.shape)
-    mean, center = stationary(workers, a, rate)
-    np.testing.assert_allclose(covariance[:-1, :-1].mean(), mean, rtol=1e-10)
-    np.testing.assert_allclose(covariance[-1, -1], center, rtol=1e-10)
-    assert center < mean < a / ((2 - a) * workers)
-
-
 @pytest.mark.parametrize(
     ("rate", "order", "stable", "message"),
     [

@@ -198,14 +198,3 @@ def test_the_steps_of_dasa_grow_with_the_mean_delay():
     fresh, late, later = (total(rule, np.full(TD_STEPS, d)) for d in (0, 5, 10))
     assert 2 * fresh < late < 6 * fresh
     assert late < later < 3 * late
-
-
-def test_the_fixed_point_of_td_is_where_its_gradients_vanish_in_the_mean():
-    seen = markov.walk(1, 20_000)
-    grads = jax.vmap(markov.gradient, (None, 0, 0, 0))(
-        jnp.asarray(seen.solution, jnp.float32),
-        *(seen.features, seen.next_features, seen.rewards),
-    )
-    error = np.std(grads, axis=0) / np.sqrt(len(grads))
-    assert (np.abs(np.mean(grads, axis=0)) < 4 * error).all()
-    assert (np.abs(np.mean(grads, axis=0)) < 0.05).all()
