@@ -119,10 +119,15 @@ def record(file: ConfigFile, compared: Sequence[Compared]) -> Path:
     The spread of one seed is 0.
 
     Raises:
-        ValueError: if a number cannot be measured, or is not finite.
+        ValueError: if a number cannot be measured, is not finite, or if it is finite
+            although some seed never arrives.
     """
     for one in compared:
-        if one.measured is None or not math.isfinite(one.measured.value):
+        if (
+            one.measured is None
+            or one.measured.form == "median"
+            or not math.isfinite(one.measured.value)
+        ):
             raise ValueError(
                 f"--record: {one.record.text!r} is {one.shown}, and no number to keep:"
                 " nothing is written."

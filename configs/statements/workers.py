@@ -38,8 +38,6 @@ def published(config: ConfigDict) -> list[Published]:
             said="more activated workers do not always help",
             measure=over(32, few),
             at_least=1.0,
-            tried="With regular times no seed gets there with 32, and infinity has no"
-            " interval." * single,
             **yu,
         ),
         Published(

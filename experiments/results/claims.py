@@ -17,6 +17,12 @@ NO_OPTIMUM = "no verdict"
 NOT_REPRODUCED = "not reproduced"
 NOT_TESTABLE = "not testable here"
 
+LOOKS = (1, 2, 4)
+"""How many times the seeds of a config each look at its headline has, at most.
+
+A config is run with its seeds. If its headline is undecided, it is run with twice the
+seeds, then with four times, and then no more."""
+
 _SPREADS = 4
 _ROUNDING = 0.001
 
@@ -142,13 +148,28 @@ class Judged(NamedTuple):
         return f"{self.verdict}: {self.claim.text}: {self.shown}"
 
     @property
+    def chance(self) -> float:
+        """The p-value of the verdict; nan if no interval decides, or without verdict.
+
+            p = looks alpha
+
+        where alpha is the smallest at which the interval decides, and the headline may
+        be looked at `looks` times (Bonferroni). It is at most 1.
+        """
+        if self.measured is None or self.verdict == NO_OPTIMUM:
+            return math.nan
+        alpha = self.measured.least_alpha(self.claim.at_least, self.claim.at_most)
+        return min(len(LOOKS) * alpha, 1.0)
+
+    @property
     def shown(self) -> str:
         """The measured number with its interval, as text."""
         if self.measured is None:
             return self.reason or "not measured"
         low, high = self.measured.interval()
         value = number(self.measured.value)
-        interval = "" if math.isnan(low) else f" ({low:.3g} to {high:.3g})"
+        of_seeds = "the median over seeds: " * (self.measured.form == "median")
+        interval = "" if math.isnan(low) else f" ({of_seeds}{low:.3g} to {high:.3g})"
         return value + interval + f"; {self.reason}" * bool(self.reason)
 
 
@@ -222,12 +243,9 @@ def _verdict(claim: Published, measured: Estimate | None) -> str:
     """The verdict by the interval; one seed, or a number that is nan, has none."""
     if measured is None:
         return UNDECIDED
-    low, high = measured.interval()
-    if claim.at_least <= low and high <= claim.at_most:
-        return SAME_DIRECTION if claim.bound_is_ours else REPRODUCED
-    if high < claim.at_least or low > claim.at_most:
-        return NOT_REPRODUCED
-    return UNDECIDED
+    within = SAME_DIRECTION if claim.bound_is_ours else REPRODUCED
+    verdicts = {1: within, -1: NOT_REPRODUCED, 0: UNDECIDED}
+    return verdicts[measured.side(claim.at_least, claim.at_most)]
 
 
 def digest(published: Sequence[Published]) -> str:

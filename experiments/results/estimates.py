@@ -5,9 +5,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 
 from experiments.results.tables import Found
+
+_ROUNDING = 1e-12
+"""Of a probability, between 1 - level and the sum of a binomial law."""
 
 Measure = Callable[[Found], float]
 """The tables of a run -> a number."""
@@ -20,20 +24,31 @@ class Estimate(NamedTuple):
         value: the number from all seeds.
         error: its standard error; nan with one seed, or if a number is infinite or nan.
         seeds: the number of seeds.
-        form: "mean"; "ratio", whose interval is that of its logarithm; or "share" of
-            the seeds, whose interval is that of Clopper and Pearson.
+        form: "mean"; "ratio", whose interval is that of its logarithm; "share" of the
+            seeds, whose interval is that of Clopper and Pearson; or "median" over
+            the seeds, where a number is infinite or nan.
+        ranges: what each seed alone says of a median: the lowest and the highest
+            number that agree with it.
     """
 
     value: float
     error: float
     seeds: int
     form: str = "mean"
+    ranges: tuple[tuple[float, float], ...] = ()
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """The t interval with seeds - 1 degrees of freedom; nan with one seed.
 
             value +- t error                           for a mean
             value exp(-+ t error / value)              for a ratio
+
+        The interval of a median has no moment: n seeds in order, it is
+
+            from low_(k) to high_(n + 1 - k), the largest k with
+            2 P(B < k) <= 1 - level, where B is binomial, n times 1/2
+
+        and nan where no k is large enough: with 5 seeds or fewer at 95 %.
 
         Example:
             >>> low, high = Estimate(2.0, 0.5, 5).interval()
@@ -45,7 +60,15 @@ class Estimate(NamedTuple):
             >>> low, high = Estimate(0.0, 0.0, 5, "share").interval()
             >>> round(low, 3), round(high, 3)
             (0.0, 0.522)
+            >>> never = Estimate(np.inf, np.nan, 6, "median", ((1.0, np.inf),) * 6)
+            >>> never.interval()
+            (1.0, inf)
         """
+        if self.form == "median":
+            tails = 2 * stats.binom.cdf(np.arange(self.seeds), self.seeds, 0.5)
+            k = int((tails <= 1 - level + _ROUNDING).sum())
+            lows, highs = map(sorted, zip(*self.ranges, strict=True))
+            return (lows[k - 1], highs[-k]) if k else (np.nan, np.nan)
         if self.form == "share":
             count = round(self.value * self.seeds)
             both = stats.binomtest(count, self.seeds).proportion_ci(level)
@@ -58,6 +81,35 @@ class Estimate(NamedTuple):
             return float(self.value / factor), float(self.value * factor)
         return float(self.value - half), float(self.value + half)
 
+    def side(self, at_least: float, at_most: float, level: float = 0.95) -> int:
+        """1 if the interval is within the bounds, -1 if outside, and 0 otherwise."""
+        low, high = self.interval(level)
+        if at_least <= low and high <= at_most:
+            return 1
+        return -int(high <= at_least or low >= at_most)
+
+    def least_alpha(self, at_least: float, at_most: float) -> float:
+        """The smallest alpha at which the interval of level 1 - alpha decides.
+
+        It decides if it is within the bounds or outside. The smallest alpha is found by
+        bisection, to 1e-15, and is nan if no alpha decides.
+
+        Example:
+            >>> alpha = Estimate(2.0, 0.5, 5).least_alpha(1.0, np.inf)
+            >>> print(round(alpha, 4), round(2 * stats.t.sf((2.0 - 1.0) / 0.5, 4), 4))
+            0.1161 0.1161
+        """
+        if not self.side(at_least, at_most, level=0.0):
+            return np.nan
+        undecided, decided = 0.0, 1.0
+        for _ in range(50):
+            alpha = (undecided + decided) / 2
+            if self.side(at_least, at_most, 1 - alpha):
+                decided = alpha
+            else:
+                undecided = alpha
+        return decided
+
 
 def estimate(measure: Measure, found: Found) -> Estimate:
     """A number of a run with its standard error, by the jackknife over seeds.
@@ -68,8 +120,14 @@ def estimate(measure: Measure, found: Found) -> Estimate:
     usual standard error; it also holds for best values and times. For a ratio m is its
     logarithm, and the error is value times the error of m. If tuning seeds choose the
     best values, these values are fixed; otherwise each m_i chooses them with the other
-    seeds. If an m_i is not finite, the error is nan. For a share of seeds the error is
-    sqrt(value (1 - value) / n).
+    seeds. For a share of seeds the error is sqrt(value (1 - value) / n).
+
+    "Never" is a value. If an m_i is not finite, as the time to a loss that a seed never
+    reaches, the error is nan, and the interval is that of the median over seeds, each
+    measured alone. A seed whose number is infinite says the direction alone, since the
+    time after its run is not known: its ratio is at least 1, or at most 1 where the
+    divisor is infinite, and any other number is at least 0, or at most 0. A seed whose
+    number is nan says nothing.
 
     Args:
         measure: the tables of a run -> a number; its attribute `form`, if it has one,
@@ -91,10 +149,42 @@ def estimate(measure: Measure, found: Found) -> Estimate:
             return np.array([np.log(value) if form == "ratio" else value])
 
     (one,) = jackknife(number, found)
+    value = float(measure(found))
+    if one.seeds > 1 and np.isnan(one.error):
+        of_seeds = [float(measure(only(found, seed))) for seed in _seeds(found)]
+        ranges = tuple(_range(each, form) for each in of_seeds)
+        return Estimate(value, np.nan, one.seeds, "median", ranges)
     if form != "ratio":
         return one
-    value = float(measure(found))
     return Estimate(value, one.error * value, one.seeds, form)
+
+
+def holm(p_values: np.ndarray) -> np.ndarray:
+    """Holm's p-values: for the chance of one false finding in the whole family.
+
+    Sorted p_(1) <= ... <= p_(m): adjusted_(i) = max over j <= i of (m - j + 1) p_(j),
+    at most 1 (Holm, 1979).
+
+    Example:
+        >>> holm(np.array([0.01, 0.04, 0.03])).round(3).tolist()
+        [0.03, 0.06, 0.06]
+    """
+    order = np.argsort(p_values)
+    factors = len(p_values) - np.arange(len(p_values))
+    ascending = np.minimum(np.maximum.accumulate(factors * p_values[order]), 1.0)
+    adjusted = np.empty_like(ascending)
+    adjusted[order] = ascending
+    return adjusted
+
+
+def _range(number: float, form: str) -> tuple[float, float]:
+    """The lowest and the highest number that agree with what a seed alone measures."""
+    if np.isnan(number):
+        return -np.inf, np.inf
+    middle, lowest = (1.0, 0.0) if form == "ratio" else (0.0, -np.inf)
+    if number == np.inf:
+        return middle, np.inf
+    return (lowest, middle) if number == lowest else (number, number)
 
 
 def jackknife(numbers: Callable[[Found], np.ndarray], found: Found) -> list[Estimate]:
@@ -105,7 +195,7 @@ def jackknife(numbers: Callable[[Found], np.ndarray], found: Found) -> list[Esti
         found: the tables.
     """
     value = numbers(found)
-    seeds = sorted(set(found.results["seed"]))
+    seeds = _seeds(found)
     count = len(seeds)
     if count < 2:
         return [Estimate(float(each), np.nan, count) for each in value]
@@ -121,8 +211,21 @@ def jackknife(numbers: Callable[[Found], np.ndarray], found: Found) -> list[Esti
 
 def without(found: Found, seed: int) -> Found:
     """The tables without the rows of a seed."""
+    return _rows(found, lambda seeds: seeds != seed)
+
+
+def only(found: Found, seed: int) -> Found:
+    """The rows of a seed alone."""
+    return _rows(found, lambda seeds: seeds == seed)
+
+
+def _rows(found: Found, keep: Callable[[pd.Series], pd.Series]) -> Found:
     results, curves = (
-        table[table["seed"] != seed] if "seed" in table else table
+        table[keep(table["seed"])] if "seed" in table else table
         for table in (found.results, found.curves)
     )
     return dataclasses.replace(found, results=results, curves=curves)
+
+
+def _seeds(found: Found) -> list[int]:
+    return sorted(set(found.results["seed"]))

@@ -78,15 +78,11 @@ class Formed(NamedTuple):
 def ratio(above: Measure, below: Measure) -> Measure:
     """One number over another; its interval is that of its logarithm.
 
-    It is nan if the divisor is infinite, which is the time to a value that is never
-    reached: such a ratio decides nothing.
+    The time to a value that is never reached is infinite. The ratio is then infinite,
+    or 0, and `estimates.estimate` takes its direction alone; it is nan if both times
+    are infinite.
     """
-
-    def measure(found):
-        divisor = below(found)
-        return above(found) / divisor if np.isfinite(divisor) else np.nan
-
-    return Formed(measure, "ratio")
+    return Formed(lambda found: float(above(found)) / float(below(found)), "ratio")
 
 
 def share(fate: str, **where: Any) -> Measure:

@@ -1,5 +1,6 @@
 """Statements beside a config: read, recorded, and refused in one line."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from experiments import claims, statements
 from experiments.config_files import ConfigFile
+from experiments.results import measures
 from experiments.results.tables import Found
 
 CONFIG = """
@@ -86,6 +88,17 @@ def test_what_is_no_number_is_not_recorded_and_nothing_is_lost(source, losses):
     with pytest.raises(ValueError, match=r"'Loss, small' is .*nothing is written"):
         recorded(source, *losses)
     assert path.read_text() == kept
+
+
+def test_a_ratio_of_times_of_which_one_is_never_reached_is_not_recorded(source):
+    """It is 0, which is no number to keep."""
+    (record,) = stated(source).records
+    never = measures.ratio(lambda found: 3.0, lambda found: np.inf)
+    measured = claims.compare(
+        [dataclasses.replace(record, measure=never)], found(0.1, 0.3)
+    )
+    with pytest.raises(ValueError, match="nothing is written"):
+        statements.record(ConfigFile.load(source), measured)
 
 
 def test_each_question_has_records_and_the_usual_one_needs_no_name(source):

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from experiments.results import claims
 from experiments.results.claims import (
@@ -13,9 +14,11 @@ from experiments.results.claims import (
     REPRODUCED,
     SAME_DIRECTION,
     UNDECIDED,
+    Judged,
     Published,
     Record,
 )
+from experiments.results.estimates import Estimate, holm
 from experiments.results.tables import Found
 
 VALUES = (0.9, 1.0, 1.1)
@@ -71,6 +74,41 @@ def test_one_seed_and_no_value_decide_nothing(values):
 
     (judged,) = claims.judge([statement(measure=strict, at_most=9.0)], found(values))
     assert judged.verdict == UNDECIDED
+
+
+def test_the_p_value_of_a_verdict_is_the_t_test_s_times_three_looks():
+    """(1 - 0.7) / (0.1 / sqrt(3)) with 2 degrees of freedom."""
+    (judged,) = claims.judge([statement(at_least=0.7)], found())
+    alpha = stats.ttest_1samp(VALUES, 0.7).pvalue
+    assert judged.chance == pytest.approx(3 * alpha) and 3 * alpha > 0.05 > alpha
+    assert judged.verdict == REPRODUCED  # alone
+    (judged,) = claims.judge([statement(at_least=0.99)], found())
+    assert judged.chance == 1.0
+    (judged,) = claims.judge([statement(measure=None, tried="a pod")], found())
+    assert np.isnan(judged.chance)
+    (judged,) = claims.judge([statement(at_least=0.7)], found((1.0,)))
+    assert np.isnan(judged.chance)
+
+
+def test_with_three_looks_the_error_of_a_family_of_true_bounds_is_below_5_percent():
+    """Five headlines, each on its bound, are looked at until they are decided alone."""
+    rng = np.random.default_rng(0)
+    families, alone, wrong = 200, 0, 0
+    claim = statement(at_least=1.0)
+    for _ in range(families):
+        chances = []
+        for _ in range(5):
+            values = rng.normal(1.0, 0.1, size=5 * max(claims.LOOKS))
+            for times in claims.LOOKS:
+                part = values[: 5 * times]
+                own = Estimate(part.mean(), stats.sem(part), len(part))
+                if own.side(claim.at_least, claim.at_most):
+                    alone += 1
+                    break
+            chances.append(Judged(claim, own, "").chance)
+        wrong += (holm(np.array(chances)) <= 0.05).any()
+    assert alone / (5 * families) > 0.08  # three looks at 5 % without a correction
+    assert 0 < wrong / families < 0.05
 
 
 def test_what_cannot_be_measured_says_why():

@@ -6,8 +6,8 @@ import pytest
 from scipy import stats
 
 from experiments.results.choice import Choice
-from experiments.results.estimates import Estimate, estimate
-from experiments.results.measures import tuned
+from experiments.results.estimates import Estimate, estimate, holm
+from experiments.results.measures import ratio, tuned
 from experiments.results.tables import Found
 
 
@@ -122,3 +122,120 @@ def _ratio(above, below) -> Estimate:
         return above[rows].mean() / below[rows].mean()
 
     return estimate(measure, found(above))
+
+
+@pytest.mark.parametrize(
+    ("at_least", "at_most"),
+    [(1.0, np.inf), (-np.inf, 3.0), (1.9, 2.2), (-np.inf, 1.9), (2.4, 9.0)],
+)
+def test_the_least_alpha_of_a_mean_is_the_p_value_of_the_t_test(at_least, at_most):
+    """Of both bounds the nearer one counts, whose p-value is larger."""
+    values = np.array([1.8, 2.2, 2.0, 2.1])
+    own = estimate(mean, found(values))
+    p_values = [
+        stats.ttest_1samp(values, bound).pvalue
+        for bound in (at_least, at_most)
+        if np.isfinite(bound)
+    ]
+    within = at_least <= own.value <= at_most
+    alpha = own.least_alpha(at_least, at_most)
+    assert alpha == pytest.approx(max(p_values), abs=1e-9)
+    side = 1 if within else -1
+    assert own.side(at_least, at_most, 1 - alpha * 1.001) == side
+    assert own.side(at_least, at_most, 1 - alpha * 0.999) == 0
+
+
+def test_the_least_alpha_of_a_ratio_and_of_a_share_are_their_tests():
+    own = Estimate(2.0, 0.5, 5, "ratio")
+    t = np.log(2.0 / 1.25) / (0.5 / 2.0)
+    assert own.least_alpha(1.25, np.inf) == pytest.approx(2 * stats.t.sf(t, 4))
+    all_of_8 = Estimate(1.0, 0.0, 8, "share")
+    # 2 P(8 of 8) at a chance of 0.6
+    assert all_of_8.least_alpha(0.6, np.inf) == pytest.approx(2 * 0.6**8)
+
+
+def test_without_an_interval_no_alpha_decides_and_without_an_error_each_does():
+    assert np.isnan(Estimate(2.0, np.nan, 1).least_alpha(1.0, np.inf))
+    assert Estimate(2.0, 0.5, 5).least_alpha(2.0, np.inf) == pytest.approx(1.0)
+    assert Estimate(2.0, 0.0, 5).least_alpha(1.0, np.inf) < 1e-14
+
+
+def test_holm_multiplies_the_smallest_by_all_and_the_largest_by_one():
+    raw = np.array([0.03, 0.005, 0.011, 0.9])
+    np.testing.assert_allclose(holm(raw), [0.06, 0.02, 0.033, 0.9])
+    assert (holm(np.full(50, 0.04)) == 1.0).all()
+    assert holm(np.array([])).size == 0
+
+
+def arrivals(*times):
+    """Seconds of "a" and of "b" under each seed."""
+    rows = [(seed, *own) for seed, own in enumerate(times)]
+    results = pd.DataFrame(rows, columns=["seed", "a", "b"])
+    return Found(results, results.iloc[:0])
+
+
+def slower():
+    """Mean seconds of "a" over those of "b"."""
+    return ratio(*(lambda found, c=c: found.results[c].mean() for c in "ab"))
+
+
+NEVER = np.inf
+
+
+@pytest.mark.parametrize(
+    ("times", "side"),
+    [
+        ([(NEVER, 3.0)] * 6, 1),
+        ([(3.0, NEVER)] * 6, -1),
+        ([(NEVER, 3.0)] * 5, 0),  # 2 / 2^5 > 5 %
+        ([(NEVER, NEVER)] * 9, 0),
+        ([(NEVER, 3.0)] * 8 + [(3.0, 6.0)], 1),  # 2 (1 + 9) / 2^9 < 5 %
+        ([(NEVER, 3.0)] * 8 + [(NEVER, NEVER)], 1),
+        ([(NEVER, 3.0)] * 7 + [(3.0, 6.0)] * 2, 0),
+        ([(3.0, NEVER)] * 8 + [(NEVER, 3.0)], -1),
+    ],
+    ids=str,
+)
+def test_never_is_a_value_of_which_the_sign_test_takes_the_direction(times, side):
+    """With n seeds of which k disagree: 2 P(at most k of n coins) <= 5 % decides."""
+    own = estimate(slower(), arrivals(*times))
+    assert own.form == "median"
+    assert own.side(1.0, np.inf) == side
+    assert own.side(-np.inf, 1.0) == -side
+    wrong = sum(not a > b for a, b in times), sum(not a < b for a, b in times)
+    chance = 2 * stats.binom.cdf(min(wrong), len(times), 0.5)
+    if side:
+        assert own.least_alpha(1.0, np.inf) == pytest.approx(chance, abs=1e-9)
+    else:
+        assert chance > 0.05
+
+
+def test_never_says_nothing_of_a_bound_beyond_the_direction():
+    """The time after the run is not known: it may be 1.01 times as long, or 100."""
+    own = estimate(slower(), arrivals(*[(NEVER, 3.0)] * 20))
+    assert own.value == np.inf and own.interval() == (1.0, np.inf)
+    assert own.side(2.5, np.inf) == 0
+    less = estimate(slower(), arrivals(*[(3.0, NEVER)] * 20))
+    assert less.value == 0.0 and less.interval() == (0.0, 1.0)
+    assert less.side(-np.inf, 0.5) == 0
+
+
+def test_where_one_of_many_seeds_never_arrives_the_others_bound_the_median():
+    """Without a moment: the third and the eighth of ten, 2 P(B < 2) = 0.0215."""
+    ratios = [1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9]
+    own = estimate(slower(), arrivals((NEVER, 3.0), *((r, 1.0) for r in ratios)))
+    # the seed that never arrives says at least 1, and at most infinity
+    assert own.interval() == (1.1, 1.9)
+    assert own.value == np.inf
+
+
+def test_the_interval_of_a_median_covers_as_often_as_it_says():
+    """Of n seeds, 1 - 2 P(B < k): for 9 seeds and k = 2 it is 0.961."""
+    rng = np.random.default_rng(3)
+    hits = 0
+    for _ in range(1000):
+        times = np.exp(rng.normal(size=9))
+        ranges = tuple((float(t), float(t)) for t in times)
+        low, high = Estimate(1.0, np.nan, 9, "median", ranges).interval()
+        hits += low <= 1.0 <= high
+    assert abs(hits / 1000 - (1 - 2 * stats.binom.cdf(1, 9, 0.5))) < 0.015

@@ -94,10 +94,11 @@ def test_a_seed_that_ends_higher_counts_as_lost_too_and_is_not_stable():
     assert stable(own) == pytest.approx(0.01)
 
 
-def test_a_ratio_to_what_never_arrives_has_no_value_and_decides_nothing():
-    """A finite time over an infinite one is 0: within each upper bound, of nothing."""
+def test_a_ratio_to_what_never_arrives_is_0_and_with_few_seeds_decides_nothing():
+    """Of 0 a statement takes the direction alone; see the tests of estimates."""
     never = measures.ratio(lambda found: 3.0, lambda found: math.inf)
-    assert math.isnan(never(GRID))
+    assert never(GRID) == 0.0
+    assert math.isnan(measures.ratio(lambda f: math.inf, lambda f: math.inf)(GRID))
     assert measures.ratio(lambda found: math.inf, lambda found: 3.0)(GRID) == math.inf
     assert measures.ratio(lambda found: 3.0, lambda found: 4.0)(GRID) == 0.75
     said = dict(text="It is sooner", source="Doe (2020)", said="sooner")
