@@ -6,9 +6,10 @@
 Each config has its own folder in the work directory. The same command goes on where it
 was interrupted. `--size=small` reports three seeds of each and one more chooses; three
 configs also train for fewer updates and try fewer values. So fewer statements are
-decided. `--jobs=2` runs two configs side by side, as most use little more than one
-core: two cores need 46 minutes for the small size. It writes book.html and book.csv
-into the work directory.
+decided. With `--size=full` a config whose headline is undecided is run again with twice
+its seeds, and then with four times as many. `--jobs=2` runs two configs side by side,
+as most use little more than one core: two cores need 46 minutes for the small size. It
+writes book.html and book.csv into the work directory.
 """
 
 import datetime
@@ -21,6 +22,7 @@ from absl import app, flags
 from experiments.book import entries, page, runs
 from experiments.book.chapters import NOT_RUN, SYSTEMS
 from experiments.host import disk, software
+from experiments.results import claims
 
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "The folder to write to.", required=True
@@ -45,12 +47,16 @@ def main(argv: list[str]) -> None:
     workdir = Path(_WORKDIR.value)
     workdir.mkdir(parents=True, exist_ok=True)
     wanted = [name for name in _ONLY.value or SYSTEMS if name not in NOT_RUN]
-    failed = runs.run_all(
-        wanted, workdir, small=_SIZE.value == "small", jobs=_JOBS.value
-    )
+    small, failed = _SIZE.value == "small", []
+    for times in claims.LOOKS[: 1 if small else None]:
+        failed += runs.run_all(
+            wanted, workdir, small=small, jobs=_JOBS.value, times=times
+        )
+        looked_at = [entries.entry_of(name, workdir) for name in wanted]
+        wanted = [own.config for own in looked_at if own.verdict == claims.UNDECIDED]
     bound = [entries.entry_of(name, workdir) for name in _ONLY.value or SYSTEMS]
     path = workdir / "book.html"
-    disk.replace(path, page.html(about(), bound))
+    disk.replace(path, page.html(about(), entries.corrected(bound)))
     table = entries.table(bound)
     disk.replace(workdir / "book.csv", f"# {about()}\n{table.to_csv(index=False)}")
     print(f"the book: {path}, its table: {workdir / 'book.csv'}")

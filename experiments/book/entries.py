@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from experiments import statements
@@ -14,6 +15,7 @@ from experiments.config_files import ConfigFile
 from experiments.host.folder import RunFolder
 from experiments.page import Picture, Statement
 from experiments.results import claims, effects
+from experiments.results.estimates import holm
 from experiments.results.runs import Run
 from experiments.training.experiment import Experiment
 
@@ -21,6 +23,10 @@ _OF_ALL = ("config", "system", "question", "status", "answer", "reason", "minute
 _OF_ALL += ("ran_on",)
 COLUMNS = _OF_ALL + Statement._fields
 """Of the table: a row a statement, and one of a config without statements."""
+
+
+DECIDED = (claims.REPRODUCED, claims.SAME_DIRECTION, claims.NOT_REPRODUCED)
+_ALPHA = 0.05
 
 
 class Status(enum.StrEnum):
@@ -41,10 +47,12 @@ class Entry(NamedTuple):
         answer: of the run.
         reason: why there is no answer.
         statements: of its sources.
-        minutes: that the run took.
+        minutes: that its runs took.
         ran_on: devices and the version of JAX, as "1 x cpu, jax 0.10.2".
         edited: whether statements were edited after the run began.
         picture: the first figure of the run.
+        among_all: what a correction over all headlines of the book says of the verdict;
+            see `corrected`.
     """
 
     config: str
@@ -57,6 +65,7 @@ class Entry(NamedTuple):
     ran_on: str = ""
     edited: bool = False
     picture: Picture | None = None
+    among_all: str = ""
 
     @property
     def system(self) -> str:
@@ -86,7 +95,12 @@ class Entry(NamedTuple):
         """
         if self.status is not Status.RUN:
             return str(self.status)
-        return self.statements[0].verdict if self.statements else "no statement"
+        return self.headline.verdict if self.statements else "no statement"
+
+    @property
+    def headline(self) -> Statement:
+        """The first of its statements, which decides about the system."""
+        return self.statements[0]
 
     @property
     def source(self) -> str:
@@ -109,9 +123,53 @@ def in_chapters(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
     return {title: members for title, members in chapters.items() if members}
 
 
-def place(config: str) -> str:
-    """The folder of a config's run: "k_async:pareto" is in "k_async-pareto"."""
-    return config.replace(":", "-")
+def corrected(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries with the verdicts of their headlines corrected over the book.
+
+    The p-values of all headlines that have one are Holm's. A headline whose p-value is
+    above 5 % is undecided. One without a p-value keeps the verdict of its interval.
+
+    Example:
+        >>> said = dict.fromkeys(Statement._fields, "") | {"verdict": "reproduced"}
+        >>> stated = [[Statement(**said | {"p": p})] for p in ("0.02", "0.04")]
+        >>> both = [Entry("dana", "?", Status.RUN, statements=own) for own in stated]
+        >>> [(one.verdict, one.among_all) for one in corrected(both)][0]
+        ('reproduced', 'p = 0.04 among all 2 headlines')
+        >>> [(one.verdict, one.among_all) for one in corrected([*both, both[1]])][1]
+        ('undecided', 'decided alone, not among all 3 headlines, where p = 0.08')
+    """
+    tested = [n for n, one in enumerate(entries) if one.statements and one.headline.p]
+    adjusted = holm(np.array([float(entries[n].headline.p) for n in tested]))
+    p_values = dict(zip(tested, adjusted, strict=True))
+    return [
+        _among(entry, p_values.get(n), len(tested)) for n, entry in enumerate(entries)
+    ]
+
+
+def _among(entry: Entry, p: float | None, count: int) -> Entry:
+    if not entry.statements or entry.headline.verdict not in DECIDED:
+        return entry
+    if p is None:
+        return entry._replace(among_all="no p: run before this rule")
+    if p <= _ALPHA:
+        return entry._replace(among_all=f"p = {p:.2g} among all {count} headlines")
+    return entry._replace(
+        statements=(
+            entry.headline._replace(verdict=claims.UNDECIDED),
+            *entry.statements[1:],
+        ),
+        among_all=f"decided alone, not among all {count} headlines, where p = {p:.2g}",
+    )
+
+
+def place(config: str, times: int = 1) -> str:
+    """The folder of a config's run, with `times` its seeds.
+
+    Example:
+        >>> place("k_async:pareto"), place("dana", 2)
+        ('k_async-pareto', 'dana-x2')
+    """
+    return config.replace(":", "-") + f"-x{times}" * (times > 1)
 
 
 def source(config: str) -> str:
@@ -149,16 +207,24 @@ def small(config: str) -> list[str]:
     return [f"--config.{key}={value}" for key, value in {**fewer, **shorter}.items()]
 
 
+def further(config: str, times: int) -> list[str]:
+    """The flags that give a run `times` the seeds of the config."""
+    seeds = ConfigFile.load(source(config)).values["seeds"]
+    return [f"--config.seeds={times * seeds}"] if times > 1 else []
+
+
 def entry_of(config: str, workdir: Path) -> Entry:
-    """The entry of a config, of the run in a folder if there is one."""
+    """The entry of a config, of its run with the most seeds if there is one."""
     file = ConfigFile.load(source(config))
     question = (file.module.__doc__ or "").strip().splitlines()[0]
     if config in NOT_RUN:
         return Entry(config, question, Status.NOT_HERE, reason=NOT_RUN[config])
-    path = workdir / place(config)
-    info = RunFolder(path).info
-    if not info.get("finished"):
+    looks = [workdir / place(config, times) for times in claims.LOOKS]
+    finished = [path for path in looks if RunFolder(path).info.get("finished")]
+    if not finished:
         return Entry(config, question, Status.NOT_YET)
+    path = finished[-1]
+    info = RunFolder(path).info
     try:
         experiment, stated = statements.of_run(info)
     except (TypeError, ValueError, KeyError) as error:
@@ -176,7 +242,7 @@ def entry_of(config: str, workdir: Path) -> Entry:
         answer,
         reason,
         tuple(map(Statement.of, claims.judge(stated.published, run))),
-        info["wall_seconds"] / 60,
+        sum(RunFolder(each).info["wall_seconds"] for each in finished) / 60,
         f"{info['devices']}, jax {info['versions']['jax']}",
         info.get("published") not in (None, "", claims.digest(stated.published)),
         _picture(config, experiment, path),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 from absl import app, flags
 
-from experiments.book.entries import Entry, Status, from_table, in_chapters
+from experiments.book.entries import Entry, Status, corrected, from_table, in_chapters
 from experiments.host import disk
 from experiments.page import Markdown, Verdict, markdown_table, markdown_text, render
 from experiments.results import claims
@@ -34,7 +34,7 @@ _TABLE = flags.DEFINE_string(
 
 
 def read(path: Path = TABLE) -> tuple[str, list[Entry]]:
-    """When and with what a table was made, and its entries.
+    """When and with what a table was made, and its entries, corrected over the book.
 
     Raises:
         ValueError: if it is of no full run.
@@ -46,7 +46,7 @@ def read(path: Path = TABLE) -> tuple[str, list[Entry]]:
             " --size=full."
         )
     table = pd.read_csv(path, skiprows=1, dtype=str, na_filter=False)
-    return about, from_table(table)
+    return about, corrected(from_table(table))
 
 
 def markdown(about: str, entries: Sequence[Entry]) -> str:

@@ -10,8 +10,17 @@ from pathlib import Path
 from experiments.book import entries
 
 
-def run_all(names: list[str], workdir: Path, *, small: bool, jobs: int) -> list[str]:
+def run_all(
+    names: list[str], workdir: Path, *, small: bool, jobs: int, times: int = 1
+) -> list[str]:
     """Runs configs, `jobs` of them side by side, and returns those that failed.
+
+    Args:
+        names: of the configs.
+        workdir: the folder that has a folder for each run.
+        small: whether each run has few seeds.
+        jobs: how many run side by side.
+        times: the look at their headlines: each has `times` its seeds.
 
     Raises:
         SystemExit: with 130 or 143, if SIGINT or SIGTERM stopped a run.
@@ -24,9 +33,9 @@ def run_all(names: list[str], workdir: Path, *, small: bool, jobs: int) -> list[
         spent, to_do = (time.monotonic() - begin) / 60, len(names) - len(codes)
         left = f"; about {spent / len(codes) * to_do:.0f} min left" if codes else ""
         print(f"{number} of {len(names)}: {name}{left}", flush=True)
-        command = entries.command(name, workdir / entries.place(name))
-        fewer = entries.small(name) if small else []
-        command = [sys.executable, *command[1:], "--quiet", *fewer]
+        command = entries.command(name, workdir / entries.place(name, times))
+        seeds = entries.small(name) if small else entries.further(name, times)
+        command = [sys.executable, *command[1:], "--quiet", *seeds]
         codes[name] = subprocess.run(command, check=False).returncode
 
     with futures.ThreadPoolExecutor(jobs) as pool:

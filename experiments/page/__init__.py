@@ -49,7 +49,10 @@ class Verdict(str):
 
 
 class Statement(NamedTuple):
-    """What a source says, and what a run found of it; all of it is text."""
+    """What a source says, and what a run found of it; all of it is text.
+
+    Its p is the `chance` of the verdict, "" where there is none.
+    """
 
     statement: str
     source: str
@@ -57,6 +60,7 @@ class Statement(NamedTuple):
     said: str
     bound: str
     measured: str
+    p: str
     verdict: str
     tried: str
 
@@ -65,7 +69,8 @@ class Statement(NamedTuple):
         """The texts of what was judged."""
         claim = judged.claim
         whence = claim.source, claim.setting, claim.said
-        outcome = claim.expected, judged.shown, judged.verdict
+        p = "" if math.isnan(judged.chance) else f"{judged.chance:.2g}"
+        outcome = claim.expected, judged.shown, p, judged.verdict
         return cls(claim.text, *whence, *outcome, claim.tried)
 
     @property

@@ -11,8 +11,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from absl.flags import FLAGS
+from absl.testing import flagsaver
+from scipy import stats
 
 from experiments import Published, Run, figures, statements
+from experiments.book import __main__ as book_command
 from experiments.book import entries, page, runs
 from experiments.book.chapters import CHAPTERS, NOT_RUN, SYSTEMS
 from experiments.book.entries import Entry, Status
@@ -117,6 +121,7 @@ def test_a_table_has_a_row_a_statement_and_is_read_as_it_was_written():
     assert table["minutes"].tolist() == ["1.3", "1.3", "0.0"]
     assert table["ran_on"].tolist() == ["a GPU", "a GPU", ""]
     assert table["measured"][0] == "0.4 (0.372 to 0.428)"
+    assert float(table["p"][0]) == pytest.approx(3 * 2 * stats.t.sf(10, 4), rel=0.01)
     assert table["system"][2] == "ResNet-50 on ImageNet"
     assert table["status"].tolist() == ["run", "run", "not run here"]
     assert table["reason"].tolist() == ["", "", "it needs a pod"]
@@ -239,6 +244,51 @@ def test_a_run_that_was_stopped_stops_the_book(tmp_path, monkeypatch, ended, cod
     with pytest.raises(SystemExit) as stopped:
         runs.run_all(NAMES, tmp_path, small=False, jobs=1)
     assert (stopped.value.code, ran) == (code, NAMES[:2])
+
+
+def test_a_further_look_has_a_folder_and_seeds_of_its_own(tmp_path, monkeypatch):
+    commands = []
+
+    def run(command, check):
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(runs.subprocess, "run", run)
+    for times in claims.LOOKS:
+        runs.run_all(["softsync"], tmp_path, small=False, jobs=1, times=times)
+    seeds = ConfigFile.load("configs/softsync.py").values["seeds"]
+    assert [own[-2:] for own in commands[1:]] == [
+        ["--quiet", f"--config.seeds={times * seeds}"] for times in (2, 4)
+    ]
+    folders = [next(f for f in own if "workdir" in f) for own in commands]
+    names = ["softsync", "softsync-x2", "softsync-x4"]
+    assert folders == [f"--workdir={tmp_path}/{name}" for name in names]
+
+
+def test_only_undecided_headlines_are_looked_at_again(tmp_path, monkeypatch):
+    looked = []
+    decided_at = {"softsync": 1, "dana": 2, "gossip": 8}
+
+    def run_all(names, workdir, *, times, **options):
+        looked.append((times, [*names]))
+        return []
+
+    def entry_of(name, workdir):
+        times, _ = looked[-1]
+        verdict = "reproduced" if times >= decided_at[name] else "undecided"
+        return Entry(name, "?", Status.RUN, statements=[judged(verdict)])
+
+    monkeypatch.setattr(runs, "run_all", run_all)
+    monkeypatch.setattr(entries, "entry_of", entry_of)
+    flags = dict(workdir=str(tmp_path), only=[*decided_at])
+    FLAGS.mark_as_parsed()
+    with flagsaver.flagsaver(**flags, size="full"):
+        book_command.main(["book"])
+    assert looked == [(1, [*decided_at]), (2, ["dana", "gossip"]), (4, ["gossip"])]
+    looked.clear()
+    with flagsaver.flagsaver(**flags, size="small"):
+        book_command.main(["book"])
+    assert looked == [(1, [*decided_at])]
 
 
 def test_an_unknown_config_is_refused(tmp_path):

@@ -18,7 +18,7 @@ from experiments.results import claims
 
 def bound(*verdicts):
     said = dict(source="Doe (2020)", setting="a net", said="half", bound="at most 0.5")
-    said |= dict(measured="0.4", tried="more seeds")
+    said |= dict(measured="0.4", p="", tried="more seeds")
     stated = [
         Statement(statement=f"number {i}", verdict=own, **said)
         for i, own in enumerate(verdicts)
@@ -39,6 +39,53 @@ def test_the_page_has_a_row_a_statement_and_markdown_is_escaped():
     assert "number 0: more seeds" in text
     assert r"It \<is\> 2 \* 3 \| 4." in text
     assert text.index("Adam with late gradients") < text.index("n-softsync")
+
+
+def with_p(verdict, p, name="softsync"):
+    said = dict.fromkeys(Statement._fields, "") | dict(statement="It halves")
+    one = Statement(**said | dict(verdict=verdict, p=p))
+    below = one._replace(p="0.9")
+    return Entry(name, "Why?", Status.RUN, "So.", statements=(one, below))
+
+
+def test_a_headline_that_is_decided_alone_is_undecided_among_all():
+    """Holm of 0.01, 0.02, 0.03: 3 0.01, 2 0.02, and the larger of that and 0.03."""
+    p_values = ("0.01", "0.02", "0.03")
+    bound = [with_p("reproduced", p) for p in p_values]
+    assert [one.verdict for one in entries.corrected(bound)] == ["reproduced"] * 3
+    bound += [with_p("not reproduced", "0.04"), with_p("undecided", "1")]
+    several = entries.corrected(bound)
+    # 5 of them: 0.05, 0.08, 0.09, 0.09, 1
+    assert [one.verdict for one in several] == ["reproduced", *["undecided"] * 4]
+    assert several[0].among_all == "p = 0.05 among all 5 headlines"
+    said = "decided alone, not among all 5 headlines, where p = 0.08"
+    assert several[1].among_all == said and several[4].among_all == ""
+    below = [one.statements[1].verdict for one in several]
+    assert below == [one.statements[1].verdict for one in bound]
+    text = page.markdown("full size; today", several[1:2])
+    assert f"Verdict: **undecided**; {said}." in text
+    html = page.html("full size; today", several[1:2])
+    assert f"The headline: {said}." in html
+
+
+def test_a_headline_without_a_p_value_keeps_its_verdict_and_says_so():
+    old, none = with_p("reproduced", ""), with_p("not testable here", "")
+    new = with_p("reproduced", "0.04")
+    first, second, third = entries.corrected([old, none, new])
+    assert (first.verdict, first.among_all) == (
+        "reproduced",
+        "no p: run before this rule",
+    )
+    assert (second.verdict, second.among_all) == ("not testable here", "")
+    assert third.among_all == "p = 0.04 among all 1 headlines"
+
+
+def test_the_correction_of_corrected_entries_is_the_same():
+    bound = [with_p("reproduced", "0.01"), with_p("reproduced", "0.2")]
+    once = entries.corrected(bound)
+    assert [one.verdict for one in entries.corrected(once)] == [
+        one.verdict for one in once
+    ]
 
 
 def rows_of(entries):
