@@ -158,7 +158,7 @@ def run(
             how = _How(
                 place=place,
                 checkpoint_every=checkpoint_every,
-                pace=progress.Pace([program.rule.updates for program in made]),
+                meter=progress.Meter([program.rule.updates for program in made]),
                 writers=writers,
                 profile=profile,
                 alone=shard[1] == 1 and len(made) == 1,
@@ -322,7 +322,7 @@ class _How(NamedTuple):
 
     place: RunFolder
     checkpoint_every: int | None  # updates
-    pace: progress.Pace
+    meter: progress.Meter
     writers: Sequence[Writer]
     profile: range
     alone: bool  # whether there is one program
@@ -340,9 +340,8 @@ def _train(trainer: Trainer, how: _How) -> tuple[_Rows, _Rows]:
     saved = checkpoints.Checkpoints(place.checkpoints / program.name)
     with contextlib.ExitStack() as stack:
         stack.enter_context(saved)
-        meter = None
         if processes.is_first():
-            meter = stack.enter_context(how.pace.next_meter(program.name))
+            stack.enter_context(how.meter.program(program.name))
         # first, so that two states are never alive at once
         fresh = trainer.init()
         initial = jax.device_get(trainer.evaluate(fresh))
@@ -362,18 +361,18 @@ def _train(trainer: Trainer, how: _How) -> tuple[_Rows, _Rows]:
                 writer.write(program.name, row["step"], shown)
 
         def begin():
-            if meter is not None:
+            if processes.is_first():
                 place.keep_rows(program.name, start)
                 if start == 0:
                     write(rows.first(initial))
-                meter.begin(start)
+                how.meter.begin(start)
 
         def report(*chunk):
             *numbers, ended = chunk
-            if meter is not None:
+            if processes.is_first():
                 row = rows.of_chunk(*numbers)
                 write(row)
-                meter.update(row, ended)
+                how.meter.update(row, ended)
 
         def save(step, state):
             # the rows first: none may lack up to a checkpoint
@@ -395,7 +394,7 @@ def _train(trainer: Trainer, how: _How) -> tuple[_Rows, _Rows]:
             (trainer.evaluate(state), trainer.counters(state))
         )
         curves = []
-        if meter is not None:
+        if processes.is_first():
             curves = tables.curve_rows(
                 place.rows(program.name), program.seeds, cells, program.rule.evaluates
             )

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax.monitoring
@@ -73,53 +73,35 @@ class Lines:
             log.info(self._text, *numbers)
 
 
-class Pace:
-    """The meters of a run's programs in turn, with the estimated time left.
+class Meter:
+    """Updates, loss, speed and time left of a run's programs, one after another.
 
-    The estimate takes the average time of the program's updates so far, and for later
+    The time left takes the average time of the program's updates so far, and for later
     programs the average of the whole run, compiling included.
     """
 
     def __init__(self, updates: Sequence[int]):
         """Takes the number of updates of each program."""
-        self._updates, self._number = list(updates), 0
+        self._later, self._programs = [*updates], len(updates)
         self._done, self._seconds = 0, 0.0  # of the programs before
 
     @contextlib.contextmanager
-    def next_meter(self, name: str) -> Iterator["Meter"]:
-        """The meter of the next program."""
-        (updates, *later), total = self._updates[self._number :], len(self._updates)
-        self._number += 1
-        title = f"{self._number} of {total}: {name}" if total > 1 else name
-        began = time.monotonic()
-
-        def seconds_left(done, worked):
-            """Estimated from `done` updates in `worked` seconds without compiling."""
-            spent = self._seconds + time.monotonic() - began
-            mine = worked / done * (updates - meter.start - done)
-            return mine + spent / (self._done + done) * sum(later)
-
-        meter = Meter(title, updates, seconds_left)
-        yield meter
-        if meter.start < updates:
-            self._done += updates - meter.start
-            self._seconds += time.monotonic() - began
-
-
-class Meter:
-    """Updates, loss, speed and time left of one program."""
-
-    def __init__(self, name: str, updates: int, left: Callable[[int, float], float]):
-        """Shows that the program is compiled; `left` estimates the time left."""
-        self._name, self._updates, self._left = name, updates, left
-        self.start = updates
-        self._began = working()
-        self._last_line = time.monotonic()
-        log.info("%s: compiling", name)
+    def program(self, name: str) -> Iterator[None]:
+        """Shows that the next program is compiled, and counts its time."""
+        self._updates, *self._later = self._later
+        number = self._programs - len(self._later)
+        several = f"{number} of {self._programs}: " * (self._programs > 1)
+        self._name, self._start = several + name, self._updates
+        self._opened = self._last_line = time.monotonic()
+        log.info("%s: compiling", self._name)
+        yield
+        if self._start < self._updates:
+            self._done += self._updates - self._start
+            self._seconds += time.monotonic() - self._opened
 
     def begin(self, start: int) -> None:
         """Marks the start of training after update `start`."""
-        self.start, self._began = start, working()
+        self._start, self._began = start, working()
         if start < self._updates:
             log.info("%s: updates %d to %d", self._name, start, self._updates)
 
@@ -136,9 +118,11 @@ class Meter:
         if row["not_finite"]:
             shown += f", {row['not_finite']} not finite"
         speed = f"{row['updates_per_second']:.3g}/s"
-        left = _duration(self._left(step - self.start, ended - self._began))
+        done, spent = step - self._start, self._seconds + now - self._opened
+        left = (ended - self._began) / done * (self._updates - step)
+        left += spent / (self._done + done) * sum(self._later)
         where = f"{self._name}: update {step}/{self._updates}"
-        log.info("%s, %s, %s, %s left", where, shown, speed, left)
+        log.info("%s, %s, %s, %s left", where, shown, speed, _duration(left))
 
 
 def _duration(seconds: float) -> str:

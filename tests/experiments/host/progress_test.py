@@ -38,15 +38,15 @@ def trained(meter, step, seconds):
 def test_the_time_left_is_by_seconds_an_update_and_by_the_run_s_average(clock, caplog):
     """Each program compiles for 10 s; its updates take 1 s, then 2 s each."""
     caplog.set_level("INFO", logger=progress.log.name)
-    pace = progress.Pace([100, 100, 50])
-    with pace.next_meter("first") as meter:
+    meter = progress.Meter([100, 100, 50])
+    with meter.program("first"):
         progress.time.sleep(10)
         meter.begin(40)
         trained(meter, 50, seconds=10)
         # in 20 s 10 updates: those of later programs take 2 s each
         assert left(caplog) == minutes(50 * 1 + 150 * 2)
         trained(meter, 100, seconds=50)
-    with pace.next_meter("second") as meter:
+    with meter.program("second"):
         progress.time.sleep(10)
         meter.begin(60)
         trained(meter, 70, seconds=20)
@@ -55,11 +55,11 @@ def test_the_time_left_is_by_seconds_an_update_and_by_the_run_s_average(clock, c
 
 def test_a_program_that_was_done_before_takes_no_time(clock, caplog):
     caplog.set_level("INFO", logger=progress.log.name)
-    pace = progress.Pace([100, 100])
-    with pace.next_meter("done") as meter:
+    meter = progress.Meter([100, 100])
+    with meter.program("done"):
         progress.time.sleep(1000)
         meter.begin(100)
-    with pace.next_meter("program") as meter:
+    with meter.program("program"):
         meter.begin(0)
         trained(meter, 50, seconds=50)
     assert left(caplog) == "50 s left"
