@@ -8,7 +8,7 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import pandas as pd
@@ -155,15 +155,13 @@ def run(
                 stack.callback(writer.close)
             trainers, optima = at_optima(experiment, trainers, place)
             made = [trainer.program for trainer in trainers]
-            how = _How(
-                place=place,
+            meter = progress.Meter([program.rule.updates for program in made])
+            options = dict(
                 checkpoint_every=checkpoint_every,
-                meter=progress.Meter([program.rule.updates for program in made]),
-                writers=writers,
-                profile=profile,
+                profile=(profile, str(place.profile)),
                 alone=shard[1] == 1 and len(made) == 1,
             )
-            each = [_train(trainer, how) for trainer in trainers]
+            each = [_train(one, place, meter, writers, options) for one in trainers]
             outcome = _tables(experiment, made, each, optima)
 
             def write():
@@ -267,8 +265,7 @@ def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Tr
                 trainer = Trainer(program, measure=experiment.measure)
                 metrics = jax.eval_shape(trainer.evaluate, trainer.shapes())
                 trainer.run_chunk.trace(trainer.shapes(), *trainer.feed.shapes())
-            column_names.check_metrics(metrics, settings)
-            _check_tuned_by(experiment, trainer, [*metrics])
+            _check_metrics(experiment, trainer, [*metrics], settings)
             of_kin[kin] = trainer
         trainers.append(of_kin[kin].for_program(program))
     for trainer in of_kin.values():
@@ -276,10 +273,19 @@ def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Tr
     return trainers
 
 
-def _check_tuned_by(
-    experiment: Experiment, trainer: Trainer, metrics: Sequence[str]
+def _check_metrics(
+    experiment: Experiment,
+    trainer: Trainer,
+    metrics: Sequence[str],
+    settings: Sequence[str],
 ) -> None:
-    """Checks that there is what says which value is best."""
+    """Checks the names of the metrics, and that `tuned_by` can be computed of them."""
+    if "train_loss" not in metrics:
+        raise ValueError(
+            "The task's `evaluate` must return 'train_loss', by which a cell counts as"
+            f" diverged, got {', '.join(metrics) or 'nothing'}: add it."
+        )
+    column_names.check(column_names.METRICS, metrics, settings)
     by = experiment.tuned_by
     there = [*analysis.derived(pd.DataFrame(columns=[*metrics]))]
     name = by if isinstance(by, str) else by.metric
@@ -317,23 +323,25 @@ def _say_devices() -> None:
     progress.log.info(f"devices: {len(devices)} x {kind} ({platform}){where}")
 
 
-class _How(NamedTuple):
-    """How the programs of a run are trained."""
-
-    place: RunFolder
-    checkpoint_every: int | None  # updates
-    meter: progress.Meter
-    writers: Sequence[Writer]
-    profile: range
-    alone: bool  # whether there is one program
-
-
 _Rows = list[dict[str, Any]]
 
 
-def _train(trainer: Trainer, how: _How) -> tuple[_Rows, _Rows]:
-    """Trains one program and returns its rows of results.csv and of curves.csv."""
-    place = how.place
+def _train(
+    trainer: Trainer,
+    place: RunFolder,
+    meter: progress.Meter,
+    writers: Sequence[Writer],
+    options: Mapping[str, Any],
+) -> tuple[_Rows, _Rows]:
+    """Trains one program and returns its rows of results.csv and of curves.csv.
+
+    Args:
+        trainer: the functions of the program.
+        place: the folder of the run.
+        meter: shows the progress.
+        writers: of the numbers on the way.
+        options: of `loop.run`.
+    """
     program = trainer.program
     rows = Rows(program)
     cells, updates = program.settings(), program.rule.updates
@@ -341,7 +349,7 @@ def _train(trainer: Trainer, how: _How) -> tuple[_Rows, _Rows]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(saved)
         if processes.is_first():
-            stack.enter_context(how.meter.program(program.name))
+            stack.enter_context(meter.program(program.name))
         # first, so that two states are never alive at once
         fresh = trainer.init()
         initial = jax.device_get(trainer.evaluate(fresh))
@@ -357,7 +365,7 @@ def _train(trainer: Trainer, how: _How) -> tuple[_Rows, _Rows]:
         def write(row):
             place.add_row(row)
             shown = scalars(cells, row)
-            for writer in how.writers:
+            for writer in writers:
                 writer.write(program.name, row["step"], shown)
 
         def begin():
@@ -365,14 +373,14 @@ def _train(trainer: Trainer, how: _How) -> tuple[_Rows, _Rows]:
                 place.keep_rows(program.name, start)
                 if start == 0:
                     write(rows.first(initial))
-                how.meter.begin(start)
+                meter.begin(start)
 
         def report(*chunk):
             *numbers, ended = chunk
             if processes.is_first():
                 row = rows.of_chunk(*numbers)
                 write(row)
-                how.meter.update(row, ended)
+                meter.update(row, ended)
 
         def save(step, state):
             # the rows first: none may lack up to a checkpoint
@@ -386,9 +394,7 @@ def _train(trainer: Trainer, how: _How) -> tuple[_Rows, _Rows]:
             save=save,
             wait=saved.wait,
             report=report,
-            checkpoint_every=how.checkpoint_every,
-            profile=(how.profile, str(place.profile)),
-            alone=how.alone,
+            **options,
         )
         final, counters = jax.device_get(
             (trainer.evaluate(state), trainer.counters(state))

@@ -190,10 +190,8 @@ class Experiment:
         """Checks labels, axes and metrics, each of which is a column of the tables."""
         arms, searched = self.all_arms, bool(self.searched)
         for grid in (self.grid, *(arm.grid for arm in arms)):
+            column_names.check("`grid` has the axis", grid, searched=searched)
             for axis, values in grid.items():
-                column_names.check_setting(
-                    axis, "`grid` has the axis", searched=searched
-                )
                 if isinstance(values, Range):
                     check_range(axis, values)
                 else:
@@ -204,13 +202,10 @@ class Experiment:
                     "`contains` must be labels of another arm, as"
                     f' {{"rule": "plain"}}, got {arm.contains!r}.'
                 )
-            for name in arm.labels:
-                column_names.check_setting(
-                    name, "`arms` have the label", searched=searched
-                )
+            column_names.check("`arms` have the label", arm.labels, searched=searched)
         axes = {*self.grid, *(axis for arm in arms for axis in arm.grid)}
         labels = {label for arm in arms for label in arm.labels}
-        column_names.check_measured(self.measure, axes | labels)
+        column_names.check(column_names.METRICS, self.measure, axes | labels)
         for what, names in (("static", self.static), ("tuned", self.tuned_axes)):
             unknown = set(names) - axes
             if unknown:
