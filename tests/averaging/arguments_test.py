@@ -28,7 +28,6 @@ def without_parameters(tx):
 EASGD = averaging.easgd(SGD)
 ALONE = averaging.outer(SGD, SGD, period=1, axis_name=None)
 REFUSED = [
-    (lambda: EASGD.update(1.0, EASGD.init(1.0), 1.0), r"no axis 'workers' here: take"),
     (lambda: without_parameters(EASGD), "needs the extra argument `params`"),
     (lambda: stepped(EASGD, 4, "int32"), "needs floating-point gradients, got int32"),
     (
@@ -52,7 +51,6 @@ REFUSED = [
         lambda: ALONE.update(jnp.int32(1), ALONE.init(1.0), 1.0),
         "`averaging.outer` needs floating-point gradients, got int32",
     ),
-    (lambda: stepped(averaging.d_psgd(SGD), 1), "`averaging.d_psgd` needs two workers"),
     (lambda: stepped(averaging.sgp(SGD), 1), "`averaging.sgp` needs two workers"),
     (
         lambda: stepped(averaging.gossip(SGD, key=KEY), 1),

@@ -3,7 +3,6 @@
 import math
 import re
 
-import numpy as np
 import pytest
 from scipy import stats
 
@@ -295,14 +294,6 @@ OTHERS = [
         )
         for workers in ([0.0, 1.0], [[0], [1]], [], [0, 2], [-1, 0])
     ),
-    *(
-        (
-            lambda end=end: run(protocols.hardsync(), None, seconds=end),
-            ValueError,
-            "`num_updates` or `seconds` must be given",
-        )
-        for end in (INF, np.inf)
-    ),
     # what is no protocol: the call to write
     (
         lambda: run(protocols.hardsync),
@@ -315,16 +306,10 @@ OTHERS = [
         r"must be a function of a server, got 3: write protocols.k_async\(1\)",
     ),
     (lambda: protocols.ssp(NAN), (TypeError, ValueError), "`bound` .* nan"),
-    (lambda: protocols.groups(2, data="some"), ValueError, "`data` .* 'some'"),
     (
         lambda: run(protocols.groups(2, data="static"), None, seconds=9.0),
         ValueError,
         "`num_updates` must be given if `data` is static",
-    ),
-    (
-        lambda: protocols.bounded_staleness(1, late="early"),
-        ValueError,
-        "`late` .* 'early'",
     ),
     # what the four workers are too few for
     *(

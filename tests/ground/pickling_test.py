@@ -7,8 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from scipy import stats
 
 import delayjax as dj
+from delayjax import cluster
 from delayjax.cluster import protocols
 from tests import public_calls
 from tests.support.contents import contents
@@ -45,6 +47,29 @@ def test_a_protocol_without_arguments_has_a_copy(make):
     same = (public_calls.simulated(each) for each in (copy, make()))
     first, second = map(contents, same)
     assert first == second
+
+
+SERVICES = {
+    "of two kinds": [
+        cluster.exponential(1.0).scaled(2.0),
+        cluster.from_scipy(stats.gamma(2.0)),
+    ],
+    "recorded": cluster.Recorded(np.eye(2, 9) + 1.0).service("steps"),
+}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_cluster_and_its_trace_may_be_sent_to_another_process(name):
+    """With a slowdown and a link; `test_a_copy_...` has all other services."""
+    slowdown = [cluster.Slowdown(1, 3.0, 2.0, 9.0)]
+    link = cluster.Communication(0.1)
+    original = cluster.Cluster(2, SERVICES[name], slowdown, link)
+    copy = pickle.loads(pickle.dumps(original))
+    trace, trace_of_copy = (
+        cluster.simulate(one, protocols.ssp(3), 30, seed=0) for one in (original, copy)
+    )
+    np.testing.assert_array_equal(trace.arrived, trace_of_copy.arrived)
+    assert pickle.loads(pickle.dumps(trace)).num_updates == 30
 
 
 def test_each_protocol_and_law_is_copied():

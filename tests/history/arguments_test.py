@@ -29,7 +29,6 @@ def updated(make, delay, given=PARAMS, params=PARAMS, told=None, inner=SGD, **op
 
 delayed = functools.partial(updated, dj.delayed)
 delivered = functools.partial(updated, dj.delivered)
-keeping = functools.partial(delayed, 1, keep_params=True)
 delivering = functools.partial(delivered, 1, keep_params=True)
 
 
@@ -269,8 +268,6 @@ RINGS = [
         lambda: dj.ring.push(NARROW_RING, jnp.ones(2, jnp.complex64)),
         r"`tree` must be like .* the root is complex64\[2\], .* bfloat16",
     ),
-    (lambda: dj.ring.read(RING, 3, {"w": jnp.zeros(2)}), r"`age` .*\[0, 2\].* got 3"),
-    (lambda: dj.ring.sharded("data"), "either `mesh`"),
     (lambda: cut(num_workers=2), "either `mesh`"),
     (lambda: dj.ring.sharded("data", mesh=OTHER_AXIS), r"have axes \('data',\)"),
     (lambda: dj.ring.sharded("data", mesh=EXPLICIT), "type Auto"),
@@ -309,9 +306,7 @@ KINDS = [
     (lambda: traced(3), "`max_delay` must be a static integer"),
     (lambda: delayed(1, INTEGER), "`delayed` " + NEEDS_FLOATS),
     (lambda: delivered(1, INTEGER), "`delivered` " + NEEDS_FLOATS),
-    (lambda: keeping(params=None), "`delayed" + NEEDS_PARAMS),
     (lambda: delivering(params=None), "`delivered" + NEEDS_PARAMS),
-    (lambda: keeping(told={"staleness": 2}), NEEDS_ITS_OWN),
     (lambda: delivering(told={"staleness": 2}), NEEDS_ITS_OWN),
     (
         lambda: delivered(1, told={"staleness": A_LEAF}),

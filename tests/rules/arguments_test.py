@@ -87,7 +87,6 @@ RULES = {
     "guided": dj.guided(lambda x: x["b"], period=2),
     "kardam": dj.kardam(SGD, **COUNTS),
     "zeno_plus_plus": zeno(),
-    "attack": dj.attack(optax.scale(-1.0), attackers=[0]),
     "dana": dj.dana(0.9, workers=2),
 }
 
@@ -131,16 +130,11 @@ NEEDED = [
     ),
     ("correct_late_updates", "staleness", ""),
     ("fedasync", "staleness", "replay"),
-    ("fedasync", "stale_params", "replay"),
     ("dasgd", "params", CALL),
     ("guided", "params", CALL),
-    ("guided", "value", "value=loss"),
     ("kardam", "worker", ""),
-    ("kardam", "stale_params", ""),
     ("kardam", "params", ""),
     ("zeno_plus_plus", "params", ""),
-    ("attack", "worker", "`each` of `replay"),
-    ("dana", "worker", "replay"),
 ]
 
 

@@ -47,11 +47,6 @@ def test_bad_options_are_refused(make, name, options, message):
         make(name, **options)
 
 
-def test_a_pattern_without_shards_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no file matches .*\*\.bin"):
-        tasks.tokens(f"{tmp_path}/*.bin", vocab=16)
-
-
 def test_a_shard_with_half_a_token_is_refused(tmp_path):
     (tmp_path / "odd.bin").write_bytes(bytes(1001))
     with pytest.raises(ValueError, match=r"odd\.bin has 1001 bytes, an odd number"):
