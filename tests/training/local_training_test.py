@@ -9,6 +9,7 @@ import optax
 import pytest
 
 import delayjax as dj
+from delayjax.cluster import protocols
 from tests.training.clients import (
     LOCAL,
     MOMENTUM,
@@ -102,6 +103,128 @@ def test_fedbuff_is_the_papers_server():
             total += (models[read] - end) / np.sqrt(1 + t - read)
         models.append(models[-1] - 0.5 * total / 4)
     np.testing.assert_allclose(versions, models[1:], rtol=1e-4, atol=1e-5)
+
+
+SPEEDS = np.array([4.0, 3.1, 1.0, 0.3])  # steps of a client in a second
+H = 6
+STEPS_OF = np.maximum(np.floor(SPEEDS / SPEEDS.max() * H), 1).astype(int)  # 6 4 1 1
+PROTOCOLS = {
+    "k_async(1)": protocols.k_async(1),
+    "k_async(2)": protocols.k_async(2),
+    "hardsync": protocols.hardsync(),
+}
+
+
+def kept(*parts):
+    """What clients have: their steps, or their velocity, or both."""
+    opt_state = optax.sgd(RATE, MOMENTUM).init(jnp.zeros(SIZE))
+    state = {
+        "steps": jnp.asarray(STEPS_OF, jnp.int32),
+        "opt_state": jax.tree.map(lambda leaf: jnp.stack([leaf] * 4), opt_state),
+    }
+    return {name: state[name] for name in parts}
+
+
+def clients_along(trace, batches, parts):
+    """All versions, and the velocity of each client after its last round, in float64.
+
+    n_w = floor(v_w / max v H) steps from the version read, on the first n_w of H parts
+    of the batch; v <- beta v + g goes on from round to round, or begins at 0.
+    """
+    models, velocity = [np.array([1.0, -2.0, 0.5])], np.zeros((4, SIZE))
+    for t in range(trace.num_updates):
+        deltas = []
+        for k, n in enumerate(np.flatnonzero(trace.update == t)):
+            w = trace.worker[n]
+            start = x = models[trace.read_version[n]]
+            v = velocity[w] if "opt_state" in parts else np.zeros(SIZE)
+            for i in range(STEPS_OF[w] if "steps" in parts else H):
+                inputs, targets = (
+                    np.float64(leaf[t, k, 2 * i : 2 * i + 2]) for leaf in batches
+                )
+                v = MOMENTUM * v + inputs.T @ (inputs @ x - targets) / 2
+                x = x - RATE * v
+            velocity[w] = v
+            deltas.append(start - x)
+        models.append(models[-1] - 0.5 * np.mean(deltas, axis=0))
+    return np.stack(models[1:]), velocity
+
+
+@pytest.mark.parametrize("chunk", [None, 1, 3])
+@pytest.mark.parametrize("parts", [("steps",), ("opt_state",), ("steps", "opt_state")])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_clients_take_steps_by_their_speed_and_keep_their_optimizer(
+    protocol, parts, chunk
+):
+    seconds = [
+        dj.cluster.constant(n / v) for n, v in zip(STEPS_OF, SPEEDS, strict=True)
+    ]
+    clients = dj.cluster.Cluster(4, seconds)
+    trace = dj.cluster.simulate(clients, PROTOCOLS[protocol], 40, seed=0)
+    assert len(np.unique(trace.worker)) == 4
+    local = dj.local_training(grad_fn, optax.sgd(RATE, MOMENTUM), H)
+    training = dj.replay(trace, local, optax.sgd(0.5), chunk=chunk)
+    batches = drawn(2, 2 * H, 40, trace.max_gradients)
+    rows = trace.arrivals(0, 40), jax.tree.map(jnp.asarray, batches)
+
+    def step(state, row):
+        state, _ = training.step(state, row)
+        return state, state.params
+
+    begun = training.init(
+        jnp.array([1.0, -2.0, 0.5]), jax.random.key(0), worker_state=kept(*parts)
+    )
+    state, versions = jax.jit(lambda s: jax.lax.scan(step, s, rows))(begun)
+    expected, velocity = clients_along(trace, batches, parts)
+    np.testing.assert_allclose(versions, expected, rtol=1e-4, atol=1e-5)
+    if "opt_state" in parts:
+        held = optax.tree.get(state.worker_state, "trace")
+        np.testing.assert_allclose(held, velocity, rtol=1e-4, atol=1e-5)
+
+
+def test_a_client_s_metrics_are_of_its_steps_and_nan_if_they_are_not_1_to_n():
+    x, batch = jnp.array([1.0, -2.0, 0.5]), drawn(1, 2 * H)
+    local = jax.jit(dj.local_training(grad_fn, optax.sgd(RATE, MOMENTUM), H))
+    for n in (1, 4, 6):
+        (loss, _, after), _ = local(x, batch, KEY, None, {"steps": jnp.int32(n)})
+        _, expected = client(x, [leaf[: 2 * n] for leaf in batch], n)
+        np.testing.assert_allclose(loss, expected, rtol=1e-5)
+        assert after == {"steps": n}
+    for n in (0, -1, 7):
+        (loss, _, _), _ = local(x, batch, KEY, None, {"steps": jnp.int32(n)})
+        assert np.isnan(loss)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "worker_state", "message"),
+    [
+        (
+            protocols.k_async(1),
+            {"steps": jnp.ones(3, int)},
+            r"of 4 workers, got .*\(3,\)",
+        ),
+        (
+            protocols.k_async(1),
+            {"speed": jnp.ones(4)},
+            "must be a dict with `steps` or",
+        ),
+        (protocols.k_async(1), jnp.ones(4), "must be a dict with `steps` or"),
+        (
+            protocols.k_async(1),
+            {"opt_state": jnp.ones(4)},
+            "the state of `tx` as `opt_",
+        ),
+        (protocols.k_batch_async(3), kept("steps"), "two gradients of one worker"),
+    ],
+)
+def test_a_worker_state_that_does_not_fit_is_named(protocol, worker_state, message):
+    clients = dj.cluster.Cluster(4, [dj.cluster.constant(1 / v) for v in SPEEDS])
+    trace = dj.cluster.simulate(clients, protocol, 9, seed=0)
+    local = dj.local_training(grad_fn, optax.sgd(RATE, MOMENTUM), 3)
+    training = dj.replay(trace, local, optax.sgd(0.5))
+    with pytest.raises((TypeError, ValueError), match=message):
+        state = training.init(jnp.ones(SIZE), KEY, worker_state=worker_state)
+        training.run(state, drawn(2, 6, 9, trace.max_gradients))
 
 
 def test_a_batch_that_does_not_split_is_named():

@@ -44,6 +44,7 @@ class Gathered(NamedTuple):
     total: Any  # of the gradients used; or the aggregation's state
     metrics: Any  # of all gradients that are there
     model_state: Any  # the mean over the gradients used
+    worker_state: Any  # of each worker, after its last gradient
     ages: jax.Array  # of the gradients used, else -1, int32 [K]
     there: jax.Array  # the number of gradients, int32 []
     used: jax.Array  # the number of gradients used, int32 []
@@ -65,15 +66,18 @@ class _Chunk(NamedTuple):
 def gather(row: Row) -> Gathered:
     """The sums over all gradients of an update."""
     setup, state = row.setup, row.state
-    batch = jax.tree.map(lambda leaf: leaf[0], row.batches)
+    batch, of_one = jax.tree.map(
+        lambda leaf: leaf[0], (row.batches, state.worker_state)
+    )
     one = gradients.check(
-        setup.grad_fn, state.params, batch, row.key, state.model_state
+        setup.grad_fn, state.params, batch, row.key, state.model_state, of_one
     )
     zero, is_sum = jnp.zeros((), jnp.int32), setup.aggregation is None
     nothing = Gathered(
         total=dtypes.wide_zeros(state.params) if is_sum else state.aggregation_state,
         metrics=dtypes.wide_zeros(one.metrics),
         model_state=model_states.none(state.model_state),
+        worker_state=state.worker_state,
         ages=jnp.full(setup.width, -1, jnp.int32),
         there=zero,
         used=zero,
@@ -90,7 +94,7 @@ def _add(row: Row, has_loss: bool, block: Any, gathered: Gathered) -> Gathered:
     """Takes the gradients of a chunk, each at its version, and adds them."""
     setup, chunk = row.setup, _cut(row, block)
     at = _read(row, chunk) if row.shared is None else row.shared
-    taken = _take(row, at, chunk)
+    taken = _take(row, at, chunk, gathered.worker_state)
     numbered = jax.tree.leaves(at.number)
     # of a shared version one age for all
     ages = row.state.version - at.number if numbered else chunk.ages
@@ -115,6 +119,7 @@ def _add(row: Row, has_loss: bool, block: Any, gathered: Gathered) -> Gathered:
         model_state=model_states.add(
             gathered.model_state, gathered.used, taken.model_state, used
         ),
+        worker_state=_written(chunk, taken.worker_state, gathered.worker_state),
         ages=_placed(setup, chunk, jnp.where(used, ages, -1), gathered.ages),
         there=gathered.there + chunk.there.sum(dtype=jnp.int32),
         used=gathered.used + used.sum(dtype=jnp.int32),
@@ -147,19 +152,32 @@ def _read(row: Row, chunk: _Chunk) -> versions.Version:
     return xla.each_in_turn(row.read, chunk.places, keys)
 
 
-def _take(row: Row, at: versions.Version, chunk: _Chunk) -> gradients.Taken:
+def _take(
+    row: Row, at: versions.Version, chunk: _Chunk, worker_state: Any
+) -> gradients.Taken:
     """The gradients of a chunk, leaves [c, ...]."""
 
-    def take(params, given):
+    def take(params, given, own):
         batch, key = given
         model_state = row.state.model_state
-        return gradients.take(row.setup.grad_fn, params, batch, key, model_state)
+        return gradients.take(row.setup.grad_fn, params, batch, key, model_state, own)
 
+    of_each = jax.tree.map(lambda leaf: leaf[chunk.workers], worker_state)
     if row.setup.shared:
-        each, given = functools.partial(take, at.params), (chunk.given,)
+        each, given = functools.partial(take, at.params), (chunk.given, of_each)
     else:
-        each, given = take, (at.params, chunk.given)
+        each, given = take, (at.params, chunk.given, of_each)
     return _of_one(each, *given) if row.setup.chunk == 1 else jax.vmap(each)(*given)
+
+
+def _written(chunk: _Chunk, rows: Any, worker_state: Any) -> Any:
+    """The state of all workers, after the gradients of a chunk."""
+
+    def write(leaf, rows):
+        place = jnp.where(chunk.there, chunk.workers, len(leaf))
+        return leaf.at[place].set(rows, mode="drop")
+
+    return jax.tree.map(write, worker_state, rows)
 
 
 def _of_one(function: Callable[..., Any], *given: Any) -> Any:

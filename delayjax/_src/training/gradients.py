@@ -10,7 +10,9 @@ from delayjax._src.ground import trees
 
 GradFn = Callable[..., tuple]
 """(params, batch, key) -> (metrics, gradients), as `jax.value_and_grad` returns; with a
-state, (params, batch, key, model_state) -> ((metrics, model_state), gradients)."""
+state, (params, batch, key, model_state) -> ((metrics, model_state), gradients); with a
+state of the worker, (params, batch, key, model_state, worker_state) -> ((metrics,
+model_state, worker_state), gradients)."""
 
 
 class Taken(NamedTuple):
@@ -18,17 +20,22 @@ class Taken(NamedTuple):
 
     gradients: Any
     metrics: Any
-    model_state: Any  # None where the model has none
+    model_state: Any = None  # None where the model has none
+    worker_state: Any = None  # None where the worker has none
 
 
 def take(
-    grad_fn: GradFn, params: Any, batch: Any, key: jax.Array, model_state: Any
+    grad_fn: GradFn,
+    params: Any,
+    batch: Any,
+    key: jax.Array,
+    model_state: Any,
+    worker_state: Any = None,
 ) -> Taken:
-    """Calls `grad_fn`, with the model's state where there is one."""
-    if model_state is None:
-        metrics, gradients = grad_fn(params, batch, key)
-        return Taken(gradients, metrics, None)
-    (metrics, after), gradients = grad_fn(params, batch, key, model_state)
+    """Calls `grad_fn`, with the states of model and worker where there are any."""
+    states = _given(model_state, worker_state)
+    value, gradients = grad_fn(params, batch, key, *states)
+    metrics, *after = value if states else (value,)
 
     def placed(leaf, before):
         # on a mesh of Explicit axes statistics are sharded as the activations are
@@ -36,34 +43,44 @@ def take(
         is_there = jax.typeof(leaf).sharding == wanted
         return leaf if is_there else jax.sharding.reshard(leaf, wanted)
 
-    return Taken(gradients, metrics, jax.tree.map(placed, after, model_state))
+    return Taken(gradients, metrics, *jax.tree.map(placed, tuple(after), states))
+
+
+def _given(model_state: Any, worker_state: Any) -> tuple[Any, ...]:
+    """The states that `grad_fn` takes and returns."""
+    if worker_state is not None:
+        return model_state, worker_state
+    return () if model_state is None else (model_state,)
 
 
 def check(
-    grad_fn: GradFn, params: Any, batch: Any, key: jax.Array, model_state: Any
+    grad_fn: GradFn,
+    params: Any,
+    batch: Any,
+    key: jax.Array,
+    model_state: Any,
+    worker_state: Any = None,
 ) -> Taken:
     """The shapes of one gradient, which must be like the parameters."""
-    after, returns = None, "(metrics, gradients)"
-    if model_state is None:
-        answer = jax.eval_shape(grad_fn, params, batch, key)
-        metrics, gradients = _pair(returns, answer)
-    else:
-        returns = "((metrics, model_state), gradients)"
-        answer = jax.eval_shape(grad_fn, params, batch, key, model_state)
-        value, gradients = _pair(returns, answer)
-        metrics, after = _pair(returns, value)
+    states = _given(model_state, worker_state)
+    names = "model_state", "worker_state"
+    first = ", ".join(("metrics", *names[: len(states)]))
+    returns = f"({f'({first})' if states else first}, gradients)"
+    answer = jax.eval_shape(grad_fn, params, batch, key, *states)
+    value, gradients = _parts(returns, answer, 2)
+    metrics, *after = _parts(returns, value, 1 + len(states)) if states else (value,)
     must = f"`grad_fn` must return {returns}"
     trees.check_same_types(
         f"{must} with gradients like the parameters", gradients, params
     )
-    trees.check_same_types(
-        f"{must} with a model state like the given", after, model_state
-    )
-    return Taken(gradients, metrics, after)
+    for name, new, old in zip(names, after, states, strict=False):
+        rule = f"{must} with a {name.replace('_', ' ')} like the given"
+        trees.check_same_types(rule, new, old)
+    return Taken(gradients, metrics, *after)
 
 
-def _pair(returns: str, answer: Any) -> Any:
-    if not isinstance(answer, (tuple, list)) or len(answer) != 2:
+def _parts(returns: str, answer: Any, count: int) -> Any:
+    if not isinstance(answer, (tuple, list)) or len(answer) != count:
         raise TypeError(
             f"`grad_fn` must return {returns}, got {answer!r}: write for example"
             " jax.value_and_grad(loss)."

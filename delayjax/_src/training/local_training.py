@@ -28,29 +28,41 @@ def local_training(
         Delta   = x - x_n
 
     and Delta, its *delta* or *pseudo-gradient*, takes the place of a gradient. The
-    optimizer's state is initialized each time: a client keeps no state. A server with
-    `optax.sgd(1.0)` and one fresh delta moves to x_n. One step of `optax.sgd(1.0)` is
-    `grad_fn` itself.
+    optimizer's state is new each time, unless it is in the client's `worker_state`. A
+    server with `optax.sgd(1.0)` and one fresh delta moves to x_n. One step of
+    `optax.sgd(1.0)` is `grad_fn` itself.
+
+    In `replay(...).init(params, key, worker_state=...)` a client w may have `steps`,
+    its own n_w, and `opt_state`, which goes from round to round. Steps by speed (DyLU),
+    with v_w the steps of client w in a second and H those of the fastest, are
+
+        n_w = floor(v_w / max_j v_j  H)
 
     Args:
         grad_fn: as for `replay`: (params, batch, key) -> (metrics, gradients), or with
             a `model_state`, which goes from step to step. Step i has the key
             `fold_in(key, i)`.
         tx: the client's optimizer.
-        steps: n, at least 1. Static.
+        steps: n, at least 1; the largest n_w. Static.
         split: whether step i takes the i-th of n equal parts of the batch, cut along
-            the leading axis of each leaf; else each step takes the whole batch.
+            the leading axis of each leaf; else each step takes the whole batch. A
+            client with fewer steps takes the first n_w parts.
         proximal: rho, non-negative, of the term (rho/2) ||x_i - x||^2 in the client's
             loss. May be traced.
 
     Returns:
         A function of the same kind as `grad_fn`, which returns the mean of the metrics
         and Delta, in the parameters' dtype. Delta is the sum of the steps, added up in
-        float32 at least. A call costs n gradients and n updates; it needs memory for
-        two more parameter trees and the optimizer's state.
+        float32 at least. A call costs n gradients and n updates, or n_w of each where
+        clients are taken one by one (`chunk=1`); it needs memory for two more parameter
+        trees and the optimizer's state. `worker_state` is a dict with `steps`, int32
+        [P], and `opt_state`, leaves [P, ...], or one of the two. The metrics are nan if
+        n_w is not in 1 .. n.
 
     Raises:
         ValueError: in a call, if a batch does not split into n parts.
+        TypeError: in a call, if `worker_state` has other parts, or the state of another
+            optimizer.
 
     Example:
         >>> def grad_fn(x, batch, key):
@@ -64,7 +76,9 @@ def local_training(
     References:
         McMahan et al., Communication-efficient learning of deep networks from
         decentralized data (FedAvg), 2016, arXiv:1602.05629; Nguyen et al., FedBuff,
-        AISTATS 2022, arXiv:2106.06639, algorithm 2. The proximal term: Xie, Koyejo and
+        AISTATS 2022, arXiv:2106.06639, algorithm 2. Steps by speed: Liu et al.,
+        Asynchronous local-SGD (DyLU), 2024, arXiv:2401.09135; its clients begin with
+        new optimizers. The proximal term: Xie, Koyejo and
         Gupta, FedAsync, 2019, arXiv:1903.03934, algorithm 1; Li et al., FedProx, 2018,
         arXiv:1812.06127.
     """
@@ -73,10 +87,12 @@ def local_training(
     steps = checks.check_bound("steps", steps, at_least=1)
     proximal = checks.check_scalar("proximal", proximal)
 
-    def local_grad_fn(params, batch, key, model_state=None):
+    def local_grad_fn(params, batch, key, model_state=None, worker_state=None):
         parts = _parts(batch, steps) if split else None
         first = batch if parts is None else jax.tree.map(lambda leaf: leaf[0], parts)
-        gradients.check(grad_fn, params, first, key, model_state)
+        one = gradients.check(grad_fn, params, first, key, model_state)
+        kept = _checked(worker_state, tx, params)
+        count = total = kept.get("steps", steps)
 
         def step(carry, row):
             x, delta, opt_state, state = carry
@@ -97,18 +113,50 @@ def local_training(
             x = optax.apply_updates(x, updates)
             return (x, delta, opt_state, taken.model_state), taken.metrics
 
-        start = params, dtypes.wide_zeros(params), tx.init(params), model_state
-        last, metrics = jax.lax.scan(step, start, (jnp.arange(steps), parts))
-        _, delta, _, model_state_after = last
+        def stay(carry, row):
+            return carry, optax.tree.zeros_like(one.metrics)
+
+        def step_or_stay(carry, row):
+            return jax.lax.cond(row[0] < count, step, stay, carry, row)
+
+        opt_state = kept["opt_state"] if "opt_state" in kept else tx.init(params)
+        start = params, dtypes.wide_zeros(params), opt_state, model_state
+        rows, each = (jnp.arange(steps), parts), step
+        if "steps" in kept:
+            each, is_known = step_or_stay, (count >= 1) & (count <= steps)
+            total = jnp.where(is_known, count, jnp.nan)
+        last, metrics = jax.lax.scan(each, start, rows)
+        _, delta, opt_state, model_state = last
         # narrow floats add up in float32
         value = jax.tree.map(
-            lambda leaf: leaf.mean(0, dtype=dtypes.wide_dtype(leaf)), metrics
+            lambda leaf: leaf.sum(0, dtype=dtypes.wide_dtype(leaf)) / total, metrics
         )
-        if model_state is not None:
-            value = value, model_state_after
+        if worker_state is not None:
+            changed = {"opt_state": opt_state} if "opt_state" in kept else {}
+            value = value, model_state, kept | changed
+        elif model_state is not None:
+            value = value, model_state
         return value, optax.tree.cast_like(delta, params)
 
     return local_grad_fn
+
+
+def _checked(
+    worker_state: Any, tx: optax.GradientTransformationExtraArgs, params: Any
+) -> dict[str, Any]:
+    """What a worker keeps: nothing, its number of steps, its optimizer's state."""
+    kept = {} if worker_state is None else worker_state
+    if not isinstance(kept, dict) or not kept.keys() <= {"steps", "opt_state"}:
+        raise TypeError(
+            "`worker_state` must be a dict with `steps` or `opt_state` or both, got"
+            f" {worker_state!r}: see local_training."
+        )
+    if "opt_state" in kept:
+        trees.check_same_types(
+            "`worker_state` must have the state of `tx` as `opt_state`",
+            *(kept["opt_state"], jax.eval_shape(tx.init, params)),
+        )
+    return kept
 
 
 def _parts(batch: Any, steps: int) -> Any:

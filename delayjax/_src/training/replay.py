@@ -10,7 +10,7 @@ import optax
 
 from delayjax._src.cluster.aggregation import Aggregation
 from delayjax._src.cluster.trace import Arrivals, Trace
-from delayjax._src.ground import checks, transforms
+from delayjax._src.ground import checks, transforms, trees
 from delayjax._src.training import gradients
 from delayjax._src.training.state import ReplayState, Setup, begin
 from delayjax._src.training.update import ReplayReport, update
@@ -20,7 +20,12 @@ class Init(Protocol):
     """The state before the first update."""
 
     def __call__(
-        self, params: Any, key: jax.Array, *, model_state: Any = None
+        self,
+        params: Any,
+        key: jax.Array,
+        *,
+        model_state: Any = None,
+        worker_state: Any = None,
     ) -> ReplayState: ...
 
 
@@ -60,6 +65,7 @@ def replay(
         s_{t+1} = mean_k s'_k,    (g_k, s'_k) of x_{t - tau_k}, batch_k and s_t
 
     A leaf that is not floating (a counter, a key) comes from the last gradient used.
+    Each worker may have a state too, which goes from one of its gradients to its next.
 
     A rule that refuses (`drop_stale`, `kardam`, `zeno_plus_plus`, `refusing`) may be
     `tx`, and be in `each`. A refused gradient is in no sum, and the divisor shrinks by
@@ -72,8 +78,11 @@ def replay(
             traces, one for each replicate, over which you map `step`.
         grad_fn: (params, batch, key) -> (metrics, gradients), for example
             `jax.value_and_grad(loss)`. If `init` is given a `model_state`: (params,
-            batch, key, model_state) -> ((metrics, model_state), gradients). The key of
-            gradient k of update t is `fold_in(fold_in(key, t), k)`.
+            batch, key, model_state) -> ((metrics, model_state), gradients). If it is
+            given a `worker_state`, leaves [P, ...]: (params, batch, key, model_state,
+            worker_state) -> ((metrics, model_state, worker_state), gradients), with the
+            row of its worker. The key of gradient k of update t is
+            `fold_in(fold_in(key, t), k)`.
         tx: the server's optimizer. If the gradients of each update have one version
             (one gradient per update, `hardsync`, groups), it receives that version as
             `stale_params=` and its `staleness=` (int32). Else it receives the mean
@@ -93,9 +102,10 @@ def replay(
             tau - floor(spread tau) .. tau updates ago (Hogwild!: reads without a lock).
 
     Returns:
-        `init(params, key, model_state=None)`. `step(state, (arrivals, batches))`, for a
-        scan of your own over `(trace.arrivals(start, stop), batches)` with batches
-        [n, K, ...], returns the state and a `ReplayReport`. `run(state, batches)` scans
+        `init(params, key, model_state=None, worker_state=None)`. `step(state,
+        (arrivals, batches))`, for a scan of your own over `(trace.arrivals(start,
+        stop), batches)` with batches [n, K, ...], returns the state and a
+        `ReplayReport`. `run(state, batches)` scans
         the next n updates and donates the state. If a row has fewer than K gradients,
         its other batches are not used. The report of a row has nan if the row needs a
         version that is not kept (of another trace, or soon after `resize_history`), or
@@ -194,7 +204,32 @@ def replay(
             )
         return scan(state, (traces[0].arrivals(start, start + updates), batches))
 
-    return Replay(functools.partial(begin, setup), step, run)
+    def init(params, key, *, model_state=None, worker_state=None):
+        _check_workers(traces, worker_state)
+        states = {"model_state": model_state, "worker_state": worker_state}
+        return begin(setup, params, key, **states)
+
+    return Replay(init, step, run)
+
+
+def _check_workers(traces: list[Trace], worker_state: Any) -> None:
+    """Checks that each worker has a row of the state and one gradient in an update."""
+    for path, leaf in jax.tree.leaves_with_path(worker_state):
+        workers = max(one.num_workers for one in traces)
+        if np.shape(leaf)[:1] != (workers,):
+            raise ValueError(
+                f"`worker_state` must have leaves [P, ...] of {workers} workers, got"
+                f" shape {np.shape(leaf)} at {trees.path_name(path)}: stack a row for"
+                " each worker."
+            )
+    for one in traces if jax.tree.leaves(worker_state) else []:
+        arrived = one.update.astype(np.int64) * one.num_workers + one.worker
+        if len(np.unique(arrived)) < len(arrived):
+            raise ValueError(
+                "`worker_state` needs traces in which no update has two gradients of"
+                " one worker, got one with such updates: take protocols.k_async(1), or"
+                " another protocol without k_batch."
+            )
 
 
 def _check_traces(trace: Any) -> list[Trace]:

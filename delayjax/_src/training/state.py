@@ -20,6 +20,7 @@ class ReplayState(NamedTuple):
 
     params: Any
     model_state: Any  # the server's newest; None where the model has none
+    worker_state: Any  # of each worker, leaves [P, ...]; None where they have none
     version: jax.Array  # updates that were applied, int32 []
     versions: rings.Ring  # `Version`s; `pushed` counts refused updates too
     opt_state: Any
@@ -52,15 +53,21 @@ class Setup:
 
 
 def begin(
-    setup: Setup, params: Any, key: jax.Array, *, model_state: Any = None
+    setup: Setup,
+    params: Any,
+    key: jax.Array,
+    *,
+    model_state: Any = None,
+    worker_state: Any = None,
 ) -> ReplayState:
     """The state before the first update."""
     checks.check_key("key", key)
-    start = params, model_state, key
-    params, model_state, key = jax.tree.map(donation.copied, start)
+    start = params, model_state, worker_state, key
+    params, model_state, worker_state, key = jax.tree.map(donation.copied, start)
     state = ReplayState(
         params=params,
         model_state=model_state,
+        worker_state=worker_state,
         version=jnp.zeros((), jnp.int32),
         versions=versions.none(
             versions.Version((), ()), setup.capacity, slotted=setup.slotted

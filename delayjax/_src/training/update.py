@@ -49,6 +49,7 @@ def update(
     after = state._replace(
         params=optax.apply_updates(state.params, updates),
         model_state=model_states.rounded(gathered.model_state, state.model_state),
+        worker_state=gathered.worker_state,
         version=state.version + 1,
         opt_state=opt_state,
         each_state=gathered.each_state,

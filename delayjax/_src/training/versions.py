@@ -90,5 +90,5 @@ def check_capacity(params: Any, kept: rings.Ring, capacity: int) -> None:
         raise ValueError(
             f"`state` must keep {capacity} versions, got one that keeps {held}: change"
             " it with resize_history(state, training.init(params, key)), and"
-            " `model_state=` if there is one."
+            " `model_state=` and `worker_state=` if there are any."
         )
