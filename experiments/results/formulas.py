@@ -22,6 +22,8 @@ def formula(theory: Any, row: Mapping[Any, Any], key: str = "") -> Any:
         6
         >>> formula({3: 0.5}, {"delay": 3}, "delay"), formula(None, {})
         (0.5, nan)
+        >>> formula(lambda delay: None, {"delay": 3})
+        nan
     """
     if callable(theory):
         names = inspect.signature(theory).parameters

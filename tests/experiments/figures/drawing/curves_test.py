@@ -30,6 +30,8 @@ def test_a_line_is_the_best_cell_of_its_series(against, tmp_path):
         assert len(own.get_group(0)) == len(SEEDS)
         np.testing.assert_allclose(line.get_ydata(), own.train_loss.mean())
         np.testing.assert_allclose(line.get_xdata(), own[against].mean())
+    assert len({line.get_linestyle() for line in axis.lines}) == len(DELAYS)
+    assert {line.get_marker() for line in axis.lines} == {""}
     names = [f"delay={delay}" for delay in DELAYS]
     assert legend(figure) == [*names, "95 % interval of the mean"]
     check_legible(figure)
