@@ -132,7 +132,8 @@ def _arm(
     def make(cluster, **numbers):
         mean = jnp.asarray(workers, jnp.int32)[cluster] - 1
         most, schedule = max(workers), shape(updates)
-        return cure.make(Trial(optimizer, numbers, schedule, mean, most, server_loss))
+        trial = Trial(optimizer, numbers, schedule, mean, most, updates, server_loss)
+        return cure.make(trial)
 
     # the numbers of the space are its arguments
     kind = inspect.Parameter.KEYWORD_ONLY

@@ -19,10 +19,12 @@ class Optimizer(NamedTuple):
         direction: 1 - momentum -> a transformation of gradients into directions; the
             update is the direction times minus the learning rate.
         learning_rate: the range that is searched.
+        nesterov: as `direction`, with Nesterov's momentum; None if `direction` has it.
     """
 
     direction: Callable[[Any], optax.GradientTransformation]
     learning_rate: Range
+    nesterov: Callable[[Any], optax.GradientTransformation] | None = None
 
     @property
     def space(self) -> Space:
@@ -35,8 +37,16 @@ def _sgd(decay: Any) -> optax.GradientTransformation:
     return optax.ema(1 - decay, debias=False)
 
 
+def _nesterov_sgd(decay: Any) -> optax.GradientTransformation:
+    return quasi_hyperbolic(decay, 1 - decay)
+
+
 def _adam(decay: Any) -> optax.GradientTransformation:
     return optax.scale_by_adam(1 - decay)
+
+
+def _nesterov_adam(decay: Any) -> optax.GradientTransformation:
+    return optax.scale_by_adam(1 - decay, nesterov=True)
 
 
 def _muon(decay: Any) -> optax.GradientTransformation:
@@ -45,14 +55,14 @@ def _muon(decay: Any) -> optax.GradientTransformation:
 
 
 OPTIMIZERS = {
-    "sgd": Optimizer(_sgd, Range(0.003, 10.0)),
-    "adam": Optimizer(_adam, Range(1e-4, 0.3)),
+    "sgd": Optimizer(_sgd, Range(0.003, 10.0), _nesterov_sgd),
+    "adam": Optimizer(_adam, Range(1e-4, 0.3), _nesterov_adam),
     "muon": Optimizer(_muon, Range(3e-4, 1.0)),
 }
 """SGD with momentum m_t = beta m_{t-1} + (1 - beta) g_t, Adam and Muon."""
 
-MOMENTUM = Range(0.01, 1.0, off=1.0)
-"""Of `decay` = 1 - beta: from a momentum of 0.99 to none."""
+MOMENTUM = Range(0.01, 1.5)
+"""Of `decay` = 1 - beta: from a momentum of 0.99 over none to a negative one, -0.5."""
 
 
 class Trial(NamedTuple):
@@ -63,6 +73,7 @@ class Trial(NamedTuple):
     shape: optax.Schedule  # step -> factor of the learning rate
     mean: Any  # the mean staleness, int32 []; may be traced
     most: int  # the most workers of a cluster
+    updates: int  # of the training
     loss: Callable[[Any], Any]  # parameters -> loss on data of the server's own
 
     @property
@@ -307,6 +318,18 @@ def _server_params(params: Any, opt_state: Any) -> Any:
     return jax.tree.map(jnp.subtract, params, ahead)
 
 
+def _decaying(t: Trial, factor: optax.Schedule) -> Any:
+    """The optimizer with a further factor of its learning rate."""
+    shape = t.shape
+    return t._replace(shape=lambda step: shape(step) * factor(step)).descent()
+
+
+def _schedule_free(t: Trial) -> Any:
+    """Gradients between the sequence without momentum and its average."""
+    inner = t.descent(direction=t.optimizer.direction(1.0))
+    return optax.contrib.schedule_free(inner, t.schedule, b1=1 - t.numbers["decay"])
+
+
 def _slow_direction(t: Trial) -> Any:
     """A slow momentum, and the rest of the optimizer without a momentum."""
     slow = quasi_hyperbolic(t.numbers["decay"], t.number)
@@ -326,14 +349,54 @@ _RULE = dict(kind=CORRECTION, reads_delay=True)
 
 BASELINE = Cure("plain", lambda t: t.descent(), undelayed=True)
 AGAIN = dataclasses.replace(BASELINE, name="plain, searched again", undelayed=False)
+NO_MOMENTUM = Cure(
+    "no momentum",
+    lambda t: t.descent(direction=t.optimizer.direction(1.0)),
+    shared=("learning_rate",),
+    undelayed=True,
+)
 
-_CURES = (
+CURES = (
     BASELINE,
     AGAIN,
+    NO_MOMENTUM,
     Cure(
-        "no momentum",
-        lambda t: t.descent(direction=t.optimizer.direction(1.0)),
+        "Nesterov",
+        lambda t: t.descent(direction=t.optimizer.nesterov(t.numbers["decay"])),
+        kind=WITHOUT_DELAY,
+        function="optax.scale_by_adam(nesterov=True)",
+        source="Nesterov 1983; Dozat 2016",
+        optimizers=("sgd", "adam"),  # Muon has Nesterov's momentum
+        undelayed=True,
+    ),
+    Cure(
+        "linear decay",
+        lambda t: _decaying(t, lambda step: 1 - step / t.updates),
+        kind=WITHOUT_DELAY,
+        function="optax.linear_schedule",
+        source="Defazio et al. 2023",
+        undelayed=True,
+    ),
+    Cure(
+        "square-root decay",
+        lambda t: _decaying(t, lambda step: 1 / jnp.sqrt(1 + t.number * step)),
+        _one(0.001, 10.0, off=0.0),
+        kind=WITHOUT_DELAY,
+        source="Agarwal and Duchi 2011",
+        undelayed=True,
+    ),
+    Cure(
+        "schedule-free",
+        _schedule_free,
+        {"decay": Range(0.01, 0.9, hard=True)},  # the average needs a share above 0
         shared=("learning_rate",),
+        kind=WITHOUT_DELAY,
+        function="optax.contrib.schedule_free",
+        source="Defazio et al. 2024",
+        optimizers=("sgd", "adam"),
+        output=lambda params, state: optax.contrib.schedule_free_eval_params(
+            state, params
+        ),
         undelayed=True,
     ),
     Cure(
@@ -594,14 +657,4 @@ _CURES = (
         gradients=1.1,  # the server takes one at every tenth
     ),
 )
-
-_LEFT_THE_BAND = ("AdaDelay", "late updates", "DANA", "closed loop")
-
-CURES = (
-    *_CURES,
-    *(told_the_mean(cure) for cure in _CURES if cure.name in _LEFT_THE_BAND),
-)
-"""The rows, each as its paper has it, but for the ranges, which are ours.
-
-Rules that read the delay and gain more than the null band have a delay-blind twin.
-"""
+"""The rows, each as its paper has it, but for the ranges, which are ours."""

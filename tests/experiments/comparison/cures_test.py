@@ -1,4 +1,4 @@
-"""The lines of docs/howto/slow_momentum.md are the rules that the comparison trains."""
+"""Delay-blind rows are lines of NumPy, and the lines of docs/howto/slow_momentum.md."""
 
 import doctest
 from pathlib import Path
@@ -71,3 +71,110 @@ def test_the_average_of_the_page_is_the_rule_that_was_compared(lines, decay):
         expected = (1 - weight) * expected + weight * np.asarray(params["w"])
         for found in (average, state.average):
             np.testing.assert_allclose(found["w"], expected, atol=1e-6)
+
+
+NAMED = {cure.name: cure for cure in cures.CURES}
+RATE, STEPS = 0.1, 4
+
+
+def trained(row, optimizer, **numbers):
+    """The evaluated parameters after each of four updates from 0, as NumPy arrays."""
+    cure = NAMED[row]
+    trial = cures.Trial(
+        optimizer=cures.OPTIMIZERS[optimizer],
+        numbers={"learning_rate": jnp.float32(RATE)}
+        | {name: jnp.float32(value) for name, value in numbers.items()},
+        shape=lambda step: 1.0,
+        mean=jnp.int32(0),
+        most=1,
+        updates=STEPS,
+        loss=lambda params: 0.0,
+    )
+    tx = cure.make(trial)
+    params, state = ZEROS, tx.init(ZEROS)
+    for gradient in gradients(STEPS):
+        updates, state = tx.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+        yield np.asarray(cure.output(params, state)["w"])
+
+
+PAST = [np.asarray(g["w"], np.float64) for g in gradients(STEPS)]
+
+
+def by_factors(factors):
+    """x_t = -rate sum_i f_i g_i, as SGD without momentum makes it."""
+    return -RATE * np.cumsum([f * g for f, g in zip(factors, PAST, strict=True)], 0)
+
+
+def by_momentum(beta, *, nesterov=False):
+    x, m = np.zeros_like(PAST[0]), np.zeros_like(PAST[0])
+    for g in PAST:
+        m = beta * m + (1 - beta) * g
+        x = x - RATE * (beta * m + (1 - beta) * g if nesterov else m)
+        yield x
+
+
+def by_adam(beta, *, nesterov):
+    """Adam; with Nesterov's momentum both of its terms are without bias (Dozat)."""
+    x = m = v = np.zeros_like(PAST[0])
+    for t, g in enumerate(PAST, 1):
+        m, v = beta * m + (1 - beta) * g, 0.999 * v + 0.001 * g * g
+        top = m / (1 - beta**t)
+        if nesterov:
+            top = beta * m / (1 - beta ** (t + 1)) + (1 - beta) * g / (1 - beta**t)
+        x = x - RATE * top / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+        yield x
+
+
+def schedule_free():
+    """z -= rate g, x the mean of all z. Gradients here depend on no place."""
+    z = by_factors(np.ones(STEPS))
+    return np.cumsum(z, 0) / np.arange(1, STEPS + 1)[:, None, None]
+
+
+STEP = np.arange(STEPS)
+
+
+@pytest.mark.parametrize(
+    ("row", "optimizer", "numbers", "expected"),
+    [
+        ("plain", "sgd", dict(decay=1.5), [*by_momentum(-0.5)]),
+        ("plain", "adam", dict(decay=1.5), [*by_adam(-0.5, nesterov=False)]),
+        ("Nesterov", "sgd", dict(decay=0.2), [*by_momentum(0.8, nesterov=True)]),
+        ("Nesterov", "adam", dict(decay=0.2), [*by_adam(0.8, nesterov=True)]),
+        ("linear decay", "sgd", dict(decay=1.0), by_factors(1 - STEP / STEPS)),
+        (
+            "square-root decay",
+            "sgd",
+            dict(decay=1.0, own=0.3),
+            by_factors((1 + 0.3 * STEP) ** -0.5),
+        ),
+        ("square-root decay", "sgd", dict(decay=1.0, own=0.0), by_factors([1] * STEPS)),
+        ("schedule-free", "sgd", dict(decay=0.3), schedule_free()),
+    ],
+)
+def test_a_row_that_is_blind_to_the_delay_is_a_line_of_numpy(
+    row, optimizer, numbers, expected
+):
+    for found, wanted in zip(trained(row, optimizer, **numbers), expected, strict=True):
+        # Adam's 1 - 0.999^t has three digits fewer in float32 than a step
+        np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=5e-6)
+
+
+def test_the_point_of_schedule_free_lies_between_the_sequence_and_its_average():
+    """A gradient is taken at y = (1 - beta) z + beta x, here with beta = 0.7."""
+    cure, decay = NAMED["schedule-free"], 0.3
+    numbers = {"learning_rate": jnp.float32(RATE), "decay": jnp.float32(decay)}
+    trial = cures.Trial(
+        cures.OPTIMIZERS["sgd"], numbers, lambda step: 1.0, 0, 1, STEPS, lambda x: 0.0
+    )
+    tx = cure.make(trial)
+    params, state = ZEROS, tx.init(ZEROS)
+    z = by_factors(np.ones(STEPS))
+    for t, (gradient, x) in enumerate(
+        zip(gradients(STEPS), schedule_free(), strict=True)
+    ):
+        updates, state = tx.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+        expected = decay * z[t] + (1 - decay) * x
+        np.testing.assert_allclose(params["w"], expected, rtol=2e-5, atol=1e-6)
