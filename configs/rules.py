@@ -5,6 +5,14 @@ are searched on each cluster until the optimum is found.
 
     python -m experiments.main --config=configs/rules.py --workdir=runs/rules \
         --config.rules='("late updates",)'
+
+All rows at the short stage, then those that may gain:
+
+    python -m experiments.main --config=configs/rules.py --workdir=runs/digits_short \
+        --config.stage=short --config.rules='()'
+    python -m experiments.comparison.page runs/digits_short
+    python -m experiments.main --config=configs/rules.py --workdir=runs/digits_full \
+        --config.stage=full --config.rules='()'
 """
 
 import dataclasses
@@ -12,12 +20,10 @@ import dataclasses
 import pandas as pd
 from ml_collections import ConfigDict
 
-from experiments import Effect, Experiment, Search, amount, configs, figures, percent
+from experiments import Effect, Experiment, amount, configs, figures, percent
 from experiments.comparison import cures, studies
 from experiments.comparison.clusters import NO_DELAY
 from experiments.results.tables import Found
-
-LIMITS = configs.at_least(1, "repeats") | configs.positive("tolerance")
 
 
 def get_config() -> ConfigDict:
@@ -25,36 +31,35 @@ def get_config() -> ConfigDict:
     return ConfigDict(
         dict(
             study="digits",  # one of `experiments.comparison.studies`
+            stage="full",  # short, full, or long with four times the updates
             optimizers=("adam",),  # among sgd, adam, muon
-            rules=("late updates",),  # or my_module:rule; () is all
-            seeds=20,  # that are reported
-            repeats=3,  # independent searches of each row on each cluster
-            tolerance=0.02,  # nats; of the convex study a share of the loss
+            rules=("late updates",),  # or my_module:rule; () is all of the stage
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
     """A row a rule on each cluster, at its optimum there."""
-    known = {cure.name: cure for cure in cures.CURES}
-    names = tuple(config.rules) or tuple(known)
-    rows = [configs.named("rules", name, known) for name in names]
     study = configs.named("study", config.study, studies.STUDIES)
-    for name in config.optimizers:
-        configs.named("optimizers", name, cures.OPTIMIZERS)
-    tolerance, relative = config.tolerance, config.study == "convex"
-    made = study(
+    stage = configs.named("stage", config.stage, studies.STAGES)
+    if config.rules:
+        known = {cure.name: cure for cure in cures.CURES}
+        rows = [configs.named("rules", name, known) for name in config.rules]
+    else:
+        rows = studies.rows_of(config.study, config.stage)
+    made = studies.experiment(
+        study,
+        stage,
         rows,
         tuple(config.optimizers),
-        seeds=config.seeds,
-        search=Search(repeats=config.repeats, tolerance=tolerance, relative=relative),
         figures=[figures.bars("train_loss", panels="cluster", color="optimizer")],
     )
     late = {cluster for arm in made.arms for cluster in arm.grid["cluster"]}
+    tolerance = made.search.tolerance
     answer = Effect(
         metric="train_loss",
         against={"rule": cures.BASELINE.name},
-        size=percent(100 * tolerance) if relative else amount(tolerance, "nats"),
+        size=percent(100 * tolerance) if study.relative else amount(tolerance, "nats"),
         where={"cluster": tuple(sorted(late - {NO_DELAY}))},
         mean_over=("cluster",),
     )

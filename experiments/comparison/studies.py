@@ -1,23 +1,21 @@
-"""The studies of the comparison, by name."""
+"""The studies of the comparison, and the stages in which each is run."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import optax
 
 from experiments import tasks
-from experiments.comparison import clusters, cures
-from experiments.comparison.compare import compare
+from experiments.comparison import clusters, cures, tables
+from experiments.comparison.compare import Shape, compare
+from experiments.tasks.task import Task
 from experiments.training.experiment import Experiment
 from experiments.training.ranges import Range, Search
 
 Rows = Sequence[cures.Cure]
-
-
-def _those(rows: Rows, *names: str) -> list[cures.Cure]:
-    """The rows of these names, and those that are not ours."""
-    return [row for row in rows if row.name in names or row not in cures.CURES]
+_THREE = ("memoryless, 4", "memoryless, 16", "constant, 4")
 
 
 def _warm_cosine(updates: int) -> optax.Schedule:
@@ -26,88 +24,159 @@ def _warm_cosine(updates: int) -> optax.Schedule:
     return lambda step: jnp.minimum(1, (step + 1) / (0.1 * updates)) * cosine(step)
 
 
-def digits(rows: Rows, optimizers: Sequence[str], **options: Any) -> Experiment:
-    """An MLP on scikit-learn's digits, 500 gradients of 32 examples."""
-    every = clusters.clusters()
-    task = tasks.digits_mlp(batch_size=32)
-    return compare(rows, task, _named(optimizers), clusters=every, **options)
+class Study(NamedTuple):
+    """A task on which the rules are compared.
+
+    Attributes:
+        task: makes the task.
+        updates: gradients that are evaluated, in all.
+        tolerance: {optimizer: tolerance of its searches}, in nats, or in logarithms of
+            the loss if `relative`. It is about a tenth of what lateness costs the
+            optimizer.
+        clusters: makes all of its clusters.
+        few: the names of the late clusters of the stages that have fewer.
+        shape: of the learning rate over time.
+        relative: whether logarithms of losses are compared.
+        optimizers: by name.
+    """
+
+    task: Callable[[], Task]
+    updates: int
+    tolerance: Mapping[str, float]
+    clusters: Callable[[], dict[str, Any]] = clusters.clusters
+    few: Sequence[str] = _THREE
+    shape: Shape = lambda updates: lambda step: 1.0
+    relative: bool = False
+    optimizers: Mapping[str, cures.Optimizer] = cures.OPTIMIZERS
 
 
-def digits_long(rows: Rows, optimizers: Sequence[str], **options: Any) -> Experiment:
-    """As `digits`, four times as long; rows that helped there, on three clusters."""
-    return _again(rows, optimizers, updates=2000, **options)
+class Stage(NamedTuple):
+    """How much of a study is run.
+
+    Attributes:
+        search: of each series, without its tolerance.
+        seeds: the number of reported seeds.
+        all_clusters: whether it has all clusters of the study, and not only a few.
+        horizon: a factor of the number of updates.
+        undelayed: whether rows that need no delay are trained without delay too.
+    """
+
+    search: Search
+    seeds: int
+    all_clusters: bool = False
+    horizon: int = 1
+    undelayed: bool = False
 
 
-def digits_cosine(rows: Rows, optimizers: Sequence[str], **options: Any) -> Experiment:
-    """As `digits`, but the step warms up and decays as a cosine; rows that helped."""
-    return _again(rows, optimizers, shape=_warm_cosine, **options)
+STAGES = {
+    "short": Stage(Search(repeats=1, most=3000), seeds=60),
+    "full": Stage(Search(repeats=3), 100, all_clusters=True, undelayed=True),
+    "long": Stage(Search(repeats=2), seeds=60, horizon=4),
+}
+"""Every row is run in the short stage. Rows that may gain go on to the others."""
 
 
-def digits_recorded(
-    rows: Rows, optimizers: Sequence[str], **options: Any
+def _digits() -> Task:
+    return tasks.digits_mlp(batch_size=32)
+
+
+_DIGITS = Study(_digits, 500, {"sgd": 0.02, "adam": 0.015, "muon": 0.003})
+
+STUDIES = {
+    "digits": _DIGITS,
+    "char_lm": Study(
+        lambda: tasks.char_lm(
+            batch_size=8, context=16, width=16, evaluated_tokens=8192
+        ),
+        1500,
+        {"sgd": 0.03, "adam": 0.02, "muon": 0.02},
+    ),
+    "cnn": Study(
+        lambda: tasks.digits_cnn(batch_size=16, width=8),
+        300,
+        {"sgd": 0.03, "adam": 0.02, "muon": 0.02},
+    ),
+    "digits_cosine": _DIGITS._replace(shape=_warm_cosine),
+    "digits_recorded": _DIGITS._replace(
+        clusters=clusters.recorded, few=("recorded, 16",)
+    ),
+    "convex": Study(
+        lambda: tasks.quadratic((0.01, 0.1, 1.0), noise=0.03),
+        500,
+        {"sgd": 0.02},
+        relative=True,
+        optimizers={
+            "sgd": cures.OPTIMIZERS["sgd"]._replace(learning_rate=Range(0.003, 3.0))
+        },
+    ),
+}
+"""The first three are the tasks of every row; the others vary the digits.
+
+`char_lm` is a character language model, trained past its bigram entropy (2.46 nats);
+`cnn` a convolutional network on the digits' images.
+"""
+
+
+def experiment(
+    study: Study,
+    stage: Stage,
+    rows: Rows,
+    optimizers: Sequence[str],
+    **options: Any,
 ) -> Experiment:
-    """As `digits`, with the recorded times of 17 workers of a job on a real cluster."""
-    return _again(rows, optimizers, clusters=clusters.recorded(), **options)
+    """A study at a stage.
 
+    Args:
+        study: one of `STUDIES`, or your own.
+        stage: one of `STAGES`.
+        rows: of the comparison, beside plain delay.
+        optimizers: names of the study's optimizers. The smallest of their tolerances
+            holds for all.
+        **options: of `Experiment`, in place of the stage's.
 
-def _again(rows: Rows, optimizers: Sequence[str], **options: Any) -> Experiment:
-    """The digits otherwise, for the rows that helped."""
-    task = tasks.digits_mlp(batch_size=32)
-    rows = _those(rows, *_FEW, "DANA")
-    return compare(rows, task, _named(optimizers), **{"clusters": _three()} | options)
-
-
-def convex(rows: Rows, optimizers: Sequence[str], **options: Any) -> Experiment:
-    """A quadratic with noise: logarithms of losses."""
-    task = tasks.quadratic((0.01, 0.1, 1.0), noise=0.03)
-    sgd = cures.OPTIMIZERS["sgd"]._replace(learning_rate=Range(0.003, 3.0))
+    Raises:
+        ValueError: if the study lacks an optimizer.
+    """
+    unknown = [name for name in optimizers if name not in study.tolerance]
+    if unknown or not optimizers:
+        raise ValueError(
+            f"`optimizers` must be among {', '.join(study.tolerance)} in this study,"
+            f" got {tuple(optimizers)}."
+        )
+    every = study.clusters()
+    some = every if stage.all_clusters else (clusters.NO_DELAY, *study.few)
+    if not stage.undelayed:
+        rows = [dataclasses.replace(row, undelayed=False) for row in rows]
+    search = dataclasses.replace(
+        stage.search,
+        tolerance=min(study.tolerance[name] for name in optimizers),
+        relative=study.relative,
+    )
     return compare(
         rows,
-        task,
-        {"sgd": sgd},
-        clusters=clusters.clusters(),
-        **{"search": Search(relative=True)} | options,
+        study.task(),
+        {name: study.optimizers[name] for name in optimizers},
+        clusters={name: every[name] for name in some},
+        updates=stage.horizon * study.updates,
+        shape=study.shape,
+        **{"search": search, "seeds": stage.seeds} | options,
     )
 
 
-def cnn(rows: Rows, optimizers: Sequence[str], **options: Any) -> Experiment:
-    """A convolutional network on the digits' images: five rows of two optimizers."""
-    task = tasks.digits_cnn(batch_size=16, width=8)
-    rows = _those(rows, *_FEW)
-    late = _three()
-    return compare(
-        rows, task, _named(optimizers), clusters=late, updates=300, **options
-    )
+def rows_of(study: str, stage: str) -> list[cures.Cure]:
+    """The rows of a stage: all in the short one, then those that it does not stop.
 
+    A row that goes on and reads the delay has its delay-blind twin beside it.
 
-def char_lm(rows: Rows, optimizers: Sequence[str], **options: Any) -> Experiment:
-    """A character language model, trained past its bigram entropy (2.46 nats)."""
-    task = tasks.char_lm(batch_size=8, context=16, width=16, evaluated_tokens=8192)
-    late = clusters.some("memoryless, 4")
-    rows = _those(rows, *_FEW)
-    return compare(
-        rows, task, _named(optimizers), clusters=late, updates=1500, **options
-    )
-
-
-def _named(optimizers: Sequence[str]) -> dict[str, cures.Optimizer]:
-    return {name: cures.OPTIMIZERS[name] for name in optimizers}
-
-
-def _three() -> dict[str, Any]:
-    return clusters.some("memoryless, 4", "memoryless, 16", "heavy tails, 16")
-
-
-_FEW = "average of the weights", "one slow momentum", "late updates"
-"""Rows of models that take long: what helped the MLP."""
-
-
-STUDIES: dict[str, Callable[..., Experiment]] = {
-    "digits": digits,
-    "digits_long": digits_long,
-    "digits_cosine": digits_cosine,
-    "digits_recorded": digits_recorded,
-    "cnn": cnn,
-    "char_lm": char_lm,
-    "convex": convex,
-}
+    Raises:
+        ValueError: if the short stage is not tables.
+    """
+    if stage == "short":
+        return [*cures.CURES]
+    on = tables.going_on(tables.read(tables.file(study, "short")))
+    rows = [
+        dataclasses.replace(cure, optimizers=tuple(sorted(on[cure.name])))
+        for cure in cures.CURES
+        if cure.name in on
+    ]
+    return [*rows, *(cures.told_the_mean(cure) for cure in rows if cure.reads_delay)]

@@ -67,6 +67,7 @@ def trial_of(optimizer, numbers, workers):
         shape=lambda step: 1.0,
         mean=jnp.int32(workers - 1),
         most=MOST,
+        updates=UPDATES,
         loss=lambda params: TASK.loss(params, batch),
     )
 
@@ -170,11 +171,30 @@ def test_a_row_whose_numbers_are_off_is_plain_delay(name):
     assert found == pytest.approx(wanted, rel=1e-3)
 
 
+@pytest.mark.parametrize("stage", list(studies.STAGES))
 @pytest.mark.parametrize("name", list(studies.STUDIES))
-def test_each_study_is_an_experiment(name):
-    made = studies.STUDIES[name]([NAMED["late updates"]], ("adam",))
-    assert {arm.labels["rule"] for arm in made.arms} == {"plain", "late updates"}
-    assert set(made.searched) == {"learning_rate", "decay"}
+def test_each_study_is_an_experiment_at_each_stage(name, stage):
+    study, at = studies.STUDIES[name], studies.STAGES[stage]
+    (optimizer, tolerance), *_ = study.tolerance.items()
+    rows = [NAMED["late updates"], NAMED["clipping"]]
+    made = studies.experiment(study, at, rows, (optimizer,))
+    where = {arm.labels["rule"]: set(arm.grid["cluster"]) for arm in made.arms}
+    late = {*study.clusters()} if at.all_clusters else {*study.few}
+    # plain delay is trained without delay too: what lateness costs is measured
+    assert where["plain"] == late | {NO_DELAY}
+    assert where["late updates"] == late - {NO_DELAY}
+    assert (NO_DELAY in where["clipping"]) == at.undelayed
+    assert {arm.updates for arm in made.arms} == {at.horizon * study.updates}
+    assert made.search.tolerance == tolerance
+    with pytest.raises(ValueError, match=r"`optimizers` must be among .*'lion'"):
+        studies.experiment(study, at, rows, ("lion",))
+
+
+def test_two_optimizers_have_the_smaller_tolerance():
+    both = ("sgd", "muon")
+    digits = studies.STUDIES["digits"]
+    made = studies.experiment(digits, studies.STAGES["short"], [], both)
+    assert made.search.tolerance == min(digits.tolerance[name] for name in both)
 
 
 def test_a_rule_of_a_user_is_compared_with_plain_delay(tmp_path):

@@ -155,11 +155,7 @@ def test_a_list_of_past_parameters_trains_to_the_stored_loss(
 def test_each_rule_has_its_costs():
     costs = pd.read_csv(STORED / "costs.csv", comment="#").set_index("rule")
     blind = (cures.BASELINE, cures.AGAIN)
-    rules = {
-        own.name
-        for own in cures.CURES
-        if own not in blind and cures.TWIN not in own.name
-    }
+    rules = {own.name for own in cures.CURES if own not in blind}
     assert set(costs.index) == rules
     # a momentum for each of 5 workers, in place of one
     assert round(costs.loc["DANA", "more memory"]) == 4

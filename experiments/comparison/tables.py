@@ -1,0 +1,143 @@
+"""The stored tables of the comparison: a row a series at its optimum, with its losses.
+
+A study at a stage is the file experiments/comparison/stored/STUDY_STAGE.csv.
+"""
+
+import io
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from experiments.comparison.clusters import NO_DELAY
+from experiments.comparison.cures import AGAIN, BASELINE, NO_MOMENTUM
+from experiments.host import disk
+from experiments.results.choice import Choice
+from experiments.results.tables import Found
+
+FOLDER = Path(__file__).with_name("stored")
+BEST_PLAIN = "best plain"
+"""The better one, on each cluster, of plain delay and what is nested in it."""
+
+NESTED = (BASELINE.name, NO_MOMENTUM.name)
+SHARE_OF_COST, BANDS = 0.1, 2.0
+"""The gain that matters: a share of what lateness costs, or bands if these are more."""
+
+_NUMBERS = ("learning_rate", "decay", "own")
+_LOSSES = ("train_loss", "test_loss")
+_KEYS = ["optimizer", "rule", "cluster"]
+
+
+def write(found: Found, path: Path, about: str) -> None:
+    """Writes the table of a run: series, optimum, and losses of all seeds in order.
+
+    Args:
+        found: of runs of `configs/rules.py`.
+        path: the file.
+        about: what made it; its first line.
+    """
+    optima = pd.DataFrame(found.choice.optima).set_index(_KEYS)
+    rows = []
+    for key, group in found.results.groupby(_KEYS, sort=False):
+        optimum, group = optima.loc[key], group.sort_values("seed")
+        numbers = [name for name in _NUMBERS if pd.notna(optimum.get(name))]
+        diverged = group["diverged"].to_numpy() > 0
+        losses = {
+            name: " ".join(
+                f"{value:.6g}"
+                for value in np.where(diverged, math.inf, group[name].to_numpy())
+            )
+            for name in _LOSSES
+        }
+        rows.append(
+            dict(zip(_KEYS, key, strict=True))
+            | {name: f"{optimum[name]:.6g}" for name in numbers}
+            | {"found": int(optimum["found"]), "score": f"{optimum['score']:.6g}"}
+            | {"trainings": int(optimum["trainings"]), **losses}
+        )
+    columns = [*_KEYS, *_NUMBERS, "found", "score", "trainings", *_LOSSES]
+    table = pd.DataFrame(rows, columns=pd.Index(columns))
+    disk.replace(path, f"# {about}\n{table.to_csv(index=False)}")
+
+
+def file(study: str, stage: str) -> Path:
+    """The file of a study at a stage."""
+    return FOLDER / f"{study}_{stage}.csv"
+
+
+def read(path: Path) -> Found:
+    """A stored table as a run, beside its rows those of `BEST_PLAIN`.
+
+    Raises:
+        ValueError: if there is no such file.
+    """
+    if not path.exists():
+        raise ValueError(
+            f"{path} is missing: run configs/rules.py with this study and stage, then"
+            " python -m experiments.comparison.page with the folder of the run."
+        )
+    lines = path.read_text().partition("\n")[2]
+    table = pd.read_csv(io.StringIO(lines))
+    table = pd.concat([table, _best_plain(table)], ignore_index=True)
+    numbers = [name for name in _NUMBERS if table[name].notna().any()]
+    rows = []
+    for row in table.to_dict("records"):
+        losses = [map(float, str(row[name]).split()) for name in _LOSSES]
+        for seed, pair in enumerate(zip(*losses, strict=True)):
+            keys = {name: row[name] for name in [*_KEYS, *numbers]}
+            rows.append({**keys, "seed": seed, **dict(zip(_LOSSES, pair, strict=True))})
+    optima = table[[*_KEYS, *numbers, "found", "score", "trainings"]]
+    optima = optima.assign(found=optima["found"].astype(bool))
+    choice = Choice(tuple(numbers), "train_loss", optima=optima)
+    return Found(pd.DataFrame(rows), pd.DataFrame(), choice)
+
+
+def _best_plain(table: pd.DataFrame) -> pd.DataFrame:
+    """Its rows. The seeds of the searches choose, not the reported seeds."""
+    nested = table[table["rule"].isin(NESTED)]
+    best = nested.loc[nested.groupby(["optimizer", "cluster"])["score"].idxmin()]
+    return best.assign(rule=BEST_PLAIN)
+
+
+def gains(found: Found, **options: object) -> pd.DataFrame:
+    """The gains of all rows over `BEST_PLAIN`: means over the late clusters."""
+    late = [name for name in found.results["cluster"].unique() if name != NO_DELAY]
+    return found.gains(BEST_PLAIN, **{"by": "optimizer", "cluster": late} | options)
+
+
+def costs(found: Found) -> dict[str, float]:
+    """{optimizer: what lateness costs `BEST_PLAIN`}, a mean over the late clusters."""
+    rows = found.results[found.results["rule"] == BEST_PLAIN]
+    means = rows.groupby(["optimizer", "cluster"])["train_loss"].mean()
+    late = means.drop(NO_DELAY, level="cluster").groupby("optimizer").mean()
+    return (late - means.xs(NO_DELAY, level="cluster")).to_dict()
+
+
+def thresholds(found: Found) -> dict[str, float]:
+    """{optimizer: the gain, in nats, that a row must have been able to have}.
+
+    It is 10 % of what lateness costs the optimizer on the task: less would not change
+    what a reader does. Where the search is less exact than that, it is two bands; the
+    band is the distance between plain delay and plain delay searched again.
+    """
+    table = gains(found)
+    again = table[table["rule"] == AGAIN.name].set_index("optimizer")["gain"].abs()
+    return {
+        name: max(SHARE_OF_COST * cost, BANDS * float(again.get(name, 0.0)))
+        for name, cost in costs(found).items()
+    }
+
+
+def going_on(found: Found) -> dict[str, set[str]]:
+    """{rule: the optimizers with which it goes on from the short stage}.
+
+    A row stops if its interval of 95 % lies below the threshold. A row without optimum
+    goes on, and so does plain delay with all that measures it.
+    """
+    least = thresholds(found)
+    on: dict[str, set[str]] = {name: set(least) for name in (*NESTED, AGAIN.name)}
+    for row in gains(found).to_dict("records"):
+        if not row["found"] or not row["high"] < least[row["optimizer"]]:
+            on.setdefault(row["rule"], set()).add(row["optimizer"])
+    return on

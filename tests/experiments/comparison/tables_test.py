@@ -1,0 +1,122 @@
+"""The stored tables have what a run found, and say which rows go on."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.comparison import cures, studies, tables
+from experiments.comparison.clusters import NO_DELAY
+from experiments.results.choice import Choice
+from experiments.results.tables import Found
+
+LATE = ("memoryless, 4", "constant, 4")
+SEEDS = 8
+COST = 0.4  # the loss of plain delay is 0.1 without delay and 0.5 with it
+
+GAINS = {  # over plain delay: a mean, and how much it varies from seed to seed
+    "plain": (0.0, 0.0),
+    "plain, searched again": (0.001, 0.0),
+    "no momentum": (-0.2, 0.0),
+    "helps": (0.1, 0.01),
+    "does nothing": (0.0, 0.01),
+    "varies": (0.0, 0.2),
+    "just below": (0.0399, 0.0),
+    "just above": (0.0401, 0.0),
+    "not found": (-0.3, 0.0),
+}
+SIGNS = np.array([1, -1] * (SEEDS // 2))
+
+
+def by_hand(**changed):
+    """A run of rows with these gains, as `run` returns it."""
+    results, optima = [], []
+    for rule, (gain, spread) in (GAINS | changed).items():
+        for cluster in (NO_DELAY, *LATE):
+            late = cluster != NO_DELAY
+            if not late and rule != "plain":
+                continue
+            losses = 0.1 + (COST - gain) * late + spread * SIGNS + 0.001 * SIGNS
+            numbers = {"learning_rate": 0.5, "decay": 1.0 if late else 0.25}
+            keys = {"optimizer": "sgd", "rule": rule, "cluster": cluster}
+            optima.append(
+                keys
+                | numbers
+                | {"found": rule != "not found", "why": "", "trainings": 7}
+                | {"score": losses.mean() - 0.01}
+            )
+            results += [
+                {**keys, **numbers, "seed": seed, "diverged": 0}
+                | {"test_loss": 2 * loss, "train_loss": loss}
+                for seed, loss in enumerate(losses)
+            ]
+    choice = Choice(("learning_rate", "decay"), optima=pd.DataFrame(optima))
+    return Found(pd.DataFrame(results), pd.DataFrame(), choice)
+
+
+def kept(tmp_path, found):
+    tables.write(found, tmp_path / "made_short.csv", "by hand")
+    return tables.read(tmp_path / "made_short.csv")
+
+
+def test_a_stored_table_has_the_numbers_and_both_losses_of_each_seed(tmp_path):
+    found = by_hand()
+    read = kept(tmp_path, found)
+    plain = read.where(rule=tuple(GAINS)).results
+    keys = ["optimizer", "rule", "cluster", "seed"]
+    both = plain.merge(found.results, on=keys, suffixes=("", "_there"))
+    assert len(both) == len(plain) == len(found.results)
+    for name in ("learning_rate", "decay", "train_loss", "test_loss"):
+        np.testing.assert_allclose(both[name], both[f"{name}_there"], rtol=1e-5)
+    of_plain = {"optimizer": "sgd", "rule": "not found"}
+    optima = read.choice.optima
+    assert not optima[(optima[[*of_plain]] == pd.Series(of_plain)).all(axis=1)][
+        "found"
+    ].any()
+
+
+def test_a_training_that_diverged_is_stored_as_infinite(tmp_path):
+    found = by_hand()
+    found.results.loc[0, "diverged"] = 1
+    assert kept(tmp_path, found).results["train_loss"].iloc[0] == np.inf
+
+
+def test_the_gains_are_over_the_better_of_plain_and_no_momentum(tmp_path):
+    """Whichever has the smaller score in its search, on each cluster apart."""
+    found = kept(tmp_path, by_hand(**{"no momentum": (0.05, 0.0)}))
+    table = tables.gains(found).set_index("rule")["gain"]
+    assert table["helps"] == pytest.approx(0.1 - 0.05)
+    assert table["plain"] == pytest.approx(-0.05)
+    assert tables.costs(found)["sgd"] == pytest.approx(COST - 0.05)
+
+
+def test_a_row_stops_if_its_interval_is_below_a_tenth_of_the_cost(tmp_path):
+    on = tables.going_on(kept(tmp_path, by_hand()))
+    assert {*on} == {
+        *(row.name for row in (cures.BASELINE, cures.AGAIN, cures.NO_MOMENTUM)),
+        *("helps", "varies", "just above", "not found"),
+    }
+    assert on["helps"] == {"sgd"}
+
+
+def test_a_row_stops_below_two_bands_if_the_search_is_less_exact(tmp_path):
+    """The band here is 0.06 nats, and the cost 0.4."""
+    found = kept(tmp_path, by_hand(**{"plain, searched again": (-0.06, 0.0)}))
+    assert tables.thresholds(found)["sgd"] == pytest.approx(0.12)
+    on = tables.going_on(found)
+    assert not on.keys() & {"helps", "just above"} and "varies" in on
+
+
+def test_rows_that_go_on_have_a_blind_twin_if_they_read_the_delay(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tables, "FOLDER", tmp_path)
+    with pytest.raises(ValueError, match=r"digits_short.csv is missing: run"):
+        studies.rows_of("digits", "full")
+    changed = {"polynomial law": (0.2, 0.0), "clipping": (0.2, 0.0)}
+    found = by_hand(**changed, **{"hinge law": (-0.2, 0.0)})
+    tables.write(found, tables.file("digits", "short"), "by hand")
+    rows = {row.name: row for row in studies.rows_of("digits", "full")}
+    assert {*changed, "polynomial law, told the mean"} <= {*rows}
+    assert not rows.keys() & {"hinge law", "clipping, told the mean"}
+    assert rows["clipping"].optimizers == ("sgd",)
+    assert len(studies.rows_of("digits", "short")) == len(cures.CURES)
