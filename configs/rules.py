@@ -9,10 +9,10 @@ are searched on each cluster until the optimum is found.
 All rows at the short stage, then those that may gain:
 
     python -m experiments.main --config=configs/rules.py --workdir=runs/digits_short \
-        --config.stage=short --config.rules='()'
+        --config.stage=short --config.rules='("all",)'
     python -m experiments.comparison.page runs/digits_short
     python -m experiments.main --config=configs/rules.py --workdir=runs/digits_full \
-        --config.stage=full --config.rules='()'
+        --config.stage=full --config.rules='("all",)'
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ def get_config() -> ConfigDict:
             study="digits",  # one of `experiments.comparison.studies`
             stage="full",  # short, full, or long with four times the updates
             optimizers=("adam",),  # among sgd, adam, muon
-            rules=("late updates",),  # or my_module:rule; () is all of the stage
+            rules=("late updates",),  # or my_module:rule; "all" of the stage
         )
     )
 
@@ -42,11 +42,11 @@ def experiment(config: ConfigDict) -> Experiment:
     """A row a rule on each cluster, at its optimum there."""
     study = configs.named("study", config.study, studies.STUDIES)
     stage = configs.named("stage", config.stage, studies.STAGES)
-    if config.rules:
+    if tuple(config.rules) == ("all",):
+        rows = studies.rows_of(config.study, config.stage)
+    else:
         known = {cure.name: cure for cure in cures.CURES}
         rows = [configs.named("rules", name, known) for name in config.rules]
-    else:
-        rows = studies.rows_of(config.study, config.stage)
     made = studies.experiment(
         study,
         stage,
