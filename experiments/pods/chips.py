@@ -19,48 +19,46 @@ class PodError(Exception):
 
 
 class Chip(NamedTuple):
-    """A device and its links. Bandwidths are in bytes/s, one way."""
+    """A device and its links."""
 
     memory_gib: float  # memory that XLA lets a program use
-    peak_flops: float  # bfloat16
-    link: float  # of one link to a neighbor; of a GPU, to all in its host
-    network: float  # to other slices; of a GPU, to other hosts; 0: not published
-    memory: float
-    hertz: float = 0.0  # of a TPU, whose compiler prints cycles
+    speed: Speed  # with one link to a neighbor; of a GPU with that to all in its host
     side: int = 0  # of a TPU: devices along an axis of the largest topology
     ring: int = 0  # an axis is a ring if its length is a multiple of this
     whole: bool = False  # then only if the lengths of all axes are
-    step_seconds: float = 0.0  # of a TPU's loop over tiles: what its compiler counts
     # cores of a chip are one device, as where it is attached
     settings: Mapping[str, str] = {}
 
 
 CHIPS = {
     "v4": Chip(
-        *(30.75, 275e12, 50e9, 0.0, 1.228e12, 1.05e9, 16, 4, True),
-        step_seconds=0.29e-6,
+        30.75,
+        Speed(275e12, 50e9, hertz=1.05e9, memory=1.228e12, step_seconds=0.29e-6),
+        *(16, 4, True),
         settings={"chip_config_name": "megacore"},
     ),
     "v5e": Chip(
-        *(15.75, 197e12, 50e9, 3.125e9, 0.819e12, 1.5e9, 16, 16),
-        step_seconds=1.17e-6,
+        15.75,
+        Speed(197e12, 50e9, 3.125e9, 1.5e9, 0.819e12, step_seconds=1.17e-6),
+        *(16, 16),
     ),
     "v5p": Chip(
-        *(95.74, 459e12, 100e9, 6.25e9, 2.765e12, 1.75e9, 28, 4, True),
-        step_seconds=0.61e-6,
+        95.74,
+        Speed(459e12, 100e9, 6.25e9, 1.75e9, 2.765e12, step_seconds=0.61e-6),
+        *(28, 4, True),
     ),
     "v6e": Chip(
-        *(31.25, 918e12, 100e9, 12.5e9, 1.638e12, 1.75e9, 16, 16),
-        step_seconds=1.2e-6,
+        31.25,
+        Speed(918e12, 100e9, 12.5e9, 1.75e9, 1.638e12, step_seconds=1.2e-6),
+        *(16, 16),
     ),
     # each of a chip's two cores is a device and has half of it
     "tpu7x": Chip(
-        *(94.75, 2307e12 / 2, 50e9, 6.25e9, 7.38e12 / 2, 2.2e9, 16, 4, True),
-        step_seconds=1.05e-6,
+        94.75,
+        Speed(2307e12 / 2, 50e9, 6.25e9, 2.2e9, 7.38e12 / 2, step_seconds=1.05e-6),
+        *(16, 4, True),
     ),
-    "h100": Chip(
-        *(79.1, 1979e12 / 2, 450e9, 50e9, 3.35e12),
-    ),
+    "h100": Chip(79.1, Speed(1979e12 / 2, 450e9, 50e9, memory=3.35e12)),
 }
 """Published figures of each chip.
 
@@ -105,16 +103,15 @@ class Topology(NamedTuple):
         between hosts, also within a host.
         """
         chip = CHIPS[self.chip]
+        speed = chip.speed
         if self.is_gpu:
-            link = chip.link if math.prod(self.sides[:-1]) == 1 else chip.network
-            return Speed(chip.peak_flops, link, chip.network, memory=chip.memory)
+            hosts = math.prod(self.sides[:-1])
+            return speed if hosts == 1 else speed._replace(link=speed.network)
         closed = [side % chip.ring == 0 for side in self.sides]
         closed = [all(closed)] * len(closed) if chip.whole else closed
         axes = zip(self.sides, closed, strict=True)
         links = sum(1 + ring for side, ring in axes if side > 1)
-        link = chip.link * max(1, links)
-        rates = chip.network, chip.hertz, chip.memory
-        return Speed(chip.peak_flops, link, *rates, chip.link, chip.step_seconds)
+        return speed._replace(link=speed.link * max(1, links), one_link=speed.link)
 
     @property
     def compiler_options(self) -> dict[str, bool | int]:
