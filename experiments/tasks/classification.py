@@ -45,11 +45,6 @@ def classify(
         params, state = network.init(key, train["image"][:1])
         return (params, state) if network.trains_apart else params
 
-    def cross_entropy(logits, labels):
-        # one-hot: the gradient of a gather is a scatter, slow on a CPU
-        targets = jax.nn.one_hot(labels, logits.shape[-1])
-        return optax.softmax_cross_entropy(logits, targets)
-
     def loss(params, batch):
         logits = network.predict(params, (), batch["image"])
         return cross_entropy(logits, batch["label"]).mean()
@@ -81,3 +76,10 @@ def classify(
         facts=facts or {},
         examples=examples,
     )
+
+
+def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """The losses of logits [..., classes] on labels int32 [...], in nats."""
+    # one-hot: the gradient of a gather is a scatter, slow on a CPU
+    targets = jax.nn.one_hot(labels, logits.shape[-1])
+    return optax.softmax_cross_entropy(logits, targets)

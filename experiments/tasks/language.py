@@ -6,9 +6,8 @@ from typing import TypedDict
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
-from experiments.tasks import models, stacked
+from experiments.tasks import classification, models, stacked
 from experiments.tasks.task import WHOLE, Task, activations, at_least
 
 
@@ -89,7 +88,7 @@ def predict_next(
         "test": jnp.asarray(_evaluated(test, context, evaluated_tokens)),
     }
 
-    parts = stacked.parts_of(model, cross_entropy) if in_parts else None
+    parts = stacked.parts_of(model, _mean_loss) if in_parts else None
 
     def init(key):
         params = model.init(key, jnp.zeros((1, context), jnp.int32))["params"]
@@ -99,7 +98,7 @@ def predict_next(
         if parts is not None:
             return parts.loss(params, windows)
         logits = model.apply({"params": params}, windows[:, :-1])
-        return cross_entropy(logits, windows)
+        return _mean_loss(logits, windows)
 
     def batches(seed, start, stop, part=WHOLE):
         # draws the indices of all windows, but reads only the windows of the part
@@ -130,11 +129,9 @@ def predict_next(
     )
 
 
-def cross_entropy(logits: jax.Array, windows: jax.Array) -> jax.Array:
-    """The mean loss of logits [B, n, vocab] on windows int32 [B, n + 1], in nats."""
-    # one-hot: the gradient of a gather is a scatter, slow on a CPU
-    targets = jax.nn.one_hot(windows[:, 1:], logits.shape[-1])
-    return optax.softmax_cross_entropy(logits, targets).mean()
+def _mean_loss(logits: jax.Array, windows: jax.Array) -> jax.Array:
+    """Of logits [B, n, vocab] on windows int32 [B, n + 1], in nats."""
+    return classification.cross_entropy(logits, windows[:, 1:]).mean()
 
 
 def _number_of_windows(texts, length, *, stride):
