@@ -12,9 +12,8 @@ from experiments.running.program import Program, label
 
 def fixed(program: Program) -> list[dict[str, Any]]:
     """{axis: value} of each series of a program, without labels."""
-    labels = program.columns.keys() - program.static.keys()
     return [
-        {name: value for name, value in series.items() if name not in labels}
+        {name: value for name, value in series.items() if name not in program.labels}
         for series in program.series()
     ]
 

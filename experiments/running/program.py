@@ -21,10 +21,9 @@ class Program:
 
     Attributes:
         name: the name in files and in the progress.
-        columns: the settings that all cells share: labels, and axes that are not
-            traced.
+        labels: the labels of the program's arm.
+        static: {axis that is not traced: its value in all cells}.
         axes: {traced axis: its value in each cell}, all of one length.
-        static: the axes among the columns.
         task: the task to minimize.
         rule: the training.
         seeds: the seeds of the replicates.
@@ -41,7 +40,7 @@ class Program:
     """
 
     name: str
-    columns: Mapping[str, Any]
+    labels: Mapping[str, Any]
     static: Mapping[str, Any]
     axes: Mapping[str, Sequence[Any]]
     task: Task
@@ -79,6 +78,11 @@ class Program:
         """The program with a single evaluation, at the end."""
         rule = self.rule._replace(evaluate_every=self.rule.updates)
         return dataclasses.replace(self, rule=rule)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The settings that all cells share."""
+        return {**self.labels, **self.static}
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -138,11 +142,9 @@ def first_traces(
     """
     saved: dict[str, tuple[dict[str, Any], dj.cluster.Trace]] = {}
     for program in programs:
-        columns = {k: v for k, v in program.columns.items() if k not in program.static}
-        labels = {name: label(value) for name, value in columns.items()}
-        if program.rule.traces and all(
-            labels != before for before, _ in saved.values()
-        ):
+        labels = {name: label(value) for name, value in program.labels.items()}
+        there = [before for before, _ in saved.values()]
+        if program.rule.traces and labels not in there:
             saved[program.name] = labels, program.rule.traces[0]
     return saved
 

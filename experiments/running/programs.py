@@ -118,14 +118,16 @@ def _of_arm(
             if axis not in fed
         }
         rest = {axis: values for axis, values in axes.items() if axis not in traced}
-        for number, static in enumerate(_products(rest)):
-            kin, columns = len(made), {**arm.labels, **chosen, **static}
+        for number, fixed in enumerate(_products(rest)):
+            kin, static = len(made), {**chosen, **fixed}
+            columns = {**arm.labels, **static}
             for values, rule, bind in rules:
                 cells = [{**values, **cell} for cell in _products(several)]
                 made.append(
                     Program(
                         name=_name(named({**columns, **values}, names), grid),
-                        columns=columns,
+                        labels=arm.labels,
+                        static=static,
                         axes={
                             axis: _of_one_type([cell[axis] for cell in cells])
                             for axis in traced
@@ -134,7 +136,6 @@ def _of_arm(
                         rule=rule,
                         seeds=request.seeds,
                         bind=bind,
-                        static={**chosen, **static},
                         names=names,
                         takes=tuple(known),
                         searched={a: r for a, r in searched.items() if a in traced},
