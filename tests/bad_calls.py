@@ -264,7 +264,7 @@ def finished():
 
 def published(**changes):
     given = dict(text="It is less", source="A", said="half", at_most=1.0)
-    return Published(**given | {"measure": lambda found: 1.0} | changes)
+    return Published(**given | {"measure": lambda run: 1.0} | changes)
 
 
 def drawn(*arguments):

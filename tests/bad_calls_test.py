@@ -36,15 +36,15 @@ print(json.dumps(errors))
 
 def rows(text):
     """{call: error} of a section; the lines of the error are one."""
-    found = {}
+    errors = {}
     for line in text.strip().splitlines():
         if not line.startswith("    "):
             call = line
-            assert call not in found, f"there twice: {call}"
-            found[call] = []
+            assert call not in errors, f"there twice: {call}"
+            errors[call] = []
         else:
-            found[call].append(line.strip())
-    return {call: " ".join(lines) for call, lines in found.items()}
+            errors[call].append(line.strip())
+    return {call: " ".join(lines) for call, lines in errors.items()}
 
 
 SECTIONS = {

@@ -104,8 +104,8 @@ def steps(tx, workers=None, axes=("workers",)):
 
     if workers is None:
         return evaluated(run, PARAMS)
-    own, *outer = reversed(axes)
-    mapped = jax.vmap(run, axis_name=own, axis_size=workers, in_axes=None)
+    innermost, *outer = reversed(axes)
+    mapped = jax.vmap(run, axis_name=innermost, axis_size=workers, in_axes=None)
     for name in outer:
         mapped = jax.vmap(mapped, axis_name=name, axis_size=1, in_axes=None)
     return evaluated(mapped, PARAMS)

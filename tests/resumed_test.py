@@ -47,12 +47,12 @@ def test_a_state_of_another_number_is_as_one_of_the_new_number(row, name, monkey
             continue
         mixed = optax.GradientTransformationExtraArgs(old.init, new.update)
         try:
-            found = row.use(mixed)
+            updated = row.use(mixed)
         except ValueError as error:
             assert f"`{name}`" in str(error)
             assert "state" in str(error)
         else:
-            jax.tree.map(np.testing.assert_array_equal, found, wanted)
+            jax.tree.map(np.testing.assert_array_equal, updated, wanted)
 
 
 @pytest.mark.parametrize(

@@ -489,8 +489,8 @@ def only_sent_when_due(*, varied):
 
     def mixed(step, memory, before, model):
         def mean(model):
-            found = jax.lax.pmean(model, "workers")
-            return dj.workers.vary(found) if varied else found
+            average = jax.lax.pmean(model, "workers")
+            return dj.workers.vary(average) if varied else average
 
         due = (step + 1) % 2 == 0
         return jax.lax.cond(due, mean, lambda model: model, model), memory
@@ -572,8 +572,8 @@ def test_a_sound_average_keeps_all_promises():
     report = testing.check_averaging(
         only_sent_when_due(varied=True), period=2, conserves_mean=True
     )
-    found = {row.promise for row in report.rows if row.verdict != "holds"}
-    assert found == {"any staleness"}, str(report)  # none is handed on
+    not_held = {row.promise for row in report.rows if row.verdict != "holds"}
+    assert not_held == {"any staleness"}, str(report)  # none is handed on
 
 
 def test_what_a_method_does_not_claim_is_not_checked():
@@ -747,8 +747,8 @@ def test_the_command_starts_devices_and_ends_with_1_if_a_promise_fails(folder):
 def test_the_command_checks_protocols_and_ends_with_0_if_all_holds(folder, capsys):
     assert main(["mine:asgd", "--kind=protocol"]) == 0
     assert main(["mine:deaf", "--kind=protocol"]) == 1
-    found = "fails        each gradient is taken once: the gradient of wor"
-    assert found in capsys.readouterr().out
+    sentence = "fails        each gradient is taken once: the gradient of wor"
+    assert sentence in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -101,13 +101,13 @@ def is_check(node):
 
 def thrown_away(tree):
     """Statements with a check whose answer has no name, or a name that is not read."""
-    found = []
+    thrown = []
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef):
             nodes = [*ast.walk(function)]
             read = [(x.id, x.lineno, x.col_offset) for x in nodes if is_read(x)]
-            found += [x for x in nodes if is_thrown(x, read)]
-    return found
+            thrown += [x for x in nodes if is_thrown(x, read)]
+    return thrown
 
 
 def is_thrown(node, read):

@@ -23,7 +23,7 @@ RULES = [
 
 def float32_in(program):
     """What a program, and each program in it, takes, computes or returns in float32."""
-    found = [
+    narrow = [
         equation
         for equation in program.eqns
         for value in (*equation.invars, *equation.outvars)
@@ -31,7 +31,7 @@ def float32_in(program):
     ]
     inner = jax.tree.leaves([list(each.params.values()) for each in program.eqns])
     inner = [getattr(each, "jaxpr", each) for each in inner]
-    return found + [
+    return narrow + [
         x for each in inner if hasattr(each, "eqns") for x in float32_in(each)
     ]
 

@@ -104,8 +104,8 @@ def models_and_moments_are_the_workers_own_and_the_schedule_is_shared(name):
         assert not any(jax.tree.leaves(getattr(state.memory, shared, ())))
     for fragment in getattr(state.memory, "fragments", ()):
         assert not any(jax.tree.leaves(fragment))
-    for own in ("begun", "outbox", "pushed", "weight", "error"):
-        assert all(jax.tree.leaves(getattr(state.memory, own, ())))
+    for per_worker in ("begun", "outbox", "pushed", "weight", "error"):
+        assert all(jax.tree.leaves(getattr(state.memory, per_worker, ())))
     for flight in filter(None, [getattr(state.memory, "flight", ())]):
         assert all(jax.tree.leaves((flight.begun, flight.outbox)))
         assert not any(jax.tree.leaves(flight.inbox))
@@ -155,8 +155,8 @@ def complex_models():
     params = {"whole": jnp.zeros(3, jnp.complex64), "parts": jnp.zeros((2, 3))}
     inner = optax.sgd(0.1, momentum=0.5)
     txs = {name: build(name, inner=inner) for name in LINEAR}
-    found = drive_all("simulate", txs, grads, params, shared=False)
-    return {name: split.state[0] for name, (split, _) in found.items()}
+    ends = drive_all("simulate", txs, grads, params, shared=False)
+    return {name: split.state[0] for name, (split, _) in ends.items()}
 
 
 @promises.of(LINEAR)

@@ -141,22 +141,24 @@ def exchanges_alone():
 
 @pytest.mark.parametrize("kind", ["together", "by rank", "by arrival", "old"])
 def test_an_elastic_exchange_conserves_the_sum_of_models_and_center(kind):
-    start, found = exchanges_alone()
-    x, sums = found[kind]
+    start, exchanges = exchanges_alone()
+    x, sums = exchanges[kind]
     expected = np.broadcast_to(start.sum(axis=0), sums.shape)
     np.testing.assert_allclose(sums, expected, rtol=1e-12, atol=1e-12)
     assert (np.ptp(x[-1], axis=0) < 0.1 * np.ptp(start, axis=0)).all()
 
 
 def test_lost_writes_and_old_reads_make_a_difference_and_races_without_age_none():
-    start, found = exchanges_alone()
-    locked, sums = found["by rank"]
+    start, exchanges = exchanges_alone()
+    locked, sums = exchanges["by rank"]
     # XLA may contract the two differently. A visit averages two numbers, which enlarges
     # no error; each rounds 8 results of it or fewer, by half a unit in the last place.
     rounding = 20 * 8 * 8 * np.finfo(np.float64).eps * abs(start).max()
-    np.testing.assert_allclose(found["as by a lock"][0], locked, rtol=0, atol=rounding)
-    assert np.abs(locked - found["old"][0])[-1].max() > 1e-3
-    assert np.abs(sums - found["old, with losses"][1])[-1].min() > 1e-3
+    np.testing.assert_allclose(
+        exchanges["as by a lock"][0], locked, rtol=0, atol=rounding
+    )
+    assert np.abs(locked - exchanges["old"][0])[-1].max() > 1e-3
+    assert np.abs(sums - exchanges["old, with losses"][1])[-1].min() > 1e-3
 
 
 def together_matrix(workers, a, rate):
