@@ -7,6 +7,7 @@ from delayjax._src.averaging.delayed_average import delayed_average as delayed_a
 from delayjax._src.averaging.delayed_average import overwriting as overwriting
 from delayjax._src.averaging.dga import dga as dga
 from delayjax._src.averaging.downpour import downpour as downpour
+from delayjax._src.averaging.eager_outer import eager_outer as eager_outer
 from delayjax._src.averaging.easgd import easgd as easgd
 from delayjax._src.averaging.easgd import look_ahead as look_ahead
 from delayjax._src.averaging.easgd import moving_rate_limit as moving_rate_limit

@@ -348,7 +348,7 @@ def all_that_is_of_a_parameter_is_found_as_such(name):
         transform_non_params=lambda part: rest.extend(jax.tree.leaves(part)),
     )
     assert len(jax.tree.leaves((like_parameters, rest))) == len(jax.tree.leaves(state))
-    most = 2 if name == "outer, in fragments" else 1
+    most = 2 if name in ("outer, in fragments", "eager_outer") else 1
     assert max(map(jnp.ndim, rest), default=0) <= most
 
 

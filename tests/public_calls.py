@@ -738,6 +738,13 @@ ROWS = (
         axis_name=("workers", or_none(no.axes)),
     ),
     call(
+        averaging.eager_outer,
+        over_workers,
+        **EXCHANGED,
+        server=(SGD, no.transformation),
+        **count(period=2),
+    ),
+    call(
         averaging.mean_of_state,
         over_workers,
         **AXES,

@@ -29,6 +29,7 @@ TABLE = methods(WORKERS)
 promises = Promises()
 WRAPPERS = {"mean_of_state", "reset_every"}  # of an inner optimizer, not methods
 STATIC = ["adaptive_period", "delayed_average", "delayed_average, at once", "dga"]
+STATIC += ["eager_outer"]
 # one of each method and a history: all follow numpy in both executions elsewhere
 FIRST = [n for n in TABLE if "," not in n] + ["wagma, late", "outer, compressed"]
 # on devices, too: a center, a history, weights, and a function of the step

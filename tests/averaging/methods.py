@@ -78,6 +78,9 @@ def methods(workers):
         "outer, in fragments": lambda inner, h: averaging.outer(
             inner, NESTEROV, period=2 * h, delay=1, fragments=2
         ),
+        "eager_outer": lambda inner, h: averaging.eager_outer(
+            inner, NESTEROV, period=h
+        ),
         "outer, compressed": lambda inner, h: averaging.outer(
             inner,
             NESTEROV,

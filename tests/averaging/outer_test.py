@@ -367,6 +367,58 @@ def test_snoo_is_nesterov_around_the_steps_of_one_worker():
     np.testing.assert_allclose(got, w, rtol=2e-5, atol=2e-5)
 
 
+def eager_islands(period, count):
+    """D.15: Delta = (1/P)(dl_i^(r) - dl_i^(r-1)) + mean dl^(r-1), on x^i and b^i."""
+    x, b, last = np.tile(START, (count, 1)), np.zeros((count, 5)), np.zeros((count, 5))
+
+    def mix(t, models, v):
+        nonlocal x, b, last
+        models = models + v
+        if (t + 1) % period == 0:
+            fresh = x - models
+            push = (fresh - last) / count + last.mean(axis=0)
+            b = BETA * b + push
+            x, last = x - RATE * (push + BETA * b), fresh
+            models = x
+        return models
+
+    return path(mix, momentum=0.5)
+
+
+@executions
+def test_eager_steps_are_the_papers_loop(execution):
+    periods = 1, 4, 7
+    inner = optax.sgd(ETA, momentum=0.5)
+    txs = {str(h): averaging.eager_outer(inner, NESTEROV, period=h) for h in periods}
+    txs["4 in slices"] = in_copies(txs["4"])
+    trained = train(execution, txs)
+    for name, (xs, _) in trained.items():
+        assert_follows(xs, eager_islands(int(name[0]), WORKERS), name)
+
+
+def test_an_eager_step_of_one_worker_is_an_outer_step():
+    """(dl - dl') / 1 + dl' is dl, in float64 to its rounding."""
+    inner, start = optax.sgd(ETA, momentum=0.5), START[None]
+    txs = {
+        "eager": averaging.eager_outer(inner, NESTEROV, period=5),
+        "outer": averaging.outer(inner, NESTEROV, period=5),
+    }
+    seen = seen_of(txs, start, NOISE[:, :1], curvature=CURVATURE)
+    assert_follows(seen["eager"], seen["outer"])
+
+
+def test_a_step_on_devices_sends_a_slice_of_an_eager_change_in_no_branch():
+    """A fourth of 32 x 128 numbers, at every step."""
+    params = {"w": jnp.zeros((32, 128))}
+    compiled = program(
+        averaging.eager_outer(SGD, NESTEROV, period=4), params, shared=False
+    )
+    text = compiled.as_text()
+    assert text.count(" all-reduce(") == 1
+    assert " all-reduce(" in text[text.index("ENTRY") :]
+    assert bytes_summed(compiled) == 4 * 8 * 128
+
+
 def test_one_round_on_a_quadratic_lowers_the_loss():
     """The pseudo-gradient is the old model minus the new one, and is descended."""
     for server in (optax.sgd(0.7), NESTEROV, optax.adam(0.1)):

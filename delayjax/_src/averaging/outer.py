@@ -147,7 +147,7 @@ def outer(
     def begin(params):
         split = Split(fragments, params)
         _check_times(every, delay, split.count)
-        _check_server(server, params)
+        check_server(server, params)
         parts = [split.cut(params, number) for number in range(split.count)]
         error = () if compress is None else optax.tree.zeros_like(params)
         return Outer(
@@ -286,7 +286,7 @@ def _check_times(period: Any, delay: int, count: int) -> None:
         checks.check_exchanges(period, count, delay)
 
 
-def _check_server(server: optax.GradientTransformationExtraArgs, params: Any) -> None:
+def check_server(server: optax.GradientTransformationExtraArgs, params: Any) -> None:
     """Checks that the server reads gradients and parameters alone."""
     state = jax.eval_shape(server.init, params)
     try:

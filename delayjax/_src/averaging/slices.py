@@ -26,7 +26,7 @@ columns: otherwise XLA would copy the box at each step."""
 class Flight(NamedTuple):
     """A fragment under way, which starts after step k and arrives after step k + d."""
 
-    begun: Box  # x^i_(k), the worker's model at the start
+    begun: Box  # x^i_(k), the worker's model at the start; {} if it is not needed
     outbox: Box  # the worker's compressed message; {} if nothing is compressed
     inbox: Box  # the mean of all messages, in the slices that were sent
 
@@ -83,7 +83,7 @@ def unpacked(box: Box, like: Any) -> Any:
 def send(
     flight: Flight,
     number: jax.Array,
-    is_read: jax.Array,
+    is_read: jax.Array | bool,
     meanwhile: Any,
     axis_name: axes.AxisName | None,
 ) -> tuple[Flight, Any]:
@@ -95,7 +95,7 @@ def send(
     members of an island, send an equal part each and then give the means to each other.
     Returns `meanwhile` too, which is computed during the exchange.
     """
-    slices = number_of(flight.begun)
+    slices = number_of(flight.begun or flight.outbox)
 
     def of(box):
         def cut(held):
