@@ -1,16 +1,162 @@
-"""Keeps finished runs of the comparison as tables.
+"""Keeps finished runs of the comparison as tables, and makes docs/rules.md of these.
 
     python -m experiments.comparison.page runs/digits_short_sgd runs/digits_short_adam
 
-Runs of one study and stage become one table, which replaces the one before.
+Runs of one study and stage become one table, which replaces the one before. Without
+runs it makes the page and its figure of the tables that are there.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import pandas as pd
 from absl import app
 
-from experiments.comparison import tables
+from experiments.comparison import studies, tables
+from experiments.comparison.cures import CURES, TWIN
+from experiments.comparison.verdicts import GAINS, NO_OPTIMUM, order_agrees, verdicts
+from experiments.host import disk
+from experiments.page import Markdown, markdown_table, markdown_text, render
 from experiments.results.runs import Run
+from experiments.results.tables import Found
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "rules.md"
+FIGURE = ROOT / "docs" / "rules.png"
+_NAMES = {"sgd": "SGD", "adam": "Adam", "muon": "Muon"}
+_SOURCES = {cure.name: cure for cure in CURES}
+
+
+class Part(NamedTuple):
+    """A study at a stage, as a part of the page."""
+
+    study: str
+    stage: str
+    about: str  # what made it
+    found: Found
+    rows: pd.DataFrame  # the verdicts
+
+    @property
+    def title(self) -> str:
+        """The heading."""
+        return f"{self.study}, {self.stage}"
+
+    @property
+    def costs(self) -> str:
+        """What lateness costs the better of plain and no momentum on each cluster."""
+        best = self.found.where(rule=tables.BEST_PLAIN).results
+        means = best.groupby(["optimizer", "cluster"], sort=False)["train_loss"].mean()
+        clusters = [*best["cluster"].unique()]
+        costs, bands = tables.costs(self.found), tables.bands(self.found)
+        least = tables.thresholds(self.found)
+        rows = []
+        for name, cost in costs.items():
+            numbers = *means[name][clusters], cost, bands[name], least[name]
+            rows.append([_NAMES[name], *map("{:.3f}".format, numbers)])
+        header = ["", *clusters, "cost, mean", "band", "threshold"]
+        return markdown_table(header, rows)
+
+    @property
+    def optimizers(self) -> dict[str, str]:
+        """{optimizer: the table of its rows}; delay-blind rows come first."""
+        shown = {}
+        for optimizer, rows in self.rows.groupby("optimizer", sort=False):
+            records = rows.to_dict("records")
+            blind = [row for row in records if _is_blind(row["rule"])]
+            others = [row for row in records if not _is_blind(row["rule"])]
+            shown[_NAMES[str(optimizer)]] = markdown_table(
+                _HEADER, [*map(_cells, blind), *map(_cells, others)]
+            )
+        return shown
+
+    @property
+    def beaten(self) -> list[str]:
+        """For each optimizer the rows that gain, delay-blind ones first."""
+        said = []
+        for optimizer, rows in self.rows.groupby("optimizer", sort=False):
+            names = {True: [], False: []}
+            for row in rows[rows["verdict"] == GAINS].to_dict("records"):
+                names[_is_blind(row["rule"])].append(
+                    f"{row['rule']} {row['gain']:+.3f} nats"
+                )
+            blind, reads = (", ".join(names[key]) or "nothing" for key in (True, False))
+            said.append(
+                f"{_NAMES[str(optimizer)]}: without knowledge of the delay {blind};"
+                f" rules for late gradients: {reads}."
+            )
+        return said
+
+    @property
+    def agreement(self) -> float:
+        """Kendall's tau between two halves of the seeds, of rows two bands apart."""
+        least = {name: 2 * band for name, band in tables.bands(self.found).items()}
+        return order_agrees(self.found, least=least)
+
+
+_HEADER = [
+    "rule",
+    "gain, nats (95 %)",
+    "p",
+    "median",
+    "constant",
+    "random",
+    "test loss",
+]
+_HEADER += ["of the cost", "verdict"]
+
+
+def _is_blind(rule: str) -> bool:
+    """Whether a row needs no delay to help: no law, correction or refusal."""
+    cure = _SOURCES.get(rule.removesuffix(TWIN))
+    return cure is not None and cure.undelayed
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    """A row of the table of an optimizer."""
+    cure = _SOURCES.get(row["rule"].removesuffix(TWIN))
+    whence = (
+        [] if cure is None else [cure.function and f"`{cure.function}`", cure.source]
+    )
+    said = ", ".join(filter(None, whence))
+    name = markdown_text(row["rule"]) + f" ({said})" * bool(said)
+    if row["verdict"] == NO_OPTIMUM:
+        return [Markdown(name), *[""] * 7, NO_OPTIMUM]
+    parts = [_signed(row[part]) for part in ("median", "constant", "random", "test")]
+    gain = f"{_signed(row['gain'])} ({_signed(row['low'])} to {_signed(row['high'])})"
+    p = "<0.001" if row["p"] < 0.001 else f"{row['p']:.2g}"
+    verdict = row["verdict"]
+    if verdict == "no gain seen":
+        verdict += f", at most {_signed(row['high'])}"
+    return [Markdown(name), gain, p, *parts, f"{100 * row['share']:.0f} %", verdict]
+
+
+def _signed(value: float) -> str:
+    return "" if pd.isna(value) else f"{value:+.3f}"
+
+
+def parts() -> list[Part]:
+    """All stored tables, in the order of the studies and stages."""
+    made = []
+    for study in studies.STUDIES:
+        for stage in studies.STAGES:
+            file = tables.file(study, stage)
+            if file.exists():
+                found = studies.stored(study, stage)
+                about = file.read_text().partition("\n")[0].removeprefix("# ")
+                made.append(Part(study, stage, about, found, verdicts(found)))
+    return made
+
+
+def markdown(made: Sequence[Part]) -> str:
+    """docs/rules.md."""
+    return render(
+        "rules.md",
+        parts=made,
+        share=round(100 * tables.SHARE_OF_COST),
+        bands=round(tables.BANDS),
+        stages=studies.STAGES,
+    )
 
 
 def keep(folders: Sequence[str]) -> None:
@@ -26,9 +172,41 @@ def keep(folders: Sequence[str]) -> None:
         tables.write(run, tables.file(study, stage), about)
 
 
+def draw(part: Part) -> Any:
+    """The gains of all rows that have an optimum, a panel an optimizer."""
+    from matplotlib import pyplot
+
+    groups = [*part.rows.groupby("optimizer", sort=False)]
+    figure, axes = pyplot.subplots(
+        1, len(groups), figsize=(4.2 * len(groups), 8), squeeze=False, layout="tight"
+    )
+    for axis, (optimizer, rows) in zip(axes[0], groups, strict=True):
+        rows = rows[rows["verdict"] != NO_OPTIMUM].sort_values("gain")
+        for y, row in enumerate(rows.to_dict("records")):
+            color = "C1" if _is_blind(row["rule"]) else "C0"
+            sure = row["verdict"] != "no gain seen"
+            axis.plot([row["low"], row["high"]], [y, y], color=color, linewidth=1)
+            axis.plot(
+                row["gain"], y, "o", color=color, fillstyle="full" if sure else "none"
+            )
+        axis.set_yticks(range(len(rows)), [*rows["rule"]], fontsize=7)
+        band = tables.BANDS * tables.bands(part.found)[str(optimizer)]
+        axis.axvspan(-band, band, color="0.9", zorder=-1)
+        cost = tables.costs(part.found)[str(optimizer)]
+        axis.set_xlim(-1.2 * cost, 1.2 * cost)
+        axis.set_title(f"{_NAMES[str(optimizer)]}: lateness costs {cost:.3f} nats")
+        axis.set_xlabel("gain, nats of the training loss")
+    return figure
+
+
 def main(argv: list[str]) -> None:
-    """Stores the runs."""
+    """Stores the runs, then writes the page and its figure."""
     keep(argv[1:])
+    made = parts()
+    if not made:
+        raise app.UsageError("no table is stored: give the folder of a finished run.")
+    disk.replace(PAGE, markdown(made))
+    draw(made[0]).savefig(FIGURE, dpi=100)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import optax
 from experiments import tasks
 from experiments.comparison import clusters, cures, tables
 from experiments.comparison.compare import Shape, compare
+from experiments.results.tables import Found
 from experiments.tasks.task import Task
 from experiments.training.experiment import Experiment
 from experiments.training.ranges import Range, Search
@@ -86,7 +87,7 @@ STUDIES = {
     "digits": _DIGITS,
     "char_lm": Study(
         lambda: tasks.char_lm(
-            batch_size=8, context=16, width=16, evaluated_tokens=8192
+            batch_size=8, context=16, width=16, heads=1, evaluated_tokens=4096
         ),
         1500,
         {"sgd": 0.03, "adam": 0.02, "muon": 0.02},
@@ -163,6 +164,16 @@ def experiment(
     )
 
 
+def stored(study: str, stage: str) -> Found:
+    """The stored table of a study at a stage.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    file = tables.file(study, stage)
+    return tables.read(file, relative=STUDIES[study].relative)
+
+
 def rows_of(study: str, stage: str) -> list[cures.Cure]:
     """The rows of a stage: all in the short one, then those that it does not stop.
 
@@ -173,7 +184,7 @@ def rows_of(study: str, stage: str) -> list[cures.Cure]:
     """
     if stage == "short":
         return [*cures.CURES]
-    on = tables.going_on(tables.read(tables.file(study, "short")))
+    on = tables.going_on(stored(study, "short"))
     rows = [
         dataclasses.replace(cure, optimizers=tuple(sorted(on[cure.name])))
         for cure in cures.CURES

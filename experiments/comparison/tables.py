@@ -3,8 +3,10 @@
 A study at a stage is the file experiments/comparison/stored/STUDY_STAGE.csv.
 """
 
+import dataclasses
 import io
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -66,8 +68,12 @@ def file(study: str, stage: str) -> Path:
     return FOLDER / f"{study}_{stage}.csv"
 
 
-def read(path: Path) -> Found:
+def read(path: Path, *, relative: bool = False) -> Found:
     """A stored table as a run, beside its rows those of `BEST_PLAIN`.
+
+    Args:
+        path: the file.
+        relative: whether the losses become their logarithms, as `Search.relative` says.
 
     Raises:
         ValueError: if there is no such file.
@@ -83,7 +89,9 @@ def read(path: Path) -> Found:
     numbers = [name for name in _NUMBERS if table[name].notna().any()]
     rows = []
     for row in table.to_dict("records"):
-        losses = [map(float, str(row[name]).split()) for name in _LOSSES]
+        losses = [np.array(str(row[name]).split(), float) for name in _LOSSES]
+        if relative:
+            losses = [np.log(of_seeds) for of_seeds in losses]
         for seed, pair in enumerate(zip(*losses, strict=True)):
             keys = {name: row[name] for name in [*_KEYS, *numbers]}
             rows.append({**keys, "seed": seed, **dict(zip(_LOSSES, pair, strict=True))})
@@ -100,10 +108,19 @@ def _best_plain(table: pd.DataFrame) -> pd.DataFrame:
     return best.assign(rule=BEST_PLAIN)
 
 
-def gains(found: Found, **options: object) -> pd.DataFrame:
-    """The gains of all rows over `BEST_PLAIN`: means over the late clusters."""
+def gains(
+    found: Found, *, by: Sequence[str] = ("optimizer",), of: str = "train_loss"
+) -> pd.DataFrame:
+    """The gains of all rows over `BEST_PLAIN`: means over the late clusters.
+
+    Args:
+        found: a stored table.
+        by: settings that get separate rows.
+        of: the loss.
+    """
     late = [name for name in found.results["cluster"].unique() if name != NO_DELAY]
-    return found.gains(BEST_PLAIN, **{"by": "optimizer", "cluster": late} | options)
+    there = dataclasses.replace(found, choice=found.choice._replace(by=of))
+    return there.gains(BEST_PLAIN, by=by, cluster=late)
 
 
 def costs(found: Found) -> dict[str, float]:
@@ -114,17 +131,22 @@ def costs(found: Found) -> dict[str, float]:
     return (late - means.xs(NO_DELAY, level="cluster")).to_dict()
 
 
+def bands(found: Found) -> dict[str, float]:
+    """{optimizer: the distance between plain delay and plain delay searched again}."""
+    table = gains(found).set_index(["rule", "optimizer"])["gain"]
+    apart = (table[AGAIN.name] - table[BASELINE.name]).abs()
+    return apart.to_dict()
+
+
 def thresholds(found: Found) -> dict[str, float]:
     """{optimizer: the gain, in nats, that a row must have been able to have}.
 
     It is 10 % of what lateness costs the optimizer on the task: less would not change
-    what a reader does. Where the search is less exact than that, it is two bands; the
-    band is the distance between plain delay and plain delay searched again.
+    what a reader does. Where the search is less exact than that, it is two bands.
     """
-    table = gains(found)
-    again = table[table["rule"] == AGAIN.name].set_index("optimizer")["gain"].abs()
+    apart = bands(found)
     return {
-        name: max(SHARE_OF_COST * cost, BANDS * float(again.get(name, 0.0)))
+        name: max(SHARE_OF_COST * cost, BANDS * apart[name])
         for name, cost in costs(found).items()
     }
 

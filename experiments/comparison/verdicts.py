@@ -1,0 +1,116 @@
+"""What a stored table says of each row: its gain, how sure it is, and a verdict."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from experiments.comparison import tables
+from experiments.comparison.clusters import NO_DELAY
+from experiments.results.estimates import holm
+from experiments.results.tables import Found
+
+GAINS, LOSES, NOTHING_SEEN = "gains", "loses", "no gain seen"
+NO_OPTIMUM = "no optimum"
+"""The verdicts of a row."""
+
+LEVEL = 0.05
+_KEYS = ["optimizer", "rule"]
+
+
+def verdicts(found: Found) -> pd.DataFrame:
+    """A row a rule and optimizer, its gain over the better of plain and no momentum.
+
+    Gains are differences of the training loss, or of its logarithm, and means over the
+    late clusters, paired by seed.
+
+    Args:
+        found: a stored table, see `tables.read`.
+
+    Returns:
+        `gain`, `low` and `high`: the interval of 95 %, so that `high` is what the row
+        could have gained unseen. `p`: of the t test over seeds, Holm's over all rows
+        that have an optimum. `median`: over the clusters' gains. `constant`, `random`:
+        means over the clusters where all delays are equal, and over the others. `test`:
+        the gain in test loss. `share`: of what lateness costs the optimizer. `verdict`:
+        a gain counts if p is below 0.05 and it is at least two bands.
+    """
+    late = [name for name in found.results["cluster"].unique() if name != NO_DELAY]
+    constant = [name for name in late if name.startswith("constant")]
+    rows = tables.gains(found).set_index(_KEYS)
+    rows = rows.drop(tables.BEST_PLAIN, level="rule", errors="ignore")
+    each = tables.gains(found, by=["optimizer", "cluster"])
+    columns = {"median": each.groupby(_KEYS)["gain"].median()}
+    for name, those in {
+        "constant": constant,
+        "random": [name for name in late if name not in constant],
+    }.items():
+        part = each[each["cluster"].isin(those)]
+        columns[name] = part.groupby(_KEYS)["gain"].mean()
+    columns["test"] = tables.gains(found, of="test_loss").set_index(_KEYS)["gain"]
+    rows = rows.assign(**columns)
+    seeds = found.results["seed"].nunique()
+    rows["p"] = np.nan
+    rows.loc[rows["found"], "p"] = holm(_p_values(rows[rows["found"]], seeds))
+    costs, bands = tables.costs(found), tables.bands(found)
+    optimizers = rows.index.get_level_values("optimizer")
+    rows["share"] = rows["gain"] / optimizers.map(costs).to_numpy()
+    least = tables.BANDS * optimizers.map(bands).to_numpy(float)
+    rows["verdict"] = [
+        _verdict(row, two_bands)
+        for row, two_bands in zip(rows.to_dict("records"), least, strict=True)
+    ]
+    return rows.reset_index().sort_values(
+        ["optimizer", "gain"], ascending=[True, False], ignore_index=True
+    )
+
+
+def _p_values(rows: pd.DataFrame, seeds: int) -> np.ndarray:
+    """Two-sided, from the interval: half = t_{0.975} times the standard error."""
+    half = (rows["high"] - rows["low"]).to_numpy() / 2
+    quantile = stats.t.ppf(0.975, seeds - 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = rows["gain"].to_numpy() * quantile / half
+    return np.nan_to_num(2 * stats.t.sf(np.abs(t), seeds - 1), nan=1.0)
+
+
+def _verdict(row: dict[str, float], least: float) -> str:
+    if not row["found"]:
+        return NO_OPTIMUM
+    # what diverges has a gain of minus infinity, or none, and no interval
+    if row["gain"] == -math.inf:
+        return LOSES
+    sure = row["p"] < LEVEL and abs(row["gain"]) >= least
+    return NOTHING_SEEN if not sure else GAINS if row["gain"] > 0 else LOSES
+
+
+def order_agrees(found: Found, *, least: dict[str, float]) -> float:
+    """Kendall's tau between the gains of rows in two halves of the seeds.
+
+    Args:
+        found: a stored table.
+        least: {optimizer: nats}: only pairs of rows count whose gains differ by more
+            in all seeds.
+
+    Returns:
+        (pairs in the same order - pairs in another) / pairs; nan without pairs.
+    """
+    even = found.results["seed"] % 2 == 0
+    halves = [
+        tables.gains(dataclasses.replace(found, results=found.results[mask])).set_index(
+            _KEYS
+        )["gain"]
+        for mask in (even, ~even)
+    ]
+    whole = tables.gains(found).set_index(_KEYS)["gain"]
+    signs = []
+    for optimizer, gains in whole.groupby(level="optimizer"):
+        keys = list(gains[np.isfinite(gains)].index)
+        for i, one in enumerate(keys):
+            for other in keys[:i]:
+                if abs(gains[one] - gains[other]) > least[str(optimizer)]:
+                    first, second = (half[one] - half[other] for half in halves)
+                    signs.append(np.sign(first * second))
+    return float(np.mean(signs)) if signs else math.nan

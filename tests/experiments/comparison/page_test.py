@@ -1,0 +1,60 @@
+"""The page of the rules is made of the stored tables."""
+
+import re
+
+import pytest
+from absl import app
+
+from experiments.comparison import page, tables
+from tests.experiments.comparison.made import by_hand
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """The part of a table that is made by hand."""
+    monkeypatch.setattr(tables, "FOLDER", tmp_path)
+    rows = {"polynomial law": (0.2, 0.0), "linear decay": (0.3, 0.0)}
+    found = by_hand(**rows, **{"hinge law": (0.0, 0.1)})
+    tables.write(found, tables.file("digits", "short"), "digits, short; by hand")
+    (part,) = page.parts()
+    return part
+
+
+def test_the_page_has_a_row_for_each_verdict_and_what_is_blind_first(made):
+    text = page.markdown([made])
+    (table,) = made.optimizers.values()
+    rows = [line.split(" | ") for line in table.splitlines()[2:]]
+    shown = {re.sub(r" \(.*", "", cells[0].strip("| ")): cells for cells in rows}
+    assert {*shown} == {*made.rows["rule"]}
+    for row in made.rows.to_dict("records"):
+        cells = shown[row["rule"]]
+        assert cells[-1].startswith(row["verdict"])
+        if row["verdict"] != "no optimum":
+            assert cells[1].startswith(f"{row['gain']:+.3f} (")
+    assert "no gain seen, at most +0." in shown["hinge law"][-1]
+    assert not any(shown["not found"][1:-1])  # no number without an optimum
+    names = [*shown]
+    assert names.index("linear decay") < names.index("polynomial law")
+    assert table in text and made.costs in text
+    assert "without knowledge of the delay linear decay +0.300 nats" in text
+
+
+def test_the_figure_shows_rows_with_an_optimum(made):
+    figure = page.draw(made)
+    (axis,) = figure.axes
+    shown = [label.get_text() for label in axis.get_yticklabels()]
+    assert {*shown} == {*made.rows["rule"]} - {"not found"}
+    assert shown[-1] == "linear decay"  # the largest gain is on top
+
+
+def test_without_a_table_there_is_no_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "FOLDER", tmp_path)
+    with pytest.raises(app.UsageError, match="no table is stored: give the folder"):
+        page.main(["page"])
+
+
+def test_the_kept_page_is_made_of_the_kept_tables():
+    """Until a table of this search is stored the page is the fixed text."""
+    made = page.parts()
+    text = page.PAGE.read_text()
+    assert text == page.markdown(made) if made else "fixed text" in text
