@@ -36,17 +36,6 @@ def published(config: ConfigDict) -> list[Published]:
             at_most=1.1,
             bound_is_ours=True,
         ),
-        Published(
-            text="Until the same training loss DiLoCo sends no more than a fifth of the"
-            " bytes of gradients",
-            source="Douillard et al. (2023), DiLoCo, arXiv:2311.08105, abstract",
-            said="as well as fully synchronous optimization, with 500 times less"
-            " communication",
-            setting="language models of 60 to 400 million parameters, 8 workers",
-            measure=sent(config, "float32", "gradients"),
-            at_most=0.2,
-            bound_is_ours=True,
-        ),
     ]
 
 

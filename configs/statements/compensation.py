@@ -21,7 +21,7 @@ def error_less(compensation: str, delay: float, other: float) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """Statements about the adaptive form, and about Gap-Aware."""
+    """Statements about the adaptive form."""
     del config
     four = dict(source="Zheng et al. (2017), arXiv:1609.08326", at_most=0.0)
     four["setting"] = "ResNet-20 on CIFAR-10, 4 workers"
@@ -44,17 +44,6 @@ def published(config: ConfigDict) -> list[Published]:
             bound_is_ours=True,
             tried="Strengths from 0 to 2048; the step is tuned for both.",
             **four,
-        ),
-        Published(
-            text="16 updates late Gap-Aware has a smaller error than a rate that falls"
-            " with staleness, which at a constant delay and with the step tuned is"
-            " plain SGD",
-            source="Barkai et al. (2020), arXiv:1909.10802",
-            said="it beats staleness-aware SGD",
-            setting="CIFAR, ImageNet and WikiText-103",
-            measure=error_less("Gap-Aware", 16, 16),
-            at_most=0.0,
-            bound_is_ours=True,
         ),
     ]
 

@@ -52,7 +52,6 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     error = "Test error of 32 workers"
     return {
         "Loss of one worker at 0.9, DANA / Nesterov: the same": over_nesterov(1),
-        "Loss of 8 workers at 0.9, DANA / Nesterov": over_nesterov(8),
         f"{error} at 0.9, DANA": measure_of("test_error", "DANA", 32, decay=0.9),
         f"{error}, Nesterov": measure_of("test_error", "Nesterov", 32, decay=0.9),
         f"{error}, no momentum": measure_of("test_error", "heavy ball", 32, decay=0.0),

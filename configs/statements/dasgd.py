@@ -49,7 +49,5 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     return {
         "Share of runs with 1/sqrt(t) that end higher": mean("ended_higher", law=ROOT),
         theory: largest_stable("first_step", law=HARMONIC),
-        "Loss, 1/t, first step 0.5": loss(HARMONIC, 0.5),
         "Loss, 1/(t log t), first step 0.5": loss(SLOWEST, 0.5),
-        "Loss, 1/(t log t), first step 4": loss(SLOWEST, 4.0),
     }

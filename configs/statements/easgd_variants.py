@@ -52,7 +52,6 @@ def published(config: ConfigDict) -> list[Published]:
         ),
         ahead("Async EASGD", "Async SGD", "is faster"),
         ahead("Async MEASGD", "Async MSGD", "is faster and steadier"),
-        ahead("Hogwild EASGD", "Hogwild SGD", "is faster"),
         Published(
             text="Sync EASGD and Hogwild EASGD differ by at most 0.02 in error, after"
             " the same time",

@@ -50,5 +50,4 @@ def records(config: ConfigDict) -> dict[str, Measure]:
         "Test error of a quarter, feedback": best("test_error", "error feedback", 0.25),
         "Loss of 1/64 over all, at one step": over_all("error feedback"),
         "Loss of 1/64 over all, no memory": over_all("no memory"),
-        "Loss of 1/64, DEF / feedback": over_feedback(),
     }

@@ -68,7 +68,6 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     del config
     return {
         "Test error of the all-reduce on 100": error("all-reduce", 100),
-        "Test error of pulled gossip on 4": error("pull", 4),
         "Test error of pulled gossip on 100": error("pull", 100),
         "Test error of pushed gossip on 100": error("push", 100),
         "Seconds of gossip / all-reduce on 100": times(100),

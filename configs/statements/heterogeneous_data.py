@@ -4,7 +4,7 @@ from ml_collections import ConfigDict
 
 from experiments import Published, statements
 from experiments.results.estimates import Measure
-from experiments.results.measures import difference, tuned
+from experiments.results.measures import tuned
 
 _CONFIG = statements.config_of(__file__)
 ALIKE, SLOW, UNLIKE = _CONFIG.ALIKE, _CONFIG.SLOW, _CONFIG.UNLIKE
@@ -30,15 +30,11 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """What slow data lose, what unequal data cost, and losses."""
+    """What slow data lose, and losses."""
     del config
-    unlike, equal_data = (
-        loss("ASGD", data, "slow_data_excess_loss") for data in (UNLIKE, ALIKE)
-    )
+    equal_data = loss("ASGD", ALIKE, "slow_data_excess_loss")
     return {
-        "What slow data lose where data differ, ASGD": unlike,
         "What slow data lose where data are alike, ASGD": equal_data,
-        "What unequal data cost ASGD": difference(loss("ASGD"), loss("ASGD", ALIKE)),
         "ASGD's training loss, unequal data": loss("ASGD"),
         "Ringleader's": loss("Ringleader"),
     }

@@ -45,11 +45,9 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Excess losses, what mixed ages change, and a mean staleness, P - 1."""
+    """What mixed ages change, and a mean staleness, P - 1."""
     del config
     return {
-        "Excess loss of one worker": excess(1, 0.0),
-        "Excess loss, 16 workers, one age": excess(16, 0.0),
         "All ages over one, 16 workers": mixed(16),
         "All ages over one, 64 workers": mixed(64),
         "Staleness, 16": mean("staleness_mean", workers=16),

@@ -20,25 +20,36 @@ def error(server: str, times: str = "equal", **where: float | str) -> Measure:
 
 def published(config: ConfigDict) -> list[Published]:
     """With liars, and what it costs without."""
-    source = "Damaskinos et al. (2018), arXiv:1802.07928, abstract"
-    paper = dict(source=source, setting="CIFAR-100 and EMNIST")
-    noise = dict(said="it does not introduce additional noise", at_most=0.01)
-    third = dict(said="resilience against 1/3 of the workers", at_most=GUESS / 2)
-    third["tried"] = "Errors of an earlier, untuned run were in view of this bound."
-    slow = dict(said="a slowdown of less than f / n")
-    slow["at_most"] = len(config.attackers) / config.workers
-    ours = dict(bound_is_ours=True, **paper)
+    paper = dict(source="Damaskinos et al. (2018), arXiv:1802.07928, abstract")
+    paper["setting"] = "CIFAR-100 and EMNIST"
     more = difference(*(error(server, attack="none") for server in ("Kardam", "plain")))
-    ends = "Where nobody lies, Kardam's test error is that of plain SGD"
-    stated = [Published(text=ends, measure=more, **noise, **ours)]
-    for times in ("equal", "memoryless"):
-        learns = f"Three of ten lie, {times} times: its error is below half a guess's"
-        costs = f"Nobody lies, {times} times: less than f / n of gradients are refused"
-        flip, share = error("Kardam", times), refused(times=times)
-        stated.append(Published(text=learns, measure=flip, **third, **ours))
-        stated.append(Published(text=costs, measure=share, **slow, **paper))
-    costs_nothing, headline, *further = stated
-    return [headline, costs_nothing, *further]
+    return [
+        Published(
+            text="Three of ten lie, equal times: its error is below half a guess's",
+            said="resilience against 1/3 of the workers",
+            measure=error("Kardam"),
+            at_most=GUESS / 2,
+            bound_is_ours=True,
+            tried="Errors of an earlier, untuned run were in view of this bound.",
+            **paper,
+        ),
+        Published(
+            text="Where nobody lies, Kardam's test error is that of plain SGD",
+            said="it does not introduce additional noise",
+            measure=more,
+            at_most=0.01,
+            bound_is_ours=True,
+            **paper,
+        ),
+        Published(
+            text="Nobody lies, memoryless times: less than f / n of gradients are"
+            " refused",
+            said="a slowdown of less than f / n",
+            measure=refused(times="memoryless"),
+            at_most=len(config.attackers) / config.workers,
+            **paper,
+        ),
+    ]
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
@@ -49,9 +60,7 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     return {
         "Refused of honest memoryless workers": refused(times="memoryless"),
         "Plain runs that end higher, sign flip": gone,
-        "Error of Kardam, sign flip": error("Kardam"),
         "Error of clipping, sign flip": error("clipped"),
         "Error of Kardam, noise": error("Kardam", attack="noise"),
-        "Of clipping, noise": error("clipped", attack="noise"),
         "Of Kardam damped, memoryless, sign flip": damped,
     }

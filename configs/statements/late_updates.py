@@ -47,9 +47,5 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     """Training losses over each other."""
     del config
     return {
-        "Heavy ball, late / fresh": over("heavy ball", "late", "fresh"),
         "Heavy ball, corrected / fresh": over("heavy ball", "corrected", "fresh"),
-        "Adam, late / fresh": over("Adam", "late", "fresh"),
-        "Adam, corrected / fresh": over("Adam", "corrected", "fresh"),
-        "SGD, corrected / late": over("SGD", "corrected", "late"),
     }

@@ -4,7 +4,7 @@ from ml_collections import ConfigDict
 
 from experiments import Published
 from experiments.results.estimates import Measure
-from experiments.results.measures import difference, kept, ratio, tuned
+from experiments.results.measures import ratio, tuned
 
 
 def loss(optimizer: str, law: str) -> Measure:
@@ -12,15 +12,8 @@ def loss(optimizer: str, law: str) -> Measure:
     return tuned("train_loss", optimizer=optimizer, law=law, mean_delay=16)
 
 
-def fixed(law: str) -> Measure:
-    """Accuracy of SGD at 16, the step best without delay; a guess if it ends higher."""
-    fresh = dict(optimizer="sgd", law="none", mean_delay=0)
-    late = dict(optimizer="sgd", law=law, mean_delay=16)
-    return kept("test_accuracy", best_at=fresh, lost=0.1, **late)
-
-
 def published(config: ConfigDict) -> list[Published]:
-    """At each one's best step, and at the step that is best without delay."""
+    """At each one's best step."""
     del config
     return [
         Published(
@@ -33,16 +26,6 @@ def published(config: ConfigDict) -> list[Published]:
             at_most=1.0,
             bound_is_ours=True,
         ),
-        Published(
-            text="At a mean delay of 16, and at the step that is best without delay,"
-            " SGD with rates divided by staleness learns; SGD without a law does not",
-            source="Zhang, Gupta, Lian, Liu (2016), arXiv:1511.05950, Section 5.1",
-            said="an error of 90 % without, and about that of 1-softsync with",
-            setting="a convolutional network on CIFAR-10, 30 learners, momentum 0.9",
-            measure=difference(fixed("inverse after"), fixed("none")),
-            at_least=0.4,
-            bound_is_ours=True,
-        ),
     ]
 
 
@@ -52,7 +35,6 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     places = ratio(loss("sgd", "root before"), loss("sgd", "root after"))
     return {
         "Loss of Adam, no law": loss("adam", "none"),
-        "Loss of Adam, inverse after": loss("adam", "inverse after"),
         "Loss of Adam, inverse before": loss("adam", "inverse before"),
         "Loss of SGD, no law": loss("sgd", "none"),
         "Loss of SGD, root before over root after": places,

@@ -35,9 +35,6 @@ def cost(learning_rate: float, delay: float) -> Measure:
 def records(config: ConfigDict) -> dict[str, Measure]:
     """How far training is from theory, and what a delay costs."""
 
-    def furthest(found):
-        return float(abs(over_theory(found, config) - 1).max())
-
     def typical(found):
         return float(over_theory(found, config).mean())
 
@@ -45,7 +42,6 @@ def records(config: ConfigDict) -> dict[str, Measure]:
         return against_theory(found, config)
 
     return {
-        "Largest distance from theory, as a share of it": furthest,
         "Mean of measured over theory": typical,
         "Cells that end higher below the limit, or do not beyond it": wrong,
         "Loss 16 late over fresh, step 0.03": cost(0.03, 16),

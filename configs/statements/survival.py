@@ -7,7 +7,6 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import statements
-from experiments.results import analysis
 from experiments.results.claims import Published
 from experiments.results.estimates import Measure
 from experiments.results.measures import ratio, tuned
@@ -19,14 +18,6 @@ regular = statements.config_of(__file__).regular
 
 def published(config: ConfigDict) -> list[Published]:
     """The paper's findings, on regular workers and a network."""
-
-    def worst(found):
-        """The least loss at the end with more than twice as many as the limit."""
-        most = 2 * limit_of(config)
-        many = tuple(count for count in config.workers if count > most)
-        those = analysis.where(found.results, law="regular", workers=many)
-        return float(those["train_loss"].min())
-
     stated = dict(
         source="Yu, Chen, Poor (2024), arXiv:2406.11159",
         setting="synthetic models and MNIST, losses that are not convex included",
@@ -38,14 +29,6 @@ def published(config: ConfigDict) -> list[Published]:
             said="more activated workers do not always help",
             measure=ratio(until(config, "regular", 16), until(config, "regular", 8)),
             at_least=1.0,
-            **stated,
-        ),
-        Published(
-            text="A large staleness diverges: no run of more than twice the limit of"
-            " regular workers gets below 2 nats",
-            said="a large staleness diverges",
-            measure=worst,
-            at_least=2.0,
             **stated,
         ),
     ]

@@ -136,7 +136,7 @@ def test_a_config_makes_an_experiment_whose_claims_can_fail(file, question, tmp_
     texts = [one.text for one in [*stated.published, *stated.records]]
     assert len(set(texts)) == len(texts)
     for record in stated.records:
-        assert record.spread < abs(record.value) or record.value == 0
+        assert record.tolerance <= abs(record.value) / 2
     # what it trains can be traced; an arm of each kind, for a few updates
     kinds = {type(arm.training): arm for arm in made.all_arms}
     short = dict(seeds=1, updates=2, seconds=None, examples=None, static=())
