@@ -57,24 +57,6 @@ def test_the_first_twenty_lines_have_what_it_is_for_and_the_line_to_adopt():
     assert all(cell.strip() for row in rows for cell in row)
 
 
-@pytest.mark.parametrize(
-    ("said", "page", "there"),
-    [
-        ("18 % less", "docs/pods.md", r"\| 2\*v5e:4x4, .*\| 18 % \|"),
-        ("5 % or less", "docs/pods.md", r"\| v5e:4x4 .*\| 5 % \|"),
-        ("7 % more", "docs/pods.md", r"\| v6e:4x4 .*\*\*it costs 7 %\*\*"),
-        ("27 % of the time", "docs/pipelines.md", r"GPipe 0\.0 1 8\.0 27%"),
-        ("0.18 to 0.33", "docs/book.md", r"What 8 late .*adam: plain 0\.184 to 0\.334"),
-        ("5 to 13 µs", "docs/costs.md", r"5 to 13 µs with 1,000"),
-        ("0.14 to 0.20", "docs/book.md", r"an average every 8 .*-0\.203 to -0\.143"),
-        ("1.01 to 1.02", "docs/costs.md", r"\| 64 \|.*\| 1\.01 \| 51\.6"),
-    ],
-)
-def test_a_number_of_readme_stands_in_a_table(said, page, there):
-    assert said in README
-    assert re.search(there, (ROOT / page).read_text())
-
-
 def test_the_lines_to_adopt_make_gradients_as_late_as_they_say():
     names = {}
     exec(FIRST, names)

@@ -1,0 +1,83 @@
+"""Each quantity of the first pages is recomputed from a table of ours.
+
+docs/numbers.csv has a row a number: the page, its text, the number as written, and
+where it comes from. That is a column of a .csv file, of the rows `where`; or, of what
+was measured by hand, a page with the table and the command. `take` is min, max or mean,
+or a pattern whose group is the number in a text.
+"""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).parent.parent
+NUMBERS = pd.read_csv(ROOT / "docs" / "numbers.csv", dtype=str, na_filter=False)
+ROWS = NUMBERS.to_dict("records")
+QUANTITY = re.compile(r"\d[\d,]*(?:\.\d+)?(?= (?:%|nats|µs|times))|\d+\.\d+")
+NO_QUANTITY = (
+    r"```.*?```",
+    r"<!-- book: begin.*?book: end -->",  # tests/experiments/book/page_test.py
+    r"\| how much of the way.*?\n\n",  # tests/experiments/comparison/stored_test.py
+    r"!\[[^]]*\]",
+    r"Python 3\.\d+(?: to 3\.\d+)?|Apache-2\.0",
+    r"95 %\s+intervals",
+)
+
+
+def on(page):
+    """The text of a page, without what states no quantity, on one line."""
+    text = (ROOT / page).read_text()
+    for pattern in NO_QUANTITY:
+        text = re.sub(pattern, "", text, flags=re.DOTALL)
+    return " ".join(re.sub(r"\]\([^)]*\)", "]", text).split())
+
+
+def taken(row):
+    """The number that a row's table has."""
+    path = ROOT / row["file"]
+    if path.suffix != ".csv":
+        return re.search(row["take"], path.read_text())[1]
+    has_comment = path.read_text().startswith("#")
+    table = pd.read_csv(path, skiprows=int(has_comment))
+    values = table.query(row["where"])[row["column"]]
+    if row["take"] in ("min", "max", "mean"):
+        return getattr(values, row["take"])()
+    (text,) = set(values)
+    return re.search(row["take"], text)[1]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['page']}: {row['number']}")
+def test_a_number_of_a_page_is_that_of_its_table_rounded(row):
+    decimals = len(row["number"].partition(".")[2])
+    assert f"{abs(float(taken(row))):.{decimals}f}" == row["number"]
+    assert row["number"] in row["text"]
+    assert row["text"] in on(row["page"])
+
+
+def test_what_is_on_no_csv_file_has_the_command_that_measures_it():
+    for row in ROWS:
+        by_hand = not row["file"].endswith(".csv")
+        assert by_hand == row["command"].startswith("python -m ")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/gallery.md"])
+def test_each_quantity_of_a_page_has_a_row(page):
+    left = on(page)
+    for text, rows in NUMBERS[NUMBERS["page"] == page].groupby("text"):
+        assert {*QUANTITY.findall(text)} <= {*rows["number"]}
+        left = left.replace(text, "")
+    assert QUANTITY.findall(left) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "quantities"),
+    [
+        ("it takes 18 % less, or 7% more", ["18"]),
+        ("0.14 to 0.20 nats, 5 to 13 µs", ["0.14", "0.20", "13"]),
+        ("1,000 times; 400 updates of version 3", ["1,000"]),
+    ],
+)
+def test_a_quantity_is_a_decimal_number_or_has_a_unit(text, quantities):
+    assert QUANTITY.findall(text) == quantities
