@@ -91,7 +91,7 @@ class Meter:
         self._updates, *self._later = self._later
         number = self._programs - len(self._later)
         several = f"{number} of {self._programs}: " * (self._programs > 1)
-        self._name, self._start = several + name, self._updates
+        self._name = several + name
         self._opened = self._last_line = time.monotonic()
         log.info("%s: compiling", self._name)
         yield

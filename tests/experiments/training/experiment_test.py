@@ -66,6 +66,19 @@ def test_what_must_be_given_is_told_from_what_may_be():
         ),
         ({"tuned": "learning_rates"}, "`tuned` names no axis of the grid"),
         ({"measure": {"seconds": len}}, "has the metric 'seconds', a column that the"),
+        # the analysis computes these two
+        (
+            {"measure": {"test_loss": len, "gap": len}},
+            "'gap', a column that the runner",
+        ),
+        (
+            {"measure": {"train_accuracy": len, "train_error": len}},
+            "'train_error', a column that the runner writes",
+        ),
+        (
+            {"measure": {"learning_rate": len}},
+            "'learning_rate', an axis or a label too",
+        ),
         ({"seeds": ()}, "`seeds` must be at least one, got"),
         ({"seeds": (1, 1)}, "`seeds` must be different numbers"),
         ({"seeds": (2**40,)}, "`seeds` must be different numbers"),
