@@ -22,7 +22,6 @@ from absl import app, flags
 from experiments.book import entries, page, runs
 from experiments.book.chapters import NOT_RUN, SYSTEMS
 from experiments.host import disk, software
-from experiments.results import claims
 
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "The folder to write to.", required=True
@@ -47,13 +46,7 @@ def main(argv: list[str]) -> None:
     workdir = Path(_WORKDIR.value)
     workdir.mkdir(parents=True, exist_ok=True)
     wanted = [name for name in _ONLY.value or SYSTEMS if name not in NOT_RUN]
-    small, failed = _SIZE.value == "small", []
-    for times in claims.LOOKS[: 1 if small else None]:
-        failed += runs.run_all(
-            wanted, workdir, small=small, jobs=_JOBS.value, times=times
-        )
-        looked_at = [entries.entry_of(name, workdir) for name in wanted]
-        wanted = [own.config for own in looked_at if own.verdict == claims.UNDECIDED]
+    failed = runs.look(wanted, workdir, small=_SIZE.value == "small", jobs=_JOBS.value)
     bound = [entries.entry_of(name, workdir) for name in _ONLY.value or SYSTEMS]
     path = workdir / "book.html"
     disk.replace(path, page.html(about(), entries.corrected(bound)))

@@ -8,6 +8,21 @@ from concurrent import futures
 from pathlib import Path
 
 from experiments.book import entries
+from experiments.results import claims
+
+
+def look(names: list[str], workdir: Path, *, small: bool, jobs: int) -> list[str]:
+    """Runs configs, and those that stay undecided with more seeds unless `small`.
+
+    Returns:
+        The names of runs that failed.
+    """
+    failed = []
+    for times in claims.LOOKS[: 1 if small else None]:
+        failed += run_all(names, workdir, small=small, jobs=jobs, times=times)
+        looked_at = [entries.entry_of(name, workdir) for name in names]
+        names = [one.config for one in looked_at if one.verdict == claims.UNDECIDED]
+    return failed
 
 
 def run_all(

@@ -11,12 +11,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from absl.flags import FLAGS
-from absl.testing import flagsaver
 from scipy import stats
 
 from experiments import Published, Run, figures, statements
-from experiments.book import __main__ as book_command
 from experiments.book import entries, page, runs
 from experiments.book.chapters import CHAPTERS, NOT_RUN, SYSTEMS
 from experiments.book.entries import Entry, Status
@@ -280,14 +277,10 @@ def test_only_undecided_headlines_are_looked_at_again(tmp_path, monkeypatch):
 
     monkeypatch.setattr(runs, "run_all", run_all)
     monkeypatch.setattr(entries, "entry_of", entry_of)
-    flags = dict(workdir=str(tmp_path), only=[*decided_at])
-    FLAGS.mark_as_parsed()
-    with flagsaver.flagsaver(**flags, size="full"):
-        book_command.main(["book"])
+    runs.look([*decided_at], tmp_path, small=False, jobs=1)
     assert looked == [(1, [*decided_at]), (2, ["dana", "gossip"]), (4, ["gossip"])]
     looked.clear()
-    with flagsaver.flagsaver(**flags, size="small"):
-        book_command.main(["book"])
+    runs.look([*decided_at], tmp_path, small=True, jobs=1)
     assert looked == [(1, [*decided_at])]
 
 
