@@ -10,10 +10,11 @@ import threading
 from html.parser import HTMLParser
 from pathlib import Path
 
+import optax
 import pytest
 from scipy import stats
 
-from experiments import Published, Run, figures, statements
+from experiments import Experiment, Published, Run, figures, statements, tasks
 from experiments.book import entries, page, runs
 from experiments.book.chapters import CHAPTERS, NOT_RUN, SYSTEMS
 from experiments.book.entries import Entry, Status
@@ -151,6 +152,25 @@ def test_a_folder_with_another_run_is_not_run_yet_and_says_why(tmp_path):
     entry = entries.entry_of("default", tmp_path)
     assert entry.status is Status.NOT_YET
     assert "configs/nowhere.py" in entry.shown
+
+
+def test_the_look_with_the_most_seeds_counts_and_minutes_are_of_all(
+    tmp_path, monkeypatch
+):
+    for folder, minutes in (("default", 1), ("default-x2", 2), ("default-x4", 4)):
+        info = {"finished": folder != "default-x4", "wall_seconds": 60 * minutes}
+        info |= {"question": folder, "devices": "1 x cpu", "versions": {"jax": "1"}}
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "run.json").write_text(json.dumps(info))
+    none = Experiment(
+        question="?", task=tasks.quadratic(), training=optax.sgd(0.1), updates=1
+    )
+    of_run = (none, statements.Statements())
+    monkeypatch.setattr(statements, "of_run", lambda info: of_run)
+    monkeypatch.setattr(entries.Run, "read", lambda path: None)
+    monkeypatch.setattr(effects, "answers", lambda run, asked: [])
+    entry = entries.entry_of("default", tmp_path)
+    assert (entry.question, entry.minutes) == ("default-x2", 3.0)
 
 
 def book(*arguments, code):

@@ -9,6 +9,7 @@ from scipy import stats
 
 from experiments.results import claims
 from experiments.results.claims import (
+    NO_OPTIMUM,
     NOT_REPRODUCED,
     NOT_TESTABLE,
     REPRODUCED,
@@ -88,6 +89,8 @@ def test_the_p_value_of_a_verdict_is_the_t_test_s_times_three_looks():
     assert np.isnan(judged.chance)
     (judged,) = claims.judge([statement(at_least=0.7)], found((1.0,)))
     assert np.isnan(judged.chance)
+    no_optimum = Judged(statement(at_least=0.7), Estimate(1.0, 0.1, 3), NO_OPTIMUM)
+    assert np.isnan(no_optimum.chance)
 
 
 def test_with_three_looks_the_error_of_a_family_of_true_bounds_is_below_5_percent():
