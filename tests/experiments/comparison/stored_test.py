@@ -11,7 +11,7 @@ import pytest
 
 import delayjax as dj
 from experiments import tasks
-from experiments.comparison import clusters, cures
+from experiments.comparison import clusters, cures, studies, tables, verdicts
 
 pytestmark = pytest.mark.runs
 
@@ -19,7 +19,6 @@ ROOT = Path(__file__).parents[3]
 STORED = ROOT / "experiments" / "comparison" / "stored"
 TASK = tasks.digits_mlp(batch_size=32)
 BUDGET, FIRST_SEED = 500, 1_000_000
-LOSS = jax.jit(jax.value_and_grad(TASK.loss))
 
 
 def sgd(grads, old, state, numbers, **_):
@@ -128,28 +127,95 @@ def test_a_list_of_past_parameters_trains_to_the_stored_loss(
     (row,) = table[own].to_dict("records")
     pairs = (part.split("=") for part in row["numbers"].split())
     numbers = {name: float(value) for name, value in pairs}
-    protocol = dj.cluster.protocols.k_batch_async(1)
-    trace = dj.cluster.simulate(
-        clusters.clusters()[cluster], protocol, BUDGET, seed=FIRST_SEED
-    )
     order = np.random.SeedSequence([0, FIRST_SEED]).generate_state(1)[0]
-    batches = TASK.batches(int(order), 0, BUDGET)
-    params = TASK.init(jax.random.key(FIRST_SEED))
-    step = jax.jit(direction)
+    start = TASK.init(jax.random.key(FIRST_SEED))
+    trace = traced(cluster, BUDGET, FIRST_SEED)
+    params = trained(TASK, trace, start, int(order), numbers, direction)
+    loss = float(TASK.evaluate(params)["train_loss"])
+    assert loss == pytest.approx(row["loss_0"], rel=1e-4)
+
+
+def traced(cluster, updates, seed):
+    protocol = dj.cluster.protocols.k_batch_async(1)
+    by_name = clusters.clusters()[cluster]
+    return dj.cluster.simulate(by_name, protocol, updates, seed=seed)
+
+
+def trained(task, trace, params, order, numbers, direction):
+    """The parameters after a gradient an update, each taken at those of its age."""
+    updates = len(trace.read_version)
+    batches = task.batches(order, 0, updates)
+    gradient, step = jax.jit(jax.grad(task.loss)), jax.jit(direction)
     versions, state = [params], None
-    for t in range(BUDGET):
+    for t in range(updates):
         age = t - int(trace.read_version[t])
         old = versions[t - age]
-        _, grads = LOSS(old, jax.tree.map(lambda leaf, t=t: leaf[t], batches))
+        grads = gradient(old, jax.tree.map(lambda leaf, t=t: leaf[t], batches))
         told = {"age": age} if direction is by_age else {}
         told |= {"params": params} if direction is compensated else {}
+        told |= {"share": t / updates} if direction is decayed else {}
         update, state = step(grads, old, state, numbers, **told)
         params = jax.tree.map(
             lambda x, u: x - numbers["learning_rate"] * u, params, update
         )
         versions.append(params)
-    loss = float(TASK.evaluate(params)["train_loss"])
-    assert loss == pytest.approx(row["loss_0"], rel=1e-4)
+    return params
+
+
+def decayed(grads, old, state, numbers, *, share):
+    """SGD, whose step falls linearly from the first update to zero after the last."""
+    step, state = sgd(grads, old, state, numbers)
+    return jax.tree.map(lambda u: u * (1 - share), step), state
+
+
+NEW_CELLS = [
+    ("digits", "sgd", "plain", "constant, 4", sgd),
+    ("digits", "sgd", "linear decay", "memoryless, 16", decayed),
+    ("digits", "adam", "plain", "memoryless, 4", adam),
+    ("digits", "muon", "plain", "memoryless, 16", muon),
+    ("char_lm", "adam", "plain", "memoryless, 4", adam),
+    ("char_lm", "adam", "plain", "constant, 4", adam),
+    ("char_lm", "adam", "no momentum", "memoryless, 16", adam),
+    ("cnn", "adam", "plain", "constant, 4", adam),
+    ("cnn", "sgd", "plain", "constant, 4", sgd),
+    ("cnn", "sgd", "polynomial law", "memoryless, 4", by_age),
+]
+STORED_CELLS = [cell for cell in NEW_CELLS if tables.file(cell[0], "short").exists()]
+
+
+@pytest.mark.parametrize(
+    ("study", "optimizer", "rule", "cluster", "direction"), STORED_CELLS
+)
+def test_the_same_list_trains_to_a_loss_of_the_searched_tables(
+    study, optimizer, rule, cluster, direction
+):
+    stored = tables.read(tables.file(study, "short")).where(
+        optimizer=optimizer, rule=rule, cluster=cluster, seed=0
+    )
+    (row,) = stored.results.to_dict("records")
+    numbers = {"decay": 1.0} | {
+        name: row[name]
+        for name in ("learning_rate", "decay", "own")
+        if pd.notna(row.get(name))
+    }
+    task = studies.STUDIES[study].task()
+    order = int(np.random.SeedSequence([0, 0]).generate_state(1)[0])
+    trace = traced(cluster, studies.STUDIES[study].updates, order)
+    start = task.init(jax.random.fold_in(jax.random.key(0), 0))
+    params = trained(task, trace, start, order, numbers, direction)
+    found = task.evaluate(params)
+    for name in ("train_loss", "test_loss"):
+        assert float(found[name]) == pytest.approx(row[name], rel=1e-4)
+
+
+SHORT = [name for name in studies.STUDIES if tables.file(name, "short").exists()]
+
+
+@pytest.mark.parametrize("study", SHORT)
+def test_halves_of_the_seeds_agree_on_the_order_of_rows_outside_of_the_band(study):
+    found = studies.stored(study, "short")
+    least = {name: tables.BANDS * band for name, band in tables.bands(found).items()}
+    assert verdicts.order_agrees(found, least=least) >= 0.8
 
 
 def test_each_rule_has_its_costs():
