@@ -51,6 +51,7 @@ def eager_outer(
         of the workers' models.
 
     Raises:
+        ValueError: in `update`, if the state is of another period.
         TypeError: in `init`, if the server needs an extra argument, such as the loss.
 
     Example:
@@ -91,6 +92,7 @@ def eager_outer(
         del before
         begun, state, flight = memory
         if jax.tree.leaves(model):
+            checks.check_held("period", period, slices.number_of(flight.outbox))
             flight, model = slices.send(flight, step % period, True, model, axis_name)
         begun, state, outbox, model = periods.choose(
             periods.due(step, period),
