@@ -294,6 +294,11 @@ OTHERS = [
         )
         for workers in ([0.0, 1.0], [[0], [1]], [], [0, 2], [-1, 0])
     ),
+    (
+        lambda: run(protocols.hardsync(), None, seconds=INF),
+        ValueError,
+        "`num_updates` or `seconds` must be given",
+    ),
     # what is no protocol: the call to write
     (
         lambda: run(protocols.hardsync),
