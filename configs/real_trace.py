@@ -67,7 +67,7 @@ def experiment(config: ConfigDict) -> Experiment:
         seeds=config.seeds,
         tuned="learning_rate",
         tuning_seeds=config.tuning_seeds,
-        updates=config.updates,
+        updates=min(config.updates, trace.num_updates),
         answer=[
             Effect(metric="train_loss", against=fresh_ones, size=percent(10)),
             Effect(metric="test_error", against=fresh_ones, size=points(1)),

@@ -128,6 +128,8 @@ def test_a_config_makes_an_experiment_whose_claims_can_fail(file, question, tmp_
         config.trace = str(tmp_path / "log.npz")
     made = source.experiment(config)
     assert isinstance(made, Experiment)
+    if file.stem == "real_trace":
+        assert made.updates == 50  # no more than its log has
     assert made.question.endswith("?") and len(made.question) <= 80
     assert made.figures
     assert made.effects
