@@ -26,6 +26,9 @@ from experiments.comparison.clusters import NO_DELAY
 from experiments.results.tables import Found
 
 
+LIMITS = configs.at_least(0, "seeds")
+
+
 def get_config() -> ConfigDict:
     """The values that the command line may change."""
     return ConfigDict(
@@ -34,6 +37,7 @@ def get_config() -> ConfigDict:
             stage="full",  # short, full, or long with four times the updates
             optimizers=("adam",),  # among sgd, adam, muon
             rules=("late updates",),  # or my_module:rule; "all" of the stage
+            seeds=0,  # that are reported; 0: as many as the stage has
         )
     )
 
@@ -52,6 +56,7 @@ def experiment(config: ConfigDict) -> Experiment:
         stage,
         rows,
         tuple(config.optimizers),
+        seeds=config.seeds or stage.seeds,
         figures=[figures.bars("train_loss", panels="cluster", color="optimizer")],
     )
     late = {cluster for arm in made.arms for cluster in arm.grid["cluster"]}

@@ -314,6 +314,8 @@ class Cluster:
             >>> islands.exchange_cost(12, delay=4)  # a slice takes 1 s
             0.0
         """
+        delay = checks.check_bound("delay", delay)
+        fragments = checks.check_bound("fragments", fragments, at_least=1)
         apart = checks.check_exchanges(period, fragments, delay)
         seed = checks.check_bound("seed", seed)
         link = self.communication or Communication()
