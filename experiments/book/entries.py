@@ -277,7 +277,7 @@ def table(entries: Iterable[Entry]) -> pd.DataFrame:
 def _rows(entry: Entry) -> list[Mapping[str, str]]:
     first = dict.fromkeys(COLUMNS, "")
     first |= {name: str(getattr(entry, name)) for name in _OF_ALL}
-    first["minutes"] = f"{entry.minutes:.1f}"
+    first["minutes"] = f"{entry.minutes:.2f}"
     return [first | statement._asdict() for statement in entry.statements] or [first]
 
 
