@@ -116,14 +116,14 @@ def test_a_table_has_a_row_a_statement_and_is_read_as_it_was_written():
     table = entries.table([run, none])
     assert table["config"].tolist() == ["softsync", "softsync", "imagenet"]
     assert table["verdict"].tolist() == ["reproduced", "undecided", ""]
-    assert table["minutes"].tolist() == ["1.3", "1.3", "0.0"]
+    assert table["minutes"].tolist() == ["1.26", "1.26", "0.00"]
     assert table["ran_on"].tolist() == ["a GPU", "a GPU", ""]
     assert table["measured"][0] == "0.4 (0.372 to 0.428)"
     assert float(table["p"][0]) == pytest.approx(3 * 2 * stats.t.sf(10, 4), rel=0.01)
     assert table["system"][2] == "ResNet-50 on ImageNet"
     assert table["status"].tolist() == ["run", "run", "not run here"]
     assert table["reason"].tolist() == ["", "", "it needs a pod"]
-    assert entries.from_table(table) == [run._replace(minutes=1.3), none]
+    assert entries.from_table(table) == [run._replace(minutes=1.26), none]
 
 
 def test_an_entry_says_why_there_is_no_run(tmp_path):
