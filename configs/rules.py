@@ -25,7 +25,6 @@ from experiments.comparison import cures, studies
 from experiments.comparison.clusters import NO_DELAY
 from experiments.results.tables import Found
 
-
 LIMITS = configs.at_least(0, "seeds")
 
 

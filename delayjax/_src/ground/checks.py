@@ -157,7 +157,9 @@ def as_steps(value: Any) -> Any:
     """
     value = np.asarray(value) if is_concrete(value) else value  # JAX's int32 would wrap
     if jnp.issubdtype(value.dtype, jnp.complexfloating):
-        raise TypeError(f"`age` or `delay` must be a real number of steps, got {value}.")
+        raise TypeError(
+            f"`age` or `delay` must be a real number of steps, got {value}."
+        )
     if not jnp.issubdtype(value.dtype, jnp.integer):
         return value.astype(jnp.float32)
     ends, kind = jnp.iinfo(jnp.int32), jnp.iinfo(value.dtype)
