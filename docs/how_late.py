@@ -122,7 +122,7 @@ def cells_of(run: Run, limit: Callable[[float], float]) -> Cells:
         )
     table = tables.points(run.results, "train_loss", run.settings)
     grid = table.pivot(index="delay", columns="learning_rate", values=["mean", "lost"])
-    lost = (grid["lost"] == True).to_numpy(bool)  # noqa: E712, not run is not lost
+    lost = grid["lost"].eq(True).to_numpy(bool)  # not run is not lost
     loss = np.where(lost, np.nan, grid["mean"].to_numpy(float))
     return Cells(
         rates=grid["mean"].columns.to_numpy(float),

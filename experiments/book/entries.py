@@ -132,7 +132,7 @@ def corrected(entries: Sequence[Entry]) -> list[Entry]:
     Example:
         >>> said = dict.fromkeys(Statement._fields, "") | {"verdict": "reproduced"}
         >>> stated = [[Statement(**said | {"p": p})] for p in ("0.02", "0.04")]
-        >>> both = [Entry("dana", "?", Status.RUN, statements=own) for own in stated]
+        >>> both = [Entry("dana", "?", Status.RUN, statements=each) for each in stated]
         >>> [(one.verdict, one.among_all) for one in corrected(both)][0]
         ('reproduced', 'p = 0.04 among all 2 headlines')
         >>> [(one.verdict, one.among_all) for one in corrected([*both, both[1]])][1]

@@ -29,7 +29,7 @@ def eager_outer(
     period: int,
     axis_name: axes.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
-    """Eager DiLoCo: an outer step with the fresh own change and the others' last one.
+    """Eager DiLoCo: an outer step with a worker's fresh change and the others' last.
 
         x'^i = x'^i + U(g^i)                                      at every step
         dl^i_r = x^i - x'^i                                       after H steps

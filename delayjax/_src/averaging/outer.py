@@ -245,7 +245,7 @@ class _Exchange(NamedTuple):
         return Fragment(part, state)
 
     def keep(self, fragment, kept=None):
-        """A fragment in its storage, in place of the one that is kept there."""
+        """A fragment in its storage, in place of the fragment before."""
         if self.storage is None:
             return fragment
         kept = self.storage.init(fragment, 1) if kept is None else kept

@@ -33,8 +33,9 @@ def local_training(
     `optax.sgd(1.0)` is `grad_fn` itself.
 
     In `replay(...).init(params, key, worker_state=...)` a client w may have `steps`,
-    its own n_w, and `opt_state`, which goes from round to round. Steps by speed (DyLU),
-    with v_w the steps of client w in a second and H those of the fastest, are
+    its number n_w, and `opt_state`, which goes from round to round. Steps by speed
+    (DyLU), with v_w the steps of client w in a second, and H the steps of the fastest
+    client in a round, are
 
         n_w = floor(v_w / max_j v_j  H)
 
