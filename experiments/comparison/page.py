@@ -15,7 +15,13 @@ from absl import app
 
 from experiments.comparison import studies, tables
 from experiments.comparison.cures import CURES, TWIN
-from experiments.comparison.verdicts import GAINS, NO_OPTIMUM, order_agrees, verdicts
+from experiments.comparison.verdicts import (
+    GAINS,
+    NO_OPTIMUM,
+    NOTHING_SEEN,
+    order_agrees,
+    verdicts,
+)
 from experiments.host import disk
 from experiments.page import Markdown, markdown_table, markdown_text, render
 from experiments.results.runs import Run
@@ -126,7 +132,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
     gain = f"{_signed(row['gain'])} ({_signed(row['low'])} to {_signed(row['high'])})"
     p = "<0.001" if row["p"] < 0.001 else f"{row['p']:.2g}"
     verdict = row["verdict"]
-    if verdict == "no gain seen":
+    if verdict == NOTHING_SEEN:
         verdict += f", at most {_signed(row['high'])}"
     return [Markdown(name), gain, p, *parts, f"{100 * row['share']:.0f} %", verdict]
 
@@ -184,7 +190,7 @@ def draw(part: Part) -> Any:
         rows = rows[rows["verdict"] != NO_OPTIMUM].sort_values("gain")
         for y, row in enumerate(rows.to_dict("records")):
             color = "C1" if _is_blind(row["rule"]) else "C0"
-            sure = row["verdict"] != "no gain seen"
+            sure = row["verdict"] != NOTHING_SEEN
             axis.plot([row["low"], row["high"]], [y, y], color=color, linewidth=1)
             axis.plot(
                 row["gain"], y, "o", color=color, fillstyle="full" if sure else "none"
