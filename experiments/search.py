@@ -200,8 +200,11 @@ class _Searcher:
         self, program: Program, pairs: Iterable[tuple[Program, int]]
     ) -> list[Point]:
         """The optima of series of other programs, as points of this program."""
-        optima = [self._of[other.name][i] for other, i in pairs]
-        points = [tuple(_numbers_of(program, one).values()) for one in optima]
+        points = []
+        for other, i in pairs:
+            known = program.contains.get(other.arm, {})
+            numbers = _numbers_of(program, self._of[other.name][i], known)
+            points.append(tuple(numbers.values()))
         return [point for point in points if None not in point]
 
     def _answered(self, program: Program, asking: Asking) -> list[Outcome]:
@@ -264,10 +267,16 @@ class _Searcher:
         return clocks
 
 
-def _numbers_of(program: Program, optimum: Optimum) -> dict[str, Any]:
-    """An optimum as a point of a program; numbers that the optimum lacks are off."""
+def _numbers_of(
+    program: Program, optimum: Optimum, known: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """An optimum as a point of a program.
+
+    Numbers that the optimum lacks have their known value; others are off.
+    """
+    values = {**(known or {}), **optimum.values}
     return {
-        axis: optimum.values.get(axis, searched.off)
+        axis: values.get(axis, searched.off)
         for axis, searched in program.searched.items()
     }
 

@@ -147,11 +147,10 @@ def _arm(
         if (cure.undelayed or one != NO_DELAY)
         and (cure.at_constant or not one.startswith("constant"))
     }
-    contained = cure.contained()
     return Arm(
         training=along(sources, make, output=cure.output),
         labels={"optimizer": name, "rule": cure.name},
         grid={"cluster": numbers, **space},
         updates=updates,
-        contains=contained and {"optimizer": name, "rule": contained},
+        contains=cure.contained() and {"optimizer": name, **cure.contained()},
     )

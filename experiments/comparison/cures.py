@@ -152,8 +152,9 @@ class Cure:
         reads_delay: whether it is told the staleness, or the old parameters: then
             `told_the_mean` makes a twin of it that is not.
         undelayed: whether it is trained without delay too: it needs no delay to help.
-        contains: the name of the row that it is where its own numbers are off; None for
-            plain delay, if it has its numbers and can switch off all others.
+        contains: {"rule": the name of the row that it is where its own numbers are off,
+            or have the values that stand here beside the name}; None for plain delay,
+            if it has the numbers of plain delay and can switch off all others.
     """
 
     name: str
@@ -169,13 +170,13 @@ class Cure:
     at_constant: bool = True
     reads_delay: bool = False
     undelayed: bool = False
-    contains: str | None = None
+    contains: Mapping[str, Any] | None = None
 
-    def contained(self) -> str | None:
-        """The name of the row that it contains, if there is one."""
+    def contained(self) -> Mapping[str, Any] | None:
+        """`contains`, or that it contains plain delay; None if it contains no row."""
         has_all = {"learning_rate", "decay"} <= {*self.shared} and self.space
         off = all(one.off is not None for one in self.space.values())
-        return self.contains or (BASELINE.name if has_all and off else None)
+        return self.contains or ({"rule": BASELINE.name} if has_all and off else None)
 
     def whole_space(self, optimizer: Optimizer) -> Space:
         """The shared numbers, then the rule's own."""
@@ -347,7 +348,14 @@ _SGD = ("sgd",)  # the rule has an optimizer of its own, or is made for this one
 _LAW = dict(kind=STEP_SIZE, at_constant=False, reads_delay=True)
 _RULE = dict(kind=CORRECTION, reads_delay=True)
 
-BASELINE = Cure("plain", lambda t: t.descent(), undelayed=True)
+_NO_MOMENTUM = {"rule": "no momentum"}
+
+BASELINE = Cure(
+    "plain",
+    lambda t: t.descent(),
+    undelayed=True,
+    contains={**_NO_MOMENTUM, "decay": 1.0},
+)
 AGAIN = dataclasses.replace(BASELINE, name="plain, searched again", undelayed=False)
 NO_MOMENTUM = Cure(
     "no momentum",
@@ -416,7 +424,7 @@ CURES = (
         kind=WITHOUT_DELAY,
         source="Ma and Yarats 2019",
         undelayed=True,
-        contains="no momentum",
+        contains=_NO_MOMENTUM,
     ),
     Cure(
         "clipping",

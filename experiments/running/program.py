@@ -33,7 +33,8 @@ class Program:
         takes: the axes that the task and the training can have.
         searched: {traced axis: its range}; `axes` have a value within the range.
         arm: the number of the program's arm.
-        contains: the numbers of the arms that this arm contains.
+        contains: {number of an arm that this arm contains: the values of searched
+            numbers at which it does, where these are not `off`}.
         kin: a number; programs with equal `kin` share a compiled program.
         jaxpr: the start and the first update of a cell, as `tracing.of_cell` traces it,
             if it has been traced.
@@ -51,7 +52,9 @@ class Program:
     takes: tuple[str, ...] = ()
     searched: Mapping[str, Range] = dataclasses.field(default_factory=dict)
     arm: int = 0
-    contains: tuple[int, ...] = ()
+    contains: Mapping[int, Mapping[str, float]] = dataclasses.field(
+        default_factory=dict
+    )
     kin: int = 0
     jaxpr: Any = None
 

@@ -48,7 +48,7 @@ def programs(experiment: Experiment, *, devices: int | None = None) -> list[Prog
         if arm.seconds is not None or arm.updates is not None:
             end = dict(updates=arm.updates, seconds=arm.seconds)
             request_of_arm = request._replace(**end, examples=None)
-        contains = _contained(arms, arm)
+        contains = _contained(experiment, arm)
         kin = len(made)
         made += [
             dataclasses.replace(p, arm=number, contains=contains, kin=kin + p.kin)
@@ -204,46 +204,58 @@ def _check_traced(
             )
 
 
-def _contained(arms: Sequence[Arm], arm: Arm) -> tuple[int, ...]:
-    """The numbers of the arms that an arm contains."""
+def _contained(experiment: Experiment, arm: Arm) -> dict[int, dict[str, float]]:
+    """`Program.contains` of an arm."""
     if arm.contains is None:
-        return ()
-    chosen = tuple(
+        return {}
+    grid = {**experiment.grid, **arm.grid}
+    values = {k: v for k, v in arm.contains.items() if isinstance(grid.get(k), Range)}
+    chosen = [
         number
-        for number, other in enumerate(arms)
+        for number, other in enumerate(experiment.all_arms)
         if other is not arm
-        and all(other.labels.get(k) == v for k, v in arm.contains.items())
-    )
+        and all(
+            other.labels.get(k) == v for k, v in arm.contains.items() if k not in values
+        )
+    ]
     if len(chosen) != 1:
         raise ValueError(
             f"`contains` must name one other arm by its labels, got {arm.contains}:"
             f" {len(chosen)} arms have these."
         )
-    return chosen
+    for name, value in values.items():
+        low, high = grid[name].limits
+        if not low <= value <= high:
+            raise ValueError(
+                f"`contains` must give {name!r} a value that its `Range` can have,"
+                f" {low:g} to {high:g}, got {value}."
+            )
+    return {chosen[0]: values}
 
 
 def _check_contained(programs: Sequence[Program]) -> None:
     """Checks that a contained arm is a point of its arm, without a cycle of arms."""
     of_arm = {program.arm: program for program in programs}
     for program in programs:
-        for number in program.contains:
+        for number, values in program.contains.items():
             there, here = of_arm[number].searched, program.searched
             missing = [axis for axis in there if axis not in here]
-            bound = [a for a, r in here.items() if a not in there and r.off is None]
+            free = here.keys() - there.keys() - values.keys()
+            bound = [axis for axis in here if axis in free and here[axis].off is None]
             if missing or bound:
                 name = (missing or bound)[0]
                 why = "lacks" if missing else "cannot switch off: give it `off`"
                 raise ValueError(
                     f"`contains={dict(of_arm[number].columns)}` needs every searched"
-                    f" number of that arm, and `off` in each further one: {name!r} is a"
-                    f" number that the arm {why}."
+                    f" number of that arm, and `off` or a value in each further one:"
+                    f" {name!r} is a number that the arm {why}."
                 )
-        seen, below = {program.arm}, program.contains
+        seen, below = {program.arm}, [*program.contains]
         while below:
             if below[0] in seen:
                 raise ValueError("`contains` of the arms must not lead back to an arm.")
             seen.add(below[0])
-            below = of_arm[below[0]].contains
+            below = [*of_arm[below[0]].contains]
 
 
 def _check_axes(

@@ -33,7 +33,8 @@ class Arm:
         seconds: simulated time after which this arm ends; replaces the experiment's.
         updates: updates after which this arm ends; replaces the experiment's.
         contains: labels of another arm, which this arm equals if each number that only
-            this arm searches is off. A search never ends at a worse point than that.
+            this arm searches is off, or has the value that `contains` gives it. A
+            search never ends at a worse point than that.
     """
 
     training: Training

@@ -267,6 +267,16 @@ def with_known(made):
         return run(made), known
 
 
+def test_a_contained_series_may_lie_within_the_range_of_a_number():
+    """Plain delay is the rule at the factor 1, which the search may try or not."""
+    at_one = arms(contains={**PLAIN, "factor": 1.0}, off=None)
+    found, known = with_known(experiment(training=None, arms=at_one, search=COARSE))
+    optima = found.choice.optima
+    plain = optima[optima["rule"] == "plain"].sort_values("delay")
+    begun = [[(rate, 1.0)] for rate in plain["learning_rate"]]
+    assert known["learning_rate", "factor"] == begun
+
+
 @pytest.fixture(scope="module")
 def nested():
     return with_known(NESTED)
@@ -449,6 +459,10 @@ def whole_steps(learning_rate, period):
         (
             {"training": None, "arms": arms(off=None)},
             "'factor' is a number that the arm cannot switch off",
+        ),
+        (
+            {"training": None, "arms": arms(contains={**PLAIN, "factor": 5.0})},
+            "`contains` must give 'factor' a value that its `Range` can have,",
         ),
     ],
 )

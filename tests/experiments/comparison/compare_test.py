@@ -140,10 +140,11 @@ def test_rows_are_trained_where_they_are_more_than_another_step():
 
 def test_a_row_contains_plain_delay_if_it_can_switch_its_numbers_off():
     found = {name: cure.contained() for name, cure in NAMED.items()}
-    assert found["DC-ASGD-a"] == found["clipping"] == found["hinge law"] == "plain"
-    assert found["plain"] is None and found["late updates"] is None
-    assert found["adaptive 1"] is None and found["Gap-Aware"] is None
-    assert found["one slow momentum"] == "no momentum"
+    of_plain, of_none = {"rule": "plain"}, {"rule": "no momentum"}
+    assert found["DC-ASGD-a"] == found["clipping"] == found["hinge law"] == of_plain
+    assert found["late updates"] is found["adaptive 1"] is found["Gap-Aware"] is None
+    assert found["one slow momentum"] == of_none
+    assert found["plain"] == {**of_none, "decay": 1.0}
     # the row that it contains may be absent
     (plain, slow) = of(NAMED["one slow momentum"]).arms
     assert plain.contains is slow.contains is None
@@ -152,7 +153,9 @@ def test_a_row_contains_plain_delay_if_it_can_switch_its_numbers_off():
 OFF = [
     cure
     for cure in cures.CURES
-    if cure.contained() == "plain" and cure.optimizers is None and cure.gradients == 1
+    if cure.contained() == {"rule": "plain"}
+    and cure.optimizers is None
+    and cure.gradients == 1
 ]
 
 
@@ -169,6 +172,16 @@ def test_a_row_whose_numbers_are_off_is_plain_delay(name):
     off = {name: one.off for name, one in cure.space.items()}
     (wanted,), (found,) = trained(plain, [numbers]), trained(rule, [numbers | off])
     assert found == pytest.approx(wanted, rel=1e-3)
+
+
+@pytest.mark.parametrize("optimizer", list(cures.OPTIMIZERS))
+def test_plain_delay_at_the_momentum_that_it_says_is_no_momentum(optimizer):
+    plain = program_of(of(NAMED["no momentum"], optimizer), "plain", "constant, 4")
+    none = program_of(of(NAMED["no momentum"], optimizer), "no momentum", "constant, 4")
+    ((_, values),) = plain.contains.items()
+    numbers = amid({"learning_rate": cures.OPTIMIZERS[optimizer].learning_rate})
+    (wanted,), (found,) = trained(none, [numbers]), trained(plain, [numbers | values])
+    assert found == pytest.approx(wanted, rel=1e-5)
 
 
 @pytest.mark.parametrize("stage", list(studies.STAGES))
