@@ -54,13 +54,13 @@ class Part(NamedTuple):
         best = self.found.where(rule=tables.BEST_PLAIN).results
         means = best.groupby(["optimizer", "cluster"], sort=False)["train_loss"].mean()
         clusters = [*best["cluster"].unique()]
-        costs, bands = tables.costs(self.found), tables.bands(self.found)
-        least = tables.thresholds(self.found)
+        columns = [tables.bands, tables.inexact, tables.thresholds]
+        values = [column(self.found) for column in columns]
         rows = []
-        for name, cost in costs.items():
-            numbers = *means[name][clusters], cost, bands[name], least[name]
-            rows.append([_NAMES[name], *map("{:.3f}".format, numbers)])
-        header = ["", *clusters, "cost, mean", "band", "threshold"]
+        for name, cost in tables.costs(self.found).items():
+            numbers = *means[name][clusters], cost, *(column[name] for column in values)
+            rows.append([_NAMES[name], *map("{:.4f}".format, numbers)])
+        header = ["", *clusters, "cost, mean", "band", "exact to", "threshold"]
         return markdown_table(header, rows)
 
     @property
@@ -95,9 +95,8 @@ class Part(NamedTuple):
 
     @property
     def agreement(self) -> float:
-        """Kendall's tau between two halves of the seeds, of rows two bands apart."""
-        least = {name: 2 * band for name, band in tables.bands(self.found).items()}
-        return order_agrees(self.found, least=least)
+        """Kendall's tau between two halves of the seeds, of rows that differ."""
+        return order_agrees(self.found, least=tables.inexact(self.found))
 
 
 _HEADER = [
@@ -160,7 +159,6 @@ def markdown(made: Sequence[Part]) -> str:
         "rules.md",
         parts=made,
         share=round(100 * tables.SHARE_OF_COST),
-        bands=round(tables.BANDS),
         stages=studies.STAGES,
     )
 
@@ -175,7 +173,8 @@ def keep(folders: Sequence[str]) -> None:
         run = Run.read(*those)
         versions = ", ".join(f"{name} {v}" for name, v in run.info["versions"].items())
         about = f"{study}, {stage}; {versions}, {run.info['started'][:10]}"
-        tables.write(run, tables.file(study, stage), about)
+        tolerances = studies.STUDIES[study].tolerance
+        tables.write(run, tables.file(study, stage), about, tolerances)
 
 
 def draw(part: Part) -> Any:
@@ -196,8 +195,8 @@ def draw(part: Part) -> Any:
                 row["gain"], y, "o", color=color, fillstyle="full" if sure else "none"
             )
         axis.set_yticks(range(len(rows)), [*rows["rule"]], fontsize=7)
-        band = tables.BANDS * tables.bands(part.found)[str(optimizer)]
-        axis.axvspan(-band, band, color="0.9", zorder=-1)
+        least = tables.inexact(part.found)[str(optimizer)]
+        axis.axvspan(-least, least, color="0.9", zorder=-1)
         cost = tables.costs(part.found)[str(optimizer)]
         axis.set_xlim(-1.2 * cost, 1.2 * cost)
         axis.set_title(f"{_NAMES[str(optimizer)]}: lateness costs {cost:.3f} nats")

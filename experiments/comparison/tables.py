@@ -6,7 +6,7 @@ A study at a stage is the file experiments/comparison/stored/STUDY_STAGE.csv.
 import dataclasses
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,21 +23,28 @@ BEST_PLAIN = "best plain"
 """The better one, on each cluster, of plain delay and what is nested in it."""
 
 NESTED = (BASELINE.name, NO_MOMENTUM.name)
-SHARE_OF_COST, BANDS = 0.1, 2.0
-"""The gain that matters: a share of what lateness costs, or bands if these are more."""
+SHARE_OF_COST = 0.1
+"""The gain that matters, as a share of what lateness costs."""
+
+TWICE = 2.0
+"""Two bands, or two tolerances: what two searches may leave between equal rows."""
 
 _NUMBERS = ("learning_rate", "decay", "own")
+_OF_SEARCH = ("found", "score", "trainings", "tolerance")
 _LOSSES = ("train_loss", "test_loss")
 _KEYS = ["optimizer", "rule", "cluster"]
 
 
-def write(found: Found, path: Path, about: str) -> None:
+def write(
+    found: Found, path: Path, about: str, tolerances: Mapping[str, float]
+) -> None:
     """Writes the table of a run: series, optimum, and losses of all seeds in order.
 
     Args:
         found: of runs of `configs/rules.py`.
         path: the file.
         about: what made it; its first line.
+        tolerances: {optimizer: the tolerance of its searches}.
     """
     optima = pd.DataFrame(found.choice.optima).set_index(_KEYS)
     rows = []
@@ -56,9 +63,10 @@ def write(found: Found, path: Path, about: str) -> None:
             dict(zip(_KEYS, key, strict=True))
             | {name: f"{optimum[name]:.6g}" for name in numbers}
             | {"found": int(optimum["found"]), "score": f"{optimum['score']:.6g}"}
-            | {"trainings": int(optimum["trainings"]), **losses}
+            | {"trainings": int(optimum["trainings"])}
+            | {"tolerance": tolerances[key[0]], **losses}
         )
-    columns = [*_KEYS, *_NUMBERS, "found", "score", "trainings", *_LOSSES]
+    columns = [*_KEYS, *_NUMBERS, *_OF_SEARCH, *_LOSSES]
     table = pd.DataFrame(rows, columns=pd.Index(columns))
     disk.replace(path, f"# {about}\n{table.to_csv(index=False)}")
 
@@ -95,7 +103,7 @@ def read(path: Path, *, relative: bool = False) -> Found:
         for seed, pair in enumerate(zip(*losses, strict=True)):
             keys = {name: row[name] for name in [*_KEYS, *numbers]}
             rows.append({**keys, "seed": seed, **dict(zip(_LOSSES, pair, strict=True))})
-    optima = table[[*_KEYS, *numbers, "found", "score", "trainings"]]
+    optima = table[[*_KEYS, *numbers, *_OF_SEARCH]]
     optima = optima.assign(found=optima["found"].astype(bool))
     choice = Choice(tuple(numbers), "train_loss", optima=optima)
     return Found(pd.DataFrame(rows), pd.DataFrame(), choice)
@@ -138,15 +146,23 @@ def bands(found: Found) -> dict[str, float]:
     return apart.to_dict()
 
 
+def inexact(found: Found) -> dict[str, float]:
+    """{optimizer: two bands, or two tolerances of its searches if these are more}."""
+    tolerances = found.choice.optima.groupby("optimizer")["tolerance"].max()
+    return {
+        name: TWICE * max(band, tolerances[name]) for name, band in bands(found).items()
+    }
+
+
 def thresholds(found: Found) -> dict[str, float]:
     """{optimizer: the gain, in nats, that a row must have been able to have}.
 
     It is 10 % of what lateness costs the optimizer on the task: less would not change
-    what a reader does. Where the search is less exact than that, it is two bands.
+    what a reader does. Where the search is less exact than that, it is `inexact`.
     """
-    apart = bands(found)
+    least = inexact(found)
     return {
-        name: max(SHARE_OF_COST * cost, BANDS * apart[name])
+        name: max(SHARE_OF_COST * cost, least[name])
         for name, cost in costs(found).items()
     }
 

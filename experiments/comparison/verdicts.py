@@ -35,7 +35,7 @@ def verdicts(found: Found) -> pd.DataFrame:
         that have an optimum. `median`: over the clusters' gains. `constant`, `random`:
         means over the clusters where all delays are equal, and over the others. `test`:
         the gain in test loss. `share`: of what lateness costs the optimizer. `verdict`:
-        a gain counts if p is below 0.05 and it is at least two bands.
+        a gain counts if p is below 0.05 and it is at least `tables.inexact`.
     """
     late = [name for name in found.results["cluster"].unique() if name != NO_DELAY]
     constant = [name for name in late if name.startswith("constant")]
@@ -54,13 +54,14 @@ def verdicts(found: Found) -> pd.DataFrame:
     seeds = found.results["seed"].nunique()
     rows["p"] = np.nan
     rows.loc[rows["found"], "p"] = holm(_p_values(rows[rows["found"]], seeds))
-    costs, bands = tables.costs(found), tables.bands(found)
+    costs, inexact = tables.costs(found), tables.inexact(found)
     optimizers = rows.index.get_level_values("optimizer")
     rows["share"] = rows["gain"] / optimizers.map(costs).to_numpy()
-    least = tables.BANDS * optimizers.map(bands).to_numpy(float)
     rows["verdict"] = [
-        _verdict(row, two_bands)
-        for row, two_bands in zip(rows.to_dict("records"), least, strict=True)
+        _verdict(row, least)
+        for row, least in zip(
+            rows.to_dict("records"), optimizers.map(inexact), strict=True
+        )
     ]
     return rows.reset_index().sort_values(
         ["optimizer", "gain"], ascending=[True, False], ignore_index=True

@@ -6,7 +6,7 @@ import pytest
 from absl import app
 
 from experiments.comparison import page, tables
-from tests.experiments.comparison.made import by_hand
+from tests.experiments.comparison.made import TOLERANCES, by_hand
 
 
 @pytest.fixture
@@ -15,7 +15,8 @@ def made(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "FOLDER", tmp_path)
     rows = {"polynomial law": (0.2, 0.0), "linear decay": (0.3, 0.0)}
     found = by_hand(**rows, **{"hinge law": (0.0, 0.1)})
-    tables.write(found, tables.file("digits", "short"), "digits, short; by hand")
+    file = tables.file("digits", "short")
+    tables.write(found, file, "digits, short; by hand", TOLERANCES)
     (part,) = page.parts()
     return part
 

@@ -214,8 +214,7 @@ SHORT = [name for name in studies.STUDIES if tables.file(name, "short").exists()
 @pytest.mark.parametrize("study", SHORT)
 def test_halves_of_the_seeds_agree_on_the_order_of_rows_outside_of_the_band(study):
     found = studies.stored(study, "short")
-    least = {name: tables.BANDS * band for name, band in tables.bands(found).items()}
-    assert verdicts.order_agrees(found, least=least) >= 0.8
+    assert verdicts.order_agrees(found, least=tables.inexact(found)) >= 0.8
 
 
 def test_each_rule_has_its_costs():

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from experiments.comparison import cures, studies, tables
-from tests.experiments.comparison.made import COST, GAINS, by_hand, kept
+from tests.experiments.comparison.made import COST, GAINS, TOLERANCES, by_hand, kept
 
 
 def test_a_stored_table_has_the_numbers_and_both_losses_of_each_seed(tmp_path):
@@ -56,6 +56,12 @@ def test_a_row_stops_below_two_bands_if_the_search_is_less_exact(tmp_path):
     assert not on.keys() & {"helps", "just above"} and "varies" in on
 
 
+def test_no_gain_matters_that_is_less_than_two_tolerances(tmp_path):
+    found = kept(tmp_path, by_hand(), tolerances={"sgd": 0.05})
+    assert tables.inexact(found)["sgd"] == tables.thresholds(found)["sgd"] == 0.1
+    assert "just above" not in tables.going_on(found)
+
+
 def test_rows_that_go_on_have_a_blind_twin_if_they_read_the_delay(
     tmp_path, monkeypatch
 ):
@@ -64,7 +70,7 @@ def test_rows_that_go_on_have_a_blind_twin_if_they_read_the_delay(
         studies.rows_of("digits", "full")
     changed = {"polynomial law": (0.2, 0.0), "clipping": (0.2, 0.0)}
     found = by_hand(**changed, **{"hinge law": (-0.2, 0.0)})
-    tables.write(found, tables.file("digits", "short"), "by hand")
+    tables.write(found, tables.file("digits", "short"), "by hand", TOLERANCES)
     rows = {row.name: row for row in studies.rows_of("digits", "full")}
     assert {*changed, "polynomial law, told the mean"} <= {*rows}
     assert not rows.keys() & {"hinge law", "clipping, told the mean"}
