@@ -15,7 +15,14 @@ from absl import app, flags
 
 from experiments.book.entries import Entry, Status, corrected, from_table, in_chapters
 from experiments.host import disk
-from experiments.page import Markdown, Verdict, markdown_table, markdown_text, render
+from experiments.page import (
+    Markdown,
+    Verdict,
+    between_marks,
+    markdown_table,
+    markdown_text,
+    render,
+)
 from experiments.results import claims
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +30,6 @@ TABLE = ROOT / "docs" / "book.csv"
 PAGE = ROOT / "docs" / "book.md"
 README = ROOT / "README.md"
 CONFIGS = ROOT / "docs" / "experiments.md"
-BEGIN, END = "<!-- book: begin -->", "<!-- book: end -->"
 VERDICTS = (claims.REPRODUCED, claims.SAME_DIRECTION)
 VERDICTS += (claims.NOT_REPRODUCED, claims.UNDECIDED)
 """The verdicts that the README counts, in the order of its columns."""
@@ -118,13 +124,6 @@ def _took(entry: Entry) -> str:
     return time if device in ("cpu", "") else f"{time}, {device}"
 
 
-def between_marks(text: str, lines: str) -> str:
-    """A text with other lines between its two marks."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{lines}\n{END}{after}"
-
-
 def main(argv: list[str]) -> None:
     """Writes the page and the lists."""
     if len(argv) > 1:
@@ -135,7 +134,7 @@ def main(argv: list[str]) -> None:
     about, kept = read()
     disk.replace(PAGE, markdown(about, kept))
     for path, lines in ((README, readme_table(kept)), (CONFIGS, configs_list(kept))):
-        disk.replace(path, between_marks(path.read_text(), lines))
+        disk.replace(path, between_marks("book", path.read_text(), lines))
 
 
 if __name__ == "__main__":

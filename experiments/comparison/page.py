@@ -1,5 +1,7 @@
 """Keeps finished runs of the comparison as tables, and makes docs/rules.md of these.
 
+The README has a table of the rows that gain.
+
     python -m experiments.comparison.page runs/digits_short_sgd runs/digits_short_adam
 
 Runs of one study and stage become one table, which replaces the one before. Without
@@ -23,12 +25,19 @@ from experiments.comparison.verdicts import (
     verdicts,
 )
 from experiments.host import disk
-from experiments.page import Markdown, markdown_table, markdown_text, render
+from experiments.page import (
+    Markdown,
+    between_marks,
+    markdown_table,
+    markdown_text,
+    render,
+)
 from experiments.results.runs import Run
 from experiments.results.tables import Found
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "rules.md"
+README = ROOT / "README.md"
 FIGURE = ROOT / "docs" / "rules.png"
 _NAMES = {"sgd": "SGD", "adam": "Adam", "muon": "Muon"}
 _SOURCES = {cure.name: cure for cure in CURES}
@@ -163,6 +172,37 @@ def markdown(made: Sequence[Part]) -> str:
     )
 
 
+def readme_table(made: Sequence[Part]) -> str:
+    """The rows that gain in one of the short stages, for the README."""
+    columns = {
+        f"{part.study}, {_NAMES[str(optimizer)]}": (part, str(optimizer), rows)
+        for part in made
+        if part.stage == "short"
+        for optimizer, rows in part.rows.groupby("optimizer", sort=False)
+    }
+    costs = [
+        f"{tables.costs(part.found)[one]:.3f}" for part, one, _ in columns.values()
+    ]
+    body = []
+    for cure in sorted(CURES, key=lambda cure: not _is_blind(cure.name)):
+        cells = [_cell(cure.name, rows) for *_, rows in columns.values()]
+        if any(cell.startswith("+") for cell in cells):
+            name = f"`{cure.function}`" if cure.function else markdown_text(cure.name)
+            body.append([Markdown(name), *cells])
+    header = ["gain, nats of the training loss", *columns]
+    return markdown_table(header, [["what lateness costs", *costs], *body])
+
+
+def _cell(rule: str, rows: pd.DataFrame) -> str:
+    """A sure gain or loss; "?" without an optimum."""
+    for row in rows[rows["rule"] == rule].to_dict("records"):
+        if row["verdict"] == NO_OPTIMUM:
+            return "?"
+        if row["verdict"] != NOTHING_SEEN:
+            return _signed(row["gain"])
+    return ""
+
+
 def keep(folders: Sequence[str]) -> None:
     """Stores finished runs of `configs/rules.py`; each study and stage is one table."""
     of: dict[tuple[str, str], list[str]] = {}
@@ -211,6 +251,8 @@ def main(argv: list[str]) -> None:
     if not made:
         raise app.UsageError("no table is stored: give the folder of a finished run.")
     disk.replace(PAGE, markdown(made))
+    with_table = between_marks("rules", README.read_text(), readme_table(made))
+    disk.replace(README, with_table)
     draw(made[0]).savefig(FIGURE, dpi=100)
 
 

@@ -131,6 +131,21 @@ def markdown_text(text: str) -> str:
     return text
 
 
+def between_marks(name: str, text: str, lines: str) -> str:
+    """A text with other lines between the two marks of a name, which it must have.
+
+    Example:
+        >>> print(between_marks("a", "<!-- a: begin -->old<!-- a: end -->.", "new"))
+        <!-- a: begin -->
+        new
+        <!-- a: end -->.
+    """
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, rest = text.split(begin)
+    _, after = rest.split(end)
+    return f"{before}{begin}\n{lines}\n{end}{after}"
+
+
 def shown(value: Any) -> str:
     """A value as a page shows it: four digits of a number, the parts of a list.
 

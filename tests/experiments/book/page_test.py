@@ -12,7 +12,7 @@ from experiments.book import entries, page
 from experiments.book.chapters import NOT_RUN, SYSTEMS
 from experiments.book.entries import Entry, Status
 from experiments.config_files import ConfigFile
-from experiments.page import Statement
+from experiments.page import Statement, between_marks
 from experiments.results import claims
 
 
@@ -131,10 +131,11 @@ def test_the_readme_s_table_has_each_system_of_the_kept_table_once():
 
 
 def test_the_table_is_between_its_marks():
-    readme = f"a\n{page.BEGIN}\nold\n{page.END}\nb\n"
-    once = page.between_marks(readme, "new")
+    begin, end = "<!-- book: begin -->", "<!-- book: end -->"
+    readme = f"a\n{begin}\nold\n{end}\nb\n"
+    once = between_marks("book", readme, "new")
     assert "old" not in once and once.startswith("a\n") and once.endswith("\nb\n")
-    assert page.between_marks(once, "new") == once
+    assert between_marks("book", once, "new") == once
 
 
 def test_the_list_of_configs_has_a_row_a_file_with_its_forms_and_times():
@@ -162,7 +163,7 @@ def test_the_page_and_the_lists_are_of_the_kept_table():
         (page.README, page.readme_table(kept)),
         (page.CONFIGS, page.configs_list(kept)),
     ):
-        assert page.between_marks(path.read_text(), lines) == path.read_text()
+        assert between_marks("book", path.read_text(), lines) == path.read_text()
     assert {own.config for own in kept} == set(SYSTEMS)
 
 

@@ -48,6 +48,17 @@ def test_the_figure_shows_rows_with_an_optimum(made):
     assert shown[-1] == "linear decay"  # the largest gain is on top
 
 
+def test_the_readme_has_the_rows_that_surely_gain_or_lose(made):
+    lines = page.readme_table([made]).splitlines()
+    header, _, costs, *rows = [line.strip("| ").split(" | ") for line in lines]
+    assert header[1:] == ["digits, SGD"] and costs[1:] == ["0.400"]
+    assert [cells[0] for cells in rows] == [
+        "`optax.linear_schedule`",  # what does not know the delay comes first
+        "`modulation.polynomial`",
+    ]
+    assert [cells[1] for cells in rows] == ["+0.300", "+0.200"]
+
+
 def test_without_a_table_there_is_no_page(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "FOLDER", tmp_path)
     with pytest.raises(app.UsageError, match="no table is stored: give the folder"):
