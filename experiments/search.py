@@ -111,8 +111,8 @@ class _Searcher:
         for program in self._programs:
             self._of[program.name] = self._optima(program)
             processes.together(self._place.upload)  # of process 0 to a bucket
-        while self._meet_rivals():
-            for program in self._programs:  # what is trained is not trained again
+        while challenged := self._meet_rivals():
+            for program in challenged:  # what is trained is not trained again
                 self._of[program.name] = self._optima(program)
                 processes.together(self._place.upload)
 
@@ -154,9 +154,13 @@ class _Searcher:
             for series, one in zip(program.series(), outcomes, strict=True)
         ]
 
-    def _meet_rivals(self) -> bool:
-        """Adds the optima of relatives to the rivals; returns whether one is new."""
-        grown = False
+    def _meet_rivals(self) -> list[Program]:
+        """Adds the optima of relatives to the rivals of each series.
+
+        Returns:
+            The programs of the series that have a new rival.
+        """
+        challenged = {}
         for program in self._programs:
             for number, axes in enumerate(families.fixed(program)):
                 relatives = [
@@ -168,8 +172,8 @@ class _Searcher:
                 for point in self._points(program, relatives):
                     if point != mine and point not in rivals:
                         rivals.append(point)
-                        grown = True
-        return grown
+                        challenged[program.name] = program
+        return [*challenged.values()]
 
     def _asking(
         self,
