@@ -16,6 +16,7 @@ import pandas as pd
 from absl import app
 
 from experiments.comparison import studies, tables
+from experiments.comparison.clusters import NO_DELAY
 from experiments.comparison.cures import CURES, TWIN
 from experiments.comparison.verdicts import (
     GAINS,
@@ -103,6 +104,22 @@ class Part(NamedTuple):
         return said
 
     @property
+    def chosen(self) -> str:
+        """The numbers at the optima: medians over the late clusters, and their ends."""
+        optima = self.found.choice.optima
+        there = optima["found"] & (optima["cluster"] != NO_DELAY)
+        there &= optima["rule"] != tables.BEST_PLAIN
+        rows = []
+        for keys, group in optima[there].groupby(["optimizer", "rule"], sort=False):
+            optimizer, rule = keys
+            cells = [
+                _spread(group[name]) if name in group else "" for name in tables.NUMBERS
+            ]
+            rows.append([_NAMES[optimizer], rule, *cells])
+        names = [name.replace("_", " ") for name in tables.NUMBERS[:-1]]
+        return markdown_table(["", "rule", *names, "the rule's number"], rows)
+
+    @property
     def agreement(self) -> float:
         """Kendall's tau between two halves of the seeds, of rows that differ."""
         return order_agrees(self.found, least=tables.inexact(self.found))
@@ -143,6 +160,15 @@ def _cells(row: dict[str, Any]) -> list[str]:
     if verdict == NOTHING_SEEN:
         verdict += f", at most {_signed(row['high'])}"
     return [Markdown(name), gain, p, *parts, f"{100 * row['share']:.0f} %", verdict]
+
+
+def _spread(values: pd.Series) -> str:
+    """Median (smallest to largest); "" without values."""
+    values = values.dropna()
+    if values.empty:
+        return ""
+    middle, low, high = values.median(), values.min(), values.max()
+    return f"{middle:.2g} ({low:.2g} to {high:.2g})"
 
 
 def _signed(value: float) -> str:

@@ -29,7 +29,7 @@ SHARE_OF_COST = 0.1
 TWICE = 2.0
 """Two bands, or two tolerances: what two searches may leave between equal rows."""
 
-_NUMBERS = ("learning_rate", "decay", "own")
+NUMBERS = ("learning_rate", "decay", "own")
 _OF_SEARCH = ("found", "score", "trainings", "tolerance")
 _LOSSES = ("train_loss", "test_loss")
 _KEYS = ["optimizer", "rule", "cluster"]
@@ -50,7 +50,7 @@ def write(
     rows = []
     for key, group in found.results.groupby(_KEYS, sort=False):
         optimum, group = optima.loc[key], group.sort_values("seed")
-        numbers = [name for name in _NUMBERS if pd.notna(optimum.get(name))]
+        numbers = [name for name in NUMBERS if pd.notna(optimum.get(name))]
         diverged = group["diverged"].to_numpy() > 0
         losses = {
             name: " ".join(
@@ -66,7 +66,7 @@ def write(
             | {"trainings": int(optimum["trainings"])}
             | {"tolerance": tolerances[key[0]], **losses}
         )
-    columns = [*_KEYS, *_NUMBERS, *_OF_SEARCH, *_LOSSES]
+    columns = [*_KEYS, *NUMBERS, *_OF_SEARCH, *_LOSSES]
     table = pd.DataFrame(rows, columns=pd.Index(columns))
     disk.replace(path, f"# {about}\n{table.to_csv(index=False)}")
 
@@ -94,7 +94,7 @@ def read(path: Path, *, relative: bool = False) -> Found:
     lines = path.read_text().partition("\n")[2]
     table = pd.read_csv(io.StringIO(lines))
     table = pd.concat([table, _best_plain(table)], ignore_index=True)
-    numbers = [name for name in _NUMBERS if table[name].notna().any()]
+    numbers = [name for name in NUMBERS if table[name].notna().any()]
     rows = []
     for row in table.to_dict("records"):
         losses = [np.array(str(row[name]).split(), float) for name in _LOSSES]

@@ -40,6 +40,15 @@ def test_the_page_has_a_row_for_each_verdict_and_what_is_blind_first(made):
     assert "without knowledge of the delay linear decay +0.300 nats" in text
 
 
+def test_the_page_has_the_numbers_of_the_optima_with_late_gradients(made):
+    optima = made.found.choice.optima
+    here = (optima["rule"] == "helps") & (optima["cluster"] == "constant, 4")
+    optima.loc[here, "learning_rate"] = 1.5  # and 0.5 on the other late cluster
+    row = "| SGD | helps | 1 (0.5 to 1.5) | 1 (1 to 1) |  |"
+    assert row in made.chosen.splitlines()
+    assert "| not found |" not in made.chosen and made.chosen in page.markdown([made])
+
+
 def test_the_figure_shows_rows_with_an_optimum(made):
     figure = page.draw(made)
     (axis,) = figure.axes
