@@ -1,15 +1,18 @@
 """A config file: it is executed once, and its values are checked against it."""
 
+import collections
 import dataclasses
 import importlib.util
 import inspect
 import json
 import math
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from absl import flags
 from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
@@ -45,47 +48,31 @@ class ConfigFile:
 
     @classmethod
     def load(cls, source: str) -> "ConfigFile":
-        """Executes a file.
+        """Executes a file, and calls its `get_config`.
 
         Args:
             source: "FILE" or "FILE:question"; in place of FILE the name of a config of
                 delayjax, such as "default".
 
         Raises:
-            ValueError: if the file cannot be read or lacks a function, in one line.
+            ValueError: if the file cannot be read, or fails, in one line.
         """
-        if not source:
-            raise ValueError("--config is empty: give a file, as configs/default.py.")
         shipped, _, question = source.partition(":")
         if (CONFIGS / f"{shipped}.py").is_file():
             source = str(CONFIGS / f"{shipped}.py") + f":{question}" * bool(question)
         path, question = _parts(source)
-        if not path.is_file():
+        if path.suffix != ".py" or not path.is_file():
             raise ValueError(
-                f"--config={source}: there is no file {path}, and no config of delayjax"
+                f"there is no file {path} that ends in .py, and no config of delayjax"
                 " of this name."
-            )
-        if path.suffix != ".py":
-            raise ValueError(
-                f"--config={source} is no Python file: its name ends in .py."
             )
         try:
             module = executed(path)
-            for name, why in _FUNCTIONS.items():
-                if not hasattr(module, name.partition("(")[0]):
-                    raise ValueError(
-                        f"--config={source} has no function `{name}`, which {why}."
-                    )
-            if question and not inspect.signature(module.get_config).parameters:
-                raise ValueError(
-                    f"--config={source}: {path} asks one question only; leave out what"
-                    " follows its colon."
-                )
-            config = module.get_config(*([question] if question else []))
+            config = ConfigDict(module.get_config(*([question] if question else [])))
         except ValueError:
             raise
         except Exception as error:
-            raise ValueError(f"--config={source}: {in_one_line(error)}") from error
+            raise ValueError(in_one_line(error)) from error
         return cls(source, path, module, config)
 
     @property
@@ -168,10 +155,49 @@ class ConfigFile:
         return made
 
 
-_FUNCTIONS = {
-    "get_config()": "has the values that the command line may change",
-    "experiment(config)": "makes the experiment of its values",
-}
+class _Executed(flags.ArgumentParser[ConfigDict]):
+    """Executes the file of --config once; the flags change a copy of its values."""
+
+    file: ConfigFile
+
+    def __init__(self, given: Iterable[str]):
+        """Takes the names of all flags that are given."""
+        self._keys = [key for name in given for key in name.split("config.", 1)[1:]]
+
+    def parse(self, argument: str) -> ConfigDict:
+        self.file = ConfigFile.load(argument)
+        there = self.file.values
+        for key in self._keys:
+            if not any(f"{name}.".startswith(f"{key}.") for name in there):
+                raise ValueError(f"it has no key {key!r}; it has {', '.join(there)}.")
+        return self.file.with_values({}).lock()
+
+
+def parse_flags(argv: list[str], *needed: str) -> ConfigFile:
+    """Parses flags, `needed` among them, and returns the file that --config names.
+
+    An error ends the process with one line. Nothing may be given twice of which all
+    values would be taken together, as those of an axis.
+    """
+    names = [text.lstrip("-").partition("=")[0] for text in argv if text[:1] == "-"]
+    flags.FLAGS["config"].parser = parser = _Executed(names)
+    try:
+        rest = flags.FLAGS(argv)
+        for name, times in collections.Counter(names).items():
+            together = isinstance(flags.FLAGS.get_flag_value(name, None), list)
+            if times > 1 and (together or name == "config"):
+                raise ValueError(
+                    f"--{name} is given {times} times: give it once, and all values of"
+                    f" an axis at once, as --{name}='(A,B)'."
+                )
+        for name in needed:
+            if flags.FLAGS[name].value is None:
+                raise ValueError(f"--{name} is missing.")
+        if len(rest) > 1:
+            raise ValueError(f"unknown argument {rest[1]!r}: flags start with --.")
+    except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
+        sys.exit(f"error: {' '.join(str(error).split())}")
+    return parser.file
 
 
 def of_run(record: Mapping[str, Any]) -> tuple[ConfigFile, ConfigDict] | None:

@@ -6,7 +6,6 @@ The same command again goes on where the last one stopped.
 """
 
 import dataclasses
-import itertools
 import os
 import sys
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from experiments import statements
-from experiments.config_files import ConfigFile, knobs
+from experiments.config_files import ConfigFile, knobs, parse_flags
 from experiments.host import processes, progress
 from experiments.host.failures import in_one_line, of_changed
 from experiments.host.folder import RunFolder
@@ -95,10 +94,8 @@ _COMPILE_CACHE = flags.DEFINE_string(
 _SHARED_FLAGS = (_WORKDIR, _SHARD, _CHECKPOINT_EVERY, _KEEP_CHECKPOINTS, _DRY_RUN)
 
 
-def main(argv: list[str], file: ConfigFile) -> None:
+def main(file: ConfigFile) -> None:
     """Checks everything that can be checked, then trains, then draws."""
-    if len(argv) > 1:
-        sys.exit(f"error: unknown argument {argv[1]!r}: flags start with --config.")
     progress.start_log(quiet=_QUIET.value)
     try:
         _check_flags()
@@ -264,87 +261,16 @@ def _report(
     return all(one.met for one in verdicts.records)
 
 
-def _parse_flags(argv: list[str]) -> tuple[list[str], ConfigFile]:
-    """Parses flags, and loads the config file; an error is one line."""
-    paths = _given(argv, "config")
-    try:
-        files = [ConfigFile.load(path) for path in paths]
-        if len(paths) > 1:
-            raise ValueError(
-                f"--config is given {len(paths)} times ({' and '.join(paths)}): a run"
-                " has one."
-            )
-        for file in files:
-            _check_keys(argv, file.values)
-            # a name of a config becomes its file, which the flag reads
-            argv = _with_value(argv, "config", file.source)
-        rest = flags.FLAGS(argv)
-        for flag in (_CONFIG, _WORKDIR):
-            if flag.value is None:
-                raise ValueError(f"--{flag.name} is missing.")
-        return rest, files[0]
-    except (flags.Error, TypeError, ValueError) as error:
-        sys.exit(f"error: {' '.join(str(error).split())}")
-
-
-def _check_keys(argv: list[str], values: Mapping[str, Any]) -> None:
-    """Refuses keys that the config lacks, and an axis that is given twice.
-
-    Both values of an axis would be taken together.
-    """
-    for text in argv:
-        dashes, is_key, key = text.partition("=")[0].partition("config.")
-        if is_key and dashes in ("-", "--") and not _is_key(key, values):
-            raise ValueError(
-                f"the config has no key {key!r}; it has {', '.join(values)}."
-            )
-    for key, value in values.items():
-        given = _given(argv, f"config.{key}")
-        if isinstance(value, list) and len(given) > 1:
-            raise ValueError(
-                f"--config.{key} is given {len(given)} times ({' and '.join(given)}):"
-                f" give all values at once, --config.{key}='(A,B)'."
-            )
-
-
-def _is_key(key: str, values: Mapping[str, Any]) -> bool:
-    """Whether a key is there, or a section of keys."""
-    return key in values or any(name.startswith(f"{key}.") for name in values)
-
-
-def _given(argv: list[str], name: str) -> list[str]:
-    """The values of a flag, which one dash begins or two."""
-    dashed = f"-{name}", f"--{name}"
-    parts = [text.partition("=") for text in argv]
-    joined = [value for flag, equals, value in parts if equals and flag in dashed]
-    return joined + [b for a, b in itertools.pairwise(argv) if a in dashed]
-
-
-def _with_value(argv: list[str], name: str, value: str) -> list[str]:
-    """The arguments with another value of a flag that is given once."""
-    dashed = f"-{name}", f"--{name}"
-    changed = []
-    for before, text in itertools.pairwise(["", *argv]):
-        flag, equals, _ = text.partition("=")
-        if equals and flag in dashed:
-            text = f"{flag}={value}"
-        changed.append(value if before in dashed else text)
-    return changed
-
-
 def command_line() -> None:
     """The command line."""
     # tasks of one's own are found where the command runs
     sys.path.insert(0, os.getcwd())
     jax.config.config_with_absl()
-    loaded: list[ConfigFile] = []
+    app.run(main, flags_parser=_parse_flags)
 
-    def parsed(argv):
-        rest, file = _parse_flags(argv)
-        loaded.append(file)
-        return rest
 
-    app.run(lambda argv: main(argv, *loaded), flags_parser=parsed)
+def _parse_flags(argv: list[str]) -> ConfigFile:
+    return parse_flags(argv, "config", "workdir")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ import jax
 from absl import app, flags
 from ml_collections import config_flags
 
-from experiments.config_files import ConfigFile, knobs
+from experiments.config_files import knobs, parse_flags
 from experiments.pods import exchanges, hlo, work
 from experiments.pods.chips import PodError, Topology, topology
 from experiments.running import costs
@@ -241,16 +241,6 @@ def _mib(num_bytes: float) -> str:
     return f"{num_bytes / 2**20:,.1f} MiB"
 
 
-def _parse_flags(argv: list[str]) -> list[str]:
-    try:
-        rest = flags.FLAGS(argv)
-    except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
-        sys.exit(f"error: {' '.join(str(error).split())}")
-    if len(rest) > 1:
-        sys.exit(f"error: unknown argument {rest[1]!r}: flags start with --config.")
-    return rest
-
-
 def run() -> None:
     """The command line."""
     # tasks of one's own are found where the command runs
@@ -260,20 +250,16 @@ def run() -> None:
     place = flags.DEFINE_string(
         "topology", None, "The devices: v5e:4x4, 2*v5e:4x4 or h100:1x1x8, for example."
     )
-    flags.mark_flags_as_required(["config", "topology"])
 
-    def start(argv):
-        del argv
-        source = config_flags.get_config_filename(flags.FLAGS["config"])
+    def start(file):
         try:
-            file = ConfigFile.load(source)
             file.check(knobs(config.value))
             experiment = file.experiment(config.value)
         except (ValueError, OSError) as error:
             sys.exit(f"error: {error}")
         main(experiment, place.value)
 
-    app.run(start, flags_parser=_parse_flags)
+    app.run(start, flags_parser=lambda argv: parse_flags(argv, "config", "topology"))
 
 
 if __name__ == "__main__":

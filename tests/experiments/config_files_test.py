@@ -2,13 +2,16 @@
 
 import dataclasses
 import re
+import sys
 from pathlib import Path
 
 import pytest
+from absl import flags
+from absl.testing import flagsaver
 
 from delayjax import cluster
-from experiments import Experiment, statements
-from experiments.config_files import ConfigFile
+from experiments import Experiment, main, statements
+from experiments.config_files import ConfigFile, knobs
 from experiments.running import programs
 from experiments.training.rules import arguments
 
@@ -104,12 +107,28 @@ def test_a_limit_of_a_key_that_the_config_lacks_is_refused(tmp_path):
         loaded(tmp_path / "limited.py").check({})
 
 
+def test_the_command_executes_a_config_file_once(tmp_path, monkeypatch):
+    counted = f"with open({str(tmp_path / 'count')!r}, 'a') as file: file.write('x')\n"
+    (tmp_path / "limited.py").write_text(counted + LIMITED)
+    argv = [
+        "",
+        f"--config={tmp_path / 'limited.py'}",
+        "--config.least=3",
+        "--workdir=x",
+    ]
+    monkeypatch.setattr(sys, "argv", argv)
+    with flagsaver.flagsaver():
+        file = main._parse_flags(argv)
+        assert file.changed(knobs(flags.FLAGS.config)) == {"least": [2, 3]}
+    assert (tmp_path / "count").read_text() == "x"
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_config_has_few_knobs_and_each_is_its_own(file):
-    knobs = loaded(file).values
-    assert 5 <= len(knobs) <= 15
+    values = loaded(file).values
+    assert 5 <= len(values) <= 15
     text = file.read_text()
-    for key in knobs:
+    for key in values:
         assert (
             f"config.{key}" in text or f'config["{key}"]' in text or "config[" in text
         )
