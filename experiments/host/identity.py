@@ -49,7 +49,7 @@ def changes(
         for name, updates in both.items()
         for part, hashed in before[name].get("digest", {}).items()
     ):
-        changed.append("code, constants or data")
+        changed.append("code, constants, data or platform")
     made_with = there["versions"]["jax"]
     if changed and made_with != here["versions"]["jax"]:
         changed.append(f"JAX (it was {made_with})")

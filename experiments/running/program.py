@@ -36,8 +36,8 @@ class Program:
         contains: {number of an arm that this arm contains: the values of searched
             numbers at which it does, where these are not `off`}.
         kin: a number; programs with equal `kin` share a compiled program.
-        jaxpr: the start and the first update of a cell, as `tracing.of_cell` traces it,
-            if it has been traced.
+        traced: the start and the first update of a cell, as `tracing.of_cell` traces
+            it, if it has been traced.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Program:
         default_factory=dict
     )
     kin: int = 0
-    jaxpr: Any = None
+    traced: jax.stages.Traced | None = None
 
     def with_cells(
         self,

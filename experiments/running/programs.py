@@ -108,7 +108,7 @@ def _of_arm(
         axes = {axis: v for axis, v in grid.items() if axis in of_training}
         fed = {axis: axes[axis] for axis in getattr(arm.training, "fed", ())}
         rules = _rules(arm.training, tasks[key], request, _products(fed))
-        traced, jaxpr = tracing.traced_axes(tasks[key], rules[0][1], axes, declared)
+        traced, first = tracing.traced_axes(tasks[key], rules[0][1], axes, declared)
         tracing.check_values(tasks[key], rules[0][1], axes, traced)
         _check_traced({**searched, **fed}, traced, known)
         # a search begins within its range; a fed axis has a program for each value
@@ -140,7 +140,7 @@ def _of_arm(
                         takes=tuple(known),
                         searched={a: r for a, r in searched.items() if a in traced},
                         kin=kin,
-                        jaxpr=None if number else jaxpr,  # for the first values
+                        traced=None if number else first,  # for the first values
                     )
                 )
     return made

@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr
 
 from experiments.host.failures import naming
 from experiments.running.program import column, label
@@ -27,7 +26,7 @@ Grid = Mapping[str, Sequence[Any]]
 
 def traced_axes(
     task: Task, rule: Rule, grid: Grid, declared: set[str]
-) -> tuple[list[str], ClosedJaxpr]:
+) -> tuple[list[str], jax.stages.Traced]:
     """The axes that can be traced: the functions accept unknown numbers for them.
 
     Args:
@@ -43,7 +42,7 @@ def traced_axes(
         ValueError: if the functions fail even if no axis is traced.
     """
     first = {axis: values[0] for axis, values in grid.items()}
-    traced: dict[tuple[str, ...], ClosedJaxpr] = {}
+    traced: dict[tuple[str, ...], jax.stages.Traced] = {}
 
     def trace(axes):
         columns = {axis: column(grid[axis])[0] for axis in axes}
@@ -101,7 +100,7 @@ def check_values(task: Task, rule: Rule, grid: Grid, traced: Sequence[str]) -> N
 
 def of_cell(
     task: Task, rule: Rule, hyper: Mapping[str, Any], cell: Mapping[str, jax.Array]
-) -> ClosedJaxpr:
+) -> jax.stages.Traced:
     """The start and the first update of a cell, traced.
 
     Args:
@@ -120,7 +119,7 @@ def of_cell(
     first_of = (0, 0, 0) if rule.workers > 1 else (0, 0)
     given = jax.tree.map(lambda x: jnp.asarray(x[first_of]), rule.given(0, 1))
     try:
-        return jax.make_jaxpr(_over_workers(step, rule))(dict(cell), given)
+        return jax.jit(_over_workers(step, rule)).trace(dict(cell), given)
     except NameError as error:
         if error.name:  # not an axis, but a name of Python
             raise

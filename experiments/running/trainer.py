@@ -99,7 +99,7 @@ class Trainer:
         """The metrics of a state, [seeds, cells]."""
         return self._evaluate(self._model(execution.held(state)))
 
-    def traced(self) -> dict[str, Any]:
+    def traced(self) -> dict[str, jax.stages.Traced]:
         """{name: a traced function} on one device, for any devices of the run."""
         values = self._cells.values
         alone = execution.make_execution(
@@ -118,11 +118,11 @@ class Trainer:
         program, (_, cells) = self.program, values
         first = {axis: values[0] for axis, values in cells.items() if axis}
         hyper = {**program.static, **program.rows[0]}
-        cell = program.jaxpr or tracing.of_cell(
+        cell = program.traced or tracing.of_cell(
             program.task, program.rule, hyper, first
         )
         return {"update": cell} | {
-            name: jax.make_jaxpr(of_state(evaluator(self.program.task, metric)))(held)
+            name: jax.jit(of_state(evaluator(self.program.task, metric))).trace(held)
             for name, metric in measured.items()
         }
 

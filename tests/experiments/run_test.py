@@ -592,7 +592,7 @@ OTHERS = {
     r"holds another run: config\.rate \(it was None\) changed\.": {
         "config": {"rate": 2}
     },
-    "holds another run: seeds, code, constants or data changed": {"seeds": 3},
+    "holds another run: seeds, code, constants, data or platform changed": {"seeds": 3},
     "holds another run: the cells of the programs, code": {
         "grid": {"learning_rate": (0.1,), "delay": (0, 3)}
     },
@@ -602,7 +602,7 @@ OTHERS = {
     "holds another run: the number of updates, which is smaller, changed": {
         "updates": 20
     },
-    "holds another run: code, constants or data changed": {
+    "holds another run: code, constants, data or platform changed": {
         "training": lambda learning_rate, delay: late(2 * learning_rate, delay)
     },
 }

@@ -1,17 +1,17 @@
 """A fingerprint is of one computation: what else is computed has another."""
 
-import contextlib
 import dataclasses
+import functools
 import os
 import subprocess
 import sys
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.experimental import pallas
 
 import delayjax as dj
 from experiments import Experiment, Simulation, along, figures, optimizer
@@ -154,7 +154,7 @@ SECOND = {
     "another rule": (
         experiment(),
         experiment(optax.adam),
-        {"update", "evaluation"},
+        {"update"},
     ),
     "other data in the first update": (
         experiment(task=shifted(0.0, at=0)),
@@ -207,7 +207,7 @@ SECOND = {
     "more updates that need a deeper history": (
         experiment(following(2.0, workers=64)),
         experiment(following(2.0, workers=64), 64),
-        {"update", "evaluation"},
+        {"update"},
     ),
     "more updates along a cluster": (
         experiment(following(2.0)),
@@ -235,73 +235,28 @@ class Sine:
         return np.sin(x)
 
 
-KEPT: list[Sine] = []  # so that no two have one address
-
-
-def written(*, constants, number):
-    """A traced function whose constants and parameters NumPy and JAX print."""
-    weights = jnp.arange(constants, dtype=jnp.float32) / 3
-    sine = Sine()
-    KEPT.append(sine)
-
-    @jax.custom_jvp
-    def scaled(x):
-        return x * 0.1234567890123
-
-    scaled.defjvp(lambda p, t: (scaled(*p), t[0] * 0.1))
+def written():
+    """The fingerprint of a function with a callback, a set of axes and constants."""
+    weights = jnp.arange(2000, dtype=jnp.float32) / 3
 
     def function(x):
         indexed = x[jnp.array([2, 0]), :]
-        chosen = jax.lax.cond(x[0, 0] > 0, jnp.sum, jnp.max, scaled(x))
+        chosen = jax.lax.cond(x[0, 0] > 0, jnp.sum, jnp.max, x * 0.1234567890123)
         drawn = jax.random.normal(jax.random.key(3), (2,))
         shape = jax.ShapeDtypeStruct((), "float32")
-        called = jax.pure_callback(sine, shape, chosen, vmap_method="sequential")
-        return (weights.sum() + number, indexed, drawn.sum(), called)
+        called = jax.pure_callback(Sine(), shape, chosen, vmap_method="sequential")
+        return weights.sum(), indexed, drawn.sum(), called
 
     axes = ("workers", "model", "groups")  # a set of them is a parameter
     mesh = jax.make_mesh((1, 1, 1), axes, (jax.sharding.AxisType.Auto,) * 3)
     spec = jax.P(*axes)
     divided = jax.shard_map(jnp.sin, mesh=mesh, in_specs=spec, out_specs=spec)
-    both = jax.make_jaxpr(lambda x: (jax.vmap(function)(x), divided(x)))
-    return both(jnp.ones((2, 3, 3)))
-
-
-def hash_of():
-    return digest._Traced().hash_of(written(constants=2000, number=1))
-
-
-@contextlib.contextmanager
-def colors():
-    """As in a terminal."""
-    before = jax.config.jax_pprint_use_color
-    with mock.patch("jax._src.pretty_printer.CAN_USE_COLOR", True):
-        jax.config.update("jax_pprint_use_color", True)
-        yield
-    jax.config.update("jax_pprint_use_color", before)
-
-
-PRINTED = {
-    "few digits": lambda: np.printoptions(precision=1, threshold=2, edgeitems=1),
-    "NumPy's former scalars": lambda: np.printoptions(legacy="1.25"),
-    "JAX's colors": colors,
-    "a narrow terminal": lambda: mock.patch.dict(os.environ, COLUMNS="20", LINES="5"),
-    "no terminal": lambda: mock.patch.dict(os.environ, TERM="dumb", NO_COLOR="1"),
-}
-
-
-@pytest.mark.parametrize("name", PRINTED)
-def test_a_fingerprint_does_not_depend_on_how_things_are_printed(name):
-    before = hash_of()
-    printed = str(written(constants=3, number=1))
-    with PRINTED[name]():
-        assert hash_of() == before
-        changes = str(written(constants=3, number=1)) != printed
-    # it is no fact of the text: that changes with what stands in functions' parameters
-    assert changes == (name in ("NumPy's former scalars", "JAX's colors"))
+    both = jax.jit(lambda x: (jax.vmap(function)(x), divided(x)))
+    return digest.hash_of(both.trace(jnp.ones((2, 3, 3))))
 
 
 def test_a_fingerprint_does_not_depend_on_the_process_or_on_the_checkout(tmp_path):
-    code = "import tests.experiments.running.digest_test as t; print(t.hash_of())"
+    code = "import tests.experiments.running.digest_test as t; print(t.written())"
     (tmp_path / "elsewhere").symlink_to(ROOT)
     process = subprocess.run(
         [sys.executable, "-c", code],
@@ -311,7 +266,30 @@ def test_a_fingerprint_does_not_depend_on_the_process_or_on_the_checkout(tmp_pat
         capture_output=True,
         text=True,
     )
-    assert process.stdout == hash_of() + "\n", process.stderr
+    assert process.stdout == written() + "\n", process.stderr
+
+
+def kernel(line, factor):
+    """A function with a kernel of Pallas from a line of a file; its text is bytes."""
+    text = f"def multiply(x, y): y[...] = x[...] * {factor}"
+    names = {}
+    exec(compile("\n" * line + text, f"file_{line}.py", "exec"), names)
+
+    def function(x):
+        return pallas.pallas_call(names["multiply"], jax.typeof(x))(x)
+
+    return jax.jit(function).trace(jnp.ones((128, 128)))
+
+
+def test_a_fingerprint_of_a_kernel_does_not_depend_on_its_file(monkeypatch):
+    lower = functools.partialmethod(
+        jax.stages.Traced.lower, lowering_platforms=("tpu",)
+    )
+    monkeypatch.setattr(jax.stages.Traced, "lower", lower)
+    first, moved, edited = (
+        digest.hash_of(kernel(*one)) for one in [(0, 2.0), (7, 2.0), (0, 3.0)]
+    )
+    assert first == moved != edited
 
 
 def test_a_fingerprint_is_of_each_constant_and_literal():
@@ -336,10 +314,10 @@ def test_a_fingerprint_is_of_each_constant_and_literal():
     }
     x = jnp.ones((3, 3))
     hashes = {
-        name: digest._Traced().hash_of(jax.make_jaxpr(function)(x))
+        name: digest.hash_of(jax.jit(function).trace(x))
         for name, function in kinds.items()
     }
     assert len({*hashes.values()}) == len(kinds), hashes
     for name, function in kinds.items():
-        again = digest._Traced().hash_of(jax.make_jaxpr(function)(x))
+        again = digest.hash_of(jax.jit(function).trace(x))
         assert again == hashes[name]
