@@ -24,13 +24,20 @@ from experiments.pods import hlo
 NAMES, SIZES, STEPS = ("groups", "members"), (2, 4), 30
 PARAMS = {"w": (512, 128), "b": (5,)}
 NESTEROV = optax.sgd(0.7, momentum=0.9, nesterov=True)
+OUTER, EAGER = averaging.outer, averaging.eager_outer
 CASES = {
-    "one fragment": dict(period=6, delay=5),
-    "two fragments": dict(period=8, delay=2, fragments={"w": 0, "b": 1}),
-    "corrected": dict(period=6, delay=3, merge=averaging.corrected),
-    "compressed": dict(
-        period=6, delay=2, compress=dj.exchange.random_blocks(jax.random.key(0), 0.5)
+    "one fragment": (OUTER, dict(period=6, delay=5)),
+    "two fragments": (OUTER, dict(period=8, delay=2, fragments={"w": 0, "b": 1})),
+    "corrected": (OUTER, dict(period=6, delay=3, merge=averaging.corrected)),
+    "compressed": (
+        OUTER,
+        dict(
+            period=6,
+            delay=2,
+            compress=dj.exchange.random_blocks(jax.random.key(0), 0.5),
+        ),
     ),
+    "eager": (EAGER, dict(period=6)),
 }
 
 
@@ -74,10 +81,10 @@ def bytes_between(program):
     )
 
 
-def compared(arguments):
+def compared(method, arguments):
     """The largest relative difference of two executions; bytes between the islands."""
     inner = dj.exchange.mean(optax.sgd(0.1, momentum=0.5), axis_name="members")
-    tx = averaging.outer(inner, NESTEROV, axis_name="groups", **arguments)
+    tx = method(inner, NESTEROV, axis_name="groups", **arguments)
     mesh = jax.make_mesh(SIZES, NAMES, axis_types=(AxisType.Auto,) * 2)
     step = step_of(tx)
     simulated, _ = trained(tx, dj.workers.simulate(step, SIZES, axis_name=NAMES))
@@ -88,4 +95,4 @@ def compared(arguments):
 
 
 if __name__ == "__main__":
-    print(json.dumps({name: compared(case) for name, case in CASES.items()}))
+    print(json.dumps({name: compared(*case) for name, case in CASES.items()}))

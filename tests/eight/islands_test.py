@@ -14,6 +14,7 @@ ROWS = {  # that are sent, and in how many slices
     "two fragments": (512, 2),
     "corrected": (WHOLE, 3),
     "compressed": (256 + 1, 2),
+    "eager": (WHOLE, 6),
 }
 
 

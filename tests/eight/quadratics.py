@@ -20,10 +20,11 @@ OPTIONS = {
         "weight": lambda tau: 0.5**tau,
     },
 }
-# each way of sending: sums, gathers, permutations that are switched, sums in branches
+# each way of sending: sums, gathers, permutations that are switched, sums in branches,
+# a slice a step
 NAMES = [
     *("easgd", "easgd, in turn", "wagma, late", "gossip", "d_psgd", "sgp"),
-    *("local_sgd", "delayed_average", "dga"),
+    *("local_sgd", "delayed_average", "dga", "eager_outer"),
 ]
 
 
