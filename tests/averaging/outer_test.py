@@ -61,10 +61,18 @@ def nesterov(rate=RATE, beta=BETA):
 
 
 def islands(
-    period, *, serve=None, of=None, delay=0, merge="overwriting", compress=None
+    period,
+    *,
+    serve=None,
+    of=None,
+    delay=0,
+    merge="overwriting",
+    compress=None,
+    at_first=0,
 ):
     """D.15 and O.1: models, x, and what was not sent; `of` numbers the fragments.
 
+    Where `at_first` is d, exchanges arrive at the steps that H / F divides (torchft).
     A dictionary says when a fragment arrives: (its number, the models at its start).
     """
     serve = nesterov() if serve is None else serve
@@ -90,7 +98,7 @@ def islands(
         models, done = models + v, t + 1
         if delay and done in arriving:
             models = outer_step(t, models, *arriving.pop(done))
-        if done % (period // count) == 0:
+        if (done + at_first) % (period // count) == 0:
             arriving[done + delay] = rounds % count, models
             rounds += 1
         if not delay and done in arriving:
@@ -122,6 +130,13 @@ def outer(server=NESTEROV, **arguments):
     return averaging.outer(optax.sgd(ETA, momentum=0.5), server, **arguments)
 
 
+def begun_at(step, tx):
+    """`tx` whose first state has this step."""
+    return optax.GradientTransformation(
+        lambda params: tx.init(params)._replace(step=jnp.int32(step)), tx.update
+    )
+
+
 FAMILY = {
     "DiLoCo": (outer(period=10), lambda: islands(10)),
     "every step": (outer(period=1), lambda: islands(1)),
@@ -134,6 +149,18 @@ FAMILY = {
             fragments=by_coordinate,
         ),
         lambda: islands(9, delay=2, merge="blended", of=OF_COORDINATE),
+    ),
+    "Streaming DiLoCo, with the rounds of torchft": (
+        begun_at(
+            2,
+            outer(
+                period=9,
+                delay=2,
+                merge=averaging.blended(0.5),
+                fragments=by_coordinate,
+            ),
+        ),
+        lambda: islands(9, delay=2, merge="blended", of=OF_COORDINATE, at_first=2),
     ),
     "blended, without a delay": (
         outer(period=10, merge=averaging.blended(0.5)),
