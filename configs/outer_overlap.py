@@ -3,11 +3,14 @@
 Four workers take 10 steps of Adam, then exchange models for an outer optimizer, SGD
 with Nesterov momentum. They wait for the result; or go on, and it arrives 2 or 8 steps
 later. Then the steps in between are lost (overwriting, as in torchft and MaxText), half
-of them is (blended, Streaming DiLoCo), or none (corrected). Beside them one worker
-alone with the same outer optimizer, which has nothing to wait for. All numbers are
-searched, for each delay and merge: the step of Adam, and step and momentum of the outer
-optimizer. The loss is measured at x when the last exchange has arrived: islands that
-do not wait train as many steps longer, so that all have as many outer steps.
+of them is (blended, Streaming DiLoCo), or none (corrected). Or they take the outer step
+at once, with their own change and with what the others have changed in the round before
+(eager, Eager DiLoCo). Beside them one worker alone with the same outer optimizer, which
+has nothing to wait for. All numbers are searched, for each delay and merge: the step of
+Adam, and step and momentum of the outer optimizer. The loss is measured at x when the
+last exchange has arrived: islands that do not wait train as many steps longer, so that
+all have as many outer steps. Eager islands have as many after their last round, at the
+mean of their x.
 
     python -m experiments.main --config=configs/outer_overlap.py \
         --workdir=runs/outer_overlap
@@ -33,7 +36,7 @@ MERGES = {
     "blended": dj.averaging.blended(0.5),
     "corrected": dj.averaging.corrected,
 }
-WAITS, ALONE = "waits", "one worker"
+WAITS, EAGER, ALONE = "waits", "eager", "one worker"
 
 
 def get_config() -> ConfigDict:
@@ -64,12 +67,19 @@ def nesterov(outer_step, outer_decay):
 def experiment(config: ConfigDict) -> Experiment:
     """Each merge with each delay, workers that wait, and one worker."""
 
-    def arm(name, workers, delay=0, merge=dj.averaging.overwriting):
+    def training(method, workers):
         cluster = dj.cluster.Cluster(workers, dj.cluster.constant(1.0))
+        return replicas(method, cluster, adam)
+
+    def arm(name, workers, delay=0, merge=dj.averaging.overwriting):
         method = methods.outer(nesterov, config.period, delay, merge)
-        labels = {"merge": name} | ({"delay": delay} if delay else {})
-        training, updates = replicas(method, cluster, adam), config.updates + delay
-        return Arm(training=training, labels=labels, updates=updates)
+        return Arm(
+            training=training(method, workers),
+            labels={"merge": name} | ({"delay": delay} if delay else {}),
+            updates=config.updates + delay,
+        )
+
+    eager = methods.eager_outer(nesterov, config.period)
 
     def cost(over, *names, metric="train_loss"):
         return Effect(
@@ -90,6 +100,7 @@ def experiment(config: ConfigDict) -> Experiment:
                 for name, merge in MERGES.items()
                 for delay in config.delay
             ),
+            Arm(training=training(eager, config.workers), labels={"merge": EAGER}),
         ],
         grid={
             "learning_rate": Range(1e-3, 0.1),
@@ -100,9 +111,9 @@ def experiment(config: ConfigDict) -> Experiment:
         search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         updates=config.updates,
         answer=[
-            cost(WAITS, *MERGES, ALONE),
+            cost(WAITS, *MERGES, EAGER, ALONE),
             cost("overwriting", "blended", "corrected"),
-            cost(WAITS, *MERGES, metric="test_loss"),
+            cost(WAITS, *MERGES, EAGER, metric="test_loss"),
         ],
         figures=[
             figures.over("delay", "train_loss", color="merge", fixed=False),

@@ -149,6 +149,28 @@ def outer(
     )
 
 
+def eager_outer(server: Callable[..., Any], period: int) -> Method:
+    """Outer steps of a worker's fresh change and the others' last: Eager DiLoCo.
+
+    A change is sent in `period` slices, one beside each step, and workers wait for it.
+
+    Args:
+        server: as in `outer`.
+        period: as in `outer`.
+    """
+
+    def slice_seconds(link, workers):
+        return link.all_reduce_seconds(workers, fragments=period)
+
+    return Method(
+        lambda inner, now, workers, each_server: dj.averaging.eager_outer(
+            inner, each_server, period=period
+        ),
+        _in_step(dj.cluster.waits_for_all(1), slice_seconds, lag=1),
+        server=server,
+    )
+
+
 def dasgd(
     period: int, delay: int, merge: str = "corrected", share: float = 0.5
 ) -> Method:

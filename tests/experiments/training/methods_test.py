@@ -30,6 +30,7 @@ METHODS = {
 }
 NEEDED = {
     "outer": dict(server=optax.sgd(0.9, 0.3, nesterov=True), period=4, delay=2),
+    "eager_outer": dict(server=optax.sgd(0.9, 0.3, nesterov=True), period=4),
     "local_sgd": dict(period=3),
     "dasgd": dict(period=4, delay=2),
     "async_easgd": dict(period=2),
@@ -128,14 +129,32 @@ def test_a_small_message_of_an_outer_step_takes_its_share_of_the_time():
 
 
 @pytest.mark.parametrize("rate", [3.0, 12.0])
-def test_a_late_outer_step_sends_a_slice_beside_each_step(rate):
+@pytest.mark.parametrize(
+    "method", [methods.outer(optax.sgd, 3, 2), methods.eager_outer(optax.sgd, 2)]
+)
+def test_a_late_outer_step_sends_a_slice_beside_each_step(method, rate):
     """A step takes 1 s, and half a model 2 (1 - 1 / 4) 8 / 2 bytes: 2 s or 0.5 s."""
     link = Communication(message_bytes=8.0, bytes_per_second=rate)
     cluster = Cluster(4, constant(1.0), communication=link)
-    method = methods.outer(optax.sgd, 3, 2)
     times = method.timetable(cluster, 6, 0)
     pace = max(1.0, 2 * (1 - 1 / 4) * 8.0 / 2 / rate)
     np.testing.assert_allclose(times.seconds, 1.0 + pace * np.arange(6))
+
+
+def test_an_eager_step_of_equal_workers_has_a_fourth_of_the_fresh_change():
+    """Without noise dl^j is one dl: x <- x - eta (dl_r / 4 + 3 dl_{r-1} / 4)."""
+    changes = {"grid": {"learning_rate": (0.1,), "rate": (0.9, 0.5)}, "updates": 9}
+    method = methods.eager_outer(lambda rate: optax.sgd(rate), 3)
+    run = run_of(method, **one(0.1) | changes)
+    begun = np.asarray(run.begun.model.params, np.float64).reshape(-1, 2)[0]
+    for cell, rate in enumerate((0.9, 0.5)):
+        x, last = begun, np.zeros(2)
+        for _ in range(3):
+            fresh = x - (1 - 0.1 * CURVATURES) ** 3 * x
+            x, last = x - rate * (fresh / 4 + 3 * last / 4), fresh
+        np.testing.assert_allclose(run.params[0, cell], np.tile(x, (4, 1)), rtol=1e-5)
+        loss = 0.5 * CURVATURES @ np.square(x)
+        np.testing.assert_allclose(run.losses[-1][0, cell], loss, rtol=1e-5)
 
 
 def test_models_averaged_at_each_step_are_gradients_averaged():
