@@ -1214,6 +1214,12 @@ made(experiments.along(TRACE, sgd), updates=99)
     or log more.
 experiments.along(SOURCE, sgd, client_steps=4)
     ValueError: `client_steps` needs a `client`, got 4: give its optimizer.
+experiments.along(SOURCE, sgd, client=sgd, client_steps=(4, 0))
+    ValueError: `client_steps` must be a number of steps, at least 1, or a sequence with
+    one for each worker, got (4, 0).
+made(experiments.along(SOURCE, sgd, client=optax.sgd(0.1), client_steps=(4, 2, 1)))
+    ValueError: `client_steps` must be one number, or one for each of the 4 workers, got
+    (4, 2, 1).
 experiment(figures=figures.over("learning_rate"))
     TypeError: `figures` must be a list of objects with `draw`, got...
 experiment(tables=["results"])

@@ -262,7 +262,8 @@ def equal_updates(each: float | None, task: Task, request: Request) -> dict[str,
         raise ValueError(
             f"`update_seconds` must be positive and finite, or None, got {each!r}."
         )
-    updates = _updates(each, task, request)
+    examples_each = request.examples_each(task)
+    updates = _updates(each, examples_each, request)
 
     def seconds(step):
         return np.full(len(request.seeds), step * each)
@@ -272,11 +273,11 @@ def equal_updates(each: float | None, task: Task, request: Request) -> dict[str,
         evaluate_every=request.cadence(updates),
         depth=_depth,
         seconds=None if each is None else seconds,
-        examples=lambda step: np.full(len(request.seeds), step * (task.examples or 1)),
+        examples=lambda step: np.full(len(request.seeds), step * examples_each),
     )
 
 
-def _updates(each: float | None, task: Task, request: Request) -> int:
+def _updates(each: float | None, examples_each: int, request: Request) -> int:
     """The number of updates until the run's end."""
     if request.updates is not None:
         return request.updates
@@ -287,7 +288,7 @@ def _updates(each: float | None, task: Task, request: Request) -> int:
                 " `update_seconds`, as in optimizer(make, update_seconds=...)."
             )
         return int(request.seconds / each)
-    return request.gradients(task)
+    return request.examples // examples_each
 
 
 def _staleness(memory: Any) -> jax.Array:

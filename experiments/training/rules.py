@@ -118,18 +118,18 @@ class Request(NamedTuple):
         """Updates from one evaluation to the next in a run of so many updates."""
         return min(updates, self.evaluate_every or max(1, updates // self.evaluations))
 
-    def gradients(self, task: Task) -> int:
-        """The number of gradients in a run that `examples` ends.
+    def examples_each(self, task: Task) -> int:
+        """The number of examples of a gradient; 1 if the task does not say it.
 
         Raises:
-            ValueError: if the task does not say how many examples a gradient has.
+            ValueError: if `examples` ends a run, and the task does not say it.
         """
-        if task.examples is None:
+        if self.examples is not None and task.examples is None:
             raise ValueError(
                 "`examples` ends a run, but the task does not say how many examples a"
                 " batch has: give `updates`."
             )
-        return self.examples // task.examples
+        return task.examples or 1
 
 
 class Rule(NamedTuple):

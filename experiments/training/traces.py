@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -47,6 +47,11 @@ class Simulation:
     protocol: Callable[..., Any]
     may_hang: bool = False
 
+    @property
+    def num_workers(self) -> int:
+        """P, as of a trace."""
+        return self.cluster.workers
+
     def trace(self, seed: int, updates: int | None, seconds: float) -> Any:
         """The trace of the cluster under a seed."""
         if self.may_hang:  # a time that is never reached is no error
@@ -66,7 +71,7 @@ class _Along:
     make: Callable[..., optax.GradientTransformation]
     options: dict[str, Any]
     client: Any = None
-    client_steps: int = 1
+    client_steps: int | Sequence[int] = 1
     output: Callable[[Any, Any], Any] | None = None
 
     @property
@@ -101,7 +106,7 @@ def along(
     aggregation: Any = None,
     read_spread: float = 0.0,
     client: Any = None,
-    client_steps: int = 1,
+    client_steps: int | Sequence[int] = 1,
     output: Callable[[Any, Any], Any] | None = None,
 ) -> Any:
     """Trains along a trace with `dj.replay`: each gradient is used when it arrives.
@@ -119,7 +124,10 @@ def along(
         client: the optimizer of federated clients, or a function of grid axes that
             makes one: each client trains on its batch and sends its movement; see
             `dj.local_training`. With None workers send gradients.
-        client_steps: the steps of a client, each on an equal part of its batch.
+        client_steps: the steps of a client, each on an equal part of its batch. Or the
+            number of each worker, for steps by speed: a batch has a part for each of
+            the most steps, and a client with fewer steps trains on the first parts.
+            Only these count as its examples.
         output: (parameters, optimizer state) -> the parameters to evaluate, for example
             an average; by default the parameters.
     """
@@ -127,6 +135,12 @@ def along(
     if client is None and client_steps != 1:
         raise ValueError(
             f"`client_steps` needs a `client`, got {client_steps}: give its optimizer."
+        )
+    numbers = np.ravel(client_steps).tolist()
+    if not numbers or not all(is_whole(each) and each >= 1 for each in numbers):
+        raise ValueError(
+            "`client_steps` must be a number of steps, at least 1, or a sequence with"
+            f" one for each worker, got {client_steps!r}."
         )
     return _Along(source, make, options, client, client_steps, output)
 
@@ -139,7 +153,7 @@ class Traces:
         traces: the trace of each seed.
         ends: the number of updates of each seed.
         evaluate_every: the number of updates between evaluations.
-        examples_each: the number of examples of a gradient.
+        examples_each: the number of examples of a gradient, or of each worker's.
         seeds: the numbers of the seeds.
         room: the room of the compiled program.
     """
@@ -147,7 +161,7 @@ class Traces:
     traces: tuple[dj.cluster.Trace, ...]
     ends: tuple[int, ...]
     evaluate_every: int
-    examples_each: int
+    examples_each: np.ndarray  # int64 [] or [P]
     seeds: tuple[int, ...]
     room: Room
 
@@ -160,6 +174,7 @@ class Traces:
         *,
         together: bool = False,
         spread: bool = False,
+        steps: int | Sequence[int] = 1,
     ) -> "Traces":
         """Simulates the traces of a source until the end that the request gives.
 
@@ -169,21 +184,24 @@ class Traces:
             request: the end of the run, and its seeds.
             together: whether all seeds end with the seed that has the fewest updates.
             spread: whether a gradient reads several versions.
+            steps: the steps of a client, or of each worker's; the one with the most
+                uses all examples of a batch.
 
         Raises:
             ValueError: if a seed has no update before the end.
         """
+        each = np.asarray(steps) * request.examples_each(task) // np.max(steps)
         if isinstance(source, dj.cluster.Trace):
             if source.num_updates < (request.updates or 0):
                 raise ValueError(
                     f"`updates` must be at most {source.num_updates}, the updates of"
                     f" the trace, got {request.updates}: simulate or log more."
                 )
-            ends = [_fitting(source, request, task)] * len(request.seeds)
+            ends = [_fitting(source, request, each)] * len(request.seeds)
         elif request.updates is not None:
             ends = [request.updates] * len(request.seeds)
         else:
-            ends = [_within(source, seed, request, task) for seed in request.seeds]
+            ends = [_within(source, seed, request, each) for seed in request.seeds]
         if min(ends) == 0:
             raise ValueError(
                 "No update is done within the experiment's `seconds` or `examples`:"
@@ -201,7 +219,7 @@ class Traces:
         for trace in traces:
             room = room.with_room_for(Room(_needs(trace, spread), (trace,)))
         ends = tuple(ends)
-        return cls(tuple(traces), ends, every, task.examples or 1, request.seeds, room)
+        return cls(tuple(traces), ends, every, each, request.seeds, room)
 
     @property
     def updates(self) -> int:
@@ -246,7 +264,9 @@ class Traces:
 
     def examples(self, step: int) -> np.ndarray:
         """The number of examples in the first `step` updates, int64 [seeds]."""
-        return self.gradients(step) * self.examples_each
+        both = zip(self.traces, self.gradients(step), strict=True)
+        each = self.examples_each
+        return np.asarray([_examples(trace, each)[n] for trace, n in both])
 
     def dropped(self, step: int) -> np.ndarray:
         """The refused share of the gradients that arrived until then, [seeds]."""
@@ -292,7 +312,13 @@ def _followed(more: int, rows: np.ndarray, none: float) -> np.ndarray:
 
 def _rule(training: _Along, task: Task, request: Request) -> Rule:
     source, spread = training.source_of(request), training.options["read_spread"] > 0
-    traces = Traces.simulate(source, task, request, spread=spread)
+    steps = training.client_steps
+    if np.ndim(steps) and np.shape(steps) != (source.num_workers,):
+        raise ValueError(
+            "`client_steps` must be one number, or one for each of the"
+            f" {source.num_workers} workers, got {steps!r}."
+        )
+    traces = Traces.simulate(source, task, request, spread=spread, steps=steps)
 
     def grad_fn(params, batch, key, *state):
         model = Model(params, *state)
@@ -306,7 +332,7 @@ def _rule(training: _Along, task: Task, request: Request) -> Rule:
         take = grad_fn
         if training.client is not None:
             client = called(training.client, hyper, key)
-            take = dj.local_training(grad_fn, client, training.client_steps)
+            take = dj.local_training(grad_fn, client, int(np.max(steps)))
         versions = traces.room.needs.versions
         return dj.replay(
             traces.room.traces, take, make, max_versions=versions, **options
@@ -321,6 +347,8 @@ def _rule(training: _Along, task: Task, request: Request) -> Rule:
 
     def init(key, hyper, model):
         options = {"model_state": model.state} if task.has_state else {}
+        if np.ndim(steps):
+            options["worker_state"] = {"steps": jnp.asarray(steps, jnp.int32)}
         state = replay(key, hyper).init(model.params, key, **options)
         return model, kept(state)
 
@@ -388,7 +416,13 @@ def into(batches: np.ndarray, there: np.ndarray) -> np.ndarray:
 _MOST = 2**22  # the updates after which a run counts as endless
 
 
-def _fitting(trace: dj.cluster.Trace, request: Request, task: Task) -> int:
+def _examples(trace: dj.cluster.Trace, each: np.ndarray) -> np.ndarray:
+    """The examples in the first n gradients of a trace, int64 [gradients + 1]."""
+    of_workers = np.broadcast_to(each, trace.num_workers)
+    return np.append(0, np.cumsum(of_workers[trace.worker]))
+
+
+def _fitting(trace: dj.cluster.Trace, request: Request, each: np.ndarray) -> int:
     """The number of updates of a trace before the end of a request."""
     fitting = trace.num_updates
     if request.updates is not None:
@@ -398,24 +432,22 @@ def _fitting(trace: dj.cluster.Trace, request: Request, task: Task) -> int:
             fitting, np.searchsorted(trace.seconds, request.seconds, side="right")
         )
     if request.examples is not None:
-        gradients = np.cumsum(trace.counts)
-        fitting = min(
-            fitting, np.searchsorted(gradients, request.gradients(task), "right")
-        )
+        examples = _examples(trace, each)[np.cumsum(trace.counts)]
+        fitting = min(fitting, np.searchsorted(examples, request.examples, "right"))
     return int(fitting)
 
 
-def _within(source: Simulation, seed: int, request: Request, task: Task) -> int:
+def _within(source: Simulation, seed: int, request: Request, each: np.ndarray) -> int:
     """The number of updates before the end, from simulations of growing length."""
     updates, seconds = 64, request.seconds or math.inf
     examples = request.examples or math.inf
     while updates <= _MOST:
         trace = source.trace(seed, updates, seconds)
-        fitting = _fitting(trace, request, task)
+        fitting = _fitting(trace, request, each)
         if fitting < updates:
             return fitting
         used = trace.seconds[-1] / seconds
-        used = max(used, len(trace.update) * (task.examples or 1) / examples)
+        used = max(used, _examples(trace, each)[-1] / examples)
         updates = max(2 * updates, math.ceil(1.1 * updates / max(used, 1e-6)))
     raise ValueError(
         f"The run is not finished after {_MOST:,} updates: lower the experiment's"

@@ -157,6 +157,58 @@ def test_a_client_makes_its_steps_on_the_parts_of_its_batch():
         chex.assert_trees_all_close(found, expected, rtol=1e-4, atol=1e-6)
 
 
+LOCAL_STEPS = (4, 3, 1)
+BY_SPEED = Simulation(
+    Cluster(3, [constant(4 * 1.0), constant(3 * 1.3), constant(1 * 3.7)]),
+    protocols.k_async(1),
+)
+
+
+def bowl_of_batches():
+    """0.5 (x - b) C (x - b) at the mean b of a batch of eight points."""
+
+    def points(seed, start, stop, part=slice(None)):
+        rows = [np.random.default_rng([seed, g]).normal(size=(8, 2)) for g in range(99)]
+        return np.float32(rows)[start:stop, part]
+
+    def loss(x, batch):
+        return 0.5 * jnp.sum(jnp.float32(CURVATURES) * (x - batch.mean(0)) ** 2)
+
+    return tasks.Task(
+        init=lambda key: jnp.ones(2),
+        loss=loss,
+        batches=points,
+        evaluate=lambda x: {"train_loss": loss(x, jnp.zeros((1, 2)))},
+        examples=8,
+    )
+
+
+def test_each_island_makes_its_number_of_steps_and_counts_their_examples():
+    """DyLU by hand: x <- x - eta Delta, of n_w steps on two points each."""
+    task, rates = bowl_of_batches(), (0.5, 1.0)
+    client = optax.sgd(0.1, MOMENTUM)
+    training = along(BY_SPEED, plain, client=client, client_steps=LOCAL_STEPS)
+    end = dict(updates=None, examples=100, seeds=(3,))
+    run = Trained(training, task=task, grid={"learning_rate": rates}, **end)
+    batches, (trace,) = task.batches(data_seed(3), 0, 99), run.traces
+    counted = np.append(0, np.cumsum(2 * np.asarray(LOCAL_STEPS)[trace.worker]))
+    done = run.rule.updates
+    assert set(trace.worker[:done]) == {0, 1, 2} and trace.max_staleness > 1
+    assert [run.rule.examples(t).item() for t in range(done + 1)] == counted.tolist()
+    after = BY_SPEED.trace(3, done + 1, math.inf).worker[done]
+    assert counted[done] <= 100 < counted[done] + 2 * LOCAL_STEPS[after]
+    for cell, rate in enumerate(rates):
+        versions = [np.ones(2)]
+        for t in range(done):
+            start, v = versions[trace.read_version[t]], np.zeros(2)
+            x = start
+            for part in batches[t].reshape(4, 2, 2)[: LOCAL_STEPS[trace.worker[t]]]:
+                v = MOMENTUM * v + CURVATURES * (x - part.mean(axis=0))
+                x = x - 0.1 * v
+            versions.append(versions[-1] - rate * (start - x))
+        assert_close(run.params[0, cell], versions[-1])
+
+
 def several(sources, make, **changes):
     """A program for each of several clusters, by name."""
     names = {name: i for i, name in enumerate(sources)}
