@@ -8,6 +8,7 @@ Runs of one study and stage become one table, which replaces the one before. Wit
 runs it makes the page and its figure of the tables that are there.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from absl import app
 
 from experiments.comparison import studies, tables
 from experiments.comparison.clusters import NO_DELAY
-from experiments.comparison.cures import CURES, TWIN
+from experiments.comparison.cures import BASELINES, CURES, TWIN
 from experiments.comparison.verdicts import (
     GAINS,
     NO_OPTIMUM,
@@ -140,7 +141,7 @@ _HEADER += ["of the cost", "verdict"]
 def _is_blind(rule: str) -> bool:
     """Whether a row needs no delay to help: no law, correction or refusal."""
     cure = _SOURCES.get(rule.removesuffix(TWIN))
-    return cure is not None and cure.undelayed
+    return cure is not None and cure.undelayed and not cure.reads_delay
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
@@ -199,7 +200,10 @@ def markdown(made: Sequence[Part]) -> str:
 
 
 def readme_table(made: Sequence[Part]) -> str:
-    """The rows that gain in one of the short stages, for the README."""
+    """The rows that gain in one of the short stages, and their number, for the README.
+
+    They are counted by kind.
+    """
     columns = {
         f"{part.study}, {_NAMES[str(optimizer)]}": (part, str(optimizer), rows)
         for part in made
@@ -209,14 +213,18 @@ def readme_table(made: Sequence[Part]) -> str:
     costs = [
         f"{tables.costs(part.found)[one]:.3f}" for part, one, _ in columns.values()
     ]
-    body = []
+    body, gaining = [], Counter[str]()
     for cure in sorted(CURES, key=lambda cure: not _is_blind(cure.name)):
         cells = [_cell(cure.name, rows) for *_, rows in columns.values()]
         if any(cell.startswith("+") for cell in cells):
+            gaining[cure.kind] += 1
             name = f"`{cure.function}`" if cure.function else markdown_text(cure.name)
             body.append([Markdown(name), *cells])
     header = ["gain, nats of the training loss", *columns]
-    return markdown_table(header, [["what lateness costs", *costs], *body])
+    table = markdown_table(header, [["what lateness costs", *costs], *body])
+    every = Counter(cure.kind for cure in CURES if cure.kind != BASELINES)
+    said = [f"{kind}: {gaining[kind]} of {number}" for kind, number in every.items()]
+    return f"{table}\n\nRows that gain somewhere: {'; '.join(said)}."
 
 
 def _cell(rule: str, rows: pd.DataFrame) -> str:

@@ -14,6 +14,7 @@ def made(tmp_path, monkeypatch):
     """The part of a table that is made by hand."""
     monkeypatch.setattr(tables, "FOLDER", tmp_path)
     rows = {"polynomial law": (0.2, 0.0), "linear decay": (0.3, 0.0)}
+    rows["DANA"] = (0.25, 0.0)  # is trained without delay too, and knows the worker
     found = by_hand(**rows, **{"hinge law": (0.0, 0.1)})
     file = tables.file("digits", "short")
     tables.write(found, file, "digits, short; by hand", TOLERANCES)
@@ -35,7 +36,7 @@ def test_the_page_has_a_row_for_each_verdict_and_what_is_blind_first(made):
     assert "no gain seen, at most +0." in shown["hinge law"][-1]
     assert not any(shown["not found"][1:-1])  # no number without an optimum
     names = [*shown]
-    assert names.index("linear decay") < names.index("polynomial law")
+    assert names.index("linear decay") < names.index("DANA")
     assert table in text and made.costs in text
     assert "without knowledge of the delay linear decay +0.300 nats" in text
 
@@ -58,14 +59,17 @@ def test_the_figure_shows_rows_with_an_optimum(made):
 
 
 def test_the_readme_has_the_rows_that_surely_gain_or_lose(made):
-    lines = page.readme_table([made]).splitlines()
+    *lines, empty, counts = page.readme_table([made]).splitlines()
+    assert not empty and "step size: 1 of 1" in counts and "refusal: 0 of 3" in counts
+    assert "helps without delay too: 1 of 7" in counts
     header, _, costs, *rows = [line.strip("| ").split(" | ") for line in lines]
     assert header[1:] == ["digits, SGD"] and costs[1:] == ["0.400"]
     assert [cells[0] for cells in rows] == [
         "`optax.linear_schedule`",  # what does not know the delay comes first
         "`modulation.polynomial`",
+        "`dana`",
     ]
-    assert [cells[1] for cells in rows] == ["+0.300", "+0.200"]
+    assert [cells[1] for cells in rows] == ["+0.300", "+0.200", "+0.250"]
 
 
 def test_without_a_table_there_is_no_page(tmp_path, monkeypatch):
