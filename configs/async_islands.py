@@ -5,7 +5,9 @@ anew from the server's model. The server waits for all four, or takes a step for
 that arrives: by SGD, with Nesterov's momentum, or with momentum that takes a step once
 in four arrivals (delayed Nesterov). The momentum is 0.9, or searched; the steps of Adam
 and of the server are searched for each, and all are trained with those of islands that
-wait too. Beside them one island alone. All train on the same number of examples.
+wait too. With delayed Nesterov islands also take steps by speed (DyLU): 10 on the
+fastest island, and 1 on the slowest, so that a round takes about the same time on each.
+Beside them one island alone. All train on the same number of examples.
 
 Speeds and classes are those of the toy that Liu et al. (arXiv:2401.09135) released,
 with fewer dimensions and half the spread; `:characters` are of Python's own manual.
@@ -37,7 +39,7 @@ SECONDS = (0.58, 0.75, 1.51, 3.33)
 
 ALL, NONE, ONE = "wait for all", "wait for nobody", "one island"
 SGD, NESTEROV, DELAYED = "SGD", "Nesterov", "delayed Nesterov"
-SEARCHED = ", searched"
+SEARCHED, BY_SPEED = ", searched", ", steps by speed"
 
 
 def toy(*, batch_size: int, dimension: int = 64) -> Task:
@@ -91,16 +93,18 @@ def experiment(config: ConfigDict) -> Experiment:
         step = optax.scale_by_learning_rate(outer_step * outer_decay)
         return optax.chain(dj.delayed_nesterov(1.0 - outer_decay, period=n), step)
 
-    def arm(waits, server, make, grid=rates):
+    def arm(waits, server, make, grid=rates, steps=config.steps):
         seconds = SECONDS if waits != ONE else SECONDS[:1]
-        rounds = [dj.cluster.constant(config.steps * each) for each in seconds]
+        rounds = [dj.cluster.constant(each) for each in np.multiply(steps, seconds)]
         cluster = dj.cluster.Cluster(len(rounds), rounds)
         rule = protocols.hardsync() if waits == ALL else protocols.k_async(1)
         source, labels = Simulation(cluster, rule), {"islands": waits, "server": server}
-        training = along(source, make, client=optax.adam, client_steps=config.steps)
+        training = along(source, make, client=optax.adam, client_steps=steps)
         return Arm(training=training, labels=labels, grid=grid)
 
+    by_speed = [max(1, int(config.steps * min(SECONDS) / each)) for each in SECONDS]
     waiting = {"islands": ALL, "server": NESTEROV}
+    at_its_steps = NESTEROV, DELAYED, DELAYED + BY_SPEED
     cost = functools.partial(Effect, metric="train_loss", size=percent(5))
     momentum = rates | {"outer_decay": Range(0.05, 1.0, off=1.0)}
     searched = {NESTEROV: nesterov, DELAYED: delayed} if config.task == "toy" else {}
@@ -114,6 +118,7 @@ def experiment(config: ConfigDict) -> Experiment:
             arm(NONE, SGD, sgd),
             arm(NONE, NESTEROV, nesterov),
             arm(NONE, DELAYED, delayed),
+            arm(NONE, DELAYED + BY_SPEED, delayed, steps=by_speed),
             *(arm(NONE, k + SEARCHED, v, momentum) for k, v in searched.items()),
             arm(ONE, NESTEROV, nesterov),
         ],
@@ -125,7 +130,7 @@ def experiment(config: ConfigDict) -> Experiment:
         also_at=[waiting],
         answer=[
             cost(against=waiting),
-            cost(against=waiting, kept=waiting, where={"server": (NESTEROV, DELAYED)}),
+            cost(against=waiting, kept=waiting, where={"server": at_its_steps}),
             cost(against=waiting | {"islands": NONE}, where={"islands": NONE}),
         ],
         figures=[
