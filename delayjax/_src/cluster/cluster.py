@@ -314,14 +314,12 @@ class Cluster:
             >>> islands.exchange_cost(12, delay=4)  # a slice takes 1 s
             0.0
         """
-        delay = checks.check_bound("delay", delay)
-        fragments = checks.check_bound("fragments", fragments, at_least=1)
-        apart = checks.check_exchanges(period, fragments, delay)
+        period, fragments, delay = checks.check_exchanges(period, fragments, delay)
         seed = checks.check_bound("seed", seed)
         link = self.communication or Communication()
         # islands wait for one another after each task: a step with its slice, or all
         # steps between two exchanges
-        slices, lag, length = (delay, 1, 1) if delay else (1, 0, apart)
+        slices, lag, length = (delay, 1, 1) if delay else (1, 0, period // fragments)
         takes = link.all_reduce_seconds(
             self.workers, fragments=fragments * slices, fraction=fraction
         )

@@ -198,8 +198,11 @@ def check_integer(name: str, value: Any, least: int, most: int) -> int:
     return number
 
 
-def check_exchanges(period: int, fragments: int, delay: int = 0) -> int:
-    """H / F, the steps from one exchange to the next; one is in flight at a time."""
+def check_exchanges(period: int, fragments: int, delay: int) -> tuple[int, int, int]:
+    """H, F and d as integers: an exchange starts every H / F steps and takes d < H / F.
+
+    So one is in flight at a time.
+    """
     period = check_bound("period", period, at_least=1)
     fragments = check_bound("fragments", fragments, at_least=1)
     delay = check_bound("delay", delay)
@@ -216,7 +219,7 @@ def check_exchanges(period: int, fragments: int, delay: int = 0) -> int:
             " exchange is in flight at a time. Lengthen `period`, or take fewer"
             " `fragments`."
         )
-    return apart
+    return period, fragments, delay
 
 
 def as_seconds(
