@@ -102,8 +102,7 @@ def experiment(config: ConfigDict) -> Experiment:
         return Arm(training=training, labels=labels, grid=grid, contains=near)
 
     def diloco(name):
-        compress, sent = compressors.get(name), BITS[name] / 32
-        return methods.outer(nesterov, config.period, compress=compress, sent=sent)
+        return methods.outer(nesterov, config.period, compress=compressors.get(name))
 
     def cost(metric, base="float32", but=(ALONE,)):
         named = [GRADIENTS, *BITS, ALONE]

@@ -1363,9 +1363,6 @@ made(experiments.replicas(methods.eager_sgd("often"), FOUR, sgd))
 made(experiments.replicas(methods.ad_psgd(), cluster.Cluster(3, ONE), sgd))
     ValueError: The training with learning_rate=0.1 fails: `averaging.ad_psgd` needs
     an even number of workers, got 3.
-methods.outer(sgd, 4, compress=exchange.random_blocks(KEY, 0.5))
-    ValueError: `sent` must be the share of a model's bytes that a message of `compress`
-    has, got None: write sent=0.5 for exchange.random_blocks(key, 0.5).
 made(experiments.replicas(methods.dasgd(2, 4), cluster.Cluster(4, ONE), sgd))
     ValueError: The training with learning_rate=0.1 fails: `delay` must be at most...
     average is in flight at a time. Use averaging.dga for longer delays.

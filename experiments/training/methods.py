@@ -108,7 +108,6 @@ def outer(
     delay: int = 0,
     merge: Any = dj.averaging.overwriting,
     compress: Any = None,
-    sent: float | None = None,
 ) -> Method:
     """Gives the mean change of `period` local steps to a second optimizer: DiLoCo.
 
@@ -118,20 +117,12 @@ def outer(
         delay: the local steps during which an exchange is in flight. One of so many
             slices is sent beside each step, and workers wait for it.
         merge: as in `dj.averaging.outer`.
-        compress: as in `dj.averaging.outer`.
-        sent: the share of a model's bytes that a message has. `compress` needs it, else
-            it is 1 by default.
+        compress: as in `dj.averaging.outer`. The cluster's link has the bytes of its
+            messages: `Communication(message_bytes=...)`.
     """
-    if compress is not None and sent is None:
-        raise ValueError(
-            "`sent` must be the share of a model's bytes that a message of `compress`"
-            " has, got None: write sent=0.5 for exchange.random_blocks(key, 0.5)."
-        )
-    share = 1.0 if sent is None else sent
 
     def seconds(link, workers):
-        slices = max(delay, 1)
-        return link.all_reduce_seconds(workers, fragments=slices, fraction=share)
+        return link.all_reduce_seconds(workers, fragments=max(delay, 1))
 
     waits = dj.cluster.waits_for_all(1 if delay else period)
     return Method(
