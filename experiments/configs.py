@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from ml_collections import ConfigDict
 
 
@@ -31,10 +30,10 @@ def positive(*keys: str) -> dict[str, Limit]:
     """The limit of keys whose numbers are positive and finite, such as step sizes.
 
     Example:
-        >>> positive("learning_rate")["learning_rate"].holds(1e-60)  # 0 in float32
+        >>> positive("learning_rate")["learning_rate"].holds(0.0)
         False
     """
-    return dict.fromkeys(keys, Limit("positive and finite in float32", _is_positive))
+    return dict.fromkeys(keys, Limit("positive and finite", lambda x: 0 < x < math.inf))
 
 
 def below_one(*keys: str) -> dict[str, Limit]:
@@ -45,10 +44,6 @@ def below_one(*keys: str) -> dict[str, Limit]:
         False
     """
     return dict.fromkeys(keys, Limit("in [0, 1)", lambda x: 0 <= x < 1))
-
-
-def _is_positive(number: float) -> bool:
-    return bool(0 < np.float32(number) < math.inf)
 
 
 def named(key: str, name: str, offered: Mapping[str, Any]) -> Any:

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import itertools
-import math
 import os
 import tempfile
 import time
@@ -35,6 +34,7 @@ from experiments.running.trainer import Trainer
 from experiments.search import at_optima
 from experiments.training import column_names
 from experiments.training.experiment import Experiment
+from experiments.training.rules import Rule
 
 
 @progress.shown()
@@ -84,13 +84,6 @@ def run(
             loss that is not finite. Of several, each has its rows.
         loop.InterruptionError: after SIGTERM or Ctrl-C, once the state is saved.
     """
-    if checkpoint_every is not None and checkpoint_every < 1:
-        raise ValueError(
-            f"`checkpoint_every` must be at least 1 update, got {checkpoint_every}."
-        )
-    workdir = None if workdir is None else os.fspath(workdir)
-    if workdir == "":
-        raise ValueError("`workdir` is empty: name a folder, or leave it out.")
     started = time.monotonic()
     with of_changed(changed or {}):
         trainers = processes.together(lambda: prepared(experiment, shard))
@@ -101,10 +94,11 @@ def run(
             f"`profile` must lie in 0 .. {longest}, the updates of the run, got"
             f" {profile.start},{profile.stop}."
         )
-    place = RunFolder(workdir or tempfile.mkdtemp(prefix="experiment-"))
+    if workdir is None:
+        workdir = tempfile.mkdtemp(prefix="experiment-")
+    place = RunFolder(workdir)
     place.check_shared()
     asked = {trainer.program.name: _asked(trainer) for trainer in trainers}
-    _check_answer(experiment, asked)
     about = {
         "source": source,
         "config": dict(config or {}),
@@ -138,11 +132,6 @@ def run(
         (done,) = processes.any_of(processes.together(opened))
         _say_devices()
         if done:
-            if profile:
-                raise ValueError(
-                    "`profile` has nothing to see: the run in the folder is finished."
-                    " Choose another."
-                )
             progress.log.info("the run is finished: its records are read")
             if not processes.is_first():
                 place.download()
@@ -179,20 +168,6 @@ def run(
     return dataclasses.replace(outcome, question=experiment.question, answers=answers)
 
 
-def _check_answer(experiment: Experiment, asked: Mapping[str, Any]) -> None:
-    """Checks the names in the answer's effects, which are used after the training.
-
-    A shard may lack settings of the whole run, which are no error.
-    """
-    parts = ((arm.labels, arm.grid) for arm in experiment.all_arms)
-    settings = [experiment.grid, *itertools.chain(*parts)]
-    metrics = {name for one in asked.values() for name in one["metrics"]}
-    derived = [name.replace("accuracy", "error") for name in metrics] + ["gap"]
-    columns = [*metrics, *derived, *column_names.CLOCKS, *column_names.FATES]
-    for effect in experiment.effects:
-        effect.check([*dict.fromkeys(itertools.chain(*settings))], columns)
-
-
 def _searched(experiment: Experiment) -> dict[str, Any]:
     """What the trainings of a search depend on: with another one they are others."""
     if not experiment.searched:
@@ -217,7 +192,7 @@ def _record(
         "settings": setting_names(made),
         "seeds": list(experiment.seed_numbers),
         "tuning_seeds": list(experiment.tuning_seed_numbers),
-        "tuned": [*experiment.tuned_axes, *experiment.searched],
+        "tuned": list(experiment.tuned_axes),
         "search": _searched(experiment),
         "tuned_by": by if isinstance(by, str) else by._asdict(),
         "programs": [
@@ -265,7 +240,7 @@ def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Tr
                 trainer = Trainer(program, measure=experiment.measure)
                 metrics = jax.eval_shape(trainer.evaluate, trainer.shapes())
                 trainer.run_chunk.trace(trainer.shapes(), *trainer.feed.shapes())
-            _check_metrics(experiment, trainer, [*metrics], settings)
+            _check_metrics(experiment, program.rule, [*metrics], settings)
             of_kin[kin] = trainer
         trainers.append(of_kin[kin].for_program(program))
     for trainer in of_kin.values():
@@ -274,10 +249,7 @@ def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Tr
 
 
 def _check_metrics(
-    experiment: Experiment,
-    trainer: Trainer,
-    metrics: Sequence[str],
-    settings: Sequence[str],
+    experiment: Experiment, rule: Rule, metrics: Sequence[str], settings: Sequence[str]
 ) -> None:
     """Checks the names of the metrics, and that `tuned_by` can be computed of them."""
     if "train_loss" not in metrics:
@@ -285,34 +257,17 @@ def _check_metrics(
             "The task's `evaluate` must return 'train_loss', by which a cell counts as"
             f" diverged, got {', '.join(metrics) or 'nothing'}: add it."
         )
-    column_names.check(column_names.METRICS, metrics, settings)
+    taken = (*column_names.OURS, *settings)
+    column_names.check("`evaluate` or `measure` has the metric", metrics, taken)
     by = experiment.tuned_by
-    there = [*analysis.derived(pd.DataFrame(columns=[*metrics]))]
-    name = by if isinstance(by, str) else by.metric
-    if name not in there:
-        raise ValueError(
-            f"`tuned_by` is {name!r}, which is not measured: the metrics are"
-            f" {', '.join(there)}."
-        )
-    if not isinstance(by, str) and (
-        by.along not in ("seconds", "update", "examples", *metrics)
-        or not math.isfinite(by.value)
-    ):
-        raise ValueError(
-            '`tuned_by` must reach a finite value along "seconds", "update",'
-            f' "examples" or a metric, got {by}.'
-        )
-    if not isinstance(by, str) and by.cost is not None:
-        raise ValueError(
-            f"`tuned_by` must be a time without a cost, got {by.name!r}: leave `cost`"
-            " out, or give it to `answer`."
-        )
-    timed = trainer.program.rule.seconds is not None
-    if not isinstance(by, str) and by.along == "seconds" and not timed:
-        raise ValueError(
-            f"`tuned_by` is {by.name!r}, but this training takes no simulated time:"
-            ' give along="update".'
-        )
+    measured = [*analysis.derived(pd.DataFrame(columns=[*metrics]))]
+    clocks = ["update", "examples"] + ["seconds"] * (rule.seconds is not None)
+    for name in [by] if isinstance(by, str) else [by.metric, by.along]:
+        if name not in (*measured, *clocks):
+            raise ValueError(
+                f"`tuned_by` needs {name!r}, which is not measured: there are"
+                f" {', '.join([*measured, *clocks])}."
+            )
 
 
 def _say_devices() -> None:
@@ -419,10 +374,6 @@ def _tables(
         setting_names(made),
         results,
         curves,
-        choice=Choice(
-            (*experiment.tuned_axes, *experiment.searched),
-            experiment.tuned_by,
-            optima=optima,
-        ),
+        choice=Choice(experiment.tuned_axes, experiment.tuned_by, optima=optima),
         tuning_seeds=experiment.tuning_seed_numbers,
     )

@@ -9,14 +9,17 @@ from scipy import stats
 
 
 def derived(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table with errors and the generalization gap beside accuracies and losses."""
+    """The table with errors and the generalization gap beside accuracies and losses.
+
+    A column that is there stays.
+    """
     new = {}
     for part in ("train", "test"):
         if f"{part}_accuracy" in frame:
             new[f"{part}_error"] = 1.0 - frame[f"{part}_accuracy"]
     if {"test_loss", "train_loss"} <= {*frame}:
         new["gap"] = frame["test_loss"] - frame["train_loss"]
-    return frame.assign(**new)
+    return frame.assign(**{k: v for k, v in new.items() if k not in frame})
 
 
 def settings(frame: pd.DataFrame) -> list[str]:

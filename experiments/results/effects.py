@@ -94,43 +94,6 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
     kept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     name: str = ""
 
-    def __post_init__(self):
-        if not isinstance(self.size, Size):
-            raise TypeError(
-                "`size` must be percent(..), points(..) or amount(..), got"
-                f" {self.size!r}."
-            )
-        if not (callable(self.against) or isinstance(self.against, Mapping)):
-            raise TypeError(
-                "`against` must be settings, as {'delay': 0}, or a function of them,"
-                f" got {self.against!r}."
-            )
-
-    def check(self, settings: Sequence[str], metrics: Sequence[str]) -> None:
-        """Checks the names of an effect before anything is trained.
-
-        Args:
-            settings: labels and axes that the results will have.
-            metrics: further columns.
-
-        Raises:
-            ValueError: if the effect names none of them.
-        """
-        against = () if callable(self.against) else self.against
-        named = [*against, *self.where, *self.mean_over, *self.kept]
-        for name in [*named, *filter(None, [getattr(self.metric, "axis", None)])]:
-            if name not in settings:
-                raise ValueError(
-                    f"`answer` compares by {name!r}, which is no label or axis: there"
-                    f" are {', '.join(settings) or 'none'}."
-                )
-        metric = getattr(self.metric, "metric", self.metric)
-        if isinstance(metric, str) and metric not in {*settings, *metrics}:
-            raise ValueError(
-                f"`answer` has the metric {metric!r}, which the results lack: they have"
-                f" {', '.join(sorted(metrics))}."
-            )
-
     def table(self, found: Found) -> pd.DataFrame:
         """One row per comparison: settings, `here`, `there`, `effect`, `low`, `high`.
 
@@ -150,7 +113,7 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
             raise ValueError(f"no row can be compared with {self._base()}.")
         results = measured.assign(series=number)
         numbered = dataclasses.replace(found, results=results)
-        names = [name for name in names if name not in self.mean_over]
+        names = [*pd.Index(names).drop([*self.mean_over])]
         groups = _numbered(pairs, names)
         rows = pairs.assign(group=groups).drop_duplicates("group")
 

@@ -1,13 +1,14 @@
 """An experiment as a value: the training, its grid, and the checks of both."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.tasks.task import Task
 from experiments.training import column_names
-from experiments.training.axis_values import check_axis, check_range, is_whole
+from experiments.training.axis_values import check_axis, check_whole, is_whole
 from experiments.training.gradients import as_training
 from experiments.training.ranges import Range, Search
 from experiments.training.rules import Training
@@ -120,7 +121,6 @@ class Experiment:
         if (self.training is None) == (not self.arms):
             raise ValueError("`Experiment` needs `training` or `arms`, and not both.")
         self._check_end()
-        self._check_evaluations()
         self._check_seeds()
         self._check_columns()
         self._check_report()
@@ -147,87 +147,41 @@ class Experiment:
                 "`Experiment` needs one of `updates`, `seconds` and `examples`, got"
                 f" {ends}: it says where a run ends."
             )
-        for name, end in zip(("updates", "seconds", "examples"), ends, strict=True):
-            if end is not None and not 0 < end < math.inf:
-                kind = "finite" if end == math.inf else "positive"
-                raise ValueError(f"`{name}` must be {kind}, got {end}.")
-        _check_whole(self, "updates", "examples")
-        if self.updates is not None and self.updates >= 2**31:
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
             raise ValueError(
-                f"`updates` must be below 2^31, got {self.updates}: they are counted in"
-                " int32."
+                f"`seconds` must be positive and finite, got {self.seconds}."
             )
-
-    def _check_evaluations(self):
-        _check_whole(self, "evaluate_every", "evaluations")
-        for name in ("evaluate_every", "evaluations"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"`{name}` must be at least 1, got {value}.")
+        for name in ("updates", "examples", "evaluate_every", "evaluations"):
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name), 1, 2**31 - 1)  # of int32
 
     def _check_seeds(self):
-        _check_seeds("seeds", self.seeds, least=1)
-        if not self.seed_numbers:
-            raise ValueError(f"`seeds` must be at least one, got {self.seeds}.")
-        _check_seeds("tuning_seeds", self.tuning_seeds, least=0)
+        end = FIRST_SEARCH_SEED if self.searched else 2**31
+        _check_seeds("seeds", self.seeds, 1, end)
+        _check_seeds("tuning_seeds", self.tuning_seeds, 0, end)
         both = {*self.seed_numbers} & {*self.tuning_seed_numbers}
         if both:
             raise ValueError(
                 f"`tuning_seeds` are not reported, but {min(both)} is in `seeds` too:"
                 " name others."
             )
-        if self.searched and max(self.seed_numbers) >= FIRST_SEARCH_SEED:
-            raise ValueError(
-                f"`seeds` must be less than {FIRST_SEARCH_SEED:,}, the first seed of"
-                f" searches, got {max(self.seed_numbers)}."
-            )
-        if self.tuning_seed_numbers and not self.tuned_axes:
-            raise ValueError(
-                f"`tuning_seeds` is {self.tuning_seeds}, but nothing is tuned: name an"
-                " axis in `tuned`, or leave them out."
-            )
 
     def _check_columns(self):
-        """Checks labels, axes and metrics, each of which is a column of the tables."""
-        arms, searched = self.all_arms, bool(self.searched)
-        for grid in (self.grid, *(arm.grid for arm in arms)):
-            column_names.check("`grid` has the axis", grid, searched=searched)
-            for axis, values in grid.items():
-                if isinstance(values, Range):
-                    check_range(axis, values)
-                else:
-                    check_axis(axis, values)
-        for arm in arms:
-            if not isinstance(arm.contains, Mapping | None):
-                raise TypeError(
-                    "`contains` must be labels of another arm, as"
-                    f' {{"rule": "plain"}}, got {arm.contains!r}.'
-                )
-            column_names.check("`arms` have the label", arm.labels, searched=searched)
-        axes = {*self.grid, *(axis for arm in arms for axis in arm.grid)}
-        labels = {label for arm in arms for label in arm.labels}
-        column_names.check(column_names.METRICS, self.measure, axes | labels)
+        """Checks labels and axes, each of which is a column of the tables."""
+        for axis, values in itertools.chain(*(grid.items() for grid in self._grids)):
+            if axis == "delay" or not isinstance(values, Range):
+                check_axis(axis, values)
+        axes = {*itertools.chain(*self._grids)}
+        labels = itertools.chain(*(arm.labels for arm in self.all_arms))
+        written = (*column_names.OURS, *column_names.OF_SEARCH)
+        column_names.check("`grid` has the axis", axes, written)
+        column_names.check("`arms` have the label", labels, written)
         for what, names in (("static", self.static), ("tuned", self.tuned_axes)):
             unknown = set(names) - axes
             if unknown:
                 raise ValueError(
                     f"`{what}` names no axis of the grid: {sorted(unknown)}."
                 )
-        for name in self.searched:
-            if name in (*self.static, *self.tuned_axes):
-                raise ValueError(
-                    f"`static` and `tuned` must not name {name!r}, a `Range`: its best"
-                    " value is searched."
-                )
-        if not isinstance(self.search, Search):
-            raise TypeError(
-                f"`search` must be a `Search`, got {self.search!r}: leave it out for"
-                " the default."
-            )
-        if self.also_at and not self.searched:
-            raise ValueError(
-                "`also_at` needs a searched number, but the grid has no `Range`."
-            )
 
     @property
     def effects(self) -> tuple[Any, ...]:
@@ -247,21 +201,21 @@ class Experiment:
 
     @property
     def tuned_axes(self) -> tuple[str, ...]:
-        """The tuned axes."""
-        return (self.tuned,) if isinstance(self.tuned, str) else tuple(self.tuned)
+        """The axes of which each series gets the best value: tuned or searched."""
+        tuned = [self.tuned] if isinstance(self.tuned, str) else self.tuned
+        return tuple(dict.fromkeys([*tuned, *self.searched]))
 
     @property
     def searched(self) -> tuple[str, ...]:
         """The axes whose optimum is searched."""
-        grids = [self.grid, *(arm.grid for arm in self.all_arms)]
+        axes = itertools.chain(*(grid.items() for grid in self._grids))
         return tuple(
-            dict.fromkeys(
-                axis
-                for grid in grids
-                for axis, values in grid.items()
-                if isinstance(values, Range)
-            )
+            dict.fromkeys(a for a, values in axes if isinstance(values, Range))
         )
+
+    @property
+    def _grids(self) -> list[Mapping[str, Axis]]:
+        return [self.grid, *(arm.grid for arm in self.all_arms)]
 
     @property
     def all_arms(self) -> list[Arm]:
@@ -270,45 +224,26 @@ class Experiment:
         return [_as_arm(arm) for arm in arms]
 
 
-def _check_whole(experiment: Experiment, *names: str) -> None:
-    for name in names:
-        value = getattr(experiment, name)
-        if value is not None and not is_whole(value):
-            raise ValueError(f"`{name}` must be a whole number, got {value!r}.")
-
-
 def _numbers(seeds: int | Sequence[int], first: int) -> tuple[int, ...]:
     if isinstance(seeds, int):
         return tuple(range(first, first + seeds))
     return tuple(seeds)
 
 
-def _check_seeds(name: str, seeds: int | Sequence[int], *, least: int) -> None:
-    many = seeds if isinstance(seeds, Sequence) else (seeds,)
-    if isinstance(seeds, str) or not all(map(is_whole, many)):
+def _check_seeds(name: str, seeds: int | Sequence[int], least: int, end: int) -> None:
+    if not isinstance(seeds, Sequence):
+        check_whole(name, seeds, least, _MOST_SEEDS)
+        return
+    known = all(is_whole(seed) and 0 <= seed < end for seed in seeds)
+    if not known or not least <= len({*seeds}) == len(seeds):
         raise ValueError(
-            f"`{name}` must be a whole number, or a tuple of them, got {seeds!r}: it"
-            " says how many seeds, or which."
-        )
-    if isinstance(seeds, int):
-        if not least <= seeds <= _MOST_SEEDS:
-            raise ValueError(
-                f"`{name}` must be at least {least} and at most {_MOST_SEEDS:,}, got"
-                f" {seeds}: it says how many; (7,) is the seed 7."
-            )
-    elif len(set(seeds)) < len(seeds) or any(not 0 <= s < 2**31 for s in seeds):
-        raise ValueError(
-            f"`{name}` must be different numbers in 0 .. 2^31 - 1, got {seeds}."
+            f"`{name}` must be a number of seeds, or a tuple of different seeds below"
+            f" {end:,}, got {seeds!r}."
         )
 
 
 def _as_arm(arm: Any) -> Arm:
     if isinstance(arm, Arm):
         return dataclasses.replace(arm, training=as_training(arm.training))
-    try:
-        labels, training = arm
-    except (TypeError, ValueError):
-        raise TypeError(
-            f"`arms` must hold `Arm`s or pairs (labels, training), got {arm!r}."
-        ) from None
+    labels, training = arm
     return Arm(training=as_training(training), labels=labels)

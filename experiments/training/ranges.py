@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from experiments.training.axis_values import check_whole
+
 LOG, LINEAR = "log", "linear"
 
 NEAR = math.log10(1.25)
@@ -56,10 +58,6 @@ class Range:
         shown = f"got Range({self.low}, {self.high})"
         if self.scale not in (LOG, LINEAR):
             raise ValueError(f'`scale` must be "log" or "linear", got {self.scale!r}.')
-        if not (abs(self.low) <= _LARGEST and abs(self.high) <= _LARGEST):
-            raise ValueError(
-                f"`low` and `high` must be finite, and at most 10^{_EXPONENT}, {shown}."
-            )
         if not self.low < self.high:
             raise ValueError(f"`low` must be less than `high`, {shown}.")
         if self.scale == LOG and self.low <= 0:
@@ -67,13 +65,6 @@ class Range:
                 f'`low` must be positive, {shown}: use scale="linear", or `off=0.0`'
                 " beside a range of positive numbers."
             )
-        if self.scale == LOG and self.low < _SMALLEST:
-            raise ValueError(
-                f"`low` must be at least 10^-{_EXPONENT}, {shown}: smaller numbers are"
-                " 0 in float32."
-            )
-        if self.off is not None and math.isnan(self.off):
-            raise ValueError(f"`off` must be a number, got {self.off}.")
         if self.off is not None and self.low < self.off < self.high:
             raise ValueError(
                 f"`off` must not lie between `low` and `high`, got {self.off}, and"
@@ -153,19 +144,9 @@ class Search:
     most: int = 20_000
 
     def __post_init__(self):
-        for name, least in dict(seeds=3, repeats=1, most=1).items():
-            value = getattr(self, name)
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            if not whole or value < least:
-                raise ValueError(
-                    f"`{name}` must be a whole number, {least} or more, got {value!r}."
-                )
-        for name, largest in dict(repeats=_MOST_REPEATS, most=_MOST_TRAININGS).items():
-            if getattr(self, name) > largest:
-                raise ValueError(
-                    f"`{name}` must be at most {largest:,}: a search has seeds for no"
-                    f" more, got {getattr(self, name):,}."
-                )
+        check_whole("seeds", self.seeds, 3, _MOST_TRAININGS)
+        check_whole("repeats", self.repeats, 1, _MOST_REPEATS)
+        check_whole("most", self.most, 1, _MOST_TRAININGS)
         if not 0 < self.tolerance < math.inf:
             raise ValueError(
                 f"`tolerance` must be positive and finite, got {self.tolerance}."

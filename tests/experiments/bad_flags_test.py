@@ -96,7 +96,7 @@ CASES = {
     "--config.updates=many": "config.updates=many: invalid literal for int",
     "--config.updates=1e3": "config.updates=1e3: invalid literal for int",
     **flag("config.seeds", "0", "-1", "1.5", "(1,2)", "two"),
-    "--config.seeds=99999999999": "`seeds` must be at least 1 and at most",
+    "--config.seeds=99999999999": "`seeds` must be a whole number from 1 to 10,000",
     **flag("config.tuning_seeds", "-1", "1.5", "two"),
     **flag("config.batch_size", "5000", "2.5", "all"),
     "--config.batch_size=-3": "`batch_size` must lie in 0 .. 1348",

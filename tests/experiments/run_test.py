@@ -35,7 +35,6 @@ from experiments import (
 from experiments.figures import TimeTo
 from experiments.host import checkpoints, processes, progress
 from experiments.host.folder import RunFolder
-from experiments.results.metrics import Computed
 from experiments.running import loop
 from experiments.running.evaluation import gradient_norm
 from experiments.running.programs import programs
@@ -214,8 +213,6 @@ def test_a_finished_run_is_read_and_a_further_metric_trains_again(
     pd.testing.assert_frame_equal(again.results, whole[1].results, atol=0, rtol=0)
     pd.testing.assert_frame_equal(again.curves, whole[1].curves, atol=0, rtol=0)
     assert Run.read(folder).info["question"] == "Asked otherwise?"
-    with pytest.raises(ValueError, match="`profile` has nothing to see"):
-        run(experiment(), str(folder), profile=range(0, 10))
     found = run(experiment(measure=NORM), str(folder))
     assert trained and found.curves["norm"].notna().all()
     assert found.results["norm"].notna().all()
@@ -507,8 +504,6 @@ def test_of_several_cells_one_that_diverges_alone_in_its_program_has_its_row(tmp
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"workdir": ""}, "`workdir` is empty"),
-        ({"checkpoint_every": 0}, "`checkpoint_every` must be at least 1 update"),
         ({"shard": (99, 100)}, r"--shard=99/100 has no cell: the grid has 4"),
         *(
             ({"profile": updates}, r"`profile` must lie in 0 .. 30, the updates")
@@ -543,8 +538,11 @@ SCHEDULES = {"learning_rate": (0.1,), "schedule": ("cosine", "linear")}
             {"training": with_schedule, "grid": SCHEDULES},
             r"with schedule=linear fails: .*run_test.py, line \d+: KeyError: 'linear'",
         ),
-        ({"measure": {"delay": lambda *of: 0.0}}, "metric 'delay', an axis or a label"),
-        ({"measure": {"seed": lambda *of: 0.0}}, "metric 'seed', a column that the ru"),
+        (
+            {"measure": {"delay": lambda *of: 0.0}},
+            "metric 'delay', the name of another",
+        ),
+        ({"measure": {"seed": lambda *of: 0.0}}, "metric 'seed', the name of another"),
         ({"measure": {"train_loss": lambda *of: 0.0}}, "'train_loss', which the"),
         ({"measure": {"all": lambda model, _: model.params}}, "scalars, got 'all' of"),
         ({"measure": {"a": lambda model, _: model["a"]}}, "fails: .*line .*TypeError"),
@@ -552,13 +550,9 @@ SCHEDULES = {"learning_rate": (0.1,), "schedule": ("cosine", "linear")}
             {"task": dataclasses.replace(QUADRATIC, evaluate=lambda x: {"loss": x[0]})},
             "must return 'train_loss', by which a cell counts as diverged, got loss",
         ),
-        (tuned_by("accuracy"), "'accuracy', which is not measured: the metrics are"),
-        (tuned_by(TimeTo("train_loss", 0.1)), "no simulated time: give along="),
-        (tuned_by(TimeTo("norm", 0.1, "update")), "is 'norm', which is not measured"),
-        (
-            tuned_by(TimeTo("train_loss", 0.1, "update", cost=Computed("bytes", abs))),
-            "a time without a cost, got 'bytes_to_train_loss_0.1': leave `cost` out",
-        ),
+        (tuned_by("accuracy"), "needs 'accuracy', which is not measured: there are"),
+        (tuned_by(TimeTo("train_loss", 0.1)), "`tuned_by` needs 'seconds', which is"),
+        (tuned_by(TimeTo("norm", 0.1, "update")), "needs 'norm', which is not meas"),
     ],
 )
 def test_what_would_fail_or_mislead_after_training_is_refused_before(
@@ -797,7 +791,7 @@ def test_a_seed_ends_when_its_own_time_is_over(name, tmp_path):
         np.testing.assert_allclose(ends, own_ends, rtol=1e-4)
 
 
-def test_a_shard_without_the_settings_of_an_answer_is_no_error_and_a_typo_is(tmp_path):
+def test_a_shard_without_the_settings_of_an_answer_is_no_error(tmp_path):
     whole = Experiment(
         question="Which?",
         task=tasks.quadratic((1.0,)),
@@ -812,7 +806,3 @@ def test_a_shard_without_the_settings_of_an_answer_is_no_error_and_a_typo_is(tmp
     found = run(whole, tmp_path / "plain", shard=(0, 2))
     assert found.results["rule"].unique().tolist() == ["plain"]
     assert "cannot be compared with share=0.5" in found.answers[0]
-    bad = dataclasses.replace(whole.answer, against={"shrae": 0.5})
-    with pytest.raises(ValueError, match="compares by 'shrae', which is no label"):
-        run(dataclasses.replace(whole, answer=bad), tmp_path / "bad")
-    assert not (tmp_path / "bad").exists()

@@ -432,13 +432,7 @@ def whole_steps(learning_rate, period):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tuned": "learning_rate"}, "must not name 'learning_rate', a `Range`"),
-        ({"static": ["learning_rate"]}, "must not name 'learning_rate', a `Range`"),
-        ({"seeds": (10**9,)}, "`seeds` must be less than 1,000,000,000"),
-        (
-            {"also_at": [{"delay": 0}], "grid": ONE | STEP},
-            "`also_at` needs a searched number",
-        ),
+        ({"static": ["learning_rate"]}, "is a `Range`, so it must be an unknown"),
         (
             {"task": lambda width: BOWL, "grid": ONE | STEP | {"width": Range(1, 9)}},
             r"`grid\['width'\]` is a `Range`, so it must be an unknown",
@@ -447,11 +441,6 @@ def whole_steps(learning_rate, period):
             {"grid": STEP | {"period": Range(1, 3)}, "training": whole_steps},
             r"`grid\['period'\]` is a `Range`, so it must be an unknown",
         ),
-        ({"grid": STEP | {"delay": Range(1, 3)}}, "must be whole numbers of updates"),
-        (
-            {"grid": ONE | {"learning_rate": Range(-1, 1, scale="linear")}},
-            "must hold step sizes, positive",
-        ),
         (
             {"training": None, "arms": arms(contains={"rule": "other"})},
             "`contains` must name one other arm",
@@ -459,10 +448,6 @@ def whole_steps(learning_rate, period):
         (
             {"training": None, "arms": arms(off=None)},
             "'factor' is a number that the arm cannot switch off",
-        ),
-        (
-            {"training": None, "arms": arms(contains={**PLAIN, "factor": 5.0})},
-            "`contains` must give 'factor' a value that its `Range` can have,",
         ),
     ],
 )
@@ -476,9 +461,6 @@ def test_arms_cannot_contain_each_other():
     both[0] = dataclasses.replace(both[0], contains={"rule": "scaled"})
     with pytest.raises(ValueError, match="'factor' is a number that the arm lacks"):
         programs(experiment(training=None, arms=both))
-    same = [dataclasses.replace(arm, training=late, grid={}) for arm in both]
-    with pytest.raises(ValueError, match="must not lead back to an arm"):
-        programs(experiment(training=None, arms=same))
 
 
 def test_a_line_that_cannot_be_read_is_named(whole, tmp_path):
@@ -614,11 +596,10 @@ def test_a_series_is_trained_in_the_program_of_the_others(made):
 
 @pytest.mark.parametrize("name", ["program", "score", "found"])
 def test_a_column_of_a_search_is_no_label_and_no_axis(name):
-    with pytest.raises(ValueError, match=f"label '{name}', a column that the runner"):
+    with pytest.raises(ValueError, match=f"label '{name}', the name of another"):
         experiment(training=None, arms=[Arm(training=late, labels={name: "a"})])
-    with pytest.raises(ValueError, match=f"axis '{name}', a column that the runner"):
+    with pytest.raises(ValueError, match=f"axis '{name}', the name of another"):
         experiment(grid={name: Range(0.1, 1.0)})
-    assert experiment(grid={name: (0.1,)}).grid  # nothing is searched
 
 
 def accuracy(model, task):

@@ -162,9 +162,9 @@ SGD = ({"rule": "sgd"}, lambda learning_rate: optax.sgd(learning_rate))
           "grid": {"law": (lambda: 1, lambda: 2)}}, "two cells with the same columns"),
         ({"arms": [SGD], "grid": {"delayy": (0, 4)}}, "axis 'delayy', which no arm"),
         ({"arms": [({"learning_rate": 1}, SGD[1])]}, "label 'learning_rate', which is"),
-        ({"arms": [({"seed": 1}, SGD[1])]}, "label 'seed', a column"),
+        ({"arms": [({"seed": 1}, SGD[1])]}, "label 'seed', the name"),
         ({"training": lambda learning_rate, seed: optax.sgd(learning_rate),
-          "grid": {"seed": (1, 2)}}, r"axis 'seed', a column .* \(seeds are `seeds`\)"),
+          "grid": {"seed": (1, 2)}}, r"axis 'seed', the name .* \(seeds are `seeds`\)"),
     ],
 )  # fmt: skip
 def test_cells_that_no_column_would_tell_apart_are_refused(options, message):
