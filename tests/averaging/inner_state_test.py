@@ -17,6 +17,7 @@ from tests.averaging.driving import (
     replicas,
     train,
 )
+from tests.averaging.methods import methods
 from tests.exchange.driving import WORKERS, executions
 
 RATE, B1, B2, EPS = 0.05, 0.9, 0.99, 1e-8
@@ -80,6 +81,22 @@ def test_models_follow_adam_with_averaged_or_new_moments(execution):
     trained = train(execution, {name: tx for name, (tx, _) in TXS.items()})
     for name, (_, loop) in TXS.items():
         assert_follows(trained[name][0], loop(), name)
+
+
+@pytest.mark.long
+def test_under_every_method_both_wrappers_act_and_do_on_devices_as_simulated():
+    """The first moment is averaged after step 50, and the state is of step 48."""
+    inner = averaging.reset_every(averaging.mean_of_state(ADAM, {"mu": 2, "nu": 3}), 6)
+    txs = {name: make(inner, 2) for name, make in methods(WORKERS).items()}
+    del txs["outer, in fragments"]  # of two leaves; here is one
+    simulated, ran = (train(execution, txs) for execution in ("simulate", "run"))
+    for name in txs:
+        assert_follows(ran[name][0], simulated[name][0], name)
+        reset = simulated[name][1].state[1].inner_state
+        (adam, *_) = reset.inner_state.inner_state
+        moments = np.asarray(adam.mu)
+        assert_follows(moments, np.tile(moments[0], (WORKERS, 1)), name)
+        assert (np.asarray(adam.count) == STEPS % 6).all()
 
 
 def test_what_has_no_name_in_the_state_is_left_to_each_worker():
