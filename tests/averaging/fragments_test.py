@@ -113,7 +113,7 @@ def test_times_at_which_exchanges_would_meet_are_refused(arguments, message):
 
 def test_a_server_that_needs_the_loss_is_refused():
     tx = averaging.outer(SGD, optax.polyak_sgd(), period=2)
-    with pytest.raises(TypeError, match=r"`server` must read .* argument: 'value'"):
+    with pytest.raises(TypeError, match=r"`server` must read .* needs 'value': an"):
         tx.init(jnp.ones(2))
     tx = averaging.outer(SGD, optax.lbfgs(), period=2)
     with pytest.raises((ValueError, TypeError), match="`server` must"):

@@ -295,7 +295,7 @@ def check_server(server: optax.GradientTransformationExtraArgs, params: Any) -> 
         if "required keyword" not in str(error):
             return  # `update` raises it, where the server sees arrays
         raise TypeError(
-            "`server` must read gradients and parameters alone, but its update has a"
-            f" {str(error).partition('missing ')[2]}: an outer step has no loss. Take"
-            " for example optax.sgd(0.7, momentum=0.9, nesterov=True)."
+            "`server` must read gradients and parameters alone, but its update needs"
+            f" {str(error).rpartition(': ')[2]}: an outer step has no loss. Take for"
+            " example optax.sgd(0.7, momentum=0.9, nesterov=True)."
         ) from None
