@@ -16,7 +16,10 @@ def over_waiting(merge: str, **where) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """The headline of Streaming DiLoCo, and Eager DiLoCo's table."""
+    """The headline of Streaming DiLoCo, and Eager DiLoCo's table.
+
+    Eager outer steps have not run yet.
+    """
     short, long = min(config.delay), max(config.delay)
     return [
         Published(
