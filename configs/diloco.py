@@ -98,7 +98,13 @@ def experiment(config: ConfigDict) -> Experiment:
             gain("one worker", "one worker, outer"),
         ],
         figures=[
-            figures.over("period", "train_loss", color="method", fixed=False),
+            figures.over(
+                "period",
+                "train_loss",
+                color="method",
+                fixed=False,
+                x_label="steps H; a worker sends 4 / H bytes a parameter and step",
+            ),
             figures.curves("train_loss", panels="period", color="method"),
         ],
     )

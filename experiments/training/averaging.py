@@ -1,7 +1,7 @@
 """Training of workers that each have a model and average their models."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -145,8 +145,8 @@ def _rule(training: _Replicas, task: Task, request: Request) -> Rule:
                 center = memory.state.memory.center
                 return Model(center, jax.tree.map(mean, model.state))
             case "outer":
-                (fragment,) = memory.state.memory.fragments
-                return Model(fragment.center, jax.tree.map(mean, model.state))
+                centers = [part.center for part in memory.state.memory.fragments]
+                return Model(_whole(centers), jax.tree.map(mean, model.state))
             case "mean":
                 return jax.tree.map(mean, model)
         return Model(model.params, jax.tree.map(mean, model.state))
@@ -178,6 +178,19 @@ def _rule(training: _Replicas, task: Task, request: Request) -> Rule:
         vmap_axes=vmap_axes,
         **traces.of_rule(),
     )
+
+
+def _whole(fragments: Sequence[Any]) -> Any:
+    """The model of all its fragments: a leaf is masked in all but one."""
+
+    def is_masked(leaf):
+        return isinstance(leaf, optax.MaskedNode)
+
+    def there(*leaves):
+        (leaf,) = (leaf for leaf in leaves if not is_masked(leaf))
+        return leaf
+
+    return jax.tree.map(there, *fragments, is_leaf=is_masked)
 
 
 def _clocks(tx: optax.GradientTransformation, params: Any) -> set[Any]:

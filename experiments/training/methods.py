@@ -108,6 +108,7 @@ def outer(
     delay: int = 0,
     merge: Any = dj.averaging.overwriting,
     compress: Any = None,
+    fragments: int = 1,
 ) -> Method:
     """Gives the mean change of `period` local steps to a second optimizer: DiLoCo.
 
@@ -119,12 +120,14 @@ def outer(
         merge: as in `dj.averaging.outer`.
         compress: as in `dj.averaging.outer`. The cluster's link has the bytes of its
             messages: `Communication(message_bytes=...)`.
+        fragments: parts of the model, which are exchanged `period` / `fragments` steps
+            apart.
     """
 
     def seconds(link, workers):
-        return link.all_reduce_seconds(workers, fragments=max(delay, 1))
+        return link.all_reduce_seconds(workers, fragments=fragments * max(delay, 1))
 
-    waits = dj.cluster.waits_for_all(1 if delay else period)
+    waits = dj.cluster.waits_for_all(1 if delay else period // fragments)
     return Method(
         lambda inner, now, workers, at_center: dj.averaging.outer(
             inner,
@@ -133,6 +136,7 @@ def outer(
             delay=delay,
             merge=merge,
             compress=compress,
+            fragments=fragments,
         ),
         _in_step(waits, seconds, lag=min(delay, 1)),
         "outer",

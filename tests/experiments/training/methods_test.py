@@ -1,5 +1,6 @@
 """Workers with models of their own, trained as the runner trains them."""
 
+import dataclasses
 import functools
 import inspect
 import math
@@ -123,6 +124,36 @@ def test_an_outer_step_takes_the_time_of_its_message_and_moves_by_what_is_sent()
     evaluated = run.trainer.evaluate(run.state)["train_loss"]
     of_begun = 0.5 * CURVATURES @ np.square(np.asarray(begun).reshape(-1, 2)[0])
     np.testing.assert_allclose(evaluated, of_begun, rtol=1e-6)
+
+
+def test_fragments_are_exchanged_in_turn_and_evaluated_as_one_model():
+    """Each curvature is a leaf, and a fragment: the first moves at 2, 6 and 10."""
+    halves = {"a": 0, "b": 1}
+
+    def joined(model):
+        return jnp.stack([model["a"], model["b"]])
+
+    task = dataclasses.replace(
+        QUIET,
+        init=lambda key: {name: QUIET.init(key)[i] for name, i in halves.items()},
+        loss=lambda model, batch: QUIET.loss(joined(model), batch),
+        evaluate=lambda model: QUIET.evaluate(joined(model)),
+    )
+    link = Communication(message_bytes=8.0, bytes_per_second=3.0)
+    cluster = Cluster(4, constant(1.0), communication=link)
+    method = methods.outer(lambda rate: optax.sgd(rate), 4, fragments=2)
+    changes = {"grid": {"learning_rate": (0.1,), "rate": (0.7,)}, "updates": 10}
+    run = run_of(method, **one(0.1, cluster=cluster, task=task) | changes)
+    center = np.ones(2)
+    for leaf, lengths in enumerate([(2, 4, 4), (4, 4)]):
+        for steps in lengths:
+            change = center[leaf] * (1 - (1 - 0.1 * CURVATURES[leaf]) ** steps)
+            center[leaf] -= 0.7 * change
+    loss = 0.5 * CURVATURES @ np.square(center)
+    np.testing.assert_allclose(run.losses[-1][0, 0], loss, rtol=1e-5)
+    (trace,) = run.traces  # a step of 1 s; half a model: 2 (1 - 1 / 4) 4 bytes
+    exchanged = 2.0 * np.floor(np.arange(1, 11) / 2)
+    np.testing.assert_allclose(trace.seconds, np.arange(1, 11) + exchanged)
 
 
 @pytest.mark.parametrize("rate", [3.0, 12.0])
