@@ -70,7 +70,7 @@ class Stage(NamedTuple):
 
 
 STAGES = {
-    "short": Stage(Search(repeats=1, most=6000), seeds=60),
+    "short": Stage(Search(repeats=1, most=20_000), seeds=60),
     "full": Stage(Search(repeats=3), 100, all_clusters=True, undelayed=True),
     "long": Stage(Search(repeats=2), seeds=60, horizon=4),
 }
