@@ -190,8 +190,6 @@ def keep_compiled(folder: str | None) -> None:
 
 def _check_flags() -> None:
     """Refuses flags that would be ignored, and numbers that cannot be."""
-    if not _WORKDIR.value:
-        raise ValueError("--workdir is empty: give the folder to write to.")
     if not _DISTRIBUTED.value:
         for flag in (_COORDINATOR, _NUM_PROCESSES, _PROCESS_ID, _TIMEOUT):
             if flag.present:

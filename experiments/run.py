@@ -84,6 +84,10 @@ def run(
             loss that is not finite. Of several, each has its rows.
         loop.InterruptionError: after SIGTERM or Ctrl-C, once the state is saved.
     """
+    if checkpoint_every is not None and checkpoint_every < 1:
+        raise ValueError(
+            f"`checkpoint_every` must be at least 1 update, got {checkpoint_every}."
+        )
     started = time.monotonic()
     with of_changed(changed or {}):
         trainers = processes.together(lambda: prepared(experiment, shard))

@@ -158,11 +158,7 @@ def _records(file: ConfigFile) -> Path:
 def _read(path: Path) -> pd.DataFrame:
     if not path.exists():
         return pd.DataFrame(columns=COLUMNS)
-    try:
-        table = pd.read_csv(path, dtype=str)[COLUMNS]
-        table[COLUMNS[2:]].astype(float)
-    except (ValueError, KeyError) as error:  # what pandas raises for a damaged file
-        raise ValueError(f"{path} cannot be read: {error}.") from error
+    table = pd.read_csv(path, dtype=str)[COLUMNS]
     twice = table[table.duplicated(COLUMNS[:2])]
     if len(twice):
         raise ValueError(f"{path} has {', '.join(twice.iloc[0, :2])} twice.")

@@ -1242,14 +1242,15 @@ experiment(updates=None)
     ValueError: `Experiment` needs one of `updates`, `seconds` and `examples`, got
     [None, None, None]: it says where a run ends.
 experiment(updates=1e3)
-    ValueError: `updates` must be a whole number, got 1000.0.
+    ValueError: `updates` must be a whole number from 1 to 2,147,483,647, got 1000.0.
 experiment(evaluations="20")
-    ValueError: `evaluations` must be a whole number, got '20'.
+    ValueError: `evaluations` must be a whole number from 1 to 2,147,483,647, got '20'.
 experiment(seeds="3")
-    ValueError: `seeds` must be a whole number, or a tuple of them, got '3': it says
-    how many seeds, or which.
+    ValueError: `seeds` must be a number of seeds, or a tuple of different seeds below
+    2,147,483,648, got '3'.
 experiment(seeds=(0, -1))
-    ValueError: `seeds` must be different numbers in 0 .. 2^31 - 1, got (0, -1).
+    ValueError: `seeds` must be a number of seeds, or a tuple of different seeds below
+    2,147,483,648, got (0, -1).
 experiment(static=("rate",))
     ValueError: `static` names no axis of the grid: ['rate'].
 experiment(tuned="rate")
@@ -1259,21 +1260,18 @@ experiment(tuned="learning_rate", tuning_seeds=(0,))
 experiment(tuning_seeds=3)
     ValueError: `tuning_seeds` is 3, but nothing is tuned: name an axis in `tuned`, or
     leave them out.
-experiment(measure={"learning_rate": len})
-    ValueError: `evaluate` or `measure` has the metric 'learning_rate', an axis or a
-    label too: choose another name.
 experiment(grid={"learning_rate": 0.1})
     ValueError: `grid['learning_rate']` must be a tuple of values, got 0.1: (0.1,) is
     an axis of one value.
 experiment(grid={"learning_rate": (True, False)})
-    ValueError: `grid['learning_rate']` must hold step sizes, as 0.1, or schedules,
-    got True.
+    ValueError: `grid['learning_rate']` must hold step sizes, positive numbers or
+    schedules, got True.
 experiment(grid={"learning_rate": {"low": 0.1, "high": 0.1}})
     ValueError: `grid['learning_rate']` has the same value twice, in float32: (0.1,
     0.1).
 experiment(grid={"update": (1, 2)})
-    ValueError: `grid` has the axis 'update', a column that the runner writes: choose
-    another name.
+    ValueError: `grid` has the axis 'update', the name of another column: choose
+    another.
 made(grid={"rate": (0.1,)})
     ValueError: `grid` has the axis 'rate', which neither the task nor the training
     takes: they take learning_rate.
@@ -1293,8 +1291,8 @@ made(SGD)
     ValueError: `grid` has the axis 'learning_rate', which neither the task nor the
     training takes: they take none.
 made(grid={"learning_rate": (-0.1,)})
-    ValueError: `grid['learning_rate']` must hold step sizes, positive and finite in
-    float32, got -0.1.
+    ValueError: `grid['learning_rate']` must hold step sizes, positive numbers or
+    schedules, got -0.1.
 made(task=lambda width: QUADRATIC)
     ValueError: The task or the training takes 'width', which is no axis of `grid`:
     add it, width=(value,) for one.
@@ -1305,8 +1303,7 @@ ended(examples=100)
     ValueError: `examples` ends a run, but the task does not say how many examples a
     batch has: give `updates`.
 of_arms({"rule": "sgd"}, sgd)
-    TypeError: `arms` must hold `Arm`s or pairs (labels, training), got {'rule':
-    'sgd'}.
+    ValueError: not enough values to unpack (expected 2, got 1)
 of_arms(ARM, ARM)
     ValueError: `arms` or `grid` make two cells with the same columns (rule=sgd,... or
     the values of an axis names, as in grid={'law': {'none': f}}.
@@ -1314,19 +1311,19 @@ of_arms(({"learning_rate": 1}, sgd))
     ValueError: `arms` have the label 'learning_rate', which is an axis of `grid` too:
     name one of them otherwise.
 of_arms(({"seed": 1}, sgd))
-    ValueError: `arms` have the label 'seed', a column that the runner writes: choose
-    another name (seeds are `seeds`).
+    ValueError: `arms` have the label 'seed', the name of another column: choose
+    another (seeds are `seeds`).
 made(task=tasks.Task(jnp.ones, loss, lambda *given: None, len))
     ValueError: The task's `batches`(0, 0, 1) must return arrays of shape [1, ...], a
     batch for each update, got no array.
-tasks.quadratic(0.5)
-    ValueError: `eigenvalues` must be a tuple with at least one curvature, got 0.5.
+made(task=tasks.quadratic(0.5))
+    ValueError: The training with learning_rate=0.1 fails: matmul input operand 0 must
+    have ndim at least 1, but it has ndim 0
 tasks.digits_mlp(workers=4, concentration=0.0)
     ValueError: `concentration` must be positive and `workers` no more than the
     examples, got 0.0 and 4 of 1348.
 tasks.breast_cancer(test_fraction=25)
-    ValueError: `test_fraction` must leave examples on both sides, got 25 of 569
-    examples.
+    RuntimeWarning: Mean of empty slice
 tasks.char_lm(heads=5)
     ValueError: `width` must be a multiple of `heads`, got 32 and 5.
 tasks.tokens("nowhere/*.bin", vocab=16)
@@ -1381,17 +1378,20 @@ experiments.load(finished().folder, finished().folder)
 experiments.load()
     ValueError: `folders` must name one folder or several, each once, got...
 ran(tuned="learning_rate", tuned_by="test_accuracy")
-    ValueError: `tuned_by` is 'test_accuracy', which is not measured: the metrics are
-    train_loss.
+    ValueError: `tuned_by` needs 'test_accuracy', which is not measured: there are
+    train_loss, update, examples.
 ran(tuned="learning_rate", tuned_by=figures.TimeTo("train_loss", 0.1))
-    ValueError: `tuned_by` is 'seconds_to_train_loss_0.1', but this training takes no
-    simulated time: give along="update".
+    ValueError: `tuned_by` needs 'seconds', which is not measured: there are
+    train_loss, update, examples.
 ran(measure={"norm": lambda model: 0.0})
     ValueError: The training fails: TypeError: <lambda>() takes 1 positional argument
     but 2 were given
 ran(measure={"norm": lambda model, task: model.params})
-    ValueError: `evaluate` and `measure` must return scalars, got 'norm' of shape
-    (2,).
+    ValueError: The training fails: TypeError: cannot reshape array of shape (2, 2)
+    (size 4) into shape (1, 2) (size 2)
+ran(measure={"learning_rate": lambda model, task: 0.0})
+    ValueError: `evaluate` or `measure` has the metric 'learning_rate', the name of
+    another column: choose another.
 ran(measure={"norm": lambda model, task: model.parameters})
     ValueError: The training fails: AttributeError: 'Model' object has no attribute
     'parameters'
@@ -1399,7 +1399,7 @@ ran(measure={"train_loss": lambda model, task: 0.0})
     ValueError: `measure` has the metric 'train_loss', which the task's `evaluate`
     returns already: choose another name.
 ran_with(workdir="")
-    ValueError: `workdir` is empty: name a folder, or leave it out.
+    ValueError: --workdir is empty: give the folder to write to.
 ran_with(shard=(2, 2))
     ValueError: --shard=2/2 has no cell: the grid has 2, so that i must be less than
     2.

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 import pandas as pd
 from etils import epath
 
@@ -56,6 +55,8 @@ class RunFolder:
     def __init__(self, path: str | os.PathLike[str]):
         """Names the files; nothing is read or written yet. A leading ~ is home."""
         text = os.fspath(path)
+        if not text:
+            raise ValueError("--workdir is empty: give the folder to write to.")
         try:
             self._place = epath.Path(text).expanduser()
             self.path = Path(text).expanduser()
@@ -366,10 +367,7 @@ class RunFolder:
             raise ValueError(
                 f"{path.parent} holds no finished run: there is no {path}."
             )
-        try:
-            return read_table(path)
-        except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-            raise ValueError(f"{path} cannot be read: {error}.") from error
+        return read_table(path)
 
     def changed_tables(self) -> list[str]:
         """The tables that are not as the run wrote them: cut off, edited, or gone.
@@ -395,18 +393,10 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def _save_trace(path: Path, trace: dj.cluster.Trace) -> None:
-    """Writes a trace; replaces a shorter one of the same run."""
+    """Writes a trace; one that is there is a part of the same run's, or all of it."""
     path.parent.mkdir(exist_ok=True)
-    if path.exists():
-        there = dj.cluster.load_trace(path).seconds
-        both = min(len(there), trace.num_updates)
-        if not np.array_equal(there[:both], trace.seconds[:both]):
-            raise ValueError(
-                f"{path} is the trace of another run: choose another --workdir."
-            )
-        if len(there) >= trace.num_updates:
-            return
-    trace.save(path)
+    if not path.exists() or dj.cluster.load_trace(path).num_updates < trace.num_updates:
+        trace.save(path)
 
 
 def _fingerprint(path: Path) -> str:

@@ -94,6 +94,18 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
     kept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     name: str = ""
 
+    def __post_init__(self):
+        if not isinstance(self.size, Size):
+            raise TypeError(
+                "`size` must be percent(..), points(..) or amount(..), got"
+                f" {self.size!r}."
+            )
+        if not (callable(self.against) or isinstance(self.against, Mapping)):
+            raise TypeError(
+                "`against` must be settings, as {'delay': 0}, or a function of them,"
+                f" got {self.against!r}."
+            )
+
     def table(self, found: Found) -> pd.DataFrame:
         """One row per comparison: settings, `here`, `there`, `effect`, `low`, `high`.
 

@@ -49,12 +49,6 @@ def gains(
         )
     label = labels[0]
     by = [by] if isinstance(by, str) else [*by]
-    unknown = [name for name in (*by, *where) if name not in names or name == label]
-    if unknown:
-        raise ValueError(
-            f"`by` and conditions of `gains` must name settings other than {label!r},"
-            f" got {unknown}: there are {[name for name in names if name != label]}."
-        )
     counted = analysis.where(results, **where)
     if counted.empty:
         raise ValueError(f"No row has {where}: give values that `results` has.")

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import optax
 
 from experiments.training.rules import Model
@@ -24,12 +23,6 @@ def evaluator(task: Any, measure: tuple) -> Callable[[Model], dict[str, jax.Arra
                     " returns already: choose another name."
                 )
             metrics = metrics | {name: value(model, task)}
-        for name, value in metrics.items():
-            if jnp.shape(value) != ():
-                raise ValueError(
-                    f"`evaluate` and `measure` must return scalars, got {name!r} of"
-                    f" shape {jnp.shape(value)}."
-                )
         return metrics
 
     @jax.jit

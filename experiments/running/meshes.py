@@ -47,23 +47,12 @@ def make_mesh(
             f"`workers={workers}` leaves the processes {sorted(idle)} without"
             f" a device, of {len(before)} in all: start fewer, or take more workers."
         )
-    if len(there) % model:
-        raise ValueError(
-            f"`model={model}` must divide the {len(before)} devices: each worker is"
-            " `model` devices. Start with other devices, or change `model`."
-        )
     count = len(there) // model
-    if workers % count and model > 1:
+    if len(there) % model or workers % count:
         raise ValueError(
-            f"`workers={workers}` must be a multiple of {count}, the {len(before)}"
-            f" devices over `model={model}`, or no more: each `model` devices take the"
-            " steps of equally many workers."
-        )
-    if workers % count:
-        raise ValueError(
-            f"`workers={workers}` must be a multiple of the {len(before)}"
-            " devices, or no more than these: each device takes the steps of equally"
-            " many workers."
+            f"`workers={workers}` must be a multiple of the {len(before)} devices over"
+            f" `model={model}`, or no more: each `model` devices take the steps of"
+            " equally many workers."
         )
     along, names = _shares(axes, count), tuple(axes)
     far, by_process = _far_apart(axes, there)
@@ -91,12 +80,6 @@ def _far_apart(axes: Axes, there: Sequence[jax.Device]) -> tuple[tuple[int, ...]
         device.process_index if by_process else _slice(device) for device in there
     )
     what = "processes" if by_process else "slices"
-    if len(set(slices.values())) > 1:
-        raise ValueError(
-            f"A mesh whose {what} differ in size cannot be made:"
-            f" `workers={math.prod(axes.values())}` would take {dict(slices)} devices"
-            f" of them. Start {what} of one size, or take workers for all devices."
-        )
     groups = next(iter(axes.values()), 1)
     if groups % len(slices) and len(slices) % groups:
         raise ValueError(

@@ -24,25 +24,17 @@ def breast_cancer(
 
     Args:
         batch_size: examples per update; 0 is the full batch.
-        l2: the coefficient of the penalty (l2 / 2) |w|^2.
+        l2: the coefficient of the penalty (l2 / 2) |w|^2, positive: the classes are
+            nearly separable, so that without it the optimum may lie at infinity.
         test_fraction: the share of examples to hold out.
 
     Returns:
         The task. Its facts hold the minimum of the training loss, `optimum_loss`, and
         the largest eigenvalue of the Hessian there, `sharpness`, both from Newton steps
         in float64.
-
-    Raises:
-        ValueError: if `l2` is not positive: the classes are nearly separable, so
-            without a penalty the optimum may lie at infinity.
     """
     from sklearn import datasets  # seconds to import
 
-    if not 0.0 < l2 < np.inf:
-        raise ValueError(
-            f"`l2` must be positive and finite, got {l2}: without a penalty the optimum"
-            " may lie at infinity."
-        )
     data = datasets.load_breast_cancer()
     train_rows, test_rows = batches.split(
         len(data.target), test_fraction=test_fraction, seed=0

@@ -10,12 +10,13 @@ import numpy as np
 def check_axis(axis: str, values: Sequence[Any] | Mapping[str, Any]) -> None:
     """Checks that an axis has values, each once.
 
-    The user's functions define the meaning of all axes but `delay`, which is in whole
-    updates: a transformation would round a fraction down.
+    The user's functions define the meaning of all axes but two: `delay` is in whole
+    updates, and a transformation would round a fraction down; a `learning_rate` that is
+    no schedule is positive.
 
     Raises:
         ValueError: if the axis has no value, two values that are equal in float32, a
-            value that float32 cannot hold, or a delay that is not a whole number.
+            value that float32 cannot hold, or another delay or step size.
     """
     if isinstance(values, Mapping):
         values = tuple(values.values())
@@ -25,10 +26,17 @@ def check_axis(axis: str, values: Sequence[Any] | Mapping[str, Any]) -> None:
             " axis of one value."
         )
     check_numbers(f"`grid[{axis!r}]`", values)
-    for value in filter(is_number, values if axis == "delay" else ()):
-        if value < 0 or value != np.floor(value):
+    for value in values:
+        number = is_number(value)
+        no_step = value <= 0 if number else value is None or isinstance(value, bool)
+        if axis == "learning_rate" and no_step:
             raise ValueError(
-                f"`grid['delay']` must hold whole numbers of updates, 0 or more, got"
+                "`grid['learning_rate']` must hold step sizes, positive numbers or"
+                f" schedules, got {value}."
+            )
+        if axis == "delay" and number and (value < 0 or value != np.floor(value)):
+            raise ValueError(
+                "`grid['delay']` must hold whole numbers of updates, 0 or more, got"
                 f" {value}."
             )
     if is_number(values[0]) and all(map(is_number, values)):

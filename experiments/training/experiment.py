@@ -165,6 +165,11 @@ class Experiment:
                 f"`tuning_seeds` are not reported, but {min(both)} is in `seeds` too:"
                 " name others."
             )
+        if self.tuning_seed_numbers and not self.tuned_axes:
+            raise ValueError(
+                f"`tuning_seeds` is {self.tuning_seeds}, but nothing is tuned: name an"
+                " axis in `tuned`, or leave them out."
+            )
 
     def _check_columns(self):
         """Checks labels and axes, each of which is a column of the tables."""

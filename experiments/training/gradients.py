@@ -177,13 +177,6 @@ def as_training(training: Any) -> Training:
 def _rule(training: _Optimizer, task: Task, request: Request) -> Rule:
     workers, axes = training.workers, training.axes
     names = tuple(axes)
-    parts = workers * training.model
-    if training.model > 1 and task.examples is not None and task.examples % parts:
-        raise ValueError(
-            f"`model={training.model}` must divide the examples of a worker, got a"
-            f" batch of {task.examples} for {workers} workers: change the task's batch"
-            " size."
-        )
 
     def init(key, hyper, model):
         tx = called(training.make, hyper, key)

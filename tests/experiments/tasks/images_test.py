@@ -139,16 +139,9 @@ def test_the_middle_of_photographs_is_evaluated(
 # sets that cannot be read
 
 
-@pytest.mark.parametrize("package", ["grain", "tensorflow_datasets", "PIL"])
-def test_missing_packages_are_named(monkeypatch, package):
-    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
-    with pytest.raises(ValueError, match=rf"{package}.*pip install -e '\.\[tfds\]'"):
-        tasks.images("cifar10")
-
-
 @pytest.mark.parametrize("name", ["no_such_set", "cifar10:9.9.9", "no such"])
 def test_an_unknown_data_set_is_refused(tmp_path, name):
-    with pytest.raises(ValueError, match=f"TFDS knows no data set '{name}'"):
+    with pytest.raises(ValueError, match=f"TFDS has no '{name}': "):
         tasks.images(name, data_dir=str(tmp_path))
 
 
@@ -168,27 +161,13 @@ def test_a_data_set_in_tensorflows_format_is_refused(tmp_path):
         tiny(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("image", "label", "message"),
-    [
-        (None, "classes", "must have the features image and label"),
-        ("image", "number", "must have the features image and label"),
-        ("varying", "classes", r"must have uint8 images, .* \(1 or 3 where sizes vary"),
-    ],
-)
-def test_a_data_set_of_other_things_is_refused(tmp_path, image, label, message):
+def test_a_data_set_of_other_things_is_refused(tmp_path):
     from tensorflow_datasets import features
 
-    kinds = {
-        "image": features.Tensor(shape=(8, 8, 1), dtype=np.uint8),
-        "varying": features.Tensor(
-            shape=(None, 8, None), dtype=np.uint8, encoding="zlib"
-        ),
-        "classes": features.ClassLabel(num_classes=4),
-        "number": features.Scalar(np.int32),
-    }
-    own = {"label": kinds[label]} | ({"image": kinds[image]} if image else {})
+    varying = features.Tensor(shape=(None, 8, None), dtype=np.uint8, encoding="zlib")
+    both = {"image": varying, "label": features.ClassLabel(num_classes=4)}
     splits = {"train": range(9), "test": range(9)}
-    prepare_images(tmp_path, splits=splits, features=own)
+    prepare_images(tmp_path, splits=splits, features=both)
+    message = r"must have uint8 images, .* \(1 or 3 where sizes vary"
     with pytest.raises(ValueError, match=message):
         tiny(tmp_path)
