@@ -1322,8 +1322,9 @@ made(task=tasks.quadratic(0.5))
 tasks.digits_mlp(workers=4, concentration=0.0)
     ValueError: `concentration` must be positive and `workers` no more than the
     examples, got 0.0 and 4 of 1348.
-tasks.breast_cancer(test_fraction=25)
-    RuntimeWarning: Mean of empty slice
+tasks.digits_mlp(test_fraction=25)
+    ValueError: `batch_size` must lie in 0 .. 0, the number of training examples, got
+    32; 0 is the full batch.
 tasks.char_lm(heads=5)
     ValueError: `width` must be a multiple of `heads`, got 32 and 5.
 tasks.tokens("nowhere/*.bin", vocab=16)

@@ -17,32 +17,21 @@ _FEWEST = 3  # evaluations of a slope
 class DecayRate(NamedTuple):
     """A metric: the rate at which an error decays, 1 / simulated seconds.
 
-    Attributes:
-        metric: a loss, the sum of the squares of the error; a column of the curves.
-        least: the minimum of the loss.
+    The training loss is the sum of the squares of the error.
     """
 
-    metric: str = "train_loss"
-    least: float = 0.0
-
-    name = "decay_rate"
+    name: str = "decay_rate"
 
     def with_column(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
         """The results with this column; below 0 if the error grows.
 
         The columns of divergence are left out: the rate shows it.
-
-        Raises:
-            ValueError: if the run has no simulated time.
         """
-        if "seconds" not in curves:
-            raise ValueError("the curves of the run have no 'seconds'.")
         keys = [*analysis.settings(curves), "seed"]
         rows = []
         for key, path in analysis.grouped(curves, keys):
             path = path.sort_values("seconds")
-            decay = rate(path["seconds"], path[self.metric] - self.least)
-            rows.append((*key, decay))
+            rows.append((*key, rate(path["seconds"], path["train_loss"])))
         column = pd.DataFrame(rows, columns=[*keys, self.name])
         fates = ["diverged", "ended_higher", self.name]
         return results.drop(columns=fates, errors="ignore").merge(column, on=keys)

@@ -123,22 +123,14 @@ def of_cell(
     except NameError as error:
         if error.name:  # not an axis, but a name of Python
             raise
-        raise ValueError(_no_such_axis(rule, error)) from error
+        there = " and ".join(map(repr, rule.worker_axes)) or "none"
+        raise ValueError(
+            "The training takes a mean over an axis that is not there: its workers have"
+            f" {there}. Set `axis_name` in exchange.mean(...) and its like. ({error})"
+        ) from error
 
 
 def _over_workers(function: Callable[..., Any], rule: Rule) -> Callable[..., Any]:
     for name, size in rule.worker_axes.items():
         function = jax.vmap(function, axis_name=name, axis_size=size, in_axes=None)
     return function
-
-
-def _no_such_axis(rule: Rule, error: NameError) -> str:
-    there = "there is one worker, without an axis"
-    if rule.worker_axes:
-        axis = "axis" if len(rule.worker_axes) == 1 else "axes"
-        names = " and ".join(map(repr, rule.worker_axes))
-        there = f"its workers have the {axis} {names}"
-    return (
-        f"The training takes a mean over an axis that is not there: {there}. Set"
-        f" `axis_name` in exchange.mean(...) and its like. ({error})"
-    )

@@ -8,12 +8,7 @@ from experiments.tasks import batches
 from experiments.tasks.task import Task
 
 
-def breast_cancer(
-    *,
-    batch_size: int = 32,
-    l2: float = 1e-3,
-    test_fraction: float = 0.25,
-) -> Task:
+def breast_cancer(*, batch_size: int = 32, l2: float = 1e-3) -> Task:
     """Classifies 569 tumors as malignant or benign from 30 measurements.
 
         loss(w, b) = mean_i log(1 + exp(-s_i (w . x_i + b))) + (l2 / 2) |w|^2
@@ -26,7 +21,6 @@ def breast_cancer(
         batch_size: examples per update; 0 is the full batch.
         l2: the coefficient of the penalty (l2 / 2) |w|^2, positive: the classes are
             nearly separable, so that without it the optimum may lie at infinity.
-        test_fraction: the share of examples to hold out.
 
     Returns:
         The task. Its facts hold the minimum of the training loss, `optimum_loss`, and
@@ -36,9 +30,7 @@ def breast_cancer(
     from sklearn import datasets  # seconds to import
 
     data = datasets.load_breast_cancer()
-    train_rows, test_rows = batches.split(
-        len(data.target), test_fraction=test_fraction, seed=0
-    )
+    train_rows, test_rows = batches.split(len(data.target), test_fraction=0.25, seed=0)
     mean, spread = data.data[train_rows].mean(0), data.data[train_rows].std(0)
     features = ((data.data - mean) / spread).astype(np.float32)
     signs = (2 * data.target - 1).astype(np.float32)

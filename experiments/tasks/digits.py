@@ -36,28 +36,22 @@ def digits_mlp(
     return _task(model, batch_size, test_fraction, workers, concentration)
 
 
-def digits_cnn(
-    *,
-    batch_size: int = 32,
-    width: int = 32,
-    test_fraction: float = 0.25,
-) -> Task:
+def digits_cnn(*, batch_size: int = 32, width: int = 32) -> Task:
     """Classifies digits with two convolutions of `width` and 2 `width` channels.
 
     Args:
         batch_size: examples per update; 0 is the full batch.
         width: the number of channels of the first convolution.
-        test_fraction: the share of examples to hold out.
     """
     at_least("width", width, 1)
     model = models.CNN(width=width, classes=10)
-    return _task(model, batch_size, test_fraction)
+    return _task(model, batch_size)
 
 
 def _task(
     model: nn.Module,
     batch_size: int,
-    test_fraction: float,
+    test_fraction: float = 0.25,
     workers: int = 0,
     concentration: float = 1.0,
 ) -> Task:

@@ -11,8 +11,9 @@ import numpy as np
 from experiments.tasks import classification, crops, models, networks, readers
 from experiments.tasks.task import WHOLE, Task, activations, at_least
 
+EVALUATED = 10_000
 EVALUATED_BYTES = 64 * 2**20
-"""The most bytes of a split to evaluate: they are part of the compiled program."""
+"""The most examples and bytes of a split to evaluate: they are compiled."""
 
 
 def images(
@@ -22,8 +23,6 @@ def images(
     data_dir: str = "",
     image_size: int = 224,
     dtype: str = "float32",
-    test_fraction: float = 0.25,
-    evaluated_examples: int = 10_000,
     worker_processes: int = 0,
 ) -> Task:
     """Trains ResNet-20 or ResNet-50 on an image set of TFDS.
@@ -39,9 +38,9 @@ def images(
             file_format="array_record")
 
     Examples are read when they are needed, in a new random order each epoch. The split
-    "test" is held out; without it "validation"; without both the last `test_fraction`
-    of "train". Evaluation takes the first `evaluated_examples` of each split, or as
-    many as fit into `EVALUATED_BYTES`: 445 images of 224 x 224 pixels, which give an
+    "test" is held out; without it "validation"; without both the last quarter of
+    "train". Evaluation takes the first 10,000 examples of each split, or as many as fit
+    into `EVALUATED_BYTES`: 445 images of 224 x 224 pixels, which give an
     accuracy to about 2 points.
 
     Args:
@@ -51,9 +50,6 @@ def images(
         data_dir: the folder of prepared sets; "" is TFDS's default.
         image_size: the side to which images of varying size are cropped, in pixels.
         dtype: "float32" or "bfloat16", for activations and products.
-        test_fraction: the share of the training split to hold out, if the set has no
-            other split.
-        evaluated_examples: the most examples to evaluate of each split.
         worker_processes: the number of processes that read and decode images, for each
             process of the run; they start with the first batch. With 0, threads read.
             The batches are the same.
@@ -71,7 +67,6 @@ def images(
 
     at_least("batch_size", batch_size, 1)
     at_least("image_size", image_size, 32)
-    at_least("evaluated_examples", evaluated_examples, 1)
     at_least("worker_processes", worker_processes, 0)
     builder = _prepared_builder(tfds, name, data_dir)
     shape, classes = _image_and_classes(name, builder.info.features)
@@ -79,9 +74,9 @@ def images(
     pixels = (image_size, image_size, shape[-1]) if varying else shape
     sources = {
         split: builder.as_data_source(which)
-        for split, which in _splits(builder.info.splits, test_fraction).items()
+        for split, which in _splits(builder.info.splits).items()
     }
-    fit = max(1, min(evaluated_examples, EVALUATED_BYTES // int(np.prod(pixels))))
+    fit = max(1, min(EVALUATED, EVALUATED_BYTES // int(np.prod(pixels))))
 
     def for_evaluation(image):
         return crops.for_evaluation(image, image_size) if varying else image
@@ -192,12 +187,11 @@ def _image_and_classes(name, features):
     return shape, features["label"].num_classes
 
 
-def _splits(splits, test_fraction):
+def _splits(splits):
     for held_out in ("test", "validation"):
         if held_out in splits:
             return {"train": "train", "test": held_out}
-    percent = round(100 * (1 - test_fraction))
-    return {"train": f"train[:{percent}%]", "test": f"train[{percent}%:]"}
+    return {"train": "train[:75%]", "test": "train[75%:]"}
 
 
 def _with_label(example, image):

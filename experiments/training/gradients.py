@@ -130,7 +130,6 @@ def on_devices(
     model: int = 1,
     sharding: Callable[[str, tuple[int, ...]], Any] | None = None,
     update_seconds: float | None = None,
-    at: Callable[..., Any] | None = None,
 ) -> Any:
     """`optimizer` with devices as workers, of one host or of several.
 
@@ -150,9 +149,10 @@ def on_devices(
             parameter: tensor parallel layouts. By default the largest dimension that
             `model` divides, for parameters with at least 2^14 entries.
         update_seconds: as in `optimizer`.
-        at: as in `optimizer`.
     """
-    return _Optimizer(make, workers, groups, True, update_seconds, at, model, sharding)
+    return _Optimizer(
+        make, workers, groups, True, update_seconds, model=model, sharding=sharding
+    )
 
 
 def as_training(training: Any) -> Training:

@@ -13,42 +13,35 @@ from experiments.results.runs import Run
 _SHOWN = 0.995  # of the gradients; a few may be far older
 
 
-def staleness(
-    *, theory: Theory | None = None, title: str = "", name: str = "staleness"
-) -> Figure:
+def staleness(*, theory: Theory | None = None) -> Figure:
     """How stale the gradients of each arm were, under the first seed.
 
     Args:
         theory: the mean in updates, a function of labels or {arm: mean}.
-        title: the question.
-        name: of the file.
     """
 
     def draw(run: Run) -> Any:
-        return of_traces(run.traces, tables.theory_of_arms(theory, run), title)
+        return of_traces(run.traces, tables.theory_of_arms(theory, run))
 
     caption = "How many gradients of each arm are older than so many updates."
-    return Figure(name, caption, draw)
+    return Figure("staleness", caption, draw)
 
 
 def of_traces(
-    traces: Mapping[str, dj.cluster.Trace],
-    theory: Sequence[float] | float = np.nan,
-    title: str = "",
+    traces: Mapping[str, dj.cluster.Trace], theory: Sequence[float] | float = np.nan
 ) -> Any:
     """The staleness of the gradients of each trace, and the means of theory."""
     shares = {
         name: np.bincount(trace.update - trace.read_version) / max(1, len(trace.update))
         for name, trace in traces.items()
     }
-    return older(shares, palette.styles(list(shares)), theory, title)
+    return older(shares, palette.styles(list(shares)), theory)
 
 
 def older(
     shares: Mapping[str, np.ndarray],
     styles: Mapping[str, palette.Style],
     theory: Sequence[float] | float = np.nan,
-    title: str = "",
 ) -> Any:
     """A line for each name: the share of gradients that are older; markers are means.
 
@@ -57,7 +50,6 @@ def older(
             gradient.
         styles: by name, of these and of others.
         theory: what each mean is to be.
-        title: the question.
     """
     from experiments.figures import scales, sheets
 
@@ -72,8 +64,7 @@ def older(
     handles = palette.handles({label(name): styles[name] for name in shares})
     if np.isfinite([*said.values()]).any():
         handles.append(palette.mark("theory", **palette.THEORY))
-    title = title or "How stale are the gradients?"
-    figure, (axis,) = sheets.sheet(title, [""], handles)
+    figure, (axis,) = sheets.sheet("How stale are the gradients?", [""], handles)
     last = 1
     for name, own in shares.items():
         (color, marker, dashes), above = styles[name], 100 * (1 - own.cumsum())

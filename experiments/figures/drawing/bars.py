@@ -77,28 +77,22 @@ def bars(
     )
 
 
-def update_times(
-    *, theory: Theory | None = None, title: str = "", name: str = "update_times"
-) -> Figure:
+def update_times(*, theory: Theory | None = None) -> Figure:
     """How long the updates of each arm took, under the first seed.
 
     Args:
         theory: the mean in seconds, a function of labels or {arm: mean}.
-        title: the question.
-        name: of the file.
     """
 
     def draw(run: Run) -> Any:
-        return times_of(run.traces, tables.theory_of_arms(theory, run), title)
+        return times_of(run.traces, tables.theory_of_arms(theory, run))
 
     caption = "The time between updates of each arm: where nine of ten lie, and their"
-    return Figure(name, f"{caption} mean.", draw)
+    return Figure("update_times", f"{caption} mean.", draw)
 
 
 def times_of(
-    traces: Mapping[str, dj.cluster.Trace],
-    theory: Sequence[float] | float = np.nan,
-    title: str = "",
+    traces: Mapping[str, dj.cluster.Trace], theory: Sequence[float] | float = np.nan
 ) -> Any:
     """The seconds between the updates of each trace, beside the means of theory."""
     rows = []
@@ -118,7 +112,7 @@ def times_of(
             palette.area("9 of 10 updates", color="0.3", alpha=0.4),
             palette.mark("mean", color=color, marker="o", ls=""),
         ],
-        title=title or "How long does an update take?",
+        title="How long does an update take?",
         lost="none",
         wide=_WIDE,
         least=0.34,

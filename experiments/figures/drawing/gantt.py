@@ -24,25 +24,21 @@ _DROPPED = {"facecolor": palette.COLORS[1], "hatch": "////"} | _EDGE
 _MARK = {"color": palette.COLORS[0], "marker": "|", "ls": "", "ms": 6}
 
 
-def gantt(
-    *, only: Sequence[str] | None = None, title: str = "", name: str = "gantt"
-) -> Figure:
+def gantt(*, only: Sequence[str] | None = None) -> Figure:
     """What the workers of each arm did in the first seconds, under the first seed.
 
     Args:
         only: names of the arms shown; by default the first four.
-        title: the question.
-        name: of the file.
     """
 
     def draw(run: Run) -> Any:
-        return of_traces({arm: run.traces[arm] for arm in only or run.traces}, title)
+        return of_traces({arm: run.traces[arm] for arm in only or run.traces})
 
     caption = (
         "What the workers do in the first seconds: bars of computing, idle gaps,"
         " dropped gradients, and updates as ticks."
     )
-    return Figure(name, caption, draw)
+    return Figure("gantt", caption, draw)
 
 
 class Bars(NamedTuple):
@@ -54,7 +50,7 @@ class Bars(NamedTuple):
     used: np.ndarray  # whether it was, bool
 
 
-def of_traces(traces: Mapping[str, dj.cluster.Trace], title: str = "") -> Any:
+def of_traces(traces: Mapping[str, dj.cluster.Trace]) -> Any:
     """Workers over the first seconds: bars of computing, and updates as ticks above.
 
     A simulation knows when each gradient that reached the server was begun; a log does
@@ -62,7 +58,6 @@ def of_traces(traces: Mapping[str, dj.cluster.Trace], title: str = "") -> Any:
 
     Args:
         traces: by name; the first four are shown, and at most 16 workers of each.
-        title: the question.
     """
     from experiments.figures import sheets
 
@@ -74,7 +69,7 @@ def of_traces(traces: Mapping[str, dj.cluster.Trace], title: str = "") -> Any:
     end = max(window(part) for part in parts.values())
     logged = any(np.isnan(part.begun).any() for part in parts.values())
     most = max(map(len, workers.values()))
-    title = title or "What do the workers do?"
+    title = "What do the workers do?"
     if len(shown) < len(traces):
         title += f"\n(the first {len(shown)} of {len(traces)} arms)"
     figure, axes = sheets.sheet(

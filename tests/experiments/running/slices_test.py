@@ -250,9 +250,9 @@ def over_workers(rate=RATE):
 @pytest.mark.parametrize(
     ("make", "workers", "groups", "message"),
     [
-        (over_workers, 4, 2, "its workers have the axes 'groups' and 'members'. Set"),
-        (slices.two_levels, 4, 1, "its workers have the axis 'workers'. Set"),
-        (over_workers, 1, 1, "there is one worker, without an axis. Set"),
+        (over_workers, 4, 2, "its workers have 'groups' and 'members'. Set"),
+        (slices.two_levels, 4, 1, "its workers have 'workers'. Set"),
+        (over_workers, 1, 1, "its workers have none. Set"),
     ],
 )
 @pytest.mark.parametrize("grid", [{}, {"rate": (0.1, 0.2)}])
