@@ -504,8 +504,6 @@ def test_of_several_cells_one_that_diverges_alone_in_its_program_has_its_row(tmp
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"workdir": ""}, "--workdir is empty: give the folder"),
-        ({"checkpoint_every": 0}, "`checkpoint_every` must be at least 1 update"),
         ({"shard": (99, 100)}, r"--shard=99/100 has no cell: the grid has 4"),
         *(
             ({"profile": updates}, r"`profile` must lie in 0 .. 30, the updates")
@@ -540,20 +538,12 @@ SCHEDULES = {"learning_rate": (0.1,), "schedule": ("cosine", "linear")}
             {"training": with_schedule, "grid": SCHEDULES},
             r"with schedule=linear fails: .*run_test.py, line \d+: KeyError: 'linear'",
         ),
-        (
-            {"measure": {"delay": lambda *of: 0.0}},
-            "metric 'delay', the name of another",
-        ),
         ({"measure": {"seed": lambda *of: 0.0}}, "metric 'seed', the name of another"),
-        ({"measure": {"train_loss": lambda *of: 0.0}}, "'train_loss', which the"),
-        ({"measure": {"all": lambda model, _: model.params}}, r"shape \(8, 2\)"),
         ({"measure": {"a": lambda model, _: model["a"]}}, "fails: .*line .*TypeError"),
         (
             {"task": dataclasses.replace(QUADRATIC, evaluate=lambda x: {"loss": x[0]})},
             "must return 'train_loss', by which a cell counts as diverged, got loss",
         ),
-        (tuned_by("accuracy"), "needs 'accuracy', which is not measured: there are"),
-        (tuned_by(TimeTo("train_loss", 0.1)), "`tuned_by` needs 'seconds', which is"),
         (tuned_by(TimeTo("norm", 0.1, "update")), "needs 'norm', which is not meas"),
     ],
 )

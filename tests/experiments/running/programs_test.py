@@ -139,30 +139,15 @@ def test_the_parts_of_a_grid_are_the_whole(parts):
     assert max(sizes) - min(sizes) <= 1
 
 
-@pytest.mark.parametrize(
-    ("grid", "message"),
-    [
-        ({"learning_rate": (0.1,), "rate": (1.0,)}, "has the axis 'rate', which"),
-        ({}, "takes 'learning_rate', which is no axis"),
-    ],
-)
-def test_axes_and_arguments_must_match(grid, message):
-    with pytest.raises(ValueError, match=message):
-        of(lambda learning_rate: optax.sgd(learning_rate), grid=grid)
-
-
 SGD = ({"rule": "sgd"}, lambda learning_rate: optax.sgd(learning_rate))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"arms": [SGD, SGD]}, r"same columns \(rule=sgd, learning_rate=0.1\): give"),
         ({"training": lambda learning_rate, law: optax.sgd(learning_rate),
           "grid": {"law": (lambda: 1, lambda: 2)}}, "two cells with the same columns"),
         ({"arms": [SGD], "grid": {"delayy": (0, 4)}}, "axis 'delayy', which no arm"),
-        ({"arms": [({"learning_rate": 1}, SGD[1])]}, "label 'learning_rate', which is"),
-        ({"arms": [({"seed": 1}, SGD[1])]}, "label 'seed', the name"),
         ({"training": lambda learning_rate, seed: optax.sgd(learning_rate),
           "grid": {"seed": (1, 2)}}, r"axis 'seed', the name .* \(seeds are `seeds`\)"),
     ],
@@ -190,7 +175,6 @@ def without_updates(seed, start, stop, *part):
             digits_with(batches=without_updates, examples=None),
             r"`batches`\(0, 0, 1\) must return arrays of shape \[1, ...\], a batch for",
         ),
-        (digits_with(batches=lambda *given: {}), "got no array"),
         (digits_with(examples=3), r"of `examples=3`, got \(1, 2, 8"),
         (digits_with(examples=8), r"of `examples=8`, got \(1, 0, 8"),
     ],
@@ -200,20 +184,6 @@ def test_batches_of_another_shape_are_refused_before_a_row_is_taken_for_one(
 ):
     with pytest.raises(ValueError, match=message):
         of(task=task, grid=GRID)
-
-
-def test_a_delay_beyond_the_largest_is_refused():
-    """The rows of delays 8 and 16 would be equal, and of delay 4."""
-
-    def make(learning_rate, delay):
-        return dj.delayed(optax.sgd(learning_rate), delay, max_delay=4)
-
-    grid = {"learning_rate": (0.1, 0.2), "delay": (4, 8, 16)}
-    message = (
-        r"`grid\['delay'\]` must not have 16: `delay` must be at most `max_delay` = 4"
-    )
-    with pytest.raises(ValueError, match=message):
-        of(make, grid=grid)
 
 
 def test_a_label_is_the_same_in_every_process_whatever_is_printed():

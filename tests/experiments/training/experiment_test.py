@@ -47,16 +47,11 @@ def test_what_must_be_given_is_told_from_what_may_be():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"updates": None}, "needs one of `updates`, `seconds` and `examples`"),
         ({"seconds": 3.0}, "needs one of `updates`, `seconds` and `examples`"),
         ({"updates": 0}, "`updates` must be a whole number from 1 to .*, got 0"),
-        ({"updates": 10.5}, "`updates` must be a whole number from 1 to .*, got 10.5"),
         ({"updates": 2**31}, "from 1 to 2,147,483,647, got 2147483648"),
         ({"updates": None, "seconds": float("inf")}, "positive and finite, got inf"),
         ({"evaluate_every": 0}, "`evaluate_every` must be a whole number from 1 to"),
-        ({"evaluations": 2.5}, "`evaluations` must be a whole number from 1 to"),
-        ({"training": None}, "needs `training` or `arms`"),
-        ({"arms": [({}, optax.sgd)]}, "needs `training` or `arms`"),
         ({"seeds": 0}, "`seeds` must be a whole number from 1 to 10,000, got 0"),
         ({"seeds": 10_001}, "`seeds` must be a whole number from 1 to 10,000, got 1"),
         ({"seeds": 2.5}, "`seeds` must be a whole number from 1 to 10,000, got 2.5"),
@@ -68,20 +63,8 @@ def test_what_must_be_given_is_told_from_what_may_be():
             {"seeds": (10**9,), "grid": {"learning_rate": Range(0.1, 1.0)}},
             "different seeds below 1,000,000,000, got",  # a search uses later ones
         ),
-        ({"seeds": "12"}, "`seeds` must be a number of seeds, or a tuple .*, got '12'"),
-        (
-            {"seeds": 1002, "tuning_seeds": 3, "tuned": "learning_rate"},
-            "`tuning_seeds` are not reported, but 1000 is in `seeds` too: name others",
-        ),
-        (
-            {"tuning_seeds": 2},
-            "`tuning_seeds` is 2, but nothing is tuned: name an axis",
-        ),
-        ({"tuned": "learning_rates"}, "`tuned` names no axis of the grid"),
-        ({"static": ("momentum",)}, r"names no axis of the grid: \['momentum'\]"),
         ({"grid": {"learning_rate": ()}}, "must be a tuple of values"),
         ({"grid": {"learning_rate": "0.1"}}, "must be a tuple of values"),
-        ({"grid": {"learning_rate": 0.1}}, "must be a tuple of values, got 0.1"),
         (
             {"grid": {"learning_rate": (0.1, 0.1 + 1e-12)}},
             "has the same value twice, in float32",
@@ -89,17 +72,14 @@ def test_what_must_be_given_is_told_from_what_may_be():
         ({"grid": {"learning_rate": (1e40,)}}, "must hold numbers of float32, got 1e"),
         ({"grid": {"learning_rate": (1e-50,)}}, "hold numbers of float32, got 1e-50"),
         ({"grid": {"learning_rate": (0.0,)}}, "positive numbers or schedules, got 0.0"),
-        ({"grid": {"learning_rate": (-0.1,)}}, "positive numbers or schedules, got -0"),
         ({"grid": {"learning_rate": (None,)}}, "positive numbers or sched.*, got None"),
         ({"grid": {"noise": (float("nan"),)}}, "must hold numbers of float32, got nan"),
         ({"grid": {"delay": (0, 0.5)}}, "whole numbers of updates, 0 or more, got 0.5"),
         ({"grid": {"delay": (-1,)}}, "whole numbers of updates, 0 or more, got -1"),
         ({"grid": {"delay": Range(1, 9)}}, "must be a tuple of values, got Range"),
-        ({"grid": {"seed": (1, 2)}}, r"axis 'seed', the name of .* \(seeds are `seeds"),
-        ({"figures": "curves"}, "`figures` must be a list of objects with `draw`"),
-        ({"answer": ["a"]}, "`answer` must be a list of objects with `answer`"),
     ],
 )
 def test_an_experiment_that_cannot_be_is_refused(changes, message):
-    with pytest.raises((TypeError, ValueError), match=message):
+    """`tests/bad_calls.py` has further ones, with the whole of each error."""
+    with pytest.raises(ValueError, match=message):
         experiment(**changes)
