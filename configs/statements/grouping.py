@@ -28,24 +28,43 @@ def change(grouping: str, **where: int) -> Measure:
 
 def published(config: ConfigDict) -> list[Published]:
     """What progressive grouping costs; how often it looks again is not published."""
-    tried = "Every 5, where it holds: the first 20 are as slow as the straggler."
-    late, worse = dict(at_most=1.2), dict(at_least=-0.025)
-    return [
+    basu = dict(
+        source="Basu, Saxena, Panja, Verma, HiPC 2018, abstract",
+        setting="one node is later by more than 300 %; model and data not public",
+    )
+    built = " when our rebuilt rule looks again every {} updates"
+    claim = Published(
+        text="Progressive grouping takes 1.2 times as long at most, and loses at most"
+        " 2.5 points of accuracy",
+        said="20 % more time, 2.5 % less accuracy",
+        tried="The rule is not public. Ours is rebuilt to keep the time within 1.2: the"
+        " source's number is its set-point. An outside reader refused what it"
+        " does below as a headline.",
+        **basu,
+    )
+    times = [
         Published(
-            text=f"Progressive grouping {text}; it looks again every {every} updates",
-            source="Basu, Saxena, Panja, Verma, HiPC 2018",
-            said=said,
-            setting="one node is later by more than 300 %; model and data not public",
-            measure=measure(progressive(every)),
-            tried=tried * (every == 20 and measure is slower),
-            **bound,
+            text="It takes 1.2 times as long at most," + built.format(every),
+            said="20 % more time",
+            measure=slower(progressive(every)),
+            at_most=1.2,
+            demonstration=True,
+            tried="The first 20 updates are as slow as the straggler." * (every == 20),
+            **basu,
         )
         for every in config.examine_every
-        for text, said, measure, bound in (
-            ("takes 1.2 times as long at most", "20 % more time", slower, late),
-            ("loses 2.5 points of accuracy at most", "2.5 %", change, worse),
-        )
     ]
+    accuracies = [
+        Published(
+            text="It loses 2.5 points of accuracy at most," + built.format(every),
+            said="2.5 % less accuracy",
+            measure=change(progressive(every)),
+            at_least=-0.025,
+            **basu,
+        )
+        for every in config.examine_every
+    ]
+    return [claim, *times, *accuracies]
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:

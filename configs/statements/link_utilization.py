@@ -46,6 +46,7 @@ def published(config: ConfigDict) -> list[Published]:
         setting="four L40S GPUs over Ethernet of a limited rate, DiLoCo, 30.8 million"
         " parameters; medians of three runs",
         bound_is_ours=True,
+        demonstration=True,
     )
     return [
         Published(
@@ -55,8 +56,8 @@ def published(config: ConfigDict) -> list[Published]:
             measure=ratio(utilization(config, 128, 50), utilization(config, 1, 50)),
             at_least=165 / 1.25,
             at_most=165 * 1.25,
-            tried="The seconds of a step and the bound of 25 % were chosen when the"
-            " measured numbers were known.",
+            tried="A formula, whose step time and bound of 25 % were chosen when the"
+            " measured numbers were known. An outside reader refused it as a headline.",
             **study,
         ),
         Published(

@@ -35,22 +35,18 @@ def hidden(config: ConfigDict) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """What late averages hide, and that they pay."""
+    """That late averages pay, and what they hide."""
     return [
         Published(
-            text="DaSGD hides all of the time of its averages every 8 steps",
-            source="DaSGD (2020), arXiv:2006.00441, abstract",
-            said="it hides 100 % of the communication overhead",
-            measure=hidden(config),
-            at_least=1.0,
-        ),
-        Published(
             text="In the same time DaSGD trains at least as well as local SGD",
-            source="DaSGD (2020), arXiv:2006.00441",
-            said="all communication is hidden, and convergence stays O(1/sqrt(N))",
+            source="DaSGD (2020), arXiv:2006.00441, abstract",
+            said="it hides 100 % of the communication overhead, and converges at"
+            " O(1/sqrt(K)) as SGD does",
             measure=difference(loss("DaSGD"), loss("local SGD", period=8)),
             at_most=0.0,
             bound_is_ours=True,
+            tried="Chosen after an outside reader refused the earlier headline, that"
+            " the time of averages is hidden.",
         ),
         Published(
             text="In the same time DGA trains better than averaging gradients at once",
@@ -60,6 +56,18 @@ def published(config: ConfigDict) -> list[Published]:
             measure=difference(loss("DGA"), loss("gradients")),
             at_most=0.0,
             bound_is_ours=True,
+        ),
+        Published(
+            text="A step of DaSGD takes less time than one of local SGD, by no less"
+            " than the time of an average every 8 steps",
+            source="DaSGD (2020), arXiv:2006.00441, abstract",
+            said="it hides 100 % of the communication overhead",
+            measure=hidden(config),
+            at_least=1.0,
+            demonstration=True,
+            tried="The timetable: an average of 2 s is due 4 steps of 1 s later. More"
+            " than 1, as workers wait less for each other too. An outside reader"
+            " refused it as a headline.",
         ),
     ]
 

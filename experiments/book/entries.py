@@ -87,7 +87,7 @@ class Entry(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """About the system: of its headline, the first of its statements.
+        """About the system: of its headline.
 
         Example:
             >>> Entry("dana", "Why?", Status.NOT_YET).verdict
@@ -95,12 +95,25 @@ class Entry(NamedTuple):
         """
         if self.status is not Status.RUN:
             return str(self.status)
-        return self.headline.verdict if self.statements else "no statement"
+        return self.statements[0].verdict if self.statements else "no statement"
 
     @property
-    def headline(self) -> Statement:
-        """The first of its statements, which decides about the system."""
-        return self.statements[0]
+    def headline(self) -> Statement | None:
+        """The statement that decides about the system, its first; None: nothing does.
+
+        A demonstration decides nothing.
+        """
+        first = next(iter(self.statements), None)
+        return None if first and first.verdict == claims.DEMONSTRATION else first
+
+    @property
+    def further(self) -> list[Statement]:
+        """The statements that may fail, and decide nothing about the system."""
+        return [
+            one
+            for one in self.statements
+            if one is not self.headline and one.verdict != claims.DEMONSTRATION
+        ]
 
     @property
     def source(self) -> str:
@@ -127,7 +140,7 @@ def corrected(entries: Sequence[Entry]) -> list[Entry]:
     """The entries with the verdicts of their headlines corrected over the book.
 
     The p-values of all headlines that have one are Holm's. A headline whose p-value is
-    above 5 % is undecided. One without a p-value keeps the verdict of its interval.
+    above 5 %, or that has none, is undecided.
 
     Example:
         >>> said = dict.fromkeys(Statement._fields, "") | {"verdict": "reproduced"}
@@ -138,8 +151,9 @@ def corrected(entries: Sequence[Entry]) -> list[Entry]:
         >>> [(one.verdict, one.among_all) for one in corrected([*both, both[1]])][1]
         ('undecided', 'decided alone, not among all 3 headlines, where p = 0.08')
     """
-    tested = [n for n, one in enumerate(entries) if one.statements and one.headline.p]
-    adjusted = holm(np.array([float(entries[n].headline.p) for n in tested]))
+    with_p = {n: one.headline.p for n, one in enumerate(entries) if one.headline}
+    tested = {n: float(p) for n, p in with_p.items() if p}
+    adjusted = holm(np.array([*tested.values()]))
     p_values = dict(zip(tested, adjusted, strict=True))
     return [
         _among(entry, p_values.get(n), len(tested)) for n, entry in enumerate(entries)
@@ -147,18 +161,15 @@ def corrected(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _among(entry: Entry, p: float | None, count: int) -> Entry:
-    if not entry.statements or entry.headline.verdict not in DECIDED:
+    if entry.headline is None or entry.headline.verdict not in DECIDED:
         return entry
-    if p is None:
-        return entry._replace(among_all="no p: run before this rule")
-    if p <= _ALPHA:
+    if p is not None and p <= _ALPHA:
         return entry._replace(among_all=f"p = {p:.2g} among all {count} headlines")
+    why = f"not among all {count} headlines, where p = {p:.2g}" if p else "without a p"
+    undecided = entry.headline._replace(verdict=claims.UNDECIDED)
     return entry._replace(
-        statements=(
-            entry.headline._replace(verdict=claims.UNDECIDED),
-            *entry.statements[1:],
-        ),
-        among_all=f"decided alone, not among all {count} headlines, where p = {p:.2g}",
+        statements=(undecided, *entry.statements[1:]),
+        among_all=f"decided alone, {why}",
     )
 
 

@@ -79,7 +79,7 @@ def html(about: str, entries: Sequence[Entry]) -> str:
 def readme_table(entries: Sequence[Entry]) -> str:
     """How many systems of each chapter have which verdict, for the README.
 
-    The last row counts the statements that are no headlines.
+    The last row counts the further statements; demonstrations are not among them.
     """
     rows, total = [], Counter[str]()
     for title, members in in_chapters(entries).items():
@@ -88,7 +88,7 @@ def readme_table(entries: Sequence[Entry]) -> str:
         anchor = title.lower().replace(" ", "-")
         rows.append([Markdown(f"[{title}](docs/book.md#{anchor})"), *_cells(counts)])
     rows.append(["all", *_cells(total)])
-    below = [one.verdict for entry in entries for one in entry.statements[1:]]
+    below = [one.verdict for entry in entries for one in entry.further]
     rows.append(["further statements", *_cells(Counter(below))])
     return markdown_table(["systems", *VERDICTS, claims.NO_OPTIMUM], rows)
 

@@ -16,6 +16,7 @@ UNDECIDED = "undecided"
 NO_OPTIMUM = "no verdict"
 NOT_REPRODUCED = "not reproduced"
 NOT_TESTABLE = "not testable here"
+DEMONSTRATION = "demonstration"
 
 LOOKS = (1, 2, 4)
 """How many times the seeds of a config each look at its headline has, at most.
@@ -38,7 +39,9 @@ class Published:
     searched series whose optimum is not found.
 
     The first statement of a config is the headline of its system: what the abstract of
-    the source claims. Its verdict is the verdict about the system.
+    the source claims. Its verdict is the verdict about the system. A demonstration is
+    no headline: no plausible run could fail it. It is shown, without a p-value, and
+    decides nothing. If its number is outside of its bounds, it is judged as others are.
 
     Attributes:
         text: the statement, in one sentence.
@@ -49,6 +52,8 @@ class Published:
         at_least: the lower bound of the number.
         at_most: the upper bound.
         bound_is_ours: whether the source gives no number, so that the bound is ours.
+        demonstration: whether it is an identity, a construction, a calculation without
+            spread over the seeds, or about one step size that is not tuned.
         tried: what was tried if it is not reproduced; why it cannot be tested; or what
             a reader must know about the bound.
     """
@@ -61,6 +66,7 @@ class Published:
     at_least: float = -math.inf
     at_most: float = math.inf
     bound_is_ours: bool = False
+    demonstration: bool = False
     tried: str = ""
 
     def __post_init__(self):
@@ -154,9 +160,12 @@ class Judged(NamedTuple):
             p = looks alpha
 
         where alpha is the smallest at which the interval decides, and the headline may
-        be looked at `looks` times (Bonferroni). It is at most 1.
+        be looked at `looks` times (Bonferroni). It is at most 1. A demonstration, and
+        a number that all seeds agree on, have none: no chance is in them.
         """
-        if self.measured is None or self.verdict == NO_OPTIMUM:
+        if self.measured is None or self.verdict in (NO_OPTIMUM, DEMONSTRATION):
+            return math.nan
+        if not self.measured.varies:
             return math.nan
         alpha = self.measured.least_alpha(self.claim.at_least, self.claim.at_most)
         return min(len(LOOKS) * alpha, 1.0)
@@ -244,6 +253,7 @@ def _verdict(claim: Published, measured: Estimate | None) -> str:
     if measured is None:
         return UNDECIDED
     within = SAME_DIRECTION if claim.bound_is_ours else REPRODUCED
+    within = DEMONSTRATION if claim.demonstration else within
     verdicts = {1: within, -1: NOT_REPRODUCED, 0: UNDECIDED}
     return verdicts[measured.side(claim.at_least, claim.at_most)]
 

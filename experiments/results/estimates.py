@@ -13,6 +13,9 @@ from experiments.results.tables import Found
 _ROUNDING = 1e-12
 """Of a probability, between 1 - level and the sum of a binomial law."""
 
+_EQUAL = 1e-9
+"""The largest standard error, as a share of the number, that rounding explains."""
+
 Measure = Callable[[Found], float]
 """The tables of a run -> a number."""
 
@@ -36,6 +39,16 @@ class Estimate(NamedTuple):
     seeds: int
     form: str = "mean"
     ranges: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def varies(self) -> bool:
+        """Whether the seeds differ; those of a share, or with a number inf, may.
+
+        Example:
+            >>> Estimate(2.0, 0.5, 5).varies, Estimate(2.0, 1e-16, 5).varies
+            (True, False)
+        """
+        return self.form == "share" or not self.error <= _EQUAL * abs(self.value)
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """The t interval with seeds - 1 degrees of freedom; nan with one seed.

@@ -68,16 +68,33 @@ def test_a_headline_that_is_decided_alone_is_undecided_among_all():
     assert f"The headline: {said}." in html
 
 
-def test_a_headline_without_a_p_value_keeps_its_verdict_and_says_so():
+def test_a_headline_without_a_p_value_is_undecided_and_says_so():
     old, none = with_p("reproduced", ""), with_p("not testable here", "")
     new = with_p("reproduced", "0.04")
     first, second, third = entries.corrected([old, none, new])
     assert (first.verdict, first.among_all) == (
-        "reproduced",
-        "no p: run before this rule",
+        "undecided",
+        "decided alone, without a p",
     )
     assert (second.verdict, second.among_all) == ("not testable here", "")
     assert third.among_all == "p = 0.04 among all 1 headlines"
+
+
+def test_a_demonstration_is_no_headline_and_not_among_those_that_are_corrected():
+    tested = with_p("reproduced", "0.04")
+    above, below = tested.statements
+    above = above._replace(verdict="demonstration")
+    shown = tested._replace(statements=(above, below))
+    first, second = entries.corrected([shown, tested])
+    assert (first.headline, first.verdict, first.among_all) == (
+        None,
+        "demonstration",
+        "",
+    )
+    assert first.further == [below]
+    assert second.among_all == "p = 0.04 among all 1 headlines"
+    last = tested._replace(statements=(*tested.statements, above))
+    assert (last.headline, last.further) == (tested.statements[0], [below])
 
 
 def test_the_correction_of_corrected_entries_is_the_same():
@@ -107,6 +124,8 @@ def rows_of(entries):
         (("undecided", "not reproduced"), "undecided"),
         (("not reproduced",), "not reproduced"),
         (("not testable here", "reproduced"), "no verdict"),
+        (("demonstration", "reproduced"), "no verdict"),
+        (("same direction", "demonstration"), "same direction"),
     ],
 )
 def test_the_readme_s_table_counts_systems_by_chapter_and_verdict(verdicts, name):
@@ -116,7 +135,9 @@ def test_the_readme_s_table_counts_systems_by_chapter_and_verdict(verdicts, name
         f"[{server}](docs/book.md#protocols-of-a-server)": {name: 1},
         "all": Counter([name, "no verdict"]),
         "further statements": Counter(
-            "no verdict" if one == "not testable here" else one for one in verdicts[1:]
+            "no verdict" if one == "not testable here" else one
+            for one in verdicts[1:]
+            if one != "demonstration"
         ),
     }
 
@@ -126,8 +147,10 @@ def test_the_readme_s_table_has_each_system_of_the_kept_table_once():
     *chapters, whole, below = rows_of(kept).values()
     assert sum(map(Counter, chapters), Counter()) == whole
     assert sum(whole.values()) == len(kept) == len(SYSTEMS)
-    said = sum(len(entry.statements) for entry in kept)
-    assert sum(below.values()) == said - sum(bool(entry.statements) for entry in kept)
+    said = [one.verdict for entry in kept for one in entry.statements]
+    said = [one for one in said if one != claims.DEMONSTRATION]
+    headlines = [entry for entry in kept if entry.headline]
+    assert sum(below.values()) == len(said) - len(headlines)
 
 
 def test_the_table_is_between_its_marks():
@@ -226,5 +249,6 @@ def test_the_kept_statements_are_those_of_the_configs(name):
         claims.UNDECIDED,
         claims.NOT_REPRODUCED,
         claims.NOT_TESTABLE,
+        claims.DEMONSTRATION,
         str(Status.NOT_YET),
     }

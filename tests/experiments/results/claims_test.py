@@ -9,6 +9,7 @@ from scipy import stats
 
 from experiments.results import claims
 from experiments.results.claims import (
+    DEMONSTRATION,
     NO_OPTIMUM,
     NOT_REPRODUCED,
     NOT_TESTABLE,
@@ -66,6 +67,10 @@ def test_the_interval_decides(bounds, verdict):
     ours = statement(bound_is_ours=True, **bounds)
     (judged,) = claims.judge([ours], found())
     assert judged.verdict == (SAME_DIRECTION if verdict == REPRODUCED else verdict)
+    shown = statement(demonstration=True, **bounds)
+    (judged,) = claims.judge([shown], found())
+    assert judged.verdict == (DEMONSTRATION if verdict == REPRODUCED else verdict)
+    assert np.isnan(judged.chance) == (verdict == REPRODUCED)
 
 
 @pytest.mark.parametrize("values", [(1.0,), (1.0, np.nan, 1.0)], ids=str)
@@ -91,6 +96,17 @@ def test_the_p_value_of_a_verdict_is_the_t_test_s_times_three_looks():
     assert np.isnan(judged.chance)
     no_optimum = Judged(statement(at_least=0.7), Estimate(1.0, 0.1, 3), NO_OPTIMUM)
     assert np.isnan(no_optimum.chance)
+
+
+def test_a_number_that_all_seeds_agree_on_has_no_p_value():
+    """Nothing is left to chance, so no test can say how sure it is."""
+    (judged,) = claims.judge([statement(at_least=0.7)], found((1.0, 1.0, 1.0 + 1e-15)))
+    assert judged.verdict == REPRODUCED and np.isnan(judged.chance)
+    one_seed_more = Judged(
+        statement(at_least=0.5), Estimate(1.0, 0.0, 9, "share"), REPRODUCED
+    )
+    # of a share: nine of nine are within 1/2 to 1 by 2 / 2^9, whatever their spread
+    assert one_seed_more.chance == pytest.approx(3 * 2 / 2**9)
 
 
 def test_with_three_looks_the_error_of_a_family_of_true_bounds_is_below_5_percent():
