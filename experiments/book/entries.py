@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from experiments import statements
-from experiments.book.chapters import CHAPTERS, NOT_RUN, SYSTEMS
+from experiments.book.chapters import CHAPTERS, COUNTED_WITH, NOT_RUN, SYSTEMS
 from experiments.config_files import ConfigFile
 from experiments.host.folder import RunFolder
 from experiments.page import Picture, Statement
@@ -92,7 +92,11 @@ class Entry(NamedTuple):
         Example:
             >>> Entry("dana", "Why?", Status.NOT_YET).verdict
             'not run yet'
+            >>> Entry("tradeoff", "Why?", Status.RUN).verdict
+            'counted with n-softsync'
         """
+        if self.config in COUNTED_WITH:
+            return f"counted with {SYSTEMS[COUNTED_WITH[self.config]]}"
         if self.status is not Status.RUN:
             return str(self.status)
         return self.statements[0].verdict if self.statements else "no statement"
@@ -101,10 +105,13 @@ class Entry(NamedTuple):
     def headline(self) -> Statement | None:
         """The statement that decides about the system, its first; None: nothing does.
 
-        A demonstration decides nothing.
+        A demonstration decides nothing, nor does a config whose abstract counts with
+        another one.
         """
         first = next(iter(self.statements), None)
-        return None if first and first.verdict == claims.DEMONSTRATION else first
+        if self.config in COUNTED_WITH or first is None:
+            return None
+        return None if first.verdict == claims.DEMONSTRATION else first
 
     @property
     def further(self) -> list[Statement]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 from absl import app, flags
 
+from experiments.book.chapters import COUNTED_WITH
 from experiments.book.entries import Entry, Status, corrected, from_table, in_chapters
 from experiments.host import disk
 from experiments.page import (
@@ -79,11 +80,14 @@ def html(about: str, entries: Sequence[Entry]) -> str:
 def readme_table(entries: Sequence[Entry]) -> str:
     """How many systems of each chapter have which verdict, for the README.
 
-    The last row counts the further statements; demonstrations are not among them.
+    A config that is counted with another one is none of them. The last row counts the
+    further statements; demonstrations are not among them.
     """
     rows, total = [], Counter[str]()
     for title, members in in_chapters(entries).items():
-        counts = Counter(entry.verdict for entry in members)
+        counts = Counter(
+            entry.verdict for entry in members if entry.config not in COUNTED_WITH
+        )
         total += counts
         anchor = title.lower().replace(" ", "-")
         rows.append([Markdown(f"[{title}](docs/book.md#{anchor})"), *_cells(counts)])
