@@ -3,7 +3,7 @@
 An MLP on scikit-learn's digits, SGD, gradients 0 to 64 updates late, with the step
 tuned anew at each delay, and with one step kept. At one step the gap between training
 and test loss may fall with the delay (Deng et al., arXiv:2308.09430), but so does the
-progress of training. So the gap is also compared at the same training loss.
+progress of training.
 
     python -m experiments.main --config=configs/constant_delay.py --workdir=runs/gap
 """

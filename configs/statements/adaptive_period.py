@@ -2,7 +2,7 @@
 
 from ml_collections import ConfigDict
 
-from experiments import Published
+from experiments import Published, claims
 from experiments.results.estimates import Measure
 from experiments.results.measures import ratio, tuned
 
@@ -16,9 +16,29 @@ def over_kept(metric: str, period: int) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """That less averaging saves time, and costs no loss."""
-    jiang = "Jiang, Agrawal (2020), arXiv:2007.06134"
+    """That a period that follows disagreement pays, and what few averages cost."""
+    jiang = "Jiang, Agrawal (2020), arXiv:2007.06134, abstract"
+    constant = dict(
+        source=jiang,
+        said="smaller training loss with less communication than a constant period",
+        setting="GoogLeNet and VGG on CIFAR-10, ResNet-50 on ImageNet (as we recall)",
+        at_most=1.0,
+        bound_is_ours=True,
+    )
     return [
+        Published(
+            text="The adaptive period ends with a smaller training loss than a kept"
+            " period of 8, which takes about as many averages",
+            measure=over_kept("train_loss", 8),
+            tried=claims.CHOSEN_LATER,
+            **constant,
+        ),
+        Published(
+            text="It ends with a smaller training loss than a kept period of 16, which"
+            " takes half as many averages",
+            measure=over_kept("train_loss", 16),
+            **constant,
+        ),
         Published(
             text="The adaptive period is faster than averages at each step",
             source=jiang,

@@ -2,9 +2,9 @@
 
 from ml_collections import ConfigDict
 
-from experiments import Published, statements
+from experiments import Published, claims, statements
 from experiments.results.estimates import Measure
-from experiments.results.measures import kept, ratio, tuned
+from experiments.results.measures import kept, least, ratio, tuned
 
 _CONFIG = statements.config_of(__file__)
 ALL, NONE, ONE = _CONFIG.ALL, _CONFIG.NONE, _CONFIG.ONE
@@ -17,18 +17,37 @@ def loss(islands: str, server: str) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """The failure, its cause and its cure; all bounds were written before the run.
-
-    Steps by speed have not run yet.
-    """
-    del config
+    """The cure, the failure and its cause."""
     source = "Liu et al. (2024), arXiv:2401.09135"
     setting = (
         "language models of 20 million parameters, four workers that are very"
         " different; a perplexity of 41.35 where workers wait"
     )
-    waiting = loss(ALL, NESTEROV)
+    waiting = [loss(ALL, server) for server in (SGD, NESTEROV)]
+    cure = DELAYED + _CONFIG.SEARCHED if config.task == "toy" else DELAYED
     return [
+        Published(
+            text="With delayed Nesterov and steps by speed islands that wait for nobody"
+            " end no higher than islands that wait, with SGD or a momentum of 0.9",
+            source=f"{source}, abstract",
+            said="it matches synchronous local SGD for each update, and is far ahead in"
+            " time; a perplexity of 41.13",
+            setting=setting,
+            measure=ratio(loss(NONE, DELAYED + _CONFIG.BY_SPEED), least(waiting)),
+            at_most=1.0,
+            bound_is_ours=True,
+            tried="For as many examples, and not in seconds. The momentum of no server"
+            f" but those named is searched. {claims.CHOSEN_LATER}",
+        ),
+        Published(
+            text="With delayed Nesterov alone they end no higher either",
+            source=f"{source}, the released toy",
+            said="delayed Nesterov closes the gap",
+            setting=setting,
+            measure=ratio(loss(NONE, cure), least(waiting)),
+            at_most=1.0,
+            bound_is_ours=True,
+        ),
         Published(
             text="With Nesterov's momentum islands that wait for nobody end higher than"
             " islands that wait",
@@ -36,7 +55,7 @@ def published(config: ConfigDict) -> list[Published]:
             said="it takes more iterations than its synchronous counterpart; a"
             " perplexity of 44.27",
             setting=setting,
-            measure=ratio(loss(NONE, NESTEROV), waiting),
+            measure=ratio(loss(NONE, NESTEROV), loss(ALL, NESTEROV)),
             at_least=1.0,
             bound_is_ours=True,
         ),
@@ -48,27 +67,6 @@ def published(config: ConfigDict) -> list[Published]:
             setting="four classes, 32 Gaussians in 512 dimensions",
             measure=ratio(loss(NONE, SGD), loss(ALL, SGD)),
             at_most=1.0,
-            bound_is_ours=True,
-        ),
-        Published(
-            text="With delayed Nesterov they end no more than 5 % above islands that"
-            " wait",
-            source=f"{source}, abstract",
-            said="it matches synchronous local SGD; a perplexity of 41.27, with steps"
-            " by speed too",
-            setting=setting,
-            measure=ratio(loss(NONE, DELAYED), waiting),
-            at_most=1.05,
-            bound_is_ours=True,
-        ),
-        Published(
-            text="With delayed Nesterov and steps by speed they end no more than 5 %"
-            " above islands that wait",
-            source=f"{source}, the table of heterogeneous workers",
-            said="a perplexity of 41.13",
-            setting=setting,
-            measure=ratio(loss(NONE, DELAYED + _CONFIG.BY_SPEED), waiting),
-            at_most=1.05,
             bound_is_ours=True,
         ),
     ]

@@ -20,25 +20,20 @@ def cost(name: str, delay: float, **where: float) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """What the source says of a delay of one update."""
+    """What the source says of momentum; `one_late` has what one late update costs."""
     del config
-    stated = dict(source="Zmushko et al. (2026), arXiv:2606.30634")
-    stated["setting"] = "SmolLM-360M, PipeDream-2BW; AdamW and Muon"
-    stated["tried"] = "A far smaller model; step and momentum tuned at each delay."
     more, less = (cost("Adam", 1, momentum=m) for m in (0.9, 0.0))
-    least = dict(measure=cost("Adam", 1), at_least=0.2)
-    gain = dict(measure=difference(more, less), at_most=0.0, bound_is_ours=True)
     return [
-        Published(
-            text="One update of delay costs Adam more than 0.2 nats",
-            said="a gap of more than 0.2 to the loss without delay",
-            **(stated | least),
-        ),
         Published(
             text="One update of delay costs Adam less with a momentum of 0.9 than with"
             " none",
+            source="Zmushko et al. (2026), arXiv:2606.30634, body",
             said="more momentum absorbs more of the delay",
-            **(stated | gain),
+            setting="SmolLM-360M, PipeDream-2BW; AdamW and Muon",
+            measure=difference(more, less),
+            at_most=0.0,
+            bound_is_ours=True,
+            tried="A far smaller model; the step is tuned at each delay.",
         ),
     ]
 

@@ -2,9 +2,9 @@
 
 from ml_collections import ConfigDict
 
-from experiments import Published
+from experiments import Published, claims
 from experiments.results.estimates import Measure
-from experiments.results.measures import difference, kept, tuned
+from experiments.results.measures import kept, tuned
 
 
 def gap(delay: float, longest: float) -> Measure:
@@ -14,18 +14,25 @@ def gap(delay: float, longest: float) -> Measure:
 
 def published(config: ConfigDict) -> list[Published]:
     """What the paper says of one step size."""
-    longest = max(config.delay)
+    *delays, longest = sorted(config.delay)
+
+    def most(found):
+        """The largest change of the gap, of all delays but the longest."""
+        late = (gap(delay, longest)(found) for delay in delays if delay > 0)
+        return max(late) - gap(0, longest)(found)
+
     return [
         Published(
-            text="At one step size a delay makes the train/test gap smaller",
-            source="Deng, Shen, Li, Sun, Li, Tao (2023), arXiv:2308.09430",
-            said="at a fixed step size a delay reduces the generalization error",
+            text=f"At one step size each delay up to {max(delays)} makes the train/test"
+            " gap smaller",
+            source="Deng, Shen, Li, Sun, Li, Tao (2023), arXiv:2308.09430, abstract",
+            said="a delay reduces the generalization error of delayed SGD",
             setting="convex quadratics in theory; RCV1, GISETTE, MNIST and IJCNN",
-            measure=difference(gap(longest, longest), gap(0, longest)),
+            measure=most,
             at_most=0.0,
             bound_is_ours=True,
-            tried=f"A network on 1,438 digits, a delay of {longest} and the step best"
-            " for it.",
+            tried=f"A network on 1,438 digits, at the step that is best for {longest}."
+            f" {claims.CHOSEN_LATER}",
         ),
     ]
 

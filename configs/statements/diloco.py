@@ -17,7 +17,7 @@ def published(config: ConfigDict) -> list[Published]:
     del config
     return [
         Published(
-            text="DiLoCo with an exchange every 20 steps ends no more than 10 % above"
+            text="DiLoCo communicates 20 times less, and ends no more than 10 % above"
             " the loss of gradients that are averaged at every step",
             source="Douillard et al. (2023), DiLoCo, arXiv:2311.08105, abstract",
             said="as well as fully synchronous optimization, with 500 times less"

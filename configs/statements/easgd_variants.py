@@ -42,13 +42,14 @@ def published(config: ConfigDict) -> list[Published]:
         Published(
             text="EA-wild, which is Hogwild EASGD, has a smaller test error in the same"
             " time than the best of the six others that are not synchronous",
-            source="Wongpanich, You, Demmel (2020), HPC Asia",
+            source="Wongpanich, You, Demmel (2020), HPC Asia, abstract",
             said="EA-wild beats six common variants",
             setting="ResNet-50 and others on ImageNet; the six are not named: we take"
             " those of You, Buluc, Demmel (2017)",
             measure=difference(error("Hogwild EASGD", 1), best_of_six),
             at_most=0.0,
             bound_is_ours=True,
+            tried="EA-wild has no momentum, and Async MEASGD and Async MSGD have it.",
         ),
         ahead("Async EASGD", "Async SGD", "is faster"),
         ahead("Async MEASGD", "Async MSGD", "is faster and steadier"),

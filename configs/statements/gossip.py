@@ -30,7 +30,7 @@ def published(config: ConfigDict) -> list[Published]:
     """Ahead on about 32 nodes, behind near 100; the bounds are ours."""
     del config
     jin = dict(
-        source="Jin et al. (2016), arXiv:1611.04581 (as we recall)",
+        source="Jin et al. (2016), arXiv:1611.04581, abstract (as we recall)",
         setting="ResNet-18 on ImageNet, up to about 128 GPUs",
         bound_is_ours=True,
     )

@@ -2,9 +2,9 @@
 
 from ml_collections import ConfigDict
 
-from experiments import Published
+from experiments import Published, claims
 from experiments.results.estimates import Measure
-from experiments.results.measures import mean, ratio, tuned
+from experiments.results.measures import difference, mean, ratio, tuned
 
 GUIDED, UNVERIFIED, PLAIN = "up to 4", "4, unverified", "none"
 
@@ -24,14 +24,18 @@ def small_over_plain(replays: str) -> Measure:
 def published(config: ConfigDict) -> list[Published]:
     """At equal data and each at its best step."""
     del config
-    paper = dict(
-        source="Sharma (2021), arXiv:2101.07259",
-        said="replays undo the deviation that delay causes",
-        bound_is_ours=True,
-    )
-    loss = "At a mean delay of 16 guided SGD has less training loss than SGD"
+    at = dict(mean_delay=16)
+    accuracies = (tuned("test_accuracy", replays=r, **at) for r in (GUIDED, PLAIN))
     return [
-        Published(text=loss, measure=tuned_over_plain(16), at_most=1.0, **paper),
+        Published(
+            text="At a mean delay of 16 guided SGD has a higher test accuracy than SGD",
+            source="Sharma (2021), arXiv:2101.07259, abstract",
+            said="it mitigates the impact of delay on classification accuracy",
+            measure=difference(*accuracies),
+            at_least=0.0,
+            bound_is_ours=True,
+            tried=claims.CHOSEN_LATER,
+        ),
     ]
 
 

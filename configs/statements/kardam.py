@@ -4,7 +4,7 @@ import functools
 
 from ml_collections import ConfigDict
 
-from experiments import Published
+from experiments import Published, claims
 from experiments.results.estimates import Measure
 from experiments.results.measures import difference, mean, tuned
 
@@ -19,13 +19,23 @@ def error(server: str, times: str = "equal", **where: float | str) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """With liars, and what it costs without."""
+    """What it costs without liars, and with them."""
     paper = dict(source="Damaskinos et al. (2018), arXiv:1802.07928, abstract")
     paper["setting"] = "CIFAR-100 and EMNIST"
     more = difference(*(error(server, attack="none") for server in ("Kardam", "plain")))
     return [
         Published(
-            text="Three of ten lie, equal times: its error is below half a guess's",
+            text="Where nobody lies, less than f / n of the gradients are refused, at"
+            " memoryless times (our reading of the slowdown)",
+            said="a slowdown of less than f / n",
+            measure=refused(times="memoryless"),
+            at_most=len(config.attackers) / config.workers,
+            tried=claims.CHOSEN_LATER,
+            **paper,
+        ),
+        Published(
+            text="Three of ten lie, equal times: the error of Kardam is below half of a"
+            " guess's",
             said="resilience against 1/3 of the workers",
             measure=error("Kardam"),
             at_most=GUESS / 2,
@@ -39,14 +49,6 @@ def published(config: ConfigDict) -> list[Published]:
             measure=more,
             at_most=0.01,
             bound_is_ours=True,
-            **paper,
-        ),
-        Published(
-            text="Nobody lies, memoryless times: less than f / n of gradients are"
-            " refused",
-            said="a slowdown of less than f / n",
-            measure=refused(times="memoryless"),
-            at_most=len(config.attackers) / config.workers,
             **paper,
         ),
     ]

@@ -2,9 +2,9 @@
 
 from ml_collections import ConfigDict
 
-from experiments import Published
+from experiments import Published, claims
 from experiments.results.estimates import Measure
-from experiments.results.measures import difference, ratio, tuned
+from experiments.results.measures import difference, tuned
 
 
 def loss(name: str, kind: str, stages: int | None = 8) -> Measure:
@@ -13,23 +13,21 @@ def loss(name: str, kind: str, stages: int | None = 8) -> Measure:
     return tuned("test_loss", optimizer=name, gradients=kind, **late)
 
 
-def cost(name: str, kind: str, stages: int = 8) -> Measure:
-    """The loss less the loss of the same optimizer in one stage."""
-    return difference(loss(name, kind, stages), loss(name, "one stage", None))
-
-
 def published(config: ConfigDict) -> list[Published]:
     """What the Marin project saw; no paper says how far `late` is from `mixed`."""
     del config
     return [
         Published(
-            text="A uniform delay costs Muon at least 0.282 / 0.086 times what late"
-            " stages cost",
+            text="A uniform delay of 7 updates costs Muon more than late stages, whose"
+            " delays are 7 to 0",
             source="Marin project, issue 6431 of its repository (a program, no paper)",
             said="a loss gap of 0.086 with delays 5 .. 0 by stage, of 0.282 with 5",
             setting="a mixture of experts, width 512, 6000 steps, step not tuned",
-            measure=ratio(cost("muon", "vertical sync"), cost("muon", "late")),
-            at_least=0.282 / 0.086,
+            measure=difference(loss("muon", "vertical sync"), loss("muon", "late")),
+            at_least=0.0,
+            bound_is_ours=True,
+            tried="The source has six stages where we have eight, so its ratio of 3.28"
+            f" is no bound. {claims.CHOSEN_LATER}",
         )
     ]
 

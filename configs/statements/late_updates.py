@@ -17,28 +17,21 @@ def over(name: str, one: str, other: str) -> Measure:
     return ratio(loss(name, one), loss(name, other))
 
 
-def recovered(name: str) -> Measure:
-    """The share of what the delay costs that the correction takes back."""
-    kinds = ("fresh", "late", "corrected")
-
-    def share(found):
-        fresh, late, corrected = (loss(name, g)(found) for g in kinds)
-        return (late - corrected) / (late - fresh)
-
-    return share
-
-
 def published(config: ConfigDict) -> list[Published]:
-    """Statements about a delay of one update."""
+    """What error feedback recovers of a delay of one update."""
     del config
     return [
         Published(
-            text="Error feedback recovers half of what the delay costs Adam",
-            source="Zmushko et al. (2026), arXiv:2606.30634",
-            said="it recovers 50 to 90 % of the gap",
+            text="Error feedback, in our reading 2 u_t - u_{t-1}, recovers at least"
+            " half of what the delay costs Adam",
+            source="Zmushko et al. (2026), arXiv:2606.30634, abstract and body",
+            said="an optimizer-agnostic error-feedback correction bridges the gap; it"
+            " recovers 50 to 90 % of it",
             setting="language models, PipeDream-2BW; AdamW and Muon",
-            measure=recovered("Adam"),
-            at_least=0.5,
+            tried="One late update costs Adam nothing that these seeds see on digits:"
+            " late over fresh is 0.92 to 3.46, so a share of that cost is 0 / 0."
+            " On the task of `configs/one_late.py`, where it costs 0.1 to 0.2 nats,"
+            " a third arm needs another hour of search.",
         )
     ]
 

@@ -27,7 +27,8 @@ def published(config: ConfigDict) -> list[Published]:
             " no more than 10 % of the loss",
             source="Douillard et al. (2025), Streaming DiLoCo, arXiv:2501.18512,"
             " abstract",
-            said="workers train on while they exchange, at a similar quality as before",
+            said="workers train on while they exchange, one of three ingredients, at a"
+            " similar quality as before",
             setting="language models of up to billions of parameters, 100 steps a"
             " round, a few of them in flight, fragments",
             measure=over_waiting("blended", delay=short),

@@ -2,23 +2,35 @@
 
 from ml_collections import ConfigDict
 
+from experiments import claims
 from experiments.results.claims import Published
 from experiments.results.estimates import Measure
 from experiments.results.measures import difference, kept, mean, tuned
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """At the step for n = 1, as the paper has it, and with the step tuned."""
+    """With the step tuned, and at the step for n = 1, as the paper has it."""
     del config
+    source = "Zhang, Gupta, Lian, Liu (2016), arXiv:1511.05950"
     zhang = dict(
-        source="Zhang, Gupta, Lian, Liu (2016), arXiv:1511.05950, Section 5.1",
+        source=f"{source}, Section 5.1",
         setting="a convolutional network on CIFAR-10, 30 learners, momentum 0.9",
         bound_is_ours=True,
     )
+    laws = (tuned("test_accuracy", n=30, law=law) for law in ("inverse", "none"))
     return [
         Published(
+            text="With the best step of each, 30-softsync is more accurate with rates"
+            " divided by staleness than without a law",
+            said="superior effectiveness, compared with the conventional ASGD",
+            measure=difference(*laws),
+            at_least=0.0,
+            tried=claims.CHOSEN_LATER,
+            **(zhang | dict(source=f"{source}, abstract")),
+        ),
+        Published(
             text="With the step for n = 1, 30-softsync with rates divided by staleness"
-            " is as accurate as 1-softsync",
+            " is at most 0.02 less accurate than 1-softsync",
             said="about the error of 1-softsync and of hardsync",
             measure=difference(fixed(30, "inverse"), fixed(1, "none")),
             at_least=-0.02,

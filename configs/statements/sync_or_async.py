@@ -14,7 +14,7 @@ def published(config: ConfigDict) -> list[Published]:
     few, many = min(config.batch_size), max(config.batch_size)
     quick, slow = min(config.latency_seconds), max(config.latency_seconds)
     paper = dict(
-        source="Wongpanich, You, Demmel (2020), HPC Asia",
+        source="Wongpanich, You, Demmel (2020), HPC Asia, abstract",
         setting="ResNet-50 and others on ImageNet, up to 217,600 cores",
         bound_is_ours=True,
     )

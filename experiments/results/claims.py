@@ -24,6 +24,11 @@ LOOKS = (1, 2, 4)
 A config is run with its seeds. If its headline is undecided, it is run with twice the
 seeds, then with four times, and then no more."""
 
+CHOSEN_LATER = (
+    "Chosen when results were known: an outside reader refused the earlier headline."
+)
+"""What a headline says in `tried` that is no older than the results."""
+
 _SPREADS = 4
 _ROUNDING = 0.001
 

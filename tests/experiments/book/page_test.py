@@ -179,6 +179,13 @@ def test_configs_that_count_once_have_a_source_in_common_and_one_headline():
     assert len({*claimed}) == len(claimed)
 
 
+def test_each_headline_says_where_its_source_says_it():
+    _, kept = page.read()
+    places = re.compile("abstract|body|Section|[Tt]able|Theorem|README|issue")
+    sources = [one.headline.source for one in kept if one.headline]
+    assert [source for source in sources if not places.search(source)] == []
+
+
 def test_of_the_three_laws_of_times_the_one_that_favors_the_claim_least_decides():
     """The slowest of eight over the mean; Pareto's is 8! gamma(1/2) / gamma(17/2)."""
     slowest = {}
