@@ -19,7 +19,7 @@ QUANTITY = re.compile(r"\d[\d,]*(?:\.\d+)?(?= (?:%|nats|µs|times))|\d+\.\d+")
 NO_QUANTITY = (
     r"```.*?```",
     r"<!-- book: begin.*?book: end -->",  # tests/experiments/book/page_test.py
-    r"\| how much of the way.*?\n\n",  # tests/experiments/comparison/stored_test.py
+    r"<!-- rules: begin.*?rules: end -->",  # tests/experiments/comparison/page_test.py
     r"!\[[^]]*\]",
     r"Python 3\.\d+(?: to 3\.\d+)?|Apache-2\.0",
     r"95 %\s+intervals",

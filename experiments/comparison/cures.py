@@ -372,7 +372,6 @@ CURES = (
         "Nesterov",
         lambda t: t.descent(direction=t.optimizer.nesterov(t.numbers["decay"])),
         kind=WITHOUT_DELAY,
-        function="optax.scale_by_adam(nesterov=True)",
         source="Nesterov 1983; Dozat 2016",
         optimizers=("sgd", "adam"),  # Muon has Nesterov's momentum
         undelayed=True,

@@ -20,6 +20,7 @@ from experiments.comparison import studies, tables
 from experiments.comparison.clusters import NO_DELAY
 from experiments.comparison.cures import BASELINES, CURES, TWIN
 from experiments.comparison.verdicts import (
+    DIVERGES,
     GAINS,
     NO_OPTIMUM,
     NOTHING_SEEN,
@@ -36,6 +37,7 @@ from experiments.page import (
 )
 from experiments.results.runs import Run
 from experiments.results.tables import Found
+from experiments.training.ranges import Range
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "rules.md"
@@ -64,7 +66,7 @@ class Part(NamedTuple):
         """What lateness costs the better of plain and no momentum on each cluster."""
         best = self.found.where(rule=tables.BEST_PLAIN).results
         means = best.groupby(["optimizer", "cluster"], sort=False)["train_loss"].mean()
-        clusters = [*best["cluster"].unique()]
+        clusters = [*self.found.results["cluster"].unique()]
         columns = [tables.bands, tables.inexact, tables.thresholds]
         values = [column(self.found) for column in columns]
         rows = []
@@ -113,8 +115,11 @@ class Part(NamedTuple):
         rows = []
         for keys, group in optima[there].groupby(["optimizer", "rule"], sort=False):
             optimizer, rule = keys
+            cure = _SOURCES.get(rule.removesuffix(TWIN))
+            space = {} if cure is None else cure.space
             cells = [
-                _spread(group[name]) if name in group else "" for name in tables.NUMBERS
+                _spread(group[name], space.get(name)) if name in group else ""
+                for name in tables.NUMBERS
             ]
             rows.append([_NAMES[optimizer], rule, *cells])
         names = [name.replace("_", " ") for name in tables.NUMBERS[:-1]]
@@ -152,8 +157,8 @@ def _cells(row: dict[str, Any]) -> list[str]:
     )
     said = ", ".join(filter(None, whence))
     name = markdown_text(row["rule"]) + f" ({said})" * bool(said)
-    if row["verdict"] == NO_OPTIMUM:
-        return [Markdown(name), *[""] * 7, NO_OPTIMUM]
+    if row["verdict"] in (NO_OPTIMUM, DIVERGES):
+        return [Markdown(name), *[""] * 7, row["verdict"]]
     parts = [_signed(row[part]) for part in ("median", "constant", "random", "test")]
     gain = f"{_signed(row['gain'])} ({_signed(row['low'])} to {_signed(row['high'])})"
     p = "<0.001" if row["p"] < 0.001 else f"{row['p']:.2g}"
@@ -163,13 +168,15 @@ def _cells(row: dict[str, Any]) -> list[str]:
     return [Markdown(name), gain, p, *parts, f"{100 * row['share']:.0f} %", verdict]
 
 
-def _spread(values: pd.Series) -> str:
-    """Median (smallest to largest); "" without values."""
+def _spread(values: pd.Series, searched: Range | None) -> str:
+    """Median (smallest to largest), and on how many clusters the number is off."""
     values = values.dropna()
-    if values.empty:
-        return ""
-    middle, low, high = values.median(), values.min(), values.max()
-    return f"{middle:.2g} ({low:.2g} to {high:.2g})"
+    on = values if searched is None else values[values != searched.off]
+    middle, low, high = on.median(), on.min(), on.max()
+    said = [] if on.empty else [f"{middle:.2g} ({low:.2g} to {high:.2g})"]
+    if len(on) < len(values):
+        said.append(f"off on {len(values) - len(on)} of {len(values)}")
+    return ", ".join(said)
 
 
 def _signed(value: float) -> str:
@@ -228,9 +235,9 @@ def readme_table(made: Sequence[Part]) -> str:
 
 
 def _cell(rule: str, rows: pd.DataFrame) -> str:
-    """A sure gain or loss; "?" without an optimum."""
+    """A sure gain or loss; "?" without a finite mean at an optimum."""
     for row in rows[rows["rule"] == rule].to_dict("records"):
-        if row["verdict"] == NO_OPTIMUM:
+        if row["verdict"] in (NO_OPTIMUM, DIVERGES):
             return "?"
         if row["verdict"] != NOTHING_SEEN:
             return _signed(row["gain"])
@@ -252,7 +259,7 @@ def keep(folders: Sequence[str]) -> None:
 
 
 def draw(part: Part) -> Any:
-    """The gains of all rows that have an optimum, a panel an optimizer."""
+    """The gains of all rows that have one, a panel an optimizer."""
     from matplotlib import pyplot
 
     groups = [*part.rows.groupby("optimizer", sort=False)]
@@ -260,19 +267,26 @@ def draw(part: Part) -> Any:
         1, len(groups), figsize=(4.2 * len(groups), 8), squeeze=False, layout="tight"
     )
     for axis, (optimizer, rows) in zip(axes[0], groups, strict=True):
-        rows = rows[rows["verdict"] != NO_OPTIMUM].sort_values("gain")
+        without = rows["verdict"].isin([NO_OPTIMUM, DIVERGES])
+        rows = rows[~without].sort_values("gain")
+        cost = tables.costs(part.found)[str(optimizer)]
+        wide = 1.15 * cost
         for y, row in enumerate(rows.to_dict("records")):
             color = "C1" if _is_blind(row["rule"]) else "C0"
             sure = row["verdict"] != NOTHING_SEEN
             axis.plot([row["low"], row["high"]], [y, y], color=color, linewidth=1)
+            inside = row["gain"] > -wide
             axis.plot(
-                row["gain"], y, "o", color=color, fillstyle="full" if sure else "none"
+                max(row["gain"], -wide),
+                y,
+                "o" if inside else "<",
+                color=color,
+                fillstyle="full" if sure else "none",
             )
         axis.set_yticks(range(len(rows)), [*rows["rule"]], fontsize=7)
         least = tables.inexact(part.found)[str(optimizer)]
         axis.axvspan(-least, least, color="0.9", zorder=-1)
-        cost = tables.costs(part.found)[str(optimizer)]
-        axis.set_xlim(-1.2 * cost, 1.2 * cost)
+        axis.set_xlim(-1.05 * wide, 1.05 * wide)
         axis.set_title(f"{_NAMES[str(optimizer)]}: lateness costs {cost:.3f} nats")
         axis.set_xlabel("gain, nats of the training loss")
     return figure

@@ -13,7 +13,7 @@ from experiments.results.estimates import holm
 from experiments.results.tables import Found
 
 GAINS, LOSES, NOTHING_SEEN = "gains", "loses", "no gain seen"
-NO_OPTIMUM = "no optimum"
+DIVERGES, NO_OPTIMUM = "diverges", "no optimum"
 """The verdicts of a row."""
 
 LEVEL = 0.05
@@ -35,7 +35,8 @@ def verdicts(found: Found) -> pd.DataFrame:
         that have an optimum. `median`: over the clusters' gains. `constant`, `random`:
         means over the clusters where all delays are equal, and over the others. `test`:
         the gain in test loss. `share`: of what lateness costs the optimizer. `verdict`:
-        a gain counts if p is below 0.05 and it is at least `tables.inexact`.
+        a gain counts if p is below 0.05 and it is at least `tables.inexact`; a row that
+        diverges under one seed is named so.
     """
     late = [name for name in found.results["cluster"].unique() if name != NO_DELAY]
     constant = [name for name in late if name.startswith("constant")]
@@ -80,9 +81,9 @@ def _p_values(rows: pd.DataFrame, seeds: int) -> np.ndarray:
 def _verdict(row: dict[str, float], least: float) -> str:
     if not row["found"]:
         return NO_OPTIMUM
-    # what diverges has a gain of minus infinity, or none, and no interval
+    # under one seed or more: a gain of minus infinity, without an interval
     if row["gain"] == -math.inf:
-        return LOSES
+        return DIVERGES
     sure = row["p"] < LEVEL and abs(row["gain"]) >= least
     return NOTHING_SEEN if not sure else GAINS if row["gain"] > 0 else LOSES
 

@@ -2,10 +2,12 @@
 
 import re
 
+import numpy as np
 import pytest
 from absl import app
 
 from experiments.comparison import page, tables
+from experiments.page import between_marks
 from tests.experiments.comparison.made import TOLERANCES, by_hand
 
 
@@ -15,7 +17,7 @@ def made(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "FOLDER", tmp_path)
     rows = {"polynomial law": (0.2, 0.0), "linear decay": (0.3, 0.0)}
     rows["DANA"] = (0.25, 0.0)  # is trained without delay too, and knows the worker
-    found = by_hand(**rows, **{"hinge law": (0.0, 0.1)})
+    found = by_hand(**rows, **{"hinge law": (0.0, 0.1), "clipping": (0.0, 0.1)})
     file = tables.file("digits", "short")
     tables.write(found, file, "digits, short; by hand", TOLERANCES)
     (part,) = page.parts()
@@ -43,9 +45,11 @@ def test_the_page_has_a_row_for_each_verdict_and_what_is_blind_first(made):
 
 def test_the_page_has_the_numbers_of_the_optima_with_late_gradients(made):
     optima = made.found.choice.optima
-    here = (optima["rule"] == "helps") & (optima["cluster"] == "constant, 4")
+    clipping = optima["rule"] == "clipping"
+    here = clipping & (optima["cluster"] == "constant, 4")
     optima.loc[here, "learning_rate"] = 1.5  # and 0.5 on the other late cluster
-    row = "| SGD | helps | 1 (0.5 to 1.5) | 1 (1 to 1) |  |"
+    made.found.choice.optima["own"] = np.where(clipping, 1e6, np.nan)
+    row = "| SGD | clipping | 1 (0.5 to 1.5) | 1 (1 to 1) | off on 2 of 2 |"
     assert row in made.chosen.splitlines()
     assert "| not found |" not in made.chosen and made.chosen in page.markdown([made])
 
@@ -78,8 +82,7 @@ def test_without_a_table_there_is_no_page(tmp_path, monkeypatch):
         page.main(["page"])
 
 
-def test_the_kept_page_is_made_of_the_kept_tables():
-    """Until a table of this search is stored the page is the fixed text."""
-    made = page.parts()
-    text = page.PAGE.read_text()
-    assert text == page.markdown(made) if made else "fixed text" in text
+def test_the_kept_page_and_the_readme_are_made_of_the_kept_tables():
+    made, readme = page.parts(), page.README.read_text()
+    assert page.PAGE.read_text() == page.markdown(made)
+    assert between_marks("rules", readme, page.readme_table(made)) == readme

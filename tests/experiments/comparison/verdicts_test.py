@@ -44,6 +44,15 @@ def test_a_verdict_needs_an_optimum_a_small_chance_and_two_bands(tmp_path):
     assert shown["little"] == shown["varies"] == verdicts.NOTHING_SEEN
 
 
+def test_a_row_that_diverges_under_one_seed_says_so(tmp_path):
+    found = by_hand()
+    helps = found.results.query("rule == 'helps' and cluster == 'constant, 4'").index
+    found.results.loc[helps[0], "diverged"] = 1
+    rows = verdicts.verdicts(kept(tmp_path, found)).set_index("rule")
+    assert rows["verdict"]["helps"] == verdicts.DIVERGES
+    assert rows["verdict"]["just above"] == verdicts.GAINS
+
+
 def test_clusters_count_apart_and_their_median_beside_the_mean(tmp_path):
     found, losses = by_hand(), ["train_loss", "test_loss"]
     rows, optima = found.results, found.choice.optima
