@@ -179,13 +179,14 @@ def parse_flags(argv: list[str], *needed: str) -> ConfigFile:
     An error ends the process with one line. Nothing may be given twice of which all
     values would be taken together, as those of an axis.
     """
-    names = [text.lstrip("-").partition("=")[0] for text in argv if text[:1] == "-"]
+    dashed = [text for text in argv[1:] if text.startswith("-")]
+    names = [text.lstrip("-").partition("=")[0] for text in dashed]
     flags.FLAGS["config"].parser = parser = _Executed(names)
     try:
         rest = flags.FLAGS(argv)
         for name, times in collections.Counter(names).items():
-            together = isinstance(flags.FLAGS.get_flag_value(name, None), list)
-            if times > 1 and (together or name == "config"):
+            value = flags.FLAGS[name].value if name in flags.FLAGS else None
+            if times > 1 and (isinstance(value, list) or name == "config"):
                 raise ValueError(
                     f"--{name} is given {times} times: give it once, and all values of"
                     f" an axis at once, as --{name}='(A,B)'."

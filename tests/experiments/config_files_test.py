@@ -110,12 +110,9 @@ def test_a_limit_of_a_key_that_the_config_lacks_is_refused(tmp_path):
 def test_the_command_executes_a_config_file_once(tmp_path, monkeypatch):
     counted = f"with open({str(tmp_path / 'count')!r}, 'a') as file: file.write('x')\n"
     (tmp_path / "limited.py").write_text(counted + LIMITED)
-    argv = [
-        "",
-        f"--config={tmp_path / 'limited.py'}",
-        "--config.least=3",
-        "--workdir=x",
-    ]
+    config = f"--config={tmp_path / 'limited.py'}"
+    # as of `python -c`, and a flag under the name of its opposite
+    argv = ["-c", config, "--config.least=3", "--workdir=x", "--noquiet"]
     monkeypatch.setattr(sys, "argv", argv)
     with flagsaver.flagsaver():
         file = main._parse_flags(argv)

@@ -14,6 +14,7 @@ from experiments.results.formulas import formulas
 from experiments.results.runs import Run
 
 _WIDE = 3.0  # a factor between the ends of series that takes a logarithmic axis
+_TARGET = {"color": "0.4", "lw": 1.0, "ls": (0, (2, 2))}
 
 
 def curves(
@@ -24,6 +25,7 @@ def curves(
     color: str | None = None,
     only: Only | None = None,
     theory: Theory | None = None,
+    target: float | None = None,
     title: str = "",
     name: str = "",
 ) -> Figure:
@@ -36,6 +38,7 @@ def curves(
         color: as in `over`.
         only: as in `over`.
         theory: a function of `against` and of settings, or {against: value}; dotted.
+        target: a value of the metric to mark.
         title: as in `over`.
         name: of the file.
     """
@@ -68,6 +71,8 @@ def curves(
         ]
         if theory is not None:
             handles.append(palette.mark("theory", **palette.THEORY_LINE))
+        if target is not None:
+            handles.append(palette.mark(f"target, {target:g}", **_TARGET))
         handles += palette.interval(table)
         last = [line.iloc[[-1]].assign(name=label) for label, line in live.items()]
         best = f", at the best {' and '.join(map(words, chosen.axes))}"
@@ -91,6 +96,8 @@ def curves(
                     axis.plot(
                         line["at"], said, color=style.color, **palette.THEORY_LINE
                     )
+            if target is not None:
+                axis.axhline(target, **_TARGET)
             axis.set_xlabel(with_unit(against))
             if wide:
                 axis.set_xscale("log")
