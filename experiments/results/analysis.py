@@ -249,30 +249,22 @@ def _equal(column: pd.Series, value: Any) -> np.ndarray:
 
 
 def time_to(
-    curves: pd.DataFrame,
-    metric: str,
-    value: float,
-    *,
-    along: str = "seconds",
-    largest: bool = False,
+    curves: pd.DataFrame, metric: str, value: float, *, along: str = "seconds"
 ) -> pd.Series:
-    """The time at which each cell and seed first reaches a value, by interpolation.
+    """The time at which each cell and seed first falls to a value, by interpolation.
 
     Args:
         curves: the curves, one row per evaluation.
-        metric: the column that must reach `value`.
-        value: the value to reach from above, or from below with `largest`.
+        metric: the column that must fall to `value`, as an error does.
+        value: the value to reach.
         along: the clock: "seconds", "update" or "examples".
-        largest: whether more is better.
 
     Returns:
         float64, indexed by labels, axes and seed; inf if the value is not reached.
     """
     names = [*settings(curves), "seed"]
-    sign = -1.0 if largest else 1.0
-
     rows = curves.sort_values(along, kind="stable")
-    gap = sign * (rows[metric] - value)
+    gap = rows[metric] - value
     cells = rows.groupby(names, dropna=False, sort=False).ngroup()
     before, earlier = gap.groupby(cells).shift(), rows[along].groupby(cells).shift()
     crossing = earlier + before / (before - gap) * (rows[along] - earlier)

@@ -66,13 +66,12 @@ class Computed(NamedTuple):
 
 
 class TimeTo(NamedTuple):
-    """A metric: the time at which another metric first reaches a value.
+    """A metric: the time at which another metric first falls to a value.
 
     Attributes:
         metric: the column of the curves.
         value: the value to reach.
         along: the clock: "seconds", "update" or "examples".
-        largest: whether more is better.
         cost: what a unit of the clock costs; the metric is then the cost of the time.
 
     Example:
@@ -87,7 +86,6 @@ class TimeTo(NamedTuple):
     metric: str
     value: float
     along: str = "seconds"
-    largest: bool = False
     cost: Computed | None = None
 
     @property
@@ -102,9 +100,7 @@ class TimeTo(NamedTuple):
         The columns of divergence are left out: a cell that reached the value counts
         even if it diverged later.
         """
-        when = analysis.time_to(
-            curves, self.metric, self.value, along=self.along, largest=self.largest
-        )
+        when = analysis.time_to(curves, self.metric, self.value, along=self.along)
         keys = list(when.index.names)
         column = when.rename(self.name).reset_index()
         rest = results.drop(columns=self.name, errors="ignore")

@@ -130,7 +130,7 @@ class Run(Found):
 def _choice(info: Mapping[str, Any]) -> Choice:
     """The tuned axes, from run.json."""
     by = info.get("tuned_by", "train_loss")
-    by = by if isinstance(by, str) else TimeTo(**by)
+    by = by if isinstance(by, str) else TimeTo(by["metric"], by["value"], by["along"])
     return Choice(tuple(info.get("tuned", ())), by)
 
 

@@ -235,14 +235,16 @@ def test_time_to_is_where_the_line_between_evaluations_crosses():
     assert found["a", 0] == 1.0 + 2.0 * 0.75 and found["b", 0] == math.inf
     updates = analysis.time_to(curves, "train_loss", 3.5, along="update")
     assert updates["a", 0] == 5.0
-    rising = analysis.time_to(curves, "train_loss", 4.5, largest=True)
-    assert rising["b", 0] == 0.0 and rising["a", 0] == math.inf
+    at_once = analysis.time_to(curves, "train_loss", 4.5)
+    assert at_once["a", 0] == 0.0 and at_once["b", 0] == math.inf
     assert list(found.index.names) == ["law", "seed"]
 
 
 def test_derived_columns_are_errors_and_the_gap():
     found = analysis.derived(frame().assign(test_accuracy=0.75))
     assert (found.test_error == 0.25).all() and "train_error" not in found
+    measured = analysis.derived(frame().assign(test_accuracy=0.75, test_error=0.5))
+    assert (measured.test_error == 0.5).all()  # of the task or of `measure`
     np.testing.assert_allclose(found.gap, found.test_loss - found.train_loss)
 
 
