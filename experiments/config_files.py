@@ -179,8 +179,7 @@ def parse_flags(argv: list[str], *needed: str) -> ConfigFile:
     An error ends the process with one line. Nothing may be given twice of which all
     values would be taken together, as those of an axis.
     """
-    dashed = [text for text in argv[1:] if text.startswith("-")]
-    names = [text.lstrip("-").partition("=")[0] for text in dashed]
+    names = [text.lstrip("-").partition("=")[0] for text in argv if text[:1] == "-"]
     flags.FLAGS["config"].parser = parser = _Executed(names)
     try:
         rest = flags.FLAGS(argv)
