@@ -2,7 +2,7 @@
 
 Twenty workers in five clusters: each computes three of the data's parts, so that a
 cluster is done without its two slowest. A fifth of the workers is ten times slower, for
-five tasks on average or for one. Dynamic clusters deal the slow workers of the last
+5 to 50 tasks on average or for one. Dynamic clusters deal the slow workers of the last
 update evenly over the clusters (Buyukates et al., arXiv:2011.01922). The update is the
 full gradient whoever delivers, so that only time differs: logistic regression, breast
 cancer data.
@@ -34,7 +34,7 @@ def get_config() -> ConfigDict:
             part_seconds=1.0,  # of one part, exponential after a shift of half of it
             slowdown=10.0,  # of a straggler
             slow_share=0.2,  # of the workers
-            stay=0.8,  # probability that a straggler's next task is slow, too
+            stay=(0.8, 0.9, 0.95, 0.98),  # chance that a straggler's next task is slow
             learning_rate=(0.1, 0.3, 1.0, 3.0, 10.0),
             updates=200,
             l2=0.1,  # penalty (l2 / 2) |w|^2
@@ -44,7 +44,12 @@ def get_config() -> ConfigDict:
     )
 
 
-STAY, ANEW = "stragglers stay slow", "stragglers drawn anew"
+ANEW = "drawn anew"
+
+
+def stragglers(stay: float) -> str:
+    """The label of stragglers that stay slow with a chance."""
+    return f"stay slow, {stay:g}"
 
 
 def experiment(config: ConfigDict) -> Experiment:
@@ -57,7 +62,7 @@ def experiment(config: ConfigDict) -> Experiment:
         "dynamic clusters": coding(config.clusters, config.load, dynamic=True),
     }
 
-    def arm(stragglers, stay, scheme):
+    def arm(kind, stay, scheme):
         service = dj.cluster.markov_stragglers(
             dj.cluster.shifted_exponential(half, half),
             config.slowdown,
@@ -66,14 +71,16 @@ def experiment(config: ConfigDict) -> Experiment:
         )
         cluster = dj.cluster.Cluster(config.workers, service)
         training = along(Simulation(cluster, compared[scheme]), optax.sgd)
-        return dict(scheme=scheme, stragglers=stragglers), training
+        return dict(scheme=scheme, stragglers=kind), training
+
+    kinds = {stragglers(stay): stay for stay in config.stay} | {ANEW: share}
 
     return Experiment(
         question="Does dealing workers anew help gradient coding?",
         task=breast_cancer(batch_size=config.workers, l2=config.l2),
         arms=[
-            arm(stragglers, stay, scheme)
-            for stragglers, stay in {STAY: config.stay, ANEW: share}.items()
+            arm(kind, stay, scheme)
+            for kind, stay in kinds.items()
             for scheme in compared
         ],
         grid={"learning_rate": config.learning_rate},

@@ -3,12 +3,15 @@
 Heavy ball on the server decays with every gradient, whichever version it was read at.
 Ordered momentum (Shi et al., arXiv:2407.19234) decays once for each bucket of P
 gradients, and puts a late gradient where it would be if it had come in the order of the
-reads. Asynchronous SGD of 8 and of 32 workers on scikit-learn's digits; the times are
-Pareto of shape 1.5, so that some gradients are very late. Equally many gradients for
-all, momentum 0.9 or none, and the step tuned for each.
+reads. DANA has a momentum for each worker. Asynchronous SGD of 8 and of 32 workers on
+scikit-learn's digits; the times are Pareto of shape 1.5, so that some gradients are
+very late. Equally many gradients for all, step and momentum tuned for each, down to
+none.
 
     python -m experiments.main --config=configs/ordered_momentum.py --workdir=runs/order
 """
+
+import functools
 
 import optax
 from ml_collections import ConfigDict
@@ -22,18 +25,18 @@ LIMITS |= positive("learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """Two momenta and two numbers of workers."""
+    """Three momenta and two numbers of workers."""
     return ConfigDict(
         dict(
             workers=(8, 32),
             tail=1.5,  # shape of the Pareto law of a gradient's time, mean 1 s
-            decay=(0.0, 0.9),  # beta; 0 is no momentum, the same for both
+            decay=(0.0, 0.3, 0.5, 0.7, 0.9, 0.97),  # beta; 0 is no momentum
             learning_rate=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
             width=16,  # hidden units
             batch_size=32,  # examples a gradient
             updates=600,
             seeds=8,
-            tuning_seeds=4,  # that choose the step, and are not reported
+            tuning_seeds=4,  # that choose step and decay, and are not reported
         )
     )
 
@@ -43,29 +46,30 @@ def experiment(config: ConfigDict) -> Experiment:
     pareto = dj.cluster.pareto(1.0 - 1.0 / config.tail, config.tail)
 
     def arms(workers):
-        def ordered(decay):
-            return dj.ordered_momentum(decay, workers=workers)
-
+        rules = {
+            "heavy ball": optax.trace,
+            "DANA": functools.partial(dj.dana, workers=workers),
+            "ordered": functools.partial(dj.ordered_momentum, workers=workers),
+        }
         cluster = dj.cluster.Cluster(workers, pareto)
         simulated = Simulation(cluster, dj.cluster.protocols.k_async(1))
-        for name, rule in {"heavy ball": optax.trace, "ordered": ordered}.items():
+        for name, rule in rules.items():
 
             def server(learning_rate, decay, rule=rule):
                 return optax.chain(rule(decay), optax.scale(-learning_rate))
 
             yield dict(momentum=name, workers=workers), along(simulated, server)
 
-    most = max(config.decay)
-
-    def loss(of, against, **where):
+    def ordered_beside(other, said="", **where):
         return Effect(
             metric="train_loss",
-            against=against,
+            against={"momentum": other},
             size=percent(10),
-            where=where,
-            name=f"training loss with {of} of {most}",
+            where={"momentum": ("ordered", other), **where},
+            name=f"training loss of ordered momentum{said}",
         )
 
+    at = dict(only={"decay": (0.9,)}, name="at_0.9")
     by = dict(color="momentum", fixed=False)
     return Experiment(
         question="Does momentum help asynchronous SGD if it takes gradients in order?",
@@ -73,16 +77,18 @@ def experiment(config: ConfigDict) -> Experiment:
         arms=[arm for workers in config.workers for arm in arms(workers)],
         grid={"learning_rate": config.learning_rate, "decay": config.decay},
         seeds=config.seeds,
-        tuned="learning_rate",
+        tuned=("learning_rate", "decay"),
         tuning_seeds=config.tuning_seeds,
         updates=config.updates,
         evaluations=10,
         answer=[
-            loss("ordered momentum", {"momentum": "heavy ball"}, decay=most),
-            loss("momentum", {"decay": 0.0}, decay=(0.0, most)),
+            ordered_beside("heavy ball"),
+            ordered_beside("DANA"),
+            ordered_beside("heavy ball", " at a momentum of 0.9", decay=0.9),
         ],
         figures=[
-            figures.over("workers", "train_loss", panels="decay", **by),
-            figures.best_step("workers", panels="decay", color="momentum"),
+            figures.over("workers", "train_loss", **by, title="Which momentum, tuned?"),
+            figures.over("workers", "train_loss", **by, **at, title="And at 0.9?"),
+            figures.best_step("workers", "learning_rate", color="momentum"),
         ],
     )

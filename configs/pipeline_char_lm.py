@@ -123,7 +123,7 @@ def experiment(config: ConfigDict) -> Experiment:
         tuned=("learning_rate", "momentum"),
         tuning_seeds=config.tuning_seeds,
         updates=config.updates,
-        evaluations=2,
+        evaluations=25,
         answer=[
             nats({"method": ONE}, ONE, "plain", "stash", stages=None),
             nats({"method": "stash"}, *METHODS["adam"]),

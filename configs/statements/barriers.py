@@ -2,56 +2,78 @@
 
 from ml_collections import ConfigDict
 
-from experiments import Published
+from experiments import Published, claims
 from experiments.results.estimates import Measure
 from experiments.results.measures import least, mean, ratio, tuned
 from experiments.results.metrics import TimeTo
 
 
 def until(config: ConfigDict, barrier: str, along: str = "seconds") -> Measure:
-    """Seconds, or updates, to the target; of SSP with the slack that tuning chooses."""
-    if barrier != "SSP":
-        return tuned(TimeTo("train_loss", config.target, along=along), barrier=barrier)
-    return least(
-        [until(config, f"SSP, {bound} ahead", along) for bound in config.bounds]
-    )
+    """Seconds, or updates, to the target; tuning chooses the slack and the sample."""
+    forms = {
+        "SSP": [f"SSP, {bound} ahead" for bound in config.bounds],
+        "PSP": [f"PSP, {sample} asked" for sample in config.get("samples", ())],
+    }
+    metric = TimeTo("train_loss", config.target, along=along)
+    names = forms.get(barrier, [barrier])
+    return least([tuned(metric, barrier=name) for name in names])
+
+
+def sooner(config: ConfigDict, barrier: str, *others: str) -> Measure:
+    """The time of the fastest of the others over the time of a barrier."""
+    fastest = least([until(config, other) for other in others])
+    return ratio(fastest, until(config, barrier))
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """SSP in time, and BSP for each update."""
-    faster = least([until(config, barrier) for barrier in ("BSP", "ASP")])
-    return [
-        Published(
+    """SSP in time, or PSP beside all others; and BSP for each update."""
+    wang = dict(
+        source="Wang, Catterall, Mortier (2017), arXiv:1709.07772, abstract",
+        setting="a convolutional network on MNIST, 6 nodes, Exp(1) s more a task",
+        bound_is_ours=True,
+    )
+    if "samples" in config:
+        headline = Published(
+            text="The fastest of BSP, ASP and SSP with its best slack takes longer than"
+            " PSP with its best sample",
+            said="it improves the convergence speed and scalability of SGD",
+            measure=sooner(config, "PSP", "BSP", "ASP", "SSP"),
+            at_least=1.0,
+            tried=claims.CHOSEN_LATER,
+            **wang,
+        )
+    else:
+        headline = Published(
             text="The faster of BSP and ASP takes longer than SSP with its best slack",
             source="Ho et al., NIPS 2013, abstract",
             said="faster convergence than fully synchronous and asynchronous schemes",
             setting="topic model, matrix factorization, Lasso, 32 machines (as we"
             " recall)",
-            measure=ratio(faster, until(config, "SSP")),
+            measure=sooner(config, "SSP", "BSP", "ASP"),
             at_least=1.0,
             bound_is_ours=True,
-        ),
-        Published(
-            text="BSP takes fewer updates than ASP",
-            source="Wang, Catterall, Mortier (2017), arXiv:1709.07772",
-            said="BSP has the best accuracy for each update",
-            setting="a convolutional network on MNIST, 6 nodes, Exp(1) s more a task",
-            measure=ratio(
-                until(config, "BSP", "update"), until(config, "ASP", "update")
-            ),
-            at_most=1.0,
-            bound_is_ours=True,
-        ),
-    ]
+            tried="Slacks of 16 and 32 came after results with 2, 4 and 8 were known.",
+        )
+    updates = (until(config, barrier, "update") for barrier in ("BSP", "ASP"))
+    rest = Published(
+        text="BSP takes fewer updates than ASP",
+        said="BSP has the best accuracy for each update",
+        measure=ratio(*updates),
+        at_most=1.0,
+        **(wang | dict(source="Wang, Catterall, Mortier (2017), arXiv:1709.07772")),
+    )
+    return [headline, rest]
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """How many updates each makes in 200 s, and what comes of them."""
-    made = ("BSP", "PSP, 4 asked", "ASP")
+    if "samples" in config:
+        asked = "PSP, 4 asked"
+        return {f"Updates of {asked}": mean("updates", barrier=asked)}
     return {
         **{
             f"Updates of {barrier}": mean("updates", barrier=barrier)
-            for barrier in made
+            for barrier in ("BSP", "ASP")
         },
         "Seconds of ASP to the loss": until(config, "ASP"),
         "Test accuracy of BSP": tuned("test_accuracy", barrier="BSP"),

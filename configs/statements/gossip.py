@@ -1,10 +1,12 @@
 """What Jin et al. say of gossip, and records."""
 
+import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import Published
+from experiments import Published, claims
 from experiments.results.estimates import Measure
-from experiments.results.measures import difference, mean, ratio, tuned
+from experiments.results.measures import Formed, difference, mean, ratio, tuned
+from experiments.results.metrics import TimeTo
 
 
 def error(method: str, workers: int) -> Measure:
@@ -17,39 +19,41 @@ def behind(workers: int) -> Measure:
     return difference(error("pull", workers), error("all-reduce", workers))
 
 
-def times(workers: int) -> Measure:
-    """Seconds of gossip over the all-reduce's."""
+def until(config: ConfigDict, method: str, workers: int) -> Measure:
+    """Simulated seconds to the target, at the best step."""
+    metric = TimeTo("train_loss", config.target)
+    return tuned(metric, method=method, workers=workers)
 
-    def seconds(method):
-        return mean("seconds", method=method, workers=workers)
 
-    return ratio(seconds("pull"), seconds("all-reduce"))
+def sooner(config: ConfigDict, this: str, other: str, workers: int) -> Measure:
+    """The time of another method over the time of this one."""
+    return ratio(until(config, other, workers), until(config, this, workers))
 
 
 def published(config: ConfigDict) -> list[Published]:
     """Ahead on about 32 nodes, behind near 100; the bounds are ours."""
-    del config
     jin = dict(
         source="Jin et al. (2016), arXiv:1611.04581, abstract (as we recall)",
         setting="ResNet-18 on ImageNet, up to about 128 GPUs",
         bound_is_ours=True,
     )
+    few = sooner(config, "pull", "all-reduce", 36)
+    many = sooner(config, "all-reduce", "pull", 100)
+
+    def least_ahead(found):
+        """How many times sooner the favored method is, where that is less."""
+        return np.minimum(few(found), many(found))
+
     return [
         Published(
-            text="After the same examples, gossip is further behind the all-reduce on"
-            " 100 workers than on 4",
-            said="asynchronous SGD converges faster on few nodes, synchronous SGD"
-            " scales better to many",
-            measure=difference(behind(100), behind(4)),
-            at_least=0.0,
-            **jin,
-        ),
-        Published(
-            text="On 36 workers gossip has at most 0.01 more error than the all-reduce,"
-            " after the same examples",
-            said="up to about 32 nodes gossip converges faster",
-            measure=behind(36),
-            at_most=0.01,
+            text="Gossip reaches the loss first on 36 workers, and the all-reduce first"
+            " on 100",
+            said="asynchronous SGD converges faster up to about 32 nodes, synchronous"
+            " SGD scales better, to about 100",
+            measure=Formed(least_ahead, "ratio"),
+            at_least=1.0,
+            tried="The smaller of both ratios of times. Gossip is pulled; no elastic"
+            f" average is among the methods. {claims.CHOSEN_LATER}",
             **jin,
         ),
         Published(
@@ -70,5 +74,7 @@ def records(config: ConfigDict) -> dict[str, Measure]:
         "Test error of the all-reduce on 100": error("all-reduce", 100),
         "Test error of pulled gossip on 100": error("pull", 100),
         "Test error of pushed gossip on 100": error("push", 100),
-        "Seconds of gossip / all-reduce on 100": times(100),
+        "Seconds of gossip / all-reduce on 100": ratio(
+            *(mean("seconds", method=m, workers=100) for m in ("pull", "all-reduce"))
+        ),
     }

@@ -1,56 +1,61 @@
 """What Buyukates et al. say of dynamic clusters, and records."""
 
+import functools
+
 from ml_collections import ConfigDict
 
-from experiments import Found, Published, statements
+from experiments import Found, Published, claims, statements
 from experiments.results.estimates import Measure
-from experiments.results.measures import Formed, mean, ratio
+from experiments.results.measures import Formed, least, mean, ratio
 
 _CONFIG = statements.config_of(__file__)
-ANEW, STAY = _CONFIG.ANEW, _CONFIG.STAY
+ANEW, stragglers = _CONFIG.ANEW, _CONFIG.stragglers
 
 
-def seconds(scheme: str, stragglers: str) -> Measure:
+def seconds(scheme: str, kind: str) -> Measure:
     """The simulated time of all updates."""
-    return mean("seconds", scheme=scheme, stragglers=stragglers)
+    return mean("seconds", scheme=scheme, stragglers=kind)
 
 
-def dynamic(stragglers: str) -> Measure:
+def dynamic(kind: str) -> Measure:
     """The time of dynamic clusters over the time of static clusters."""
     schemes = "dynamic clusters", "static clusters"
-    return ratio(*(seconds(scheme, stragglers) for scheme in schemes))
+    return ratio(*(seconds(scheme, kind) for scheme in schemes))
 
 
-def wins(found: Found) -> float:
+def wins(found: Found, stay: float) -> float:
     """Share of the seeds in which dynamic clusters take less time."""
-    table = found.results[found.results["stragglers"] == STAY]
+    table = found.results[found.results["stragglers"] == stragglers(stay)]
     table = table.groupby(["scheme", "seed"]).seconds.mean().unstack(0)
     return float((table["dynamic clusters"] < table["static clusters"]).mean())
 
 
 def published(config: ConfigDict) -> list[Published]:
     """What dynamic clusters save."""
-    del config
+    each = least([dynamic(stragglers(stay)) for stay in config.stay])
     return [
         Published(
-            text="Where stragglers stay slow, dynamic clusters save 30 % of the time of"
-            " static ones",
+            text="Dynamic clusters save up to 30 % of the time of static ones: no less"
+            " for that of four kinds of stragglers for which other seeds save most",
             source="Buyukates, Ozfatura, Ulukus, Gunduz (2020), arXiv:2011.01922, body",
             said="up to 30 % less mean completion time",
             setting="stragglers of two states that are correlated in time",
-            measure=dynamic(STAY),
+            measure=Formed(each, "ratio"),
             at_most=0.7,
+            tried=claims.CHOSEN_LATER,
         ),
     ]
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """Times of both schemes; without memory the past says nothing of who is slow."""
-    del config
-    coded = ratio(seconds("static clusters", STAY), seconds("no coding", STAY))
+    short = min(config.stay)
+    kind = stragglers(short)
+    coded = ratio(seconds("static clusters", kind), seconds("no coding", kind))
+    faster = functools.partial(wins, stay=short)
     return {
-        "Dynamic over static, stragglers stay slow": dynamic(STAY),
+        "Dynamic over static, stragglers stay slow": dynamic(kind),
         "Dynamic over static, drawn anew": dynamic(ANEW),
         "Static over no coding, stragglers stay slow": coded,
-        "Seeds in which dynamic is faster": Formed(wins, "share"),
+        "Seeds in which dynamic is faster": Formed(faster, "share"),
     }

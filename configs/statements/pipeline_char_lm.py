@@ -2,9 +2,10 @@
 
 from ml_collections import ConfigDict
 
-from experiments import Published
+from experiments import Published, claims
 from experiments.results.estimates import Measure
-from experiments.results.measures import difference, least, ratio, tuned
+from experiments.results.measures import Formed, difference, least, ratio, tuned
+from experiments.results.metrics import TimeTo
 from experiments.training.late_stages import OF_ADAM
 
 
@@ -28,21 +29,27 @@ def left(optimizer: str, method: str) -> Measure:
 
 def published(config: ConfigDict) -> list[Published]:
     """The sources train other models, and longer: compare signs and ratios alone."""
-    del config
     beside_none = difference(loss("adam", "look-ahead", 8), loss("adam", "one stage"))
     others = ("stash", "prediction", "plain", "PipeMare", "look-ahead")
     lowest_of_others = least([loss("adam", method, 8) for method in others])
+
+    def needed(found):
+        """The share of its updates after which rotation has the others' lowest loss."""
+        until = TimeTo("test_loss", lowest_of_others(found), along="update")
+        rotation = dict(optimizer="adam", method="rotation", stages=8)
+        return tuned(until, **rotation)(found) / config.updates
+
     return [
         Published(
-            text="After as many updates in 8 stages, rotation ends with a smaller loss"
-            " than each other method of Adam",
+            text="In 8 stages rotation has the final loss of the best other method of"
+            " Adam after 81.7 % fewer updates",
             source="Jung et al. (2026), arXiv:2602.03515, abstract",
             said="81.7 % fewer iterations than the best asynchronous baseline",
             setting="language models of up to 3 billion parameters",
-            measure=difference(loss("adam", "rotation", 8), lowest_of_others),
-            at_most=0.0,
-            bound_is_ours=True,
-            tried="Two evaluations of a run do not count the updates to a loss.",
+            measure=Formed(needed, "ratio"),
+            at_most=1 - 0.817,
+            tried="The step of rotation is the best for its last loss, and falls to"
+            f" zero over all updates. {claims.CHOSEN_LATER}",
         ),
         Published(
             text="Look-ahead in 8 stages is better than Adam without late stages",

@@ -2,13 +2,23 @@
 
 from ml_collections import ConfigDict
 
+from experiments import claims
 from experiments.results.claims import Published
 from experiments.results.estimates import Measure
-from experiments.results.measures import difference, mean, tuned
+from experiments.results.measures import Formed, difference, least, mean, ratio, tuned
+from experiments.results.metrics import TimeTo
+
+OTHERS = ("Allreduce-SGD", "eager-SGD", "local SGD", "D-PSGD", "AD-PSGD", "SGP")
+
+
+def until(config: ConfigDict, method: str, workers: int) -> Measure:
+    """Simulated seconds to the target, at the best step."""
+    metric = TimeTo("train_loss", config.target)
+    return tuned(metric, method=method, workers=workers)
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """Accuracy on many workers, and on 64, as many as the paper's for ResNet-50."""
+    """Time on many workers; accuracy on 64, as many as the paper's for ResNet-50."""
     li = "Li et al. (2021), arXiv:2005.00124"
     resnet = dict(
         setting="ResNet-50 on ImageNet, 64 GPUs, two sleep 0.32 s at each step",
@@ -16,29 +26,30 @@ def published(config: ConfigDict) -> list[Published]:
         bound_is_ours=True,
     )
 
-    def least_of_others(found, workers=64):
-        others = set(found.results["method"]) - {"WAGMA-SGD"}
-        return min(error(method, workers)(found) for method in others)
-
-    def most_behind(found):
-        """Its error less the least of the others', where it is furthest behind."""
-        many = [count for count in config.workers if count >= 64]
-        return max(
-            error("WAGMA-SGD", count)(found) - least_of_others(found, count)
-            for count in many
+    def slower(workers):
+        """Its time over the time of the fastest other method."""
+        return ratio(
+            until(config, "WAGMA-SGD", workers),
+            least([until(config, other, workers) for other in OTHERS]),
         )
+
+    def slowest(found):
+        """The same, where it is furthest behind."""
+        return max(slower(count)(found) for count in config.workers if count >= 64)
 
     return [
         Published(
-            text="On 64 and on 256 workers WAGMA-SGD has the lowest error of all seven"
-            " in the same time",
+            text="On 64 and on 256 workers WAGMA-SGD reaches the loss before the"
+            " fastest of its six rivals",
             source=f"{li}, abstract",
             said="the fastest time to solution; up to 1,024 GPUs",
             setting="ResNet-50, a Transformer and reinforcement learning, on 64 to"
             " 1,024 GPUs",
-            measure=most_behind,
-            at_most=0.0,
+            measure=Formed(slowest, "ratio"),
+            at_most=1.0,
             bound_is_ours=True,
+            tried="Other seeds choose the fastest rival. What a message costs, 0.08 s"
+            f" beside 0.4 s of a gradient, is ours. {claims.CHOSEN_LATER}",
         ),
         Published(
             text="After the same time WAGMA-SGD is about as accurate as Allreduce-SGD",
@@ -56,7 +67,7 @@ def published(config: ConfigDict) -> list[Published]:
         ),
         Published(
             text="On 1024 workers WAGMA-SGD has the highest throughput",
-            source=li,
+            source=f"{li}, abstract",
             said="2.1 times that of decentralized baselines",
             setting="reinforcement learning, 1024 GPUs",
             tried="The times of the paper's environments are not known to us.",

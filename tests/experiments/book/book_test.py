@@ -94,7 +94,7 @@ def test_the_page_has_answers_statements_and_verdicts_and_loads_nothing(tmp_path
     assert text.loads == []
     assert "small size; today" in words
     assert "reproduced n-softsync" in words
-    said = "no statement Adam with late gradients; D-PSGD, AD-PSGD and SGP not run yet"
+    said = "no statement Adam with late gradients; Gossip not run yet"
     assert f"{said} DANA not run here ResNet-50 on ImageNet" in words
     assert "Which momentum? Not run yet." in words
     assert "Which cost? Not run here: a pod is needed." in words
