@@ -95,10 +95,10 @@ class Entry(NamedTuple):
             >>> Entry("tradeoff", "Why?", Status.RUN).verdict
             'counted with n-softsync'
         """
-        if self.config in COUNTED_WITH:
-            return f"counted with {SYSTEMS[COUNTED_WITH[self.config]]}"
         if self.status is not Status.RUN:
             return str(self.status)
+        if self.config in COUNTED_WITH:
+            return f"counted with {SYSTEMS[COUNTED_WITH[self.config]]}"
         return self.statements[0].verdict if self.statements else "no statement"
 
     @property
@@ -240,7 +240,9 @@ def entry_of(config: str, workdir: Path) -> Entry:
     looks = [workdir / place(config, times) for times in claims.LOOKS]
     finished = [path for path in looks if RunFolder(path).info.get("finished")]
     if not finished:
-        return Entry(config, question, Status.NOT_YET)
+        published = statements.about(file, file.config).published
+        claimed = tuple(map(_not_yet, published))
+        return Entry(config, question, Status.NOT_YET, statements=claimed)
     path = finished[-1]
     info = RunFolder(path).info
     try:
@@ -265,6 +267,13 @@ def entry_of(config: str, workdir: Path) -> Entry:
         info.get("published") not in (None, "", claims.digest(stated.published)),
         _picture(config, experiment, path),
     )
+
+
+def _not_yet(claim: claims.Published) -> Statement:
+    """A statement of a config that has no run."""
+    verdict = claims.NOT_TESTABLE if claim.measure is None else str(Status.NOT_YET)
+    why = claim.tried if claim.measure is None else ""
+    return Statement.of(claims.Judged(claim, None, verdict, why))
 
 
 def _answer(experiment: Experiment, run: Run) -> tuple[str, str]:

@@ -80,14 +80,16 @@ def html(about: str, entries: Sequence[Entry]) -> str:
 def readme_table(entries: Sequence[Entry]) -> str:
     """How many systems of each chapter have which verdict, for the README.
 
-    A config that is counted with another one is none of them. The last row counts the
-    further statements; demonstrations are not among them.
+    A config without a statement is none of them, nor is one that is counted with
+    another one. The last row counts the further statements; demonstrations are not
+    among them.
     """
     rows, total = [], Counter[str]()
-    for title, members in in_chapters(entries).items():
-        counts = Counter(
-            entry.verdict for entry in members if entry.config not in COUNTED_WITH
-        )
+    systems = [
+        one for one in entries if one.statements and one.config not in COUNTED_WITH
+    ]
+    for title, members in in_chapters(systems).items():
+        counts = Counter(entry.verdict for entry in members)
         total += counts
         anchor = title.lower().replace(" ", "-")
         rows.append([Markdown(f"[{title}](docs/book.md#{anchor})"), *_cells(counts)])
