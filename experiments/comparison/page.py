@@ -8,7 +8,6 @@ Runs of one study and stage become one table, which replaces the one before. Wit
 runs it makes the page and its figure of the tables that are there.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from absl import app
 
 from experiments.comparison import studies, tables
 from experiments.comparison.clusters import NO_DELAY
-from experiments.comparison.cures import BASELINES, CURES, TWIN
+from experiments.comparison.cures import CURES, TWIN
 from experiments.comparison.verdicts import (
     DIVERGES,
     GAINS,
@@ -207,10 +206,7 @@ def markdown(made: Sequence[Part]) -> str:
 
 
 def readme_table(made: Sequence[Part]) -> str:
-    """The rows that gain in one of the short stages, and their number, for the README.
-
-    They are counted by kind.
-    """
+    """The rows that gain in one of the short stages, for the README."""
     columns = {
         f"{part.study}, {_NAMES[str(optimizer)]}": (part, str(optimizer), rows)
         for part in made
@@ -220,18 +216,14 @@ def readme_table(made: Sequence[Part]) -> str:
     costs = [
         f"{tables.costs(part.found)[one]:.3f}" for part, one, _ in columns.values()
     ]
-    body, gaining = [], Counter[str]()
+    body = []
     for cure in sorted(CURES, key=lambda cure: not _is_blind(cure.name)):
         cells = [_cell(cure.name, rows) for *_, rows in columns.values()]
         if any(cell.startswith("+") for cell in cells):
-            gaining[cure.kind] += 1
             name = f"`{cure.function}`" if cure.function else markdown_text(cure.name)
             body.append([Markdown(name), *cells])
     header = ["gain, nats of the training loss", *columns]
-    table = markdown_table(header, [["what lateness costs", *costs], *body])
-    every = Counter(cure.kind for cure in CURES if cure.kind != BASELINES)
-    said = [f"{kind}: {gaining[kind]} of {number}" for kind, number in every.items()]
-    return f"{table}\n\nRows that gain somewhere: {'; '.join(said)}."
+    return markdown_table(header, [["what lateness costs", *costs], *body])
 
 
 def _cell(rule: str, rows: pd.DataFrame) -> str:

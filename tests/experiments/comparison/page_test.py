@@ -63,9 +63,7 @@ def test_the_figure_shows_rows_with_an_optimum(made):
 
 
 def test_the_readme_has_the_rows_that_surely_gain_or_lose(made):
-    *lines, empty, counts = page.readme_table([made]).splitlines()
-    assert not empty and "step size: 1 of 1" in counts and "refusal: 0 of 3" in counts
-    assert "helps without delay too: 1 of 7" in counts
+    lines = page.readme_table([made]).splitlines()
     header, _, costs, *rows = [line.strip("| ").split(" | ") for line in lines]
     assert header[1:] == ["digits, SGD"] and costs[1:] == ["0.400"]
     assert [cells[0] for cells in rows] == [
