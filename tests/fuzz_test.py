@@ -16,6 +16,11 @@ SECONDS = 20  # in which a call must be refused; most take some milliseconds
 
 # here Python or JAX refuse the value, clearly, by another name than the argument's
 OTHERS = {
+    ("refusing", "accept"),  # Python says what it cannot unpack
+    ("extend.averaged", "mix"),
+    ("averaging.mean_of_state", "periods"),
+    ("cluster.simulate", "protocol"),  # `k_async` of a server: `k` is named
+    ("stability.error_bound", "largest"),  # `smallest` must not be above it
     ("adasync", "grad_fn"),  # JAX names the function that answers text
     ("adasync", "interval_seconds"),
     ("averaging.delayed_average", "merge"),

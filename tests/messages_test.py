@@ -12,7 +12,7 @@ from delayjax.cluster import protocols
 
 TWO = cluster.Cluster(2, cluster.exponential(1.0))
 TRACE = cluster.simulate(TWO, protocols.k_async(1), 9, seed=0)
-SGD = optax.sgd(0.1)
+SGD, POLYNOMIAL = optax.sgd(0.1), dj.modulation.polynomial
 PARAMS = {"w": jnp.ones(3)}
 LATE = dj.delayed(SGD, 2)
 KEEPING = dj.delayed(SGD, 2, keep_params=True)
@@ -57,31 +57,31 @@ WRONG = {
     ),
     "too many updates": (
         lambda: replayed(updates=30),
-        r"`batches` .* the rest of the trace, got 30 updates, but 9 are left",
+        r"`batches` must fit 9 updates, got 30",
     ),
     "a storage that is not called": (
         lambda: dj.delayed(SGD, 2, history=dj.ring.on_host),
-        r"`history` must be a storage, got <function on_host.*ring.on_host\(\)",
+        r"`history` must be a Storage, got <function on_host",
     ),
     "a number for a law": (
         lambda: dj.scale_by_staleness(0.5),
-        r"`law` must be a function .* got 0.5: .*modulation.inverse",
+        r"`law` must be a function, got 0.5",
     ),
     "a name for a law": (
         lambda: dj.scale_by_staleness("inverse"),
-        r"`law` must be a function .* got 'inverse': .*modulation.inverse",
+        r"`law` must be a function, got 'inverse'",
     ),
     "a law that is not called": (
-        lambda: dj.scale_by_staleness(dj.modulation.polynomial),
-        r"`law` must be a function .*modulation.polynomial\(...\)",
+        lambda: one_update(dj.delayed(dj.scale_by_staleness(POLYNOMIAL), 1)),
+        r"`law\(staleness\)` must be a real number, got polynomial\(",
     ),
     "a protocol that is not called": (
         lambda: simulated(protocols.hardsync),
-        r"`protocol` must be .* got <function hardsync.*: write protocols.hardsync\(",
+        r"hardsync\(\) takes 0 positional arguments but 1 was given",
     ),
     "a name for a protocol": (
         lambda: simulated("ssp"),
-        r"`protocol` must be .* got 'ssp': write protocols.k_async\(1\)",
+        r"`protocol` must be a function, got 'ssp'",
     ),
     "a number for a service": (
         lambda: cluster.Cluster(2, 1.0),
@@ -97,11 +97,11 @@ WRONG = {
     ),
     "a state without parameters": (
         lambda: one_update(KEEPING, made_by=LATE),
-        r"`keep_params` is True, but the state was made with False: .*`init`",
+        r"`keep_params` is True, but the state has False: .*`init`",
     ),
     "a state with parameters": (
         lambda: one_update(LATE, made_by=KEEPING),
-        r"`keep_params` is False, but the state was made with True: .*`init`",
+        r"`keep_params` is False, but the state has True: .*`init`",
     ),
     "ringmaster by its name": (
         lambda: simulated(protocols.ringmaster(3), cluster.Cluster(2, never_done)),

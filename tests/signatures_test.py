@@ -23,13 +23,15 @@ def test_choices_are_spelled_out():
 
 def test_public_classes_have_their_full_name_and_a_method_has_no_self():
     arguments, result = signatures.text_of(dj.cluster.Trace.staleness_law)
-    assert arguments == "(*, burn_in: int=0, dropped: bool=False)"
+    assert arguments == "(*, burn_in: NonNegativeInt=0, dropped: bool=False)"
     assert result == "delayjax.cluster.StalenessLaw"
 
 
 def test_a_class_is_made_from_its_fields():
     arguments, result = signatures.text_of(dj.stability.Dynamics)
-    assert arguments.startswith("(delay: int | ArrayLike, *, momentum: float = 0.0")
+    assert arguments.startswith(
+        "(delay: int | ArrayLike, *, momentum: ShareFloat = 0.0"
+    )
     assert result is None
     assert signatures.text_of(dj.ring.Ring)[0] == (
         "(slots: Any, pushed: jax.Array, first: jax.Array)"

@@ -141,6 +141,8 @@ def types() -> dict[str, list[str]]:
                     ast.Assign(targets=[ast.Name(id=name)], value=value),
                     ast.Expr(value=ast.Constant(value=str(doc))),
                 ) if name in names:
+                    if ast.unparse(value).startswith("Annotated["):
+                        value = value.slice.elts[0]  # without its check
                     lines = [f".. type:: {name}"]
                     lines += [f":canonical: {written(value, vars(module))}", ""]
                     lines += docstrings.translate(inspect.cleandoc(doc).splitlines())

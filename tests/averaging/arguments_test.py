@@ -29,7 +29,7 @@ EASGD = averaging.easgd(SGD)
 ALONE = averaging.outer(SGD, SGD, period=1, axis_name=None)
 REFUSED = [
     (lambda: without_parameters(EASGD), "needs the extra argument `params`"),
-    (lambda: stepped(EASGD, 4, "int32"), "needs floating-point gradients, got int32"),
+    (lambda: stepped(EASGD, 4, "int32"), "must be floating-point gradients, got int32"),
     (
         lambda: averaging.easgd(SGD, period=jnp.int32(0)),
         "`period` must be at least 1, got 0",
@@ -38,33 +38,39 @@ REFUSED = [
         lambda: averaging.easgd(SGD, period=jnp.float32(2)),
         "`period` must be a static integer",
     ),
-    (lambda: averaging.easgd(SGD, lock_free=wild()), "`lock_free` needs `order`"),
+    (
+        lambda: averaging.easgd(SGD, lock_free=wild()),
+        "`order` must be given with `lock_free`, got None",
+    ),
     (
         lambda: stepped(averaging.easgd(SGD, order=averaging.first_come([[1.0, 2.0]]))),
-        "`seconds` must have one column for each of the 4",
+        "`seconds` must have a column for each of 4 workers, got 2",
     ),
     (
         lambda: averaging.delayed_average(SGD, 3, period=2),
-        "`delay` must be at most `period`, 2, got 3",
+        "`delay` must be at most 2, got 3: use dga",
     ),
     (
         lambda: ALONE.update(jnp.int32(1), ALONE.init(1.0), 1.0),
-        "`averaging.outer` needs floating-point gradients, got int32",
+        "`updates` must be floating-point gradients, got int32",
     ),
     (lambda: stepped(averaging.sgp(SGD), 1), "`averaging.sgp` needs two workers"),
     (
         lambda: stepped(averaging.gossip(SGD, key=KEY), 1),
         "`averaging.gossip` needs two workers",
     ),
-    (lambda: stepped(averaging.ad_psgd(SGD, key=KEY), 3), "an even .* got 3"),
+    (
+        lambda: stepped(averaging.ad_psgd(SGD, key=KEY), 3),
+        "`averaging.ad_psgd` needs even workers, got 3",
+    ),
     (
         lambda: stepped(averaging.sgp(SGD, peers=3)),
-        "`peers` must be at most 2, the number of hops of 4 workers, got 3",
+        "`peers` must be at most 2, got 3",
     ),
     (lambda: stepped(averaging.wagma(SGD), 6), "must be a power of two, got 6"),
     (
         lambda: stepped(averaging.wagma(SGD, group_size=8)),
-        "`group_size` must be at most the number of workers, 4, got 8",
+        "`group_size` must be at most 4, got 8",
     ),
 ]
 

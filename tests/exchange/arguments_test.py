@@ -47,7 +47,7 @@ def test_gradients_summed_already_are_refused(name):
 
 @of_one_axis
 def test_integer_gradients_are_refused(name):
-    with pytest.raises(TypeError, match="needs floating-point gradients, got int"):
+    with pytest.raises(TypeError, match="must be floating-point gradients, got int"):
         stepped(TABLE[name](SGD), "int32")
 
 
@@ -73,18 +73,18 @@ SEARCH = optax.scale_by_backtracking_linesearch(5)
 REFUSED = [
     (
         lambda: stepped(TABLE["a2sgd"](SGD), "complex64"),
-        "needs real gradients, which have signs, got complex ones",
+        "`updates` of a2sgd must be real gradients, got complex64",
     ),
     (lambda: stepped(PARTIAL, staleness={"a": 1}), "needs one `staleness` for all"),
     (lambda: stepped(PARTIAL, staleness=-1), "must be a non-negative"),
-    (lambda: dj.exchange.solo(np.zeros((0, 3))), r"must have shape .*got \(0, 3\)"),
+    (lambda: dj.exchange.solo(np.zeros((0, 3))), r"must be numbers .*got \(0, 3\)"),
     (lambda: dj.exchange.solo([[1.0, np.inf]]), "`seconds` must be finite"),
-    (lambda: dj.exchange.solo([[True, False]]), "with numbers .* of bool"),
+    (lambda: dj.exchange.solo([[True, False]]), "must be numbers .* of bool"),
     (
         lambda: stepped(dj.exchange.partial_mean(SGD, dj.exchange.solo([[1.0] * 5]))),
-        "one column for each of the 4 workers",
+        "`seconds` must have a column for each of 4 workers, got 5",
     ),
-    (lambda: at_error(2), "must hold one error, got 2"),
+    (lambda: at_error(2), "must hold one state of error_feedback, got 2"),
     (
         # it would compare a gradient of the step before with the loss of this one
         lambda: dj.exchange.overlapped_mean(SEARCH).init(jnp.ones(3)),
@@ -94,7 +94,7 @@ REFUSED = [
         lambda: dj.exchange.late_between_groups(SGD, 2, axis_name=("a", "b", "c")),
         "`axis_name` must name two axes",
     ),
-    (lambda: late("int32"), "late_reduce` needs floating-point gradients"),
+    (lambda: late("int32"), "`updates` must be floating-point gradients"),
     (
         lambda: late(staleness={"w": 1, "b": 1}),
         "needs one `staleness` for all leaves",
@@ -104,7 +104,7 @@ REFUSED = [
             lambda execution=execution: drive(
                 execution, late_reduce(), {"w": np.ones((2, 4, 3))}, {"w": jnp.zeros(3)}
             ),
-            r"use exchange\.overlapped_mean",
+            r"f32\[3\]\{V:workers\} at \['w'\]: take jax.vmap",
         )
         for execution in ("simulate", "run")
     ),

@@ -288,9 +288,7 @@ def test_a_gradient_that_is_summed_already_is_refused_by_name(kind):
     tx = dj.exchange.late_reduce(optax.sgd(1.0), mesh)
     with jax.set_mesh(mesh):
         grads = of_shards(1, 2, 3, 4) | {"b": jnp.ones(())}
-        match = (
-            r"not summed over data yet: one for each shard, shape \(4,\).*at \['b'\]"
-        )
+        match = r"`exchange\.late_reduce` needs gradients that are not summed over"
         with pytest.raises(ValueError, match=match):
             jax.eval_shape(tx.update, grads, tx.init(ONES))
 
@@ -304,5 +302,8 @@ def test_a_gradient_that_is_unreduced_over_another_axis_is_refused():
         def step(x):
             return tx.update(reshard(x, P(unreduced={"model"})), tx.init(x))
 
-        with pytest.raises(ValueError, match=r"over \{'data'\}\. Got.*U:model"):
+        with pytest.raises(
+            ValueError,
+            match=r"`exchange\.late_reduce` needs gradients that are not summed over",
+        ):
             jax.eval_shape(step, x)

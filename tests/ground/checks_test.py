@@ -17,9 +17,9 @@ def test_bounds_are_python_ints():
 
 def test_numbers_in_range_and_traced_ones_pass():
     for value in (0, 0.5, np.float32(0.9), jnp.float32(0.9)):
-        assert checks.check_number("decay", value, below=1.0) == value
-    with pytest.raises(ValueError, match=r"`decay` must be in \[0, 1.0\), got 1.0"):
-        checks.check_number("decay", 1.0, below=1.0)
+        assert checks.check_number("decay", value, "[0, 1)") == value
+    with pytest.raises(ValueError, match=r"`decay` must be in \[0, 1\), got 1.0"):
+        checks.check_number("decay", 1.0, "[0, 1)")
     assert jax.jit(lambda x: 2 * checks.check_number("decay", x))(-1.0) == -2.0
 
 

@@ -52,26 +52,26 @@ DELAYS = [
     (lambda: delayed(A_LEAF | {"s": late}), MUST_BE_GIVEN + "<function late"),
     (
         lambda: delayed({"w": 1}, max_delay=3),
-        r"`delay` must be one value or a prefix .* got none for \['b'\], \['s'\]\.",
+        r"`delay` must be one value or a prefix .* got \{'w': .*\}: .*'b', 's', 'w'",
     ),
     (
         lambda: delayed(1, max_delay={"w": 1}),
-        r"`delay or max_delay` must be one value or a prefix .* got none for \['b'\],",
+        r"`delay or max_delay` must be one value or a prefix .* got .*: .*'b'",
     ),
     (
         lambda: delayed({"w": 1, "b": {"x": 1}, "q": 1, "s": 1}),
-        r"a value for \['b'\]\['x'\], \['q'\], where no leaf is, and none for \['b'\]",
+        r"got \{.*'q': 1.*\}: .*expected keys: .*'q'",
     ),
     (  # a value may cover several leaves
         lambda: dj.delayed(optax.sgd(1.0), {"block": 1, "haed": 0}).init(
             {"block": PARAMS, "head": PARAMS["w"]}
         ),
-        r"got a value for \['haed'\], where no leaf is, and none for \['head'\]\.",
+        r"got \{'block': 1, 'haed': 0\}: .*'haed'.*'head'",
     ),
     (lambda: delayed(1, max_delay=A_LEAF | {"s": -1}), "`max_delay` .* got -1"),
     (
         lambda: delivered(A_LEAF),
-        r"`delay` must be one delay for all leaves, got \{'w': 2, .*`delayed`",
+        r"`delay` must be one for all leaves, got \{'w': 2, ",
     ),
     (
         lambda: dj.delays.uniform(jax.random.key(0), 0, 2**31 - 1),
@@ -96,11 +96,11 @@ TOLD = [
     ),
     (
         lambda: delayed(1, OTHER_SHAPE),
-        r"like the ring's items: \['s'\] is .*\[2\], and its slots hold .*\[\]",
+        r"like the history's items: \['s'\] is .*\[2\], and its slots hold .*\[\]",
     ),
     (
         lambda: delivered(1, OTHER_SHAPE),
-        r"`tree` must be like the calendar's items: .*'s'.* is float32\[2\], and",
+        r"`tree` must be like the history's items: .*'s'.* is float32\[2\], and",
     ),
     (
         lambda: delayed_as(A_LEAF),
@@ -108,7 +108,7 @@ TOLD = [
     ),
     (
         lambda: delayed_as({"w": 1}, A_LEAF),
-        r"`staleness` must be one value or a prefix .* got none for",
+        "`staleness` must be one value or a prefix .* got .*: ",
     ),
     (lambda: delayed_as(-1), AGE + "-1"),
     (lambda: delayed_as(1.0), AGE + r"1\.0"),
@@ -130,11 +130,11 @@ TOLD = [
     ),
     (
         lambda: delayed(1, told={"value": jnp.ones(3)}),
-        r"`value` handed to `delayed` must be a scalar, the loss, got shape \(3,\)",
+        r"`value` must be a scalar, the loss, got \(3,\)",
     ),
     (
         lambda: delivered(1, told={"value": jnp.ones(3)}),
-        "`value` handed to `delivered` must be a scalar",
+        r"`value` must be a scalar, the loss, got \(3,\)",
     ),
 ]
 
@@ -188,12 +188,12 @@ STATES = [
         lambda: within(of_depth(4, make=dj.delivered), of_depth(2, make=dj.delivered)),
         "`max_delay` is 2, but the history in the state has depth 4: change it",
     ),
-    (lambda: within(stripped(of_depth(4)), of_depth(4)), "is 4, but .* has no slots:"),
+    (lambda: within(stripped(of_depth(4)), of_depth(4)), "is 4, but .* has depth 0:"),
     (lambda: within(of_depth(2), of_depth(2, NARROW)), ANOTHER_DTYPE),
     (lambda: within(of_depth(2, NARROW), of_depth(2)), ANOTHER_DTYPE),
     (
         lambda: within(of_depth(2), of_depth(2, keep_params=True)),
-        "`keep_params` is True, but the state was made with False",
+        "`keep_params` is True, but the state has False",
     ),
     # the new state first
     (
@@ -208,7 +208,7 @@ STATES = [
         lambda: dj.resize_history(
             of_depth(2).init(PARAMS), dj.delayed(optax.adam(0.1), 4).init(PARAMS)
         ),
-        "a state of the same transformation",
+        "`like` must be a state as `state`, .*, got .*ScaleByAdamState",
     ),
     (
         lambda: resized(jnp.zeros(3), jnp.zeros(4)),
@@ -251,7 +251,7 @@ STATES = [
     ),
     (
         lambda: dj.staleness(optax.chain(of_depth(1), of_depth(1)).init(PARAMS)),
-        r"`opt_state` must hold one staleness, got 2: ask for each part",
+        r"`opt_state` must hold one staleness, got 2: ask for one part",
     ),
 ]
 
@@ -268,9 +268,12 @@ RINGS = [
         lambda: dj.ring.push(NARROW_RING, jnp.ones(2, jnp.complex64)),
         r"`tree` must be like .* the root is complex64\[2\], .* bfloat16",
     ),
-    (lambda: cut(num_workers=2), "either `mesh`"),
+    (lambda: cut(num_workers=2), "Either `mesh`"),
     (lambda: dj.ring.sharded("data", mesh=OTHER_AXIS), r"have axes \('data',\)"),
-    (lambda: dj.ring.sharded("data", mesh=EXPLICIT), "type Auto"),
+    (
+        lambda: dj.ring.sharded("data", mesh=EXPLICIT).init(PARAMS, 2),
+        "can only refer to Auto axes of the mesh",
+    ),
     (lambda: cut().init(PARAMS, A_LEAF), "`capacity` must be one value"),
     (
         lambda: cut().read(cut().init(PARAMS, 2), A_LEAF, PARAMS),
@@ -278,7 +281,7 @@ RINGS = [
     ),
     (
         lambda: cut().push(cut().init(PARAMS, 2), {**PARAMS, "s": jnp.zeros(33000)}),
-        "must be like the ring's items",
+        "must be like the history's items",
     ),
 ]
 
@@ -297,15 +300,15 @@ def test_a_known_delay_beyond_the_largest_is_refused(make):
             make(SGD, delay, max_delay=bound)
 
 
-NEEDS_FLOATS = r"needs floating-point gradients, got int32 at \['s'\]: .*optax.mask"
+NEEDS_FLOATS = r"must be floating-point gradients, got int32 at \['s'\]: .*optax.mask"
 NEEDS_PARAMS = r"\(keep_params=True\)` needs .*`params`.*update\(grads, state, p"
 # today's parameters are not those that a gradient of age 2 was taken at
 NEEDS_ITS_OWN = "`stale_params`.*keep_params=True as well"
 NO_REAL = r"`cast` stores real floating-point .*{} at \['n'\]"
 KINDS = [
     (lambda: traced(3), "`max_delay` must be a static integer"),
-    (lambda: delayed(1, INTEGER), "`delayed` " + NEEDS_FLOATS),
-    (lambda: delivered(1, INTEGER), "`delivered` " + NEEDS_FLOATS),
+    (lambda: delayed(1, INTEGER), NEEDS_FLOATS),
+    (lambda: delivered(1, INTEGER), NEEDS_FLOATS),
     (lambda: delivering(params=None), "`delivered" + NEEDS_PARAMS),
     (lambda: delivering(told={"staleness": 2}), NEEDS_ITS_OWN),
     (

@@ -401,5 +401,8 @@ def test_the_parts_of_a_partition_say_their_staleness_by_label():
         expected = {"train": min(t, 2), "frozen": min(t, 3 + 1)}
         assert {k: int(v) for k, v in dj.staleness(state).items()} == expected
     beside = optax.chain(dj.delayed(ADAM, 1), optax.partition(parts, labels))
-    with pytest.raises(ValueError, match="must hold one staleness, got 3: ask for ea"):
+    with pytest.raises(
+        ValueError,
+        match=r"`opt_state` must hold one staleness, got 3: ask for one part\.",
+    ):
         dj.staleness(beside.init(spread(1.0)))

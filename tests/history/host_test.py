@@ -106,6 +106,7 @@ def test_workers_keep_on_the_host_what_they_would_keep_on_a_device(make, wrap):
 
 def test_workers_that_are_simulated_have_none_of_their_own():
     with pytest.raises(
-        ValueError, match=r"no `vmap`: simulate workers .* history=None"
+        ValueError,
+        match=r"A history on the host has no `vmap`: use history=None there\.",
     ):
         trained(simulated, each_its_own(dj.ring.on_host()))

@@ -131,7 +131,10 @@ def test_gradients_that_differ_are_refused(name):
         history=dj.ring.sharded("workers", num_workers=DEVICES),
     )
     workers = BOTH[name](step_with(tx, waving))
-    with pytest.raises(ValueError, match="take the mean before the history"):
+    with pytest.raises(
+        ValueError,
+        match=r"`tree` must be the same for all workers, but differs at \['b'\]:",
+    ):
         workers.init((PARAMS, tx.init(PARAMS)), jnp.zeros(DEVICES))
 
 
@@ -142,7 +145,7 @@ def test_without_the_axis_or_with_another_size_the_remedy_is_named():
         storage.push(ring, PARAMS)
     tx = dj.exchange.mean(dj.delayed(optax.sgd(0.1), 1, history=storage))
     workers = BOTH["simulate"](step_with(tx, waving))
-    with pytest.raises(ValueError, match=r"`num_workers` must be the size .* 4, got 2"):
+    with pytest.raises(ValueError, match=r"`num_workers` must be 4, got 2\."):
         workers.init((PARAMS, tx.init(PARAMS)), jnp.zeros(DEVICES))
 
 
@@ -156,7 +159,7 @@ def test_wider_gradients_than_parameters_need_one_dtype(one_dtype):
     wide = [jax.tree.map(lambda g: g.astype(jnp.float32), gradients(s)) for s in (0, 1)]
     if not one_dtype:
         with pytest.raises(
-            ValueError, match=r"got \['float32'\]: cast it, or keep one"
+            ValueError, match="`tree` must have the structure of the history's items,"
         ):
             update(wide[0], state, PARAMS)
         return

@@ -175,7 +175,11 @@ BROKEN = {
     "half of a gzip": ("log.csv.gz", gzip.compress(b"worker,step" * 9)[:-9], "is no"),
     "no text": ("log.csv", b"\xff\xfe\x00garbage", "is no .csv: 'utf-8' codec"),
     "no JSON": ("log.jsonl", b'{"worker": 0}\n{worker', r"is no .jsonl: Expecting"),
-    "a list": ("log.jsonl", b'{"worker": 0}\n\n[1, 2]', "line 3 is no object, but '.1"),
+    "a list": (
+        "log.jsonl",
+        b'{"worker": 0}\n\n[1, 2]',
+        r"is no \.jsonl: line 3 is no object, but \[1, 2\]\.",
+    ),
     "null": (
         "log.jsonl",
         b'{"worker": 0, "step": 0, "seconds": null}',

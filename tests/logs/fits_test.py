@@ -127,7 +127,7 @@ def test_a_warning_says_that_no_law_fits_above_the_distance_of_one_in_a_hundred(
         ([1.0, math.inf], "`times` must be finite and positive, got inf: leave out"),
         ([], "`times` must hold times that differ"),
         ([2.0], "`times` must hold times that differ"),
-        ([2.0, 2.0 + 1e-15], "`times` must hold times that differ.*cluster.constant"),
+        ([2.0, 2.0 + 1e-15], r"`times` must hold times that differ, got \[2\.0,"),
     ],
 )
 def test_times_that_have_no_law_are_refused(times, message):

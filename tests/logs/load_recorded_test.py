@@ -167,7 +167,7 @@ BAD_ROWS = {
     "a clock's time as duration": (
         without(5, "1,7,1760000000,8"),
         "line 7 .worker 1, step 7.: `seconds` must be positive and at most 1e.08 s, got"
-        " 1760000000: give durations in seconds .* and leave out a step that has none",
+        " 1760000000: give durations in seconds, and leave out steps without one",
     ),
     "a clock's time as start": (
         without(1, "1,3,1,1760000000.5"),
@@ -248,7 +248,7 @@ BAD_ROWS = {
         r"line 5 \(worker 1, step 4\): `start` must increase .* got 0.25",
     ),
     "one worker alone": (TASKS[::2], "line 2 .*`worker` must number two .*empirical"),
-    "no rows": ([], "must have a row for each task, got none below .'worker'"),
+    "no rows": ([], r"must have rows, got none below \['worker', 'step', 'seconds',"),
 }
 
 
@@ -445,7 +445,9 @@ def test_a_start_that_is_infinite_is_refused_whatever_is_subtracted(tmp_path):
 @pytest.mark.parametrize("operations", [None, [], ["forward", "loss"], "forward"])
 def test_operations_that_are_not_in_the_file_are_refused(operations, trace):
     path, _ = trace
-    message = r"`operations` must list .*'backward', 'forward', 'gc', 'send'.* got "
+    message = (
+        r"`operations` must be some of \['backward', 'forward', 'gc', 'send'\], got "
+    )
     with pytest.raises(ValueError, match=message):
         cluster.load_recorded(path, columns=NAMES, operations=operations)
 
@@ -602,7 +604,7 @@ def test_an_operation_within_another_one_would_count_twice_and_is_refused(tmp_pa
     [
         (
             [{"ph": "X", "ts": 1.0, "pid": 1, "name": "a"}],
-            "a profile in a folder needs the number of its process",
+            r'is no \.json: a profile in a folder needs \{"distributedInfo":',
         ),
         (
             {"traceEvents": [{"ph": "X", "ts": 1.0, "pid": 1, "name": "a"}]}
@@ -612,7 +614,10 @@ def test_an_operation_within_another_one_would_count_twice_and_is_refused(tmp_pa
         ({"section_scores": {"a": {"0": 1.0}}}, "the report has no 'step'"),
         ({"steps": []}, "is no .json: it has neither `traceEvents` nor `section_sc"),
         (3, "is no .json: it has neither"),
-        ({"traceEvents": []}, "a profile in a folder needs the number of its process"),
+        (
+            {"traceEvents": []},
+            r'is no \.json: a profile in a folder needs \{"distributedInfo":',
+        ),
     ],
 )
 def test_another_json_is_refused(document, message, tmp_path):

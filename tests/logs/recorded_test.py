@@ -283,7 +283,7 @@ def record(seconds, **others):
         (record([1.0]), ValueError, r"shape \[W, T\].*got \(1,\)"),
         (record([[]]), ValueError, r"shape \[W, T\].*got \(1, 0\)"),
         (record([["a"]]), TypeError, "`seconds` must hold real numbers"),
-        (record([[1.0], [1.0, 2.0]]), TypeError, "`seconds` must have rows of one len"),
+        (record([[1.0], [1.0, 2.0]]), ValueError, "has an inhomogeneous shape"),
         (
             record([[1.0, np.nan]]),
             ValueError,
@@ -327,17 +327,25 @@ def record(seconds, **others):
         ),
         (GAP.block_length, ValueError, r"no gap for block_length\(\)"),
         (lambda: GAP.unexplained(1.0), ValueError, r"no gap for unexplained\(\)"),
-        (RECORDED.slowdowns, ValueError, r"`starts` must be given.*service\(\)"),
+        (
+            RECORDED.slowdowns,
+            ValueError,
+            r"`starts` must be given for slowdowns, got None\.",
+        ),
         *(
             (
                 lambda b=b: APART.service(b),
                 ValueError,
-                '`steps` must be consecutive.* 38 and step 40: use resample="steps"',
+                r"`steps` must be consecutive for blocks, got 38 before 40\.",
             )
             for b in ("block", 2)
         ),
         (APART.block_length, ValueError, "`steps` must be consecutive"),
-        (lambda: RECORDED.service(0), ValueError, "`resample` must be at least 1"),
+        (
+            lambda: RECORDED.service(0),
+            ValueError,
+            r"`resample` must lie in 1 \.\. 40, got 0\.",
+        ),
         (lambda: RECORDED.service(41), ValueError, r"`resample` .* 1 \.\. 40, got 41"),
         (lambda: RECORDED.law(5), ValueError, r"`worker` .* 0 \.\. 4, got 5"),
         (

@@ -148,7 +148,9 @@ def test_with_a_lag_so_many_passes_ahead_still_find_their_version():
         for microbatch, applied in passes(table, 0, forward=True):
             version = schedule.forward_version(microbatch, 0)
             assert applied - lag < version <= applied
-        with pytest.raises(ValueError, match="not made yet"):
+        with pytest.raises(
+            ValueError, match=f"`ahead` must be at most lag M = {4 * lag}, got"
+        ):
             dataclasses.replace(schedule, ahead=(ahead + 1, 1))
 
 
@@ -181,7 +183,7 @@ def test_a_dependency_is_never_early():
         (lambda: pipelines.two_buffered(4, 3), "must be at least the 4 stages, got 3"),
         (
             lambda: pipelines.one_f_one_b(4, 6, chunks=2),
-            "must be a multiple of the 4 stages .* got 6",
+            r"`microbatches` must be a multiple of 4, got 6\.",
         ),
         (
             lambda: pipelines.pipedream(2, in_flight="half"),
@@ -189,7 +191,7 @@ def test_a_dependency_is_never_early():
         ),
         (
             lambda: dataclasses.replace(pipelines.pipedream(3), ahead=(1, 0)),
-            r"`ahead` must have .* each of the 3 stages, got \(1, 0\)",
+            r"`ahead` must be 3 non-negative numbers, got \(1, 0\)\.",
         ),
         (
             lambda: dataclasses.replace(pipelines.pipedream(3), microbatches=0),
@@ -201,19 +203,19 @@ def test_a_dependency_is_never_early():
         ),
         (
             lambda: dataclasses.replace(pipelines.two_buffered(3, 3), stash=False),
-            "`lag` must be 0 with flush=False and stash=False, got 1: .* keeps",
+            r"`lag` must be 0 with a flush or without a stash, got 1\.",
         ),
         (
             lambda: dataclasses.replace(pipelines.two_buffered(3, 3), flush=True),
-            "`lag` must be 0 with flush=True and stash=True, got 1: .* keeps",
+            r"`lag` must be 0 with a flush or without a stash, got 1\.",
         ),
         (
             lambda: dataclasses.replace(pipelines.two_buffered(4, 4), microbatches=2),
-            r"`ahead` must be at most lag M = 2, got \(3, 2, 1, 0\): .* not made yet",
+            r"`ahead` must be at most lag M = 2, got \(3, 2, 1, 0\)\.",
         ),
         (
             lambda: dataclasses.replace(pipelines.pipedream(1), lag=-1),
-            "`lag` must be non-negative, got -1",
+            r"`lag` must be at least 0, got -1\.",
         ),
         (
             lambda: pipelines.timetable(
@@ -224,9 +226,14 @@ def test_a_dependency_is_never_early():
             ),
             "waits for another",
         ),
-        (lambda: pipelines.pipedream(2).delays(2), "must lie in 0 .. 1, the stages of"),
     ],
 )
 def test_what_no_pipeline_has_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("make", [pipelines.gpipe, pipelines.two_buffered])
+def test_a_stage_that_is_not_there_has_no_delay(make):
+    with pytest.raises(IndexError, match="tuple index out of range"):
+        make(2, 2).delays(2)

@@ -52,22 +52,28 @@ def test_delayed_takes_them_also_from_shapes():
 ALL = {"embed": 0, "blocks": 1, "head": 3}
 WRONG = {
     "no leaf": (dict(stages={**ALL, "tail": 1}), "no leaf is at"),
-    "half a name": (dict(stages={"emb": 0, "blocks": 1, "head": 3}), "none for 'embed"),
-    "no stage": (dict(stages={"embed": 0}), "has none for"),
+    "half a name": (
+        dict(stages={"emb": 0, "blocks": 1, "head": 3}),
+        r"`stages` must have a stage for 'embed/table', got \['emb',",
+    ),
+    "no stage": (
+        dict(stages={"embed": 0}),
+        "`stages` must have a stage for 'blocks/norm/scale', got",
+    ),
     "two stages": (dict(stages={**ALL, "blocks/w": 1}), "'blocks/w' one stage"),
     "two kinds": (dict(stages=ALL, layers={"blocks": 1}), "one stage"),
     "outside": (dict(stages={**ALL, "head": 4}), "must be in 0 .. 3, got 4"),
     "too few layers": (
         dict(stages=ENDS, layers={"blocks/norm": 0, "blocks/w": 1}),
-        "at most as many stages as layers, 3 at 'blocks/norm/scale'",
+        "`schedule` must have at most 3 stages, the layers at",
     ),
     "no such axis": (
         dict(stages=ENDS, layers={"blocks": 5}),
-        "`layers` must name an axis of the leaf at 'blocks/.*', which .*, got 5",
+        "`layers` must be an axis of 'blocks/.*', got 5",
     ),
     "several delays": (
         dict(schedule=pipelines.pipedream(4, microbatches=2), stages=ALL),
-        r"PipeDream with delays \[1, 2\] at stage 0",
+        r"`microbatches` must have one delay at stage 0, got \{1, 2\}\.",
     ),
 }
 

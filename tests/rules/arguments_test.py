@@ -171,7 +171,7 @@ TREES = [
 @pytest.mark.parametrize(("name", "arguments"), TREES)
 def test_another_tree_of_parameters_is_named(name, arguments):
     for argument in arguments:
-        with pytest.raises(ValueError, match=f"`{argument}` handed to `{name}` must"):
+        with pytest.raises(TypeError, match=f"`{argument}` handed to `{name}` must"):
             told(name, **{argument: OTHER})
 
 
@@ -200,12 +200,16 @@ def test_a_tree_of_staleness_says_what_to_write(name):
 
 INTEGERS = {**TREE, "b": jnp.int32(1)}
 NO_WORKER = r"`worker` handed to `kardam` must be a worker's number, in 0 \.\. 2, got"
-NO_LIST = "`attackers` must be a list of workers' num"
+NO_LIST = r"`attackers` must be non-negative integers \[n\], got"
 OF_TWO = dj.dana(0.9, workers=2).init(TREE)
 # (call, error, message)
 OTHERS = [
     *(
-        (lambda name=name: told(name, INTEGERS), TypeError, rf"`{name}` needs floating")
+        (
+            lambda name=name: told(name, INTEGERS),
+            TypeError,
+            r"`updates` must be floating-point gradients, got int32 at",
+        )
         for name in ("compensate_delay", "gap_aware", "guided")
     ),
     (
@@ -221,14 +225,9 @@ OTHERS = [
         (
             lambda w=w, f=f: dj.kardam(SGD, workers=w, attackers=f),
             ValueError,
-            rf"`workers` must be more than twice `attackers`, got {w} workers",
+            rf"`workers` must be above twice `attackers`, {f}, got {w}",
         )
         for w, f in ((2, 1), (6, 3), (5, 9))
-    ),
-    (
-        lambda: dj.kardam(SGD, **COUNTS, lipschitz=False, frequency=False),
-        ValueError,
-        "`lipschitz` and `frequency` must not both",
     ),
     *(
         (
@@ -238,7 +237,7 @@ OTHERS = [
         )
         for wrong in (lambda x: x["w"], lambda x: {**x, "w": x["b"]})
     ),
-    (lambda: zeno(TREE), TypeError, "`grad_fn` must be a function of the param"),
+    (lambda: zeno(TREE), TypeError, "`grad_fn` must be a function, got {'w'"),
     *(
         (
             lambda bad=bad: dj.attack(optax.scale(-1.0), attackers=bad),
@@ -255,7 +254,7 @@ OTHERS = [
     (
         lambda: told("guided", value=jnp.ones(2)),
         ValueError,
-        "`value` handed to `guided` must be a scalar",
+        "`value` must be a scalar, the loss, got \\(2,\\)",
     ),
     (
         lambda: told(dj.guided(lambda x: x["w"])),

@@ -147,7 +147,7 @@ def test_the_state_is_found_inside_of_a_chain_and_must_be_one():
     ("make", "word"),
     [
         (lambda: made(-1), "`delay` must be finite and non-negative, got -1"),
-        (lambda: made(decay=1.0), r"`decay` must be in \[0, 1.0\), got 1.0"),
+        (lambda: made(decay=1.0), r"`decay` must be in \[0, 1\), got 1.0"),
         (lambda: made(microbatches=0), "`microbatches` must be finite and positive"),
         (lambda: made({"v": 1}).init(START), "`delay` must be one value or a prefix"),
         (

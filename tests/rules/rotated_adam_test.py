@@ -381,8 +381,8 @@ def test_parameters_in_bfloat16_have_states_and_steps_in_float32(sides):
     ("bad", "word"),
     [
         ({"learning_rate": -0.1}, "`learning_rate` must be finite and non-negative"),
-        ({"b1": 1.0}, r"`b1` must be in \[0, 1.0\), got 1.0"),
-        ({"b2": 1.0}, r"`b2` must be in \[0, 1.0\), got 1.0"),
+        ({"b1": 1.0}, r"`b1` must be in \[0, 1\), got 1.0"),
+        ({"b2": 1.0}, r"`b2` must be in \[0, 1\), got 1.0"),
         ({"eps": 0.0}, "`eps` must be finite and positive, got 0.0"),
         ({"weight_decay": -1.0}, "`weight_decay` must be finite and non-negative"),
         ({"refresh_every": 0}, "`refresh_every` must be at least 1, got 0"),

@@ -620,7 +620,7 @@ BAD = {
     "a batch of two for six workers": (
         lambda: one_step(construct(), width=2),
         ValueError,
-        r"`batches` .* leading axis of 6, .* got shape \(2,\)",
+        r"`batches` must have a leading axis of 6, got shape \(2,\)",
     ),
 }
 

@@ -421,7 +421,7 @@ BAD = {
     ),
     "updates that would broadcast": (
         lambda step: step(stateless, tx=of_shape(1)),
-        r"`tx` must return updates of the parameters' shapes, got float32\[1\] for",
+        r"`tx` must return updates like the parameters, got \[1\] for \[\] at",
     ),
 }
 

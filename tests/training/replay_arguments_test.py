@@ -96,32 +96,32 @@ BAD = {
     "a trace of more versions than are kept": (
         lambda: construct(max_versions=SINGLE.max_versions - 1),
         ValueError,
-        rf"`trace` needs {SINGLE.max_versions} versions .*`max_versions`, got 3: allow",
+        rf"`max_versions` must be at least {SINGLE.max_versions}, got 3",
     ),
     "one of several with more versions than are kept": (
         lambda: construct(trace=[TRACES["serial"], SINGLE], max_versions=1),
         ValueError,
-        rf"`trace` needs {SINGLE.max_versions} versions .*`max_versions`, got 1: allow",
+        rf"`max_versions` must be at least {SINGLE.max_versions}, got 1",
     ),
     "a spread over more versions than are kept": (
         lambda: construct(max_versions=SINGLE.max_staleness, read_spread=1.0),
         ValueError,
-        rf"`trace` needs {SINGLE.max_staleness + 1} versions .*`max_versions`",
+        rf"`max_versions` must be at least {SINGLE.max_staleness + 1}, got",
     ),
     "arrivals without slots": (
         arrivals_without_slots,
         ValueError,
-        r"`arrivals` must have `slot` and `written`, got None: .*arrivals\(start",
+        "`arrivals` must have `slot` and `written`, got None",
     ),
     "a batch of two for one gradient": (
         lambda: one_step(width=2),
         ValueError,
-        r"`batches` must have a leading axis of 1, .* got shape \(2, 3\)",
+        r"`batches` must have a leading axis of 1, got shape \(2, 3\)",
     ),
     "a row of another trace": (
         row_of_another_width,
         ValueError,
-        r"`arrivals` .* leading axis of 1, .* got shape \(4,\) at .* width=1",
+        r"`batches` must have a leading axis of 1, got shape \(4,\) at .* width=1",
     ),
     "a state of a shallower trace": (
         state_of_a_shallower_trace,
@@ -141,7 +141,7 @@ BAD = {
     "a rule of each that is no gradient": (
         lambda: one_step(each=optax.stateless(norms)),
         TypeError,
-        r"`each` must return gradients of the parameters' shapes, .*float32\[2\].*'b'",
+        r"`each` must return gradients like the parameters, got \[\] for \[2\] .*'b'",
     ),
     "a combination that is no gradient": (
         lambda: one_step(
@@ -150,7 +150,7 @@ BAD = {
             )
         ),
         TypeError,
-        r"`aggregation` must return a direction of the parameters' shapes",
+        "`aggregation` must return a direction like the parameters, got",
     ),
     "gradients of another tree": (
         lambda: one_step(grad_fn=lambda p, batch, key: ({}, p["layer"])),
@@ -160,7 +160,7 @@ BAD = {
     "more batches than updates": (
         too_long,
         ValueError,
-        r"`batches` .* the rest of the trace, got 28 updates, but 14 are left",
+        "`batches` must fit 14 updates, got 28",
     ),
     "tables of no workers": (
         lambda: dj.cluster.protocols.ringleader().aggregation(0),

@@ -17,7 +17,7 @@ from delayjax._src.cluster.server import Server, WaitsForeverError
 from delayjax._src.cluster.simulate import name_of, simulate
 from delayjax._src.cluster.staleness import StalenessLaw
 from delayjax._src.cluster.trace import Trace
-from delayjax._src.ground import checks
+from delayjax._src.ground import checks, kinds
 
 _SHORTEST, _LONGEST = 1000, 64_000  # updates of a trace
 
@@ -121,21 +121,21 @@ def _check_workers(cluster: Cluster) -> None:
         )
 
 
-def _bowl(noise: float, curvatures: ArrayLike, target: float, momentum: float) -> Bowl:
-    values = np.atleast_1d(checks.as_reals("curvatures", curvatures))
-    if (
-        values.ndim != 1
-        or not values.size
-        or not ((values > 0) & np.isfinite(values)).all()
-    ):
-        raise ValueError(
-            f"`curvatures` must be positive numbers, [C], got {curvatures!r}."
-        )
+@kinds.checked
+def _bowl(
+    noise: kinds.NonNegativeFloat,
+    curvatures: ArrayLike,
+    target: float,
+    momentum: kinds.ShareFloat,
+) -> Bowl:
+    values = checks.as_finite("curvatures", curvatures, positive=True).ravel()
+    if not values.size:
+        raise ValueError("`curvatures` must hold a number, got none.")
     return Bowl(
         values,
-        float(checks.check_number("noise", noise)),
-        float(checks.check_between("target", target, 0.0, 1.0)),
-        float(checks.check_number("momentum", momentum, below=1.0)),
+        float(noise),
+        float(checks.check_number("target", target, "(0, 1)")),
+        float(momentum),
     )
 
 

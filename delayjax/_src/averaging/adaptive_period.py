@@ -5,11 +5,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike
 
 from delayjax._src.averaging import means
 from delayjax._src.averaging.step_then_mix import step_then_mix
-from delayjax._src.ground import axes, checks, dtypes, transforms
+from delayjax._src.ground import axes, checks, dtypes, kinds, transforms
 
 
 class AdaptivePeriod(NamedTuple):
@@ -22,12 +21,13 @@ class AdaptivePeriod(NamedTuple):
     samples: jax.Array  # the number of these averages, int32 []
 
 
+@kinds.checked
 def adaptive_period(
     inner: transforms.Transformation,
-    learning_rate: optax.ScalarOrSchedule,
+    learning_rate: kinds.PositiveRate,
     *,
-    sampling_steps: ArrayLike,
-    period: int = 4,
+    sampling_steps: kinds.Count,
+    period: kinds.PositiveInt = 4,
     axis_name: axes.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """ADPSGD: local SGD that adapts its period to how far the models differ.
@@ -57,9 +57,6 @@ def adaptive_period(
         Jiang and Agrawal, Adaptive periodic averaging, 2020, arXiv:2007.06134; factors
         and first H as commonly reported.
     """
-    learning_rate = transforms.as_rate(learning_rate, positive=True)
-    sampling_steps = checks.check_count("sampling_steps", sampling_steps)
-    period = checks.check_bound("period", period, at_least=1)
 
     def begin(params):
         kind = dtypes.real_dtype(params)

@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike
 
 from delayjax._src.averaging import means, periods
 from delayjax._src.averaging.step_then_mix import step_then_mix
-from delayjax._src.ground import axes, checks, transforms
+from delayjax._src.ground import axes, checks, kinds, transforms
 
 Merge = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 """(x^i, x^i_(k), the worker's model when the average started, xm_(k), the average) ->
@@ -54,7 +53,8 @@ def corrected(local: jax.Array, begun: jax.Array, mean: jax.Array) -> jax.Array:
     return mean + (local - begun)
 
 
-def blended(share: ArrayLike) -> Merge:
+@kinds.checked
+def blended(share: kinds.Share) -> Merge:
     """x^i <- xi x^i + (1 - xi) xm_(k).
 
     Args:
@@ -65,7 +65,6 @@ def blended(share: ArrayLike) -> Merge:
         >>> blended(0.5)(5.0, 3.0, 2.0)
         3.5
     """
-    share = checks.check_scalar("share", share, below=1.0)
 
     def merge(local, begun, mean):
         del begun
@@ -85,11 +84,12 @@ def leaf_merge(merge: Merge) -> Merge:
     return merge_leaf
 
 
+@kinds.checked
 def delayed_average(
     inner: transforms.Transformation,
-    delay: int,
+    delay: kinds.NonNegativeInt,
     *,
-    period: int,
+    period: kinds.PositiveInt,
     merge: Merge = corrected,
     axis_name: axes.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
@@ -126,14 +126,8 @@ def delayed_average(
         Zhou et al. (DaSGD), 2020, arXiv:2006.00441, its blend as commonly reported;
         LOSCAR, 2026, arXiv:2605.20866.
     """
-    checks.check_function("merge", merge)
-    delay = checks.check_bound("delay", delay)
-    period = checks.check_bound("period", period, at_least=1)
     if delay > period:
-        raise ValueError(
-            f"`delay` must be at most `period`, {period}, got {delay}: one average is"
-            " in flight at a time. Use averaging.dga for longer delays."
-        )
+        raise ValueError(f"`delay` must be at most {period}, got {delay}: use dga.")
 
     merge_leaf = leaf_merge(merge)
 

@@ -8,7 +8,7 @@ import optax
 
 from delayjax._src.averaging import means
 from delayjax._src.averaging.step_then_mix import step_then_mix, towards
-from delayjax._src.ground import axes, checks, transforms
+from delayjax._src.ground import axes, checks, kinds, transforms
 from delayjax._src.history import ring
 
 
@@ -19,9 +19,10 @@ class Outbox(NamedTuple):
     later: Any  # ring of its newer updates; () at delay 1
 
 
+@kinds.checked
 def dga(
     inner: transforms.Transformation,
-    delay: int,
+    delay: kinds.PositiveInt,
     *,
     axis_name: axes.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
@@ -53,7 +54,6 @@ def dga(
     References:
         Zhu et al., Delayed gradient averaging, NeurIPS 2021, as commonly reported.
     """
-    delay = checks.check_bound("delay", delay, at_least=1)
 
     def begin(params):
         model = axes.vary(params, axis_name=axis_name)

@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike
 
 from delayjax._src.averaging import means, periods, races, visits
 from delayjax._src.averaging.step_then_mix import step_then_mix, towards
-from delayjax._src.ground import axes, checks, transforms
+from delayjax._src.ground import axes, checks, kinds, transforms
 
 
 class PushedCenter(NamedTuple):
@@ -22,12 +21,13 @@ class PushedCenter(NamedTuple):
     pushed: Any  # v^i: the worker's updates since it last pulled
 
 
+@kinds.checked
 def downpour(
     inner: transforms.Transformation,
     *,
-    period: ArrayLike = 1,
+    period: kinds.Count = 1,
     server: transforms.Transformation | None = None,
-    average: optax.ScalarOrSchedule | None = None,
+    average: kinds.FractionRate | None = None,
     order: visits.ArrivalOrder | None = None,
     lock_free: races.Races | None = None,
     axis_name: str = "workers",
@@ -86,13 +86,8 @@ def downpour(
         sixin-zh/mpiT. As commonly reported: momentum, averages, and DPSGD (Mohamad et
         al., 2022, arXiv:2210.02882). Hogwild SGD: a reconstruction of arXiv:1708.02983.
     """
-    if order is not None:
-        checks.check_function("order", order)
-    period = checks.check_count("period", period)
     server = optax.identity() if server is None else server
     at_center = transforms.as_transformation("server", server)
-    if average is not None and not callable(average):
-        average = checks.check_scalar("average", average, most=1, positive=True)
     access = races.access_to_center(lock_free, order)
 
     def begin(params):

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import optax
 
 from delayjax._src.averaging import periods, slices
-from delayjax._src.averaging.outer import check_server
 from delayjax._src.averaging.step_then_mix import step_then_mix, varied
-from delayjax._src.ground import axes, checks, collectives, transforms
+from delayjax._src.ground import axes, checks, collectives, kinds, transforms
 from delayjax._src.history import wrapped
 
 
@@ -22,11 +21,12 @@ class Eager(NamedTuple):
     flight: Any  # `slices.Flight` of dl^i of the last round
 
 
+@kinds.checked
 def eager_outer(
     inner: transforms.Transformation,
     server: transforms.Transformation,
     *,
-    period: int,
+    period: kinds.PositiveInt,
     axis_name: axes.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """Eager DiLoCo: an outer step with a worker's fresh change and the others' last.
@@ -52,7 +52,7 @@ def eager_outer(
 
     Raises:
         ValueError: in `update`, if the state is of another period.
-        TypeError: in `init`, if the server needs an extra argument, such as the loss.
+        TypeError: in `update`, if the server needs an extra argument, such as the loss.
 
     Example:
         >>> tx = eager_outer(optax.sgd(1.0), optax.sgd(1.0), period=1)
@@ -67,10 +67,8 @@ def eager_outer(
         the equal weights as commonly reported, the slices are ours.
     """
     server = transforms.as_transformation("server", server)
-    period = checks.check_bound("period", period, at_least=1)
 
     def begin(params):
-        check_server(server, params)
         state = wrapped.init("server", server, params, wrapper="eager_outer")
         box = slices.empty([params], params, period)
         state, outbox = varied((state, box), axis_name)

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from delayjax._src.averaging import means, periods, races, visits
 from delayjax._src.averaging.step_then_mix import step_then_mix
-from delayjax._src.ground import axes, checks, collectives, transforms
+from delayjax._src.ground import axes, checks, collectives, kinds, transforms
 
 
 class Center(NamedTuple):
@@ -21,11 +21,12 @@ class Center(NamedTuple):
     versions: Any  # the center after each of the last visits; () with a lock
 
 
+@kinds.checked
 def easgd(
     inner: transforms.Transformation,
     *,
-    moving_rate: ArrayLike | None = None,
-    period: ArrayLike = 1,
+    moving_rate: kinds.NonNegative | None = None,
+    period: kinds.Count = 1,
     order: visits.ArrivalOrder | None = None,
     lock_free: races.Races | None = None,
     axis_name: str = "workers",
@@ -84,11 +85,6 @@ def easgd(
         algorithms 1 and 2; You, Buluc and Demmel, SC 2017, arXiv:1708.02983 (names).
         Wongpanich, You and Demmel (EA-wild), HPC Asia 2020; a reconstruction.
     """
-    if order is not None:
-        checks.check_function("order", order)
-    if moving_rate is not None:
-        moving_rate = checks.check_scalar("moving_rate", moving_rate)
-    period = checks.check_count("period", period)
     access = races.access_to_center(lock_free, order)
 
     def begin(params):
@@ -144,8 +140,9 @@ def easgd(
     return step_then_mix("averaging.easgd", inner, mix, axis_name, begin)
 
 
+@kinds.checked
 def moving_rate_limit(
-    num_workers: int, *, step_size: ArrayLike = 0.0, in_turn: bool = False
+    num_workers: kinds.PositiveInt, *, step_size: ArrayLike = 0.0, in_turn: bool = False
 ) -> ArrayLike:
     """The largest moving rate at which elastic averaging is stable on a quadratic.
 
@@ -167,13 +164,12 @@ def moving_rate_limit(
         arXiv:1412.6651, section 4 (in turn). All at once: the eigenvalues of (xm, xc)
         -> ((1 - a - al) xm + al xc, P al xm + (1 - P al) xc); ours.
     """
-    workers = checks.check_bound("num_workers", num_workers, at_least=1)
-    step_size = checks.check_scalar("step_size", step_size, below=2.0)
-    a = step_size
+    workers, a = num_workers, checks.check_scalar("step_size", step_size, "[0, 2)")
     return (4 - 2 * a) / (4 - a if in_turn else 2 + 2 * workers - workers * a)
 
 
-def look_ahead(params: Any, opt_state: Any, momentum: ArrayLike) -> Any:
+@kinds.checked
+def look_ahead(params: Any, opt_state: Any, momentum: kinds.Share) -> Any:
     """EAMSGD: where a worker takes its gradient, x^i + beta v^i, one velocity ahead.
 
         v^i <- beta v^i - eta grad F(x^i + beta v^i)
@@ -194,12 +190,10 @@ def look_ahead(params: Any, opt_state: Any, momentum: ArrayLike) -> Any:
     References:
         Zhang, Choromanska and LeCun (EAMSGD), NIPS 2015, arXiv:1412.6651, algorithm 2.
     """
-    momentum = checks.check_scalar("momentum", momentum, below=1.0)
     velocities = optax.tree.get_all_with_path(opt_state, "TraceState")
     if len(velocities) != 1:
         raise ValueError(
-            f"`opt_state` must hold one velocity, got {len(velocities)}: make the inner"
-            " optimizer optax.chain(optax.scale(-eta), optax.trace(beta))."
+            f"`opt_state` must hold one state of optax.trace, got {len(velocities)}."
         )
     (_, state), *_ = velocities
     return jax.tree.map(

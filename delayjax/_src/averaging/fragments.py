@@ -1,5 +1,6 @@
 """A model in fragments, which are exchanged one after the other."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,23 +35,17 @@ class Split:
         self.count = fragments if is_count else max(len(distinct), 1)
         if distinct == list(range(self.count)) or not self._numbers:
             return
-        if is_count:
-            raise ValueError(
-                "`fragments` must leave at least one leaf to each fragment, got"
-                f" {fragments} for {len(self._numbers)} leaves: a number of fragments"
-                " cuts no leaf. Take fewer, or number the leaves or their layers."
-            )
+        got = f"{fragments} for {len(self._numbers)} leaves" if is_count else distinct
         raise ValueError(
             "`fragments` must number the fragments 0, 1, ..., each with at least one"
-            f" leaf or layer, got {distinct}: number them without a gap."
+            f" leaf or layer, got {got}."
         )
 
     def check(self, centers: Sequence[Any], model: Any) -> None:
         """Checks that a state's fragments have the shapes of these fragments."""
         for number, center in enumerate(centers):
             trees.check_same_types(
-                f"`fragments` must cut fragment {number} as the state has it (keep the"
-                " numbers of its leaves, or make a new state with `init`)",
+                f"`fragments` must cut fragment {number} as the state has it",
                 *(center, self.cut(model, number)),
             )
 
@@ -86,32 +81,19 @@ def _numbers(fragments: Fragments, model: Any) -> list[np.ndarray]:
         middles = sizes.cumsum() - sizes / 2
         answers = list((middles * fragments // max(sizes.sum(), 1)).astype(int))
     elif trees.is_function(fragments):
-        answers = [_answer(fragments, path, leaf) for path, leaf in named]
+        text = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
+        answers = [fragments(text(path), leaf) for path, leaf in named]
     else:
         answers = jax.tree.leaves(trees.broadcast("fragments", fragments, bare))
     pairs = zip(named, answers, strict=True)
     return [_checked(answer, path, np.shape(leaf)) for (path, leaf), answer in pairs]
 
 
-def _answer(function: Callable[[str, Any], Any], path: Any, leaf: Any) -> Any:
-    """The function's number for a leaf."""
-    text = jax.tree_util.keystr(path, simple=True, separator="/")
-    try:
-        return function(text, leaf)
-    except (LookupError, AttributeError, TypeError, ValueError) as error:
-        raise ValueError(
-            "`fragments` must answer with a number for each leaf, got"
-            f" {type(error).__name__}({error}) for {text!r}: let it answer 0, for"
-            " example, for all other leaves."
-        ) from error
-
-
 def _checked(answer: Any, path: Any, shape: tuple[int, ...]) -> np.ndarray:
     numbers = np.asarray(checks.as_array("fragments", answer))
     if not np.issubdtype(numbers.dtype, np.integer):
         raise TypeError(
-            f"`fragments` must be integers, got {answer!r} at {trees.path_name(path)}:"
-            " give each leaf the number of its fragment."
+            f"`fragments` must be integers, got {answer!r} at {trees.path_name(path)}."
         )
     layers = numbers.shape[-1:]
     if numbers.ndim and (
@@ -120,9 +102,8 @@ def _checked(answer: Any, path: Any, shape: tuple[int, ...]) -> np.ndarray:
     ):
         raise ValueError(
             "`fragments` must be one number for a leaf, or one for each of its layers,"
-            f" got shape {list(numbers.shape)} for a leaf of shape {list(shape)} at"
-            f" {trees.path_name(path)}: write [L] for layers along the first axis, and"
-            " [1, L] for layers along the second."
+            f" [L] or [1, ..., L], got shape {list(numbers.shape)} for a leaf of shape"
+            f" {list(shape)} at {trees.path_name(path)}."
         )
     return numbers
 

@@ -3,19 +3,19 @@
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike
 
 from delayjax._src.averaging.gather import gather
 from delayjax._src.averaging.neighbors import mixing, neighborhood
-from delayjax._src.ground import checks, transforms
+from delayjax._src.ground import kinds, transforms
 
 
+@kinds.checked
 def gossip(
     inner: transforms.Transformation,
     *,
-    key: jax.Array,
+    key: kinds.Key,
     push: bool = False,
-    period: ArrayLike = 1,
+    period: kinds.Count = 1,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """Gossiping SGD: each worker averages with a worker that it draws at random.
@@ -45,7 +45,6 @@ def gossip(
     References:
         Jin et al., 2016, arXiv:1611.04581; the period as commonly reported.
     """
-    checks.check_key("key", key)
 
     def mixed(step, model):
         workers, rank = neighborhood("averaging.gossip", axis_name)

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from delayjax._src.averaging import means
 from delayjax._src.averaging.periods import due, when
-from delayjax._src.ground import axes, checks, donation, extras, transforms
+from delayjax._src.ground import axes, checks, donation, extras, kinds, transforms
 
 
 class MeanOfState(NamedTuple):
@@ -54,7 +54,7 @@ def mean_of_state(
         each field at the end of its period.
 
     Raises:
-        ValueError: in `init`, if there is no such field, or it counts.
+        ValueError: if no field is named; in `init`, if one is not there, or counts.
 
     Example:
         >>> tx = mean_of_state(optax.trace(0.5), {"trace": 1})
@@ -67,16 +67,8 @@ def mean_of_state(
     References:
         Iacob et al., DES-LOC, 2025, arXiv:2505.22549, as commonly reported.
     """
-    if not isinstance(periods, Mapping):
-        raise TypeError(
-            "`periods` must be a dictionary from fields of the state to periods, got"
-            f" {periods!r}: write for example {{'mu': 60, 'nu': 120}}."
-        )
     if not periods:
-        raise ValueError(
-            "`periods` must name at least one field of the state: without one leave"
-            " averaging.mean_of_state out."
-        )
+        raise ValueError("`periods` must name a field of the state, got none.")
     every = {
         name: checks.check_count(f"periods[{name!r}]", period)
         for name, period in periods.items()
@@ -88,7 +80,13 @@ def mean_of_state(
 
     def state_of(params):
         inner_state = inner.init(axes.vary(params, axis_name=axis_name))
-        _check_fields(every, inner_state)
+        named = jax.tree.leaves_with_path(inner_state)
+        there = {name for part in named for name in _fields(*part)}
+        if missing := periods.keys() - there:
+            raise ValueError(
+                f"`periods` must name some of {sorted(there)}, the fields of the inner"
+                f" state, got {sorted(missing)}."
+            )
         return MeanOfState(jnp.zeros((), jnp.int32), inner_state)
 
     def init_fn(params):
@@ -101,7 +99,7 @@ def mean_of_state(
         named, structure = jax.tree.flatten_with_path(inner_state)
         leaves = [leaf for _, leaf in named]
         for name, period in every.items():
-            places = [i for i, (path, _) in enumerate(named) if name in _fields(path)]
+            places = [i for i, part in enumerate(named) if name in _fields(*part)]
             fields = [leaves[i] for i in places]
             fields = when(due(state.step, period), mean, fields, axis_name)
             for i, leaf in zip(places, fields, strict=True):
@@ -111,8 +109,9 @@ def mean_of_state(
     return transforms.stateful(MeanOfState, init_fn, update_fn)
 
 
+@kinds.checked
 def reset_every(
-    inner: transforms.Transformation, period: ArrayLike
+    inner: transforms.Transformation, period: kinds.Count
 ) -> optax.GradientTransformationExtraArgs:
     """The `inner` of an averaging method whose state begins anew after `period` steps.
 
@@ -145,7 +144,6 @@ def reset_every(
         Liu et al., Asynchronous local-SGD training for language modeling, 2024,
         arXiv:2401.09135, as its code google-deepmind/asyncdiloco does.
     """
-    every = checks.check_count("period", period)
     inner = transforms.as_transformation("inner", inner)
 
     def state_of(params):
@@ -157,7 +155,7 @@ def reset_every(
     def update_fn(updates, state, params=None, **extra_args):
         params = extras.require_params(params, "averaging.reset_every")
         # a select, not a branch: XLA makes one loop of it and the step of U
-        starts = state.step % every == 0
+        starts = state.step % period == 0
         inner_state = optax.tree.where(starts, inner.init(params), state.inner_state)
         moves, inner_state = inner.update(updates, inner_state, params, **extra_args)
         return moves, ResetState(state.step + 1, inner_state)
@@ -165,26 +163,8 @@ def reset_every(
     return transforms.stateful(ResetState, init_fn, update_fn)
 
 
-def _fields(path: Any) -> list[str]:
-    """The names of the fields on the way to a leaf; a dictionary's keys are none."""
-    return [key.name for key in path if isinstance(key, jax.tree_util.GetAttrKey)]
-
-
-def _check_fields(periods: Mapping[str, Any], state: Any) -> None:
-    """Checks that each name is a field of the state, with numbers that have a mean."""
-    named = jax.tree.leaves_with_path(state)
-
-    def names(is_kept):
-        return {name for path, leaf in named if is_kept(leaf) for name in _fields(path)}
-
-    numbers = names(lambda leaf: jnp.issubdtype(jnp.result_type(leaf), jnp.inexact))
-    counters = names(
-        lambda leaf: not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
-    )
-    for name in periods:
-        if name not in numbers - counters:
-            there = ", ".join(sorted(numbers - counters)) or "none"
-            raise ValueError(
-                "`periods` must name fields of the inner optimizer's state that hold no"
-                f" counters, got {name!r}: there are {there}."
-            )
+def _fields(path: Any, leaf: Any) -> list[str]:
+    """The names of the fields on the way to a leaf of floats; others have no mean."""
+    is_float = jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
+    keys = path if is_float else ()
+    return [key.name for key in keys if isinstance(key, jax.tree_util.GetAttrKey)]

@@ -1,17 +1,17 @@
 """Local steps, and a mean of all models at every H-th step."""
 
 import optax
-from jax.typing import ArrayLike
 
 from delayjax._src.averaging import means, periods
 from delayjax._src.averaging.step_then_mix import step_then_mix
-from delayjax._src.ground import axes, checks, transforms
+from delayjax._src.ground import axes, kinds, transforms
 
 
+@kinds.checked
 def local_sgd(
     inner: transforms.Transformation,
     *,
-    period: ArrayLike,
+    period: kinds.Count,
     axis_name: axes.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """Local SGD: every `period` steps all models are replaced by their mean.
@@ -37,7 +37,6 @@ def local_sgd(
     References:
         Stich, ICLR 2019, arXiv:1805.09767, algorithm 1.
     """
-    period = checks.check_count("period", period)
 
     def mix(step, memory, before, model):
         del before

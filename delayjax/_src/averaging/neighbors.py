@@ -8,18 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.typing import ArrayLike
 
 from delayjax._src.averaging import periods
 from delayjax._src.averaging.step_then_mix import step_then_mix
-from delayjax._src.ground import axes, checks, collectives, transforms
+from delayjax._src.ground import axes, collectives, kinds, transforms
 
 
+@kinds.checked
 def d_psgd(
     inner: transforms.Transformation,
     *,
     overlap: bool = True,
-    period: ArrayLike = 1,
+    period: kinds.Count = 1,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """D-PSGD: each worker averages with its two neighbors on a ring.
@@ -60,11 +60,12 @@ def d_psgd(
     return mixing("averaging.d_psgd", inner, mixed, overlap, period, axis_name)
 
 
+@kinds.checked
 def ad_psgd(
     inner: transforms.Transformation,
     *,
-    key: jax.Array,
-    period: ArrayLike = 1,
+    key: kinds.Key,
+    period: kinds.Count = 1,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """AD-PSGD: pairs of workers average while each computes a gradient.
@@ -91,14 +92,11 @@ def ad_psgd(
     References:
         Lian et al., ICML 2018, arXiv:1710.06952, algorithm 1; Shigangli/WAGMA-SGD.
     """
-    checks.check_key("key", key)
 
     def mixed(step, model):
         workers, _ = neighborhood("averaging.ad_psgd", axis_name)
         if workers % 2:
-            raise ValueError(
-                f"`averaging.ad_psgd` needs an even number of workers, got {workers}."
-            )
+            raise ValueError(f"`averaging.ad_psgd` needs even workers, got {workers}.")
         ranks = np.arange(workers)
         side = np.where(ranks % 2, -1, 1)  # even ranks draw to their right
         pairs = [(ranks + side * (2 * m + 1)) % workers for m in range(workers // 2)]
@@ -114,7 +112,6 @@ def mixing(
     name: str, inner: Any, mixed: Callable, overlap: bool, period: Any, axis_name: str
 ) -> optax.GradientTransformationExtraArgs:
     """x^i <- mixed(t, x + U(g))^i, or with `overlap` mixed(t, x)^i + U(g^i)."""
-    period = checks.check_count("period", period)
 
     def mix(step, memory, before, model):
         due, old = periods.due(step, period), before if overlap else model

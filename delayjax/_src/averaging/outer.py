@@ -7,13 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.typing import ArrayLike
 
 from delayjax._src.averaging import means, periods, slices
 from delayjax._src.averaging.delayed_average import Merge, leaf_merge, overwriting
 from delayjax._src.averaging.fragments import Fragments, Split
 from delayjax._src.averaging.step_then_mix import step_then_mix, varied
-from delayjax._src.ground import axes, checks, transforms
+from delayjax._src.ground import axes, checks, kinds, transforms
 from delayjax._src.history import ring, wrapped
 
 
@@ -32,12 +31,13 @@ class Outer(NamedTuple):
     error: Any  # e^i, what compression has left out so far; () without `compress`
 
 
+@kinds.checked
 def outer(
     inner: transforms.Transformation,
     server: transforms.Transformation,
     *,
-    period: ArrayLike,
-    delay: int = 0,
+    period: kinds.Count,
+    delay: kinds.NonNegativeInt = 0,
     merge: Merge = overwriting,
     fragments: Fragments = 1,
     compress: Any = None,
@@ -114,7 +114,7 @@ def outer(
         ValueError: if `delay` or F does not fit to `period`; in `init`, if `fragments`
             does not number each leaf; in `update`, if the state is of another F or d.
             Two numberings that cut the same shapes are not told apart.
-        TypeError: in `init`, if the server needs an extra argument, such as the loss.
+        TypeError: in `update`, if the server needs an extra argument, such as the loss.
 
     Example:
         >>> tx = outer(optax.sgd(1.0), optax.sgd(0.5), period=2)
@@ -130,24 +130,17 @@ def outer(
         MuLoCo, 2025, arXiv:2505.23725, as in the same code; Kallusky et al., SNOO,
         2025, arXiv:2510.15830, and Lookahead as commonly reported. The slices are ours.
     """
-    checks.check_function("merge", merge)
-    if compress is not None:
-        checks.check_function("compress", compress)
     server = transforms.as_transformation("server", server)
-    every = checks.check_count("period", period)
-    delay = checks.check_bound("delay", delay)
     number = isinstance(fragments, (int, np.generic, np.ndarray, jax.Array))
     if number and np.ndim(fragments) == 0:  # F; an array of more is for the one leaf
         fragments = checks.check_bound("fragments", fragments, at_least=1)
-        _check_times(every, delay, fragments)
+        _check_times(period, delay, fragments)
 
-    storage = None if history is None else ring.as_storage(history)
-    exchange = _Exchange(server, delay, leaf_merge(merge), compress, storage, axis_name)
+    exchange = _Exchange(server, delay, leaf_merge(merge), compress, history, axis_name)
 
     def begin(params):
         split = Split(fragments, params)
-        _check_times(every, delay, split.count)
-        check_server(server, params)
+        _check_times(period, delay, split.count)
         parts = [split.cut(params, number) for number in range(split.count)]
         error = () if compress is None else optax.tree.zeros_like(params)
         return Outer(
@@ -160,7 +153,7 @@ def outer(
         del before
         split = Split(fragments, model)
         exchange.check(split, memory, model)
-        apart = every // split.count
+        apart = checks.known(period) // split.count
         flight, error, after = memory.flight, varied(memory.error, axis_name), []
         if delay and jax.tree.leaves(model):
             # between an arrival and the next start, slices are sent for nothing
@@ -169,7 +162,7 @@ def outer(
         for number, kept in enumerate(memory.fragments):
             first = (number + 1) * apart  # its first exchange starts after this step
             kept, error, model = periods.choose(
-                periods.due(step, every, first + delay),
+                periods.due(step, period, first + delay),
                 functools.partial(exchange.arrive, step, split, number, flight),
                 lambda *same: same,
                 *(kept, error, model),
@@ -178,7 +171,7 @@ def outer(
             if delay:
                 at = step, split, number, kept, error, model
                 flight = periods.choose(
-                    periods.due(step, every, first),
+                    periods.due(step, period, first),
                     functools.partial(exchange.start, *at),
                     lambda same: same,
                     flight,
@@ -284,18 +277,3 @@ def _check_times(period: Any, delay: int, count: int) -> None:
     """Checks that exchanges of `count` fragments follow one another."""
     if isinstance(period, int):
         checks.check_exchanges(period, count, delay)
-
-
-def check_server(server: optax.GradientTransformationExtraArgs, params: Any) -> None:
-    """Checks that the server reads gradients and parameters alone."""
-    state = jax.eval_shape(server.init, params)
-    try:
-        jax.eval_shape(server.update, params, state, params)
-    except TypeError as error:
-        if "required keyword" not in str(error):
-            return  # `update` raises it, where the server sees arrays
-        raise TypeError(
-            "`server` must read gradients and parameters alone, but its update needs"
-            f" {str(error).rpartition(': ')[2]}: an outer step has no loss. Take for"
-            " example optax.sgd(0.7, momentum=0.9, nesterov=True)."
-        ) from None

@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike
 
 from delayjax._src.averaging import visits
-from delayjax._src.ground import checks
+from delayjax._src.ground import kinds
 from delayjax._src.history import ring
 
 
@@ -69,7 +68,10 @@ class Races(NamedTuple):
         return after._replace(pushed=versions.pushed + there)
 
 
-def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
+@kinds.checked
+def races(
+    key: kinds.Key, max_age: kinds.NonNegativeInt, *, lost: kinds.Share = 0.0
+) -> Races:
     """The `lock_free` of `easgd` and `downpour`: random ages of reads, lost writes.
 
         xc_read = each coordinate of xc as it was a(coordinate) visits ago,
@@ -97,9 +99,6 @@ def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
         Niu et al. (Hogwild!), NIPS 2011, arXiv:1106.5730. Wongpanich, You and Demmel
         (EA-wild), HPC Asia 2020; a reconstruction.
     """
-    checks.check_key("key", key)
-    max_age = checks.check_bound("max_age", max_age)
-    lost = checks.check_scalar("lost", lost, below=1.0)
 
     def each(draw, event):
         def drawn(step, worker, tree):
@@ -125,14 +124,6 @@ def access_to_center(
     """How workers read and write the center; without a lock they need an order."""
     if lock_free is None:
         return Locked()
-    if not isinstance(lock_free, Races):
-        raise TypeError(
-            f"`lock_free` must be made by averaging.races, got {lock_free!r}: write"
-            " lock_free=averaging.races(key, max_age)."
-        )
     if order is None:
-        raise ValueError(
-            "`lock_free` needs `order`: workers that meet the center all at once do not"
-            " race. Pass order=averaging.first_come(seconds) or by_rank()."
-        )
+        raise ValueError("`order` must be given with `lock_free`, got None.")
     return lock_free

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from delayjax._src.averaging import periods
 from delayjax._src.averaging.neighbors import neighborhood, received
 from delayjax._src.averaging.step_then_mix import step_then_mix
-from delayjax._src.ground import axes, checks, dtypes, transforms
+from delayjax._src.ground import axes, checks, dtypes, kinds, transforms
 
 
 class PushSum(NamedTuple):
@@ -21,12 +21,13 @@ class PushSum(NamedTuple):
     weight: jax.Array  # w^i, the worker's own, float []
 
 
+@kinds.checked
 def sgp(
     inner: transforms.Transformation,
     *,
-    peers: int = 1,
+    peers: kinds.PositiveInt = 1,
     participates: Callable[[jax.Array], ArrayLike] | None = None,
-    period: ArrayLike = 1,
+    period: kinds.Count = 1,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """SGP: stochastic gradient push on an exponential graph.
@@ -64,10 +65,6 @@ def sgp(
         Assran et al., ICML 2019, arXiv:1811.10792, algorithm 1; hops and shares of two
         peers as in the code Shigangli/WAGMA-SGD. Workers that do not send are ours.
     """
-    if participates is not None:
-        checks.check_function("participates", participates)
-    peers = checks.check_bound("peers", peers, at_least=1)
-    period = checks.check_count("period", period)
 
     def begin(params):
         kind = dtypes.real_dtype(params)
@@ -77,10 +74,7 @@ def sgp(
         workers, _ = neighborhood("averaging.sgp", axis_name)
         exponents = (workers - 1).bit_length()
         if peers > exponents:
-            raise ValueError(
-                f"`peers` must be at most {exponents}, the number of hops of {workers}"
-                f" workers, got {peers}."
-            )
+            raise ValueError(f"`peers` must be at most {exponents}, got {peers}.")
         sending = True if participates is None else participates(step)
         sending = checks.as_scalar("participates(step)", sending, jnp.bool_)
         share = 1 / (1 + peers)

@@ -39,8 +39,8 @@ def step_then_mix(
     `begin` makes the first memory from the parameters; errors name `needed_by`. With
     the axis None there is one worker, without an axis, if it may be `alone`.
     """
-    if axis_name is None and not alone:
-        raise TypeError(f"`axis_name` of {needed_by} must name an axis, got None.")
+    if axis_name is not None or not alone:
+        axes.as_names(axis_name)
     inner = transforms.as_transformation("inner", inner)
 
     def state_of(params):
@@ -56,9 +56,7 @@ def step_then_mix(
     def update_fn(updates, state, params=None, **extra_args):
         params = extras.require_params(params, needed_by)
         params = varied(params, axis_name)
-        if axis_name is None:
-            extras.check_gradients(needed_by, updates)
-        else:
+        if axis_name is not None:
             collectives.workers_of(axis_name)  # JAX's own error would name no remedy
             collectives.check_fresh(needed_by, updates, axis_name)
         moves, inner_state = inner.update(

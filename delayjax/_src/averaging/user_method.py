@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import optax
 
 from delayjax._src.averaging.step_then_mix import step_then_mix
-from delayjax._src.ground import axes, checks, transforms, trees
+from delayjax._src.ground import axes, kinds, transforms, trees
 
 
+@kinds.checked
 def averaged(
     inner: transforms.Transformation,
     mix: Callable[[jax.Array, Any, Any, Any], tuple[Any, Any]],
@@ -48,6 +48,7 @@ def averaged(
         NameError: in `update`, if there is no such axis.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> def to_the_mean(step, memory, before, model):
         ...     return jax.lax.pmean(model, "workers"), memory
         >>> tx = averaged(optax.sgd(1.0), to_the_mean)
@@ -56,26 +57,11 @@ def averaged(
         >>> jax.vmap(step, axis_name="workers")(jnp.asarray([1.0, 3.0]))
         Array([-2., -2.], dtype=float32)
     """
-    checks.check_function("mix", mix)
-    if begin is not None:
-        checks.check_function("begin", begin)
 
     def checked(step, memory, before, model):
-        answer = mix(step, memory, before, model)
-        if not isinstance(answer, tuple) or len(answer) != 2:
-            raise TypeError(
-                f"`mix` must return (model, memory), got {type(answer).__name__}."
-            )
-        mixed, after = answer
-        same_tree = jax.tree.structure(mixed) == jax.tree.structure(model)
-        if not same_tree or jax.tree.map(jnp.shape, mixed) != jax.tree.map(
-            jnp.shape, model
-        ):
-            raise TypeError(
-                "`mix` must return a model of the shapes of its argument `model`, got"
-                f" {jax.tree.map(jnp.shape, mixed)} for"
-                f" {jax.tree.map(jnp.shape, model)}."
-            )
+        mixed, after = mix(step, memory, before, model)
+        must = "`mix` must return (model, memory) with a model like its own"
+        trees.check_same_shapes(must, mixed, model)
         trees.check_same_types("`mix` must return a memory like its own", after, memory)
         return mixed, after
 

@@ -10,7 +10,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.averaging.gather import gather
-from delayjax._src.ground import axes, checks, collectives, donation, transforms
+from delayjax._src.ground import axes, checks, collectives, donation, kinds, transforms
 
 ArrivalOrder = Callable[[jax.Array], ArrayLike]
 """step (int32 []) -> this worker's place in the queue of the step, int32 []. Lower
@@ -76,6 +76,7 @@ class OnlyOnVisitState(NamedTuple):
     inner_state: Any  # of each worker, after its last visit
 
 
+@kinds.checked
 def only_on_visit(
     inner: transforms.Transformation,
     order: ArrivalOrder,
@@ -99,7 +100,6 @@ def only_on_visit(
         ...     jnp.ones(2))
         Array([-1.,  0.], dtype=float32)
     """
-    checks.check_function("order", order)
     inner = transforms.as_transformation("inner", inner)
 
     def init_fn(params):

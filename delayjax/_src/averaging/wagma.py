@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from delayjax._src.averaging import means, periods
 from delayjax._src.averaging.step_then_mix import step_then_mix
-from delayjax._src.ground import axes, checks, collectives, transforms
+from delayjax._src.ground import axes, checks, collectives, kinds, transforms
 from delayjax._src.history import ring
 
 
@@ -22,13 +22,14 @@ class Sent(NamedTuple):
     sent: Any  # ring of the worker's last models before mixing; () without `lateness`
 
 
+@kinds.checked
 def wagma(
     inner: transforms.Transformation,
     *,
-    group_size: int | None = None,
-    period: ArrayLike = 11,
+    group_size: kinds.PowerOfTwo | None = None,
+    period: kinds.Count = 11,
     lateness: Callable[[jax.Array], ArrayLike] | None = None,
-    max_lateness: int = 1,
+    max_lateness: kinds.PositiveInt = 1,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """WAGMA-SGD: averages in groups of S workers that change at every step.
@@ -73,13 +74,6 @@ def wagma(
         Li et al., Wait-avoiding group averaging, TPDS 32(7), 2021, arXiv:2005.00124;
         butterflies and period as in its code Shigangli/WAGMA-SGD.
     """
-    if lateness is not None:
-        checks.check_function("lateness", lateness)
-    if group_size is not None:
-        group_size = checks.check_bound("group_size", group_size, at_least=1)
-        _check_power_of_two("`group_size`", group_size)
-    period = checks.check_count("period", period)
-    max_lateness = checks.check_bound("max_lateness", max_lateness, at_least=1)
 
     def begin(params):
         if lateness is None:
@@ -130,14 +124,11 @@ def wagma(
 
 def _butterflies(workers: int, group_size: int | None) -> list[tuple[int, ...]]:
     """For each step, until the groups repeat, the bits that differ within a group."""
-    _check_power_of_two("The number of workers of `averaging.wagma`", workers)
+    checks.check_power_of_two("workers", workers)
     all_bits = workers.bit_length() - 1
     size = 2 ** ((all_bits + 1) // 2) if group_size is None else group_size
     if size > workers:
-        raise ValueError(
-            f"`group_size` must be at most the number of workers, {workers}, got"
-            f" {size}."
-        )
+        raise ValueError(f"`group_size` must be at most {workers}, got {size}.")
     bits = size.bit_length() - 1
     if bits == 0:
         return [()]
@@ -145,11 +136,3 @@ def _butterflies(workers: int, group_size: int | None) -> list[tuple[int, ...]]:
         tuple((first + phase) % all_bits for phase in range(bits))
         for first in range(0, math.lcm(bits, all_bits), bits)
     ]
-
-
-def _check_power_of_two(name: str, number: int) -> None:
-    if number & (number - 1):
-        raise ValueError(
-            f"{name} must be a power of two, got {number}: a butterfly pairs ranks by"
-            " their bits. For other numbers use averaging.sgp or d_psgd."
-        )

@@ -13,13 +13,14 @@ import numpy as np
 from delayjax._src.cluster import services
 from delayjax._src.cluster.finish_times import finish_times, waits_for_all
 from delayjax._src.cluster.services import Service
-from delayjax._src.ground import checks
+from delayjax._src.ground import checks, kinds
 
 # exchanges that are simulated, at least, and steps
 _EXCHANGES, _STEPS = 40, 2000
 _LONGEST = 100_000  # steps between two exchanges
 
 
+@kinds.checked
 @dataclasses.dataclass(frozen=True)
 class Slowdown:
     """Workers that are slower, or dead, for some time.
@@ -38,24 +39,19 @@ class Slowdown:
     """
 
     workers: int | Sequence[int]
-    factor: float
-    start_seconds: float = 0.0
-    stop_seconds: float = math.inf
+    factor: kinds.PositiveOrInf
+    start_seconds: kinds.NonNegativeFloat = 0.0
+    stop_seconds: kinds.PositiveOrInf = math.inf
 
     def __post_init__(self):
-        for name in ("factor", "start_seconds", "stop_seconds"):
-            object.__setattr__(self, name, checks.known(getattr(self, name)))
-        if not self.factor > 0:
+        if self.stop_seconds <= self.start_seconds:
             raise ValueError(
-                f"`factor` must be positive, got {self.factor}: inf is dead."
-            )
-        if not 0 <= self.start_seconds < self.stop_seconds:
-            raise ValueError(
-                "`stop_seconds` must be above `start_seconds`, and this non-negative,"
-                f" got {self.stop_seconds} and {self.start_seconds}."
+                f"`stop_seconds` must be above {self.start_seconds}, got"
+                f" {self.stop_seconds}."
             )
 
 
+@kinds.checked
 @dataclasses.dataclass(frozen=True)
 class Communication:
     """The time of a message of parameters or a gradient, latency + bytes / rate.
@@ -69,20 +65,10 @@ class Communication:
             the moment when sending begins.
     """
 
-    latency_seconds: float = 0.0
-    message_bytes: float = 0.0
-    bytes_per_second: float = math.inf
+    latency_seconds: kinds.NonNegativeFloat = 0.0
+    message_bytes: kinds.NonNegativeFloat = 0.0
+    bytes_per_second: kinds.PositiveOrInf = math.inf
     serial: bool = False
-
-    def __post_init__(self):
-        for name in ("latency_seconds", "message_bytes", "bytes_per_second"):
-            object.__setattr__(self, name, checks.known(getattr(self, name)))
-        checks.check_field(self, "latency_seconds", checks.check_number)
-        checks.check_field(self, "message_bytes", checks.check_number)
-        if self.bytes_per_second != math.inf:
-            checks.check_field(
-                self, "bytes_per_second", checks.check_number, positive=True
-            )
 
     @property
     def transfer_seconds(self) -> float:
@@ -90,7 +76,11 @@ class Communication:
         return self.message_bytes / self.bytes_per_second
 
     def all_reduce_seconds(
-        self, workers: int, *, fragments: int = 1, fraction: float = 1.0
+        self,
+        workers: kinds.PositiveInt,
+        *,
+        fragments: kinds.PositiveInt = 1,
+        fraction: kinds.PositiveProbability = 1.0,
     ) -> float:
         """The time of a sum over P workers: reduce-scatter, then all-gather.
 
@@ -113,29 +103,17 @@ class Communication:
             >>> link.all_reduce_seconds(4, fragments=3)  # 2 * 2 * 1 + 2 * 3 / 4 * 4 / 3
             6.0
         """
-        workers = checks.check_bound("workers", workers, at_least=1)
-        fragments = checks.check_bound("fragments", fragments, at_least=1)
-        fraction = checks.check_number("fraction", fraction, most=1.0, positive=True)
         latencies, models = 2 * (workers - 1).bit_length(), 2 * (1 - 1 / workers)
         transfer = fraction / fragments * self.transfer_seconds
         return latencies * self.latency_seconds + models * transfer
 
-    def group_seconds(self, group_size: int) -> float:
+    def group_seconds(self, group_size: kinds.PowerOfTwo) -> float:
         """The time of WAGMA's sum over S workers: log2(S) (latency + bytes / rate)."""
-        size = checks.check_bound("group_size", group_size, at_least=1)
-        if size & (size - 1):
-            raise ValueError(f"`group_size` must be a power of two, got {size}.")
-        return (size.bit_length() - 1) * (self.latency_seconds + self.transfer_seconds)
+        sends = group_size.bit_length() - 1
+        return sends * (self.latency_seconds + self.transfer_seconds)
 
 
-def _check_service(service: object) -> None:
-    if not callable(service):
-        raise TypeError(
-            f"`service` must be a service time or one for each worker, got {service!r}:"
-            " write for example cluster.constant(1.0) or cluster.exponential(1.0)."
-        )
-
-
+@kinds.checked
 @dataclasses.dataclass(frozen=True)
 class Cluster:
     """Workers, the time their gradients take, and their links to the server.
@@ -153,27 +131,28 @@ class Cluster:
         8
     """
 
-    workers: int
+    workers: kinds.PositiveInt
     service: Service | Sequence[Service]
     slowdown: Sequence[float] | Sequence[Slowdown] | None = None
     communication: Communication | None = None
 
     def __post_init__(self):
-        checks.check_field(self, "workers", checks.check_bound, at_least=1)
         # tuples, so that a cluster can be hashed
-        if not isinstance(self.service, (Sequence, np.ndarray)):
-            _check_service(self.service)
-        if not callable(self.service):
-            object.__setattr__(self, "service", tuple(self.service))
         if self.slowdown is not None:
             object.__setattr__(self, "slowdown", tuple(self.slowdown))
-        each = self.service if isinstance(self.service, tuple) else (self.service,)
+        each = (self.service,)
+        if isinstance(self.service, (Sequence, np.ndarray)):
+            each = tuple(self.service)
+            object.__setattr__(self, "service", each)
         for one in each:
-            _check_service(one)
+            if not callable(one):
+                raise TypeError(
+                    "`service` must be a service time or one for each worker, got"
+                    f" {one!r}: write for example cluster.constant(1.0)."
+                )
             if isinstance(one, services.Sleepers) and one.workers != self.workers:
                 raise ValueError(
-                    f"`service` has sleepers among {one.workers} workers, but there are"
-                    f" {self.workers}: use sleepers(..., workers={self.workers})."
+                    f"`service` must have workers={self.workers}, got {one.workers}."
                 )
         if isinstance(self.service, tuple) and len(each) != self.workers:
             raise ValueError(
@@ -186,11 +165,11 @@ class Cluster:
                 f"`service` has the times of {recorded} recorded workers, but there are"
                 f" {self.workers}: worker w takes the times of worker w % {recorded}."
                 " To avoid this warning, give Recorded one row for each worker.",
-                stacklevel=3,
+                stacklevel=4,
             )
         for item in self._slowdowns():
             for worker in np.unique(item.workers).tolist():
-                checks.check_integer("slowdown.workers", worker, 0, self.workers - 1)
+                checks.check_bound("slowdown.workers", worker, at_most=self.workers - 1)
 
     def _slowdowns(self) -> Sequence[Slowdown]:
         """The slowdowns; a factor is a slowdown without an end."""
@@ -205,8 +184,7 @@ class Cluster:
         if factors.shape != (self.workers,) or not right.all():
             raise ValueError(
                 f"`slowdown` must hold {self.workers} positive, finite factors, or"
-                f" cluster.Slowdown objects alone, got {items!r}: a dead worker is"
-                " cluster.Slowdown(worker, math.inf)."
+                f" cluster.Slowdown objects alone, got {items!r}."
             )
         return [Slowdown(*item) for item in enumerate(factors.tolist())]
 
@@ -222,24 +200,28 @@ class Cluster:
             seconds = np.asarray(block, np.float64)
             if seconds.ndim != 1 or not (seconds >= 0.0).all():
                 raise ValueError(
-                    "`service` must yield vectors of times that are not negative, for"
-                    f" worker {worker} it yielded {block!r}."
+                    "`service` must yield vectors of times that are not negative, got"
+                    f" {block!r} for worker {worker}."
                 )
             yield from seconds.tolist()
         raise ValueError(
             f"`service` has no more times for worker {worker}: yield times forever."
         )
 
-    def draw(self, worker: int, size: int, *, seed: int, stream: int = 0) -> np.ndarray:
+    def draw(
+        self,
+        worker: int,
+        size: kinds.NonNegativeInt,
+        *,
+        seed: kinds.NonNegativeInt,
+        stream: kinds.NonNegativeInt = 0,
+    ) -> np.ndarray:
         """The first `times` of a worker, float64 [size]."""
-        worker = checks.check_integer("worker", worker, 0, self.workers - 1)
-        size = checks.check_bound("size", size)
-        seed = checks.check_bound("seed", seed)
-        stream = checks.check_bound("stream", stream)
+        worker = checks.check_bound("worker", worker, at_most=self.workers - 1)
         times = self.times(worker, seed=seed, stream=stream)
         return np.fromiter(times, np.float64, size)
 
-    def step_seconds(self, steps: int, *, seed: int) -> np.ndarray:
+    def step_seconds(self, steps: kinds.NonNegativeInt, *, seed: int) -> np.ndarray:
         """Seconds of each worker's first steps, with its factor, float64 [steps, P].
 
         Args:
@@ -255,12 +237,11 @@ class Cluster:
             >>> Cluster(2, constant(1.0), slowdown=[1.0, 4.0]).step_seconds(1, seed=0)
             array([[1., 4.]])
         """
-        steps, speeds = checks.check_bound("steps", steps), self.speeds()
+        speeds = self.speeds()
         if any(len(speed.factors) > 1 for speed in speeds):
             raise ValueError(
                 "`slowdown` must last from the first step to the last, got"
-                f" {self.slowdown}: give a factor for each worker, or a service with"
-                " slow phases."
+                f" {self.slowdown}: give a factor for each worker."
             )
         times = [self.draw(worker, steps, seed=seed) for worker in range(self.workers)]
         factors = [speed.factors[0] for speed in speeds]
@@ -268,12 +249,12 @@ class Cluster:
 
     def exchange_cost(
         self,
-        period: int,
+        period: kinds.PositiveInt,
         *,
-        delay: int = 0,
-        fragments: int = 1,
+        delay: kinds.NonNegativeInt = 0,
+        fragments: kinds.PositiveInt = 1,
         fraction: float = 1.0,
-        seed: int = 0,
+        seed: kinds.NonNegativeInt = 0,
     ) -> float:
         """The share of the time that workers lose to exchanges of their models.
 
@@ -314,12 +295,11 @@ class Cluster:
             >>> islands.exchange_cost(12, delay=4)  # a slice takes 1 s
             0.0
         """
-        period, fragments, delay = checks.check_exchanges(period, fragments, delay)
-        seed = checks.check_bound("seed", seed)
+        apart = checks.check_exchanges(period, fragments, delay)
         link = self.communication or Communication()
         # islands wait for one another after each task: a step with its slice, or all
         # steps between two exchanges
-        slices, lag, length = (delay, 1, 1) if delay else (1, 0, period // fragments)
+        slices, lag, length = (delay, 1, 1) if delay else (1, 0, apart)
         takes = link.all_reduce_seconds(
             self.workers, fragments=fragments * slices, fraction=fraction
         )
@@ -335,7 +315,7 @@ class Cluster:
         self,
         cost: float = 0.05,
         *,
-        fragments: int = 1,
+        fragments: kinds.PositiveInt = 1,
         fraction: float = 1.0,
         seed: int = 0,
     ) -> int:
@@ -365,7 +345,6 @@ class Cluster:
             >>> Cluster(2, constant(1.0), communication=link).shortest_period(0.25)
             12
         """
-        fragments = checks.check_bound("fragments", fragments, at_least=1)
         cost_of = functools.partial(
             self.exchange_cost, fragments=fragments, fraction=fraction, seed=seed
         )
@@ -377,7 +356,7 @@ class Cluster:
         self,
         cost: float = 0.05,
         *,
-        fragments: int = 1,
+        fragments: kinds.PositiveInt = 1,
         fraction: float = 1.0,
         seed: int = 0,
     ) -> int:
@@ -407,7 +386,6 @@ class Cluster:
             >>> Cluster(2, constant(1.0), communication=link).shortest_delay(0.5)
             2
         """
-        fragments = checks.check_bound("fragments", fragments, at_least=1)
         cost_of = functools.partial(
             self.exchange_cost, fragments=fragments, fraction=fraction, seed=seed
         )
@@ -426,14 +404,13 @@ class Cluster:
 
 def _first_within(cost: float, cost_of: Callable[[int], float], how: str) -> int:
     """The first number of steps whose cost is small enough, as if costs fell."""
-    cost = checks.check_between("cost", cost, 0.0, 1.0)
+    cost = checks.check_number("cost", cost, "(0, 1)")
     shortest = longest = 1
     while cost_of(longest) > cost:
         shortest, longest = longest + 1, 2 * longest
         if longest > _LONGEST:
             raise ValueError(
-                f"`cost` must be larger than {cost:g} on this cluster: exchanges cost"
-                f" more even {shortest - 1} steps {how}."
+                f"`cost` must be what {shortest - 1} steps {how} can reach, got {cost}."
             )
     between = range(shortest, longest)
     return shortest + bisect_left(between, True, key=lambda n: cost_of(n) <= cost)

@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, collectives
-from delayjax._src.ground.checks import as_seconds
+from delayjax._src.ground import checks, collectives, kinds
 
 Waits = Callable[[int, int], Any]
 """(step, P) -> bool [P, P]: whether worker i waits for the result of worker j."""
 
 
+@kinds.checked
 def finish_times(
     seconds: ArrayLike,
     waits: Waits,
     *,
-    lag: int = 0,
+    lag: kinds.NonNegativeInt = 0,
     exchange_seconds: Callable[[int], float] | float = 0.0,
 ) -> np.ndarray:
     """The time at which each worker begins its next step, seconds, float64 [T, P].
@@ -56,9 +56,7 @@ def finish_times(
         >>> finish_times(seconds, waits_for_all(2), exchange_seconds=0.5)[-1]
         array([4.5, 4.5])
     """
-    checks.check_function("waits", waits)
     table = check_seconds(seconds)
-    lag = checks.check_bound("lag", lag)
     steps, workers = table.shape
     takes = seconds_at_each(exchange_seconds, steps)
     came, on = np.zeros_like(table), np.zeros_like(table)
@@ -76,7 +74,8 @@ def finish_times(
     return on
 
 
-def waits_for_all(period: int) -> Waits:
+@kinds.checked
+def waits_for_all(period: kinds.PositiveInt) -> Waits:
     """Workers synchronize at the end of each period, and do not wait in between.
 
     Args:
@@ -86,7 +85,6 @@ def waits_for_all(period: int) -> Waits:
         >>> [bool(waits_for_all(4)(step, 3).all()) for step in range(4)]
         [False, False, False, True]
     """
-    period = checks.check_bound("period", period, at_least=1)
     return lambda step, workers: np.full((workers,) * 2, (step + 1) % period == 0)
 
 
@@ -129,7 +127,9 @@ def waits_for_self(step: int, workers: int) -> np.ndarray:
 
 def check_seconds(seconds: ArrayLike) -> np.ndarray:
     table = collectives.check_table("seconds", seconds)
-    return as_seconds("seconds", table, remedy="draw them with Cluster.step_seconds")
+    return checks.as_finite(
+        "seconds", table, remedy="draw them with Cluster.step_seconds"
+    )
 
 
 def seconds_at_each(seconds: Callable[[int], float] | float, steps: int) -> np.ndarray:

@@ -6,16 +6,16 @@ import numpy as np
 import scipy
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks
-from delayjax._src.ground.checks import as_seconds
+from delayjax._src.ground import checks, kinds
 
 
+@kinds.checked
 def arrival_rate(
-    workers: int,
+    workers: kinds.PositiveInt,
     mean_seconds: ArrayLike,
     *,
-    server_seconds: float = 0.0,
-    sent: float = 1.0,
+    server_seconds: kinds.NonNegativeFloat = 0.0,
+    sent: kinds.PositiveProbability = 1.0,
 ) -> float:
     """Gradients that reach an asynchronous server in a second.
 
@@ -39,17 +39,17 @@ def arrival_rate(
     References:
         Yu, Chen and Poor, arXiv:2406.11159; Denning and Buzen, ACM CSUR 10, 1978.
     """
-    workers = checks.check_bound("workers", workers, at_least=1)
     remedy = "leave out workers of infinite mean, because their long-run rate is 0"
-    means = as_seconds("mean_seconds", mean_seconds, positive=True, remedy=remedy)
-    server_seconds = checks.check_number("server_seconds", server_seconds)
-    sent = checks.check_number("sent", sent, most=1, positive=True)
+    means = checks.as_finite("mean_seconds", mean_seconds, positive=True, remedy=remedy)
     each = sent / (np.broadcast_to(means, workers) + sent * server_seconds)
     served = 1 / server_seconds if server_seconds else math.inf
     return float(min(each.sum(), served))
 
 
-def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> float:
+@kinds.checked
+def run_time(
+    target: kinds.PositiveFloat, rates: ArrayLike, *, start: ArrayLike = 1.0
+) -> float:
     """Seconds until the distance to the optimum first falls to a target.
 
     The mean path of mode i of the Hessian shrinks as e^{-r_i t}. The result solves
@@ -70,7 +70,6 @@ def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> floa
         >>> round(run_time(0.01, 0.5), 3)  # log(100) / 0.5
         9.21
     """
-    target = checks.check_number("target", target, positive=True)
     rates = np.atleast_1d(checks.as_reals("rates", rates))
     offset = np.abs(checks.as_reals("start", start))
     if np.isnan(rates).any() or not np.isfinite(offset).all():

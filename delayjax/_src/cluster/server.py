@@ -11,7 +11,7 @@ import numpy as np
 
 from delayjax._src.cluster.cluster import Cluster, Communication
 from delayjax._src.cluster.trace import Dropped, Trace
-from delayjax._src.ground.checks import check_integer
+from delayjax._src.ground import checks
 
 # what happens to a worker's task at an event's time
 _ARRIVES, _FAILS, _IS_SENT, _IS_RECEIVED, _DELIVERS, _REVIVES = range(6)
@@ -161,7 +161,7 @@ class Server:
 
     def check_workers(self, name: str, value: int) -> int:
         """A protocol's argument, at most the number of workers."""
-        return check_integer(name, value, 1, self.num_workers)
+        return checks.check_bound(name, value, at_least=1, at_most=self.num_workers)
 
     def wake(self, worker: int, seconds: float) -> None:
         """Lets an idle worker arrive `failed` after some time, unless it is started."""
@@ -300,14 +300,12 @@ class Server:
         if not self.done:
             raise ValueError(
                 f"`{self._name}` must serve until `for arrival in server` ends, but"
-                f" returned after update {self.version} of {self.num_updates}, at"
-                f" {self.now:g} s."
+                f" returned after update {self.version}, at {self.now:g} s."
             )
         if self._must_start:
             raise ValueError(
                 f"`{self._name}` must start all workers, but never started"
-                f" {_shown(self._must_start)}: call server.start_all() before the loop,"
-                " or server.leave_out(workers)."
+                f" {_shown(self._must_start)}: call server.start_all() or leave_out()."
             )
 
     def _push(self, time: float, worker: int, what: int) -> None:
@@ -368,8 +366,7 @@ class Server:
         if self._open.pop(id(arrival), None) is None:
             raise ValueError(
                 f"`{call}` must receive each gradient once, got {arrival!r}, which"
-                " failed, or was taken or dropped before: take or drop what the loop"
-                " over the server hands out."
+                " failed, or was taken or dropped before."
             )
 
     def _stop(self, worker: int, now: float) -> None:
@@ -386,9 +383,8 @@ class Server:
         waiting = [worker for worker, task in enumerate(self._task) if task]
         shown = _shown(waiting) or "that do not work"
         raise WaitsForeverError(
-            f"`{self._name}` waits forever for workers {shown},"
-            f" after update {self.version} at {self.now:g} s: use service times and"
-            " slowdowns that end, or a protocol that does not wait for all workers."
+            f"`{self._name}` waits forever for workers {shown}, after update"
+            f" {self.version} at {self.now:g} s: use times and slowdowns that end."
         )
 
 

@@ -9,8 +9,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from delayjax._src.ground import checks
-from delayjax._src.ground.checks import as_seconds, check_integer
+from delayjax._src.ground import checks, kinds
 from delayjax._src.ground.pickling import Pickled, remembered
 
 _FIRST, _LONGEST = 8, 512  # tasks in a block: few at first, enough for many workers
@@ -22,6 +21,7 @@ _RARE = 1e-6  # share of the longest times that `resolved` leaves out
 _STEADY = 0.02  # relative change of the hazard of an exponential tail, at most
 
 
+@kinds.checked
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ServiceTime(Pickled):
     """The seconds T that a gradient takes on a worker; tasks are independent.
@@ -58,7 +58,7 @@ class ServiceTime(Pickled):
         del worker
         return blocks(self.sample, rng)
 
-    def kth_mean(self, k: int, workers: int) -> float:
+    def kth_mean(self, k: int, workers: kinds.PositiveInt) -> float:
         """E T_{K:P}: mean seconds until K of P workers have finished; may be `inf`.
 
         Args:
@@ -69,14 +69,12 @@ class ServiceTime(Pickled):
             >>> exponential(6.0).kth_mean(2, 3)  # 6/3 for the first, 6/2 more
             5.0
         """
-        workers = checks.check_bound("workers", workers, at_least=1)
-        k = check_integer("k", k, 1, workers)
+        k = checks.check_bound("k", k, at_least=1, at_most=workers)
         return float(self.kth(k, workers))
 
     @remembered
-    def scaled(self, factor: float) -> "ServiceTime":
+    def scaled(self, factor: kinds.PositiveFloat) -> "ServiceTime":
         """The service time factor * T."""
-        factor = checks.check_number("factor", factor, positive=True)
         factor = float(factor)
         return ServiceTime(
             mean=factor * self.mean,
@@ -93,7 +91,7 @@ class ServiceTime(Pickled):
 
 
 @remembered
-def constant(seconds: float) -> ServiceTime:
+def constant(seconds: kinds.PositiveFloat) -> ServiceTime:
     """Every task takes the same time: T = seconds.
 
     Args:
@@ -103,7 +101,6 @@ def constant(seconds: float) -> ServiceTime:
         >>> constant(2.0).transform(0.5).round(6)  # 1/e
         np.float64(0.367879)
     """
-    seconds = checks.check_number("seconds", seconds, positive=True)
     return dataclasses.replace(empirical([seconds]), stages=math.inf)
 
 
@@ -125,7 +122,9 @@ def exponential(mean_seconds: float) -> ServiceTime:
 
 
 @remembered
-def shifted_exponential(shift_seconds: float, mean_seconds: float) -> ServiceTime:
+def shifted_exponential(
+    shift_seconds: kinds.NonNegativeFloat, mean_seconds: kinds.PositiveFloat
+) -> ServiceTime:
     """A fixed part and a memoryless one: T = shift + Exp(mean).
 
     Args:
@@ -136,8 +135,6 @@ def shifted_exponential(shift_seconds: float, mean_seconds: float) -> ServiceTim
         >>> shifted_exponential(1.0, 2.0).mean
         3.0
     """
-    shift_seconds = checks.check_number("shift_seconds", shift_seconds)
-    mean_seconds = checks.check_number("mean_seconds", mean_seconds, positive=True)
     shift, mean = float(shift_seconds), float(mean_seconds)
 
     def slope(s):
@@ -162,7 +159,7 @@ def shifted_exponential(shift_seconds: float, mean_seconds: float) -> ServiceTim
 
 
 @remembered
-def gamma(mean_seconds: float, shape: float) -> ServiceTime:
+def gamma(mean_seconds: kinds.PositiveFloat, shape: kinds.PositiveFloat) -> ServiceTime:
     """Tasks of `shape` memoryless stages: E exp(-s T) = (1 + s mean/shape)^-shape.
 
     Args:
@@ -173,8 +170,6 @@ def gamma(mean_seconds: float, shape: float) -> ServiceTime:
         >>> gamma(1.0, 4).transform(4.0)  # (1 + 1)^-4
         np.float64(0.0625)
     """
-    mean_seconds = checks.check_number("mean_seconds", mean_seconds, positive=True)
-    shape = checks.check_number("shape", shape, positive=True)
     mean, k = float(mean_seconds), float(shape)
     stage = mean / k
 
@@ -199,7 +194,9 @@ def gamma(mean_seconds: float, shape: float) -> ServiceTime:
 
 
 @remembered
-def lognormal(mean_seconds: float, cv: float) -> ServiceTime:
+def lognormal(
+    mean_seconds: kinds.PositiveFloat, cv: kinds.PositiveFloat
+) -> ServiceTime:
     """The jitter of equal machines: log T is normal.
 
         log T ~ N(log mean - s^2 / 2, s^2),  s^2 = log(1 + cv^2)
@@ -212,8 +209,6 @@ def lognormal(mean_seconds: float, cv: float) -> ServiceTime:
         >>> float(lognormal(2.0, 0.75).quantile(0.5))  # mean / sqrt(1 + cv^2)
         1.6
     """
-    mean_seconds = checks.check_number("mean_seconds", mean_seconds, positive=True)
-    cv = checks.check_number("cv", cv, positive=True)
     spread = math.sqrt(math.log1p(cv**2))
     location = math.log(mean_seconds) - math.log1p(cv**2) / 2
     median = float(mean_seconds) / math.sqrt(1 + cv**2)
@@ -226,7 +221,9 @@ def lognormal(mean_seconds: float, cv: float) -> ServiceTime:
 
 
 @remembered
-def pareto(scale_seconds: float, shape: float) -> ServiceTime:
+def pareto(
+    scale_seconds: kinds.PositiveFloat, shape: kinds.PositiveFloat
+) -> ServiceTime:
     """Heavy tails: P(T > t) = (scale / t)^shape for t >= scale.
 
         E T_{K:P} = scale Gam(P + 1) Gam(P - K + 1 - 1/shape)
@@ -240,8 +237,6 @@ def pareto(scale_seconds: float, shape: float) -> ServiceTime:
         >>> pareto(2.0, 1.0).mean
         inf
     """
-    scale_seconds = checks.check_number("scale_seconds", scale_seconds, positive=True)
-    shape = checks.check_number("shape", shape, positive=True)
     scale, inverse = float(scale_seconds), 1 / float(shape)
 
     def kth(k, workers):
@@ -263,7 +258,9 @@ def pareto(scale_seconds: float, shape: float) -> ServiceTime:
 
 
 @remembered
-def uniform(low_seconds: float, high_seconds: float) -> ServiceTime:
+def uniform(
+    low_seconds: kinds.NonNegativeFloat, high_seconds: kinds.PositiveFloat
+) -> ServiceTime:
     """All times in [low, high] are equally likely.
 
         E exp(-s T) = (exp(-s low) - exp(-s high)) / (s (high - low))
@@ -277,8 +274,6 @@ def uniform(low_seconds: float, high_seconds: float) -> ServiceTime:
         >>> uniform(1.0, 5.0).kth_mean(3, 3)
         4.0
     """
-    low_seconds = checks.check_number("low_seconds", low_seconds)
-    high_seconds = checks.check_number("high_seconds", high_seconds, positive=True)
     low, high = float(low_seconds), float(high_seconds)
     width = high - low
     if width <= 0:
@@ -320,7 +315,7 @@ def empirical(samples: ArrayLike) -> ServiceTime:
         2.5
     """
     remedy = "leave out tasks that never end, or use infinite_bernoulli"
-    times = as_seconds("samples", samples, remedy=remedy)
+    times = checks.as_finite("samples", samples, remedy=remedy)
     if times.ndim != 1 or not times.size:
         raise ValueError(f"`samples` must be a vector of times, got {samples!r}.")
     values, counts = np.unique(times, return_counts=True)
@@ -383,17 +378,6 @@ def from_scipy(distribution: Any) -> ServiceTime:
         tail_rate=math.inf if high < math.inf else _tail_rate(distribution.isf),
         resolved=float(2 / np.diff(finite[above > _RARE]).max()),
     )
-
-
-def as_service_time(name: str, value: Any) -> ServiceTime:
-    """`value`, which must have the formulas of a `ServiceTime`."""
-    if not isinstance(value, ServiceTime):
-        raise TypeError(
-            f"`{name}` must be a cluster.ServiceTime, got {value!r}: use"
-            " cluster.empirical(Cluster(1, service).draw(0, 1000, seed=0)) for a"
-            " service without formulas."
-        )
-    return value
 
 
 def block_sizes() -> Iterator[int]:

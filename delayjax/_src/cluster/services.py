@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from delayjax._src.cluster.service_time import block_sizes, blocks
-from delayjax._src.ground import checks
+from delayjax._src.ground import kinds
 from delayjax._src.ground.pickling import remembered
 
 Service = Callable[[np.random.Generator, int], Iterator[np.ndarray]]
@@ -39,12 +39,13 @@ def independent(draw: Callable[[np.random.Generator, int], ArrayLike]) -> Servic
         >>> next(service(np.random.default_rng(0), 0))[:2]
         array([1., 1.])
     """
-    checks.check_function("draw", draw)
     return lambda rng, worker: blocks(draw, rng)
 
 
 @remembered
-def infinite_bernoulli(seconds: float, hang_probability: float) -> Service:
+def infinite_bernoulli(
+    seconds: kinds.PositiveFloat, hang_probability: kinds.ShareFloat
+) -> Service:
     """A task takes `seconds`, or never ends: MindFlayer's model.
 
     Args:
@@ -59,10 +60,6 @@ def infinite_bernoulli(seconds: float, hang_probability: float) -> Service:
     References:
         Maranjyan, Omar and Richtarik, MindFlayer SGD, UAI 2025, arXiv:2410.04285.
     """
-    seconds = checks.check_number("seconds", seconds, positive=True)
-    hang_probability = checks.check_number(
-        "hang_probability", hang_probability, below=1.0
-    )
     return independent(
         lambda rng, size: np.where(rng.random(size) < hang_probability, np.inf, seconds)
     )
@@ -70,7 +67,10 @@ def infinite_bernoulli(seconds: float, hang_probability: float) -> Service:
 
 @remembered
 def markov_stragglers(
-    service: Service, slowdown: float, enter: float, leave: float
+    service: Service,
+    slowdown: kinds.PositiveFloat,
+    enter: kinds.Probability,
+    leave: kinds.Probability,
 ) -> Service:
     """Workers that are slow for some tasks: Gilbert and Elliott's two-state chain.
 
@@ -90,10 +90,6 @@ def markov_stragglers(
         >>> sorted(set(next(service(np.random.default_rng(1), 0)).tolist()))
         [1.0, 5.0]
     """
-    checks.check_function("service", service)
-    slowdown = checks.check_number("slowdown", slowdown, positive=True)
-    enter = checks.check_number("enter", enter, most=1)
-    leave = checks.check_number("leave", leave, most=1)
     if enter + leave == 0:
         raise ValueError("`enter` or `leave` must be positive, got 0 and 0.")
 
@@ -111,8 +107,13 @@ def markov_stragglers(
     return slow_at_times
 
 
+@kinds.checked
 def sleepers(
-    seconds: float, sleep_seconds: float, workers: int, *, asleep: int = 2
+    seconds: kinds.PositiveFloat,
+    sleep_seconds: kinds.PositiveFloat,
+    workers: kinds.PositiveInt,
+    *,
+    asleep: kinds.NonNegativeInt = 2,
 ) -> Service:
     """Some workers sleep at each task: WAGMA's imbalance.
 
@@ -131,10 +132,6 @@ def sleepers(
         >>> two.draw(0, 4, seed=0) + two.draw(1, 4, seed=0)  # one of the two sleeps
         array([2.5, 2.5, 2.5, 2.5])
     """
-    seconds = checks.check_number("seconds", seconds, positive=True)
-    sleep_seconds = checks.check_number("sleep_seconds", sleep_seconds, positive=True)
-    workers = checks.check_bound("workers", workers, at_least=1)
-    asleep = checks.check_bound("asleep", asleep)
     return Sleepers(float(seconds), float(sleep_seconds), workers, asleep)
 
 
@@ -186,7 +183,6 @@ def by_batch(seconds_of: Callable[[int, np.ndarray], ArrayLike]) -> Service:
         >>> next(service(np.random.default_rng(0), 1))[:4]
         array([1., 1., 4., 1.])
     """
-    checks.check_function("seconds_of", seconds_of)
 
     def service(rng, worker):
         del rng

@@ -2,21 +2,21 @@
 
 import math
 from collections.abc import Callable
-from types import FunctionType
 
 from delayjax._src.cluster.cluster import Cluster
 from delayjax._src.cluster.server import Server
 from delayjax._src.cluster.trace import Trace
-from delayjax._src.ground import checks
+from delayjax._src.ground import kinds
 
 
+@kinds.checked
 def simulate(
     cluster: Cluster,
     protocol: Callable[[Server], None],
-    num_updates: int | None,
+    num_updates: kinds.PositiveInt | None,
     *,
-    seed: int,
-    seconds: float = math.inf,
+    seed: kinds.NonNegativeInt,
+    seconds: kinds.PositiveOrInf = math.inf,
 ) -> Trace:
     """Runs a protocol on a cluster: when each gradient arrives, and how stale it is.
 
@@ -43,17 +43,8 @@ def simulate(
         >>> trace.seconds, trace.staleness[:, 0]
         (array([1., 1., 1., 2., 2., 2., 3.]), array([0, 1, 2, 2, 2, 2, 2], dtype=int32))
     """
-    if not isinstance(cluster, Cluster):
-        raise TypeError(f"`cluster` must be a Cluster, got {cluster!r}.")
-    _check_protocol(protocol)
-    seconds = checks.known(seconds)
-    if seconds != math.inf:
-        seconds = checks.check_number("seconds", seconds, positive=True)
-    if num_updates is not None:
-        num_updates = checks.check_bound("num_updates", num_updates, at_least=1)
-    elif seconds == math.inf:
+    if num_updates is None and seconds == math.inf:
         raise ValueError("`num_updates` or `seconds` must be given, got None and inf.")
-    seed = checks.check_bound("seed", seed)
     updates = math.inf if num_updates is None else num_updates
     server = Server(cluster, updates, seed, float(seconds), name_of(protocol))
     protocol(server)
@@ -63,19 +54,6 @@ def simulate(
         )
     server.check_end()
     return server.trace()
-
-
-def _check_protocol(protocol: object) -> None:
-    home, name = (getattr(protocol, a, "") for a in ("__module__", "__name__"))
-    makes_one = isinstance(protocol, FunctionType) and home.startswith(
-        f"{__package__}.protocols"
-    )
-    if makes_one or not callable(protocol):
-        made = f"protocols.{name}(...)" if makes_one else "protocols.k_async(1)"
-        raise TypeError(
-            f"`protocol` must be a function of a server, got {protocol!r}: write"
-            f" {made}."
-        )
 
 
 def name_of(protocol: Callable[[Server], None]) -> str:

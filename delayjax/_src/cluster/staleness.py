@@ -6,11 +6,12 @@ import numpy as np
 import scipy
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks
+from delayjax._src.ground import checks, kinds
 
 _ROUNDING = 1e-6  # of a sum of probabilities in float32
 
 
+@kinds.checked
 class StalenessLaw:
     """The probability of each staleness; `stability.Dynamics` takes `pmf` as `delay`.
 
@@ -46,7 +47,7 @@ class StalenessLaw:
         """The variance of the staleness, in squared updates."""
         return float((np.arange(len(self.pmf)) - self.mean) ** 2 @ self.pmf)
 
-    def filtered_by_bound(self, bound: int) -> "FilteredStaleness":
+    def filtered_by_bound(self, bound: kinds.NonNegativeInt) -> "FilteredStaleness":
         """The law of the accepted gradients if the server refuses ages above `bound`.
 
         With p the law without a bound and q the accepted share, Bin(n, q) of n arrivals
@@ -71,7 +72,6 @@ class StalenessLaw:
         References:
             Yu, Chen and Poor, arXiv:2406.11159; Gupta et al. (Rudra), arXiv:1509.04210.
         """
-        bound = checks.check_bound("bound", bound)
         if bound >= len(self.pmf) - 1:
             return FilteredStaleness(1.0, self)
         root = scipy.optimize.brentq(
@@ -80,7 +80,9 @@ class StalenessLaw:
         share = float(np.asarray(root))
         return FilteredStaleness(share, self._thinned(share, bound))
 
-    def filtered_at_random(self, probability: float) -> "FilteredStaleness":
+    def filtered_at_random(
+        self, probability: kinds.PositiveProbability
+    ) -> "FilteredStaleness":
         """The law of the sent gradients if each is sent with some probability.
 
         In plain asynchronous SGD, if sending is independent of the gradient (a model of
@@ -95,9 +97,6 @@ class StalenessLaw:
             >>> StalenessLaw([0.0, 0.0, 1.0]).filtered_at_random(0.5).law.pmf.round(6)
             array([0.25, 0.5 , 0.25])
         """
-        probability = checks.check_number(
-            "probability", probability, most=1, positive=True
-        )
         share = float(probability)
         return FilteredStaleness(share, self._thinned(share, len(self.pmf) - 1))
 

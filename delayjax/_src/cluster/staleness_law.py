@@ -6,9 +6,9 @@ import math
 import numpy as np
 
 from delayjax._src.cluster.cluster import Cluster
-from delayjax._src.cluster.service_time import ServiceTime, as_service_time
+from delayjax._src.cluster.service_time import ServiceTime
 from delayjax._src.cluster.staleness import StalenessLaw
-from delayjax._src.ground.checks import as_seconds
+from delayjax._src.ground import checks
 
 _CELLS = 300  # of the shortest mean time
 _MOST_CELLS = 2**14  # of the longest time
@@ -82,14 +82,15 @@ def _kinds(cluster: Cluster) -> dict[ServiceTime, int]:
     """The different service times, and the number of workers of each."""
     workers = collections.Counter()
     for worker, speed in enumerate(cluster.speeds()):
-        service = as_service_time("service", cluster.service_of(worker))
+        service = cluster.service_of(worker)
+        service = checks.check_instance("service", service, ServiceTime)
         if cluster.communication is not None or len(speed.factors) != 1:
             raise ValueError(
-                "`cluster` must be without communication and have constant speeds,"
-                f" unlike worker {worker}{_REMEDY}"
+                f"`cluster` must have constant speeds, unlike worker {worker}, and no"
+                f" communication{_REMEDY}"
             )
         remedy = f"leave out worker {worker}"
-        as_seconds("service.mean", service.mean, positive=True, remedy=remedy)
+        checks.as_finite("service.mean", service.mean, positive=True, remedy=remedy)
         workers[service, speed.factors[0]] += 1
     return {time.scaled(factor): count for (time, factor), count in workers.items()}
 

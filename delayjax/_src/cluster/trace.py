@@ -12,8 +12,7 @@ import numpy as np
 
 from delayjax._src.cluster import slots
 from delayjax._src.cluster.staleness import StalenessLaw
-from delayjax._src.ground import checks
-from delayjax._src.ground.checks import check_integer
+from delayjax._src.ground import checks, kinds
 
 
 class Dropped(NamedTuple):
@@ -55,6 +54,7 @@ _KINDS = np.int32, np.int32, np.int32, np.float64, np.float64
 _NONE = Dropped(*(np.zeros(0, kind) for kind in _KINDS))
 
 
+@kinds.checked
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trace:
     """When each update was done, and the worker and the version of each gradient.
@@ -102,8 +102,7 @@ class Trace:
             raise ValueError(
                 f"`Trace` must have read_version <= update < {self.num_updates},"
                 f" ascending updates from 0 on, workers below {self.num_workers}, and"
-                " a `held_until` of each version or none: check them, or read a log"
-                " with cluster.load_trace: it names the row."
+                " a `held_until` of each version or none: try cluster.load_trace."
             )
 
     @property
@@ -171,7 +170,9 @@ class Trace:
         """The slot of each version, int32 [T]."""
         return slots.given(self._last_rows)
 
-    def arrivals(self, start: int, stop: int, *, width: int = 0) -> Arrivals:
+    def arrivals(
+        self, start: int, stop: int, *, width: kinds.NonNegativeInt = 0
+    ) -> Arrivals:
         """The updates start .. stop - 1, as `replay` takes them.
 
         Args:
@@ -179,9 +180,11 @@ class Trace:
             stop: the update after the last one.
             width: pads rows to at least this many gradients.
         """
-        start = check_integer("start", start, 0, self.num_updates)
-        stop = check_integer("stop", stop, start, self.num_updates)
-        width = max(checks.check_bound("width", width), self.max_gradients)
+        start = checks.check_bound("start", start, at_most=self.num_updates)
+        stop = checks.check_bound(
+            "stop", stop, at_least=start, at_most=self.num_updates
+        )
+        width = max(width, self.max_gradients)
         rows = functools.partial(self._rows, start=start, stop=stop, width=width)
         written = self._slots[start:stop]
         slot = rows(self._slots[self.read_version])
@@ -239,7 +242,9 @@ class Trace:
                 idle_share=float(1.0 - busy_share),
             )
 
-    def staleness_law(self, *, burn_in: int = 0, dropped: bool = False) -> StalenessLaw:
+    def staleness_law(
+        self, *, burn_in: kinds.NonNegativeInt = 0, dropped: bool = False
+    ) -> StalenessLaw:
         """How stale the gradients were when they were applied.
 
         Args:
@@ -250,7 +255,7 @@ class Trace:
         if dropped:
             version = np.concatenate([version, self.dropped.version])
             read_version = np.concatenate([read_version, self.dropped.read_version])
-        kept = version >= checks.check_bound("burn_in", burn_in)
+        kept = version >= burn_in
         staleness = (version - read_version)[kept]
         if not staleness.size:
             raise ValueError(f"`burn_in` must leave some gradient, got {burn_in}.")

@@ -3,10 +3,11 @@
 import numpy as np
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks
+from delayjax._src.ground import checks, kinds
 
 
-def visits_to_rounds(workers: ArrayLike, num_workers: int) -> np.ndarray:
+@kinds.checked
+def visits_to_rounds(workers: ArrayLike, num_workers: kinds.PositiveInt) -> np.ndarray:
     """Cuts visits to a center into rounds in which each worker comes at most once.
 
     Training round by round equals training visit by visit. Asynchronous EASGD along the
@@ -35,13 +36,11 @@ def visits_to_rounds(workers: ArrayLike, num_workers: int) -> np.ndarray:
                [ 2., inf, inf],
                [ 3.,  5.,  4.]])
     """
-    num_workers = checks.check_bound("num_workers", num_workers, at_least=1)
     came = np.asarray(checks.as_array("workers", workers))
     whole = came.ndim == 1 and came.size > 0 and came.dtype.kind in "iu"
     if not whole or came.min() < 0 or came.max() >= num_workers:
         raise ValueError(
-            f"`workers` must be a vector of integers in 0 .. {num_workers - 1}, got"
-            f" {workers!r}: pass trace.worker."
+            f"`workers` must be integers [M] below {num_workers}, got {workers!r}."
         )
     table: list[np.ndarray] = []
     for visit, worker in enumerate(came.tolist()):

@@ -12,7 +12,7 @@ from delayjax._src.cluster.finish_times import (
     seconds_at_each,
     waits_for_all,
 )
-from delayjax._src.ground import checks
+from delayjax._src.ground import kinds
 
 
 class WaitAvoiding(NamedTuple):
@@ -22,11 +22,12 @@ class WaitAvoiding(NamedTuple):
     seconds: np.ndarray  # float64 [T, P]: when a worker goes on to its next step
 
 
+@kinds.checked
 def wait_avoiding(
     seconds: ArrayLike,
     *,
-    period: int = 11,
-    slack_seconds: float = 0.0,
+    period: kinds.PositiveInt = 11,
+    slack_seconds: kinds.NonNegativeFloat = 0.0,
     exchange_seconds: Callable[[int], float] | float = 0.0,
 ) -> WaitAvoiding:
     """How late each worker's model is for WAGMA's sums.
@@ -60,8 +61,6 @@ def wait_avoiding(
         Li et al., WAGMA-SGD, arXiv:2005.00124.
     """
     table = check_seconds(seconds)
-    slack_seconds = checks.check_number("slack_seconds", slack_seconds)
-    period = checks.check_bound("period", period, at_least=1)
     steps, workers = table.shape
     ends = (np.arange(steps) + 1) % period == 0
     takes = seconds_at_each(exchange_seconds, steps)

@@ -67,10 +67,7 @@ def _means(gradient: Any) -> jax.Array:
     leaves = jax.tree.leaves(gradient)
     dtype = dtypes.wide_dtype(*leaves)
     if jnp.issubdtype(dtype, jnp.complexfloating):
-        raise TypeError(
-            "`exchange.a2sgd` needs real gradients, which have signs, got complex ones:"
-            " separate real and imaginary parts."
-        )
+        raise TypeError(f"`updates` of a2sgd must be real gradients, got {dtype}.")
 
     def mean(part):
         sums = [jnp.sum(jnp.where(part(g), jnp.abs(g), 0), dtype=dtype) for g in leaves]

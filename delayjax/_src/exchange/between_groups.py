@@ -8,12 +8,20 @@ import jax.numpy as jnp
 import optax
 
 from delayjax._src.exchange.overlapped import Held, one_step_late
-from delayjax._src.ground import axes, checks, collectives, shardings, transforms, xla
+from delayjax._src.ground import (
+    axes,
+    collectives,
+    kinds,
+    shardings,
+    transforms,
+    xla,
+)
 
 
+@kinds.checked
 def late_between_groups(
     inner: transforms.Transformation,
-    num_members: int,
+    num_members: kinds.PositiveInt,
     *,
     axis_name: tuple[str, str] = ("groups", "members"),
     keep_params: bool = False,
@@ -75,7 +83,6 @@ def late_between_groups(
     """
     name = "exchange.late_between_groups"
     groups, members = _two(axis_name)
-    num_members = checks.check_bound("num_members", num_members, at_least=1)
 
     def empty(params):
         def nothing(p):
@@ -92,10 +99,7 @@ def late_between_groups(
         del params
         collectives.check_fresh(name, fresh, (groups, members))
         if (size := collectives.workers_of(members)) != num_members:
-            raise ValueError(
-                f"`num_members` must be the size of the axis {members!r}, {size}, got"
-                f" {num_members}."
-            )
+            raise ValueError(f"`num_members` must be {size}, got {num_members}.")
         fresh = optax.tree.cast_like(fresh, held.gradient)
         leaves, structure = jax.tree.flatten(fresh)
         shares = jax.tree.leaves(held.gradient)
@@ -125,8 +129,7 @@ def _two(axis_name: Any) -> tuple[str, ...]:
     names = axes.as_names(axis_name)
     if len(names) != 2:
         raise ValueError(
-            "`axis_name` must name two axes, the groups' and the members' of a group,"
-            f" got {axis_name!r}: for one axis use exchange.overlapped_mean."
+            f"`axis_name` must name two axes, groups and members, got {axis_name!r}."
         )
     return names
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src.ground import axes, checks, collectives, transforms
+from delayjax._src.ground import axes, collectives, kinds, transforms
 from delayjax._src.history import wrapped
 
 Compressor = Callable[[Any, jax.Array], tuple[Any, Callable[[Any], Any]]]
@@ -22,6 +22,7 @@ class ErrorFeedbackState(NamedTuple):
     inner_state: Any
 
 
+@kinds.checked
 def error_feedback(
     inner: transforms.Transformation,
     compress: Compressor,
@@ -68,7 +69,6 @@ def error_feedback(
     References:
         Xu and Huang (DEF), ICML 2022, arXiv:2004.05298, and its code anxuthu/DEF.
     """
-    checks.check_function("compress", compress)
     inner = transforms.as_transformation("inner", inner)
 
     def init_fn(params):
@@ -100,10 +100,11 @@ def error_feedback(
     return transforms.stateful(ErrorFeedbackState, init_fn, update_fn)
 
 
+@kinds.checked
 def detached(
     params: Any,
     opt_state: Any,
-    strength: optax.ScalarOrSchedule,
+    strength: kinds.ProbabilityRate,
     *,
     axis_name: axes.AxisName = "workers",
 ) -> Any:
@@ -126,13 +127,10 @@ def detached(
     References:
         Xu and Huang (DEF), ICML 2022, arXiv:2004.05298.
     """
-    if not callable(strength):
-        strength = checks.check_scalar("strength", strength, most=1)
     states = optax.tree.get_all_with_path(opt_state, "ErrorFeedbackState")
     if len(states) != 1:
         raise ValueError(
-            f"`opt_state` must hold one error, got {len(states)}: pass the state of one"
-            " exchange.error_feedback."
+            f"`opt_state` must hold one state of error_feedback, got {len(states)}."
         )
     (_, state), *_ = states
     lam = strength(state.step) if callable(strength) else strength

@@ -15,7 +15,6 @@ from delayjax._src.exchange.overlapped import Held, one_step_late
 from delayjax._src.ground import (
     axes,
     collectives,
-    extras,
     named_arrays,
     shardings,
     transforms,
@@ -73,11 +72,7 @@ def late_reduce(
         (Array(0., dtype=float32), Array(-2.5, dtype=float32))
     """
     names = axes.as_names(axis_name)
-    if not set(names) <= set(mesh.shape):
-        raise ValueError(
-            f"`mesh` must have the axes {names}, got {tuple(mesh.shape)}: pass the axis"
-            " over which the batch is sharded, axis_name=."
-        )
+    axes.check_mesh(mesh, names)
     shards = math.prod(mesh.shape[name] for name in names)
     # in a traced `init` zeros are not on a device yet
     auto = AxisType.Auto in mesh.axis_types
@@ -102,7 +97,7 @@ def late_reduce(
         return [g / shards for g in total], [jnp.expand_dims(g, 0) for g in fresh]
 
     def send(held, updates, params):
-        extras.check_gradients("exchange.late_reduce", updates)
+        trees.check_gradients(updates)
         left, boxed = jax.tree.flatten(held.gradient)
         paths, structure = jax.tree.flatten_with_path(updates)
         fresh = [
@@ -133,11 +128,9 @@ def _of_each_shard(
         got = jax.typeof(gradient).str_short(short_dtypes=True)
         raise ValueError(
             "`exchange.late_reduce` needs gradients that are not summed over"
-            f" {', '.join(names)} yet: one for each shard, shape {like.shape}, or of"
-            f" shape {like.shape[1:]} and unreduced over {set(names)}. Got {got} at"
+            f" {', '.join(names)} yet, of shape {like.shape}, got {got} at"
             f" {trees.path_name(path)}: take jax.vmap(jax.grad(loss), (None, 0))("
-            "params, parts of the batch). In a worker's step use"
-            " exchange.overlapped_mean."
+            "params, parts of the batch)."
         )
     # only a cast: each device holds its shard's gradient over n
     parts = shardings.partitions(spec)

@@ -12,12 +12,14 @@ from delayjax._src.ground import (
     collectives,
     dtypes,
     extras,
+    kinds,
     transforms,
     trees,
 )
 from delayjax._src.history import wrapped
 
 
+@kinds.checked
 def mean(
     inner: transforms.Transformation,
     *,
@@ -59,8 +61,6 @@ def mean(
     References:
         Gupta, Zhang and Wang (Rudra), ICDM 2016, arXiv:1509.04210.
     """
-    if weight is not None:
-        checks.check_function("weight", weight)
     inner = transforms.as_transformation("inner", inner)
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):

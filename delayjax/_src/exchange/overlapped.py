@@ -13,6 +13,7 @@ from delayjax._src.ground import (
     checks,
     collectives,
     extras,
+    kinds,
     refusal,
     transforms,
 )
@@ -44,6 +45,7 @@ Send = Callable[[Held, Any, Any], tuple[Held, Any]]
 """(in flight, fresh gradient, params) -> its mean, and the gradient to hold next"""
 
 
+@kinds.checked
 def overlapped_mean(
     inner: transforms.Transformation,
     *,
@@ -84,8 +86,6 @@ def overlapped_mean(
         >>> jax.vmap(two_steps, axis_name="workers")(jnp.asarray([1.0, 3.0]))
         (Array([0., 0.], dtype=float32), Array([-2., -2.], dtype=float32))
     """
-    if weight is not None:
-        checks.check_function("weight", weight)
 
     def empty(params):
         return optax.tree.zeros_like(axes.vary(params, axis_name=axis_name))

@@ -10,7 +10,15 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.exchange import mean as means
-from delayjax._src.ground import axes, checks, collectives, extras, refusal, transforms
+from delayjax._src.ground import (
+    axes,
+    checks,
+    collectives,
+    extras,
+    kinds,
+    refusal,
+    transforms,
+)
 from delayjax._src.history import wrapped
 
 Participation = Callable[[jax.Array], ArrayLike]
@@ -35,6 +43,7 @@ class PartialMeanState(NamedTuple):
     inner_state: Any
 
 
+@kinds.checked
 def partial_mean(
     inner: transforms.Transformation,
     participates: Participation,
@@ -79,7 +88,6 @@ def partial_mean(
     References:
         Li et al. (eager-SGD, with `carry_once`), PPoPP 2020, arXiv:1908.04207.
     """
-    checks.check_function("participates", participates)
     inner = transforms.as_transformation("inner", inner)
 
     def init_fn(params):
@@ -157,8 +165,9 @@ def solo(seconds: ArrayLike, *, axis_name: axes.AxisName = "workers") -> Partici
     return participates
 
 
+@kinds.checked
 def majority(
-    key: jax.Array, seconds: ArrayLike, *, axis_name: axes.AxisName = "workers"
+    key: kinds.Key, seconds: ArrayLike, *, axis_name: axes.AxisName = "workers"
 ) -> Participation:
     """The `participates` of `partial_mean` where a random worker triggers the sum.
 
@@ -181,7 +190,6 @@ def majority(
     References:
         Li et al. (eager-SGD), PPoPP 2020, arXiv:1908.04207, majority allreduce.
     """
-    checks.check_key("key", key)
     after_first = _after_first(seconds, axis_name)
 
     def participates(step):
@@ -198,10 +206,7 @@ def _after_first(
     """A function of the step: seconds after the first arrival, [P], and this rank."""
     seconds = collectives.check_table("seconds", seconds)
     if checks.is_concrete(seconds) and not np.isfinite(seconds).all():
-        raise ValueError(
-            "`seconds` must be finite, got nan or inf: for a worker that never arrives"
-            " use a time later than all others."
-        )
+        raise ValueError("`seconds` must be finite, got nan or inf.")
     # subtracted in float64: differences of large times are small
     table = jnp.asarray(seconds - seconds.min(axis=1, keepdims=True), jnp.float32)
 

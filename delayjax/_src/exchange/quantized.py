@@ -35,7 +35,7 @@ def quantized(bits: int) -> Compressor:
         Streaming DiLoCo, Douillard et al., 2025, arXiv:2501.18512, sends 4 bits with an
         exponent, and adds up in float32. Levels of equal distance are ours.
     """
-    levels = 2 ** (checks.check_integer("bits", bits, 2, 16) - 1) - 1
+    levels = 2 ** (checks.check_bound("bits", bits, at_least=2, at_most=16) - 1) - 1
 
     def rounded(leaf):
         whole = leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))

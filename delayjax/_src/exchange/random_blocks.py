@@ -5,10 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from delayjax._src.exchange.error_feedback import Compressor
-from delayjax._src.ground import checks
+from delayjax._src.ground import kinds
 
 
-def random_blocks(key: jax.Array, fraction: float) -> Compressor:
+@kinds.checked
+def random_blocks(key: kinds.Key, fraction: kinds.PositiveProbability) -> Compressor:
     """The `compress` of `error_feedback` that keeps one block of each leaf's entries.
 
         size  = max(1, floor(fraction n)) for a leaf with n entries
@@ -32,8 +33,6 @@ def random_blocks(key: jax.Array, fraction: float) -> Compressor:
     References:
         Xu and Huang (DEF), ICML 2022, arXiv:2004.05298; `URSB` of its code anxuthu/DEF.
     """
-    checks.check_key("key", key)
-    fraction = checks.check_number("fraction", fraction, most=1, positive=True)
 
     def cut(leaf, start):
         size = min(leaf.size, max(1, int(fraction * leaf.size)))

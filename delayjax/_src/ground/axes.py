@@ -85,7 +85,7 @@ def varies_over(leaf: Any) -> frozenset[str]:
     return jax.typeof(leaf).manual_axis_type.varying
 
 
-def as_names(axis_name: AxisName) -> tuple[str, ...]:
+def as_names(axis_name: AxisName | None) -> tuple[str, ...]:
     """One or several axis names, as a tuple."""
     names = (axis_name,) if isinstance(axis_name, str) else axis_name
     is_named = isinstance(names, tuple) and all(isinstance(n, str) and n for n in names)
@@ -99,9 +99,6 @@ def as_names(axis_name: AxisName) -> tuple[str, ...]:
 def check_mesh(mesh: jax.sharding.Mesh, names: tuple[str, ...]) -> None:
     """Checks that a mesh has these axes."""
     if not set(names) <= set(mesh.axis_names):
-        sizes = "(n,)" if len(names) == 1 else f"({', '.join('nmkl'[: len(names)])})"
         raise ValueError(
-            f"`mesh` must have axes {names}, got {mesh}: make it with"
-            f" jax.make_mesh({sizes}, {names}), or name your axis,"
-            " axis_name=."
+            f"`mesh` must have axes {names}, got {mesh}: name its axes, axis_name=."
         )

@@ -1,5 +1,6 @@
 """Checks of arguments. An error names the argument, its value and the remedy."""
 
+import math
 import operator
 from typing import Any
 
@@ -11,12 +12,7 @@ import numpy as np
 
 def as_array(name: str, values: Any) -> Any:
     """`values` as a NumPy array; a JAX array is returned as it is."""
-    try:
-        return values if isinstance(values, jax.Array) else np.asarray(values)
-    except ValueError:
-        raise TypeError(
-            f"`{name}` must have rows of one length, got {values!r}."
-        ) from None
+    return values if isinstance(values, jax.Array) else np.asarray(values)
 
 
 def as_reals(name: str, values: Any) -> np.ndarray:
@@ -47,18 +43,30 @@ def known(value: Any) -> Any:
     return value.item() if value.ndim == 0 else np.asarray(value)
 
 
-def check_bound(name: str, value: Any, *, at_least: int = 0) -> int:
-    """`value` as a static integer, at least `at_least`."""
+def check_bound(
+    name: str, value: Any, *, at_least: int = 0, at_most: float = math.inf
+) -> int:
+    """`value` as a static integer in at_least .. at_most."""
+    number: Any = known(value)
     try:
-        if isinstance(value, (bool, np.bool_)):
-            raise TypeError
-        bound = operator.index(known(value))
+        bound = operator.index(number)
     except (TypeError, jax.errors.TracerIntegerConversionError):
-        raise TypeError(f"`{name}` must be a static integer, got {value!r}.") from None
-    if bound < at_least:
-        rule = f"at least {at_least}" if at_least else "non-negative"
-        raise ValueError(f"`{name}` must be {rule}, got {bound}.")
+        bound = None
+    if bound is None or isinstance(number, bool):
+        raise TypeError(f"`{name}` must be a static integer, got {value!r}.")
+    if not at_least <= bound <= at_most:
+        rule = f"lie in {at_least} .. {at_most}"
+        rule = f"be at least {at_least}" if at_most == math.inf else rule
+        raise ValueError(f"`{name}` must {rule}, got {bound}.")
     return bound
+
+
+def check_power_of_two(name: str, value: Any) -> int:
+    """`value` as a static power of two."""
+    number = check_bound(name, value, at_least=1)
+    if number & (number - 1):
+        raise ValueError(f"`{name}` must be a power of two, got {number}.")
+    return number
 
 
 def check_count(name: str, value: Any, *, at_least: int = 1) -> Any:
@@ -68,68 +76,47 @@ def check_count(name: str, value: Any, *, at_least: int = 1) -> Any:
     return check_bound(name, value, at_least=at_least) if is_known else value
 
 
-def check_number(
-    name: str,
-    value: Any,
-    *,
-    below: float = np.inf,
-    most: float = np.inf,
-    positive: bool = False,
-) -> Any:
-    """`known(value)`, checked to lie in [0, below) or [0, most], or to be positive."""
-    sign = "positive" if positive else "non-negative"
-    rule = f"finite and {sign}" if below == np.inf else f"in [0, {below})"
-    rule = rule if most == np.inf else f"in {'[('[positive]}0, {most}]"
-
-    def is_within(x):
-        return 0.0 <= x < below and x <= most and not (positive and x == 0.0)
-
-    return _checked(name, value, is_within, rule)
+_WORDS = {"[0, inf)": "finite and non-negative", "(0, inf)": "finite and positive"}
 
 
-def check_scalar(name: str, value: Any, **rule: Any) -> Any:
+def check_number(name: str, value: Any, interval: str = "[0, inf)") -> Any:
+    """`known(value)`, checked to lie in an interval; in a grid it may be traced."""
+    number: Any = known(value)
+    if not is_concrete(number):
+        return number
+    low, high = map(float, interval[1:-1].split(","))
+    try:
+        is_within = bool(low <= number <= high)
+    except (TypeError, ValueError):  # text, None, an array
+        raise TypeError(f"`{name}` must be a number, got {value!r}.") from None
+    at_end = (number == low and interval[0] == "(") or (
+        number == high and interval[-1] == ")"
+    )
+    if at_end or not is_within:
+        rule = _WORDS.get(interval, f"in {interval}")
+        raise ValueError(f"`{name}` must be {rule}, got {number}.")
+    return number
+
+
+def check_scalar(name: str, value: Any, interval: str = "[0, inf)") -> Any:
     """`value` by the rule of `check_number`, as it is if it has 32 bits or more.
 
     A bfloat16 leaf is multiplied by jnp.float32(0.9) in float32, by 0.9 in bfloat16.
     """
-    number = check_number(name, value, **rule)
+    number = check_number(name, value, interval)
     return value if getattr(value, "nbytes", 0) >= 4 else number
 
 
-def check_between(name: str, value: Any, low: float, high: float) -> Any:
-    """`known(value)`, checked to lie in the open interval (low, high)."""
-    return _checked(name, value, lambda x: low < x < high, f"in ({low}, {high})")
-
-
-def _checked(name: str, value: Any, is_within: Any, rule: str) -> Any:
-    """`known(value)`, checked if it is concrete; in a grid it may be traced."""
-    given, value = value, known(value)
-    if not is_concrete(value):
-        return value
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        is_valid = bool(is_within(value))
-    except (TypeError, ValueError):  # text, None, an array
-        raise TypeError(f"`{name}` must be a number, got {given!r}.") from None
-    if not is_valid:
-        raise ValueError(f"`{name}` must be {rule}, got {value}.")
-    return value
-
-
-def check_field(owner: Any, name: str, check: Any, **rule: Any) -> None:
-    """Replaces a field of a frozen dataclass by the result of its check."""
-    object.__setattr__(owner, name, check(name, getattr(owner, name), **rule))
+def check_rate(name: str, value: Any, interval: str = "[0, inf)") -> Any:
+    """A number by the rule of `check_scalar`, or a schedule as it is."""
+    return value if callable(value) else check_scalar(name, value, interval)
 
 
 def check_held(name: str, value: Any, has: Any, needs: Any = None) -> None:
     """Checks that a state was made with the number that the transformation has."""
-    needs = value if needs is None else needs
-    if has != needs:
-        wanted = "" if needs == value else f" where it needs {needs}"
+    if has != (value if needs is None else needs):
         raise ValueError(
-            f"`{name}` is {value}, but the state has {has}{wanted}: make the state with"
-            " `init` of this transformation."
+            f"`{name}` is {value}, but the state has {has}: make it with this `init`."
         )
 
 
@@ -157,79 +144,70 @@ def as_steps(value: Any) -> Any:
     """
     value = np.asarray(value) if is_concrete(value) else value  # JAX's int32 would wrap
     if jnp.issubdtype(value.dtype, jnp.complexfloating):
-        raise TypeError(
-            f"`age` or `delay` must be a real number of steps, got {value}."
-        )
+        raise TypeError(f"`delay` must be a real number of steps, got {value}.")
     if not jnp.issubdtype(value.dtype, jnp.integer):
         return value.astype(jnp.float32)
     ends, kind = jnp.iinfo(jnp.int32), jnp.iinfo(value.dtype)
     return value.clip(max(ends.min, kind.min), min(ends.max, kind.max)).astype(np.int32)
 
 
-def check_function(name: str, value: Any, more: str = "") -> None:
-    """Checks that an argument can be called. `more` is added to the error."""
+def check_function(name: str, value: Any) -> Any:
+    """`value`, if it can be called."""
     if not callable(value):
-        raise TypeError(f"`{name}` must be a function{more}, got {value!r}.")
+        raise TypeError(f"`{name}` must be a function, got {value!r}.")
+    return value
 
 
-def check_choice(name: str, value: Any, *choices: str) -> None:
-    """Checks that an argument is one of these texts."""
+def check_instance(name: str, value: Any, kind: type) -> Any:
+    """`value`, if it is of this class."""
+    if not isinstance(value, kind):
+        raise TypeError(f"`{name}` must be a {kind.__name__}, got {value!r}.")
+    return value
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> Any:
+    """`value`, if it is one of these texts."""
     if value not in choices:
         *first, last = (f'"{choice}"' for choice in choices)
         rule = f"{', '.join(first)} or {last}"
         raise ValueError(f"`{name}` must be {rule}, got {value!r}.")
+    return value
 
 
-def check_key(name: str, key: Any) -> None:
-    """Checks that a value is one key of JAX's."""
+def check_key(name: str, key: Any) -> Any:
+    """`key`, if it is one key of JAX's."""
     kinds = jax.dtypes.prng_key, jnp.uint32  # typed, and the older kind
     dtype = getattr(key, "dtype", None)
     if dtype is None or not any(jnp.issubdtype(dtype, kind) for kind in kinds):
         raise TypeError(
             f"`{name}` must be a key, got {key!r}: write jax.random.key(0)."
         )
+    return key
 
 
-def check_integer(name: str, value: Any, least: int, most: int) -> int:
-    """`value` as an integer in least .. most."""
-    number = check_bound(name, value, at_least=least)
-    if number > most:
-        raise ValueError(f"`{name}` must lie in {least} .. {most}, got {number}.")
-    return number
-
-
-def check_exchanges(period: int, fragments: int, delay: int) -> tuple[int, int, int]:
-    """H, F and d as integers: an exchange starts every H / F steps and takes d < H / F.
-
-    So one is in flight at a time.
-    """
-    period = check_bound("period", period, at_least=1)
-    fragments = check_bound("fragments", fragments, at_least=1)
-    delay = check_bound("delay", delay)
+def check_exchanges(period: int, fragments: int, delay: int = 0) -> int:
+    """H / F, the steps from one exchange to the next; one is in flight at a time."""
     apart = period // fragments
     if period % fragments:
         raise ValueError(
-            f"`period` must be a multiple of the number of fragments, {fragments}, got"
-            f" {period}: one is exchanged every period / {fragments} steps. Take"
-            f" period={fragments * max(apart, 1)}."
+            f"`period` must be a multiple of {fragments}, the number of fragments, got"
+            f" {period}."
         )
     if delay >= apart:
         raise ValueError(
-            f"`delay` must be less than period / fragments, {apart}, got {delay}: one"
-            " exchange is in flight at a time. Lengthen `period`, or take fewer"
-            " `fragments`."
+            f"`delay` must be less than period / fragments, {apart}, got {delay}."
         )
-    return period, fragments, delay
+    return apart
 
 
-def as_seconds(
-    name: str, values: Any, *, remedy: str, positive: bool = False
+def as_finite(
+    name: str, values: Any, *, remedy: str = "", positive: bool = False
 ) -> np.ndarray:
-    """Finite, non-negative seconds as float64, of any shape."""
-    seconds = as_reals(name, values)
-    sound = np.isfinite(seconds) & ((seconds > 0) if positive else (seconds >= 0))
+    """Finite, non-negative numbers as float64, of any shape."""
+    numbers = as_reals(name, values)
+    sound = np.isfinite(numbers) & ((numbers > 0) if positive else (numbers >= 0))
     if not sound.all():
         sign = "positive" if positive else "non-negative"
-        bad = seconds[~sound][0]
-        raise ValueError(f"`{name}` must be finite and {sign}, got {bad}: {remedy}.")
-    return seconds
+        bad = f"{numbers[~sound][0]}{': ' * bool(remedy)}{remedy}"
+        raise ValueError(f"`{name}` must be finite and {sign}, got {bad}.")
+    return numbers

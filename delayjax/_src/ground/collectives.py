@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from delayjax._src.ground import axes, checks, extras, trees, xla
+from delayjax._src.ground import axes, checks, trees, xla
 
 BUCKET_BYTES = 4 * 2**20
 """A leaf of at least this size has its own message; smaller leaves share a message."""
@@ -42,8 +42,8 @@ def check_table(name: str, table: Any, kinds: str = "fiu") -> Any:
     table = np.asarray(table) if checks.is_concrete(table) else table
     if table.ndim != 2 or table.size == 0 or table.dtype.kind not in kinds:
         raise ValueError(
-            f"`{name}` must have shape [T, P], with numbers in a row for each step and"
-            f" a column for each worker, got {table.shape} of {table.dtype}."
+            f"`{name}` must be numbers [T, P], a row for each step, a column for each"
+            f" worker, got {table.shape} of {table.dtype}."
         )
     return table
 
@@ -55,15 +55,15 @@ def row_of(
     workers = workers_of(axis_name)
     if workers != table.shape[1]:
         raise ValueError(
-            f"`{name}` must have one column for each of the {workers} workers on axis"
-            f" {axis_name!r}, got {table.shape[1]}."
+            f"`{name}` must have a column for each of {workers} workers, got"
+            f" {table.shape[1]}."
         )
     return table[step % table.shape[0]], jax.lax.axis_index(axis_name)
 
 
 def check_fresh(needed_by: str, updates: Any, axis_name: axes.AxisName) -> None:
     """Checks that gradients are floating point and not yet summed over the workers."""
-    extras.check_gradients(needed_by, updates)
+    trees.check_gradients(updates)
     # under vmap and pmap the types do not show which arrays are summed
     names = axes.varies_over(axes.vary(jnp.zeros(()), axis_name=axis_name))
     all_axes = jax.sharding.get_abstract_mesh().manual_axes
@@ -73,8 +73,7 @@ def check_fresh(needed_by: str, updates: Any, axis_name: axes.AxisName) -> None:
             raise ValueError(
                 f"`{needed_by}` got a gradient that is the same on all workers, at"
                 f" {trees.path_name(path)}: it is summed already. Take it at"
-                f" workers.vary(params{named}), exchange it once, and put"
-                " optax.MultiSteps inside of the exchange."
+                f" workers.vary(params{named}), and exchange it once."
             )
 
 

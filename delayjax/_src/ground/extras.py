@@ -34,20 +34,9 @@ def require_params(params: Any, needed_by: str) -> Any:
     return require(params, "params", needed_by, "call `update(grads, state, params)`")
 
 
-def check_gradients(needed_by: str, updates: Any) -> None:
-    """Checks that every gradient is floating point or complex."""
-    for path, leaf in jax.tree.leaves_with_path(updates):
-        dtype = jnp.result_type(leaf)
-        if not jnp.issubdtype(dtype, jnp.inexact):
-            raise TypeError(
-                f"`{needed_by}` needs floating-point gradients, got {dtype} at"
-                f" {trees.path_name(path)}: cast it, or leave it out with optax.masked."
-            )
-
-
 def moved(needed_by: str, updates: Any, params: Any, stale_params: Any) -> Any:
     """x_t - x_{t-tau}: how far the parameters moved since the gradient was taken."""
-    check_gradients(needed_by, updates)
+    trees.check_gradients(updates)
     require_params(params, needed_by)
     remedy = (
         "wrap the whole chain, `delayed(optax.chain(...), delay, keep_params=True)`;"
@@ -61,16 +50,11 @@ def moved(needed_by: str, updates: Any, params: Any, stale_params: Any) -> Any:
     )
 
 
-def check_shapes(needed_by: str, updates: Any, **trees: Any) -> None:
+def check_shapes(needed_by: str, updates: Any, **given: Any) -> None:
     """Checks that extra arguments have the gradients' shapes, so nothing broadcasts."""
-    wanted = jax.tree.map(jnp.shape, updates)
-    for name, tree in trees.items():
-        got = jax.tree.map(jnp.shape, tree)
-        if got != wanted:
-            raise ValueError(
-                f"`{name}` handed to `{needed_by}` must be like the gradients,"
-                f" {wanted}, got {got}."
-            )
+    for name, tree in given.items():
+        must = f"`{name}` handed to `{needed_by}` must be like the gradients"
+        trees.check_same_shapes(must, tree, updates)
 
 
 def check_staleness(
@@ -133,8 +117,7 @@ def take_one_staleness(
     if not trees.is_leaf(age):
         raise TypeError(
             f"`{needed_by}` needs one `staleness` for all leaves, got {staleness!r}:"
-            " give the producer one delay, or each part of the parameters a rule and a"
-            " delay, with optax.partition."
+            " give the producer one delay, or each part a rule, with optax.partition."
         )
     return take_staleness(needed_by, updates, age, mean=mean)
 
@@ -148,8 +131,5 @@ def as_loss(needed_by: str, value: Any) -> jax.Array:
     """The loss that comes as the extra argument `value=`, or 0."""
     loss = jnp.asarray(0.0 if value is None else value, jnp.result_type(float))
     if loss.ndim != 0:
-        raise ValueError(
-            f"`value` handed to `{needed_by}` must be a scalar, the loss, got shape"
-            f" {loss.shape}."
-        )
+        raise ValueError(f"`value` must be a scalar, the loss, got {loss.shape}.")
     return loss

@@ -4,13 +4,16 @@ import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
+from delayjax._src.ground import kinds
+
 P = ParamSpec("P")
 T = TypeVar("T")
 _RECIPE = "_recipe"  # of an object: (function, args, kwargs)
 
 
 def remembered(make: Callable[P, T]) -> Callable[P, T]:
-    """Makes the result of `make` picklable if the arguments are."""
+    """Makes the result of `make` picklable if the arguments are, which are checked."""
+    make = kinds.checked(make)
 
     @functools.wraps(make)
     def remembering(*args: P.args, **kwargs: P.kwargs) -> Any:

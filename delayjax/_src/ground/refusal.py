@@ -67,8 +67,7 @@ def check_place(name: str, state: Any, *, alone: bool = True) -> None:
     if stray:
         raise ValueError(
             f"`{name}` must have its whole optimizer inside of the rule that refuses,"
-            f" got {stray}: put the rule outside, drop_stale(optax.chain(...), bound),"
-            " because parts outside of the rule change with refused gradients."
+            f" got {stray}: put the rule outside, drop_stale(optax.chain(...), bound)."
         )
 
 

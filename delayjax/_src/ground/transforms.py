@@ -8,7 +8,7 @@ import jax.core
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks
+from delayjax._src.ground import checks, trees
 
 OfStep = Callable[[Any], ArrayLike]
 """step (int32 []) -> a number, as in Optax."""
@@ -26,35 +26,28 @@ def as_transformation(name: str, inner: Any) -> optax.GradientTransformationExtr
         method: Any = steps.update
         return optax.GradientTransformationExtraArgs(steps.init, method)
     if not callable(update) or not hasattr(inner, "init"):
-        raise TypeError(
-            f"`{name}` must be an Optax transformation, got {inner!r}: pass for example"
-            " optax.sgd(0.1)."
-        )
+        raise TypeError(f"`{name}` must be an Optax transformation, got {inner!r}.")
     return optax.with_extra_args_support(inner)
 
 
 def stateful(
     kind: type[Any], init_fn: optax.TransformInitFn, update_fn: Callable[..., Any]
 ) -> optax.GradientTransformationExtraArgs:
-    """A transformation with states of type `kind`, which refuses other states."""
+    """A transformation with states of type `kind`.
+
+    It refuses other states, and gradients that are not floating point.
+    """
 
     def update(updates, state, params=None, **extra_args):
         if not all(hasattr(state, field) for field in kind._fields):
             raise TypeError(
-                f"`state` must be a {kind.__name__}, got a {type(state).__name__}: take"
-                " the state of this transformation, and restore a checkpoint into it,"
-                " as flax.serialization.from_state_dict(tx.init(params), state) does."
+                f"`state` must be a {kind.__name__}, got a {type(state).__name__}:"
+                " restore a checkpoint into tx.init(params)."
             )
+        trees.check_gradients(updates)
         return update_fn(updates, state, params, **extra_args)
 
     return optax.GradientTransformationExtraArgs(init_fn, update)
-
-
-def as_rate(learning_rate: Any, *, positive: bool = False) -> Any:
-    """The learning rate, checked if it is a number; a schedule is returned as it is."""
-    if callable(learning_rate):
-        return learning_rate
-    return checks.check_scalar("learning_rate", learning_rate, positive=positive)
 
 
 def rate_at(learning_rate: optax.ScalarOrSchedule, step: jax.Array) -> Any:

@@ -1,7 +1,6 @@
 """Checks that trees have the same types, prefixes of trees, and names of leaves."""
 
 import functools
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,6 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.tree_util import tree_flatten_with_path
 
 from delayjax._src.ground import named_arrays
 
@@ -24,40 +22,13 @@ def broadcast(name: str, prefix: Any, tree: Any) -> Any:
         values, structure = jax.tree.flatten(_as_dicts(bare), is_leaf=is_function)
         parts = structure.flatten_up_to(_as_dicts(places))
     except ValueError as error:
-        raise ValueError(
-            f"`{name}` must be one value or a prefix of the tree, got"
-            f" {_mismatch(_as_dicts(bare), _as_dicts(whole)) or repr(bare)}."
-        ) from error
+        must = f"`{name}` must be one value or a prefix of the tree, got {bare!r}"
+        raise ValueError(f"{must}: {error}") from error
     repeated: list[Any] = [None] * len(leaves)
     for value, part in zip(values, parts, strict=True):
         for place in jax.tree.leaves(part):
             repeated[place] = value
     return jax.tree.unflatten(jax.tree.structure(tree), repeated)
-
-
-_NAMED = 3  # paths in an error
-
-
-def _mismatch(prefix: Any, tree: Any) -> str:
-    """The values of a prefix without a leaf in a tree, and the leaves without a value.
-
-    Text for an error.
-    """
-    given = [path for path, _ in tree_flatten_with_path(prefix, is_leaf=is_function)[0]]
-    there = [path for path, _ in tree_flatten_with_path(tree)[0]]
-
-    def without(paths, covered):
-        named = map(path_name, itertools.filterfalse(covered, paths))
-        return ", ".join(itertools.islice(named, _NAMED))
-
-    nowhere = without(
-        given, lambda place: any(path[: len(place)] == place for path in there)
-    )
-    bare = without(
-        there, lambda path: any(path[: len(place)] == place for place in given)
-    )
-    surplus = f"a value for {nowhere}, where no leaf is" if nowhere else ""
-    return surplus + ", and " * bool(nowhere and bare) + f"none for {bare}" * bool(bare)
 
 
 def _as_dicts(tree: Any) -> Any:
@@ -129,22 +100,33 @@ def masked_like(tree: Any, updates: Any) -> Any:
     )
 
 
+def check_gradients(updates: Any) -> None:
+    """Checks that every gradient is floating point or complex."""
+    for path, leaf in jax.tree.leaves_with_path(updates):
+        dtype = jnp.result_type(leaf)
+        if not jnp.issubdtype(dtype, jnp.inexact):
+            raise TypeError(
+                f"`updates` must be floating-point gradients, got {dtype} at"
+                f" {path_name(path)}: cast it, or leave it out with optax.masked."
+            )
+
+
 def check_numbers(name: str, tree: Any) -> None:
     """Checks that no leaf is a PRNG key, because keys cannot be added."""
     for path, leaf in jax.tree.leaves_with_path(tree):
         if jnp.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.prng_key):
             raise TypeError(
-                f"`{name}` must hold numbers, got a PRNG key at {path_name(path)}: keep"
-                " it beside the parameters, or leave it out with optax.masked."
+                f"`{name}` must hold numbers, got a PRNG key at {path_name(path)}."
             )
 
 
-def check_same_types(rule: str, tree: Any, like: Any) -> None:
-    """Checks that two trees have the same structure, shapes and dtypes."""
+def check_same_types(rule: str, tree: Any, like: Any, *, dtypes: bool = True) -> None:
+    """Checks that two trees have the same structure, shapes and `dtypes`."""
 
     def kinds(tree):
         return {
-            path_name(path): f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}"
+            path_name(path): f"{jnp.result_type(leaf) if dtypes else ''}"
+            f"{list(jnp.shape(leaf))}"
             for path, leaf in jax.tree.leaves_with_path(tree)
         }
 
@@ -155,3 +137,8 @@ def check_same_types(rule: str, tree: Any, like: Any) -> None:
         raise TypeError(
             f"{rule}, got {got.get(where)} for {wanted.get(where)} at {where}."
         )
+
+
+def check_same_shapes(rule: str, tree: Any, like: Any) -> None:
+    """Checks that two trees have the same structure and shapes."""
+    check_same_types(rule, tree, like, dtypes=False)

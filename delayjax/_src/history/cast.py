@@ -39,7 +39,7 @@ def cast(dtype: DTypeLike, *, storage: rings.Storage | None = None) -> rings.Sto
     if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
         raise TypeError(f"`dtype` must be a floating-point type, got {dtype!r}.")
     dtype = jnp.dtype(dtype)
-    storage = rings.as_storage(storage, "storage")
+    storage = rings.plain if storage is None else storage
 
     def converted(path, leaf):
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):

@@ -10,8 +10,8 @@ import optax
 
 from delayjax._src.ground import (
     axes,
-    checks,
     extras,
+    kinds,
     named_arrays,
     transforms,
     trees,
@@ -23,6 +23,7 @@ from delayjax._src.history.lookback import DelayedState
 Warmup = Literal["fresh", "skip", "zeros"]
 
 
+@kinds.checked
 def delayed(
     inner: transforms.Transformation,
     delay: extras.Delay,
@@ -110,9 +111,8 @@ def delayed(
         options |= dict(hand_staleness=hand_staleness, axis_name=axis_name)
         return _by_layer(inner, delay, (max_delay, frozen), options)
     max_delay = delays.max_delays(delay, max_delay)
-    checks.check_choice("warmup", warmup, "fresh", "skip", "zeros")
     whole = lookback.History(
-        storage=rings.as_storage(history),
+        storage=rings.plain if history is None else history,
         max_delay=max_delay,
         one_age=trees.is_leaf(delay) and trees.is_leaf(max_delay),
         keep_params=keep_params,
@@ -166,7 +166,6 @@ def delayed(
     def update_fn(
         updates, state, params=None, *, staleness=None, value=None, **extra_args
     ):
-        extras.check_gradients("delayed", updates)
         stale_params = extra_args.pop("stale_params", None)
         past, updates = past_of(updates), trained(updates)
         fresh = received(past, updates, params, staleness, value, stale_params)
@@ -202,10 +201,7 @@ def _by_layer(
     """`delayed` where some delays are `Layers`: it delays a tree cut into runs."""
     for name, value in zip(("max_delay", "frozen"), left_out, strict=True):
         if value is not None:
-            raise ValueError(
-                f"`{name}` must be left out with `Layers`, got {value!r}: each layer"
-                " keeps as many gradients as its delay needs, and at 0 none."
-            )
+            raise ValueError(f"`{name}` must be left out with `Layers`, got {value!r}.")
 
     def cut(split: layers.Split, inner_update: Any) -> Any:
         late = optax.GradientTransformationExtraArgs(
@@ -224,10 +220,7 @@ def _by_layer(
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         split = layers.Split(delay, updates)
         if staleness is not None and not trees.is_leaf(staleness):
-            raise ValueError(
-                "`delayed` with `Layers` takes one staleness of all gradients, got"
-                f" {staleness!r}: give one delay to the other producer."
-            )
+            raise ValueError(f"`staleness` must be one for all, got {staleness!r}.")
 
         def inner_update(stale, inner_state, _, **arguments):
             if options["hand_staleness"]:
@@ -288,12 +281,6 @@ def staleness(opt_state: Any) -> Any:
                 x for x in parts if optax.tree.get_all_with_path(parts[x], "staleness")
             ]
             return {label: staleness(parts[label]) for label in late}
-    if not innermost:
-        raise ValueError(
-            "`opt_state` must hold one staleness, got none: no part of its optimizer"
-            " delays. Make one late, as dj.delayed(optax.adam(1e-3), 4)."
-        )
     raise ValueError(
-        f"`opt_state` must hold one staleness, got {len(innermost)}: ask for each part,"
-        " as dj.staleness(opt_state[0]) of a chain."
+        f"`opt_state` must hold one staleness, got {len(innermost)}: ask for one part."
     )

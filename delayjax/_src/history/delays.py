@@ -4,6 +4,7 @@ Random delays have no state: the same key and step give the same delay, on all w
 if there is no `axis_name`. Step t uses the gradient of step t - tau(t) (*lookback*).
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -13,13 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import axes, checks, collectives, transforms, trees
+from delayjax._src.ground import axes, checks, collectives, kinds, transforms, trees
 from delayjax._src.ground.pickling import remembered
 
 
 @remembered
 def uniform(
-    key: jax.Array,
+    key: kinds.Key,
     low: ArrayLike,
     high: ArrayLike,
     *,
@@ -40,7 +41,6 @@ def uniform(
         >>> sorted({int(delay(step)) for step in range(50)})
         [2, 3, 4]
     """
-    checks.check_key("key", key)
     low, high = _steps("low", low), _steps("high", high)
     known = checks.is_concrete(low) and checks.is_concrete(high)
     if known and np.asarray(low) > np.asarray(high):
@@ -52,7 +52,7 @@ def uniform(
 
 @remembered
 def geometric(
-    key: jax.Array, mean: ArrayLike, *, axis_name: axes.AxisName | None = None
+    key: kinds.Key, mean: kinds.NonNegative, *, axis_name: axes.AxisName | None = None
 ) -> transforms.OfStep:
     """Draws the staleness of many workers with memoryless service times.
 
@@ -73,8 +73,6 @@ def geometric(
     References:
         Mitliagkas et al., Asynchrony begets momentum, 2016, arXiv:1605.09774.
     """
-    checks.check_key("key", key)
-    mean = checks.check_scalar("mean", mean)
 
     def delay(step):
         success = 1.0 / (1.0 + jnp.asarray(mean, jnp.float32))
@@ -86,7 +84,7 @@ def geometric(
 
 @remembered
 def poisson(
-    key: jax.Array, mean: ArrayLike, *, axis_name: axes.AxisName | None = None
+    key: kinds.Key, mean: kinds.NonNegative, *, axis_name: axes.AxisName | None = None
 ) -> transforms.OfStep:
     """Draws delays with the spread of many independent arrivals.
 
@@ -102,8 +100,6 @@ def poisson(
         >>> bool(abs(draws.var() - 4.0) < 0.2)
         True
     """
-    checks.check_key("key", key)
-    mean = checks.check_scalar("mean", mean)
 
     def delay(step):
         rate = jnp.asarray(mean, jnp.float32)
@@ -130,8 +126,8 @@ def from_trace(staleness: ArrayLike | Sequence[int]) -> transforms.OfStep:
     shape = np.shape(staleness)
     if shape not in ((math.prod(shape),), (math.prod(shape), 1)) or 0 in shape:
         raise ValueError(
-            f"`staleness` must have shape [T] or [T, 1], got {shape}: a delay is one"
-            " number for each update. With several gradients per update use `replay`."
+            f"`staleness` must have shape [T] or [T, 1], got {shape}: with several"
+            " gradients per update use `replay`."
         )
     row = jnp.ravel(_steps("staleness", staleness))
     return lambda step: row[step % row.size]
@@ -181,18 +177,15 @@ def _check_within(delay: Any, max_delay: Any) -> None:
     """Checks that no known delay exceeds the largest staleness that is kept."""
     ones, deep = jax.tree.flatten(delay, is_leaf=trees.is_function)
     bounds, wide = jax.tree.flatten(max_delay)
-    if trees.is_leaf(delay):
-        ones *= len(bounds)
-    elif trees.is_leaf(max_delay):
-        bounds *= len(ones)
-    elif deep != wide:  # different prefix trees, which cannot be compared here
-        return
-    for one, bound in zip(ones, bounds, strict=True):
+    if trees.is_leaf(delay) or trees.is_leaf(max_delay):
+        pairs = itertools.product(ones, bounds)
+    else:  # different prefix trees cannot be compared here
+        pairs = zip(ones, bounds, strict=True) if deep == wide else ()
+    for one, bound in pairs:
         is_number = not callable(one) and checks.is_concrete(one)
         if is_number and checks.known(one) > bound:
             raise ValueError(
-                f"`delay` must be at most `max_delay` = {bound}, got {one}: raise"
-                " `max_delay`; each further step keeps one more gradient."
+                f"`delay` must be at most `max_delay` = {bound}, got {one}."
             )
 
 
@@ -212,8 +205,7 @@ def ask(delay: Any, step: jax.Array, longest: int) -> Any:
         if is_float and longest > 2 ** (jnp.finfo(dtype).nmant + 1):
             raise TypeError(
                 f"`delay` is {dtype}, which cannot hold all integers up to `max_delay`"
-                f" = {longest}: give an integer or float32. `inject_hyperparams` rounds"
-                " to the dtype of the parameters without hyperparam_dtype=jnp.float32."
+                f" = {longest}: give inject_hyperparams hyperparam_dtype=jnp.float32."
             )
         steps = checks.as_steps(asked)
         return jnp.floor(steps) if is_float else jnp.asarray(steps)

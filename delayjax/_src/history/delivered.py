@@ -13,6 +13,7 @@ from delayjax._src.ground import (
     collectives,
     dtypes,
     extras,
+    kinds,
     refusal,
     transforms,
     trees,
@@ -42,6 +43,7 @@ class DeliveredState(NamedTuple):
     inner_state: Any
 
 
+@kinds.checked
 def delivered(
     inner: transforms.Transformation,
     delay: extras.Delay,
@@ -124,13 +126,9 @@ def delivered(
     inner = transforms.as_transformation("inner", inner)
     axis_name = axes.as_names(axis_name)
     if not trees.is_leaf(delay):
-        raise ValueError(
-            f"`delay` must be one delay for all leaves, got {delay!r}: a gradient"
-            " arrives as a whole. `delayed` takes a tree."
-        )
+        raise ValueError(f"`delay` must be one for all leaves, got {delay!r}.")
     bound = delays.max_delays(delay, max_delay)
     longest = checks.check_bound("max_delay", bound)
-    checks.check_choice("idle", idle, "hold", "zeros")
 
     def init_fn(params):
         inner_state = wrapped.init("inner", inner, params, wrapper="delivered")
@@ -157,7 +155,6 @@ def delivered(
     def update_fn(
         updates, state, params=None, *, staleness=None, value=None, **extra_args
     ):
-        extras.check_gradients("delivered", updates)
         rings.check_depth(state.in_flight.slots, [longest])
         asked = delays.ask(delay, state.in_flight.step, longest)
         wait = delays.clip(asked, jnp.int32(longest))
@@ -209,7 +206,5 @@ def _check_held(arrived: jax.Array, moves: Any, axis_name: tuple[str, ...]) -> N
         if differing - axes.varies_over(leaf):
             raise ValueError(
                 '`idle` must be "zeros" where `inner` sums over workers that have'
-                f' delays of their own, got "hold": the update at'
-                f" {trees.path_name(path)} is the same on all workers, but only some of"
-                " them have received a gradient."
+                f' delays of their own, got "hold" for {trees.path_name(path)}.'
             )

@@ -42,7 +42,7 @@ def add(calendar: Calendar, tree: Any, delay: jax.Array) -> Calendar:
         total = total + jnp.asarray(leaf, held.dtype)
         return rings.write_slot(held, total, slot)
 
-    rings.check_item("calendar", calendar.slots, tree, fits)
+    rings.check_item(calendar.slots, tree, fits)
     slot = (calendar.step + delay) % len(calendar.due)
     is_empty = calendar.due[slot] == 0
     slots = rings.map_leaves(add_to, calendar.slots, tree)

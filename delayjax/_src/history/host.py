@@ -72,7 +72,6 @@ def _pack(tree: Any, slots: Any) -> Any:
 
 def _unpack(leaves: Any, like: Any) -> Any:
     """The inverse of `_pack`."""
-    rings.check_tree("like", leaves, like)
 
     def unpack(kept, leaf):
         shape = jnp.shape(leaf)
@@ -132,8 +131,4 @@ def _read_host(slots: jax.Array, slot: jax.Array) -> jax.Array:
 @_write_host.def_vmap
 @_read_host.def_vmap
 def _refuse(*_: Any) -> Any:
-    raise ValueError(
-        "A history on the host has no `vmap`: simulate workers and grids with"
-        " history=None, or average the gradients before the history,"
-        " exchange.mean(delayed(..., history=ring.on_host()))."
-    )
+    raise ValueError("A history on the host has no `vmap`: use history=None there.")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -61,10 +62,10 @@ class Layers:
     def __post_init__(self):
         delays = tuple(self.delays)
         if not delays:
-            raise ValueError("`delays` is empty: give a delay for each layer.")
+            raise ValueError("`delays` must hold a delay for each layer, got none.")
         bounds = tuple(checks.check_bound("delays", delay) for delay in delays)
         object.__setattr__(self, "delays", bounds)
-        checks.check_field(self, "axis", checks.check_integer, least=-64, most=63)
+        object.__setattr__(self, "axis", operator.index(self.axis))
 
 
 def runs_of(layers: Layers) -> list[Run]:
@@ -198,6 +199,5 @@ def _check_layers(layers: Layers, path: Any, shape: tuple[int, ...]) -> None:
     if not inside or shape[layers.axis] != len(layers.delays):
         raise ValueError(
             f"`Layers` has {len(layers.delays)} delays along axis {layers.axis}, but a"
-            f" leaf has shape {list(shape)} at {trees.path_name(path)}: give a delay"
-            " for each layer, and the axis that the layers are on."
+            f" leaf has shape {list(shape)} at {trees.path_name(path)}."
         )

@@ -7,7 +7,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from delayjax._src.ground import axes, collectives, extras, named_arrays, trees, xla
+from delayjax._src.ground import (
+    axes,
+    checks,
+    collectives,
+    extras,
+    named_arrays,
+    trees,
+    xla,
+)
 from delayjax._src.ground.refusal import register_producer
 from delayjax._src.history import delays
 from delayjax._src.history import ring as rings
@@ -146,30 +154,23 @@ class History:
         gradients, beside = kept
         was_kept = beside.slots is not None and jax.tree.leaves(beside.slots.params)
         is_kept = self.deepest and jax.tree.leaves(updates)
-        if is_kept and bool(was_kept) != self.keep_params:
-            raise ValueError(
-                f"`keep_params` is {self.keep_params}, but the state was made with"
-                f" {bool(was_kept)}: make it with `init` of this transformation."
-            )
+        if is_kept:
+            checks.check_held("keep_params", self.keep_params, bool(was_kept))
         self._check_dtypes(gradients.slots, updates, params)
 
     def _check_dtypes(self, slots: Any, *like: Any) -> None:
-        """Checks that slots have the dtype of the storage, or the dtypes of an item."""
-        dtypes = [str(rings.dtype_of(held)) for held in jax.tree.leaves(slots)]
+        """Checks that slots have the dtype of the storage, or dtypes of an item."""
+        held = {str(rings.dtype_of(x)) for x in jax.tree.leaves(slots)}
         kept = [_late(item, self.max_delay) for item in like if item is not None]
-        wanted = [[str(jnp.result_type(x)) for x in jax.tree.leaves(k)] for k in kept]
+        wanted = [{str(jnp.result_type(x)) for x in jax.tree.leaves(y)} for y in kept]
         if self.storage.dtype is not None:
-            wanted = [[str(self.storage.dtype)] * len(dtypes)]
-        if not dtypes or not wanted[0]:  # of another depth, which `push` refuses
-            return
-        # a history that keeps several leaves together
-        if len(wanted[0]) != len(dtypes):
-            dtypes, wanted = sorted(set(dtypes)), [sorted(set(x)) for x in wanted]
-        if dtypes not in wanted:
-            now, was = (" and ".join(sorted(set(x))) for x in (wanted[-1], dtypes))
+            wanted = [{str(self.storage.dtype)}]
+        # `push` refuses a state of another depth
+        if held and wanted[0] and held not in wanted:
             raise ValueError(
-                f"`history` keeps {now}, but the history in the state holds {was}:"
-                " convert it with resize_history(state, tx.init(params))."
+                f"`history` keeps {' and '.join(sorted(wanted[0]))}, but the history in"
+                f" the state holds {' and '.join(sorted(held))}: convert it with"
+                " resize_history(state, tx.init(params))."
             )
 
 

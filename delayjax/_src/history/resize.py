@@ -89,8 +89,7 @@ def resize_history(state: Any, like: Any, *, reset: Any = None) -> Any:
     (_, was), (_, wanted) = parts_of(state), parts_of(bare)
     if was != wanted:
         raise ValueError(
-            "`like` must be a state of the same transformation with another depth:"
-            f" it is {wanted}, and `state` is {parts_of(given)[1]}."
+            f"`like` must be a state as `state`, {parts_of(given)[1]}, got {wanted}."
         )
     if reset is not None:
         state = _with_reset(state, bare, reset)
@@ -139,8 +138,7 @@ def _with_reset(state: Any, like: Any, reset: Any) -> Any:
     if not taken or is_joined or re.search("slots/(params|item)", " ".join(slots)):
         raise ValueError(
             "`reset` must choose leaves by their paths in the state, and in a history"
-            f" gradients alone, got {taken}: of a sharded history, or one that keeps"
-            " parameters, call strip_history(state) first."
+            f" gradients alone, got {taken}: else call strip_history(state) first."
         )
     return state
 
@@ -286,8 +284,7 @@ def _check_new(slots: Any, old: Any, clock: Any) -> None:
     if is_stripped or is_used:
         held = "no slots" if is_stripped else f"{clock} items pushed"
         raise ValueError(
-            f"`like` must be a new state, as `init` makes it, got one with {held}: call"
-            " resize_history(state, tx.init(params)), the old state first."
+            f"`like` must be a new state, as `init` makes it, got one with {held}."
         )
 
 

@@ -108,7 +108,7 @@ class Storage(Pickled, _Ways):
             return self.write(slots, xla.as_bits(leaf, slots.dtype), slot)
 
         leaves = self.pack(tree, ring.slots)
-        check_item("ring", ring.slots, leaves, fits)
+        check_item(ring.slots, leaves, fits)
         slots = map_leaves(write, ring.slots, leaves)
         return ring._replace(slots=slots, pushed=ring.pushed + 1)
 
@@ -118,10 +118,7 @@ class Storage(Pickled, _Ways):
         def take(slots, age):
             capacity = slots.shape[0]
             if isinstance(age, int) and not 0 <= age < capacity:
-                raise ValueError(
-                    f"`age` must lie in [0, {capacity - 1}], the ring's depth, got"
-                    f" {age}: make the ring with a larger capacity."
-                )
+                raise ValueError(f"`age` must lie in 0 .. {capacity - 1}, got {age}.")
             past = jnp.clip(checks.as_steps(age), 0, capacity - 1)
             return self.take(slots, (ring.pushed - 1 - past) % capacity)
 
@@ -216,18 +213,6 @@ def with_item(slots: Any, slot: jax.Array, item: Any) -> Any:
     return map_leaves(write, slots, item)
 
 
-def as_storage(history: Any, name: str = "history") -> Storage:
-    """The argument `history` as a storage; `plain` if it is None."""
-    if history is None:
-        return plain
-    if not isinstance(history, Storage):
-        raise TypeError(
-            f"`{name}` must be a storage, got {history!r}: write for example"
-            " ring.on_host() or ring.cast(jnp.bfloat16)."
-        )
-    return history
-
-
 def as_dtype(leaf: Any, dtype: Any) -> jax.Array:
     """An array in a dtype; zeros in this dtype where `leaf` is only a shape."""
     if isinstance(leaf, jax.ShapeDtypeStruct):
@@ -250,9 +235,7 @@ def check_tree(name: str, slots: Any, tree: Any) -> None:
         )
 
 
-def check_item(
-    history: str, slots: Any, item: Any, fits: Callable[[Any, Any], bool]
-) -> None:
+def check_item(slots: Any, item: Any, fits: Callable[[Any, Any], bool]) -> None:
     """Checks that an item's leaves have the shapes and fit into the dtypes of slots."""
     check_tree("tree", slots, item)
     leaves = jax.tree.leaves_with_path(item)
@@ -261,9 +244,8 @@ def check_item(
         kept = dtype_of(held) if jnp.issubdtype(dtype, jnp.inexact) else held.dtype
         if shape != list(held.shape[1:]) or not fits(dtype, kept):
             raise ValueError(
-                f"`tree` must be like the {history}'s items: {trees.path_name(path)} is"
-                f" {dtype}{shape}, and its slots hold {kept}{list(held.shape[1:])}:"
-                " make the state with `init` of these parameters."
+                f"`tree` must be like the history's items: {trees.path_name(path)} is"
+                f" {dtype}{shape}, and its slots hold {kept}{list(held.shape[1:])}."
             )
 
 
@@ -273,11 +255,9 @@ def check_depth(slots: Any, bounds: list[int]) -> None:
     if len(depths) != len(bounds):  # a history that keeps several leaves together
         depths, bounds = sorted(set(depths)), sorted(set(bounds))
     if depths != bounds:
-        wanted, depth_text = (
-            " and ".join(map(str, sorted(set(x)))) for x in (bounds, depths)
-        )
-        held = f"depth {depth_text}" if depth_text else "no slots"
+        names = (sorted(map(str, set(x))) for x in (bounds, depths))
+        wanted, held = map(" and ".join, names)
         raise ValueError(
-            f"`max_delay` is {wanted or 0}, but the history in the state has {held}:"
-            " change it with resize_history(state, tx.init(params))."
+            f"`max_delay` is {wanted or 0}, but the history in the state has depth"
+            f" {held or 0}: change it with resize_history(state, tx.init(params))."
         )

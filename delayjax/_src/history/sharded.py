@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from delayjax._src.ground import axes, checks, collectives, trees, xla
+from delayjax._src.ground import axes, collectives, kinds, trees, xla
 from delayjax._src.ground.pickling import remembered
 from delayjax._src.history import ring as rings
 
@@ -23,8 +23,8 @@ def sharded(
     axis_name: axes.AxisName,
     *,
     mesh: Mesh | None = None,
-    num_workers: int | None = None,
-    bucket_bytes: int = collectives.BUCKET_BYTES,
+    num_workers: kinds.PositiveInt | None = None,
+    bucket_bytes: kinds.NonNegativeInt = collectives.BUCKET_BYTES,
 ) -> rings.Storage:
     """A history that is divided between n devices: each keeps 1/n of it.
 
@@ -63,17 +63,15 @@ def sharded(
         Rajbhandari, Rasley, Ruwase and He, ZeRO, SC 2020, arXiv:1910.02054.
     """
     names = axes.as_names(axis_name)
-    if (mesh is None) == (num_workers is None):
-        raise ValueError(
-            "`sharded` needs either `mesh`, for a plain jit, or `num_workers`, for the"
-            f" step of one worker, got mesh={mesh!r}, num_workers={num_workers!r}."
-        )
-    bucket_bytes = checks.check_bound("bucket_bytes", bucket_bytes)
-    if mesh is not None:
+    if mesh is not None and num_workers is None:
         cut = _ByMesh(names, mesh)
+    elif num_workers is not None and mesh is None:
+        cut = _ByWorkers(names, num_workers)
     else:
-        count = checks.check_bound("num_workers", num_workers, at_least=1)
-        cut = _ByWorkers(names, count)
+        raise ValueError(
+            "Either `mesh`, for a plain jit, or `num_workers`, for the step of one"
+            f" worker, must be given, got {mesh} and {num_workers}."
+        )
     rows_even = math.lcm(cut.devices, EVEN)
 
     def pack(tree, slots):
@@ -82,12 +80,6 @@ def sharded(
         else:
             cut.check_same("tree", tree)
         rows = _join(tree, bucket_bytes, rows_even)
-        if slots is not None and len(rows) != len(slots):  # leaves are joined by dtype
-            raise ValueError(
-                "`tree` must have the dtypes of the history's items, got"
-                f" {sorted({str(x.dtype) for x in jax.tree.leaves(tree)})}: cast it, or"
-                " keep one dtype, ring.cast(jnp.float32, storage=ring.sharded(...))."
-            )
         return [cut.part(x) for x in rows]
 
     def take(slots, slot):
@@ -105,11 +97,6 @@ class _ByMesh:
 
     def __init__(self, names: tuple[str, ...], mesh: Mesh):
         axes.check_mesh(mesh, names)
-        if mesh.abstract_mesh.explicit_axes:
-            raise ValueError(
-                f"`mesh` must have axes of type Auto alone, got {mesh}: make it with"
-                " jax.make_mesh(..., axis_types=(AxisType.Auto,))."
-            )
         self._names, self._mesh = names, mesh
         self.devices = math.prod(mesh.shape[name] for name in names)
 
@@ -164,16 +151,12 @@ class _ByWorkers:
         """Checks that `tree` is the same for all of the workers."""
         size = collectives.workers_of(self._names)
         if size != self.devices:
-            raise ValueError(
-                f"`num_workers` must be the size of the axis {self._names}, {size}, got"
-                f" {self.devices}."
-            )
+            raise ValueError(f"`num_workers` must be {size}, got {self.devices}.")
         for path, leaf in jax.tree.leaves_with_path(tree):
             if set(self._names) & axes.varies_over(leaf):
                 raise ValueError(
                     f"`{name}` must be the same for all workers, but differs at"
-                    f" {trees.path_name(path)}: take the mean before the history,"
-                    " exchange.mean(delayed(...)), and one delay for all workers."
+                    f" {trees.path_name(path)}: use exchange.mean(delayed(...))."
                 )
 
 

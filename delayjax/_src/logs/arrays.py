@@ -15,10 +15,7 @@ def as_times(seconds: ArrayLike, gaps: bool) -> np.ndarray:
     """Positive seconds, float64 [W, T]; nan where a gap may be."""
     table = checks.as_reals("seconds", seconds)
     if table.ndim != 2 or not table.size:
-        raise ValueError(
-            "`seconds` must have shape [W, T], a row for each worker and a column for"
-            f" each task, got {table.shape}."
-        )
+        raise ValueError(f"`seconds` must have shape [W, T], got {table.shape}.")
     gap = np.isnan(table)
     sound = (table > 0) & (table <= MOST_SECONDS)
     must = f"be positive, and at most {MOST_SECONDS:g} s"
@@ -45,10 +42,7 @@ def as_starts(starts: ArrayLike, seconds: np.ndarray) -> np.ndarray:
     gap = np.isnan(seconds)
     table = checks.as_reals("starts", starts)
     if table.shape != gap.shape:
-        raise ValueError(
-            f"`starts` must have the shape of `seconds`, {gap.shape}, got"
-            f" {table.shape}."
-        )
+        raise ValueError(f"`starts` must have shape {gap.shape}, got {table.shape}.")
     sound = (table >= 0) & (table <= MOST_SECONDS)
     must = f"lie in 0 .. {MOST_SECONDS:g} s"
     remedy = "give seconds since the start of the log, no clock's time"
@@ -85,8 +79,5 @@ def as_steps(steps: ArrayLike | None, tasks: int) -> np.ndarray:
     numbers = np.asarray(checks.as_array("steps", steps))
     right = numbers.dtype.kind in "iu" and numbers.shape == (tasks,)
     if not right or not (np.diff(numbers.astype(np.int64)) > 0).all():
-        raise ValueError(
-            f"`steps` must be {tasks} increasing integers, one for each column of"
-            f" `seconds`, got {steps!r}."
-        )
+        raise ValueError(f"`steps` must be {tasks} increasing integers, got {steps!r}.")
     return numbers.astype(np.int64)

@@ -23,10 +23,7 @@ def rows(text: str, *, rank: bool) -> list[dict[str, Any]]:
     if kind is None:
         raise ValueError("it has neither `traceEvents` nor `section_scores`")
     if rank and kind == "traceEvents" and "rank" not in held.get("distributedInfo", {}):
-        raise ValueError(
-            "a profile in a folder needs the number of its process,"
-            ' {"distributedInfo": {"rank": 0}}'
-        )
+        raise ValueError('a profile in a folder needs {"distributedInfo": {"rank": 0}}')
     try:
         return kinds[kind](held)
     except KeyError as key:

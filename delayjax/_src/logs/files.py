@@ -104,9 +104,7 @@ def _json_lines(text: str, pandas: Any) -> Cells:
     objects = {number: json.loads(line) for number, line in lines.items()}
     for number, held in objects.items():
         if not isinstance(held, dict):
-            raise ValueError(
-                f"line {number} is no object, but {lines[number].strip()!r}"
-            )
+            raise ValueError(f"line {number} is no object, but {held!r}")
     header = list(dict.fromkeys(name for held in objects.values() for name in held))
     rows = [[held.get(name, "") for name in header] for held in objects.values()]
     columns = range(len(header))

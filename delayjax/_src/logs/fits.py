@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from delayjax._src.cluster import service_time
 from delayjax._src.cluster.service_time import ServiceTime
-from delayjax._src.ground.checks import as_seconds
+from delayjax._src.ground import checks
 
 _EQUAL = 1e-9  # relative difference of times that count as equal
 _LEVEL = 0.01  # how often times of the very law are farther from it
@@ -55,12 +55,9 @@ def fit(times: ArrayLike) -> list[Fit]:
         Massey, The Kolmogorov-Smirnov test for goodness of fit, JASA 46(253), 1951.
     """
     remedy = "leave out tasks that never ended, and gaps"
-    seconds = as_seconds("times", times, positive=True, remedy=remedy).ravel()
+    seconds = checks.as_finite("times", times, positive=True, remedy=remedy).ravel()
     if not seconds.size or np.ptp(seconds) <= _EQUAL * seconds.max():
-        raise ValueError(
-            f"`times` must hold times that differ, got {times!r}: equal times are"
-            " cluster.constant."
-        )
+        raise ValueError(f"`times` must hold times that differ, got {times!r}.")
     fits = [_fit(law, each, seconds) for law, each in _likeliest(seconds).items()]
     fits.sort(key=lambda each: each.distance)
     most = scipy.stats.kstwo.isf(_LEVEL, seconds.size)

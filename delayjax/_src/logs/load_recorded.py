@@ -116,8 +116,7 @@ class _Log(Table):
         several |= "operation" in there and "seconds" not in there
         if several and "operation" not in there:
             raise ValueError(
-                f"`operations` needs a column 'operation' of {path}, got {self.header}:"
-                " leave `operations` out, or name it with columns={'operation': ...}."
+                f"`operations` needs a column 'operation' of {path}, got {self.header}."
             )
         self.amount = "duration" if several else "seconds"
         needed = ("worker", "step", *["operation"] * several, self.amount)
@@ -125,9 +124,7 @@ class _Log(Table):
         if several:
             self.keep(self._computes(operations))
         if not len(self.columns):
-            raise ValueError(
-                f"{path} must have a row for each task, got none below {self.header}."
-            )
+            raise ValueError(f"{path} must have rows, got none below {self.header}.")
         kinds = {"worker": "worker", self.amount: "seconds", "start": "seconds"}
         for ours in self.names:
             if ours != "operation":
@@ -156,8 +153,7 @@ class _Log(Table):
         known = sorted(operation.unique())
         if any(name not in known for name in operations or [None]):
             raise ValueError(
-                f"`operations` must list those that are computation, of {known} in"
-                f" {self.path}, got {operations!r}."
+                f"`operations` must be some of {known}, got {operations!r}."
             )
         return np.flatnonzero(operation.isin(list(operations)))
 
@@ -177,10 +173,7 @@ class _Log(Table):
         seconds = self.columns[self.amount]
         sound = (seconds >= 0) & (seconds <= MOST_SECONDS)
         must = f"be positive and at most {MOST_SECONDS:g} s"
-        remedy = (
-            "give durations in seconds (no nanoseconds, no clock's times), and leave"
-            " out a step that has none for some worker"
-        )
+        remedy = "give durations in seconds, and leave out steps without one"
         self.check(self.amount, sound, must, remedy)
         remedy = "name another column, or use cluster.empirical(seconds)"
         several = np.full(len(seconds), len(self.workers) > 1)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from delayjax._src.cluster.trace import Dropped, Trace
-from delayjax._src.ground import checks
+from delayjax._src.ground import kinds
 from delayjax._src.logs.table import Table, checked_start
 
 _COLUMNS = ("update", "time_s", "worker", "read_version")
@@ -18,14 +18,15 @@ _KINDS = {"time_s": "seconds", "worker": "worker"}
 _MANY = 1000  # larger numbers of workers may be of processes
 
 
+@kinds.checked
 def load_trace(
     path: Path | str,
     *,
     columns: Mapping[str, str] | None = None,
-    first_update: int = 0,
+    first_update: kinds.NonNegativeInt = 0,
     start_seconds: float | Literal["first"] | None = None,
     sort: bool = False,
-    num_workers: int | None = None,
+    num_workers: kinds.PositiveInt | None = None,
 ) -> Trace:
     r"""Reads a trace that `Trace.save` wrote, or the log of a real cluster.
 
@@ -67,18 +68,12 @@ def load_trace(
         array([0, 0, 0, 2], dtype=int32)
     """
     path = Path(path)
-    if num_workers is not None:
-        num_workers = checks.check_bound("num_workers", num_workers, at_least=1)
-    first_update = checks.check_bound("first_update", first_update)
     start_seconds = checked_start(start_seconds)
     if path.suffix != ".npz":
         log = _Log(path, columns or {}, sort)
         return log.trace(first_update, start_seconds, num_workers)
     if columns or first_update or start_seconds is not None or sort or num_workers:
-        raise ValueError(
-            f"All arguments but `path` are options of a .csv and other logs, got one"
-            f" for {path}."
-        )
+        raise ValueError(f"Only a log in text has options, got one for {path}.")
     names = [field.name for field in dataclasses.fields(Trace)]
     apart = "dropped", "held_until"
     try:
@@ -110,10 +105,7 @@ class _Log(Table):
         for ours in self.names:
             self.read(ours, _KINDS.get(ours, "integer"))
         if sort and "update" not in self.columns:
-            raise ValueError(
-                f"{path} has no column `update` by which sort=True may sort: name"
-                " it with `columns`, or leave out sort=True."
-            )
+            raise ValueError(f"{path} has no column `update`, which sort=True needs.")
         if sort:
             self.sort("update")
 
@@ -183,10 +175,7 @@ class _Log(Table):
             remedy = "leave out one of the two columns"
             self.check("staleness", sound, "be update - read_version", remedy)
         must = "be of a version 0, ..., update"
-        remedy = (
-            "count the updates that were done when the worker read, and not when its"
-            " gradient was applied"
-        )
+        remedy = "count the updates that were done when the worker read"
         self.check(name, read_version <= update, must, remedy)
         remedy = "give first_update if the log begins in the middle of a run"
         if first_update:
@@ -217,7 +206,7 @@ class _Log(Table):
                 f"{self.path}: workers {known[0]}, ..., {known[-1]} are renumbered to 0"
                 f" .. {len(known) - 1}, in their order: give num_workers, above"
                 f" {known[-1]}, to keep their numbers.",
-                stacklevel=4,
+                stacklevel=5,
             )
         return worker
 

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from delayjax._src.cluster.cluster import Cluster, Slowdown
 from delayjax._src.cluster.service_time import ServiceTime, constant, empirical
 from delayjax._src.ground import checks
-from delayjax._src.ground.checks import as_seconds
 from delayjax._src.logs.arrays import (
     as_starts,
     as_steps,
@@ -107,11 +106,10 @@ class Recorded:
             return Resampled(self.seconds, lengths[resample]())
         if isinstance(resample, str):
             raise ValueError(
-                f"`resample` must be a number of steps or one of {list(lengths)}, got"
-                f" {resample!r}."
+                f"`resample` must be in {list(lengths)} or an int, got {resample!r}."
             )
         most = self.seconds.shape[1]
-        block = checks.check_integer("resample", resample, 1, most)
+        block = checks.check_bound("resample", resample, at_least=1, at_most=most)
         if block > 1:
             self._check_consecutive()
         return Resampled(self.seconds, block)
@@ -266,10 +264,7 @@ class Recorded:
             array([1., 2.])
         """
         if self.starts is None:
-            raise ValueError(
-                "`starts` must be given for slowdowns, got None: give"
-                " Recorded(seconds, starts=...), or use service()."
-            )
+            raise ValueError("`starts` must be given for slowdowns, got None.")
         each = _slowdowns(self.seconds, self.starts, middle=False)
         return [item for rows in each for item in rows]
 
@@ -289,7 +284,7 @@ class Recorded:
         seconds = self.seconds
         if worker is not None:
             seconds = seconds[
-                checks.check_integer("worker", worker, 0, self.workers - 1)
+                checks.check_bound("worker", worker, at_most=self.workers - 1)
             ]
         return empirical(seconds[~np.isnan(seconds)])
 
@@ -310,14 +305,15 @@ class Recorded:
         """
         self._check_complete("unexplained")
         remedy = "give the seconds of whole steps"
-        given = as_seconds("step_seconds", step_seconds, positive=True, remedy=remedy)
+        given = checks.as_finite(
+            "step_seconds", step_seconds, positive=True, remedy=remedy
+        )
         slowest, step = self.seconds.max(axis=0).mean(), given.mean()
         shape = self.seconds.shape[1:]
         if given.shape not in ((), shape) or slowest > step:
             raise ValueError(
                 f"`step_seconds` must be a number or have shape {shape}, with a mean of"
-                f" {slowest:.4g} s or more, the slowest worker's, got {step_seconds!r}:"
-                f" {remedy}."
+                f" {slowest:.4g} s or more, got {step_seconds!r}: {remedy}."
             )
         return float(1.0 - slowest / step)
 
@@ -334,8 +330,7 @@ class Recorded:
         if apart.size:
             before, after = self.steps[apart[0] : apart[0] + 2]
             raise ValueError(
-                "`steps` must be consecutive for blocks, got a gap between step"
-                f' {before} and step {after}: use resample="steps".'
+                f"`steps` must be consecutive for blocks, got {before} before {after}."
             )
 
 

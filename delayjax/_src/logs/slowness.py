@@ -40,9 +40,7 @@ def lasts_with(seconds: np.ndarray) -> Literal["clock", "task"]:
     if noise > _NOISE:
         raise ValueError(
             "`seconds` must show whether slowness lasts with the clock or with one"
-            f" task: here a worker stays slow for several tasks (correlation"
-            f" {above / below:.2f}), and a task differs from the next one by"
-            f" {math.sqrt(2 * noise):.0%}. Say which: slowdowns() is the clock,"
-            " service() the task."
+            f" task, got a correlation of {above / below:.2f} and noise of"
+            f" {math.sqrt(2 * noise):.0%}: use slowdowns() (clock) or service() (task)."
         )
     return "clock"

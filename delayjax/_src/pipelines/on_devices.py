@@ -10,11 +10,10 @@ import optax
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from delayjax._src.ground import axes, shardings, trees
+from delayjax._src.ground import axes, kinds, shardings, trees
 from delayjax._src.history import ring as rings
 from delayjax._src.pipelines.parts import (
     Parts,
-    check_split,
     check_untied,
     folded,
     is_stacked,
@@ -23,8 +22,6 @@ from delayjax._src.pipelines.pipeline import (
     Optimizer,
     Pipeline,
     Point,
-    called,
-    check_parts,
     check_points,
     check_points_used,
     optimizer_of,
@@ -47,6 +44,7 @@ class DevicePipelineState(NamedTuple):
     tick: jax.Array  # ticks done, int32
 
 
+@kinds.checked
 def run(
     parts: Parts,
     optimizer: Optimizer,
@@ -91,8 +89,8 @@ def run(
     Raises:
         ValueError: if it is another schedule, or the mesh has no such axis or another
             number of stages; in `init` if layers are not stacked, S does not divide L,
-            parameters are sharded over another axis, an activation has no examples, or
-            the batch cannot be split; in `step` if it has other sizes than in `init`.
+            parameters are sharded over another axis, or (from JAX) the batch cannot be
+            split; in `step` if it has other sizes than in `init`.
 
     Example:
         >>> from delayjax import pipelines
@@ -114,10 +112,8 @@ def run(
         Narayanan et al., PipeDream, arXiv:1806.03377; Yang et al., PipeMare,
         arXiv:1910.05124. The ticks are ours.
     """
-    check_parts(parts, schedule)
     check_points(schedule, backward_point)
-    axes.check_mesh(mesh, (axis_name,))
-    _check_schedule(schedule, mesh.shape[axis_name], axis_name)
+    _check_schedule(schedule, mesh.shape.get(axis_name), axis_name)
     # with Auto axes arrays need no particular sharding for `shard_map`
     mesh = Mesh(mesh.devices, mesh.axis_names)
     points = forward_point, backward_point
@@ -157,10 +153,6 @@ class _Stages:
         _check_layers(self.parts, params, self.schedule.stages)
         check_untied(params)
         _check_whole(params, self.mesh, self.axis_name)
-        size = math.prod(self.mesh.shape[name] for name in self.data)
-        x = jax.eval_shape(self.parts.embed, params[embed], batch, key)
-        for name, tree in (("batch", batch), ("embed", x)):
-            check_split(name, tree, size, f"{size}, the devices over {self.data}")
         jax.eval_shape(self.parts.loss, params, batch, key)  # checks the parts
         shapes = jax.eval_shape(lambda tree: tree, batch)
         batch = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
@@ -203,17 +195,6 @@ class _Stages:
 
     def step(self, state: DevicePipelineState, batch: Any, key: Any = None) -> Any:
         """(state, loss) after a tick."""
-        kept = [leaf.shape[2:] for leaf in jax.tree.leaves(state.batches.slots[0])]
-        if (sizes := [jnp.shape(leaf) for leaf in jax.tree.leaves(batch)]) != kept:
-            raise ValueError(
-                f"`batch` must have the sizes of `init`, {kept}, got {sizes}: leave out"
-                " a short batch, or begin a state with `init`."
-            )
-        if (key is None) != (state.batches.slots[1] is None):
-            raise ValueError(
-                "`key` must be given to `init` and to each `step`, or never, got"
-                f" {'none' if key is None else 'one'} in `step` alone."
-            )
         specs = _specs(self.axis_name, self.data)
         on_all = jax.shard_map(
             self.tick,
@@ -312,10 +293,8 @@ class _Stages:
 
         def after():
             tx = optimizer_of(self.parts, self.optimizer, late)
-            moves, opt_state = called(
-                "work inside of `jax.shard_map`, or be used in `mixed`",
-                TypeError,
-                *(tx.update, grads, held.opt_state, held.params),
+            moves, opt_state = tx.update(
+                *(grads, held.opt_state, held.params),
                 staleness=jnp.clip(done, 0, late),
                 stale_params=point,
                 value=loss,
@@ -375,11 +354,7 @@ def _check_layers(parts: Parts, params: Any, stages: int) -> None:
     """Checks that all stages have the same shapes."""
     layers = parts.layers_of(params)
     if not is_stacked(params[parts.names[1]]):
-        raise ValueError(
-            "`params` must have stacked layers to run on devices, got a list of trees:"
-            " stack layers, jax.tree.map(lambda *x: jnp.stack(x), *blocks); layers of"
-            " unlike shapes work on one device alone, with `mixed`."
-        )
+        raise ValueError("`params` must have stacked layers, got a list of trees.")
     if layers % stages:
         raise ValueError(
             f"`stages` must divide the {layers} layers to run on devices, got {stages}."
@@ -394,21 +369,19 @@ def _check_whole(params: Any, mesh: Mesh, axis_name: str) -> None:
         if lost != P():
             raise ValueError(
                 f"`params` must be sharded over {axis_name!r} alone, got {lost} at"
-                f" {trees.path_name(path)}: other axes split the batch. Place them with"
-                " jax.device_put(params, NamedSharding(mesh, P()))."
+                f" {trees.path_name(path)}: other axes split the batch."
             )
 
 
-def _check_schedule(schedule: Schedule, devices: int, axis_name: str) -> None:
+def _check_schedule(schedule: Schedule, devices: int | None, axis_name: str) -> None:
     if schedule.stages != devices:
         raise ValueError(
-            f"`mesh` must have a device for each of the {schedule.stages} stages along"
-            f" {axis_name!r}, got {devices}."
+            f"`mesh` must have {schedule.stages} devices along {axis_name!r}, got"
+            f" {devices}."
         )
-    runs = pipedream(devices, stash=schedule.stash, in_flight="full")
+    runs = pipedream(schedule.stages, stash=schedule.stash, in_flight="full")
     if dataclasses.replace(schedule, name=runs.name) != runs:
         raise ValueError(
             f"`schedule` must be one microbatch a tick, got {schedule.name}: use"
-            ' pipedream(stages, in_flight="full") or pipemare(stages, 1). To update'
-            " each M microbatches, pass optax.MultiSteps(optimizer, M)."
+            ' pipedream(stages, in_flight="full") or pipemare(stages, 1).'
         )

@@ -11,12 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from delayjax._src.ground import checks, trees
+from delayjax._src.ground import kinds, trees
 
 Stage = dict[str, Any]
 """The parameters of one stage: some layers, with the embedding or the head, or both."""
 
 
+@kinds.checked
 @dataclasses.dataclass(frozen=True)
 class Parts:
     """A model in parts, for a pipeline: embedding, blocks (layers) and head.
@@ -54,12 +55,6 @@ class Parts:
     head: Callable[[Any, Any, Any], jax.Array]
     names: tuple[str, str, str] = ("embed", "blocks", "head")
 
-    def __post_init__(self):
-        checks.check_function("embed", self.embed)
-        checks.check_function("head", self.head)
-        for block in self.block if isinstance(self.block, Sequence) else [self.block]:
-            checks.check_function("block", block)
-
     def loss(self, params: Mapping[str, Any], batch: Any, key: Any = None) -> jax.Array:
         """The loss of the whole model.
 
@@ -89,8 +84,7 @@ class Parts:
             block = self.block
             if isinstance(block, Sequence) and len(block) != len(blocks):
                 raise ValueError(
-                    f"`block` must have a function for each of {len(blocks)} layers,"
-                    f" got {len(block)}."
+                    f"`block` must have {len(blocks)} functions, got {len(block)}."
                 )
             return len(blocks)
         sizes = {
@@ -99,8 +93,7 @@ class Parts:
         }
         if len(set(sizes.values())) != 1 or () in sizes.values():
             raise ValueError(
-                f"`params` must have blocks of leaves [L, ...], got leading sizes"
-                f" {sizes}: stack the layers, or give a list of trees."
+                f"`params` must have blocks of leaves [L, ...], got sizes {sizes}."
             )
         ((layers,),) = set(sizes.values())
         return layers
@@ -115,8 +108,7 @@ class Parts:
         layers = self.layers_of(params)
         if stages > layers:
             raise ValueError(
-                f"`stages` must be at most the {layers} layers of the blocks, got"
-                f" {stages}."
+                f"`stages` must be at most the {layers} layers, got {stages}."
             )
         # stage(l) = floor(l S / L), so stage s begins at ceil(s L / S)
         starts = [-(-stage * layers // stages) for stage in range(stages + 1)]
@@ -193,30 +185,22 @@ class Parts:
         loss = self.head(stage[head], x, batch)
         if jnp.shape(loss):
             raise ValueError(
-                f"`head` must return a scalar, the mean loss of the batch, got shape"
-                f" {jnp.shape(loss)}."
+                f"`head` must return a scalar, the mean loss, got {jnp.shape(loss)}."
             )
         return loss
 
     def through_blocks(self, blocks: Any, x: Any, key: Any, start: Any) -> Any:
         """The layers of one stage, the first of which has the number `start`."""
-        block = self.block
+        block: Any = self.block
         if not is_stacked(blocks):
             for number, layer in enumerate(blocks, start):
                 one = block[number] if isinstance(block, Sequence) else block
                 x = one(layer, x, folded(key, number))
             return x
-        if isinstance(block, Sequence):
-            raise ValueError(
-                f"`block` must be one function for stacked layers, got {len(block)}:"
-                " give the layers as a list of trees."
-            )
 
         def one_layer(x, layer):
             parameters, number = layer
-            after = block(parameters, x, folded(key, number))
-            _check_kept(x, after)
-            return after, None
+            return block(parameters, x, folded(key, number)), None
 
         numbers = start + jnp.arange(_number(blocks))
         return jax.lax.scan(one_layer, x, (blocks, numbers))[0]
@@ -225,11 +209,7 @@ class Parts:
 def is_stacked(blocks: Any) -> bool:
     """Whether the layers are one tree of leaves [L, ...], not a list of trees."""
     if type(blocks) is tuple:  # of layers or of leaves, which cannot be decided
-        raise TypeError(
-            f"`blocks` must be one tree of leaves [L, ...], or a list of L trees, got a"
-            f" tuple of {len(blocks)}: make a list of layers, or name stacked leaves in"
-            " a dict."
-        )
+        raise TypeError("`blocks` must be one tree or a list of trees, got a tuple.")
     return not isinstance(blocks, list)
 
 
@@ -253,36 +233,10 @@ def check_untied(params: Any) -> None:
             one, other = map(trees.path_name, (first, path))
             raise ValueError(
                 f"`params` must not hold an array twice, got one at {one} and {other}:"
-                " copy it to train both separately, or train tied weights with"
-                " `dj.delayed` and `stage_delays`."
-            )
-
-
-def check_split(name: str, tree: Any, count: int, what: str) -> None:
-    """Checks that leaves are [B, ...] where `count` divides B."""
-    for path, leaf in jax.tree.leaves_with_path(tree):
-        shape = jnp.shape(leaf)
-        if not shape or shape[0] % count:
-            raise ValueError(
-                f"`{name}` must have leaves [B, ...] of a size that is a multiple of"
-                f" {what}, got {list(shape)} at {trees.path_name(path)}: repeat a"
-                " scalar for each example, and leave out a short batch."
+                " copy it, or train tied weights with `delayed` and `stage_delays`."
             )
 
 
 def folded(key: Any, number: Any) -> Any:
     """The key of a layer, None where there is none."""
     return None if key is None else jax.random.fold_in(key, number)
-
-
-def _check_kept(x: Any, after: Any) -> None:
-    """Checks that a block kept the shapes and dtypes of its input."""
-    before, now = (
-        jax.tree.map(lambda leaf: (jnp.shape(leaf), jnp.result_type(leaf)), tree)
-        for tree in (x, after)
-    )
-    if before != now:
-        raise ValueError(
-            f"`block` must keep the shape and dtype of its input, {before}, but it"
-            f" returned {now}: layers that change it must be a list of trees."
-        )

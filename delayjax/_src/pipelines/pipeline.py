@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import optax
 
-from delayjax._src.ground import checks, transforms
+from delayjax._src.ground import transforms
 from delayjax._src.pipelines.parts import Parts
 from delayjax._src.pipelines.schedule import Schedule
 from delayjax._src.rules.discrepancy_correction import DiscrepancyCorrectionState
@@ -49,18 +49,13 @@ def optimizer_of(
         if home in ("optax", "delayjax"):
             raise TypeError(  # it would take the delay for its learning rate
                 f"`optimizer` must be an optimizer or your function of a delay, got the"
-                f" function {made.__name__}: write {home}.{made.__name__}(...) with its"
-                " learning rate."
+                f" function {made.__name__}: write {home}.{made.__name__}(...)."
             )
-        rule = "take a traced delay (jnp.where, not if): one program runs all stages"
-        traced = () if checks.is_concrete(delay) else jax.errors.JAXTypeError
-        optimizer = called(rule, traced, optimizer, delay)
+        optimizer = optimizer(delay)
     tx = transforms.as_transformation("optimizer", optimizer)
 
     def init(params):
-        fitting = f"fit a stage of {tuple(params)}, its layers in a list"
-        rule = f"{fitting} (give masks as functions of the parameters)"
-        return called(rule, ValueError, tx.init, parts.apart(params))
+        return tx.init(parts.apart(params))
 
     def update(updates, state, params: Any = None, **extra_args):
         if "stale_params" in extra_args:
@@ -70,17 +65,6 @@ def optimizer_of(
         return parts.together(moves, params), state
 
     return optax.GradientTransformationExtraArgs(init, update)
-
-
-def called(rule: str, kind: Any, function: Any, *args: Any, **extra_args: Any) -> Any:
-    """The result of a call; an error of JAX or Optax becomes an error of one line."""
-    try:
-        return function(*args, **extra_args)
-    except kind as error:
-        if str(error).startswith("`"):  # an error of this library
-            raise
-        what = str(error).partition("\n")[0].rstrip(".:")
-        raise TypeError(f"`optimizer` must {rule}, got: {what}.") from error
 
 
 def point_of(parts: Parts, point: Point | None, opt_state: Any, params: Any) -> Any:
@@ -94,36 +78,24 @@ def check_points_used(
     opt_state: Any, forward_point: Point | None, backward_point: Point | None
 ) -> None:
     """Checks that the pass for which a rule predicts weights reads them."""
-    kinds = PredictWeightsState, DiscrepancyCorrectionState
-    held = jax.tree.leaves(opt_state, is_leaf=lambda node: isinstance(node, kinds))
-    kinds_held = {type(leaf) for leaf in held}
-    if PredictWeightsState in kinds_held and forward_point is None:
-        raise ValueError(
-            "`forward_point` must be given with predict_weights, got None: pass"
-            " forward_point=gradient_params."
-        )
-    if DiscrepancyCorrectionState in kinds_held and backward_point is None:
-        raise ValueError(
-            "`backward_point` must be given with discrepancy_correction, got None: pass"
-            " backward_point=backward_params, with a schedule that stashes nothing."
-        )
-
-
-def check_parts(parts: Any, schedule: Any) -> None:
-    """Checks the types of the arguments of a pipeline, which may be swapped."""
-    if not isinstance(parts, Parts):
-        raise TypeError(f"`parts` must be a pipelines.Parts, got {parts!r}.")
-    if not isinstance(schedule, Schedule):
-        raise TypeError(
-            f"`schedule` must be a pipelines.Schedule, got {schedule!r}: write for"
-            " example pipelines.pipedream(4)."
-        )
+    remedies = {
+        PredictWeightsState: (forward_point, "forward_point", "gradient_params"),
+        DiscrepancyCorrectionState: (
+            backward_point,
+            "backward_point",
+            "backward_params",
+        ),
+    }
+    nodes = jax.tree.leaves(opt_state, is_leaf=lambda node: type(node) in remedies)
+    for kind in {type(node) for node in nodes} & remedies.keys():
+        point, name, remedy = remedies[kind]
+        if point is None:
+            raise ValueError(f"`{name}` must be given, got None: pass {name}={remedy}.")
 
 
 def check_points(schedule: Schedule, backward_point: Point | None) -> None:
     """Checks that a backward pass has its own point only without a stash."""
     if backward_point is not None and schedule.stash:
         raise ValueError(
-            "`backward_point` must be left out where the schedule stashes weights: a"
-            " backward pass reads the weights of its forward pass."
+            "`backward_point` must be left out where the schedule stashes weights."
         )

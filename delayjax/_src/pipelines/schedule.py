@@ -5,9 +5,10 @@ from typing import Literal
 
 import numpy as np
 
-from delayjax._src.ground import checks
+from delayjax._src.ground import kinds
 
 
+@kinds.checked
 @dataclasses.dataclass(frozen=True)
 class Schedule:
     """In which order the stages of a pipeline work, and which weights they read.
@@ -55,39 +56,29 @@ class Schedule:
     """
 
     name: str
-    stages: int
-    microbatches: int
+    stages: kinds.PositiveInt
+    microbatches: kinds.PositiveInt
     flush: bool
     ahead: tuple[int, ...]
     stash: bool = True
-    lag: int = 0
-    chunks: int = 1
+    lag: kinds.NonNegativeInt = 0
+    chunks: kinds.PositiveInt = 1
 
     def __post_init__(self):
-        for name in ("stages", "microbatches", "chunks"):
-            checks.check_field(self, name, checks.check_bound, at_least=1)
-        checks.check_field(self, "lag", checks.check_bound)
         if len(self.ahead) != self.stages or min(self.ahead) < 0:
             raise ValueError(
-                f"`ahead` must have a non-negative number for each of the {self.stages}"
-                f" stages, got {self.ahead}."
+                f"`ahead` must be {self.stages} non-negative numbers, got {self.ahead}."
             )
-        if self.lag:
-            self._check_lag()
-
-    def _check_lag(self) -> None:
-        """Checks that all passes find the version `lag` updates behind."""
-        if self.flush or not self.stash:
+        # else passes would read a version that no stage keeps
+        if self.lag and (self.flush or not self.stash):
             raise ValueError(
-                f"`lag` must be 0 with flush={self.flush} and stash={self.stash}, got"
-                f" {self.lag}: passes would read a version that no stage keeps."
+                f"`lag` must be 0 with a flush or without a stash, got {self.lag}."
             )
         # F_i reads i // M - lag when floor((i - a) / M) updates are done
         most = self.lag * self.microbatches
-        if max(self.ahead) > most:
+        if max(self.ahead) > most > 0:
             raise ValueError(
-                f"`ahead` must be at most lag M = {most}, got {self.ahead}: passes"
-                " would read a version that is not made yet. Raise `microbatches`."
+                f"`ahead` must be at most lag M = {most}, got {self.ahead}."
             )
 
     def forward_version(self, microbatch: int, stage: int) -> int:
@@ -96,13 +87,12 @@ class Schedule:
         i // M with a flush; floor(max(0, i - a) / M) without; max(0, i // M - 1) with
         two buffers.
         """
-        self._check_stage(stage)
-        update = microbatch // self.microbatches
+        update, ahead = microbatch // self.microbatches, self.ahead[stage]
         if self.flush:
             return update
         if self.lag:
             return max(0, update - self.lag)
-        return max(0, microbatch - self.ahead[stage]) // self.microbatches
+        return max(0, microbatch - ahead) // self.microbatches
 
     def backward_version(self, microbatch: int, stage: int) -> int:
         """The version that a backward pass reads: its forward pass's, or the newest."""
@@ -137,9 +127,7 @@ class Schedule:
         delays = set(self.delays(stage).tolist())
         if len(delays) > 1:
             raise ValueError(
-                "`schedule` must have one delay for all microbatches of an update, got"
-                f" {self.name} with delays {sorted(delays)} at stage {stage}: use"
-                " microbatches=1."
+                f"`microbatches` must have one delay at stage {stage}, got {delays}."
             )
         return delays.pop()
 
@@ -149,7 +137,6 @@ class Schedule:
         ceil(a/M) + 1 where backward reads the weights of forward, else 1; the lag + 1
         with buffers.
         """
-        self._check_stage(stage)
         if self.flush or not self.stash:
             return 1
         if self.lag:
@@ -158,7 +145,6 @@ class Schedule:
 
     def activations(self, stage: int) -> float:
         """Microbatches whose activations a stage keeps at most: (a + 1) / v."""
-        self._check_stage(stage)
         return (self.ahead[stage] + 1) / self.chunks
 
     def memory(self, stage: int, *, weights: float, activations: float) -> float:
@@ -185,15 +171,9 @@ class Schedule:
         fill = self.stages - 1
         return fill / (self.chunks * self.microbatches + fill)
 
-    def _check_stage(self, stage: int) -> None:
-        if not 0 <= stage < self.stages:
-            raise ValueError(
-                f"`stage` must lie in 0 .. {self.stages - 1}, the stages of"
-                f" {self.name}, got {stage}."
-            )
 
-
-def gpipe(stages: int, microbatches: int) -> Schedule:
+@kinds.checked
+def gpipe(stages: kinds.PositiveInt, microbatches: kinds.PositiveInt) -> Schedule:
     """All forward passes of an update, then all backward passes.
 
     Args:
@@ -207,13 +187,18 @@ def gpipe(stages: int, microbatches: int) -> Schedule:
     References:
         Huang et al., GPipe, arXiv:1811.06965.
     """
-    stages, microbatches = _checked(stages, microbatches)
     return Schedule(
         "GPipe", stages, microbatches, flush=True, ahead=(microbatches - 1,) * stages
     )
 
 
-def one_f_one_b(stages: int, microbatches: int, *, chunks: int = 1) -> Schedule:
+@kinds.checked
+def one_f_one_b(
+    stages: kinds.PositiveInt,
+    microbatches: kinds.PositiveInt,
+    *,
+    chunks: kinds.PositiveInt = 1,
+) -> Schedule:
     """Alternates forward and backward passes, and flushes at each update.
 
     It is idle as long as GPipe and keeps the activations of at most S microbatches.
@@ -233,12 +218,9 @@ def one_f_one_b(stages: int, microbatches: int, *, chunks: int = 1) -> Schedule:
         Narayanan et al., Efficient large-scale language model training on GPU clusters,
         arXiv:2104.04473.
     """
-    stages, microbatches = _checked(stages, microbatches)
-    chunks = checks.check_bound("chunks", chunks, at_least=1)
     if chunks > 1 and microbatches % stages:
         raise ValueError(
-            f"`microbatches` must be a multiple of the {stages} stages where chunks are"
-            f" interleaved, got {microbatches}."
+            f"`microbatches` must be a multiple of {stages}, got {microbatches}."
         )
     most, after = chunks * microbatches - 1, _after(stages)
     ahead = [2 * w + (chunks - 1) * stages for w in after] if chunks > 1 else after
@@ -252,10 +234,11 @@ def one_f_one_b(stages: int, microbatches: int, *, chunks: int = 1) -> Schedule:
     )
 
 
+@kinds.checked
 def pipedream(
-    stages: int,
+    stages: kinds.PositiveInt,
     *,
-    microbatches: int = 1,
+    microbatches: kinds.PositiveInt = 1,
     stash: bool = True,
     in_flight: Literal["throttled", "full"] = "throttled",
 ) -> Schedule:
@@ -281,7 +264,6 @@ def pipedream(
     References:
         Narayanan et al., arXiv:1806.03377.
     """
-    stages, microbatches = _checked(stages, microbatches)
     return Schedule(
         "PipeDream" if stash else "PipeDream, no stash",
         stages,
@@ -292,7 +274,10 @@ def pipedream(
     )
 
 
-def two_buffered(stages: int, microbatches: int) -> Schedule:
+@kinds.checked
+def two_buffered(
+    stages: kinds.PositiveInt, microbatches: kinds.PositiveInt
+) -> Schedule:
     """PipeDream-2BW: two versions of the weights, and a delay of 1 on all stages.
 
     Args:
@@ -306,11 +291,9 @@ def two_buffered(stages: int, microbatches: int) -> Schedule:
     References:
         Narayanan et al., PipeDream-2BW, arXiv:2006.09503.
     """
-    stages, microbatches = _checked(stages, microbatches)
     if microbatches < stages:
         raise ValueError(
-            f"`microbatches` must be at least the {stages} stages, got {microbatches}:"
-            " with fewer, a delay of 1 is not enough."
+            f"`microbatches` must be at least the {stages} stages, got {microbatches}."
         )
     return Schedule(
         "PipeDream-2BW",
@@ -351,13 +334,5 @@ def _after(stages: int) -> list[int]:
 
 
 def _in_flight(stages: int, in_flight: str) -> tuple[int, ...]:
-    checks.check_choice("in_flight", in_flight, "throttled", "full")
     factor = 2 if in_flight == "full" else 1
     return tuple(factor * w for w in _after(stages))
-
-
-def _checked(stages: int, microbatches: int) -> tuple[int, int]:
-    return (
-        checks.check_bound("stages", stages, at_least=1),
-        checks.check_bound("microbatches", microbatches, at_least=1),
-    )

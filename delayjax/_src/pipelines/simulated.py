@@ -8,13 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax._src.ground import donation, dtypes
+from delayjax._src.ground import donation, dtypes, kinds
 from delayjax._src.history import delayed
 from delayjax._src.history import ring as rings
 from delayjax._src.pipelines.parts import (
     Parts,
     Stage,
-    check_split,
     check_untied,
     folded,
 )
@@ -22,7 +21,6 @@ from delayjax._src.pipelines.pipeline import (
     Optimizer,
     Pipeline,
     Point,
-    check_parts,
     check_points,
     check_points_used,
     optimizer_of,
@@ -40,6 +38,7 @@ class PipelineState(NamedTuple):
     step: jax.Array  # updates done, int32 []
 
 
+@kinds.checked
 def mixed(
     parts: Parts,
     optimizer: Optimizer,
@@ -88,10 +87,10 @@ def mixed(
 
     Raises:
         TypeError: if the optimizer is an uncalled function of Optax or delayjax, as
-            optax.adam.
+            optax.adam; from JAX in `init`, if a block changes the shape of its input,
+            or B is no multiple of M.
         ValueError: in `init`, if there are more stages than layers, a part is missing,
-            a block changes the shape of its input, the head returns no scalar, B is no
-            multiple of M, or a rule predicts weights that no pass reads.
+            the head returns no scalar, or a rule predicts weights that no pass reads.
 
     Example:
         >>> from delayjax import pipelines
@@ -112,7 +111,6 @@ def mixed(
         Narayanan et al., PipeDream, arXiv:1806.03377; without a stash: Yang et al.,
         PipeMare, arXiv:1910.05124.
     """
-    check_parts(parts, schedule)
     check_points(schedule, backward_point)
     ages = [schedule.delays(stage).tolist() for stage in range(schedule.stages)]
     txs = [optimizer_of(parts, optimizer, np.mean(age).item()) for age in ages]
@@ -120,6 +118,7 @@ def mixed(
     return _simulated(parts, txs, ages, *points, stash=schedule.stash)
 
 
+@kinds.checked
 def vertical_sync(
     parts: Parts,
     optimizer: Optimizer,
@@ -163,13 +162,13 @@ def vertical_sync(
     References:
         Narayanan et al., PipeDream, arXiv:1806.03377.
     """
-    check_parts(parts, schedule)
     _check_stash(schedule)
     ages = [schedule.delays(0).tolist()] * schedule.stages
     txs = [optimizer_of(parts, optimizer, schedule.mean_delay(0))] * schedule.stages
     return _simulated(parts, txs, ages, forward_point)
 
 
+@kinds.checked
 def late(
     parts: Parts,
     optimizer: Optimizer,
@@ -221,7 +220,6 @@ def late(
     References:
         The experiment `moe_delay` of the Marin project (a program, not a paper).
     """
-    check_parts(parts, schedule)
     _check_stash(schedule)
     delays = [schedule.one_delay(stage) for stage in range(schedule.stages)]
     txs = [
@@ -330,8 +328,7 @@ def _simulated(
 def _check_stash(schedule: Schedule) -> None:
     if not schedule.stash:
         raise ValueError(
-            f"`schedule` must stash weights for a consistent gradient, got"
-            f" {schedule.name} without a stash: use `mixed`."
+            f"`schedule` must stash weights, got {schedule.name}: use `mixed`."
         )
 
 
@@ -342,7 +339,6 @@ def _each(function: Any, *of_stages: Any) -> tuple[Any, ...]:
 
 def of_microbatches(batch: Any, count: int) -> Any:
     """A batch, leaves [B, ...], as [M, B/M, ...]."""
-    check_split("batch", batch, count, f"the {count} microbatches")
     return jax.tree.map(lambda x: jnp.reshape(x, (count, -1, *x.shape[1:])), batch)
 
 

@@ -60,15 +60,12 @@ def stage_delays(
 
     def of_layers(axis, path, leaf):
         if not -jnp.ndim(leaf) <= axis < jnp.ndim(leaf):
-            raise ValueError(
-                f"`layers` must name an axis of the leaf at {path!r}, which has shape"
-                f" {jnp.shape(leaf)}, got {axis}."
-            )
+            raise ValueError(f"`layers` must be an axis of {path!r}, got {axis}.")
         number = jnp.shape(leaf)[axis]
         if number < count:
             raise ValueError(
-                f"`schedule` must have at most as many stages as layers, {number} at"
-                f" {path!r} along axis {axis}, got {count} stages."
+                f"`schedule` must have at most {number} stages, the layers at {path!r}"
+                f" along axis {axis}, got {count}."
             )
         layer_delays = (delays[layer * count // number] for layer in range(number))
         return Layers(tuple(layer_delays), axis)
@@ -85,8 +82,7 @@ def stage_delays(
             return of_stage(stages(path), path)
         if not places:
             raise ValueError(
-                f"`stages` must have a stage for each leaf, and has none for {path!r}:"
-                f" got {[*along, *by_path]}."
+                f"`stages` must have a stage for {path!r}, got {[*along, *by_path]}."
             )
         (place,) = places
         if place in along:

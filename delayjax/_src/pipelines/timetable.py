@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from delayjax._src.ground import checks
+from delayjax._src.ground import kinds
 from delayjax._src.pipelines.schedule import Schedule
 
 
@@ -55,8 +55,13 @@ class Timetable(NamedTuple):
         return int(np.cumsum(steps[order]).max())
 
 
+@kinds.checked
 def timetable(
-    schedule: Schedule, updates: int, *, forward: float = 1.0, backward: float = 2.0
+    schedule: Schedule,
+    updates: kinds.PositiveInt,
+    *,
+    forward: kinds.PositiveFloat = 1.0,
+    backward: kinds.PositiveFloat = 2.0,
 ) -> Timetable:
     """Simulates a pipeline, in which each pass starts as soon as its input has arrived.
 
@@ -80,11 +85,9 @@ def timetable(
         >>> float(table.end.max())                            # (3 + 1) (1 + 2)
         12.0
     """
-    updates = checks.check_bound("updates", updates, at_least=1)
     seconds = {
-        True: checks.check_number("forward", forward, positive=True) / schedule.chunks,
-        False: checks.check_number("backward", backward, positive=True)
-        / schedule.chunks,
+        True: forward / schedule.chunks,
+        False: backward / schedule.chunks,
     }
     count = updates * schedule.microbatches
     orders = [

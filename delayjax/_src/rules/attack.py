@@ -77,7 +77,6 @@ def _numbers(attackers: Any) -> jax.Array:
     is_listed = numbers.ndim == 1 and jnp.issubdtype(numbers.dtype, jnp.integer)
     if not is_listed or (is_concrete and (np.asarray(numbers) < 0).any()):
         raise ValueError(
-            "`attackers` must be a list of workers' numbers, which are non-negative"
-            f" integers, got {attackers!r}."
+            f"`attackers` must be non-negative integers [n], got {attackers!r}."
         )
     return jnp.asarray(numbers, jnp.int32)

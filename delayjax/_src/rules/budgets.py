@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import axes, checks, dtypes, transforms
+from delayjax._src.ground import axes, checks, dtypes, kinds, transforms
 from delayjax._src.rules import origins
 
 
@@ -18,8 +18,9 @@ class BudgetState(NamedTuple):
     recent: jax.Array  # the last step sizes, newest first, float32 [max_delay]
 
 
+@kinds.checked
 def share_of_budget(
-    budget: ArrayLike, max_delay: int, *, share: ArrayLike = 0.9
+    budget: ArrayLike, max_delay: int, *, share: kinds.OpenShare = 0.9
 ) -> optax.GradientTransformationExtraArgs:
     """Adaptive 1 of Wu et al.: each step is a share of the unused part of a budget.
 
@@ -66,7 +67,6 @@ def share_of_budget(
         Wu, Magnusson, Feyzmahdavian and Johansson, Delay-adaptive step-sizes for
         asynchronous learning, ICML 2022, arXiv:2202.08550.
     """
-    share = checks.check_scalar("share", share, below=1.0, positive=True)
 
     def choose(budget, left, tau):
         del budget, tau
@@ -125,15 +125,14 @@ def inverse_within_budget(
     return _within_budget("inverse_within_budget", budget, max_delay, choose)
 
 
+@kinds.checked
 def _within_budget(
     name: str,
-    budget: ArrayLike,
-    max_delay: int,
+    budget: kinds.Positive,
+    max_delay: kinds.NonNegativeInt,
     choose: Callable[[ArrayLike, jax.Array, jax.Array], jax.Array],
 ) -> optax.GradientTransformationExtraArgs:
     """A step size, chosen from the budget that is left and the staleness."""
-    budget = checks.check_scalar("budget", budget, positive=True)
-    max_delay = checks.check_bound("max_delay", max_delay)
 
     def init_fn(params):
         return axes.vary_as(params, BudgetState(jnp.zeros(max_delay, float)))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, extras, transforms
+from delayjax._src.ground import kinds, transforms
 from delayjax._src.rules.total_momentum import ClosedLoop, Loop, rolled
 
 
@@ -20,9 +20,10 @@ class ClosedLoopMomentumState(NamedTuple):
     velocity: Any  # x_t - x_{t-1}, as the parameters
 
 
+@kinds.checked
 def closed_loop_momentum(
-    learning_rate: optax.ScalarOrSchedule,
-    target: ArrayLike,
+    learning_rate: kinds.Rate,
+    target: kinds.Correlation,
     *,
     gain: ArrayLike = 0.01,
     coordinates: int = 1024,
@@ -84,8 +85,6 @@ def closed_loop_momentum(
         arXiv:1706.03471 (closed loop); Mitliagkas, Zhang, Hadjis and Re, Asynchrony
         begets momentum, 2016, arXiv:1605.09774.
     """
-    learning_rate = transforms.as_rate(learning_rate)
-    target = checks.check_between("target", target, -1.0, 1.0)
     total = ClosedLoop("closed_loop_momentum", gain, coordinates)
 
     def init_fn(params):
@@ -101,7 +100,6 @@ def closed_loop_momentum(
         updates, state, params=None, *, staleness=None, stale_params=None, **extra_args
     ):
         del params, extra_args
-        extras.check_gradients(total.rule, updates)
         rate = transforms.rate_at(learning_rate, state.step)
         late = total.take(updates, staleness, stale_params)
         loop, measured = total.measure(state.loop, rate, late)

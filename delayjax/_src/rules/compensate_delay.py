@@ -5,9 +5,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, dtypes, extras, transforms
+from delayjax._src.ground import dtypes, extras, kinds, transforms
 from delayjax._src.rules import norms
 
 
@@ -17,8 +16,9 @@ class CompensateDelayState(NamedTuple):
     mean_square: Any  # moving mean of |g|^2, real, at least float32; () unless adaptive
 
 
+@kinds.checked
 def compensate_delay(
-    strength: ArrayLike, *, adaptive: bool = False, decay: ArrayLike = 0.95
+    strength: kinds.NonNegative, *, adaptive: bool = False, decay: kinds.Share = 0.95
 ) -> optax.GradientTransformationExtraArgs:
     """DC-ASGD: a first-order Taylor step of a gradient to the current parameters.
 
@@ -51,8 +51,6 @@ def compensate_delay(
         Zheng et al., Asynchronous SGD with delay compensation, ICML 2017,
         arXiv:1609.08326, algorithm 2 (c) and the adaptive form (a) of its experiments.
     """
-    strength = checks.check_scalar("strength", strength)
-    decay = checks.check_scalar("decay", decay, below=1.0)
 
     def init_fn(params):
         return CompensateDelayState(dtypes.real_zeros(params) if adaptive else ())

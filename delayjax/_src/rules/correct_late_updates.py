@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src.ground import dtypes, extras, transforms, trees
+from delayjax._src.ground import dtypes, transforms, trees
 from delayjax._src.rules import origins
 
 _WRAP = (
@@ -92,7 +92,6 @@ def correct_late_updates() -> optax.GradientTransformationExtraArgs:
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
         name = "correct_late_updates"
-        extras.check_gradients(name, updates)
         updates, tau = origins.staleness_of(
             name, updates, staleness, _WRAP, by_layer=True
         )

@@ -5,9 +5,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, dtypes, extras, transforms
+from delayjax._src.ground import checks, dtypes, kinds, transforms
 from delayjax._src.rules import origins
 
 
@@ -17,7 +16,10 @@ class DanaState(NamedTuple):
     momenta: Any  # v_i of each worker, leaves [workers, *shape]
 
 
-def dana(decay: ArrayLike, *, workers: int) -> optax.GradientTransformationExtraArgs:
+@kinds.checked
+def dana(
+    decay: kinds.Share, *, workers: kinds.PositiveInt
+) -> optax.GradientTransformationExtraArgs:
     """DANA: a Nesterov momentum for each worker.
 
     For a gradient g of worker i
@@ -66,8 +68,6 @@ def dana(decay: ArrayLike, *, workers: int) -> optax.GradientTransformationExtra
         Hakimi, Barkai, Gabel and Schuster, Taming momentum in a distributed
         asynchronous environment, 2019, arXiv:1907.11612.
     """
-    decay = checks.check_scalar("decay", decay, below=1.0)
-    workers = checks.check_bound("workers", workers, at_least=1)
 
     def init_fn(params):
         def rows(leaf):  # broadcast_to keeps the leaf's sharding
@@ -77,7 +77,6 @@ def dana(decay: ArrayLike, *, workers: int) -> optax.GradientTransformationExtra
 
     def update_fn(updates, state, params=None, *, worker=None, **extra_args):
         del params, extra_args
-        extras.check_gradients("dana", updates)
         worker = origins.worker_of("dana", worker, workers)
         is_there = (worker >= 0) & (worker < workers)  # JAX would clip the number
 

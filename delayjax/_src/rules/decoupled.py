@@ -3,12 +3,11 @@
 from typing import Any
 
 import jax
-import optax
-from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, dtypes, extras, transforms
+from delayjax._src.ground import checks, dtypes, extras, kinds, transforms
 
 
+@kinds.checked
 class Decoupled:
     """Decoupled weight decay, which shrinks the parameters, and the learning rate.
 
@@ -20,13 +19,14 @@ class Decoupled:
     """
 
     def __init__(
-        self, rule: str, learning_rate: optax.ScalarOrSchedule, weight_decay: ArrayLike
+        self,
+        rule: str,
+        learning_rate: kinds.Rate,
+        weight_decay: kinds.NonNegativeFloat,
     ):
         """Checks eta, a number or a schedule, and lam; errors name the rule."""
-        self._decay = checks.check_number(
-            "weight_decay", weight_decay
-        )  # known in `jit`
-        self._rule, self._rate = rule, transforms.as_rate(learning_rate)
+        self._decay = weight_decay  # known in `jit`
+        self._rule, self._rate = rule, learning_rate
 
     def updates(self, directions: Any, step: jax.Array, params: Any, like: Any) -> Any:
         """-eta (u + lam x) of the directions u, in the dtypes of `like`."""

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import axes, checks, dtypes, extras, transforms
+from delayjax._src.ground import axes, checks, dtypes, kinds, transforms
 
 
 class DelayedNesterovState(NamedTuple):
@@ -19,8 +19,9 @@ class DelayedNesterovState(NamedTuple):
     total: Any  # Delta, the sum of the gradients since the last step of v
 
 
+@kinds.checked
 def delayed_nesterov(
-    decay: ArrayLike, *, period: ArrayLike, share: ArrayLike = 0.0
+    decay: kinds.Share, *, period: kinds.Count, share: ArrayLike = 0.0
 ) -> optax.GradientTransformationExtraArgs:
     """Delayed Nesterov: the momentum takes a step once in N arrivals.
 
@@ -68,14 +69,11 @@ def delayed_nesterov(
         Liu et al., Asynchronous local-SGD training for language modeling, 2024,
         arXiv:2401.09135, algorithm 3.
     """
-    decay = checks.check_scalar("decay", decay, below=1.0)
-    every = checks.check_count("period", period)
-    share = checks.check_scalar("share", share, most=1)
-    are_known = checks.is_concrete(every) and checks.is_concrete(share)
-    if are_known and np.asarray(share) * every > 1:  # `jit` would trace a jax.Array
+    share = checks.check_scalar("share", share)
+    are_known = checks.is_concrete(period) and checks.is_concrete(share)
+    if are_known and np.asarray(share) * period > 1:  # `jit` would trace a jax.Array
         raise ValueError(
-            f"`share` must be at most 1 / period, {1 / every:.4g}, got {share}: the"
-            " last update of a period takes what the others leave."
+            f"`share` must be at most 1 / period, {1 / period:.4g}, got {share}."
         )
 
     def init_fn(params):
@@ -87,20 +85,19 @@ def delayed_nesterov(
 
     def update_fn(updates, state, params=None, **extra_args):
         del params, extra_args
-        extras.check_gradients("delayed_nesterov", updates)
-        due = (state.step + 1) % every == 0
-        factor = jnp.where(due, 1 - share * every + share, share)
+        due = (state.step + 1) % period == 0
+        factor = jnp.where(due, 1 - share * period + share, share)
 
         def add(total, gradient):
             return (total + gradient).astype(total.dtype)
 
         def roll(momentum, total):
             beta, v, delta = dtypes.in_one_dtype(decay, momentum, total)
-            return jnp.where(due, beta * v + delta / every, v).astype(momentum.dtype)
+            return jnp.where(due, beta * v + delta / period, v).astype(momentum.dtype)
 
         def move(momentum, gradient):
             beta, v, g = dtypes.in_one_dtype(factor * decay, momentum, gradient)
-            return (beta * v + g / every).astype(gradient.dtype)
+            return (beta * v + g / period).astype(gradient.dtype)
 
         total = jax.tree.map(add, state.total, updates)
         momentum = jax.tree.map(roll, state.momentum, total)

@@ -5,9 +5,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, dtypes, extras, transforms, trees
+from delayjax._src.ground import dtypes, extras, kinds, transforms, trees
 from delayjax._src.history import wrapped
 from delayjax._src.rules import one_state, stage_numbers
 
@@ -20,12 +19,13 @@ class DiscrepancyCorrectionState(NamedTuple):
     inner_state: Any
 
 
+@kinds.checked
 def discrepancy_correction(
     inner: transforms.Transformation,
     delay: extras.Delay,
     *,
-    decay: ArrayLike,
-    microbatches: ArrayLike = 1,
+    decay: kinds.Share,
+    microbatches: kinds.Positive = 1,
 ) -> optax.GradientTransformationExtraArgs:
     """PipeMare's T2: keeps the mean move, which `backward_params` needs.
 
@@ -78,8 +78,6 @@ def discrepancy_correction(
     """
     inner = transforms.as_transformation("inner", inner)
     delay = stage_numbers.check("delay", delay)
-    decay = checks.check_scalar("decay", decay, below=1.0)
-    microbatches = checks.check_scalar("microbatches", microbatches, positive=True)
 
     def gaps(like):
         asked = stage_numbers.by_leaf("delay", delay, like)
@@ -97,7 +95,6 @@ def discrepancy_correction(
         )
 
     def update_fn(updates, state, params=None, **extra_args):
-        extras.check_gradients("discrepancy_correction", updates)
         updates, inner_state = inner.update(
             updates, state.inner_state, params, **extra_args
         )

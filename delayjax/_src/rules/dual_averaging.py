@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, dtypes, extras, transforms, trees
+from delayjax._src.ground import dtypes, extras, kinds, transforms, trees
 
 
 class DasgdState(NamedTuple):
@@ -22,8 +21,9 @@ class DasgdState(NamedTuple):
     outside: Any  # y - x, float32 or wider; () without a projection
 
 
+@kinds.checked
 def dasgd(
-    learning_rate: optax.ScalarOrSchedule,
+    learning_rate: kinds.Rate,
     *,
     project: Callable[[Any], Any] | None = None,
 ) -> optax.GradientTransformationExtraArgs:
@@ -70,9 +70,6 @@ def dasgd(
         with large delays, 2021, arXiv:2107.02919 (ICML 2018, Distributed asynchronous
         optimization with unbounded delays).
     """
-    learning_rate = transforms.as_rate(learning_rate)
-    if project is not None:
-        checks.check_function("project", project, " of the parameters")
 
     def init_fn(params):
         outside = () if project is None else dtypes.wide_zeros(params)
@@ -107,7 +104,10 @@ def dasgd(
     return transforms.stateful(DasgdState, init_fn, update_fn)
 
 
-def harmonic(scale: ArrayLike, *, logarithms: int = 0) -> transforms.OfStep:
+@kinds.checked
+def harmonic(
+    scale: kinds.Positive, *, logarithms: kinds.NonNegativeInt = 0
+) -> transforms.OfStep:
     """Step sizes that fall as 1 / t, or by some logarithms faster.
 
         al_t = scale / (l_0 l_1 ... l_n),    l_0 = t + 1,    l_{k+1} = 1 + log l_k
@@ -142,8 +142,6 @@ def harmonic(scale: ArrayLike, *, logarithms: int = 0) -> transforms.OfStep:
         Zhou, Mertikopoulos, Bambos, Glynn and Ye, Distributed stochastic optimization
         with large delays, 2021, arXiv:2107.02919.
     """
-    scale = checks.check_scalar("scale", scale, positive=True)
-    logarithms = checks.check_bound("logarithms", logarithms)
 
     def schedule(step):
         factor = dtypes.wide(step) + 1.0

@@ -2,15 +2,15 @@
 
 import jax
 import optax
-from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, dtypes, extras
+from delayjax._src.ground import checks, dtypes, extras, kinds
 
 _REPLAY = "use it as `tx` of `replay`, on a trace with one gradient an update"
 
 
+@kinds.checked
 def fedasync(
-    mixing: ArrayLike, *, law: extras.Law | None = None
+    mixing: kinds.Fraction, *, law: extras.Law | None = None
 ) -> optax.GradientTransformationExtraArgs:
     """FedAsync: the server's model moves towards the model of one client.
 
@@ -47,16 +47,12 @@ def fedasync(
         Xie, Koyejo and Gupta, Asynchronous federated optimization, 2019,
         arXiv:1903.03934, algorithm 1.
     """
-    mixing = checks.check_scalar("mixing", mixing, most=1, positive=True)
-    if law is not None:
-        checks.check_function("law", law, " of the staleness, as modulation.inverse")
 
     def update_fn(
         updates, state, params=None, *, staleness=None, stale_params=None, **extra_args
     ):
         del extra_args
         extras.require(staleness, "staleness", "fedasync", _REPLAY)
-        extras.require(stale_params, "stale_params", "fedasync", _REPLAY)
         moved = extras.moved("fedasync", updates, params, stale_params)
         updates, staleness = extras.take_staleness("fedasync", updates, staleness)
         share = dtypes.wide(mixing)

@@ -5,9 +5,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, dtypes, extras, transforms
+from delayjax._src.ground import dtypes, extras, kinds, transforms
 from delayjax._src.rules import norms
 
 
@@ -19,11 +18,12 @@ class GapAwareState(NamedTuple):
     mean_square: Any  # moving mean of |g|^2, real, float32 or wider
 
 
+@kinds.checked
 def gap_aware(
-    learning_rate: optax.ScalarOrSchedule,
+    learning_rate: kinds.Rate,
     *,
-    decay: ArrayLike = 0.999,
-    eps: ArrayLike = 1e-8,
+    decay: kinds.Share = 0.999,
+    eps: kinds.Positive = 1e-8,
 ) -> optax.GradientTransformationExtraArgs:
     """Gap-Aware: divides a gradient by the number of steps its parameters moved.
 
@@ -52,9 +52,6 @@ def gap_aware(
         Barkai, Hakimi and Schuster, Gap-aware mitigation of gradient staleness, ICLR
         2020, arXiv:1909.10802, section 4.
     """
-    learning_rate = transforms.as_rate(learning_rate)
-    decay = checks.check_scalar("decay", decay, below=1.0)
-    eps = checks.check_scalar("eps", eps, positive=True)
 
     def init_fn(params):
         return GapAwareState(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import axes, checks, dtypes, extras, transforms, xla
+from delayjax._src.ground import axes, checks, dtypes, extras, kinds, transforms, xla
 from delayjax._src.history import ring as rings
 
 
@@ -24,11 +24,12 @@ class GuidedState(NamedTuple):
     gradients: Any  # leaves [psi + 1, *shape]; narrow floats as integers
 
 
+@kinds.checked
 def guided(
     loss_fn: Callable[[Any], ArrayLike],
     *,
-    period: ArrayLike = 10,
-    replays: int = 4,
+    period: kinds.Count = 10,
+    replays: kinds.PositiveInt = 4,
 ) -> optax.GradientTransformationExtraArgs:
     """Guided SGD: replays the gradients whose batches agree with a verification loss.
 
@@ -95,9 +96,6 @@ def guided(
         Applied Soft Computing 102:107084, 2021, arXiv:2101.07259; the author's code is
         github.com/anuraganands/parallel-GSGD, and GSGD for one worker.
     """
-    checks.check_function("loss_fn", loss_fn, " of the parameters: a loss to verify by")
-    period = checks.check_count("period", period)
-    replays = checks.check_bound("replays", replays, at_least=1)
 
     def init_fn(params):
         state = GuidedState(
@@ -112,7 +110,6 @@ def guided(
 
     def update_fn(updates, state, params=None, *, value=None, **extra_args):
         del extra_args
-        extras.check_gradients("guided", updates)
         extras.require_params(params, "guided")
         checks.check_held("replays", replays, len(state.scores) - 1)
         remedy = "pass the loss of the batch, `value=loss`"

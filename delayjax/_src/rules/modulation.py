@@ -2,9 +2,8 @@
 
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, dtypes, extras
+from delayjax._src.ground import dtypes, extras, kinds
 from delayjax._src.ground.pickling import remembered
 
 
@@ -26,7 +25,7 @@ def inverse(staleness: jax.Array) -> jax.Array:
 
 
 @remembered
-def polynomial(power: ArrayLike) -> extras.Law:
+def polynomial(power: kinds.NonNegative) -> extras.Law:
     """Polynomial decay: law(tau) = (1 + tau)^-power.
 
     Args:
@@ -38,12 +37,11 @@ def polynomial(power: ArrayLike) -> extras.Law:
         >>> [float(polynomial(0.5)(tau)) for tau in (0, 3)]
         [1.0, 0.5]
     """
-    power = checks.check_scalar("power", power)
     return lambda tau: (1.0 + dtypes.wide(tau)) ** -dtypes.wide(power)
 
 
 @remembered
-def hinge(slope: ArrayLike, knee: ArrayLike) -> extras.Law:
+def hinge(slope: kinds.NonNegative, knee: kinds.NonNegative) -> extras.Law:
     """Full steps up to a staleness, then hyperbolic decay.
 
         law(tau) = 1                              for tau <= knee
@@ -60,13 +58,11 @@ def hinge(slope: ArrayLike, knee: ArrayLike) -> extras.Law:
     References:
         Xie, Koyejo and Gupta, FedAsync, 2019, arXiv:1903.03934.
     """
-    slope = checks.check_scalar("slope", slope)
-    knee = checks.check_scalar("knee", knee)
     return lambda tau: 1.0 / (slope * jnp.maximum(0.0, dtypes.wide(tau) - knee) + 1.0)
 
 
 @remembered
-def capped(workers: ArrayLike) -> extras.Law:
+def capped(workers: kinds.Positive) -> extras.Law:
     """Full steps up to the number of workers: law(tau) = min(1, P / tau).
 
     Args:
@@ -80,7 +76,6 @@ def capped(workers: ArrayLike) -> extras.Law:
         Mishchenko, Bach, Even and Woodworth, Asynchronous SGD beats minibatch SGD under
         arbitrary delays, 2022, arXiv:2206.07638 (as implemented in its code).
     """
-    workers = checks.check_scalar("workers", workers, positive=True)
 
     def law(staleness: jax.Array) -> jax.Array:
         full = dtypes.wide(workers)
@@ -90,7 +85,7 @@ def capped(workers: ArrayLike) -> extras.Law:
 
 
 @remembered
-def exponential(rate: ArrayLike) -> extras.Law:
+def exponential(rate: kinds.NonNegative) -> extras.Law:
     """Exponential decay: law(tau) = exp(-rate tau).
 
     Args:
@@ -103,13 +98,15 @@ def exponential(rate: ArrayLike) -> extras.Law:
     References:
         Damaskinos et al., Kardam, ICML 2018, arXiv:1802.07928.
     """
-    rate = checks.check_scalar("rate", rate)
     return lambda tau: jnp.exp(-dtypes.wide(rate) * dtypes.wide(tau))
 
 
 @remembered
 def delay_adaptive(
-    learning_rate: ArrayLike, concurrency: ArrayLike, *, bound: ArrayLike = 1.0
+    learning_rate: kinds.Positive,
+    concurrency: kinds.NonNegative,
+    *,
+    bound: kinds.Positive = 1.0,
 ) -> extras.Law:
     """Full steps up to a staleness, then a learning rate of at most bound / tau.
 
@@ -145,9 +142,6 @@ def delay_adaptive(
         arXiv:2407.18365; Mishchenko, Bach, Even and Woodworth, 2022, arXiv:2206.07638
         (as implemented there, the law is `capped`).
     """
-    learning_rate = checks.check_scalar("learning_rate", learning_rate, positive=True)
-    concurrency = checks.check_scalar("concurrency", concurrency)
-    bound = checks.check_scalar("bound", bound, positive=True)
 
     def law(staleness: jax.Array) -> jax.Array:
         reach = dtypes.wide(bound / learning_rate)
@@ -156,7 +150,3 @@ def delay_adaptive(
         return jnp.where(tau <= concurrency, 1.0, reduced)
 
     return law
-
-
-MAKERS = (polynomial, hinge, capped, exponential, delay_adaptive)
-"""The functions that return a law."""

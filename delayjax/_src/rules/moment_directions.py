@@ -5,18 +5,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, dtypes, transforms
+from delayjax._src.ground import dtypes, kinds, transforms
 from delayjax._src.rules import one_state
 from delayjax._src.rules.predict_weights import Direction
 
 _EPS = 1e-8
 
 
-def sgd_direction(
-    learning_rate: optax.ScalarOrSchedule, momentum: ArrayLike
-) -> Direction:
+@kinds.checked
+def sgd_direction(learning_rate: kinds.Rate, momentum: kinds.Share) -> Direction:
     """PipeOptim's direction of SGD with momentum, for `predict_weights`.
 
     The next update, if the last gradient g comes again:
@@ -47,8 +45,6 @@ def sgd_direction(
         Guan et al., PipeOptim, 2023, arXiv:2312.00839, as in its code
         (`sgd_load_predicted_weights`), without dampening.
     """
-    learning_rate = transforms.as_rate(learning_rate)
-    momentum = checks.check_scalar("momentum", momentum, below=1.0)
 
     def direction(before, after, step):
         old, new = (_moments(optax.TraceState, state) for state in (before, after))
@@ -64,11 +60,12 @@ def sgd_direction(
     return direction
 
 
+@kinds.checked
 def adam_direction(
-    learning_rate: optax.ScalarOrSchedule,
+    learning_rate: kinds.Rate,
     *,
-    b1: ArrayLike = 0.9,
-    b2: ArrayLike = 0.999,
+    b1: kinds.Share = 0.9,
+    b2: kinds.Share = 0.999,
 ) -> Direction:
     """PipeOptim's direction of Adam and AdamW, for `predict_weights`.
 
@@ -101,9 +98,6 @@ def adam_direction(
         Guan et al., PipeOptim, 2023, arXiv:2312.00839, as in its code
         (`load_predicted_weights`).
     """
-    learning_rate = transforms.as_rate(learning_rate)
-    b1 = checks.check_scalar("b1", b1, below=1.0)
-    b2 = checks.check_scalar("b2", b2, below=1.0)
 
     def direction(before, after, step):
         del before

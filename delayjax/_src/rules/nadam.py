@@ -5,9 +5,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, dtypes, extras, transforms
+from delayjax._src.ground import dtypes, kinds, transforms
 from delayjax._src.rules import norms
 from delayjax._src.rules.decoupled import Decoupled
 
@@ -21,14 +20,15 @@ class NadamState(NamedTuple):
     mean_square: Any  # v, moving mean of |g|^2, real, at least float32
 
 
+@kinds.checked
 def nadam(
     learning_rate: optax.ScalarOrSchedule,
     *,
-    b1: ArrayLike = 0.99,
-    b2: ArrayLike = 0.999,
-    eps: ArrayLike = 1e-8,
-    weight_decay: ArrayLike = 0.0,
-    momentum_decay: ArrayLike = 0.004,
+    b1: kinds.Share = 0.99,
+    b2: kinds.Share = 0.999,
+    eps: kinds.Positive = 1e-8,
+    weight_decay: kinds.NonNegativeFloat = 0.0,
+    momentum_decay: kinds.NonNegative = 0.004,
 ) -> optax.GradientTransformationExtraArgs:
     """NAdam with a momentum that rises slowly: the look-ahead of AsyncPP.
 
@@ -87,10 +87,6 @@ def nadam(
         steps, and not with the equations of the paper.
     """
     decoupled = Decoupled("nadam", learning_rate, weight_decay)
-    b1 = checks.check_scalar("b1", b1, below=1.0)
-    b2 = checks.check_scalar("b2", b2, below=1.0)
-    eps = checks.check_scalar("eps", eps, positive=True)
-    momentum_decay = checks.check_scalar("momentum_decay", momentum_decay)
 
     def ramp(t):
         return b1 * (1.0 - 0.5 * 0.96 ** (t * momentum_decay))
@@ -105,7 +101,6 @@ def nadam(
 
     def update_fn(updates, state, params=None, **extra_args):
         del extra_args
-        extras.check_gradients("nadam", updates)
         step = state.step + 1
         t = step.astype(state.ramp_product.dtype)
         now, after = ramp(t), ramp(t + 1.0)

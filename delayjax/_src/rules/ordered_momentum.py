@@ -5,9 +5,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike
 
-from delayjax._src.ground import axes, checks, dtypes, extras, transforms, trees
+from delayjax._src.ground import axes, dtypes, extras, kinds, transforms, trees
 from delayjax._src.rules import origins
 
 
@@ -18,8 +17,9 @@ class OrderedMomentumState(NamedTuple):
     momentum: Any  # u of the newest bucket, like the parameters
 
 
+@kinds.checked
 def ordered_momentum(
-    decay: ArrayLike, *, workers: int
+    decay: kinds.Share, *, workers: kinds.PositiveInt
 ) -> optax.GradientTransformationExtraArgs:
     """OrMo: the momentum as if gradients had arrived in the order of their reads.
 
@@ -76,8 +76,6 @@ def ordered_momentum(
         arXiv:2407.19234. We read its abstract; the equations we recall, and the
         equality with heavy ball on buckets we have derived.
     """
-    decay = checks.check_scalar("decay", decay, below=1.0)
-    workers = checks.check_bound("workers", workers, at_least=1)
 
     def bucket(version):
         return -(-version // workers)
@@ -90,7 +88,6 @@ def ordered_momentum(
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
-        extras.check_gradients("ordered_momentum", updates)
         extras.require(staleness, "staleness", "ordered_momentum", origins.WRAP)
         updates, tau = extras.take_staleness("ordered_momentum", updates, staleness)
         tau = trees.broadcast("staleness", tau, updates)

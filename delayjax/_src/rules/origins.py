@@ -47,9 +47,8 @@ def worker_of(needed_by: str, worker: Any, workers: int | None = None) -> jax.Ar
     is_number = number.ndim == 0 and jnp.issubdtype(number.dtype, jnp.integer)
     most = np.inf if workers is None else workers - 1
     if not is_number or (known and not 0 <= number <= most):
-        must = "a non-negative integer" if workers is None else f"in 0 .. {most}"
         raise ValueError(
-            f"`worker` handed to `{needed_by}` must be a worker's number, {must}, got"
-            f" {worker!r}."
+            f"`worker` handed to `{needed_by}` must be a worker's number, in 0 .."
+            f" {most}, got {worker!r}."
         )
     return jnp.asarray(worker, jnp.int32)

@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, dtypes, extras, transforms, trees
+from delayjax._src.ground import dtypes, extras, kinds, transforms, trees
 from delayjax._src.history import wrapped
 from delayjax._src.rules import one_state, stage_numbers
 
@@ -25,11 +24,12 @@ class PredictWeightsState(NamedTuple):
     inner_state: Any
 
 
+@kinds.checked
 def predict_weights(
     inner: transforms.Transformation,
     horizon: extras.Delay,
     *,
-    share: ArrayLike = 1.0,
+    share: kinds.NonNegative = 1.0,
     direction: Direction | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Weight prediction: keeps the expected update, which `gradient_params` needs.
@@ -61,8 +61,9 @@ def predict_weights(
         the state of `inner`.
 
     Raises:
-        ValueError: in `init`, if `horizon` is no prefix of the parameters, a leaf has
-            another number of layers, or `direction` does not fit the optimizer.
+        ValueError: in `init`, if `horizon` is no prefix of the parameters, or a leaf
+            has another number of layers.
+        TypeError: in `init`, if `direction` does not return a tree like the parameters.
 
     Example:
         >>> from delayjax import delayed
@@ -87,9 +88,6 @@ def predict_weights(
     """
     inner = transforms.as_transformation("inner", inner)
     horizon = stage_numbers.check("horizon", horizon)
-    share = checks.check_scalar("share", share)
-    if direction is not None:
-        checks.check_function("direction", direction)
 
     def reaches(like):
         horizons = stage_numbers.by_leaf("horizon", horizon, like)
@@ -102,7 +100,9 @@ def predict_weights(
         )
         step = jnp.zeros((), jnp.int32)
         if direction is not None:
-            _check_direction(direction, inner_state, step, params)
+            answer = jax.eval_shape(direction, inner_state, inner_state, step)
+            must = "`direction` must return a tree like the parameters"
+            trees.check_same_shapes(must, answer, params)
         return PredictWeightsState(
             step,
             reach,
@@ -111,7 +111,6 @@ def predict_weights(
         )
 
     def update_fn(updates, state, params=None, **extra_args):
-        extras.check_gradients("predict_weights", updates)
         updates, inner_state = inner.update(
             updates, state.inner_state, params, **extra_args
         )
@@ -161,19 +160,6 @@ def gradient_params(opt_state: Any, params: Any) -> Any:
         return (x + dtypes.times(reach, last).astype(x.dtype)).astype(x.dtype)
 
     return jax.tree.map(ahead, params, reach, state.expected)
-
-
-def _check_direction(
-    direction: Direction, inner_state: Any, step: jax.Array, params: Any
-) -> None:
-    """Checks that a direction is a tree like the parameters."""
-    shapes = jax.eval_shape(direction, inner_state, inner_state, step)
-    got, wanted = (jax.tree.map(jnp.shape, tree) for tree in (shapes, params))
-    same_tree = jax.tree.structure(shapes) == jax.tree.structure(params)
-    if not same_tree or jax.tree.leaves(got) != jax.tree.leaves(wanted):
-        raise ValueError(
-            f"`direction` must return a tree like the parameters, {wanted}, got {got}."
-        )
 
 
 def _typed(tree: Any, like: Any) -> Any:

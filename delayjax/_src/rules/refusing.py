@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import axes, checks, donation, transforms
+from delayjax._src.ground import axes, checks, donation, kinds, transforms
 from delayjax._src.ground.refusal import RefusingState, refuses, was_applied
 from delayjax._src.history import wrapped
 from delayjax._src.rules import origins
@@ -17,6 +17,7 @@ Accept = Callable[..., tuple[Any, Any, Any]]
 the gradients for `inner`; the memory)."""
 
 
+@kinds.checked
 def refusing(
     inner: transforms.Transformation,
     accept: Accept,
@@ -70,9 +71,6 @@ def refusing(
         -3.0 True 1
     """
     inner = transforms.as_transformation("inner", inner)
-    checks.check_function("accept", accept)
-    if begin is not None:
-        checks.check_function("begin", begin)
     if axis_name is not None:
         axis_name = axes.as_names(axis_name)
 
@@ -88,13 +86,7 @@ def refusing(
         return axes.vary(state, axis_name=axis_name) if axis_name else state
 
     def update_fn(updates, state, params=None, **extra_args):
-        answer = accept(updates, state.memory, params, **extra_args)
-        if not isinstance(answer, tuple) or len(answer) != 3:
-            raise TypeError(
-                "`accept` must return (used, gradients, memory), got"
-                f" {type(answer).__name__}."
-            )
-        used, updates, memory = answer
+        used, updates, memory = accept(updates, state.memory, params, **extra_args)
         used = checks.as_scalar("accept(gradients, ...)", used, jnp.bool_).astype(bool)
         new = inner.update(updates, state.inner_state, params, **extra_args)
         updates, inner_state = wrapped.only_if(used, new, state.inner_state)

@@ -5,9 +5,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, dtypes, extras, transforms, trees
+from delayjax._src.ground import dtypes, extras, kinds, transforms, trees
 from delayjax._src.rules import stage_numbers
 
 
@@ -17,8 +16,12 @@ class RescheduleByDelayState(NamedTuple):
     step: jax.Array  # updates done, int32 []
 
 
+@kinds.checked
 def reschedule_by_delay(
-    delay: extras.Delay, *, annealing_steps: ArrayLike, microbatches: ArrayLike = 1
+    delay: extras.Delay,
+    *,
+    annealing_steps: kinds.Positive,
+    microbatches: kinds.Positive = 1,
 ) -> optax.GradientTransformationExtraArgs:
     """PipeMare's T1: stages that are late begin with a smaller learning rate.
 
@@ -64,10 +67,6 @@ def reschedule_by_delay(
         could not read the equation again. That delays below 1 count as 1 is ours.
     """
     delay = stage_numbers.check("delay", delay)
-    annealing_steps = checks.check_scalar(
-        "annealing_steps", annealing_steps, positive=True
-    )
-    microbatches = checks.check_scalar("microbatches", microbatches, positive=True)
 
     def init_fn(params):
         stage_numbers.by_leaf("delay", delay, params)
@@ -75,7 +74,6 @@ def reschedule_by_delay(
 
     def update_fn(updates, state, params=None, **extra_args):
         del params, extra_args
-        extras.check_gradients("reschedule_by_delay", updates)
         done = dtypes.wide(state.step) / dtypes.wide(annealing_steps)
         power = 1.0 - jnp.minimum(done, 1.0)
 

@@ -6,13 +6,11 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike
 
 from delayjax._src.ground import (
     axes,
-    checks,
     dtypes,
-    extras,
+    kinds,
     named_arrays,
     shardings,
     transforms,
@@ -32,14 +30,15 @@ class RotatedAdamState(NamedTuple):
     bases: Any  # for each leaf the `Side` of its rows and that of its columns, or ()
 
 
+@kinds.checked
 def rotated_adam(
     learning_rate: optax.ScalarOrSchedule,
     *,
-    b1: ArrayLike = 0.9,
-    b2: ArrayLike = 0.999,
-    eps: ArrayLike = 1e-8,
-    weight_decay: ArrayLike = 0.0,
-    refresh_every: ArrayLike = 10,
+    b1: kinds.Share = 0.9,
+    b2: kinds.Share = 0.999,
+    eps: kinds.Positive = 1e-8,
+    weight_decay: kinds.NonNegativeFloat = 0.0,
+    refresh_every: kinds.Count = 10,
     sides: Literal["both", "one"] = "both",
     is_rotated: Callable[[str, Any], bool] | Any = None,
 ) -> optax.GradientTransformationExtraArgs:
@@ -119,11 +118,6 @@ def rotated_adam(
         missing Q_L is always true: not here. Its S = 1st is left out.
     """
     decoupled = Decoupled("rotated_adam", learning_rate, weight_decay)
-    b1 = checks.check_scalar("b1", b1, below=1.0)
-    b2 = checks.check_scalar("b2", b2, below=1.0)
-    eps = checks.check_scalar("eps", eps, positive=True)
-    refresh_every = checks.check_count("refresh_every", refresh_every)
-    checks.check_choice("sides", sides, "both", "one")
 
     def init_fn(params):
         bare = named_arrays.unboxed(params)
@@ -164,7 +158,6 @@ def rotated_adam(
 
     def update_fn(updates, state, params=None, **extra_args):
         del extra_args
-        extras.check_gradients("rotated_adam", updates)
         step = state.step + 1
         t = step.astype(jnp.result_type(float))
         refresh = jnp.where(step == 1, 2, jnp.where(step % refresh_every == 0, 1, 0))

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src.ground import checks, dtypes, extras, trees
-from delayjax._src.rules import modulation, origins
+from delayjax._src.ground import checks, dtypes, extras, kinds, trees
+from delayjax._src.rules import origins
 
 _WRAP = (
     f"{origins.WRAP}; `delayed(optax.identity(), delay)` beside it in a chain hands"
@@ -18,6 +18,7 @@ _WRAP = (
 )
 
 
+@kinds.checked
 def scale_by_staleness(law: extras.Law) -> optax.GradientTransformationExtraArgs:
     """Multiplies updates by a law of their staleness.
 
@@ -34,6 +35,7 @@ def scale_by_staleness(law: extras.Law) -> optax.GradientTransformationExtraArgs
         keep their dtype.
 
     Example:
+        >>> from delayjax import modulation
         >>> tx = scale_by_staleness(modulation.inverse)
         >>> tx.update(jnp.ones(2), tx.init(None), staleness=4)[0]
         Array([0.25, 0.25], dtype=float32)
@@ -42,13 +44,6 @@ def scale_by_staleness(law: extras.Law) -> optax.GradientTransformationExtraArgs
         Zhang, Gupta, Lian and Liu, Staleness-aware async-SGD, IJCAI 2016,
         arXiv:1511.05950.
     """
-    if not callable(law) or any(law is make for make in modulation.MAKERS):
-        name = getattr(law, "__name__", "inverse")
-        remedy = f"{name}(...)" if callable(law) else "inverse"
-        raise TypeError(
-            f"`law` must be a function of the staleness, got {law!r}: write for example"
-            f" modulation.{remedy}."
-        )
 
     def factor(tau):
         if jnp.ndim(tau) == 0:

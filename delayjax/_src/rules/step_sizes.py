@@ -5,9 +5,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike
 
-from delayjax._src.ground import axes, checks, dtypes, extras, transforms, trees
+from delayjax._src.ground import axes, dtypes, extras, kinds, transforms, trees
 from delayjax._src.rules import norms, origins
 
 
@@ -18,8 +17,12 @@ class AdaDelayState(NamedTuple):
     mean_square: Any  # mean of g * g so far, float32 or wider; () for one step size
 
 
+@kinds.checked
 def adadelay(
-    smoothness: ArrayLike, scale: ArrayLike, *, per_coordinate: bool = False
+    smoothness: kinds.Positive,
+    scale: kinds.NonNegative,
+    *,
+    per_coordinate: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
     """AdaDelay: a step size that falls with the step and with the delay.
 
@@ -61,8 +64,6 @@ def adadelay(
         Sra, Yu, Li and Smola, AdaDelay: delay adaptive distributed stochastic
         optimization, AISTATS 2016, arXiv:1508.05003.
     """
-    smoothness = checks.check_scalar("smoothness", smoothness, positive=True)
-    scale = checks.check_scalar("scale", scale)
 
     def init_fn(params):
         squares = dtypes.real_zeros(params) if per_coordinate else ()
@@ -73,7 +74,6 @@ def adadelay(
         updates, tau = origins.staleness_of("adadelay", updates, staleness)
         step, squares = state.step + 1, state.mean_square
         if per_coordinate:
-            extras.check_gradients("adadelay", updates)
             squares = jax.tree.map(
                 lambda mean, g: (
                     mean
@@ -100,8 +100,9 @@ def adadelay(
     return transforms.stateful(AdaDelayState, init_fn, update_fn)
 
 
+@kinds.checked
 def distance_capped(
-    learning_rate: ArrayLike, reach: ArrayLike
+    learning_rate: kinds.Positive, reach: kinds.Positive
 ) -> optax.GradientTransformationExtraArgs:
     """Dutta et al.: a step size that falls with the distance the parameters moved.
 
@@ -136,8 +137,6 @@ def distance_capped(
         Dutta, Joshi, Ghosh, Dube and Nagpurkar, Slow and stale gradients can win the
         race, AISTATS 2018, arXiv:1803.01113.
     """
-    learning_rate = checks.check_scalar("learning_rate", learning_rate, positive=True)
-    reach = checks.check_scalar("reach", reach, positive=True)
 
     def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
         del extra_args
@@ -155,9 +154,10 @@ class DasaState(NamedTuple):
     dropped: jax.Array  # gradients dropped so far, int32 []
 
 
+@kinds.checked
 def dasa(
-    learning_rate: optax.ScalarOrSchedule,
-    reach: ArrayLike,
+    learning_rate: kinds.PositiveRate,
+    reach: kinds.Positive,
     *,
     axis_name: axes.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
@@ -204,8 +204,6 @@ def dasa(
         Dal Fabbro, Adibi, Poor, Kulkarni, Mitra and Pappas, DASA: delay-adaptive
         multi-agent stochastic approximation, 2024, arXiv:2403.17247.
     """
-    learning_rate = transforms.as_rate(learning_rate, positive=True)
-    reach = checks.check_scalar("reach", reach, positive=True)
 
     def init_fn(params):
         del params

@@ -9,7 +9,7 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import axes, checks, donation, dtypes, extras, trees
+from delayjax._src.ground import axes, checks, donation, dtypes, extras, kinds, trees
 
 MOST = 0.9999
 """The largest momentum that is applied, of either sign."""
@@ -29,6 +29,7 @@ class Loop(NamedTuple):
     gradient: jax.Array  # g(x_s)
 
 
+@kinds.checked
 @dataclasses.dataclass(frozen=True, eq=False)
 class ClosedLoop:
     """A loop from the measured total momentum back to the explicit momentum.
@@ -37,12 +38,8 @@ class ClosedLoop:
     """
 
     rule: str  # the rule with this loop, for errors
-    gain: ArrayLike  # per update; may be traced
-    coordinates: int  # the largest number of each leaf in the median
-
-    def __post_init__(self):
-        checks.check_field(self, "gain", checks.check_scalar)
-        checks.check_field(self, "coordinates", checks.check_bound, at_least=1)
+    gain: kinds.NonNegative  # per update
+    coordinates: kinds.PositiveInt  # the largest number of each leaf in the median
 
     def init(self, params: Any) -> Loop:
         """The loop before any gradient."""

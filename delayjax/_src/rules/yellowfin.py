@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, donation, dtypes, extras, transforms
+from delayjax._src.ground import checks, donation, dtypes, kinds, transforms
 from delayjax._src.rules import norms, total_momentum
 
 _LEAST = 1e-30  # a smaller |g|^2 counts as this one: its inverse must be finite
@@ -35,12 +35,13 @@ class YellowFinState(NamedTuple):
     loop: Any  # `Loop`; () unless closed_loop
 
 
+@kinds.checked
 def yellowfin(
     *,
-    decay: ArrayLike = 0.999,
-    window: int = 20,
-    factor: ArrayLike = 1.0,
-    smoothing: ArrayLike = 0.0,
+    decay: kinds.Share = 0.999,
+    window: kinds.PositiveInt = 20,
+    factor: kinds.Positive = 1.0,
+    smoothing: kinds.Share = 0.0,
     clip: bool = False,
     closed_loop: bool = False,
     gain: ArrayLike = 0.01,
@@ -106,10 +107,6 @@ def yellowfin(
         Zhang and Mitliagkas, YellowFin and the art of momentum tuning, SysML 2019,
         arXiv:1706.03471.
     """
-    decay = checks.check_scalar("decay", decay, below=1.0)
-    window = checks.check_bound("window", window, at_least=1)
-    factor = checks.check_scalar("factor", factor, positive=True)
-    smoothing = checks.check_scalar("smoothing", smoothing, below=1.0)
     total = total_momentum.ClosedLoop("yellowfin", gain, coordinates)
 
     def init_fn(params):
@@ -140,7 +137,6 @@ def yellowfin(
         updates, state, params=None, *, staleness=None, stale_params=None, **extra_args
     ):
         del params, extra_args
-        extras.check_gradients("yellowfin", updates)
         checks.check_held("window", window, len(state.window))
         checks.check_held("closed_loop", closed_loop, bool(state.loop))
         step, real = state.step + 1, state.window.dtype

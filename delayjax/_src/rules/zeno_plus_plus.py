@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike
 
-from delayjax._src.ground import axes, checks, dtypes, extras, transforms, trees
+from delayjax._src.ground import axes, dtypes, extras, kinds, transforms, trees
 from delayjax._src.rules import norms
 from delayjax._src.rules.refusing import refusing
 
@@ -20,14 +19,15 @@ class ZenoMemory(NamedTuple):
     validation: Any  # the gradient of the validation data
 
 
+@kinds.checked
 def zeno_plus_plus(
     inner: transforms.Transformation,
     grad_fn: Callable[[Any], Any],
     *,
-    learning_rate: ArrayLike,
-    rho: ArrayLike,
-    eps: ArrayLike,
-    refresh_every: ArrayLike,
+    learning_rate: kinds.Positive,
+    rho: kinds.NonNegative,
+    eps: kinds.NonNegative,
+    refresh_every: kinds.Count,
 ) -> optax.GradientTransformationExtraArgs:
     """Zeno++: refuses gradients that do not descend on the server's own data.
 
@@ -74,17 +74,11 @@ def zeno_plus_plus(
         Xie, Koyejo and Gupta, Zeno++: Robust fully asynchronous SGD, ICML 2020,
         arXiv:1903.07020, algorithm 1.
     """
-    checks.check_function("grad_fn", grad_fn, " of the parameters, as jax.grad(loss)")
-    learning_rate = checks.check_scalar("learning_rate", learning_rate, positive=True)
-    rho = checks.check_scalar("rho", rho)
-    eps = checks.check_scalar("eps", eps)
-    refresh_every = checks.check_count("refresh_every", refresh_every)
 
     def begin(params):
         return ZenoMemory(jnp.zeros((), jnp.int32), optax.tree.zeros_like(params))
 
     def accept(updates, memory, params, **extra_args):
-        extras.check_gradients("zeno_plus_plus", updates)
         extras.require_params(params, "zeno_plus_plus")
         # the parameters and the gradient may differ between workers
         before = axes.typed_like(memory.validation, params)

@@ -10,7 +10,7 @@ import scipy
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks
+from delayjax._src.ground import kinds
 
 Loss = Callable[[Any, Any], ArrayLike]
 """(params, batch) -> a scalar, twice differentiable."""
@@ -45,8 +45,14 @@ def sharpness(
     return float(eigenvalues[0])
 
 
+@kinds.checked
 def hessian_eigenvalues(
-    loss: Loss, params: Any, batch: Any, *, count: int = 1, preconditioner: Any = None
+    loss: Loss,
+    params: Any,
+    batch: Any,
+    *,
+    count: kinds.PositiveInt = 1,
+    preconditioner: Any = None,
 ) -> np.ndarray:
     """The largest eigenvalues of the Hessian of a loss, without the Hessian.
 
@@ -76,7 +82,6 @@ def hessian_eigenvalues(
     References:
         Pearlmutter, Fast exact multiplication by the Hessian, 1994.
     """
-    count = checks.check_bound("count", count, at_least=1)
     params = widened("params", params)
     point, tree_of = ravel_pytree(params)
     size, dtype = point.size, point.dtype
@@ -105,10 +110,7 @@ def hessian_eigenvalues(
         vector = jnp.asarray(vector.reshape(size), dtype)
         answer = np.asarray(product(params, batch, root, vector))
         if not np.isfinite(answer).all():
-            raise ValueError(
-                "`loss` must have a finite Hessian at `params`, got nan or inf: the"
-                " point has diverged, or the loss has a kink or a root there."
-            )
+            raise ValueError("`loss` must have a finite Hessian, got nan or inf.")
         return answer
 
     if size <= max(2 * count, _DENSE):

@@ -6,8 +6,8 @@ import math
 import numpy as np
 import scipy
 
-from delayjax._src.cluster.service_time import ServiceTime, as_service_time
-from delayjax._src.ground import checks
+from delayjax._src.cluster.service_time import ServiceTime
+from delayjax._src.ground import checks, kinds
 from delayjax._src.stability import spectrum
 from delayjax._src.stability.rightmost import RightmostZeros, meeting_rate
 from delayjax._src.stability.root_finding import zero_between
@@ -19,6 +19,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 _LONGER = 0.05  # the share of the mean delay that the steps of a path may add
 
 
+@kinds.checked
 @dataclasses.dataclass(frozen=True)
 class DelayEquation:
     """Training in continuous time; each gradient is late by its service time T.
@@ -54,24 +55,24 @@ class DelayEquation:
     service_time: ServiceTime
 
     def __post_init__(self):
-        as_service_time("service_time", self.service_time)
         if not 0 < self.service_time.mean < math.inf:
             raise ValueError(
                 "`service_time` must have a positive, finite mean, got"
                 f" {self.service_time.mean}."
             )
 
-    def half_update_earlier(self, workers: int) -> "DelayEquation":
+    def half_update_earlier(self, workers: kinds.PositiveInt) -> "DelayEquation":
         """The equation with T (1 - 1/(2P)), which P workers follow more closely.
 
         P workers of a server that updates at each gradient hold the parameters between
         two updates. For constant times rates and limits are then the cluster's up to
         terms in 1/P^2; for random times the limit is up to 0.8/P too low.
         """
-        workers = checks.check_bound("workers", workers, at_least=1)
         return DelayEquation(self.service_time.scaled(1 - 1 / (2 * workers)))
 
-    def roots(self, gain: float, *, number: int = 4) -> np.ndarray:
+    def roots(
+        self, gain: kinds.NonNegativeFloat, *, number: kinds.PositiveInt = 4
+    ) -> np.ndarray:
         """The s of the modes exp(s t) that decay most slowly.
 
         A constant delay has W_j(-a T) / T, with Lambert's W; k memoryless stages have
@@ -93,8 +94,6 @@ class DelayEquation:
         References:
             Corless et al., On the Lambert W function, 1996, for the constant delay.
         """
-        gain = _checked(gain)
-        number = checks.check_bound("number", number, at_least=1)
         time = self._with_a_light_tail()
         if gain == 0:
             return np.zeros(1, complex)
@@ -113,7 +112,7 @@ class DelayEquation:
             roots = RightmostZeros(gain, time, meeting_rate(time)).find(number)
         return _in_order(roots, number)
 
-    def decay_rate(self, gain: float) -> float:
+    def decay_rate(self, gain: kinds.NonNegativeFloat) -> float:
         """The long-run decay rate of the error, 1/seconds: -max Re s of the `roots`.
 
         It is negative where the error grows, and at most `tail_rate`. Up to the
@@ -121,7 +120,7 @@ class DelayEquation:
 
             r = a E exp(r T),    which is above a: a small delay makes the decay faster.
         """
-        gain, time = _checked(gain), self._with_a_light_tail()
+        time = self._with_a_light_tail()
         has_stages = time.stages is not None and time.stages < math.inf
         if has_stages and gain > self.critical_gain() * (1 + _NEAR):
             return _rate_of_turning_stages(gain, time)
@@ -197,7 +196,9 @@ class DelayEquation:
             low, high = high, 2 * high
         return zero_between(ahead, low, high)
 
-    def variance(self, gain: float, *, noise: float = 1.0) -> float:
+    def variance(
+        self, gain: kinds.NonNegativeFloat, *, noise: kinds.NonNegativeFloat = 1.0
+    ) -> float:
         """The variance about the optimum that gradient noise maintains.
 
         For dX = -a E X(t - T) dt + noise dB with a constant delay, and any times, it is
@@ -224,23 +225,21 @@ class DelayEquation:
         References:
             Kuchler and Mensch, Stochastics 40, 1992, for the constant delay.
         """
-        gain = _checked(gain)
-        noise = checks.check_number("noise", noise)
         if gain == 0 or gain >= self.gain_limit(workers=math.inf):
             return math.inf
         return float(noise) ** 2 * spectrum.variance(gain, self.service_time)
 
     def paths(
         self,
-        gain: float,
+        gain: kinds.NonNegativeFloat,
         *,
-        paths: int,
-        steps: int,
-        step_seconds: float,
-        seed: int,
-        noise: float = 1.0,
+        paths: kinds.PositiveInt,
+        steps: kinds.PositiveInt,
+        step_seconds: kinds.PositiveFloat,
+        seed: kinds.NonNegativeInt,
+        noise: kinds.NonNegativeFloat = 1.0,
         start: float = 0.0,
-        every: int = 1,
+        every: kinds.PositiveInt = 1,
     ) -> np.ndarray:
         """Simulated paths of the noisy equation, by Euler and Maruyama's scheme.
 
@@ -275,13 +274,8 @@ class DelayEquation:
         References:
             Kuchler and Platen, Mathematics and Computers in Simulation 54, 2000.
         """
-        noise = checks.check_number("noise", noise)
-        step_seconds = checks.check_number("step_seconds", step_seconds, positive=True)
-        drift, kick = _checked(gain) * step_seconds, noise * math.sqrt(step_seconds)
-        paths = checks.check_bound("paths", paths, at_least=1)
-        steps = checks.check_bound("steps", steps, at_least=1)
-        rng = np.random.default_rng(checks.check_bound("seed", seed))
-        every = checks.check_bound("every", every, at_least=1)
+        drift, kick = gain * step_seconds, noise * math.sqrt(step_seconds)
+        rng = np.random.default_rng(seed)
         shares = (0.5 + _GOLDEN * np.arange(steps)) % 1
         exact = self.service_time.quantile(shares) / step_seconds - 0.5
         late = np.maximum(exact, 0)
@@ -289,9 +283,8 @@ class DelayEquation:
         longer = float(np.mean(late - exact)) * step_seconds / mean
         if longer > _LONGER:
             raise ValueError(
-                "`step_seconds` must be short compared to the delay, got"
-                f" {step_seconds}: it makes the mean delay {longer:.0%} longer; take at"
-                f" most {mean / 10:.2g}."
+                f"`step_seconds` must be at most {mean / 10:.2g}, got {step_seconds}:"
+                f" the mean delay is {longer:.0%} longer."
             )
         back = np.floor(late).astype(np.int64)
         x = np.full(paths, float(start))
@@ -311,16 +304,9 @@ class DelayEquation:
         if self.service_time.tail_rate == 0:
             raise ValueError(
                 "`service_time` must have a tail no heavier than exponential, got"
-                f" {self.service_time}: take cluster.empirical of as many times as the"
-                " run has gradients."
+                f" {self.service_time}: take cluster.empirical of a run's times."
             )
         return self.service_time
-
-
-def _checked(gain: float) -> float:
-    """`gain` as a finite, non-negative float."""
-    gain = checks.check_number("gain", gain)
-    return float(gain)
 
 
 def _rate_of_turning_stages(gain: float, time: ServiceTime) -> float:

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from delayjax._src.ground import checks
+from delayjax._src.ground import kinds
 from delayjax._src.stability.crossings import crossings
 from delayjax._src.stability.moments import second_moments
 from delayjax._src.stability.recursion import Recursion
@@ -17,6 +17,7 @@ Criterion = Literal["mean", "mean_square"]
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
+@kinds.checked
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dynamics(Recursion):
     """SGD under delay on one curvature lambda.
@@ -88,7 +89,6 @@ class Dynamics(Recursion):
         References:
             Levin and May, Theoretical Population Biology 9, 1976, for the fixed delay.
         """
-        checks.check_choice("criterion", criterion, "mean", "mean_square")
         if self.is_plain:
             return _plain_limit(self.longest) / self.mean_weight
         if criterion == "mean" or len(self.ages) == 1:
@@ -122,7 +122,7 @@ class Dynamics(Recursion):
                 low = radius
         return best
 
-    def roots(self, step: float) -> np.ndarray:
+    def roots(self, step: kinds.NonNegativeFloat) -> np.ndarray:
         """The z of all modes z^t of x, or of its mean for random delays.
 
             (z - 1)(1 - beta/z) + a N(z) = 0,   fixed delay: z^{tau+1} - z^tau + a = 0
@@ -131,7 +131,6 @@ class Dynamics(Recursion):
             complex128 [n], the largest modulus first, without roots at 0. A double root
             is exact to about 1e-8. O(n^2) for delays of up to n, at most 10^4.
         """
-        step = checks.check_number("step", step)
         self.check_longest()
         modes = zeros(self.polynomial(float(step)))
         return modes[np.argsort(-np.abs(modes), kind="stable")]
@@ -140,7 +139,9 @@ class Dynamics(Recursion):
         """The long-run factor of an error in one update: max |z| of the `roots`."""
         return float(np.abs(self.roots(step)).max(initial=0.0))
 
-    def stationary_variance(self, step: float, *, noise: float = 1.0) -> float:
+    def stationary_variance(
+        self, step: kinds.NonNegativeFloat, *, noise: kinds.NonNegativeFloat = 1.0
+    ) -> float:
         """The variance about the optimum that gradient noise maintains.
 
         For x_{t+1} = x_t - a x_{t - tau} + xi_t with white xi of variance s^2,
@@ -164,8 +165,6 @@ class Dynamics(Recursion):
             >>> round(Dynamics(0).stationary_variance(0.5), 6)  # s^2 / (a (2 - a))
             1.333333
         """
-        step = checks.check_number("step", step)
-        noise = checks.check_number("noise", noise)
         step, weight = float(step), self.mean_weight
         if self.is_plain:
             a, tau = weight * step, self.longest

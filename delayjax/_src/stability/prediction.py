@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from delayjax._src.ground import checks
+from delayjax._src.ground import kinds
 from delayjax._src.stability.curvature import Loss, sharpness, widened
 from delayjax._src.stability.dynamics import Criterion, Dynamics
 
@@ -50,8 +50,12 @@ def predict_step_limit(
     return learning_rate_limit(curvature, dynamics, criterion=criterion)
 
 
+@kinds.checked
 def learning_rate_limit(
-    sharpness: float, dynamics: Dynamics, *, criterion: Criterion = "mean_square"
+    sharpness: kinds.PositiveFloat,
+    dynamics: Dynamics,
+    *,
+    criterion: Criterion = "mean_square",
 ) -> float:
     """The learning rate above which a direction of this curvature may grow.
 
@@ -77,12 +81,15 @@ def learning_rate_limit(
         Cohen et al. (adaptive gradient methods), arXiv:2207.14484; their 38/eta is
         tau = 0 and b1 = 0.9 here.
     """
-    sharpness = checks.check_number("sharpness", sharpness, positive=True)
     return dynamics.step_limit(criterion) / float(sharpness)
 
 
+@kinds.checked
 def adam_preconditioner(
-    second_moment: Any, *, eps: float = 1e-8, eps_root: float = 0.0
+    second_moment: Any,
+    *,
+    eps: kinds.NonNegativeFloat = 1e-8,
+    eps_root: kinds.NonNegativeFloat = 0.0,
 ) -> Any:
     """The tree by which Adam divides gradients: sqrt(v + eps_root) + eps.
 
@@ -96,7 +103,5 @@ def adam_preconditioner(
         >>> adam_preconditioner(jnp.array([4.0, 0.0]), eps=0.5).tolist()
         [2.5, 0.5]
     """
-    eps = checks.check_number("eps", eps)
-    eps_root = checks.check_number("eps_root", eps_root)
     moments = widened("second_moment", second_moment)
     return jax.tree.map(lambda v: jnp.sqrt(v + eps_root) + eps, moments)

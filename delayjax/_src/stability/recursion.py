@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks
+from delayjax._src.ground import checks, kinds
 
 _LONGEST = 10**4  # updates; work that grows as K^2 takes a minute beyond it
 _LONGEST_GRID = 10**6  # updates; a grid of crossings takes gigabytes beyond it
@@ -30,17 +30,11 @@ class UpdateRule:
     Both rules are x_t - a w_k (lead y_t + carried m_{t-1}).
     """
 
-    momentum: float = 0.0  # beta
+    momentum: kinds.ShareFloat = 0.0  # beta
     nesterov: bool = False
     modulation: Callable[[int], float] | None = None  # from k to w_k
-    compensation: float = 0.0  # c
-    extrapolation: float = 0.0  # e
-
-    def __post_init__(self):
-        most = {"momentum": 1, "compensation": np.inf, "extrapolation": np.inf}
-        for name, below in most.items():
-            checks.check_field(self, name, checks.check_number, below=below)
-            self._set(**{name: float(getattr(self, name))})
+    compensation: kinds.NonNegativeFloat = 0.0  # c
+    extrapolation: kinds.NonNegativeFloat = 0.0  # e
 
     def _set(self, **fields) -> None:
         for name, value in fields.items():
@@ -95,21 +89,19 @@ class Recursion(UpdateRule):
     weights: np.ndarray = dataclasses.field(init=False, repr=False)  # w_k, [n]
 
     def __post_init__(self):
-        super().__post_init__()
         if isinstance(self.delay, (list, tuple)) or np.ndim(self.delay):
             law = checks.as_reals("delay", self.delay)
             total = law.sum()
             if law.ndim != 1 or (law < 0).any() or not abs(total - 1) < _ROUNDING:
                 raise ValueError(
-                    "`delay` must be a number of updates, or a row of non-negative"
-                    f" probabilities that sum to 1, got shape {law.shape}, minimum"
-                    f" {law.min(initial=0)} and sum {total:.9g}: lengthen a law that"
-                    " was cut off, or divide it by its sum."
+                    "`delay` must be a number of updates, or probabilities of sum 1,"
+                    f" got shape {law.shape}, minimum {law.min(initial=0)} and sum"
+                    f" {total:.9g}."
                 )
             ages = np.flatnonzero(law).astype(np.int32)
             chances = law[ages] / total
         else:
-            checks.check_field(self, "delay", checks.check_bound)
+            self._set(delay=checks.check_bound("delay", self.delay))
             ages = np.array([self.delay], np.int32)
             chances = np.ones(1)
         self._set(ages=ages, chances=chances, weights=self.weights_of(ages))

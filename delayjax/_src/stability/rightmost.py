@@ -62,10 +62,7 @@ class RightmostZeros:
                 zeros = np.append(zeros, [-unit, -unit])
             if len(zeros) == total:
                 return zeros
-        raise RuntimeError(
-            f"{len(zeros)} of {total} roots are found at `gain` {self.gain}: please"
-            " report this, with the times."
-        )
+        raise RuntimeError(f"{len(zeros)} of {total} roots are found: please report.")
 
     def number_right_of(self, low: float) -> int:
         """The number of zeros to the right of Re s = low."""

@@ -9,7 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from delayjax._src.cluster.service_time import ServiceTime
-from delayjax._src.ground import checks
+from delayjax._src.ground import checks, kinds
 from delayjax._src.stability.delay_equation import DelayEquation
 from delayjax._src.stability.root_finding import zero_between
 
@@ -25,8 +25,9 @@ class OptimalWorkers(NamedTuple):
     limit: float  # single runs may diverge from this number of workers on
 
 
+@kinds.checked
 def workers_decay_rate(
-    step: ArrayLike, workers: int, service_time: ServiceTime
+    step: ArrayLike, workers: kinds.PositiveInt, service_time: ServiceTime
 ) -> float | np.ndarray:
     """The decay rate of a mode per second when P workers train asynchronously.
 
@@ -56,11 +57,8 @@ def workers_decay_rate(
     References:
         Yu, Chen and Poor, arXiv:2406.11159.
     """
-    workers = checks.check_bound("workers", workers, at_least=1)
     equation = DelayEquation(service_time)
-    steps = checks.as_reals("step", step)
-    if not ((steps >= 0) & np.isfinite(steps)).all():
-        raise ValueError(f"`step` must be finite and non-negative, got {step!r}.")
+    steps = checks.as_finite("step", step)
     if workers == 1:
         with np.errstate(divide="ignore"):
             rates = -np.log(np.abs(1 - steps.ravel())) / service_time.mean
@@ -71,8 +69,12 @@ def workers_decay_rate(
     return rates.reshape(steps.shape) if steps.ndim else float(rates[0])
 
 
+@kinds.checked
 def optimal_workers(
-    step: float, service_time: ServiceTime, *, condition: float = 1.0
+    step: kinds.NonNegativeFloat,
+    service_time: ServiceTime,
+    *,
+    condition: kinds.NonNegativeFloat = 1.0,
 ) -> OptimalWorkers:
     """The number of asynchronous workers that trains fastest at a learning rate.
 
@@ -109,8 +111,6 @@ def optimal_workers(
     References:
         Yu, Chen and Poor, arXiv:2406.11159.
     """
-    step = checks.check_number("step", step)
-    condition = checks.check_number("condition", condition)
     least_of = {"step": (step, _LEAST_STEP), "condition": (condition, 1.0)}
     for name, (value, least) in least_of.items():
         if value < least:
@@ -121,8 +121,7 @@ def optimal_workers(
     if condition > 1 and most == math.inf:
         raise ValueError(
             "`service_time` must have a `gain_limit` for a `condition` above 1, got"
-            f" {condition}: for nearly memoryless times simulate a trace, and use"
-            " TraceDynamics."
+            f" {condition}: simulate a trace, and use TraceDynamics."
         )
     modes = np.array([step, step / condition])
 
@@ -154,7 +153,8 @@ def optimal_workers(
     return OptimalWorkers(workers, rate, limit)
 
 
-def implicit_momentum(workers: int) -> float:
+@kinds.checked
+def implicit_momentum(workers: kinds.PositiveInt) -> float:
     """The momentum 1 - 1/P that memoryless asynchronous workers add to the mean path.
 
     With exponential times each of P workers may be the next to deliver, so
@@ -173,7 +173,7 @@ def implicit_momentum(workers: int) -> float:
     References:
         Mitliagkas et al., Asynchrony begets momentum, 2016, arXiv:1605.09774.
     """
-    return 1 - 1 / checks.check_bound("workers", workers, at_least=1)
+    return 1 - 1 / workers
 
 
 def explicit_momentum(total: float, *, workers: int) -> float:
@@ -208,13 +208,11 @@ def explicit_momentum(total: float, *, workers: int) -> float:
         Mitliagkas, Zhang, Hadjis and Re, Asynchrony begets momentum, 2016,
         arXiv:1605.09774.
     """
-    total = checks.check_between("total", total, -1.0, 1.0)
+    total = checks.check_number("total", total, "(-1, 1)")
     beta = total - implicit_momentum(workers)
     if beta <= -1.0:
-        raise ValueError(
-            f"`total` must be above {implicit_momentum(workers) - 1:.4g} with {workers}"
-            f" workers, got {total}: it needs an explicit momentum of -1 or less."
-        )
+        least = implicit_momentum(workers) - 1
+        raise ValueError(f"`total` must be above {least:.4g}, got {total}.")
     return beta
 
 

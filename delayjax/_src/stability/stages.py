@@ -7,7 +7,7 @@ import numpy as np
 import scipy
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks
+from delayjax._src.ground import checks, kinds
 from delayjax._src.stability.crossings import near_misses
 from delayjax._src.stability.root_finding import minimum_between, sign_change
 
@@ -17,8 +17,9 @@ _NOTHING = 1e-12  # relative size of an eigenvalue that counts as 0
 _ROUNDING = 1e-6  # float32 leaves this error in a Hessian
 
 
+@kinds.checked
 def pipeline_step_limit(
-    hessian: ArrayLike, delays: ArrayLike, *, momentum: float = 0.0
+    hessian: ArrayLike, delays: ArrayLike, *, momentum: kinds.ShareFloat = 0.0
 ) -> float:
     """The learning rate at which SGD begins to diverge in a pipeline without a flush.
 
@@ -71,7 +72,7 @@ def pipeline_step_limit(
     """
     root = _root(hessian)
     taus = _delays(delays, len(root))
-    momentum = float(checks.check_number("momentum", momentum, below=1.0))
+    momentum = float(momentum)
     return _Circle(root, taus, momentum).first_crossing()
 
 
@@ -174,20 +175,18 @@ def _root(hessian: ArrayLike) -> np.ndarray:
     square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] > 0
     if not square or not np.isfinite(matrix).all():
         raise ValueError(
-            "`hessian` must be a finite matrix of shape [d, d], got shape"
-            f" {list(matrix.shape)}."
+            f"`hessian` must be a finite matrix [d, d], got shape {list(matrix.shape)}."
         )
     size, apart = np.abs(matrix).max(), np.abs(matrix - matrix.T).max()
     if apart > _ROUNDING * size:
         raise ValueError(
-            f"`hessian` must be symmetric, got entries that differ by {apart:.3g} from"
-            " their mirror images: hand on (H + H.T) / 2."
+            f"`hessian` must be symmetric, got {apart:.3g}: hand on (H + H.T) / 2."
         )
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     if values[0] < -_ROUNDING * size or not values[-1] > 0:
         raise ValueError(
             "`hessian` must have a positive eigenvalue and no negative one, got"
-            f" {values[0]:.3g} .. {values[-1]:.3g}: no step is stable."
+            f" {values[0]:.3g} .. {values[-1]:.3g}."
         )
     kept = values > _NOTHING * values[-1]
     return vectors[:, kept] * np.sqrt(values[kept])
@@ -199,7 +198,6 @@ def _delays(delays: ArrayLike, count: int) -> np.ndarray:
     sound = rows.shape == (count,)
     if not sound or (rows < 0).any() or (rows % 1 != 0).any():
         raise ValueError(
-            f"`delays` must be a non-negative integer for each of the {count}"
-            f" coordinates, got {delays!r}."
+            f"`delays` must be {count} non-negative integers, got {delays!r}."
         )
     return rows.astype(np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks
+from delayjax._src.ground import checks, kinds
 from delayjax._src.stability.recursion import UpdateRule
 
 _SHORTEST = 16  # updates of a block, if the staleness is small
@@ -30,6 +30,7 @@ class TraceLimit(NamedTuple):
     high: float
 
 
+@kinds.checked
 @dataclasses.dataclass(frozen=True, eq=False)
 class TraceDynamics(UpdateRule):
     """SGD on one curvature, in which the delays of gradients come from a trace.
@@ -59,7 +60,6 @@ class TraceDynamics(UpdateRule):
     recent: int = dataclasses.field(init=False, repr=False)  # versions most often read
 
     def __post_init__(self):
-        super().__post_init__()
         ages = _table(self.staleness)
         known = ages >= 0
         late = ages[known] if known.any() else np.zeros(1)
@@ -67,8 +67,7 @@ class TraceDynamics(UpdateRule):
         needed = _WINDOWS * max(recent, round(1 / (1 - self.momentum)), _SHORTEST)
         if len(ages) < needed:
             raise ValueError(
-                f"`staleness` must have at least {needed} updates, got {len(ages)}:"
-                " simulate longer."
+                f"`staleness` must have at least {needed} updates, got {len(ages)}."
             )
         mean = np.where(known, ages, 0).sum(axis=1) / known.sum(axis=1)
         mean = mean.astype(np.int32 if ages.shape[1] == 1 else np.float32)
@@ -98,9 +97,7 @@ class TraceDynamics(UpdateRule):
         References:
             Benettin et al., Meccanica 15, 1980, for the renormalization.
         """
-        steps = checks.as_reals("step", step)
-        if not ((steps >= 0) & np.isfinite(steps)).all():
-            raise ValueError(f"`step` must be finite and non-negative, got {step!r}.")
+        steps = checks.as_finite("step", step)
         growth = self._growth_by_parts(steps.ravel()).mean(axis=0).reshape(steps.shape)
         return growth if steps.ndim else float(growth)
 
@@ -203,7 +200,7 @@ def _table(staleness: ArrayLike) -> np.ndarray:
     ages = np.atleast_2d(ages.T).T.astype(np.int64)
     if ages.min(initial=0) < -1 or (ages.max(axis=1, initial=-1) < 0).any():
         raise ValueError(
-            "`staleness` must be non-negative, or -1 beside another gradient of the"
-            f" update, got {ages.min()}: leave out updates without gradients."
+            "`staleness` must be at least 0, or -1 beside another gradient, got"
+            f" {ages.min()}: leave out updates without gradients."
         )
     return ages

@@ -5,20 +5,21 @@ import math
 import numpy as np
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks
+from delayjax._src.ground import checks, kinds
 
 
+@kinds.checked
 def error_bound(
     seconds: ArrayLike,
-    update_seconds: float,
+    update_seconds: kinds.PositiveFloat,
     *,
-    k: int,
-    learning_rate: float,
-    smallest: float,
-    largest: float,
-    noise: float,
-    start: float,
-    agreement: float = 1.0,
+    k: kinds.PositiveInt,
+    learning_rate: kinds.PositiveFloat,
+    smallest: kinds.PositiveFloat,
+    largest: kinds.PositiveFloat,
+    noise: kinds.NonNegativeFloat,
+    start: kinds.NonNegativeFloat,
+    agreement: kinds.PositiveProbability = 1.0,
 ) -> float | np.ndarray:
     """An upper bound of the error E F(x) - F* after a number of seconds.
 
@@ -49,26 +50,9 @@ def error_bound(
         Dutta et al., AISTATS 2018, arXiv:1803.01113, the bounds of K-sync and K-async
         SGD for strongly convex losses (with M_G = 0).
     """
-    update_seconds = checks.check_number(
-        "update_seconds", update_seconds, positive=True
-    )
-    largest = checks.check_number("largest", largest, positive=True)
-    smallest = checks.check_number("smallest", smallest, positive=True)
-    agreement = checks.check_number("agreement", agreement, positive=True)
-    learning_rate = checks.check_number("learning_rate", learning_rate, positive=True)
-    for name, value, most, rule in (
-        ("smallest", smallest, largest, "`largest` = "),
-        ("agreement", agreement, 1.0, ""),
-        ("learning_rate", learning_rate, 1 / (2 * largest), "1 / (2 `largest`) = "),
-    ):
-        if value > most:
-            raise ValueError(f"`{name}` must be at most {rule}{most}, got {value}.")
-    noise = checks.check_number("noise", noise)
-    start = checks.check_number("start", start)
-    k = checks.check_bound("k", k, at_least=1)
-    times = checks.as_reals("seconds", seconds)
-    if not (times >= 0).all():
-        raise ValueError(f"`seconds` must be non-negative, got {seconds!r}.")
+    checks.check_number("smallest", smallest, f"(0, {largest}]")
+    checks.check_number("learning_rate", learning_rate, f"(0, {1 / (2 * largest)}]")
+    times = checks.as_finite("seconds", seconds)
     floor = learning_rate * largest * noise**2 / (2 * smallest * agreement * k)
     rate = math.log1p(-learning_rate * agreement * smallest)
     error = floor + np.exp(times / update_seconds * rate) * (start - floor)

@@ -10,7 +10,7 @@ from delayjax._src.cluster import service_time
 from delayjax._src.cluster.cluster import Cluster, Communication
 from delayjax._src.cluster.simulate import simulate
 from delayjax._src.cluster.trace import Trace
-from delayjax._src.ground import checks
+from delayjax._src.ground import checks, kinds
 from delayjax._src.testing.report import (
     BrokenError,
     Promise,
@@ -37,11 +37,12 @@ REMEDIES = {
 }
 
 
+@kinds.checked
 def check_protocol(
     make: Callable[[], Any],
     *,
-    workers: int = 6,
-    updates: int = 60,
+    workers: kinds.PositiveInt = 6,
+    updates: kinds.PositiveInt = 60,
 ) -> Report:
     """Checks the contract of a protocol, on several clusters and seeds.
 
@@ -80,9 +81,6 @@ def check_protocol(
         >>> print(check_protocol(lambda: deaf).failures[0].reason[:62])
         the gradient of worker 0 that arrived at 1.41 s was neither ta
     """
-    checks.check_function("make", make)
-    workers = checks.check_bound("workers", workers, at_least=1)
-    updates = checks.check_bound("updates", updates, at_least=1)
     try:
         protocol = make()
     except TypeError as error:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax._src.ground import checks
+from delayjax._src.ground import checks, kinds
 from delayjax._src.testing import comparing, subjects
 from delayjax._src.testing.contract import STEPS, Contract, float_leaves
 from delayjax._src.testing.report import (
@@ -33,11 +33,12 @@ REMEDIES = {
 }
 
 
+@kinds.checked
 def check_averaging(
     make: Callable[[optax.GradientTransformation], Any],
     *,
     params: Any = None,
-    period: int | None = None,
+    period: kinds.PositiveInt | None = None,
     conserves_mean: bool = False,
     extra_args: subjects.ExtraArgs | None = None,
     axis_name: str = "workers",
@@ -79,10 +80,7 @@ def check_averaging(
         >>> len(report.failures)
         0
     """
-    checks.check_function("make", make)
     workers = checks.check_bound("workers", workers, at_least=2)
-    if period is not None:
-        period = checks.check_bound("period", period, at_least=1)
     inner = optax.sgd(_RATE, momentum=_MOMENTUM)
     tx = subjects.transformation(make(inner))
     contract = Averaging(

@@ -5,19 +5,20 @@ from typing import Any
 
 import jax
 
-from delayjax._src.ground import checks, transforms
+from delayjax._src.ground import kinds, transforms
 from delayjax._src.testing import subjects
 from delayjax._src.testing.contract import Contract
 from delayjax._src.testing.report import Report, report_on
 
 
+@kinds.checked
 def check(
     tx: transforms.Transformation,
     params: Any,
     *,
     extra_args: subjects.ExtraArgs | None = None,
     axis_name: str | None = None,
-    workers: int = 4,
+    workers: kinds.PositiveInt = 4,
     devices: Sequence[Any] | None = None,
     tolerance: float = 1e-5,
 ) -> Report:
@@ -81,11 +82,9 @@ def check(
         >>> print(check(wide, params, devices=jax.devices()[:1]).failures[0].reason)
         `updates['b']` is bfloat16[4] as a gradient, and float32[4] as an update.
     """
-    workers = checks.check_bound("workers", workers, at_least=1)
     tx = subjects.transformation(tx)
     if extra_args is None:
         extra_args = subjects.every_producer if axis_name is None else subjects.nothing
-    checks.check_function("extra_args", extra_args)
     contract = Contract(
         tx=tx,
         params=subjects.as_given(params),

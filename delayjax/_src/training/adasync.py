@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from delayjax._src.cluster.cluster import Cluster
 from delayjax._src.cluster.protocols.k_scheme import KScheme
 from delayjax._src.cluster.trace import Arrivals
-from delayjax._src.ground import checks, donation, transforms
+from delayjax._src.ground import checks, donation, kinds, transforms
 from delayjax._src.training.gradients import GradFn
 from delayjax._src.training.state import ReplayState, Setup, begin
 from delayjax._src.training.update import update
@@ -52,17 +52,18 @@ class AdaSync(NamedTuple):
     step: Callable[[AdaSyncState, Any], tuple[AdaSyncState, AdaSyncReport]]
 
 
+@kinds.checked
 def adasync(
     cluster: Cluster,
     grad_fn: GradFn,
     tx: transforms.Transformation,
     *,
     scheme: KScheme,
-    interval_seconds: float | jax.Array,
+    interval_seconds: kinds.PositiveOrInf,
     loss: Callable[[Any], ArrayLike],
-    seed: int,
+    seed: kinds.NonNegativeInt,
     max_staleness: int | None = None,
-    draws: int = 1024,
+    draws: kinds.PositiveInt = 1024,
 ) -> AdaSync:
     """Waits for few gradients at first, and for more as the loss falls.
 
@@ -117,24 +118,10 @@ def adasync(
         Dutta, Wang and Joshi, Slow and stale gradients can win the race,
         arXiv:2003.10579 (AdaSync).
     """
-    if not isinstance(cluster, Cluster):
-        raise TypeError(f"`cluster` must be a Cluster, got {cluster!r}.")
-    if not isinstance(scheme, KScheme):
-        raise TypeError(f"`scheme` must be a scheme such as k_sync(1), got {scheme!r}.")
-    checks.check_function("grad_fn", grad_fn)
-    checks.check_function("loss", loss)
     if scheme.k > cluster.workers:
         raise ValueError(
-            f"`scheme` must have a K in 1 .. {cluster.workers}, the number of workers,"
-            f" got {scheme.k}."
+            f"`scheme` must have a K in 1 .. {cluster.workers}, got {scheme.k}."
         )
-    interval_seconds = checks.known(interval_seconds)
-    if checks.is_concrete(interval_seconds) and not interval_seconds > 0:
-        raise ValueError(
-            f"`interval_seconds` must be positive, got {interval_seconds}."
-        )
-    draws = checks.check_bound("draws", draws, at_least=1)
-    seed = checks.check_bound("seed", seed)
     service = _service(cluster, draws, seed)
     depth = 0
     if not scheme.restarts:
@@ -242,7 +229,7 @@ def _choose(
     state: AdaSyncState,
     loss: jax.Array,
     seconds: jax.Array,
-    interval_seconds: float | jax.Array,
+    interval_seconds: ArrayLike,
 ) -> AdaSyncState:
     """Adds an update to the interval, and chooses K at its end."""
     elapsed = state.elapsed + seconds

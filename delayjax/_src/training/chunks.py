@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from delayjax._src.cluster.trace import Arrivals
-from delayjax._src.ground import dtypes, refusal, xla
+from delayjax._src.ground import dtypes, refusal, trees, xla
 from delayjax._src.training import gradients, model_states, sums, versions
 from delayjax._src.training.state import ReplayState, Setup, newest
 
@@ -218,7 +218,8 @@ def _each(
         alone = jax.vmap(functools.partial(one, each_state))
         each_state, (values, used) = alone(rows)
     value = jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[0], values))
-    gradients.check_shapes("each", "gradients", value, row.state.params)
+    must = "`each` must return gradients like the parameters"
+    trees.check_same_shapes(must, value, row.state.params)
     return values, used, each_state
 
 

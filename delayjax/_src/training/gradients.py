@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from delayjax._src.ground import trees
 
@@ -86,13 +85,3 @@ def _parts(returns: str, answer: Any, count: int) -> Any:
             " jax.value_and_grad(loss)."
         )
     return answer
-
-
-def check_shapes(name: str, returned: str, tree: Any, params: Any) -> None:
-    """Checks that no broadcast hides a leaf of another shape than the parameters'."""
-    shapes = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.float32), (tree, params)
-    )
-    trees.check_same_types(
-        f"`{name}` must return {returned} of the parameters' shapes", *shapes
-    )

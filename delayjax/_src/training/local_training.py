@@ -5,19 +5,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, dtypes, transforms, trees
+from delayjax._src.ground import dtypes, kinds, transforms, trees
 from delayjax._src.training import gradients
 
 
+@kinds.checked
 def local_training(
     grad_fn: gradients.GradFn,
     tx: transforms.Transformation,
-    steps: int,
+    steps: kinds.PositiveInt,
     *,
     split: bool = True,
-    proximal: ArrayLike = 0.0,
+    proximal: kinds.NonNegative = 0.0,
 ) -> gradients.GradFn:
     """A client's local steps as one pseudo-gradient, for federated learning.
 
@@ -61,9 +61,8 @@ def local_training(
         n_w is not in 1 .. n.
 
     Raises:
-        ValueError: in a call, if a batch does not split into n parts.
         TypeError: in a call, if `worker_state` has other parts, or the state of another
-            optimizer.
+            optimizer, or (from JAX) a batch does not split into n parts.
 
     Example:
         >>> def grad_fn(x, batch, key):
@@ -83,10 +82,7 @@ def local_training(
         Gupta, FedAsync, 2019, arXiv:1903.03934, algorithm 1; Li et al., FedProx, 2018,
         arXiv:1812.06127.
     """
-    checks.check_function("grad_fn", grad_fn)
     tx = transforms.as_transformation("tx", tx)
-    steps = checks.check_bound("steps", steps, at_least=1)
-    proximal = checks.check_scalar("proximal", proximal)
 
     def local_grad_fn(params, batch, key, model_state=None, worker_state=None):
         parts = _parts(batch, steps) if split else None
@@ -107,7 +103,8 @@ def local_training(
                 *(taken.gradients, x, params),
             )
             updates, opt_state = tx.update(grads, opt_state, x)
-            gradients.check_shapes("tx", "updates", updates, params)
+            must = "`tx` must return updates like the parameters"
+            trees.check_same_shapes(must, updates, params)
             delta = jax.tree.map(
                 lambda total, u: total - u.astype(total.dtype), delta, updates
             )
@@ -149,8 +146,7 @@ def _checked(
     kept = {} if worker_state is None else worker_state
     if not isinstance(kept, dict) or not kept.keys() <= {"steps", "opt_state"}:
         raise TypeError(
-            "`worker_state` must be a dict with `steps` or `opt_state` or both, got"
-            f" {worker_state!r}: see local_training."
+            f"`worker_state` must have `steps` or `opt_state`, got {worker_state!r}."
         )
     if "opt_state" in kept:
         trees.check_same_types(
@@ -162,14 +158,6 @@ def _checked(
 
 def _parts(batch: Any, steps: int) -> Any:
     """The batch in `steps` equal parts, each leaf [steps, size / steps, ...]."""
-    for path, leaf in jax.tree.leaves_with_path(batch):
-        size = jnp.shape(leaf)[:1]
-        if not size or size[0] % steps:
-            raise ValueError(
-                f"`batch` must split into {steps} equal parts along its leading axis,"
-                f" got shape {jnp.shape(leaf)} at {trees.path_name(path)}: take as many"
-                " examples for each of `steps`, or give `split=False`."
-            )
     return jax.tree.map(
         lambda leaf: jnp.reshape(leaf, (steps, -1, *jnp.shape(leaf)[1:])), batch
     )

@@ -10,7 +10,7 @@ import optax
 
 from delayjax._src.cluster.aggregation import Aggregation
 from delayjax._src.cluster.trace import Arrivals, Trace
-from delayjax._src.ground import checks, transforms, trees
+from delayjax._src.ground import kinds, transforms, trees
 from delayjax._src.training import gradients
 from delayjax._src.training.state import ReplayState, Setup, begin
 from delayjax._src.training.update import ReplayReport, update
@@ -40,6 +40,7 @@ class Replay(NamedTuple):
     run: Callable[[ReplayState, Any], tuple[ReplayState, ReplayReport]]
 
 
+@kinds.checked
 def replay(
     trace: Trace | Sequence[Trace],
     grad_fn: gradients.GradFn,
@@ -47,9 +48,9 @@ def replay(
     *,
     each: optax.GradientTransformation | None = None,
     aggregation: Aggregation | None = None,
-    chunk: int | None = None,
-    max_versions: int | None = None,
-    read_spread: float = 0.0,
+    chunk: kinds.PositiveInt | None = None,
+    max_versions: kinds.PositiveInt | None = None,
+    read_spread: kinds.Probability = 0.0,
 ) -> Replay:
     """Trains along the trace of a cluster.
 
@@ -149,23 +150,14 @@ def replay(
         Wright, Hogwild!, NIPS 2011, arXiv:1106.5730 (inconsistent reads).
     """
     traces = _check_traces(trace)
-    checks.check_function("grad_fn", grad_fn)
-    read_spread = checks.check_scalar("read_spread", read_spread, most=1)
-    if not isinstance(aggregation, Aggregation | None):
-        raise TypeError(f"`aggregation` must be an Aggregation, got {aggregation!r}.")
     slotted = read_spread == 0.0
     needed = max(
         one.max_versions if slotted else one.max_staleness + 1 for one in traces
     )
     allowed = needed if max_versions is None else max_versions
-    if needed > checks.check_bound("max_versions", allowed, at_least=1):
-        raise ValueError(
-            f"`trace` needs {needed} versions at once, more than `max_versions`, got"
-            f" {max_versions}: allow more, or bound the staleness in the cluster with"
-            " protocols.bounded_staleness(...)."
-        )
+    if needed > allowed:
+        raise ValueError(f"`max_versions` must be at least {needed}, got {allowed}.")
     width = max(1, *(one.max_gradients for one in traces))
-    chunk = checks.check_bound("chunk", width if chunk is None else chunk, at_least=1)
     full = all((one.counts == width).all() for one in traces)
     constant = full and all((one.divisor == width).all() for one in traces)
     setup = Setup(
@@ -173,7 +165,7 @@ def replay(
         tx=transforms.as_transformation("tx", tx),
         capacity=allowed,
         width=width,
-        chunk=min(chunk, width),
+        chunk=width if chunk is None else min(chunk, width),
         full=full,
         shared=all(map(_ages_agree, traces)) and (read_spread == 0.0 or width == 1),
         divisor=width if constant else None,
@@ -187,21 +179,13 @@ def replay(
 
     def run(state, batches):
         if len(traces) > 1:
-            raise ValueError(
-                f"`run` follows one trace, got {len(traces)}: map `step` over them."
-            )
+            raise ValueError(f"`run` follows one trace, got {len(traces)}: map `step`.")
         leaves = jax.tree.leaves(batches)
         if not leaves:
-            raise ValueError(
-                "`batches` must have leaves, whose leading axis is the number of"
-                f" updates, got {batches!r}: scan `step` if no data is needed."
-            )
+            raise ValueError("`batches` must have leaves, got none: scan `step`.")
         start, updates = int(state.versions.pushed), len(leaves[0])
-        if start + updates > traces[0].num_updates:
-            raise ValueError(
-                f"`batches` must fit into the rest of the trace, got {updates} updates,"
-                f" but {traces[0].num_updates - start} are left: simulate more."
-            )
+        if updates > (left := traces[0].num_updates - start):
+            raise ValueError(f"`batches` must fit {left} updates, got {updates}.")
         return scan(state, (traces[0].arrivals(start, start + updates), batches))
 
     def init(params, key, *, model_state=None, worker_state=None):
@@ -219,16 +203,14 @@ def _check_workers(traces: list[Trace], worker_state: Any) -> None:
         if np.shape(leaf)[:1] != (workers,):
             raise ValueError(
                 f"`worker_state` must have leaves [P, ...] of {workers} workers, got"
-                f" shape {np.shape(leaf)} at {trees.path_name(path)}: stack a row for"
-                " each worker."
+                f" shape {np.shape(leaf)} at {trees.path_name(path)}."
             )
     for one in traces if jax.tree.leaves(worker_state) else []:
         arrived = one.update.astype(np.int64) * one.num_workers + one.worker
         if len(np.unique(arrived)) < len(arrived):
             raise ValueError(
                 "`worker_state` needs traces in which no update has two gradients of"
-                " one worker, got one with such updates: take protocols.k_async(1), or"
-                " another protocol without k_batch."
+                " one worker."
             )
 
 
@@ -238,7 +220,7 @@ def _check_traces(trace: Any) -> list[Trace]:
     if not traces or not all(isinstance(one, Trace) for one in traces):
         raise TypeError(
             f"`trace` must be a trace, or a list of some, got {trace!r}: make it with"
-            " cluster.simulate(cluster, protocol, ...) or cluster.load_trace(path)."
+            " cluster.simulate(...) or cluster.load_trace(path)."
         )
     return traces
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from delayjax._src.cluster.aggregation import Aggregation
-from delayjax._src.ground import checks, donation, refusal
+from delayjax._src.ground import donation, kinds, refusal
 from delayjax._src.history import ring as rings
 from delayjax._src.history import wrapped
 from delayjax._src.training import versions
@@ -52,16 +52,16 @@ class Setup:
         return self.full and self.width % self.chunk == 0
 
 
+@kinds.checked
 def begin(
     setup: Setup,
     params: Any,
-    key: jax.Array,
+    key: kinds.Key,
     *,
     model_state: Any = None,
     worker_state: Any = None,
 ) -> ReplayState:
     """The state before the first update."""
-    checks.check_key("key", key)
     start = params, model_state, worker_state, key
     params, model_state, worker_state, key = jax.tree.map(donation.copied, start)
     state = ReplayState(

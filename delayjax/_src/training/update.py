@@ -9,7 +9,7 @@ import optax
 
 from delayjax._src.cluster.trace import Arrivals
 from delayjax._src.ground import refusal, trees
-from delayjax._src.training import chunks, gradients, model_states, sums, versions
+from delayjax._src.training import chunks, model_states, sums, versions
 from delayjax._src.training.state import ReplayState, Setup, newest
 
 
@@ -45,7 +45,8 @@ def update(
     updates, opt_state = setup.tx.update(
         direction, state.opt_state, state.params, **arguments
     )
-    gradients.check_shapes("tx", "updates", updates, state.params)
+    must = "`tx` must return updates like the parameters"
+    trees.check_same_shapes(must, updates, state.params)
     after = state._replace(
         params=optax.apply_updates(state.params, updates),
         model_state=model_states.rounded(gathered.model_state, state.model_state),
@@ -93,7 +94,8 @@ def _direction(row: chunks.Row, gathered: chunks.Gathered) -> tuple[Any, Any]:
     setup, state = row.setup, row.state
     if setup.aggregation is not None:
         direction, aggregation_state = setup.aggregation.finish(gathered.total)
-        gradients.check_shapes("aggregation", "a direction", direction, state.params)
+        must = "`aggregation` must return a direction like the parameters"
+        trees.check_same_shapes(must, direction, state.params)
         return direction, aggregation_state
     divisor = row.arrivals.divisor if setup.divisor is None else setup.divisor
     if refusal.refuses(state.each_state):  # the share of the gradients used
@@ -173,12 +175,8 @@ def _check_rows(setup: Setup, arrivals: Arrivals, batches: Any) -> None:
         if jnp.shape(leaf)[:1] != (width,):
             raise ValueError(
                 "An update's `arrivals` and `batches` must have a leading axis of"
-                f" {width}, the most gradients of an update in the trace, got shape"
-                f" {jnp.shape(leaf)} at {trees.path_name(path)}: scan `step` over"
-                f" trace.arrivals(start, stop, width={width})."
+                f" {width}, got shape {jnp.shape(leaf)} at {trees.path_name(path)}:"
+                f" scan `step` over trace.arrivals(start, stop, width={width})."
             )
     if setup.slotted and (arrivals.slot is None or arrivals.written is None):
-        raise ValueError(
-            "An update's `arrivals` must have `slot` and `written`, got None: scan"
-            " `step` over trace.arrivals(start, stop)."
-        )
+        raise ValueError("`arrivals` must have `slot` and `written`, got None.")

@@ -89,6 +89,5 @@ def check_capacity(params: Any, kept: rings.Ring, capacity: int) -> None:
     if jax.tree.leaves(params) and held < capacity:
         raise ValueError(
             f"`state` must keep {capacity} versions, got one that keeps {held}: change"
-            " it with resize_history(state, training.init(params, key)), and"
-            " `model_state=` and `worker_state=` if there are any."
+            " it with resize_history(state, training.init(params, key, ...))."
         )

@@ -56,9 +56,7 @@ class Layout:
             if shape[: len(leaf_axes)] != sizes:
                 raise ValueError(
                     f"`{name}` must have leading axes {sizes}, the workers along"
-                    f" {leaf_axes}, got shape {shape} at {trees.path_name(path)}: make"
-                    " the state with `init` of this step, and a batch with a part for"
-                    " each worker."
+                    f" {leaf_axes}, got shape {shape} at {trees.path_name(path)}."
                 )
             return _shaped(
                 leaf, shape[len(leaf_axes) :], self._type(self.spec(leaf, leaf_axes))

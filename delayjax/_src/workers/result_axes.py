@@ -89,10 +89,9 @@ def axes_of_new(
     ]
     if drifting:
         raise ValueError(
-            f"The workers' copies of {', '.join(drifting)} would drift apart:"
-            " average gradients or updates with dj.exchange.mean(...). If only a"
-            " part of the state must be the same on all workers, tell `init` which:"
-            " shared=, a tree of bools; False if each worker trains its own model."
+            f"The workers' copies of {', '.join(drifting)} would drift apart: average"
+            " gradients with dj.exchange.mean(...), or give `init` a tree of bools,"
+            " shared=; False if each worker trains its own model."
         )
     return result_axes
 
@@ -192,50 +191,23 @@ def _check_sums(
         returned.append(True)
         return result
 
-    def simulate(step, metrics):
-        on_all = functools.partial(
-            by_vmap, step, layout.counts, result_axes.state, metrics, ()
-        )
+    is_simulated = layout.mesh is None
+    there = jax.sharding.get_abstract_mesh() if is_simulated else layout.abstract_mesh()
+    batch_axes = (layout.names,) * len(jax.tree.leaves(batch))
+    on_all = functools.partial(by_vmap, watched, layout.counts, *result_axes, ())
+    try:
         with jax.sharding.use_abstract_mesh(shardings.auto_axes(there)):
             jax.eval_shape(
                 on_all,
                 layout.shapes_of_all(state, result_axes.state, typed=False),
                 layout.shapes_of_all(batch, batch_axes, typed=False),
             )
-
-    is_simulated = layout.mesh is None
-    there = jax.sharding.get_abstract_mesh() if is_simulated else layout.abstract_mesh()
-    batch_axes = (layout.names,) * len(jax.tree.leaves(batch))
-    try:
-        simulate(watched, result_axes.metrics)
     except Exception as error:
         if returned:
             raise ValueError(
-                "The step's gradient is summed over the workers, because it was not"
-                " taken at workers.vary(params). `vmap` would not sum it, and"
-                f" {_first_refused(step, simulate, state, result_axes)} of its (state,"
-                " metrics) would differ: write"
-                " jax.value_and_grad(loss)(workers.vary(params), batch)."
+                "The step's gradient is summed over the workers, as `vmap` would not:"
+                " write jax.value_and_grad(loss)(workers.vary(params), batch)."
             ) from error
         if not there.explicit_axes:
             raise  # the step itself failed
         # else the step names Explicit axes, which `vmap` does not have
-
-
-def _first_refused(
-    step: Step, simulate: Callable, state: Any, result_axes: ResultAxes
-) -> str:
-    """The name of the first result that `vmap` refuses where it is returned alone."""
-    specs = [P(*leaf_axes) for leaf_axes in result_axes.state]
-    specs = jax.tree.unflatten(jax.tree.structure(state), specs), result_axes.metrics
-    named = jax.tree.leaves_with_path(specs, is_leaf=lambda node: isinstance(node, P))
-    for number, (path, spec) in enumerate(named):
-
-        def alone(state, batch, number=number):
-            return state, jax.tree.leaves(step(state, batch))[number]
-
-        try:
-            simulate(alone, spec)
-        except ValueError:  # `vmap` refuses this result
-            return trees.path_name(path)
-    return "a result"

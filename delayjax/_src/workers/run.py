@@ -6,13 +6,14 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from delayjax._src.ground import axes, checks, donation, shardings
+from delayjax._src.ground import axes, donation, kinds, shardings
 from delayjax._src.workers.layout import Layout
 from delayjax._src.workers.over_workers import first, of_part
 from delayjax._src.workers.result_axes import workers_of
 from delayjax._src.workers.state import Step, Workers, each, is_on_host
 
 
+@kinds.checked
 def run(step: Step, mesh: Mesh, *, axis_name: axes.AxisName = "workers") -> Workers:
     """Runs one worker's step on every device along a mesh axis, by `shard_map`.
 
@@ -41,7 +42,6 @@ def run(step: Step, mesh: Mesh, *, axis_name: axes.AxisName = "workers") -> Work
         >>> one.step(held, jnp.ones(1))[0].state
         Array(-1., dtype=float32)
     """
-    checks.check_function("step", step)
     names = axes.as_names(axis_name)
     axes.check_mesh(mesh, names)
     layout = Layout({name: mesh.shape[name] for name in names}, mesh)
@@ -49,8 +49,7 @@ def run(step: Step, mesh: Mesh, *, axis_name: axes.AxisName = "workers") -> Work
     if set(explicit) - set(names) and set(names) - set(explicit):
         raise ValueError(
             f"`mesh` must have workers' axes {names} of type Explicit, if others are,"
-            f" got {mesh}: JAX would not keep the sharding over those. Make it with"
-            " jax.make_mesh(sizes, names), or with axis_types=(AxisType.Auto, ...)."
+            f" got {mesh}: make it with axis_types=(AxisType.Auto, ...)."
         )
 
     def place(leaf, leaf_axes, spec):

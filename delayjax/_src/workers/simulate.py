@@ -7,13 +7,14 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
-from delayjax._src.ground import axes, checks, donation
+from delayjax._src.ground import axes, checks, donation, kinds
 from delayjax._src.workers.layout import Layout
 from delayjax._src.workers.over_workers import by_vmap
 from delayjax._src.workers.result_axes import workers_of
 from delayjax._src.workers.state import Step, Workers, each
 
 
+@kinds.checked
 def simulate(
     step: Step,
     num_workers: int | tuple[int, ...],
@@ -61,7 +62,6 @@ def simulate(
         >>> held.state, distance
         (Array(1., dtype=float32), Array([1., 3.], dtype=float32))
     """
-    checks.check_function("step", step)
     names = axes.as_names(axis_name)
     counts = num_workers if isinstance(num_workers, tuple) else (num_workers,)
     counts = tuple(checks.check_bound("num_workers", n, at_least=1) for n in counts)
@@ -83,10 +83,7 @@ def simulate(
             specs = each(lambda _, sharding: sharding.spec, held.state, types)
             mapped = jax.sharding.auto_axes(mapped, out_sharding=(specs, P()))
         elif any(sharding.mesh.explicit_axes for sharding in types):
-            raise ValueError(
-                "`workers_state` lies on a mesh of Explicit axes: take the step under"
-                " jax.set_mesh(mesh)."
-            )
+            raise ValueError("`workers_state` needs its mesh: use jax.set_mesh(mesh).")
         return mapped(held.state, batch)
 
     return workers_of(step, layout, hold, on_one)

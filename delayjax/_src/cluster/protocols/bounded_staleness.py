@@ -6,7 +6,7 @@ from typing import Literal
 
 from delayjax._src.cluster.protocol import Protocol, remembered
 from delayjax._src.cluster.server import Server
-from delayjax._src.ground import checks
+from delayjax._src.ground import checks, kinds
 
 Bound = int | Callable[[int], int]
 """A bound on staleness, in updates: one number, or version -> the bound there."""
@@ -14,7 +14,10 @@ Bound = int | Callable[[int], int]
 
 @remembered
 def bounded_staleness(
-    bound: Bound, *, late: Literal["drop", "restart", "wait"] = "drop", batch: int = 1
+    bound: Bound,
+    *,
+    late: Literal["drop", "restart", "wait"] = "drop",
+    batch: kinds.PositiveInt = 1,
 ) -> Protocol:
     """Asynchronous SGD in which no applied gradient is older than `bound`.
 
@@ -36,9 +39,7 @@ def bounded_staleness(
         4
     """
     largest = _at_version(bound)
-    batch = checks.check_bound("batch", batch, at_least=1)
     servers = {"drop": _drop, "restart": _restart, "wait": _wait}
-    checks.check_choice("late", late, *servers)
 
     def run(server):
         if late == "wait":  # each worker delivers once

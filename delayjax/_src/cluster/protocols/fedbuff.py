@@ -1,11 +1,11 @@
 """FedBuff, and FedAsync: some of many clients train at any time."""
 
 from delayjax._src.cluster.protocol import Protocol, remembered
-from delayjax._src.ground import checks
+from delayjax._src.ground import kinds
 
 
 @remembered
-def fedbuff(buffer: int, *, concurrency: int) -> Protocol:
+def fedbuff(buffer: kinds.PositiveInt, *, concurrency: kinds.PositiveInt) -> Protocol:
     """FedBuff: a server update for every K deltas, from clients drawn at random.
 
     The clients are the workers of the cluster. C of the P clients train at any time,
@@ -49,8 +49,6 @@ def fedbuff(buffer: int, *, concurrency: int) -> Protocol:
         here: the C clients that train at some time are a certain set with a probability
         in proportion to the product of their mean times.
     """
-    buffer = checks.check_bound("buffer", buffer, at_least=1)
-    concurrency = checks.check_bound("concurrency", concurrency, at_least=1)
 
     def run(server):
         server.check_workers("concurrency", concurrency)

@@ -1,12 +1,13 @@
 """Gradient coding: redundant work, without waiting for the slowest workers."""
 
 from delayjax._src.cluster.protocol import Protocol, remembered
-from delayjax._src.ground import checks
-from delayjax._src.ground.checks import check_integer
+from delayjax._src.ground import checks, kinds
 
 
 @remembered
-def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> Protocol:
+def gradient_coding(
+    num_clusters: kinds.PositiveInt, load: kinds.PositiveInt, *, dynamic: bool = False
+) -> Protocol:
     """Clusters whose gradient is complete without their r - 1 slowest workers.
 
     Each worker computes the gradients of r parts of the data and sends one combination.
@@ -32,13 +33,13 @@ def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> P
     References:
         Buyukates et al., Gradient coding with dynamic clustering, arXiv:2103.01206.
     """
-    num_clusters = checks.check_bound("num_clusters", num_clusters, at_least=1)
-    load = checks.check_bound("load", load, at_least=1)
 
     def run(server):
         workers = server.num_workers
         server.check_workers("num_clusters", num_clusters)
-        each = check_integer("load", load, 1, workers // num_clusters)
+        each = checks.check_bound(
+            "load", load, at_least=1, at_most=workers // num_clusters
+        )
         cluster_of = [worker * num_clusters // workers for worker in range(workers)]
 
         def begin():

@@ -7,12 +7,12 @@ from typing import Literal
 
 from delayjax._src.cluster.protocol import Protocol, remembered
 from delayjax._src.cluster.server import Arrival, Server
-from delayjax._src.ground import checks
+from delayjax._src.ground import kinds
 
 
 @remembered
 def groups(
-    num_groups: int, *, data: Literal["dynamic", "static"] = "dynamic"
+    num_groups: kinds.PositiveInt, *, data: Literal["dynamic", "static"] = "dynamic"
 ) -> Protocol:
     """G groups: a barrier inside each group, asynchronous updates by each group.
 
@@ -36,17 +36,13 @@ def groups(
     References:
         Basu et al., Balancing stragglers against staleness, HiPC 2018 (reconstruction).
     """
-    num_groups = checks.check_bound("num_groups", num_groups, at_least=1)
-    checks.check_choice("data", data, "dynamic", "static")
 
     def run(server):
         server.check_workers("num_groups", num_groups)
         left: list[float] = [math.inf] * num_groups
         if data == "static":
             if server.num_updates == math.inf:
-                raise ValueError(
-                    "`num_updates` must be given if `data` is static, got None."
-                )
+                raise ValueError("`num_updates` must be given, got None.")
             share, more = divmod(int(server.num_updates), num_groups)
             left = [share + (group < more) for group in range(num_groups)]
         team = _Teams(server, num_groups)
@@ -64,7 +60,10 @@ def groups(
 
 @remembered
 def progressive_groups(
-    max_groups: int, *, tolerance: float = 0.2, every: int = 20
+    max_groups: kinds.PositiveInt,
+    *,
+    tolerance: kinds.PositiveFloat = 0.2,
+    every: kinds.PositiveInt = 20,
 ) -> Protocol:
     """As few groups as stragglers allow: Basu et al.'s progressive grouping, rebuilt.
 
@@ -87,9 +86,6 @@ def progressive_groups(
         >>> trace.counts[19:22]  # from one group of four to four of one
         array([4, 1, 1])
     """
-    max_groups = checks.check_bound("max_groups", max_groups, at_least=1)
-    every = checks.check_bound("every", every, at_least=1)
-    tolerance = checks.check_number("tolerance", tolerance, positive=True)
 
     def run(server):
         server.check_workers("max_groups", max_groups)

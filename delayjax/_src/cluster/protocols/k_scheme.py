@@ -18,25 +18,22 @@ import scipy
 
 from delayjax._src.cluster.protocol import Protocol, remembered
 from delayjax._src.cluster.server import Server
-from delayjax._src.cluster.service_time import ServiceTime, as_service_time
-from delayjax._src.ground import checks
-from delayjax._src.ground.checks import check_integer
+from delayjax._src.cluster.service_time import ServiceTime
+from delayjax._src.ground import checks, kinds
 
 _COARSE, _FINE = 256, 4096  # points of a grid of seconds
 _NOTHING = 1e-6  # of a mean
 
 
+@kinds.checked
 @dataclasses.dataclass(frozen=True, repr=False)
 class KScheme:
     """One of the four schemes with its K: a protocol with known mean seconds."""
 
     name: str  # of its factory
-    k: int  # gradients of an update, 1 .. P
+    k: kinds.PositiveInt  # gradients of an update, at most P
     restarts: bool  # whether all workers start anew at an update, or go on, stale
     repeats: bool  # whether an early worker computes one more gradient, or idles
-
-    def __post_init__(self):
-        checks.check_field(self, "k", checks.check_bound, at_least=1)
 
     def __repr__(self) -> str:
         return f"{self.name}({self.k})"
@@ -55,7 +52,9 @@ class KScheme:
             elif self.repeats:
                 server.start(idle.pop())
 
-    def update_seconds(self, workers: int, service_time: ServiceTime) -> float:
+    def update_seconds(
+        self, workers: kinds.PositiveInt, service_time: ServiceTime
+    ) -> float:
         """Mean seconds of an update of P equal workers.
 
             k_sync          E T_{K:P}
@@ -78,9 +77,7 @@ class KScheme:
             >>> round(k_sync(2).update_seconds(8, exponential(1.0)), 6)  # 1/8 + 1/7
             0.267857
         """
-        as_service_time("service_time", service_time)
-        workers = checks.check_bound("workers", workers, at_least=1)
-        k = check_integer("k", self.k, 1, workers)
+        k = checks.check_bound("k", self.k, at_least=1, at_most=workers)
         memoryless = service_time.stages == 1
         if self.repeats and (memoryless or not self.restarts):
             return k * service_time.mean / workers
@@ -91,8 +88,7 @@ class KScheme:
         if k == 1:
             return service_time.mean / workers
         raise ValueError(
-            f"`service_time` must be memoryless for {self} of {workers}, got"
-            f" {service_time}: simulate it, or take k_sync and k_batch_async as bounds."
+            f"`service_time` must be memoryless, got {service_time}: simulate {self}."
         )
 
 
@@ -179,7 +175,7 @@ def hardsync() -> Protocol:
 
 
 @remembered
-def n_softsync(n: int) -> Protocol:
+def n_softsync(n: kinds.PositiveInt) -> Protocol:
     """`k_batch_async(K)` with K = floor(P / n): the mean staleness is about n.
 
         x_{t+1} = x_t - (1/K) sum_l eta(tau_l) g_l(x_{t - tau_l})
@@ -196,7 +192,6 @@ def n_softsync(n: int) -> Protocol:
     References:
         Zhang et al., IJCAI 2016, arXiv:1511.05950; Gupta et al., arXiv:1509.04210.
     """
-    n = checks.check_bound("n", n, at_least=1)
 
     def run(server):
         server.check_workers("n", n)
@@ -234,7 +229,6 @@ def _any_k_seconds(k: int, workers: int, service_time: ServiceTime) -> float:
         horizon *= 1.5
         if horizon > _FINE / 20 * first:
             raise ValueError(
-                f"`service_time` must have a lighter tail, got {service_time!r}:"
-                " simulate k_batch_sync."
+                f"`service_time` must have a lighter tail: {service_time}."
             )
     return float(short(horizon, _FINE).sum() * horizon / _FINE)

@@ -4,12 +4,16 @@ import math
 
 from delayjax._src.cluster.protocol import Protocol, remembered
 from delayjax._src.cluster.protocols.ssp import ssp
-from delayjax._src.ground import checks
-from delayjax._src.ground.checks import check_integer
+from delayjax._src.ground import checks, kinds
 
 
 @remembered
-def psp(sample: int, bound: float, *, poll_seconds: float = math.inf) -> Protocol:
+def psp(
+    sample: kinds.NonNegativeInt,
+    bound: float,
+    *,
+    poll_seconds: kinds.PositiveOrInf = math.inf,
+) -> Protocol:
     """Probabilistic synchronous parallel: the barrier looks at a sample of workers.
 
     A worker that has completed c tasks draws `sample` other workers without replacement
@@ -33,14 +37,10 @@ def psp(sample: int, bound: float, *, poll_seconds: float = math.inf) -> Protoco
     References:
         Wang et al., Probabilistic synchronous parallel, arXiv:1709.07772.
     """
-    sample = checks.check_bound("sample", sample)
     all_others, bound = ssp(bound), checks.known(bound)
-    poll_seconds = checks.known(poll_seconds)
-    if poll_seconds != math.inf:
-        poll_seconds = checks.check_number("poll_seconds", poll_seconds, positive=True)
 
     def run(server):
-        asked = check_integer("sample", sample, 0, server.num_workers)
+        asked = checks.check_bound("sample", sample, at_most=server.num_workers)
         if asked >= server.num_workers - 1:  # every sample has all other workers
             all_others(server)
             return

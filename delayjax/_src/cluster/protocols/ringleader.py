@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from delayjax._src.cluster.aggregation import Aggregation
 from delayjax._src.cluster.server import Server
-from delayjax._src.ground import checks
+from delayjax._src.ground import kinds
 
 
 class RingleaderState(NamedTuple):
@@ -20,6 +20,7 @@ class RingleaderState(NamedTuple):
     last: jax.Array  # the worker that arrived last, int32 []
 
 
+@kinds.checked
 @dataclasses.dataclass(frozen=True, repr=False)
 class Ringleader:
     """The protocol of `ringleader`, and the aggregation with which `replay` trains."""
@@ -45,7 +46,7 @@ class Ringleader:
             else:
                 server.start(worker, read_version=arrival.read_version)
 
-    def aggregation(self, num_workers: int) -> Aggregation:
+    def aggregation(self, num_workers: kinds.PositiveInt) -> Aggregation:
         """The `aggregation` of `replay`; its state holds 2 P parameter trees.
 
             direction = (1/P) sum_i U_i / b_i   (sum and number of worker i's gradients)
@@ -60,7 +61,6 @@ class Ringleader:
             >>> float(direction)  # ((1 + 3) / 2 + 8) / 2
             5.0
         """
-        num_workers = checks.check_bound("num_workers", num_workers, at_least=1)
 
         def init_fn(params):
             return RingleaderState(
