@@ -106,7 +106,8 @@ def checked(made: T) -> T:
     function: Any = made
     hints = function.__annotations__.items()
     rules = {name: rule for name, hint in hints if (rule := _rule(hint))}
-    names = tuple(inspect.signature(function).parameters)
+    parameters = inspect.signature(function).parameters.values()
+    names = [one.name for one in parameters if one.kind is not one.KEYWORD_ONLY]
 
     def check(name, value):
         return rules[name](name, value) if name in rules else value
