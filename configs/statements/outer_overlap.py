@@ -16,10 +16,7 @@ def over_waiting(merge: str, **where) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """The headline of Streaming DiLoCo, and Eager DiLoCo's table.
-
-    Eager outer steps have not run yet.
-    """
+    """The headline of Streaming DiLoCo, and Eager DiLoCo's table."""
     short, long = min(config.delay), max(config.delay)
     return [
         Published(
