@@ -754,10 +754,10 @@ ring.push(ring.init(PARAMS, 3), W_ALONE)
     *, 'w': *}), got PyTreeDef({'w': *}).
 ring.push(ring.init(PARAMS, 3), PARAMS | {"b": jnp.ones((2, 1))})
     ValueError: `tree` must be like the history's items: ['b'] is float32[2, 1], and its
-    slots hold float32[2].
+    slots hold float32[2]: make the state with `init` of these parameters.
 ring.push(ring.init(PARAMS, 3), like(jnp.complex64))
     ValueError: `tree` must be like the history's items: ['b'] is complex64[2], and its
-    slots hold float32[2].
+    slots hold float32[2]: make the state with `init` of these parameters.
 ring.read(ring.init(PARAMS, 3), 3, PARAMS)
     ValueError: `age` must lie in 0 .. 2, got 3.
 ring.read(ring.init(PARAMS, 3), 1, W_ALONE)
@@ -856,11 +856,13 @@ stepped(dj.delayed(SGD, 2), staleness="2")
     ValueError: `staleness` handed to `delayed` must be a non-negative integer below
     2^31 - 1, or a tree with one for each leaf, got '2'.
 stepped(dj.delayed(SGD, 2), state=state_of(dj.delayed(SGD, 2))._asdict())
-    TypeError: `state` must be a DelayedState, got a dict: restore a checkpoint into
-    tx.init(params).
+    TypeError: `state` must be a DelayedState, got a dict: take the state of this
+    transformation, and restore a checkpoint into it, as
+    flax.serialization.from_state_dict(tx.init(params), state) does.
 stepped(dj.delayed(SGD, 2), state=state_of(dj.delivered(SGD, 2)))
-    TypeError: `state` must be a DelayedState, got a DeliveredState: restore a
-    checkpoint into tx.init(params).
+    TypeError: `state` must be a DelayedState, got a DeliveredState: take the state of
+    this transformation, and restore a checkpoint into it, as
+    flax.serialization.from_state_dict(tx.init(params), state) does.
 state_of(dj.delayed(SGD, 2), PARAMS | {"seed": KEY})
     TypeError: `params` must hold numbers, got a PRNG key at ['seed'].
 stepped(dj.delayed(dj.drop_stale(SGD, 4), {"w": 1, "b": 2}))
@@ -915,16 +917,17 @@ stepped(dj.delayed(SGD, 2), grads=None)
     *, 'w': *}), got PyTreeDef(None).
 stepped(dj.delayed(SGD, 2), grads=PARAMS | {"b": jnp.ones(3)})
     ValueError: `tree` must be like the history's items: ['b'] is float32[3], and its
-    slots hold float32[2].
+    slots hold float32[2]: make the state with `init` of these parameters.
 stepped(dj.delayed(SGD, 2), grads=like(int))
     TypeError: `updates` must be floating-point gradients, got int32 at ['b']: cast it,
     or leave it out with optax.masked.
 stepped(dj.delayed(SGD, 2), grads=like(jnp.complex64))
     ValueError: `tree` must be like the history's items: ['b'] is complex64[2], and its
-    slots hold float32[2].
+    slots hold float32[2]: make the state with `init` of these parameters.
 stepped(dj.delayed(SGD, 2), state=state_of(SGD))
-    TypeError: `state` must be a DelayedState, got a tuple: restore a checkpoint into
-    tx.init(params).
+    TypeError: `state` must be a DelayedState, got a tuple: take the state of this
+    transformation, and restore a checkpoint into it, as
+    flax.serialization.from_state_dict(tx.init(params), state) does.
 stepped(dj.delayed(SGD, 2), state=state_of(dj.delayed(SGD, 3)))
     ValueError: `max_delay` is 2, but the history in the state has depth 3: change it
     with resize_history(state, tx.init(params)).
@@ -958,8 +961,9 @@ dj.delivered(SGD, {"w": 1, "b": 2})
 dj.delivered(SGD, 2, idle="skip")
     ValueError: `idle` must be "hold" or "zeros", got 'skip'.
 stepped(dj.delivered(SGD, 2), state=state_of(dj.delayed(SGD, 2)))
-    TypeError: `state` must be a DeliveredState, got a DelayedState: restore a
-    checkpoint into tx.init(params).
+    TypeError: `state` must be a DeliveredState, got a DelayedState: take the state of
+    this transformation, and restore a checkpoint into it, as
+    flax.serialization.from_state_dict(tx.init(params), state) does.
 """
 
 RULES = r"""
@@ -1050,7 +1054,8 @@ stepped(dj.dana(0.9, workers=4), worker=jnp.arange(4))
     ValueError: `worker` handed to `dana` must be a worker's number, in 0 .. 3, got
     Array([0, 1, 2, 3], dtype=int32).
 stepped(dj.dana(0.9, workers=4), state=state_of(dj.dana(0.9, workers=2)), worker=0)
-    ValueError: `workers` is 4, but the state has 2: make it with this `init`.
+    ValueError: `workers` is 4, but the state has 2: make the state with `init` of this
+    transformation.
 """
 
 TRAINING = r"""

@@ -114,9 +114,12 @@ def check_rate(name: str, value: Any, interval: str = "[0, inf)") -> Any:
 
 def check_held(name: str, value: Any, has: Any, needs: Any = None) -> None:
     """Checks that a state was made with the number that the transformation has."""
-    if has != (value if needs is None else needs):
+    needs = value if needs is None else needs
+    if has != needs:
+        wanted = "" if needs == value else f" where it needs {needs}"
         raise ValueError(
-            f"`{name}` is {value}, but the state has {has}: make it with this `init`."
+            f"`{name}` is {value}, but the state has {has}{wanted}: make the state with"
+            " `init` of this transformation."
         )
 
 

@@ -41,8 +41,9 @@ def stateful(
     def update(updates, state, params=None, **extra_args):
         if not all(hasattr(state, field) for field in kind._fields):
             raise TypeError(
-                f"`state` must be a {kind.__name__}, got a {type(state).__name__}:"
-                " restore a checkpoint into tx.init(params)."
+                f"`state` must be a {kind.__name__}, got a {type(state).__name__}: take"
+                " the state of this transformation, and restore a checkpoint into it,"
+                " as flax.serialization.from_state_dict(tx.init(params), state) does."
             )
         trees.check_gradients(updates)
         return update_fn(updates, state, params, **extra_args)

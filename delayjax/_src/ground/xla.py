@@ -49,8 +49,8 @@ def without_derivative(leaf: Any, kind: str) -> Any:
 @without_derivative.defjvp
 def _refuse(kind: str, primals: Any, tangents: Any) -> Any:
     raise TypeError(
-        f"A history in {kind} has no derivative: use float32 parameters, or"
-        " history=ring.cast(jnp.float32)."
+        f"A history in {kind} has no derivative: use float32 parameters and the default"
+        " history, or history=ring.cast(jnp.float32)."
     )
 
 

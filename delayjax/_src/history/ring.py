@@ -245,7 +245,8 @@ def check_item(slots: Any, item: Any, fits: Callable[[Any, Any], bool]) -> None:
         if shape != list(held.shape[1:]) or not fits(dtype, kept):
             raise ValueError(
                 f"`tree` must be like the history's items: {trees.path_name(path)} is"
-                f" {dtype}{shape}, and its slots hold {kept}{list(held.shape[1:])}."
+                f" {dtype}{shape}, and its slots hold {kept}{list(held.shape[1:])}:"
+                " make the state with `init` of these parameters."
             )
 
 

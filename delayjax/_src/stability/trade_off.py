@@ -50,8 +50,9 @@ def error_bound(
         Dutta et al., AISTATS 2018, arXiv:1803.01113, the bounds of K-sync and K-async
         SGD for strongly convex losses (with M_G = 0).
     """
-    checks.check_number("smallest", smallest, f"(0, {largest}]")
-    checks.check_number("learning_rate", learning_rate, f"(0, {1 / (2 * largest)}]")
+    smallest = checks.check_number("smallest", smallest, f"(0, {largest}]")
+    most = 1 / (2 * largest)
+    learning_rate = checks.check_number("learning_rate", learning_rate, f"(0, {most}]")
     times = checks.as_finite("seconds", seconds)
     floor = learning_rate * largest * noise**2 / (2 * smallest * agreement * k)
     rate = math.log1p(-learning_rate * agreement * smallest)

@@ -22,7 +22,7 @@ def event_triggered(probability: float) -> Protocol:
         True
     """
     # an update takes 1 / probability arrivals: their simulation must end
-    checks.check_number("probability", probability, "[1e-5, 1]")
+    probability = checks.check_number("probability", probability, "[1e-5, 1]")
 
     def run(server):
         server.start_all()
