@@ -783,7 +783,7 @@ stepped(dj.delayed(SGD, 2, history=ring.sharded("workers", num_workers=4)))
     NameError: There is no axis ('workers',) here: take the step in workers.simulate
     or workers.run, or under vmap, shard_map or pmap with this `axis_name`.
 over_four(dj.delayed(SGD, 2, history=ring.sharded("workers", num_workers=2)))
-    ValueError: `num_workers` must be 4, got 2.
+    ValueError: `num_workers` must be 4, the workers of the axis, got 2.
 """
 
 STEP_SIZES = r"""
@@ -1335,8 +1335,8 @@ ended(training=experiments.along(TRACE, sgd), seconds=1e-9)
 made(experiments.replicas(methods.eager_sgd("often"), FOUR, sgd))
     ValueError: `trigger` must be 'solo' or 'majority', got 'often'.
 made(experiments.replicas(methods.ad_psgd(), cluster.Cluster(3, ONE), sgd))
-    ValueError: The training with learning_rate=0.1 fails: `averaging.ad_psgd` needs
-    even workers, got 3.
+    ValueError: The training with learning_rate=0.1 fails: `averaging.ad_psgd` needs an
+    even number of workers, got 3.
 made(experiments.replicas(methods.dasgd(2, 4), cluster.Cluster(4, ONE), sgd))
     ValueError: The training with learning_rate=0.1 fails: `delay` must be at most 2,
     got 4: use dga.

@@ -166,12 +166,13 @@ class Judged(NamedTuple):
 
         where alpha is the smallest at which the interval decides, and the headline may
         be looked at `looks` times (Bonferroni). It is at most 1. A demonstration, and
-        a number that all seeds agree on, have none: no chance is in them.
+        a number that all seeds agree on, have none: no chance is in them. It is 0 if
+        all seeds agree on a number outside of its bounds.
         """
         if self.measured is None or self.verdict in (NO_OPTIMUM, DEMONSTRATION):
             return math.nan
         if not self.measured.varies:
-            return math.nan
+            return 0.0 if self.verdict == NOT_REPRODUCED else math.nan
         alpha = self.measured.least_alpha(self.claim.at_least, self.claim.at_most)
         return min(len(LOOKS) * alpha, 1.0)
 

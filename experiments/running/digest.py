@@ -70,8 +70,8 @@ def _named(values: Any) -> tuple[list[str], list[Any]]:
 def hash_of(traced: jax.stages.Traced) -> str:
     """The fingerprint of a traced function: of its StableHLO text.
 
-    The text has every constant. Files and lines are in the bytes of a Pallas kernel
-    alone, unless JAX keeps none.
+    The text has every constant. The bytes of a Pallas kernel have the names of files
+    and lines, so JAX keeps none while it lowers.
     """
     limit = jax.config.jax_traceback_in_locations_limit
     try:

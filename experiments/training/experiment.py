@@ -174,8 +174,15 @@ class Experiment:
     def _check_columns(self):
         """Checks labels and axes, each of which is a column of the tables."""
         for axis, values in itertools.chain(*(grid.items() for grid in self._grids)):
-            if axis == "delay" or not isinstance(values, Range):
+            if not isinstance(values, Range):
                 check_axis(axis, values)
+            elif axis == "delay":
+                raise ValueError(
+                    "`grid['delay']` must be whole numbers of updates, but a `Range` is"
+                    " searched between them: give a tuple, and name 'delay' in `tuned`."
+                )
+            else:
+                check_axis(axis, (values.low, values.high))
         axes = {*itertools.chain(*self._grids)}
         labels = itertools.chain(*(arm.labels for arm in self.all_arms))
         written = (*column_names.OURS, *column_names.OF_SEARCH)

@@ -60,11 +60,22 @@ class Range:
             raise ValueError(f'`scale` must be "log" or "linear", got {self.scale!r}.')
         if not self.low < self.high:
             raise ValueError(f"`low` must be less than `high`, {shown}.")
+        if not (abs(self.low) <= _LARGEST and abs(self.high) <= _LARGEST):
+            raise ValueError(
+                f"`low` and `high` must be finite, and at most 10^{_EXPONENT}, {shown}."
+            )
         if self.scale == LOG and self.low <= 0:
             raise ValueError(
                 f'`low` must be positive, {shown}: use scale="linear", or `off=0.0`'
                 " beside a range of positive numbers."
             )
+        if self.scale == LOG and self.low < _SMALLEST:
+            raise ValueError(
+                f"`low` must be at least 10^-{_EXPONENT}, {shown}: smaller numbers are"
+                " 0 in float32."
+            )
+        if self.off is not None and math.isnan(self.off):
+            raise ValueError(f"`off` must be a number, got {self.off}.")
         if self.off is not None and self.low < self.off < self.high:
             raise ValueError(
                 f"`off` must not lie between `low` and `high`, got {self.off}, and"

@@ -190,6 +190,11 @@ class Traces:
         Raises:
             ValueError: if a seed has no update before the end.
         """
+        if np.ndim(steps) and task.examples is None:
+            raise ValueError(
+                "`client_steps` of each worker needs a task with `examples`, of which"
+                " each worker uses a share."
+            )
         each = np.asarray(steps) * request.examples_each(task) // np.max(steps)
         if isinstance(source, dj.cluster.Trace):
             if source.num_updates < (request.updates or 0):

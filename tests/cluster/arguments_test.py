@@ -285,14 +285,14 @@ OTHERS = [
             2, cluster.constant(1e-9), communication=LINK
         ).shortest_period(0.05),
         ValueError,
-        "`cost` must be what 65536 steps apart can reach, got 0.05",
+        "`cost` must be larger, got 0.05: more is lost even at 65536 steps apart",
     ),
     (  # the latencies of a slice take 0.5 s
         lambda: cluster.Cluster(
             2, cluster.constant(0.4), communication=LINK
         ).shortest_delay(0.05),
         ValueError,
-        "`cost` must be what 65536 steps late can reach, got 0.05",
+        "`cost` must be larger, got 0.05: more is lost even at 65536 steps late",
     ),
     *(
         (

@@ -20,6 +20,8 @@ def test_numbers_in_range_and_traced_ones_pass():
         assert checks.check_number("decay", value, "[0, 1)") == value
     with pytest.raises(ValueError, match=r"`decay` must be in \[0, 1\), got 1.0"):
         checks.check_number("decay", 1.0, "[0, 1)")
+    with pytest.raises(TypeError, match="`decay` must be a number, got True"):
+        checks.check_number("decay", True)  # a flag in the place of a number
     assert jax.jit(lambda x: 2 * checks.check_number("decay", x))(-1.0) == -2.0
 
 

@@ -233,7 +233,10 @@ def test_what_no_pipeline_has_is_refused(make, message):
         make()
 
 
+@pytest.mark.parametrize("stage", [-1, 2])
 @pytest.mark.parametrize("make", [pipelines.gpipe, pipelines.two_buffered])
-def test_a_stage_that_is_not_there_has_no_delay(make):
-    with pytest.raises(IndexError, match="tuple index out of range"):
-        make(2, 2).delays(2)
+def test_a_stage_that_is_not_there_has_no_delay_and_no_memory(make, stage):
+    schedule = make(2, 2)
+    for ask in (schedule.delays, schedule.weight_copies, schedule.activations):
+        with pytest.raises(ValueError, match=r"`stage` must .*, got"):
+            ask(stage)

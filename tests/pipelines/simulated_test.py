@@ -398,7 +398,7 @@ def test_a_schedule_that_a_meaning_does_not_have_is_refused():
         ValueError, match="`schedule` must stash weights, got PipeDream, no stash: use"
     ):
         pipelines.late(parts, sgd, pipelines.pipedream(2, stash=False))
-    with pytest.raises(ValueError, match="`microbatches` must have one delay at stage"):
+    with pytest.raises(ValueError, match="`schedule` must have one delay at stage"):
         pipelines.late(parts, sgd, pipelines.pipedream(3, microbatches=2))
     with pytest.raises(ValueError, match="`backward_point` must be left out"):
         pipelines.mixed(

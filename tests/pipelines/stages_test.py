@@ -73,7 +73,7 @@ WRONG = {
     ),
     "several delays": (
         dict(schedule=pipelines.pipedream(4, microbatches=2), stages=ALL),
-        r"`microbatches` must have one delay at stage 0, got \{1, 2\}\.",
+        r"`schedule` must have one delay at stage 0, got \{1, 2\}: take",
     ),
 }
 

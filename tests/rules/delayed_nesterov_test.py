@@ -107,3 +107,5 @@ def test_a_share_above_one_part_of_the_period_is_refused():
         ValueError, match=r"`share` must be at most .*, 0\.25, got 0\.5"
     ):
         dj.delayed_nesterov(0.9, period=4, share=0.5)
+    with pytest.raises(ValueError, match=r"`share` must be in \[0, 1\], got 5"):
+        jax.jit(lambda n: dj.delayed_nesterov(0.9, period=n, share=5.0).init(1.0))(4)

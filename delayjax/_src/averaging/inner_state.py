@@ -54,7 +54,8 @@ def mean_of_state(
         each field at the end of its period.
 
     Raises:
-        ValueError: if no field is named; in `init`, if one is not there, or counts.
+        ValueError: if no field is named; in `init`, if one is not there, or has no
+            floats.
 
     Example:
         >>> tx = mean_of_state(optax.trace(0.5), {"trace": 1})

@@ -96,7 +96,9 @@ def ad_psgd(
     def mixed(step, model):
         workers, _ = neighborhood("averaging.ad_psgd", axis_name)
         if workers % 2:
-            raise ValueError(f"`averaging.ad_psgd` needs even workers, got {workers}.")
+            raise ValueError(
+                f"`averaging.ad_psgd` needs an even number of workers, got {workers}."
+            )
         ranks = np.arange(workers)
         side = np.where(ranks % 2, -1, 1)  # even ranks draw to their right
         pairs = [(ranks + side * (2 * m + 1)) % workers for m in range(workers // 2)]

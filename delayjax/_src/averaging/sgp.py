@@ -74,7 +74,10 @@ def sgp(
         workers, _ = neighborhood("averaging.sgp", axis_name)
         exponents = (workers - 1).bit_length()
         if peers > exponents:
-            raise ValueError(f"`peers` must be at most {exponents}, got {peers}.")
+            raise ValueError(
+                f"`peers` must be at most {exponents}, the hops of {workers} workers,"
+                f" got {peers}."
+            )
         sending = True if participates is None else participates(step)
         sending = checks.as_scalar("participates(step)", sending, jnp.bool_)
         share = 1 / (1 + peers)

@@ -124,7 +124,7 @@ def wagma(
 
 def _butterflies(workers: int, group_size: int | None) -> list[tuple[int, ...]]:
     """For each step, until the groups repeat, the bits that differ within a group."""
-    checks.check_power_of_two("workers", workers)
+    checks.check_power_of_two("the number of workers", workers)
     all_bits = workers.bit_length() - 1
     size = 2 ** ((all_bits + 1) // 2) if group_size is None else group_size
     if size > workers:

@@ -410,7 +410,8 @@ def _first_within(cost: float, cost_of: Callable[[int], float], how: str) -> int
         shortest, longest = longest + 1, 2 * longest
         if longest > _LONGEST:
             raise ValueError(
-                f"`cost` must be what {shortest - 1} steps {how} can reach, got {cost}."
+                f"`cost` must be larger, got {cost}: more is lost even at"
+                f" {shortest - 1} steps {how}."
             )
     between = range(shortest, longest)
     return shortest + bisect_left(between, True, key=lambda n: cost_of(n) <= cost)

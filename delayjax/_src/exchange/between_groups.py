@@ -99,7 +99,10 @@ def late_between_groups(
         del params
         collectives.check_fresh(name, fresh, (groups, members))
         if (size := collectives.workers_of(members)) != num_members:
-            raise ValueError(f"`num_members` must be {size}, got {num_members}.")
+            raise ValueError(
+                f"`num_members` must be {size}, the size of the axis, got"
+                f" {num_members}."
+            )
         fresh = optax.tree.cast_like(fresh, held.gradient)
         leaves, structure = jax.tree.flatten(fresh)
         shares = jax.tree.leaves(held.gradient)

@@ -1,4 +1,4 @@
-"""Checks of arguments. An error names the argument, its value and the remedy."""
+"""Checks of arguments. An error names the argument, its rule and its value."""
 
 import math
 import operator
@@ -86,6 +86,8 @@ def check_number(name: str, value: Any, interval: str = "[0, inf)") -> Any:
         return number
     low, high = map(float, interval[1:-1].split(","))
     try:
+        if isinstance(number, bool):  # a flag in the place of a number
+            raise TypeError
         is_within = bool(low <= number <= high)
     except (TypeError, ValueError):  # text, None, an array
         raise TypeError(f"`{name}` must be a number, got {value!r}.") from None

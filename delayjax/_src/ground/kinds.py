@@ -18,15 +18,21 @@ T = TypeVar("T", bound=Callable[..., Any])
 _Rule = Callable[[str, Any], Any]  # (name, value) -> the value, or an error
 
 
+class _Within(functools.partial):
+    """A check of `checks` with its options, which a signature shows."""
+
+    def __repr__(self):
+        return ", ".join(f"{name}={value!r}" for name, value in self.keywords.items())
+
+
 def _within(check: Callable[..., Any], interval: str) -> _Rule:
-    """A check of `checks` with its interval."""
-    return functools.partial(check, interval=interval)
+    return _Within(check, interval=interval)
 
 
 NonNegativeInt = Annotated[int, checks.check_bound]
 """A static integer of at least 0."""
 
-PositiveInt = Annotated[int, functools.partial(checks.check_bound, at_least=1)]
+PositiveInt = Annotated[int, _Within(checks.check_bound, at_least=1)]
 """A static integer of at least 1."""
 
 PowerOfTwo = Annotated[int, checks.check_power_of_two]
@@ -94,11 +100,12 @@ def checked(made: T) -> T:
 
     The types are those of this module, `Literal`, `Callable` and classes of delayjax,
     each with or without None. Other types are left to Python and JAX. A default value
-    is not checked.
+    is not checked, and of a class neither a method that another decorator has wrapped,
+    nor a property or class method.
     """
     if inspect.isclass(made):
         for name, value in list(vars(made).items()):
-            is_wrapped = hasattr(value, "__wrapped__")  # as `remembered` checks itself
+            is_wrapped = hasattr(value, "__wrapped__")  # `remembered` has checked it
             is_public = name == "__init__" or name[0] != "_"
             if inspect.isfunction(value) and is_public and not is_wrapped:
                 setattr(made, name, checked(value))

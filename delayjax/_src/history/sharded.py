@@ -151,7 +151,10 @@ class _ByWorkers:
         """Checks that `tree` is the same for all of the workers."""
         size = collectives.workers_of(self._names)
         if size != self.devices:
-            raise ValueError(f"`num_workers` must be {size}, got {self.devices}.")
+            raise ValueError(
+                f"`num_workers` must be {size}, the workers of the axis, got"
+                f" {self.devices}."
+            )
         for path, leaf in jax.tree.leaves_with_path(tree):
             if set(self._names) & axes.varies_over(leaf):
                 raise ValueError(

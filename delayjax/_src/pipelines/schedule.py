@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from delayjax._src.ground import kinds
+from delayjax._src.ground import checks, kinds
 
 
 @kinds.checked
@@ -87,7 +87,7 @@ class Schedule:
         i // M with a flush; floor(max(0, i - a) / M) without; max(0, i // M - 1) with
         two buffers.
         """
-        update, ahead = microbatch // self.microbatches, self.ahead[stage]
+        update, ahead = microbatch // self.microbatches, self._ahead_of(stage)
         if self.flush:
             return update
         if self.lag:
@@ -127,7 +127,8 @@ class Schedule:
         delays = set(self.delays(stage).tolist())
         if len(delays) > 1:
             raise ValueError(
-                f"`microbatches` must have one delay at stage {stage}, got {delays}."
+                f"`schedule` must have one delay at stage {stage}, got {delays}: take"
+                " microbatches=1."
             )
         return delays.pop()
 
@@ -137,15 +138,20 @@ class Schedule:
         ceil(a/M) + 1 where backward reads the weights of forward, else 1; the lag + 1
         with buffers.
         """
+        ahead = self._ahead_of(stage)
         if self.flush or not self.stash:
             return 1
         if self.lag:
             return self.lag + 1
-        return -(-self.ahead[stage] // self.microbatches) + 1
+        return -(-ahead // self.microbatches) + 1
 
     def activations(self, stage: int) -> float:
         """Microbatches whose activations a stage keeps at most: (a + 1) / v."""
-        return (self.ahead[stage] + 1) / self.chunks
+        return (self._ahead_of(stage) + 1) / self.chunks
+
+    def _ahead_of(self, stage: int) -> int:
+        stage = checks.check_bound("stage", stage, at_most=self.stages - 1)
+        return self.ahead[stage]
 
     def memory(self, stage: int, *, weights: float, activations: float) -> float:
         """Bytes of weights and activations that a stage keeps.

@@ -69,7 +69,7 @@ def delayed_nesterov(
         Liu et al., Asynchronous local-SGD training for language modeling, 2024,
         arXiv:2401.09135, algorithm 3.
     """
-    share = checks.check_scalar("share", share)
+    share = checks.check_scalar("share", share, "[0, 1]")
     are_known = checks.is_concrete(period) and checks.is_concrete(share)
     if are_known and np.asarray(share) * period > 1:  # `jit` would trace a jax.Array
         raise ValueError(

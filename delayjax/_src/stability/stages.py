@@ -180,7 +180,8 @@ def _root(hessian: ArrayLike) -> np.ndarray:
     size, apart = np.abs(matrix).max(), np.abs(matrix - matrix.T).max()
     if apart > _ROUNDING * size:
         raise ValueError(
-            f"`hessian` must be symmetric, got {apart:.3g}: hand on (H + H.T) / 2."
+            f"`hessian` must be symmetric, got entries that differ by {apart:.3g}: hand"
+            " on (H + H.T) / 2."
         )
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     if values[0] < -_ROUNDING * size or not values[-1] > 0:

@@ -73,6 +73,17 @@ def test_the_interval_decides(bounds, verdict):
     assert np.isnan(judged.chance) == (verdict == REPRODUCED)
 
 
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_all_seeds_outside_of_a_bound_refute_it_without_any_chance(is_shown):
+    """A broken identity is not undecided; one that holds has no p-value."""
+    below = statement(at_most=1.0, demonstration=is_shown)
+    (judged,) = claims.judge([below], found((2.0, 2.0, 2.0)))
+    assert judged.verdict == NOT_REPRODUCED and judged.chance == 0.0
+    (judged,) = claims.judge([below], found((0.5, 0.5, 0.5)))
+    assert judged.verdict == (DEMONSTRATION if is_shown else REPRODUCED)
+    assert np.isnan(judged.chance)
+
+
 @pytest.mark.parametrize("values", [(1.0,), (1.0, np.nan, 1.0)], ids=str)
 def test_one_seed_and_no_value_decide_nothing(values):
     def strict(found):

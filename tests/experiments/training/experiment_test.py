@@ -76,7 +76,11 @@ def test_what_must_be_given_is_told_from_what_may_be():
         ({"grid": {"noise": (float("nan"),)}}, "must hold numbers of float32, got nan"),
         ({"grid": {"delay": (0, 0.5)}}, "whole numbers of updates, 0 or more, got 0.5"),
         ({"grid": {"delay": (-1,)}}, "whole numbers of updates, 0 or more, got -1"),
-        ({"grid": {"delay": Range(1, 9)}}, "must be a tuple of values, got Range"),
+        ({"grid": {"delay": Range(1, 9)}}, "must be whole numbers of updates, but a"),
+        (
+            {"grid": {"learning_rate": Range(-1, 1, scale="linear")}},
+            "must hold step sizes, positive numbers or schedules, got -1",
+        ),
     ],
 )
 def test_an_experiment_that_cannot_be_is_refused(changes, message):

@@ -229,6 +229,7 @@ def _any_k_seconds(k: int, workers: int, service_time: ServiceTime) -> float:
         horizon *= 1.5
         if horizon > _FINE / 20 * first:
             raise ValueError(
-                f"`service_time` must have a lighter tail: {service_time}."
+                f"`service_time` must have a lighter tail, got {service_time}: simulate"
+                " it."
             )
     return float(short(horizon, _FINE).sum() * horizon / _FINE)
