@@ -61,11 +61,11 @@ REFUSED = [
     ),
     (
         lambda: stepped(averaging.ad_psgd(SGD, key=KEY), 3),
-        "`averaging.ad_psgd` needs even workers, got 3",
+        "`averaging.ad_psgd` needs an even number of workers, got 3",
     ),
     (
         lambda: stepped(averaging.sgp(SGD, peers=3)),
-        "`peers` must be at most 2, got 3",
+        "`peers` must be at most 2, the hops of 4 workers, got 3",
     ),
     (lambda: stepped(averaging.wagma(SGD), 6), "must be a power of two, got 6"),
     (

@@ -147,7 +147,9 @@ def test_updates_are_those_of_a_late_mean_of_all_workers(execution):
 
 def test_a_number_of_members_that_is_not_the_axis_is_refused():
     tx = dj.exchange.late_between_groups(optax.sgd(RATE), 4)
-    with pytest.raises(ValueError, match=r"`num_members` must be 2, got 4\."):
+    with pytest.raises(
+        ValueError, match=r"`num_members` must be 2, the size of the axis, got 4\."
+    ):
         drive("simulate", tx, gradients())
 
 

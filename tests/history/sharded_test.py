@@ -145,7 +145,9 @@ def test_without_the_axis_or_with_another_size_the_remedy_is_named():
         storage.push(ring, PARAMS)
     tx = dj.exchange.mean(dj.delayed(optax.sgd(0.1), 1, history=storage))
     workers = BOTH["simulate"](step_with(tx, waving))
-    with pytest.raises(ValueError, match=r"`num_workers` must be 4, got 2\."):
+    with pytest.raises(
+        ValueError, match=r"`num_workers` must be 4, the workers of the axis, got 2\."
+    ):
         workers.init((PARAMS, tx.init(PARAMS)), jnp.zeros(DEVICES))
 
 

@@ -179,7 +179,11 @@ def test_an_eigenvalue_that_is_0_on_the_way_bounds_no_step(delays):
     [
         ([1.0, 2.0], [1, 0], r"`hessian` must be .* \[d, d\], got shape \[2\]"),
         (np.full((2, 2), np.nan), [1, 0], "`hessian` must be a finite matrix"),
-        ([[1.0, 0.5], [0.0, 1.0]], [1, 0], "`hessian` must be symmetric, got 0.5"),
+        (
+            [[1.0, 0.5], [0.0, 1.0]],
+            [1, 0],
+            "`hessian` must be symmetric, got entries that differ by 0.5",
+        ),
         ([[1.0, 2.0], [2.0, 1.0]], [1, 0], r"no negative one, got -1 \.\. 3"),
         (np.zeros((2, 2)), [1, 0], r"must have a positive eigenvalue .* got 0 \.\. 0"),
         (np.eye(2), [1], r"`delays` must be 2 non-negative integers, got \[1\]"),
