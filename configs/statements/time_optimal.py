@@ -25,8 +25,8 @@ def published(config: ConfigDict) -> list[Published]:
     both = (until(config, method, 128) for method in ("Ringmaster", "ASGD capped"))
     return [
         Published(
-            text="From 32 to 128 workers the time of ASGD grows more than that of"
-            " Ringmaster",
+            text="From 32 to 128 workers the time of ASGD grows by a larger factor than"
+            " the time of Ringmaster",
             source=f"{source}, abstract",
             said="ASGD becomes inefficient as the number of workers grows; Ringmaster"
             " has the optimal time complexity",

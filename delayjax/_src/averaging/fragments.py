@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax._src.ground import checks, named_arrays, trees
+from delayjax._src.ground import named_arrays, trees
 
 Fragments = int | Callable[[str, Any], Any] | Any
 """See `outer`."""
@@ -90,7 +90,7 @@ def _numbers(fragments: Fragments, model: Any) -> list[np.ndarray]:
 
 
 def _checked(answer: Any, path: Any, shape: tuple[int, ...]) -> np.ndarray:
-    numbers = np.asarray(checks.as_array("fragments", answer))
+    numbers = np.asarray(answer)
     if not np.issubdtype(numbers.dtype, np.integer):
         raise TypeError(
             f"`fragments` must be integers, got {answer!r} at {trees.path_name(path)}."

@@ -3,7 +3,7 @@
 import numpy as np
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, kinds
+from delayjax._src.ground import kinds
 
 
 @kinds.checked
@@ -36,7 +36,7 @@ def visits_to_rounds(workers: ArrayLike, num_workers: kinds.PositiveInt) -> np.n
                [ 2., inf, inf],
                [ 3.,  5.,  4.]])
     """
-    came = np.asarray(checks.as_array("workers", workers))
+    came = np.asarray(workers)
     whole = came.ndim == 1 and came.size > 0 and came.dtype.kind in "iu"
     if not whole or came.min() < 0 or came.max() >= num_workers:
         raise ValueError(

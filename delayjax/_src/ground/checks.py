@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 
-def as_array(name: str, values: Any) -> Any:
+def as_array(values: Any) -> Any:
     """`values` as a NumPy array; a JAX array is returned as it is."""
     return values if isinstance(values, jax.Array) else np.asarray(values)
 
 
 def as_reals(name: str, values: Any) -> np.ndarray:
     """`values` as a float64 array of any shape."""
-    array = np.asarray(as_array(name, values))
+    array = np.asarray(values)
     # NumPy would read None as NaN, and text; bfloat16 is a type of its own there
     if not any(jnp.issubdtype(array.dtype, x) for x in (jnp.integer, jnp.floating)):
         raise TypeError(f"`{name}` must hold real numbers, got {values!r}.")
@@ -149,7 +149,7 @@ def as_steps(value: Any) -> Any:
     """
     value = np.asarray(value) if is_concrete(value) else value  # JAX's int32 would wrap
     if jnp.issubdtype(value.dtype, jnp.complexfloating):
-        raise TypeError(f"`delay` must be a real number of steps, got {value}.")
+        raise TypeError(f"`age` must be a real number of steps, got {value}.")
     if not jnp.issubdtype(value.dtype, jnp.integer):
         return value.astype(jnp.float32)
     ends, kind = jnp.iinfo(jnp.int32), jnp.iinfo(value.dtype)

@@ -38,7 +38,7 @@ def is_inside(axis_name: axes.AxisName) -> bool:
 
 def check_table(name: str, table: Any, kinds: str = "fiu") -> Any:
     """A table of numbers [T, P], which may be traced, of NumPy's `kinds` of dtype."""
-    table = checks.as_array(name, table)
+    table = checks.as_array(table)
     table = np.asarray(table) if checks.is_concrete(table) else table
     if table.ndim != 2 or table.size == 0 or table.dtype.kind not in kinds:
         raise ValueError(

@@ -98,10 +98,10 @@ Key = Annotated[jax.Array, checks.check_key]
 def checked(made: T) -> T:
     """Checks the arguments of a function, or of a class's methods, by their types.
 
-    The types are those of this module, `Literal`, `Callable` and classes of delayjax,
-    each with or without None. Other types are left to Python and JAX. A default value
-    is not checked, and of a class neither a method that another decorator has wrapped,
-    nor a property or class method.
+    It knows the types of this module, `Literal`, `Callable` and classes of delayjax,
+    each with or without None. Other types are left to Python and JAX. It does not check
+    default values, and in a class no method that another decorator has wrapped, no
+    property and no class method.
     """
     if inspect.isclass(made):
         for name, value in list(vars(made).items()):

@@ -76,7 +76,7 @@ def increases(starts: np.ndarray) -> np.ndarray:
 def as_steps(steps: ArrayLike | None, tasks: int) -> np.ndarray:
     if steps is None:
         return np.arange(tasks)
-    numbers = np.asarray(checks.as_array("steps", steps))
+    numbers = np.asarray(steps)
     right = numbers.dtype.kind in "iu" and numbers.shape == (tasks,)
     if not right or not (np.diff(numbers.astype(np.int64)) > 0).all():
         raise ValueError(f"`steps` must be {tasks} increasing integers, got {steps!r}.")

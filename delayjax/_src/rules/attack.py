@@ -70,7 +70,7 @@ def attack(
 
 def _numbers(attackers: Any) -> jax.Array:
     """The attackers' numbers, int32 [n]."""
-    numbers = checks.as_array("attackers", attackers)
+    numbers = checks.as_array(attackers)
     if numbers.size == 0:
         numbers = np.zeros(0, np.int32)
     is_concrete = checks.is_concrete(numbers)

@@ -191,7 +191,7 @@ class TraceDynamics(UpdateRule):
 
 def _table(staleness: ArrayLike) -> np.ndarray:
     """The staleness as a table, int64 [T, K]."""
-    ages = np.asarray(checks.as_array("staleness", staleness))
+    ages = np.asarray(staleness)
     if ages.dtype.kind not in "iu" or ages.ndim not in (1, 2):
         raise TypeError(
             "`staleness` must hold integers, [T] or [T, K], got"
