@@ -3,6 +3,7 @@
 from delayjax._src.advice.advice import Advice as Advice
 from delayjax._src.advice.advice import Choice as Choice
 from delayjax._src.advice.advise import advise as advise
+from delayjax._src.advice.islands import Islands as Islands
 from delayjax._src.cluster.cluster import Cluster as Cluster
 from delayjax._src.cluster.cluster import Communication as Communication
 from delayjax._src.cluster.cluster import Slowdown as Slowdown

@@ -11,8 +11,6 @@ from experiments.page import Table
 _MUCH = 1.1  # a worker that makes steps so many times as long is named
 _FEW = 50  # steps
 _LONG = 3.0  # times the median step: programs were compiled in the first one
-_COST = 0.05  # of the time, for exchanges of models
-_FRAGMENTS = 4  # of a model
 _LASTS = {
     "task": (
         "Slowness lasts one task: the times of successive tasks are independent, and"
@@ -96,32 +94,11 @@ def periods(cluster: dj.cluster.Cluster, recorded: dj.cluster.Recorded) -> list[
         cluster: each worker is an island; without `communication` there is no sentence.
         recorded: the times of the tasks.
     """
-    link = cluster.communication
-    if link is None:
-        return []
     if cluster.slowdown:  # slow phases are drawn with their length, not by the clock
         drawn = recorded.service("block")
         cluster = dataclasses.replace(cluster, service=drawn, slowdown=None)
-    whole = link.all_reduce_seconds(cluster.workers)
-    said = (
-        f"If each worker is an island with its own model, an exchange takes {whole:.3g}"
-        f" s and costs at most {_COST:.0%} of the time from H ="
-        f" {cluster.shortest_period(_COST)} local steps on"
-    )
-    try:
-        late, sooner = (
-            cluster.shortest_delay(_COST, fragments=count) for count in (1, _FRAGMENTS)
-        )
-    except ValueError:
-        return [
-            f"{said}; with a delay islands wait for a slice of it at every step, and"
-            " that costs more."
-        ]
-    return [
-        f"{said}; from H = {late + 1} on if it is in flight during {late} of them; and"
-        f" from H = {_FRAGMENTS * (sooner + 1)} on in {_FRAGMENTS} fragments, each in"
-        f" flight during {sooner}."
-    ]
+    islands = dj.cluster.Islands.from_cluster(cluster)
+    return [str(islands)] if islands else []
 
 
 def decides(advices: Mapping[float, dj.cluster.Advice]) -> list[str]:

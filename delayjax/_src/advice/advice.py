@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
+from delayjax._src.advice.islands import Islands
+
 _WORTH = 1.1  # late gradients must be so many times as fast
 _EQUAL = 1.15  # another model or batch size may change a ratio by this factor
 _UNSEEN = 0.1  # of an equal share of the gradients
@@ -95,10 +97,13 @@ class Advice(NamedTuple):
     Attributes:
         choices: a row for each protocol; the others are compared with the first.
         assumptions: sentences.
+        islands: how often workers with a model each exchange their models; None if
+            messages take no time, or a slowdown begins or ends.
     """
 
     choices: tuple[Choice, ...]
     assumptions: tuple[str, ...]
+    islands: Islands | None = None
 
     @property
     def fastest(self) -> Choice:
@@ -183,7 +188,10 @@ class Advice(NamedTuple):
         )
 
     def __str__(self) -> str:
-        return "\n".join([self.verdict, "", self.table(), "", *self.assumptions])
+        often = [str(self.islands)] if self.islands else []
+        return "\n".join(
+            [self.verdict, "", self.table(), "", *often, *self.assumptions]
+        )
 
 
 def _fastest(choices: Sequence[Choice]) -> Choice:

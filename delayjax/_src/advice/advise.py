@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from delayjax._src.advice.advice import Advice, Choice, Mean
 from delayjax._src.advice.descent import Bowl, Descent
+from delayjax._src.advice.islands import Islands
 from delayjax._src.cluster.cluster import Cluster
 from delayjax._src.cluster.protocols.bounded_staleness import rennala, ringmaster
 from delayjax._src.cluster.protocols.k_scheme import hardsync, k_async, k_sync
@@ -68,7 +69,9 @@ def advise(
             under each protocol.
 
     Returns:
-        A table of Python numbers; `str(advice)` shows it. It takes seconds for tens of
+        A table of Python numbers; `str(advice)` shows it. If messages take time,
+        `advice.islands` has the period H of workers that train a model each and
+        exchange it, as in `averaging.outer`. It takes seconds for tens of
         workers, ten times as long for ten times the noise, and at most 25 C MB, with a
         momentum of 0.9 38 C MB.
 
@@ -102,7 +105,8 @@ def advise(
     if hang:
         who = " and ".join(hang)
         assumptions.insert(0, f"A worker never revives: {who} waits forever.")
-    return Advice(tuple(choices), tuple(assumptions))
+    islands = Islands.from_cluster(cluster)
+    return Advice(tuple(choices), tuple(assumptions), islands)
 
 
 def _usual(workers: int) -> tuple[Callable[[Server], None], ...]:
