@@ -28,6 +28,7 @@ from delayjax._src.rules.kardam import kardam as kardam
 from delayjax._src.rules.ordered_momentum import ordered_momentum as ordered_momentum
 from delayjax._src.rules.predict_weights import gradient_params as gradient_params
 from delayjax._src.rules.predict_weights import predict_weights as predict_weights
+from delayjax._src.rules.primal_averaging import primal_averaging as primal_averaging
 from delayjax._src.rules.refusing import drop_stale as drop_stale
 from delayjax._src.rules.refusing import refusing as refusing
 from delayjax._src.rules.scale_by_staleness import (

@@ -393,6 +393,14 @@ TABLE = {
         ),
         nothing,
     ),
+    "primal_averaging": (
+        lambda tau: dj.primal_averaging(
+            optax.sgd(0.5),
+            decay=jnp.float32(0.5),
+            interpolation=jnp.float32(0.7),
+        ),
+        nothing,
+    ),
     "yellowfin": (
         lambda tau: dj.yellowfin(
             decay=jnp.float32(0.9),

@@ -416,6 +416,13 @@ ROWS = (
         **count(period=2),
         share=(0.25, no.number(least=0.0, most=0.5)),
     ),
+    call(
+        dj.primal_averaging,
+        told,
+        **INNER,
+        **share(decay=0.9),
+        interpolation=(0.7, no.number(least=0.0, most=1.0)),
+    ),
     call(dj.ordered_momentum, told, **share(decay=0.9), **count(workers=3)),
     call(
         dj.yellowfin,

@@ -73,7 +73,7 @@ class History:
             capacity = jax.tree.map(lambda depth: depth + 1, bounds)
             return storage.init(_late(part, depths), capacity)
 
-        bounds = self.per_leaf("delay or max_delay", self._bounds, params)
+        bounds = self.per_leaf("delay` or `max_delay", self._bounds, params)
         age = jax.tree.map(lambda _: jnp.zeros((), jnp.int32), bounds)
         loss = extras.as_loss("delayed", None)
         item = params, Origin(age, loss, params if self.keep_params else ())
