@@ -33,14 +33,13 @@ FOUND = {
 """Step and 1 - momentum that the search of configs/one_late.py ends at."""
 PLACES = {
     "eight H100": 1,
-    "a slice of v5e": 5,
-    "two slices": 18,
+    "two slices of v5e": 6,
     "100 Mbit/s": 48,
 }
 """Percent of an update's time that lateness saves there.
 
-From docs/pods.md, What lateness buys (compiled, not run), and docs/costs.md, Overlap
-over a slow link (10M parameters, no latency).
+From docs/pods.md, What lateness buys and Slices (compiled, not run), and docs/costs.md,
+Overlap over a slow link (10M parameters, no latency).
 """
 
 

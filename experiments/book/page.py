@@ -14,7 +14,14 @@ import pandas as pd
 from absl import app, flags
 
 from experiments.book.chapters import COUNTED_WITH
-from experiments.book.entries import Entry, Status, corrected, from_table, in_chapters
+from experiments.book.entries import (
+    DECIDED,
+    Entry,
+    Status,
+    corrected,
+    from_table,
+    in_chapters,
+)
 from experiments.host import disk
 from experiments.page import (
     Markdown,
@@ -63,8 +70,18 @@ def markdown(about: str, entries: Sequence[Entry]) -> str:
         if entry.ran_on:
             minutes[entry.ran_on] = minutes.get(entry.ran_on, 0.0) + entry.minutes
     took = [f"{minutes[where]:.0f} minutes on {where}" for where in sorted(minutes)]
-    chapters = in_chapters(entries)
-    return render("book.md", about=about, took=took, chapters=chapters)
+    stated = [entry.headline for entry in entries if entry.headline]
+    decided = [one for one in stated if one.verdict in DECIDED]
+    return render(
+        "book.md",
+        about=about,
+        took=took,
+        chapters=in_chapters(entries),
+        headlines=len(stated),
+        decided=len(decided),
+        later=sum(claims.CHOSEN_LATER in one.tried for one in stated),
+        later_decided=sum(claims.CHOSEN_LATER in one.tried for one in decided),
+    )
 
 
 def html(about: str, entries: Sequence[Entry]) -> str:

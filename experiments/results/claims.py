@@ -37,7 +37,8 @@ _ROUNDING = 0.001
 class Published:
     """A statement of a source, and the bounds by which a run judges it.
 
-    It is written before the run and may fail. The 95 % interval over the seeds decides:
+    It is written before the run and may fail; a headline that is not has `CHOSEN_LATER`
+    in `tried`, and the book counts these. The 95 % interval over the seeds decides:
     inside the bounds it is "reproduced", outside "not reproduced", and if a bound is
     within the interval "undecided". Inside of a bound that is ours it is "same
     direction", and never "reproduced". It is "no verdict" if the number belongs to a
@@ -182,10 +183,14 @@ class Judged(NamedTuple):
         if self.measured is None:
             return self.reason or "not measured"
         low, high = self.measured.interval()
-        value = number(self.measured.value)
-        of_seeds = "the median over seeds: " * (self.measured.form == "median")
-        interval = "" if math.isnan(low) else f" ({of_seeds}{low:.3g} to {high:.3g})"
-        return value + interval + f"; {self.reason}" * bool(self.reason)
+        value, interval = number(self.measured.value), f"{low:.3g} to {high:.3g}"
+        if math.isnan(low):
+            shown = value
+        elif self.measured.form == "median":  # the value is a mean over "never"
+            shown = f"{interval}, the median over seeds"
+        else:
+            shown = f"{value} ({interval})"
+        return shown + f"; {self.reason}" * bool(self.reason)
 
 
 class Compared(NamedTuple):

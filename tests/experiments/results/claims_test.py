@@ -42,6 +42,15 @@ def statement(**bounds):
     return Published(**options | bounds)
 
 
+def test_where_a_seed_is_never_there_the_median_is_shown_and_no_mean():
+    def shown(seeds):
+        never = Estimate(0.0, np.nan, seeds, "median", ((0.1, 0.4),) * seeds)
+        return Judged(statement(at_most=1.0), never, REPRODUCED).shown
+
+    assert shown(6) == "0.1 to 0.4, the median over seeds"
+    assert shown(5) == "0"  # no interval at 95 %
+
+
 @pytest.mark.parametrize(
     ("bounds", "verdict"),
     [
