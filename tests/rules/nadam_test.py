@@ -1,5 +1,7 @@
 """NAdam with a momentum that rises, against a loop in NumPy."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -141,6 +143,27 @@ def test_parameters_in_bfloat16_have_moments_and_steps_in_float32():
     np.testing.assert_array_equal(updates, exact.astype(jnp.bfloat16))
     np.testing.assert_array_equal(state.mean, of_wide.mean)
     np.testing.assert_array_equal(state.mean_square, of_wide.mean_square)
+
+
+@pytest.mark.parametrize("make", [pipelines.nadam, pipelines.rotated_adam])
+def test_a_traced_weight_decay_keeps_updates_in_bfloat16(make):
+    """In each of its dtypes, also where it is 0; the update is that of a number.
+
+    So is the update in a program that holds the array.
+    """
+    x = jnp.asarray([[3.0, -1.0], [0.5, 2.0]], jnp.bfloat16)
+
+    def first(decay):
+        tx = make(0.1, weight_decay=decay, eps=1e-3)
+        return tx.update(x / 3, tx.init(x), x)[0]
+
+    for decay in (0.0, 0.5):
+        for dtype in (jnp.bfloat16, jnp.float32):
+            array = jnp.asarray(decay, dtype)
+            held = functools.partial(first, array)
+            for update in (jax.jit(first)(array), jax.jit(held)()):
+                assert update.dtype == jnp.bfloat16
+                np.testing.assert_allclose(update, first(decay), rtol=2**-7)
 
 
 def test_weight_decay_alone_needs_parameters():

@@ -165,11 +165,11 @@ WRONG_VALUES = [
     # bounds of the error that are not proven
     (lambda: TraceDynamics([[1], [1, 2]]), "has an inhomogeneous shape"),
     (lambda: bound(seconds=NAN), "`seconds` must be finite and non-negative, got nan"),
-    (lambda: bound(largest=0.4), r"`smallest` must be in \(0, 0.4\], got 0.5"),
+    (lambda: bound(largest=0.4), "`smallest` must be at most `largest`, 0.4, got 0.5"),
     (lambda: bound(agreement=1.5), r"`agreement` must be in \(0, 1\], got 1.5"),
     (
         lambda: bound(learning_rate=0.3),
-        r"`learning_rate` must be in \(0, 0.25\], got 0.3",
+        r"`learning_rate` must be at most 1 / \(2 `largest`\), 0.25, got 0.3",
     ),
 ]
 

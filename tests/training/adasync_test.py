@@ -506,11 +506,21 @@ def test_a_step_returns_the_types_that_init_gave(scheme):
         metrics, grads = squares({name: params[name] for name in PARAMS}, batch, key)
         return metrics, params | grads
 
-    training = adasync(scheme, seed=0, grad_fn=grads_of_all, tx=TX, max_staleness=2)
+    made = functools.partial(
+        adasync, scheme, seed=0, grad_fn=grads_of_all, tx=TX, max_staleness=2
+    )
+    training, batch = made(), pick(squares_batches(), 0)
     shapes = jax.eval_shape(training.init, params, KEY)
     assert types(shapes) == types(training.init(params, KEY))
-    state, report = jax.eval_shape(training.step, shapes, pick(squares_batches(), 0))
+    state, report = jax.eval_shape(training.step, shapes, batch)
     assert types(state) == types(shapes)
+    for dtype in (jnp.float32, jnp.bfloat16):
+        traced, _ = jax.eval_shape(
+            lambda x, interval: made(interval_seconds=interval).step(x, batch),
+            shapes,
+            jnp.ones((), dtype),
+        )
+        assert types(traced) == types(shapes)
     assert (report.k.dtype, report.seconds.dtype) == (jnp.int32, jnp.float32)
     assert (report.staleness.dtype, report.staleness.shape) == (jnp.float32, ())
 

@@ -39,9 +39,9 @@ class Slowdown:
     """
 
     workers: int | Sequence[int]
-    factor: kinds.PositiveOrInf
+    factor: kinds.PositiveOrInfFloat
     start_seconds: kinds.NonNegativeFloat = 0.0
-    stop_seconds: kinds.PositiveOrInf = math.inf
+    stop_seconds: kinds.PositiveOrInfFloat = math.inf
 
     def __post_init__(self):
         if self.stop_seconds <= self.start_seconds:
@@ -67,7 +67,7 @@ class Communication:
 
     latency_seconds: kinds.NonNegativeFloat = 0.0
     message_bytes: kinds.NonNegativeFloat = 0.0
-    bytes_per_second: kinds.PositiveOrInf = math.inf
+    bytes_per_second: kinds.PositiveOrInfFloat = math.inf
     serial: bool = False
 
     @property

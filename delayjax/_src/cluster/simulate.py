@@ -16,7 +16,7 @@ def simulate(
     num_updates: kinds.PositiveInt | None,
     *,
     seed: kinds.NonNegativeInt,
-    seconds: kinds.PositiveOrInf = math.inf,
+    seconds: kinds.PositiveOrInfFloat = math.inf,
 ) -> Trace:
     """Runs a protocol on a cluster: when each gradient arrives, and how stale it is.
 

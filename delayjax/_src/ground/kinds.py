@@ -25,10 +25,6 @@ class _Within(functools.partial):
         return ", ".join(f"{name}={value!r}" for name, value in self.keywords.items())
 
 
-def _within(check: Callable[..., Any], interval: str) -> _Rule:
-    return _Within(check, interval=interval)
-
-
 NonNegativeInt = Annotated[int, checks.check_bound]
 """A static integer of at least 0."""
 
@@ -44,50 +40,57 @@ Count = Annotated[ArrayLike, checks.check_count]
 NonNegative = Annotated[ArrayLike, checks.check_scalar]
 """A finite number of at least 0, which may be traced."""
 
-Positive = Annotated[ArrayLike, _within(checks.check_scalar, "(0, inf)")]
+Positive = Annotated[ArrayLike, _Within(checks.check_scalar, interval="(0, inf)")]
 """A finite number above 0, which may be traced."""
 
-Share = Annotated[ArrayLike, _within(checks.check_scalar, "[0, 1)")]
+Share = Annotated[ArrayLike, _Within(checks.check_scalar, interval="[0, 1)")]
 """A number in [0, 1), which may be traced."""
 
-OpenShare = Annotated[ArrayLike, _within(checks.check_scalar, "(0, 1)")]
+OpenShare = Annotated[ArrayLike, _Within(checks.check_scalar, interval="(0, 1)")]
 """A number in (0, 1), which may be traced."""
 
-Fraction = Annotated[ArrayLike, _within(checks.check_scalar, "(0, 1]")]
+Fraction = Annotated[ArrayLike, _Within(checks.check_scalar, interval="(0, 1]")]
 """A number in (0, 1], which may be traced."""
 
-Correlation = Annotated[ArrayLike, _within(checks.check_number, "(-1, 1)")]
+Correlation = Annotated[ArrayLike, _Within(checks.check_number, interval="(-1, 1)")]
 """A number in (-1, 1), which may be traced."""
 
 NonNegativeFloat = Annotated[float, checks.check_number]
 """A finite number of at least 0."""
 
-PositiveFloat = Annotated[float, _within(checks.check_number, "(0, inf)")]
+PositiveFloat = Annotated[float, _Within(checks.check_number, interval="(0, inf)")]
 """A finite number above 0."""
 
-ShareFloat = Annotated[float, _within(checks.check_number, "[0, 1)")]
+ShareFloat = Annotated[float, _Within(checks.check_number, interval="[0, 1)")]
 """A number in [0, 1)."""
 
-PositiveOrInf = Annotated[float, _within(checks.check_number, "(0, inf]")]
+PositiveOrInf = Annotated[ArrayLike, _Within(checks.check_number, interval="(0, inf]")]
+"""A number above 0, which may be traced, or infinity."""
+
+PositiveOrInfFloat = Annotated[float, _Within(checks.check_number, interval="(0, inf]")]
 """A number above 0, or infinity."""
 
-Probability = Annotated[float, _within(checks.check_number, "[0, 1]")]
+Probability = Annotated[float, _Within(checks.check_number, interval="[0, 1]")]
 """A number in [0, 1]."""
 
-PositiveProbability = Annotated[float, _within(checks.check_number, "(0, 1]")]
+PositiveProbability = Annotated[float, _Within(checks.check_number, interval="(0, 1]")]
 """A number in (0, 1]."""
 
 Rate = Annotated[optax.ScalarOrSchedule, checks.check_rate]
 """A finite number of at least 0, which may be traced, or a schedule."""
 
-PositiveRate = Annotated[optax.ScalarOrSchedule, _within(checks.check_rate, "(0, inf)")]
+PositiveRate = Annotated[
+    optax.ScalarOrSchedule, _Within(checks.check_rate, interval="(0, inf)")
+]
 """A finite number above 0, which may be traced, or a schedule."""
 
-FractionRate = Annotated[optax.ScalarOrSchedule, _within(checks.check_rate, "(0, 1]")]
+FractionRate = Annotated[
+    optax.ScalarOrSchedule, _Within(checks.check_rate, interval="(0, 1]")
+]
 """A number in (0, 1], which may be traced, or a schedule."""
 
 ProbabilityRate = Annotated[
-    optax.ScalarOrSchedule, _within(checks.check_rate, "[0, 1]")
+    optax.ScalarOrSchedule, _Within(checks.check_rate, interval="[0, 1]")
 ]
 """A number in [0, 1], which may be traced, or a schedule."""
 

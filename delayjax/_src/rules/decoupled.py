@@ -22,10 +22,10 @@ class Decoupled:
         self,
         rule: str,
         learning_rate: kinds.Rate,
-        weight_decay: kinds.NonNegativeFloat,
+        weight_decay: kinds.NonNegative,
     ):
         """Checks eta, a number or a schedule, and lam; errors name the rule."""
-        self._decay = weight_decay  # known in `jit`
+        self._decay = checks.known(weight_decay)  # in `jit` too
         self._rule, self._rate = rule, learning_rate
 
     def updates(self, directions: Any, step: jax.Array, params: Any, like: Any) -> Any:

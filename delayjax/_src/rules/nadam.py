@@ -27,7 +27,7 @@ def nadam(
     b1: kinds.Share = 0.99,
     b2: kinds.Share = 0.999,
     eps: kinds.Positive = 1e-8,
-    weight_decay: kinds.NonNegativeFloat = 0.0,
+    weight_decay: kinds.NonNegative = 0.0,
     momentum_decay: kinds.NonNegative = 0.004,
 ) -> optax.GradientTransformationExtraArgs:
     """NAdam with a momentum that rises slowly: the look-ahead of AsyncPP.

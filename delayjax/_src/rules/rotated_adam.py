@@ -37,7 +37,7 @@ def rotated_adam(
     b1: kinds.Share = 0.9,
     b2: kinds.Share = 0.999,
     eps: kinds.Positive = 1e-8,
-    weight_decay: kinds.NonNegativeFloat = 0.0,
+    weight_decay: kinds.NonNegative = 0.0,
     refresh_every: kinds.Count = 10,
     sides: Literal["both", "one"] = "both",
     is_rotated: Callable[[str, Any], bool] | Any = None,

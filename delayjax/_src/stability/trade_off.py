@@ -50,9 +50,15 @@ def error_bound(
         Dutta et al., AISTATS 2018, arXiv:1803.01113, the bounds of K-sync and K-async
         SGD for strongly convex losses (with M_G = 0).
     """
-    smallest = checks.check_number("smallest", smallest, f"(0, {largest}]")
-    most = 1 / (2 * largest)
-    learning_rate = checks.check_number("learning_rate", learning_rate, f"(0, {most}]")
+    if smallest > largest:
+        raise ValueError(
+            f"`smallest` must be at most `largest`, {largest}, got {smallest}."
+        )
+    if learning_rate > (most := 1 / (2 * largest)):
+        raise ValueError(
+            "`learning_rate` must be at most 1 / (2 `largest`),"
+            f" {most}, got {learning_rate}."
+        )
     times = checks.as_finite("seconds", seconds)
     floor = learning_rate * largest * noise**2 / (2 * smallest * agreement * k)
     rate = math.log1p(-learning_rate * agreement * smallest)

@@ -12,7 +12,7 @@ def psp(
     sample: kinds.NonNegativeInt,
     bound: float,
     *,
-    poll_seconds: kinds.PositiveOrInf = math.inf,
+    poll_seconds: kinds.PositiveOrInfFloat = math.inf,
 ) -> Protocol:
     """Probabilistic synchronous parallel: the barrier looks at a sample of workers.
 
