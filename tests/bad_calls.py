@@ -342,7 +342,8 @@ over_four(averaging.only_on_visit(SGD, averaging.first_come))
 averaging.first_come(np.ones((3, 4)) * NAN)
     ValueError: `seconds` must be numbers, got nan: use inf to stay away.
 averaging.look_ahead(PARAMS, SGD.init(PARAMS), 0.9)
-    ValueError: `opt_state` must hold one state of optax.trace, got 0.
+    ValueError: `opt_state` must hold one state of optax.trace, got 0: give
+    easgd an inner optimizer with one optax.trace(beta).
 """
 
 CLUSTER = r"""
@@ -608,7 +609,8 @@ over_four(exchange.error_feedback(SGD, exchange.random_blocks))
 exchange.random_blocks(KEY, 50)
     ValueError: `fraction` must be in (0, 1], got 50.
 exchange.detached(PARAMS, SGD.init(PARAMS), 0.5)
-    ValueError: `opt_state` must hold one state of error_feedback, got 0.
+    ValueError: `opt_state` must hold one state of error_feedback, got 0: train
+    with one error_feedback, and give the state of the whole optimizer.
 """
 
 EXTEND = r"""

@@ -190,12 +190,9 @@ def look_ahead(params: Any, opt_state: Any, momentum: kinds.Share) -> Any:
     References:
         Zhang, Choromanska and LeCun (EAMSGD), NIPS 2015, arXiv:1412.6651, algorithm 2.
     """
-    velocities = optax.tree.get_all_with_path(opt_state, "TraceState")
-    if len(velocities) != 1:
-        raise ValueError(
-            f"`opt_state` must hold one state of optax.trace, got {len(velocities)}."
-        )
-    (_, state), *_ = velocities
+    remedy = "give easgd an inner optimizer with one optax.trace(beta)"
+    what = "state of optax.trace"
+    state = transforms.state_in(opt_state, optax.TraceState, what, remedy)
     return jax.tree.map(
         lambda x, v: (x + momentum * v).astype(x.dtype), params, state.trace
     )

@@ -127,12 +127,9 @@ def detached(
     References:
         Xu and Huang (DEF), ICML 2022, arXiv:2004.05298.
     """
-    states = optax.tree.get_all_with_path(opt_state, "ErrorFeedbackState")
-    if len(states) != 1:
-        raise ValueError(
-            f"`opt_state` must hold one state of error_feedback, got {len(states)}."
-        )
-    (_, state), *_ = states
+    remedy = "train with one error_feedback, and give the state of the whole optimizer"
+    what = "state of error_feedback"
+    state = transforms.state_in(opt_state, ErrorFeedbackState, what, remedy)
     lam = strength(state.step) if callable(strength) else strength
     varied = axes.vary(params, axis_name=axis_name)
     return jax.tree.map(lambda x, e: (x + lam * e).astype(x.dtype), varied, state.error)

@@ -1,7 +1,7 @@
-"""Transformations inside a wrapper, and numbers that change with the step."""
+"""Transformations inside a wrapper, their states, and numbers that change by step."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.core
@@ -15,6 +15,8 @@ OfStep = Callable[[Any], ArrayLike]
 
 Transformation = optax.GradientTransformation | optax.MultiSteps
 """A transformation inside a wrapper."""
+
+State = TypeVar("State")
 
 
 def as_transformation(name: str, inner: Any) -> optax.GradientTransformationExtraArgs:
@@ -49,6 +51,32 @@ def stateful(
         return update_fn(updates, state, params, **extra_args)
 
     return optax.GradientTransformationExtraArgs(init_fn, update)
+
+
+def state_in(
+    opt_state: Any, kind: type[State], what: str, remedy: str, name: str = "opt_state"
+) -> State:
+    """The one state of this kind in the state of a whole optimizer.
+
+    Args:
+        opt_state: the state to look in.
+        kind: a NamedTuple.
+        what: the name of the kind in an error.
+        remedy: the remedy if there is none, or several.
+        name: the name of `opt_state` in an error.
+
+    Raises:
+        ValueError: if there is none, or there are several.
+    """
+
+    def is_state(node):
+        return isinstance(node, kind)
+
+    nodes = jax.tree.leaves(opt_state, is_leaf=is_state)
+    states = [node for node in nodes if is_state(node)]
+    if len(states) != 1:
+        raise ValueError(f"`{name}` must hold one {what}, got {len(states)}: {remedy}.")
+    return states[0]
 
 
 def rate_at(learning_rate: optax.ScalarOrSchedule, step: jax.Array) -> Any:

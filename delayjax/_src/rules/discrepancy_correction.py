@@ -8,7 +8,7 @@ import optax
 
 from delayjax._src.ground import dtypes, extras, kinds, transforms, trees
 from delayjax._src.history import wrapped
-from delayjax._src.rules import one_state, stage_numbers
+from delayjax._src.rules import stage_numbers
 
 
 class DiscrepancyCorrectionState(NamedTuple):
@@ -135,13 +135,11 @@ def backward_params(opt_state: Any, params: Any) -> Any:
         >>> print(backward_params(state, jnp.asarray(-1.0)))
         2.0
     """
-    state = one_state.find(
-        DiscrepancyCorrectionState,
+    state = transforms.state_in(
         opt_state,
-        name="opt_state",
-        what="state of `discrepancy_correction`",
-        remedy="wrap the whole optimizer, discrepancy_correction(optimizer, delay,"
-        " decay=0.5)",
+        DiscrepancyCorrectionState,
+        "state of `discrepancy_correction`",
+        "wrap the whole optimizer, discrepancy_correction(optimizer, delay, decay=0.5)",
     )
     extras.check_shapes("backward_params", state.velocity, params=params)
     gap = trees.broadcast("gap", state.gap, params)

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import optax
 
 from delayjax._src.ground import dtypes, kinds, transforms
-from delayjax._src.rules import one_state
 from delayjax._src.rules.predict_weights import Direction
 
 _EPS = 1e-8
@@ -121,10 +120,6 @@ def adam_direction(
 def _moments(kind: Any, state: Any) -> Any:
     """The state of `optax.trace` or `optax.scale_by_adam` in an optimizer's state."""
     factory = {optax.TraceState: "trace", optax.ScaleByAdamState: "scale_by_adam"}
-    return one_state.find(
-        kind,
-        state,
-        name="inner",
-        what=f"`optax.{factory[kind]}` for this `direction`",
-        remedy="leave out `direction`, for the last update",
-    )
+    what = f"`optax.{factory[kind]}` for this `direction`"
+    remedy = "leave out `direction`, for the last update"
+    return transforms.state_in(state, kind, what, remedy, name="inner")

@@ -9,7 +9,7 @@ import optax
 
 from delayjax._src.ground import dtypes, extras, kinds, transforms, trees
 from delayjax._src.history import wrapped
-from delayjax._src.rules import one_state, stage_numbers
+from delayjax._src.rules import stage_numbers
 
 Direction = Callable[[Any, Any, jax.Array], Any]
 """(inner state before an update, state after it, updates done) -> the next update."""
@@ -146,12 +146,11 @@ def gradient_params(opt_state: Any, params: Any) -> Any:
         >>> print(gradient_params(state, jnp.asarray(-1.0)))
         -4.0
     """
-    state = one_state.find(
-        PredictWeightsState,
+    state = transforms.state_in(
         opt_state,
-        name="opt_state",
-        what="state of `predict_weights`",
-        remedy="wrap the whole optimizer, predict_weights(optimizer, horizon)",
+        PredictWeightsState,
+        "state of `predict_weights`",
+        "wrap the whole optimizer, predict_weights(optimizer, horizon)",
     )
     extras.check_shapes("gradient_params", state.expected, params=params)
     reach = trees.broadcast("reach", state.reach, params)
