@@ -4,7 +4,7 @@ import importlib as _importlib
 import pkgutil as _pkgutil
 import typing as _typing
 
-from delayjax._src.cluster.aggregation import Aggregation as Aggregation
+from delayjax._src.cluster.protocol import Aggregation as Aggregation
 from delayjax._src.history.delayed import delayed as delayed
 from delayjax._src.history.delayed import staleness as staleness
 from delayjax._src.history.delivered import delivered as delivered

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src.averaging.gather import gather
+from delayjax._src.averaging import means
 from delayjax._src.averaging.neighbors import mixing, neighborhood
 from delayjax._src.ground import kinds, transforms
 
@@ -53,9 +53,9 @@ def gossip(
             rank + jax.random.randint(draw_key, (), 1, workers, jnp.int32)
         ) % workers
         if not push:
-            models = gather(model, axis_name)
+            models = means.gathered(model, axis_name)
             return jax.tree.map(lambda x, all_x: (x + all_x[peer]) / 2, model, models)
-        models, drawn = gather((model, peer), axis_name)
+        models, drawn = means.gathered((model, peer), axis_name)
         counts = (drawn == rank) | (jnp.arange(workers) == rank)
 
         def mean(all_x):

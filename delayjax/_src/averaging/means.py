@@ -1,4 +1,4 @@
-"""Sums and means of the workers' models."""
+"""What each worker receives of all models: their sum, their mean, or all of them."""
 
 from typing import Any
 
@@ -20,6 +20,15 @@ def mean(tree: Any, axis_name: axes.AxisName | None) -> Any:
         return tree
     workers = collectives.workers_of(axis_name)
     return jax.tree.map(lambda leaf: leaf / workers, total(tree, axis_name))
+
+
+def gathered(tree: Any, axis_name: str) -> Any:
+    """The trees of all workers, leaves [P, *shape], the same on each worker."""
+    # under `vmap` their type is "varying", although they have no batch axis
+    manual = axis_name in jax.sharding.get_abstract_mesh().manual_axes
+    to = "invarying" if manual else "varying"
+    tree = axes.vary(tree, axis_name=axis_name)
+    return jax.tree.map(lambda x: jax.lax.all_gather(x, axis_name, to=to), tree)
 
 
 def mean_beside(meanwhile: Any, tree: Any, axis_name: axes.AxisName) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.averaging.gather import gather
+from delayjax._src.averaging import means
 from delayjax._src.ground import axes, checks, collectives, donation, kinds, transforms
 
 ArrivalOrder = Callable[[jax.Array], ArrayLike]
@@ -134,7 +134,7 @@ def in_turn(
     Returns the center, what this worker took, and whether this worker visited.
     """
     place = checks.as_scalar("order(step)", order(step), jnp.integer)
-    offers, places = gather((offer, place), axis_name)
+    offers, places = means.gathered((offer, place), axis_name)
     queue = jnp.argsort(places)  # stable: equal places by rank
 
     def row(tree, worker):

@@ -1,7 +1,10 @@
-"""A protocol of a parameter server, and the call that made it."""
+"""A server's rules for gradients: when they come, and how they are combined."""
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
 
 from delayjax._src.cluster.server import Server
 from delayjax._src.ground.pickling import Pickled
@@ -26,3 +29,18 @@ class Protocol(Pickled):
     def __call__(self, server: Server) -> None:
         """Serves until the last update."""
         self.run(server)
+
+
+class Aggregation(NamedTuple):
+    """A replacement for the mean of an update's gradients, as three functions.
+
+    Attributes:
+        init: parameters -> the state.
+        add: (state, gradients, workers) -> the state. Gradients have a leading axis
+            [c]. `workers`, int32 [c], names their workers, -1 where there is none.
+        finish: state -> (the direction of this update, the state for the next update).
+    """
+
+    init: Callable[[Any], Any]
+    add: Callable[[Any, Any, jax.Array], Any]
+    finish: Callable[[Any], tuple[Any, Any]]

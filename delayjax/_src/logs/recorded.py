@@ -17,9 +17,8 @@ from delayjax._src.logs.arrays import (
     as_times,
     check_entries,
 )
-from delayjax._src.logs.block_length import block_length
 from delayjax._src.logs.resampled import Resampled
-from delayjax._src.logs.slowness import lasts_with
+from delayjax._src.logs.slowness import block_length, lasts_with
 
 _STEADY = 4e-4  # a variance of log times of 2 %
 _EQUAL = 0.01  # a spread of a tenth

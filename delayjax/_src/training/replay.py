@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import optax
 
-from delayjax._src.cluster.aggregation import Aggregation
+from delayjax._src.cluster.protocol import Aggregation
 from delayjax._src.cluster.trace import Arrivals, Trace
 from delayjax._src.ground import kinds, transforms, trees
 from delayjax._src.training import gradients

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src.cluster.aggregation import Aggregation
+from delayjax._src.cluster.protocol import Aggregation
 from delayjax._src.ground import donation, kinds, refusal
 from delayjax._src.history import ring as rings
 from delayjax._src.history import wrapped

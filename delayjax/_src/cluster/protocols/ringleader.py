@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from delayjax._src.cluster.aggregation import Aggregation
+from delayjax._src.cluster.protocol import Aggregation
 from delayjax._src.cluster.server import Server
 from delayjax._src.ground import kinds
 
