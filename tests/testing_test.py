@@ -322,8 +322,9 @@ ONE = jax.devices()[:1]
 def assert_found(check, promise, sentence, monkeypatch):
     """The row of a promise fails, with this sentence; the other rows are left out."""
 
-    def of_one(of, first, others):
-        return report_on(of, first, [one for one in others if one.words == promise])
+    def of_one(of, promises, remedies):
+        kept = {next(iter(promises)), promise}
+        return report_on(of, {x: promises[x] for x in promises if x in kept}, remedies)
 
     for module in (transformation, replicas, protocol):
         monkeypatch.setattr(module, "report_on", of_one)

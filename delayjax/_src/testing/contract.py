@@ -14,10 +14,9 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from delayjax._src.ground import axes
-from delayjax._src.testing import comparing, placing, saving, subjects
+from delayjax._src.testing import comparing, placing, subjects
 from delayjax._src.testing.report import (
     BrokenError,
-    Promise,
     UncheckedError,
     said,
 )
@@ -85,9 +84,9 @@ class Contract:
     steps: int = STEPS
     _trained: dict[int, list[Any]] = dataclasses.field(default_factory=dict, init=False)
 
-    def promises(self) -> tuple[Promise, list[Promise]]:
-        """The first, without which no other holds, and the others."""
-        checked = {
+    def promises(self) -> dict[str, Callable[[], None]]:
+        """How each is checked; without the first no other holds."""
+        promises = {
             "a step runs": self.a_step_runs,
             "types stay": self.types_stay,
             "any staleness": self.any_staleness,
@@ -108,11 +107,10 @@ class Contract:
         }
         if self.axis_name is None:
             check = functools.partial(self.compiled_as_eager, "worker")
-            checked["a worker is the rule alone"] = check
+            promises["a worker is the rule alone"] = check
         elif self.shared is None:
-            checked["each gradient counts"] = self.each_gradient_counts
-        first, *others = (Promise(w, c, REMEDIES[w]) for w, c in checked.items())
-        return first, others
+            promises["each gradient counts"] = self.each_gradient_counts
+        return promises
 
     # what is trained
 
@@ -451,7 +449,7 @@ class Contract:
     def a_checkpoint_goes_on(self) -> None:
         carries, kept = self.trained(), 2
         subject, batches = self.executed, self.given(SEEDS[0])
-        carry = saving.restored(saving.saved(carries[kept]), subject.start(self.params))
+        carry = subjects.restored(carries[kept], subject.start(self.params))
         for t in range(kept, len(carries) - 1):
             carry, _ = subject.step(carry, subjects.at(batches, t))
         which = "a run and one that was saved and restored"

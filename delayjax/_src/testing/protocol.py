@@ -8,12 +8,11 @@ import numpy as np
 from delayjax._src.cluster import server as servers
 from delayjax._src.cluster import service_time
 from delayjax._src.cluster.cluster import Cluster, Communication
-from delayjax._src.cluster.simulate import simulate
+from delayjax._src.cluster.simulate import name_of, simulate
 from delayjax._src.cluster.trace import Trace
 from delayjax._src.ground import checks, kinds
 from delayjax._src.testing.report import (
     BrokenError,
-    Promise,
     Report,
     UncheckedError,
     report_on,
@@ -90,7 +89,7 @@ def check_protocol(
         ) from error
     checks.check_function("make()", protocol)
     contract = _Contract(make, workers, updates)
-    checked = {
+    promises = {
         "it serves to the end": contract.it_serves_to_the_end,
         "all workers are started": contract.all_workers_are_started,
         "each gradient is taken once": contract.each_gradient_is_taken_once,
@@ -98,13 +97,7 @@ def check_protocol(
         "staleness is counted right": contract.staleness_is_counted_right,
         "the same seed, the same trace": contract.the_same_seed_the_same_trace,
     }
-    first, *others = (Promise(w, c, REMEDIES[w]) for w, c in checked.items())
-    return report_on(name_of(protocol), first, others)
-
-
-def name_of(protocol: Any) -> str:
-    """A protocol's name: a function's, or the call that made it."""
-    return getattr(protocol, "__name__", repr(protocol))
+    return report_on(name_of(protocol), promises, REMEDIES)
 
 
 class _Watched:

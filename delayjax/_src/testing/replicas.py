@@ -9,12 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax._src.ground import checks, kinds
-from delayjax._src.testing import comparing, subjects
+from delayjax._src.ground import checks, kinds, transforms
+from delayjax._src.testing import comparing, contract, subjects
 from delayjax._src.testing.contract import STEPS, Contract, float_leaves
 from delayjax._src.testing.report import (
     BrokenError,
-    Promise,
     Report,
     UncheckedError,
     report_on,
@@ -23,7 +22,7 @@ from delayjax._src.testing.transformation import name_of
 
 _RATE, _MOMENTUM = 0.1, 0.5
 
-REMEDIES = {
+REMEDIES = contract.REMEDIES | {
     "each worker learns": "hand the worker's own gradients to the inner optimizer, and"
     " return the update that leads to the worker's model.",
     "the mean is conserved": "give each model as much as it gives away: the columns of"
@@ -82,8 +81,8 @@ def check_averaging(
     """
     workers = checks.check_bound("workers", workers, at_least=2)
     inner = optax.sgd(_RATE, momentum=_MOMENTUM)
-    tx = subjects.transformation(make(inner))
-    contract = Averaging(
+    tx = transforms.as_transformation("tx", make(inner))
+    method = Averaging(
         tx=tx,
         params=subjects.small() if params is None else subjects.as_given(params),
         extra_args=extra_args or subjects.nothing,
@@ -96,7 +95,7 @@ def check_averaging(
         period=period,
         conserves_mean=conserves_mean,
     )
-    return report_on(name_of(tx), *contract.promises())
+    return report_on(name_of(tx), method.promises(), REMEDIES)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -106,17 +105,15 @@ class Averaging(Contract):
     period: int | None
     conserves_mean: bool
 
-    def promises(self) -> tuple[Promise, list[Promise]]:
+    def promises(self) -> dict[str, Callable[[], None]]:
         """Those of a transformation, and its own."""
-        first, others = super().promises()
-        checked = {
+        promises = super().promises()
+        del promises["sharded, Auto axes"], promises["sharded, Explicit axes"]
+        return promises | {
             "each worker learns": self.each_worker_learns,
             "the mean is conserved": self.the_mean_is_conserved,
             "the period is kept": self.the_period_is_kept,
         }
-        others = [one for one in others if not one.words.startswith("sharded")]
-        added = [Promise(w, c, REMEDIES[w]) for w, c in checked.items()]
-        return first, others + added
 
     def models(self) -> list[list[np.ndarray]]:
         """For each leaf of 32 bits or more, the models [P, ...] after each step."""

@@ -3,7 +3,7 @@
 import dataclasses
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 
@@ -85,22 +85,24 @@ class UncheckedError(Exception):
     """A promise that cannot be checked here: why."""
 
 
-class Promise(NamedTuple):
-    """A promise, and how it is checked."""
+def report_on(
+    of: str, promises: dict[str, Callable[[], None]], remedies: dict[str, str]
+) -> Report:
+    """Checks promises in their order. Without the first no other can be checked.
 
-    words: str
-    check: Callable[[], None]  # raises what is wrong
-    remedy: str
-
-
-def report_on(of: str, first: Promise, others: Iterable[Promise]) -> Report:
-    """Checks promises in their order. Without the `first` no other can be checked."""
-    rows = [_row(first)]
-    if rows[0].verdict == "holds":
-        rows += map(_row, others)
-    else:
-        why = f"first mend: {first.words}"
-        rows += [ReportRow(promise.words, "not checked", why) for promise in others]
+    Args:
+        of: the name of what is checked.
+        promises: in a few words, the function that raises what is wrong.
+        remedies: what to change where the promise fails, by the same words.
+    """
+    rows: list[ReportRow] = []
+    for words, check in promises.items():
+        if rows and rows[0].verdict != "holds":
+            rows.append(
+                ReportRow(words, "not checked", f"first mend: {rows[0].promise}")
+            )
+        else:
+            rows.append(_row(words, check, remedies[words]))
     return Report(of, tuple(rows))
 
 
@@ -113,18 +115,18 @@ def said(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _row(promise: Promise) -> ReportRow:
+def _row(words: str, check: Callable[[], None], remedy: str) -> ReportRow:
     try:
         with warnings.catch_warnings():
             # on devices that cannot reuse a buffer
             warnings.filterwarnings("ignore", message="Some donated buffers were not")
-            promise.check()
+            check()
     except UncheckedError as reason:
-        return ReportRow(promise.words, "not checked", str(reason))
+        return ReportRow(words, "not checked", str(reason))
     except Exception as error:  # whatever a stranger's code may raise
-        remedy = getattr(error, "remedy", "") or promise.remedy
-        return ReportRow(promise.words, "fails", said(error), remedy)
-    return ReportRow(promise.words, "holds")
+        remedy = getattr(error, "remedy", "") or remedy
+        return ReportRow(words, "fails", said(error), remedy)
+    return ReportRow(words, "holds")
 
 
 def _shown(row: ReportRow) -> str:

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax._src.ground import axes, transforms
+from delayjax._src.ground import axes
+from delayjax._src.testing import comparing
 from delayjax._src.workers.state import Workers
 
 ExtraArgs = Callable[[jax.Array, Any], dict[str, Any]]
@@ -41,9 +42,9 @@ def nothing(step: Any, params: Any) -> dict[str, Any]:
 
 def accepted(update: Callable, extra_args: dict[str, Any]) -> dict[str, Any]:
     """The extra arguments that `update` takes."""
-    parameters = inspect.signature(update).parameters
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+    if takes_any(update):
         return extra_args
+    parameters = inspect.signature(update).parameters
     return {name: value for name, value in extra_args.items() if name in parameters}
 
 
@@ -161,6 +162,17 @@ def at(batch: Any, t: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[t], batch)
 
 
-def transformation(tx: Any) -> optax.GradientTransformationExtraArgs:
-    """`tx` as a transformation with extra arguments."""
-    return transforms.as_transformation("tx", tx)
+def restored(tree: Any, like: Any) -> Any:
+    """A tree like another one, of the numbers that a file would have of the leaves."""
+    return jax.tree.unflatten(
+        jax.tree.structure(like),
+        map(_typed, jax.tree.leaves(tree), jax.tree.leaves(like)),
+    )
+
+
+def _typed(leaf: Any, like: Any) -> jax.Array:
+    # a copy: an array of NumPy may share the buffer of the leaf
+    value = jnp.array(comparing.numbers(leaf), copy=True)
+    if not jnp.issubdtype(jnp.result_type(like), jax.dtypes.prng_key):
+        return value
+    return jax.random.wrap_key_data(value, impl=jax.random.key_impl(like))

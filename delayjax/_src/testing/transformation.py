@@ -7,7 +7,7 @@ import jax
 
 from delayjax._src.ground import kinds, transforms
 from delayjax._src.testing import subjects
-from delayjax._src.testing.contract import Contract
+from delayjax._src.testing.contract import REMEDIES, Contract
 from delayjax._src.testing.report import Report, report_on
 
 
@@ -82,7 +82,7 @@ def check(
         >>> print(check(wide, params, devices=jax.devices()[:1]).failures[0].reason)
         `updates['b']` is bfloat16[4] as a gradient, and float32[4] as an update.
     """
-    tx = subjects.transformation(tx)
+    tx = transforms.as_transformation("tx", tx)
     if extra_args is None:
         extra_args = subjects.every_producer if axis_name is None else subjects.nothing
     contract = Contract(
@@ -95,7 +95,7 @@ def check(
         devices=jax.devices() if devices is None else devices,
         tolerance=tolerance,
     )
-    return report_on(name_of(tx), *contract.promises())
+    return report_on(name_of(tx), contract.promises(), REMEDIES)
 
 
 def name_of(tx: Any) -> str:
