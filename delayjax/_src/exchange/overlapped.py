@@ -121,7 +121,7 @@ def one_step_late(
             staleness=jnp.zeros((), jnp.float32),
             outbox=empty(params),
             age=axes.vary(jnp.zeros((), jnp.float32), axis_name=axis_name),
-            value=axes.vary(extras.as_loss(name, None), axis_name=axis_name),
+            value=axes.vary(extras.as_loss(None), axis_name=axis_name),
             # not the parameters: then one buffer would be donated twice
             stale_params=optax.tree.zeros_like(params) if keep_params else (),
             full=jnp.zeros((), bool),
@@ -160,7 +160,7 @@ def one_step_late(
             staleness=jnp.where(state.full, handed_on, 0.0),
             outbox=outbox,
             age=axes.typed_like(age.astype(jnp.float32), state.age),
-            value=axes.typed_like(extras.as_loss(name, value), state.value),
+            value=axes.typed_like(extras.as_loss(value), state.value),
             stale_params=kept,
             full=jnp.ones((), bool),
             inner_state=inner_state,

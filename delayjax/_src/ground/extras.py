@@ -127,7 +127,7 @@ def _is_sound(age: Any) -> Any:
     return (age >= 0) & (age != jnp.iinfo(jnp.int32).max)
 
 
-def as_loss(needed_by: str, value: Any) -> jax.Array:
+def as_loss(value: Any) -> jax.Array:
     """The loss that comes as the extra argument `value=`, or 0."""
     loss = jnp.asarray(0.0 if value is None else value, jnp.result_type(float))
     if loss.ndim != 0:

@@ -148,7 +148,7 @@ def delayed(
         given = 0 if staleness is None else staleness
         updates, age = extras.take_staleness("delayed", updates, given)
         age = past.per_leaf("staleness", age, updates)
-        loss, taken_at = extras.as_loss("delayed", value), ()
+        loss, taken_at = extras.as_loss(value), ()
         if keep_params:
             taken_at = wrapped.taken_at("delayed", params, staleness, stale_params)
         return updates, lookback.Origin(age, loss, taken_at)

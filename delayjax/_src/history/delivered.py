@@ -135,7 +135,7 @@ def delivered(
         item = Item(
             gradient=params,
             age=jnp.zeros((), jnp.float32),
-            value=extras.as_loss("delivered", None),
+            value=extras.as_loss(None),
             params=params if keep_params else (),
         )
         item = axes.vary(item, axis_name=axis_name)
@@ -165,7 +165,7 @@ def delivered(
         fresh = Item(
             gradient=delays.poisoned(updates, asked),
             age=age.astype(jnp.float32) + wait.astype(jnp.float32),
-            value=extras.as_loss("delivered", value),
+            value=extras.as_loss(value),
             params=taken_at,
         )
         in_flight = deliveries.add(state.in_flight, fresh, wait)

@@ -75,7 +75,7 @@ class History:
 
         bounds = self.per_leaf("delay` or `max_delay", self._bounds, params)
         age = jax.tree.map(lambda _: jnp.zeros((), jnp.int32), bounds)
-        loss = extras.as_loss("delayed", None)
+        loss = extras.as_loss(None)
         item = params, Origin(age, loss, params if self.keep_params else ())
         item = axes.vary(item, axis_name=self.axis_name)
         gradients, beside = map(empty, *self._places, item)

@@ -115,7 +115,7 @@ def guided(
         remedy = "pass the loss of the batch, `value=loss`"
         extras.require(value, "value", "guided", remedy)
         error = checks.as_scalar("loss_fn(params)", loss_fn(params)).astype(jnp.float32)
-        loss = extras.as_loss("guided", value).astype(jnp.float32)
+        loss = extras.as_loss(value).astype(jnp.float32)
 
         sign = jnp.where(error < state.error, 1.0, -1.0)
         scores = state.scores + sign * (state.error - state.losses)
