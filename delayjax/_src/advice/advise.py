@@ -28,15 +28,16 @@ def _synchronous(momentum: float) -> float:
     return 2.0 * (1 + momentum)
 
 
+@kinds.checked
 def advise(
     cluster: Cluster,
     *,
     protocols: Sequence[Callable[[Server], None]] | None = None,
-    noise: float = 1.0,
+    noise: kinds.NonNegativeFloat = 1.0,
     curvatures: ArrayLike = (0.1, 0.3, 1.0),
-    target: float = 0.01,
-    momentum: float = 0.0,
-    seeds: int = 5,
+    target: kinds.OpenShareFloat = 0.01,
+    momentum: kinds.ShareFloat = 0.0,
+    seeds: kinds.Several = 5,
 ) -> Advice:
     """Compares protocols on a cluster: time, staleness, steps, and time to a target.
 
@@ -89,9 +90,14 @@ def advise(
         >>> [choice.seconds_per_update.mean for choice in advice.choices[:3]]
         [4.0, 1.0, 2.0]
     """
-    _check_workers(cluster)
-    bowl = _bowl(noise, curvatures, target, momentum)
-    seeds = checks.check_bound("seeds", seeds, at_least=2)
+    if cluster.workers == 1:
+        raise ValueError(
+            "`cluster` must have several workers, got one: it needs no protocol."
+        )
+    values = checks.as_finite("curvatures", curvatures, positive=True).ravel()
+    if not values.size:
+        raise ValueError("`curvatures` must hold a number, got none.")
+    bowl = Bowl(values, float(noise), float(target), float(momentum))
     given = _usual(cluster.workers) if protocols is None else tuple(protocols)
     if not given:
         raise ValueError("`protocols` must hold a protocol, got none.")
@@ -114,33 +120,6 @@ def _usual(workers: int) -> tuple[Callable[[Server], None], ...]:
     most = workers - max(1, workers // 16)
     synchronous = hardsync(), k_sync(most), rennala(workers)
     return *synchronous, ssp(3), k_async(1), ringmaster(workers)
-
-
-def _check_workers(cluster: Cluster) -> None:
-    if not isinstance(cluster, Cluster):
-        raise TypeError(f"`cluster` must be a Cluster, got {cluster!r}.")
-    if cluster.workers == 1:
-        raise ValueError(
-            "`cluster` must have several workers, got one: it needs no protocol."
-        )
-
-
-@kinds.checked
-def _bowl(
-    noise: kinds.NonNegativeFloat,
-    curvatures: ArrayLike,
-    target: float,
-    momentum: kinds.ShareFloat,
-) -> Bowl:
-    values = checks.as_finite("curvatures", curvatures, positive=True).ravel()
-    if not values.size:
-        raise ValueError("`curvatures` must hold a number, got none.")
-    return Bowl(
-        values,
-        float(noise),
-        float(checks.check_number("target", target, "(0, 1)")),
-        float(momentum),
-    )
 
 
 class _Run(NamedTuple):

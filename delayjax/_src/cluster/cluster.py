@@ -313,7 +313,7 @@ class Cluster:
 
     def shortest_period(
         self,
-        cost: float = 0.05,
+        cost: kinds.OpenShareFloat = 0.05,
         *,
         fragments: kinds.PositiveInt = 1,
         fraction: float = 1.0,
@@ -354,7 +354,7 @@ class Cluster:
 
     def shortest_delay(
         self,
-        cost: float = 0.05,
+        cost: kinds.OpenShareFloat = 0.05,
         *,
         fragments: kinds.PositiveInt = 1,
         fraction: float = 1.0,
@@ -404,7 +404,6 @@ class Cluster:
 
 def _first_within(cost: float, cost_of: Callable[[int], float], how: str) -> int:
     """The first number of steps whose cost is small enough, as if costs fell."""
-    cost = checks.check_number("cost", cost, "(0, 1)")
     shortest = longest = 1
     while cost_of(longest) > cost:
         shortest, longest = longest + 1, 2 * longest

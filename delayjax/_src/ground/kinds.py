@@ -31,6 +31,9 @@ NonNegativeInt = Annotated[int, checks.check_bound]
 PositiveInt = Annotated[int, _Within(checks.check_bound, at_least=1)]
 """A static integer of at least 1."""
 
+Several = Annotated[int, _Within(checks.check_bound, at_least=2)]
+"""A static integer of at least 2."""
+
 PowerOfTwo = Annotated[int, checks.check_power_of_two]
 """A static power of two: 1, 2, 4, ..."""
 
@@ -63,6 +66,9 @@ PositiveFloat = Annotated[float, _Within(checks.check_number, interval="(0, inf)
 
 ShareFloat = Annotated[float, _Within(checks.check_number, interval="[0, 1)")]
 """A number in [0, 1)."""
+
+OpenShareFloat = Annotated[float, _Within(checks.check_number, interval="(0, 1)")]
+"""A number in (0, 1)."""
 
 PositiveOrInf = Annotated[ArrayLike, _Within(checks.check_number, interval="(0, inf]")]
 """A number above 0, which may be traced, or infinity."""

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax._src.ground import checks, kinds, transforms
+from delayjax._src.ground import kinds, transforms
 from delayjax._src.testing import comparing, contract, subjects
 from delayjax._src.testing.contract import STEPS, Contract, float_leaves
 from delayjax._src.testing.report import (
@@ -41,7 +41,7 @@ def check_averaging(
     conserves_mean: bool = False,
     extra_args: subjects.ExtraArgs | None = None,
     axis_name: str = "workers",
-    workers: int = 4,
+    workers: kinds.Several = 4,
     devices: Sequence[Any] | None = None,
     tolerance: float = 1e-5,
 ) -> Report:
@@ -79,7 +79,6 @@ def check_averaging(
         >>> len(report.failures)
         0
     """
-    workers = checks.check_bound("workers", workers, at_least=2)
     inner = optax.sgd(_RATE, momentum=_MOMENTUM)
     tx = transforms.as_transformation("tx", make(inner))
     method = Averaging(
