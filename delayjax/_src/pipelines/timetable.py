@@ -9,18 +9,6 @@ from delayjax._src.ground import kinds
 from delayjax._src.pipelines.schedule import Schedule
 
 
-class Pass(NamedTuple):
-    """A pass of a stage."""
-
-    stage: int
-    forward: bool
-    microbatch: int
-    chunk: int  # of the stage's layers
-    start: float  # in time units
-    end: float
-    applied: int  # updates of the stage before it starts
-
-
 class Timetable(NamedTuple):
     """The passes of a pipeline, as arrays [N] in the order of their starts.
 
@@ -85,10 +73,7 @@ def timetable(
         >>> float(table.end.max())                            # (3 + 1) (1 + 2)
         12.0
     """
-    seconds = {
-        True: forward / schedule.chunks,
-        False: backward / schedule.chunks,
-    }
+    seconds = {True: forward / schedule.chunks, False: backward / schedule.chunks}
     count = updates * schedule.microbatches
     orders = [
         list(_order(schedule, stage, updates)) for stage in range(schedule.stages)
@@ -96,7 +81,7 @@ def timetable(
     done: dict[tuple, float] = {}
     free, taken = [0.0] * schedule.stages, [0] * schedule.stages
     finished = [0] * schedule.stages  # backward passes
-    passes: list[Pass] = []
+    passes: list[tuple] = []  # rows of a `Timetable`
     total = 2 * count * schedule.chunks * schedule.stages
     while len(passes) < total:
         before_round = len(passes)
@@ -110,7 +95,7 @@ def timetable(
                 start = max(free[stage], ready)
                 end = start + seconds[kind]
                 applied = finished[stage] // (schedule.microbatches * schedule.chunks)
-                passes.append(Pass(stage, kind, microbatch, chunk, start, end, applied))
+                passes.append((stage, kind, microbatch, chunk, start, end, applied))
                 done[kind, stage, chunk, microbatch] = free[stage] = end
                 finished[stage] += not kind
                 taken[stage] += 1
@@ -119,8 +104,9 @@ def timetable(
                 "`schedule` must let some stage work, but each stage waits for another:"
                 f" raise its `ahead`, got {schedule.ahead}."
             )
-    passes.sort(key=lambda one: (one.start, one.stage))
-    return Timetable(*map(np.array, zip(*passes, strict=True)))
+    table = Timetable(*map(np.array, zip(*passes, strict=True)))
+    order = np.lexsort((table.stage, table.start))
+    return Timetable(*(column[order] for column in table))
 
 
 def _order(
@@ -131,12 +117,11 @@ def _order(
     if not schedule.flush:  # one batch without an end
         batches, size = 1, updates * size
     for batch in range(batches):
-        forwards = [
-            (batch * size + i, chunk) for i, chunk in _chunked(schedule, size, False)
-        ]
-        backwards = [
-            (batch * size + i, chunk) for i, chunk in _chunked(schedule, size, True)
-        ]
+        first = batch * size
+        forwards, backwards = (
+            [(first + i, chunk) for i, chunk in _chunked(schedule, size, backward)]
+            for backward in (False, True)
+        )
         ahead = schedule.ahead[stage]
         for k in range(len(forwards) + ahead):
             if k < len(forwards):
