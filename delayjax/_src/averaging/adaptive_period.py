@@ -8,7 +8,7 @@ import optax
 
 from delayjax._src.averaging import means
 from delayjax._src.averaging.step_then_mix import step_then_mix
-from delayjax._src.ground import axes, checks, dtypes, kinds, transforms
+from delayjax._src.ground import axes, dtypes, kinds, transforms
 
 
 class AdaptivePeriod(NamedTuple):
@@ -70,9 +70,8 @@ def adaptive_period(
 
     def mix(step, clock, before, model):
         del before
-        rate = learning_rate(step) if callable(learning_rate) else learning_rate
         kind = clock.disagreement.dtype
-        rate = checks.as_scalar("learning_rate(step)", rate).astype(kind)
+        rate = jnp.asarray(transforms.rate_at(learning_rate, step), kind)
 
         def average(model, clock):
             middle = means.mean(model, axis_name)

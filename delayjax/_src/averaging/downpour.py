@@ -8,7 +8,7 @@ import optax
 
 from delayjax._src.averaging import means, periods, races, visits
 from delayjax._src.averaging.step_then_mix import step_then_mix, towards
-from delayjax._src.ground import axes, checks, kinds, transforms
+from delayjax._src.ground import axes, kinds, transforms
 
 
 class PushedCenter(NamedTuple):
@@ -129,8 +129,7 @@ def downpour(
                     visit, shared, pushed, order, step, axis_name
                 )
             if average is not None:
-                share = average(step // period) if callable(average) else average
-                share = checks.as_scalar("average(step)", share)
+                share = transforms.rate_at(average, step // period, "average")
                 z = jax.tree.map(
                     lambda z, c: (z + share * (c - z)).astype(z.dtype), z, center
                 )

@@ -91,7 +91,7 @@ def mean_of_state(
         return MeanOfState(jnp.zeros((), jnp.int32), inner_state)
 
     def init_fn(params):
-        return donation.unshared(donation.made(state_of, params), params)
+        return donation.made(state_of, params)
 
     def update_fn(updates, state, params=None, **extra_args):
         moves, inner_state = inner.update(
@@ -151,7 +151,7 @@ def reset_every(
         return ResetState(jnp.zeros((), jnp.int32), inner.init(params))
 
     def init_fn(params):
-        return donation.unshared(donation.made(state_of, params), params)
+        return donation.made(state_of, params)
 
     def update_fn(updates, state, params=None, **extra_args):
         params = extras.require_params(params, "averaging.reset_every")

@@ -83,12 +83,9 @@ def sgp(
         share = 1 / (1 + peers)
         sources = [(np.arange(workers) - 2**e) % workers for e in range(exponents)]
 
-        def scaled(tree, factor):
-            return jax.tree.map(lambda x: (x * factor).astype(x.dtype), tree)
-
         def exchange(sum_and_weight):
-            out = scaled(sum_and_weight, jnp.where(sending, share, 0.0))
-            kept = scaled(sum_and_weight, jnp.where(sending, share, 1.0))
+            out = dtypes.scaled(jnp.where(sending, share, 0.0), sum_and_weight)
+            kept = dtypes.scaled(jnp.where(sending, share, 1.0), sum_and_weight)
             first = step // period
             for k in range(peers):
                 came = received(out, sources, (first + k) % exponents, axis_name)

@@ -179,9 +179,7 @@ def _place(params: Any) -> tuple[NamedSharding | None, int]:
     """Where a box is, and between how many devices of one worker."""
     names, mesh = {}, None
     for leaf in jax.tree.leaves(params):
-        of = getattr(leaf, "sharding", None)
-        if not isinstance(of, NamedSharding):
-            of = jax.typeof(leaf).sharding  # a tracer has it on Explicit axes
+        of = shardings.sharding_of(leaf)
         for name in shardings.names_of(of.spec):
             names[name], mesh = of.mesh.shape[name], of.mesh
     if mesh is None:

@@ -51,7 +51,7 @@ def step_then_mix(
         )
 
     def init_fn(params):
-        return donation.unshared(donation.made(state_of, params), params)
+        return donation.made(state_of, params)
 
     def update_fn(updates, state, params=None, **extra_args):
         params = extras.require_params(params, needed_by)

@@ -130,6 +130,6 @@ def detached(
     remedy = "train with one error_feedback, and give the state of the whole optimizer"
     what = "state of error_feedback"
     state = transforms.state_in(opt_state, ErrorFeedbackState, what, remedy)
-    lam = strength(state.step) if callable(strength) else strength
+    lam = transforms.rate_at(strength, state.step, "strength")
     varied = axes.vary(params, axis_name=axis_name)
     return jax.tree.map(lambda x, e: (x + lam * e).astype(x.dtype), varied, state.error)

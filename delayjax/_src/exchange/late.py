@@ -2,7 +2,6 @@
 
 import functools
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -77,10 +76,12 @@ def late_reduce(
     # in a traced `init` zeros are not on a device yet
     auto = AxisType.Auto in mesh.axis_types
     place = jax.lax.with_sharding_constraint if auto else jax.device_put
+    further = set(mesh.axis_names) - set(names)
 
     def empty(params):
         def nothing(p):
-            held = NamedSharding(mesh, P(names, *_beside(names, mesh, p)))
+            beside = shardings.over(further, shardings.sharding_of(p).spec)
+            held = NamedSharding(mesh, P(names, *beside))
             shape = shards, *jnp.shape(p)
             return place(jnp.zeros(shape, jnp.result_type(p), device=held), held)
 
@@ -142,18 +143,6 @@ def _of_each_shard(
         out_specs=P(names, *rest),
         check_vma=False,
     )(gradient)
-
-
-def _beside(names: tuple[str, ...], mesh: Mesh, leaf: Any) -> Iterator[Any]:
-    """How each dimension of a parameter is sharded over the mesh's other axes."""
-    sharding = getattr(leaf, "sharding", None)
-    if not isinstance(sharding, NamedSharding):
-        sharding = jax.typeof(leaf).sharding  # a tracer has it on Explicit axes
-    for part in shardings.partitions(sharding.spec):
-        part_axes = part if isinstance(part, tuple) else (part,)
-        yield tuple(
-            name for name in part_axes if name in mesh.shape and name not in names
-        )
 
 
 def _placed_like(leaf: jax.Array, like: Any, mesh: Mesh) -> jax.Array:

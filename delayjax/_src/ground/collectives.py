@@ -36,11 +36,11 @@ def is_inside(axis_name: axes.AxisName) -> bool:
     return False
 
 
-def check_table(name: str, table: Any, kinds: str = "fiu") -> Any:
+def check_table(name: str, table: Any) -> Any:
     """A table of numbers [T, P], which may be traced, of NumPy's `kinds` of dtype."""
     table = checks.as_array(table)
     table = np.asarray(table) if checks.is_concrete(table) else table
-    if table.ndim != 2 or table.size == 0 or table.dtype.kind not in kinds:
+    if table.ndim != 2 or table.size == 0 or table.dtype.kind not in "fiu":
         raise ValueError(
             f"`{name}` must be numbers [T, P], a row for each step, a column for each"
             f" worker, got {table.shape} of {table.dtype}."

@@ -44,7 +44,7 @@ def unshared(state: Any, *beside: Any) -> Any:
 
 
 def made(make: Callable[[Any], Any], params: Any) -> Any:
-    """`make(params)`; only its shapes where `params` are shapes."""
+    """`make(params)`, unshared; only its shapes where `params` are shapes."""
     leaves = jax.tree.leaves(params)
     shapes = any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves)
-    return jax.eval_shape(make, params) if shapes else make(params)
+    return jax.eval_shape(make, params) if shapes else unshared(make(params), params)

@@ -55,6 +55,12 @@ def over_explicit(leaf: jax.Array, spec: P) -> jax.Array:
     return jax.sharding.reshard(leaf, NamedSharding(of.mesh, over(explicit, spec)))
 
 
+def sharding_of(leaf: Any) -> Any:
+    """An array's sharding, else that of its type: a tracer has it on Explicit axes."""
+    of = getattr(leaf, "sharding", None)
+    return of if isinstance(of, NamedSharding) else jax.typeof(leaf).sharding
+
+
 def spec_of(leaf: Any, axes: tuple[str, ...], mesh: AbstractMesh | None) -> P:
     """How one worker's part is sharded over a mesh, or over any; P() if not known."""
     is_traced = isinstance(leaf, jax.core.Tracer)  # its type does not show Auto axes

@@ -53,6 +53,16 @@ def stateful(
     return optax.GradientTransformationExtraArgs(init_fn, update)
 
 
+def states_in(opt_state: Any, kind: type[State]) -> list[State]:
+    """The states of this kind, a NamedTuple, in the state of a whole optimizer."""
+
+    def is_state(node):
+        return isinstance(node, kind)
+
+    nodes = jax.tree.leaves(opt_state, is_leaf=is_state)
+    return [node for node in nodes if is_state(node)]
+
+
 def state_in(
     opt_state: Any, kind: type[State], what: str, remedy: str, name: str = "opt_state"
 ) -> State:
@@ -68,19 +78,14 @@ def state_in(
     Raises:
         ValueError: if there is none, or there are several.
     """
-
-    def is_state(node):
-        return isinstance(node, kind)
-
-    nodes = jax.tree.leaves(opt_state, is_leaf=is_state)
-    states = [node for node in nodes if is_state(node)]
+    states = states_in(opt_state, kind)
     if len(states) != 1:
         raise ValueError(f"`{name}` must hold one {what}, got {len(states)}: {remedy}.")
     return states[0]
 
 
-def rate_at(learning_rate: optax.ScalarOrSchedule, step: jax.Array) -> Any:
-    """The learning rate of a step: the number, or the value of the schedule."""
-    if not callable(learning_rate):
-        return learning_rate
-    return checks.as_scalar("learning_rate(step)", learning_rate(step))
+def rate_at(
+    rate: optax.ScalarOrSchedule, step: jax.Array, name: str = "learning_rate"
+) -> Any:
+    """The rate of a step: the number, or the value of the schedule."""
+    return checks.as_scalar(f"{name}(step)", rate(step)) if callable(rate) else rate

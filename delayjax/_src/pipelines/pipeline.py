@@ -78,19 +78,13 @@ def check_points_used(
     opt_state: Any, forward_point: Point | None, backward_point: Point | None
 ) -> None:
     """Checks that the pass for which a rule predicts weights reads them."""
-    remedies = {
-        PredictWeightsState: (forward_point, "forward_point", "gradient_params"),
-        DiscrepancyCorrectionState: (
-            backward_point,
-            "backward_point",
-            "backward_params",
-        ),
-    }
-    nodes = jax.tree.leaves(opt_state, is_leaf=lambda node: type(node) in remedies)
-    for kind in {type(node) for node in nodes} & remedies.keys():
-        point, name, remedy = remedies[kind]
-        if point is None:
-            raise ValueError(f"`{name}` must be given, got None: pass {name}={remedy}.")
+    for point, kind, remedy in (
+        (forward_point, PredictWeightsState, "forward_point=gradient_params"),
+        (backward_point, DiscrepancyCorrectionState, "backward_point=backward_params"),
+    ):
+        if point is None and transforms.states_in(opt_state, kind):
+            name = remedy.partition("=")[0]
+            raise ValueError(f"`{name}` must be given, got None: pass {remedy}.")
 
 
 def check_points(schedule: Schedule, backward_point: Point | None) -> None:

@@ -117,7 +117,7 @@ def predict_weights(
         expected, step = updates, state.step + 1
         if direction is not None:
             expected = direction(state.inner_state, inner_state, step)
-        expected = _typed(expected, state.expected)
+        expected = optax.tree.cast_like(expected, state.expected)
         # recomputed, because a restored run may have another horizon
         reach = reaches(state.expected)
         return updates, PredictWeightsState(step, reach, expected, inner_state)
@@ -159,8 +159,3 @@ def gradient_params(opt_state: Any, params: Any) -> Any:
         return (x + dtypes.times(reach, last).astype(x.dtype)).astype(x.dtype)
 
     return jax.tree.map(ahead, params, reach, state.expected)
-
-
-def _typed(tree: Any, like: Any) -> Any:
-    """A tree in the dtypes of another one."""
-    return jax.tree.map(lambda x, y: x.astype(y.dtype), tree, like)
