@@ -55,6 +55,9 @@ OpenShare = Annotated[ArrayLike, _Within(checks.check_scalar, interval="(0, 1)")
 Fraction = Annotated[ArrayLike, _Within(checks.check_scalar, interval="(0, 1]")]
 """A number in (0, 1], which may be traced."""
 
+ClosedShare = Annotated[ArrayLike, _Within(checks.check_scalar, interval="[0, 1]")]
+"""A number in [0, 1], which may be traced."""
+
 Correlation = Annotated[ArrayLike, _Within(checks.check_number, interval="(-1, 1)")]
 """A number in (-1, 1), which may be traced."""
 

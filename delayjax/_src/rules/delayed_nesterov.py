@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.typing import ArrayLike
 
 from delayjax._src.ground import axes, checks, dtypes, kinds, transforms
 
@@ -21,7 +20,7 @@ class DelayedNesterovState(NamedTuple):
 
 @kinds.checked
 def delayed_nesterov(
-    decay: kinds.Share, *, period: kinds.Count, share: ArrayLike = 0.0
+    decay: kinds.Share, *, period: kinds.Count, share: kinds.ClosedShare = 0.0
 ) -> optax.GradientTransformationExtraArgs:
     """Delayed Nesterov: the momentum takes a step once in N arrivals.
 
@@ -69,7 +68,6 @@ def delayed_nesterov(
         Liu et al., Asynchronous local-SGD training for language modeling, 2024,
         arXiv:2401.09135, algorithm 3.
     """
-    share = checks.check_scalar("share", share, "[0, 1]")
     are_known = checks.is_concrete(period) and checks.is_concrete(share)
     if are_known and np.asarray(share) * period > 1:  # `jit` would trace a jax.Array
         raise ValueError(

@@ -4,9 +4,8 @@ from typing import Any, NamedTuple
 
 import jax
 import optax
-from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, donation, dtypes, extras, kinds, transforms
+from delayjax._src.ground import donation, dtypes, extras, kinds, transforms
 
 
 class PrimalAveragingState(NamedTuple):
@@ -21,7 +20,7 @@ def primal_averaging(
     inner: transforms.Transformation,
     *,
     decay: kinds.Share = 0.9967,
-    interpolation: ArrayLike = 0.7,
+    interpolation: kinds.ClosedShare = 0.7,
 ) -> optax.GradientTransformationExtraArgs:
     """Generalized primal averaging (GPA): DiLoCo of one worker without rounds.
 
@@ -76,17 +75,16 @@ def primal_averaging(
         as its code facebookresearch/optimizers does; e is our form of it.
     """
     inner = transforms.as_transformation("inner", inner)
-    share = checks.check_scalar("interpolation", interpolation, "[0, 1]")
 
     def state_of(params):
         return PrimalAveragingState(dtypes.wide_zeros(params), inner.init(params))
 
     def init_fn(params):
-        return donation.unshared(donation.made(state_of, params), params)
+        return donation.made(state_of, params)
 
     def fast(params, gap):
         """The fast model, z = y - mu_y e."""
-        factor, y, e = dtypes.in_one_dtype(share, params, gap)
+        factor, y, e = dtypes.in_one_dtype(interpolation, params, gap)
         return (y - factor * e).astype(params.dtype)
 
     def shrink(gap, move):
@@ -96,7 +94,7 @@ def primal_averaging(
 
     def moved(move, gap, after):
         """The move of y, u + mu_y (e' - e)."""
-        factor, u, e, new = dtypes.in_one_dtype(share, move, gap, after)
+        factor, u, e, new = dtypes.in_one_dtype(interpolation, move, gap, after)
         return (u + factor * (new - e)).astype(move.dtype)
 
     def update_fn(updates, state, params=None, **extra_args):
