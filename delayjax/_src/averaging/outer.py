@@ -13,6 +13,7 @@ from delayjax._src.averaging.delayed_average import Merge, leaf_merge, overwriti
 from delayjax._src.averaging.fragments import Fragments, Split
 from delayjax._src.averaging.step_then_mix import step_then_mix, varied
 from delayjax._src.ground import axes, checks, kinds, transforms
+from delayjax._src.ground.compression import Compressor, compressed
 from delayjax._src.history import ring, wrapped
 
 
@@ -40,7 +41,7 @@ def outer(
     delay: kinds.NonNegativeInt = 0,
     merge: Merge = overwriting,
     fragments: Fragments = 1,
-    compress: Any = None,
+    compress: Compressor | None = None,
     history: ring.Storage | None = None,
     axis_name: axes.AxisName | None = "workers",
 ) -> optax.GradientTransformationExtraArgs:
@@ -187,7 +188,7 @@ class _Exchange(NamedTuple):
     server: optax.GradientTransformationExtraArgs
     delay: int
     merge: Merge
-    compress: Any
+    compress: Compressor | None
     storage: ring.Storage | None
     axis_name: axes.AxisName | None
 
@@ -208,7 +209,7 @@ class _Exchange(NamedTuple):
         center, server_state = self._read(kept, local)
         begun = slices.unpacked(flight.begun, local) if self.delay else local
         left = split.cut(error, number)
-        message, left, restore = self._message(center, begun, left, step)
+        message, restore, left = self._message(center, begun, left, step)
         if self.delay:
             mean = slices.unpacked(flight.inbox, message)
         else:
@@ -223,14 +224,11 @@ class _Exchange(NamedTuple):
         return kept, *varied((error, model), self.axis_name)
 
     def _message(self, center, begun, error, step):
-        """What a worker sends, what it leaves out, and what makes a push of a mean."""
+        """What a worker sends, what makes a push of a mean, and what it leaves out."""
         push = jax.tree.map(jnp.subtract, center, begun)
         if self.compress is None:
-            return push, error, lambda mean: mean
-        whole = jax.tree.map(lambda p, e: (p + e).astype(e.dtype), push, error)
-        message, restore = self.compress(whole, step)
-        left = jax.tree.map(jnp.subtract, whole, restore(message))
-        return message, optax.tree.cast_like(left, error), restore
+            return push, lambda mean: mean, error
+        return compressed(self.compress, push, error, step)
 
     def fresh(self, part):
         """A fragment before its first exchange."""

@@ -1,6 +1,5 @@
 """Sends a part of each update, and keeps the rest for later updates."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -8,10 +7,8 @@ import jax.numpy as jnp
 import optax
 
 from delayjax._src.ground import axes, collectives, kinds, transforms
+from delayjax._src.ground.compression import Compressor, compressed
 from delayjax._src.history import wrapped
-
-Compressor = Callable[[Any, jax.Array], tuple[Any, Callable[[Any], Any]]]
-"""(tree, step int32 []) -> (message, restore); see `error_feedback`."""
 
 
 class ErrorFeedbackState(NamedTuple):
@@ -85,13 +82,10 @@ def error_feedback(
         update, inner_state = inner.update(
             updates, state.inner_state, params, **extra_args
         )
-        whole = jax.tree.map(lambda u, e: (u + e).astype(u.dtype), update, state.error)
-        message, restore = compress(whole, state.step)
-        error = jax.tree.map(jnp.subtract, whole, restore(message))
-        error = optax.tree.cast_like(error, state.error)
+        message, restore, error = compressed(compress, update, state.error, state.step)
         total = collectives.sums(message, axis_name, bucket_bytes)
         mean = restore(jax.tree.map(lambda leaf: leaf / workers, total))
-        return optax.tree.cast_like(mean, whole), ErrorFeedbackState(
+        return optax.tree.cast_like(mean, update), ErrorFeedbackState(
             step=state.step + 1,
             error=axes.typed_like(error, state.error),
             inner_state=inner_state,

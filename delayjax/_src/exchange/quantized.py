@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from delayjax._src.exchange.error_feedback import Compressor
 from delayjax._src.ground import checks
+from delayjax._src.ground.compression import Compressor
 
 
 def quantized(bits: int) -> Compressor:

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from delayjax._src.exchange.error_feedback import Compressor
 from delayjax._src.ground import kinds
+from delayjax._src.ground.compression import Compressor
 
 
 @kinds.checked

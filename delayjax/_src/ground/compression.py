@@ -1,0 +1,28 @@
+"""Messages that are smaller than what they stand for, and what they leave out."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+Compressor = Callable[[Any, jax.Array], tuple[Any, Callable[[Any], Any]]]
+"""(tree, step int32 []) -> (message, restore); see `error_feedback`."""
+
+
+def compressed(
+    compress: Compressor, tree: Any, error: Any, step: jax.Array
+) -> tuple[Any, Callable[[Any], Any], Any]:
+    """The message of x + e, `restore`, and what the message leaves out, the next e.
+
+    Args:
+        compress: the compressor.
+        tree: x.
+        error: e, what earlier messages left out, like x.
+        step: for the compressor.
+    """
+    whole = jax.tree.map(lambda x, e: (x + e).astype(x.dtype), tree, error)
+    message, restore = compress(whole, step)
+    left = jax.tree.map(jnp.subtract, whole, restore(message))
+    return message, restore, optax.tree.cast_like(left, error)
