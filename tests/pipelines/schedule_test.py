@@ -154,6 +154,13 @@ def test_with_a_lag_so_many_passes_ahead_still_find_their_version():
             dataclasses.replace(schedule, ahead=(ahead + 1, 1))
 
 
+@each_schedule
+def test_passes_come_in_the_order_of_their_starts_and_then_by_stage(schedule):
+    table = pipelines.timetable(schedule, UPDATES)
+    places = list(zip(table.start.tolist(), table.stage.tolist(), strict=True))
+    assert places == sorted(places)
+
+
 def test_a_dependency_is_never_early():
     table = pipelines.timetable(pipelines.pipedream(4), 6)
     ends = {
