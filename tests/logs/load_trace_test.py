@@ -298,7 +298,7 @@ def test_a_bad_row_is_named_with_its_column_its_value_and_the_remedy(name, tmp_p
         ("update,time_s,rank,read_version,staleness\n0,1,0,0,0", "a column 'worker'"),
         ("update,time_s,worker,read_version,worker\n0,1,0,0,1", "'worker', once"),
         ("\n".join(GOOD_ROWS), r"a column 'update', once"),
-        (HEADER, r"no rows"),
+        (HEADER, r"must have rows, got none below \['update'"),
     ],
 )
 def test_a_file_that_is_no_log_is_refused(text, message, tmp_path):

@@ -123,12 +123,8 @@ class _Log(Table):
         self.name(columns, needed, ("start",), ("stage",))
         if several:
             self.keep(self._computes(operations))
-        if not len(self.columns):
-            raise ValueError(f"{path} must have rows, got none below {self.header}.")
-        kinds = {"worker": "worker", self.amount: "seconds", "start": "seconds"}
-        for ours in self.names:
-            if ours != "operation":
-                self.read(ours, kinds.get(ours, "integer"))
+        for ours in (name for name in self.names if name != "operation"):
+            self.read(ours)
         if sort:
             self.sort("step")
         if "start" in self.columns:

@@ -14,7 +14,6 @@ from delayjax._src.ground import kinds
 from delayjax._src.logs.table import Table, checked_start
 
 _COLUMNS = ("update", "time_s", "worker", "read_version")
-_KINDS = {"time_s": "seconds", "worker": "worker"}
 _MANY = 1000  # larger numbers of workers may be of processes
 
 
@@ -100,10 +99,8 @@ class _Log(Table):
         needed = ("staleness",) if ages else _COLUMNS
         used = _COLUMNS[:3] if ages else ("staleness",)
         self.name(columns, needed, used, ())
-        if not len(self.columns):
-            raise ValueError(f"{path} has no rows: a trace has one for each gradient.")
         for ours in self.names:
-            self.read(ours, _KINDS.get(ours, "integer"))
+            self.read(ours)
         if sort and "update" not in self.columns:
             raise ValueError(f"{path} has no column `update`, which sort=True needs.")
         if sort:

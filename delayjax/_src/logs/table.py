@@ -13,6 +13,12 @@ from delayjax._src.ground import checks
 from delayjax._src.logs import files
 from delayjax._src.logs.arrays import MOST_SECONDS
 
+_KINDS = {
+    "worker": "worker",
+    **dict.fromkeys(("seconds", "duration", "start", "time_s"), "seconds"),
+}
+"""The kinds of columns, by our names; the other columns hold integers."""
+
 _EXACT = 2**53  # float64 holds the integers below
 _SINCE_1970 = 1e11  # seconds until the year 5138: larger numbers have another unit
 
@@ -52,6 +58,10 @@ class Table:
                     f" {self.header}: give `columns` the names for {', '.join(known)}."
                 )
             self.names[ours] = theirs
+        if not len(self.columns):
+            raise ValueError(
+                f"{self.path} must have rows, got none below {self.header}."
+            )
 
     def keep(self, rows: Any) -> None:
         """Keeps some of the rows, in this order."""
@@ -65,13 +75,13 @@ class Table:
         """A column as it is in the file; "" where a row is too short."""
         return self._cells[self.header.index(self.names[ours])]
 
-    def read(self, ours: str, kind: str = "integer") -> None:
-        """Reads a column of `kind` "seconds", "integer" or "worker".
+    def read(self, ours: str) -> None:
+        """Reads a column: seconds, integers or workers.
 
         Seconds may be times of ISO 8601, which become seconds since 1970; workers may
         have names, which are numbered in their order.
         """
-        values = self.values(ours)
+        kind, values = _KINDS.get(ours), self.values(ours)
         numbers = _numbers(values, dated=kind == "seconds")
         if kind == "worker" and values.notna().all() and np.isnan(numbers).all():
             names = values.astype(str)
