@@ -1,6 +1,5 @@
 """A model in fragments, which are exchanged one after the other."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -75,18 +74,15 @@ class Split:
 def _numbers(fragments: Fragments, model: Any) -> list[np.ndarray]:
     """The fragment of each leaf, [], or of its layers, [1, ..., 1, L]."""
     bare = named_arrays.unboxed(model)
-    named = jax.tree.leaves_with_path(bare)
     if isinstance(fragments, int):
-        sizes = np.asarray([max(np.size(leaf), 1) for _, leaf in named])
+        sizes = np.asarray([max(np.size(leaf), 1) for leaf in jax.tree.leaves(bare)])
         middles = sizes.cumsum() - sizes / 2
-        answers = list((middles * fragments // max(sizes.sum(), 1)).astype(int))
-    elif trees.is_function(fragments):
-        text = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
-        answers = [fragments(text(path), leaf) for path, leaf in named]
-    else:
-        answers = jax.tree.leaves(trees.broadcast("fragments", fragments, bare))
-    pairs = zip(named, answers, strict=True)
-    return [_checked(answer, path, np.shape(leaf)) for (path, leaf), answer in pairs]
+        numbers = (middles * fragments // max(sizes.sum(), 1)).astype(int)
+        return [np.asarray(number) for number in numbers]
+    return [
+        _checked(answer, path, np.shape(leaf))
+        for path, leaf, answer in trees.by_leaf("fragments", fragments, bare)
+    ]
 
 
 def _checked(answer: Any, path: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -51,28 +51,35 @@ def is_function(node: Any) -> bool:
     return is_partial or (callable(node) and jax.tree_util.all_leaves([node]))
 
 
-def chosen(name: str, choice: Any, tree: Any) -> Any:
-    """A tree of bools: whether each leaf of a tree is chosen.
+def by_leaf(name: str, choice: Any, tree: Any) -> list[tuple[Any, Any, Any]]:
+    """The path of each leaf of a tree, the leaf, and what the user chose for it.
 
     Args:
         name: the name of `choice` in errors.
         choice: a function of a leaf's path, as "blocks/attention/kernel", and the leaf;
-            or a prefix tree of bools.
+            or a prefix tree.
         tree: without boxes.
     """
     named = jax.tree.leaves_with_path(tree)
     if is_function(choice):
         text = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
-        answers = [choice(text(path), leaf) for path, leaf in named]
-    else:
-        answers = jax.tree.leaves(broadcast(name, choice, tree))
-    for (path, _), answer in zip(named, answers, strict=True):
+        return [(path, leaf, choice(text(path), leaf)) for path, leaf in named]
+    answers = jax.tree.leaves(broadcast(name, choice, tree))
+    return [(*leaf, answer) for leaf, answer in zip(named, answers, strict=True)]
+
+
+def chosen(name: str, choice: Any, tree: Any) -> Any:
+    """A tree of bools: whether each leaf of a tree is chosen; see `by_leaf`."""
+    answers = by_leaf(name, choice, tree)
+    for path, _, answer in answers:
         if type(answer) not in (bool, np.bool_):
             raise TypeError(
                 f"`{name}` must say True or False of each leaf, got {answer!r} at"
                 f" {path_name(path)}."
             )
-    return jax.tree.unflatten(jax.tree.structure(tree), map(bool, answers))
+    return jax.tree.unflatten(
+        jax.tree.structure(tree), [bool(answer) for *_, answer in answers]
+    )
 
 
 def is_leaf(tree: Any) -> bool:
