@@ -29,6 +29,12 @@ CHOSEN_LATER = (
 )
 """What a headline says in `tried` that is no older than the results."""
 
+CHOSEN_UNSEEN = (
+    "Chosen when results were known, by one who had not read them: an outside reader"
+    " refused the earlier headline."
+)
+"""What a headline says in `tried` whose author had read no result."""
+
 _SPREADS = 4
 _ROUNDING = 0.001
 
