@@ -2,7 +2,7 @@
 
 from ml_collections import ConfigDict
 
-from experiments import Published, claims
+from experiments import Published
 from experiments.results.estimates import Measure
 from experiments.results.measures import difference, tuned
 
@@ -26,8 +26,10 @@ def published(config: ConfigDict) -> list[Published]:
             measure=difference(loss("muon", "vertical sync"), loss("muon", "late")),
             at_least=0.0,
             bound_is_ours=True,
-            tried="The source has six stages where we have eight, so its ratio of 3.28"
-            f" is no bound. {claims.CHOSEN_LATER}",
+            demonstration=True,
+            tried="A delay of 7 everywhere is at least as long at each stage as 7 to 0,"
+            " so that hardly a run could fail it. The headline of this source is that"
+            " of `configs/muon_delay.py`.",
         )
     ]
 
