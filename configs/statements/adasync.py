@@ -2,9 +2,9 @@
 
 from ml_collections import ConfigDict
 
-from experiments import Published, statements
+from experiments import Published, claims, statements
 from experiments.results.estimates import Measure
-from experiments.results.measures import mean, ratio, tuned
+from experiments.results.measures import least, mean, ratio, tuned
 from experiments.results.metrics import TimeTo
 
 CLOCK = statements.config_of(__file__).CLOCK
@@ -16,21 +16,17 @@ def until(config: ConfigDict, **where) -> Measure:
 
 
 def over_fastest_kept(config: ConfigDict, **where) -> Measure:
-    """Seconds of AdaSync over the least of all K that are kept."""
-
-    def fastest(found):
-        each = (until(config, method="K kept", k0=k, **where) for k in config.k)
-        return min(measure(found) for measure in each)
-
-    return ratio(until(config, method="AdaSync", **where), fastest)
+    """Seconds of AdaSync over those of the K that tuning chooses among all kept."""
+    each = [until(config, method="K kept", k0=k, **where) for k in config.k]
+    return ratio(until(config, method="AdaSync", **where), least(each))
 
 
 def published(config: ConfigDict) -> list[Published]:
     """AdaSync against all K kept, each tuned."""
     return [
         Published(
-            text="With the step tuned for each, AdaSync is there before each K kept"
-            " (our reading)",
+            text="With the step tuned for each, AdaSync is there before the best K"
+            " kept (our reading)",
             source="Dutta, Wang, Joshi (2020), arXiv:2003.10579, abstract and body"
             " (as we recall)",
             said="gradually varying synchronicity: K is chosen so that the error bound"
@@ -39,6 +35,7 @@ def published(config: ConfigDict) -> list[Published]:
             measure=over_fastest_kept(config),
             at_most=1.0,
             bound_is_ours=True,
+            tried=f"Tuning seeds choose the best K too. {claims.CHOSEN_UNSEEN}",
         ),
     ]
 
