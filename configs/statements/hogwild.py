@@ -29,7 +29,8 @@ def published(config: ConfigDict) -> list[Published]:
             said="faster by an order of magnitude than schemes with locks: 9.5 s and"
             " 61.8 s (RCV1)",
             setting="a sparse support vector machine, ten cores",
-            tried="A simulated worker pays nothing for a lock.",
+            tried="How long a lock takes beside a gradient is an input of a simulation,"
+            " so the ratio of times would be one too.",
         ),
         Published(
             text="With up to sqrt(updates) workers and no lock the excess loss is at"
