@@ -2,7 +2,7 @@
 
 from ml_collections import ConfigDict
 
-from experiments import Published, statements
+from experiments import Published, claims, statements
 from experiments.results.estimates import Measure
 from experiments.results.measures import mean, ratio, tuned
 from experiments.results.metrics import TimeTo
@@ -25,13 +25,15 @@ def published(config: ConfigDict) -> list[Published]:
     source = "Nguyen et al. (2022), AISTATS, arXiv:2106.06639, abstract"
     return [
         Published(
-            text="FedBuff is up to 2.5 times as efficient as FedAsync, which takes at"
-            " least 2.5 times as long to a training loss",
+            text="FedBuff is more efficient than FedAsync, which takes longer to a"
+            " training loss",
             source=source,
             said="up to 2.5 times more efficient than asynchronous federated learning",
             measure=until(config, FEDASYNC, BUFFERED),
-            at_least=2.5,
-            tried="2.5 is the most that the source has; ours is one setting.",
+            at_least=1.0,
+            bound_is_ours=True,
+            tried="2.5 is the most among the settings of the source, so it bounds none"
+            f" of them from below. {claims.CHOSEN_UNSEEN}",
         ),
         Published(
             text="FedBuff is more efficient than synchronous federated learning",
