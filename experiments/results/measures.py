@@ -1,5 +1,6 @@
 """The measures of claims: numbers from a run's tables."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -8,7 +9,7 @@ import pandas as pd
 
 from experiments.results import analysis
 from experiments.results.estimates import Measure
-from experiments.results.metrics import Metric, column, with_column
+from experiments.results.metrics import Metric, TimeTo, column, with_column
 from experiments.results.tables import Found
 
 
@@ -27,6 +28,21 @@ def tuned(metric: Metric, *, lost: float = np.nan, **where: Any) -> Measure:
         part = found.where(**where)
         rows = with_column(metric, part.best, part.curves)
         return _mean(rows, column(metric), lost)
+
+    return measure
+
+
+def soonest(time: TimeTo, **where: Any) -> Measure:
+    """The mean over seeds of a time, at the values of the tuned axes with the least.
+
+    Args:
+        time: the time to a value; it chooses, whatever the experiment is tuned by.
+        **where: {label or axis: value}: the settings that count.
+    """
+
+    def measure(found):
+        choice = found.choice._replace(by=time)
+        return tuned(time, **where)(dataclasses.replace(found, choice=choice))
 
     return measure
 

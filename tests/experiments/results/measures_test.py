@@ -51,6 +51,28 @@ def test_tuning_seeds_choose_the_step_and_are_not_reported():
     assert kept(own) == (3.0 + 1.5) / 2
 
 
+def test_the_soonest_time_is_at_the_step_that_is_soonest_under_tuning_seeds():
+    """A step of 0.3 is there after 1 update, and 0.1 ends lower, after 2."""
+    columns = ["learning_rate", "seed", "update", "train_loss"]
+
+    def tables(seed, slow, fast):
+        lines = {0.1: (9.0, 5.0, slow), 0.3: (9.0, fast, 3.0)}
+        rows = [(step, seed, t, y) for step in lines for t, y in enumerate(lines[step])]
+        curves = pd.DataFrame(rows, columns=columns)
+        return curves[curves["update"] == 2], curves
+
+    time = TimeTo("train_loss", 4.0, along="update")
+    run = Found(*tables(0, 1.0, 4.0), Choice(("learning_rate",)))
+    assert measures.tuned(time)(run) > measures.soonest(time)(run) == 1.0
+    results, curves = tables(7, 1.0, 4.5)  # the choice is not by the end, nor by seed 0
+    curves.loc[
+        (curves["learning_rate"] == 0.1) & (curves["update"] == 1), "train_loss"
+    ] = 4.0
+    choice = run.choice._replace(results=results, curves=curves)
+    other = dataclasses.replace(run, choice=choice)
+    assert measures.soonest(time)(other) == measures.tuned(time, learning_rate=0.1)(run)
+
+
 def test_tuning_seeds_choose_the_least_of_several_measures():
     rows = [(0.1, 0, 0, 3.0, 0), (0.1, 4, 0, 2.0, 0), (0.1, 8, 0, 1.0, 1)]
     each = [measures.tuned("train_loss", delay=delay) for delay in (0, 4, 8)]
