@@ -15,13 +15,17 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Arm, Effect, Experiment, Simulation, along, figures, points
+from experiments import Arm, Effect, Experiment, Simulation, along, figures
 from experiments.configs import at_least, positive
+from experiments.results.sizes import points
 from experiments.tasks import digits_mlp
 
 LIMITS = at_least(1, "workers")
-LIMITS |= at_least(0, "noise")
+LIMITS |= at_least(0, "noise", "target")
 LIMITS |= positive("learning_rate")
+
+
+ALONE = "Lipschitz filter alone"
 
 
 def get_config() -> ConfigDict:
@@ -37,6 +41,7 @@ def get_config() -> ConfigDict:
             learning_rate=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
             batch_size=4,  # examples a gradient
             updates=3000,  # gradients that arrive, refused ones too
+            target=0.2,  # of the training loss, nats
             seeds=5,
             tuning_seeds=3,  # that choose step and damping, and are not reported
         )
@@ -68,7 +73,7 @@ def experiment(config: ConfigDict) -> Experiment:
 
     laws = dict(equal=dj.cluster.constant(1.0), memoryless=dj.cluster.exponential(1.0))
     servers = {"plain": optax.sgd, "clipped": clipped, "Kardam": kardam}
-    servers["Lipschitz filter alone"] = functools.partial(kardam, frequency=False)
+    servers[ALONE] = functools.partial(kardam, frequency=False)
 
     def arm(times, law, server):
         simulated = Simulation(
@@ -91,7 +96,7 @@ def experiment(config: ConfigDict) -> Experiment:
 
     both, lying = ("clipped", "Kardam"), ("sign flip", "noise")
     shown = dict(panels="times", color="server", fixed=False)
-    damped = "Kardam", "Lipschitz filter alone", "clipped"
+    damped = "Kardam", ALONE, "clipped"
     flip = dict(only={"attack": ("sign flip",), "server": damped})
     flip["title"] = "Does damping help Kardam against a sign flip?"
     return Experiment(
@@ -103,7 +108,7 @@ def experiment(config: ConfigDict) -> Experiment:
         tuned=("learning_rate", "damping"),
         tuning_seeds=config.tuning_seeds,
         updates=config.updates,
-        evaluations=5,
+        evaluations=60,
         answer=[
             error("", {"attack": "none"}, server=("plain", "Kardam")),
             error(" of Kardam", {"server": "clipped"}, server=both, attack=lying),
@@ -112,5 +117,13 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.over("attack", **shown, title="Who learns under an attack?"),
             figures.over("damping", **shown, **flip),
             figures.over("attack", "dropped", **shown, title="How many are refused?"),
+            figures.curves(
+                "train_loss",
+                against="update",
+                panels="times",
+                target=config.target,
+                only={"attack": ("none",)},
+                title="What does refusing cost where nobody lies?",
+            ),
         ],
     )
