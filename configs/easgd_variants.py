@@ -1,13 +1,16 @@
 """Which variant of elastic averaging, and how often must workers see the center?
 
-The eight variants of You, Buluc and Demmel (arXiv:1708.02983) on eight workers, each
-meeting the center after 1, 16 or 64 local steps: an MLP on scikit-learn's digits.
+The eight variants of You, Buluc and Demmel (arXiv:1708.02983) on eight workers, and
+Hogwild EASGD with momentum, each meeting the center after 1, 16 or 64 local steps: an
+MLP on scikit-learn's digits.
 Service times are lognormal with mean 1 s, and a message takes 0.1 s, one at a time
 where the center has a lock; all have 400 simulated seconds and their own best step.
 
     python -m experiments.main --config=configs/easgd_variants.py \
         --workdir=runs/easgd_variants
 """
+
+import functools
 
 import optax
 from ml_collections import ConfigDict
@@ -22,6 +25,7 @@ VARIANTS = {
     "Async EASGD": methods.async_easgd,
     "Async MEASGD": methods.async_measgd,
     "Hogwild EASGD": methods.ea_wild,
+    "Hogwild MEASGD": functools.partial(methods.ea_wild, momentum=0.9),
     "Sync EASGD": methods.sync_easgd,
     "Async SGD": methods.async_sgd,
     "Async MSGD": methods.async_msgd,
@@ -34,7 +38,7 @@ LIMITS |= at_least(0, "message_seconds") | positive("seconds", "learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """Eight variants with three periods."""
+    """Nine variants with three periods."""
     return ConfigDict(
         dict(
             workers=8,

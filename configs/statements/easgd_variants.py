@@ -2,7 +2,7 @@
 
 from ml_collections import ConfigDict
 
-from experiments import Published
+from experiments import Published, claims
 from experiments.results.estimates import Measure
 from experiments.results.measures import difference, least, mean, tuned
 
@@ -38,6 +38,7 @@ def published(config: ConfigDict) -> list[Published]:
     six = ("Original EASGD", "Async EASGD", "Async MEASGD")
     six += ("Async SGD", "Async MSGD", "Hogwild SGD")
     best_of_six = least([error(variant, 1) for variant in six])
+    wild = least([error(variant, 1) for variant in ("Hogwild EASGD", "Hogwild MEASGD")])
     return [
         Published(
             text="EA-wild, which is Hogwild EASGD, has a smaller test error in the same"
@@ -46,10 +47,11 @@ def published(config: ConfigDict) -> list[Published]:
             said="EA-wild beats six common variants",
             setting="ResNet-50 and others on ImageNet; the six are not named: we take"
             " those of You, Buluc, Demmel (2017)",
-            measure=difference(error("Hogwild EASGD", 1), best_of_six),
+            measure=difference(wild, best_of_six),
             at_most=0.0,
             bound_is_ours=True,
-            tried="EA-wild has no momentum, and Async MEASGD and Async MSGD have it.",
+            tried="EA-wild has a momentum of 0 or 0.9, as its rivals have; tuning"
+            f" seeds choose. {claims.CHOSEN_UNSEEN}",
         ),
         ahead("Async EASGD", "Async SGD", "is faster"),
         ahead("Async MEASGD", "Async MSGD", "is faster and steadier"),

@@ -99,6 +99,7 @@ COUNTED_WITH = {
     "sequence_lengths": "wagma",
     "async_islands:characters": "async_islands",
     "outer_overlap": "bytes_to_target",
+    "easgd_variants": "sync_or_async",
 }
 """{config: another, whose headline is the claim of the same abstract}.
 
