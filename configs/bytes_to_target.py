@@ -1,7 +1,7 @@
 """What do rare and small messages save on the way to a training loss?
 
 Two islands train by gradients that are averaged at each step, or by DiLoCo with an
-exchange every 10 steps, whose messages have 32, 8 or 4 bits an entry, or an eighth of
+exchange every 20 steps, whose messages have 32, 8 or 4 bits an entry, or an eighth of
 the entries, as many bytes as 4 bits; beside them one island alone. What a message
 leaves out is sent later. All numbers are searched: the step of Adam, and step and
 momentum of the outer optimizer.
@@ -43,7 +43,7 @@ def get_config() -> ConfigDict:
     """Two islands."""
     return ConfigDict(
         dict(
-            period=10,  # steps between two exchanges
+            period=20,  # steps between two exchanges
             exchange=(1.0, 10.0, 100.0),  # of float32, in local steps: three links
             target=0.3,  # of the training loss, nats
             updates=200,  # of each island
