@@ -107,7 +107,12 @@ def experiment(config: ConfigDict) -> Experiment:
     at_its_steps = NESTEROV, DELAYED, DELAYED + BY_SPEED
     cost = functools.partial(Effect, metric="train_loss", size=percent(5))
     momentum = rates | {"outer_decay": Range(0.05, 1.0, off=1.0)}
-    searched = {NESTEROV: nesterov, DELAYED: delayed} if config.task == "toy" else {}
+    searched = [
+        arm(ALL, NESTEROV + SEARCHED, nesterov, momentum),
+        arm(NONE, NESTEROV + SEARCHED, nesterov, momentum),
+        arm(NONE, DELAYED + SEARCHED, delayed, momentum),
+        arm(NONE, DELAYED + BY_SPEED + SEARCHED, delayed, momentum, by_speed),
+    ]
     batch = config.steps * config.batch_size
     return Experiment(
         question="Why does outer momentum fail where islands wait for nobody?",
@@ -119,7 +124,7 @@ def experiment(config: ConfigDict) -> Experiment:
             arm(NONE, NESTEROV, nesterov),
             arm(NONE, DELAYED, delayed),
             arm(NONE, DELAYED + BY_SPEED, delayed, steps=by_speed),
-            *(arm(NONE, k + SEARCHED, v, momentum) for k, v in searched.items()),
+            *(searched if config.task == "toy" else ()),
             arm(ONE, NESTEROV, nesterov),
         ],
         grid={"learning_rate": Range(1e-3, 0.1)},

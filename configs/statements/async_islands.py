@@ -4,7 +4,7 @@ from ml_collections import ConfigDict
 
 from experiments import Published, claims, statements
 from experiments.results.estimates import Measure
-from experiments.results.measures import kept, least, ratio, tuned
+from experiments.results.measures import kept, ratio, tuned
 
 _CONFIG = statements.config_of(__file__)
 ALL, NONE, ONE = _CONFIG.ALL, _CONFIG.NONE, _CONFIG.ONE
@@ -23,28 +23,28 @@ def published(config: ConfigDict) -> list[Published]:
         "language models of 20 million parameters, four workers that are very"
         " different; a perplexity of 41.35 where workers wait"
     )
-    waiting = [loss(ALL, server) for server in (SGD, NESTEROV)]
-    cure = DELAYED + _CONFIG.SEARCHED if config.task == "toy" else DELAYED
+    of_toy = _CONFIG.SEARCHED * (config.task == "toy")  # momentum is searched there
+    waiting = loss(ALL, NESTEROV + of_toy)
     return [
         Published(
             text="With delayed Nesterov and steps by speed islands that wait for nobody"
-            " end no higher than islands that wait, with SGD or a momentum of 0.9",
+            " end no higher than islands that wait, with Nesterov's momentum",
             source=f"{source}, abstract",
             said="it matches synchronous local SGD for each update, and is far ahead in"
             " time; a perplexity of 41.13",
             setting=setting,
-            measure=ratio(loss(NONE, DELAYED + _CONFIG.BY_SPEED), least(waiting)),
+            measure=ratio(loss(NONE, DELAYED + _CONFIG.BY_SPEED + of_toy), waiting),
             at_most=1.0,
             bound_is_ours=True,
-            tried="For as many examples, and not in seconds. The momentum of no server"
-            f" but those named is searched. {claims.CHOSEN_LATER}",
+            tried="For as many examples, and not in seconds. On the toy the momentum"
+            f" of both is searched. {claims.CHOSEN_UNSEEN}",
         ),
         Published(
             text="With delayed Nesterov alone they end no higher either",
             source=f"{source}, the released toy",
             said="delayed Nesterov closes the gap",
             setting=setting,
-            measure=ratio(loss(NONE, cure), least(waiting)),
+            measure=ratio(loss(NONE, DELAYED + of_toy), waiting),
             at_most=1.0,
             bound_is_ours=True,
         ),
