@@ -2,11 +2,13 @@
 
 from ml_collections import ConfigDict
 
-from experiments import Published, statements
+from experiments import Published, claims, statements
 from experiments.results.estimates import Measure
-from experiments.results.measures import least, mean, ratio, tuned
+from experiments.results.measures import least, mean, ratio, soonest, tuned
+from experiments.results.metrics import TimeTo
 
-hang = statements.config_of(__file__).hang
+_CONFIG = statements.config_of(__file__)
+hang, mindflayer = _CONFIG.hang, _CONFIG.mindflayer
 
 
 def gradients(method: str, chance: float) -> Measure:
@@ -14,40 +16,47 @@ def gradients(method: str, chance: float) -> Measure:
     return mean("examples", method=method, tasks=hang(chance))
 
 
-def loss(config: ConfigDict, method: str, chance: float) -> Measure:
-    """The training loss at the end; of Rennala with the batch that tuning chooses."""
-    if method != "Rennala":
-        return tuned("train_loss", method=method, tasks=hang(chance))
-    return least(
-        [loss(config, f"Rennala, batch {size}", chance) for size in config.batch]
-    )
+def loss(method: str, chance: float) -> Measure:
+    """The training loss at the end."""
+    return tuned("train_loss", method=method, tasks=hang(chance))
+
+
+def until(config: ConfigDict, *methods: str) -> Measure:
+    """Seconds to the target, of the method that tuning chooses, with heavy tails."""
+    time = TimeTo("train_loss", config.target)
+    return least([soonest(time, method=name, tasks=_CONFIG.HEAVY) for name in methods])
 
 
 def published(config: ConfigDict) -> list[Published]:
     """What the abstract claims of MindFlayer."""
-    del config
+    flayers = map(mindflayer, config.allotted_seconds)
+    rivals = ["ASGD", *(f"Rennala, batch {size}" for size in config.batch)]
     return [
         Published(
-            text="Where the times of tasks have heavy tails, MindFlayer is faster than"
-            " Rennala and than ASGD",
+            text="Where the times of tasks have heavy tails, MindFlayer is sooner at a"
+            " training loss than the best of Rennala and ASGD",
             source="Maranjyan, Omar, Richtarik (2024), arXiv:2410.04285, abstract",
             said="it consistently outperforms baselines, above all where times have"
             " heavy tails",
             setting="a quadratic, and two layers on MNIST (as we recall)",
-            tried="A task here takes its time or hangs for ever, which decides the"
-            " comparison. A run needs lognormal or log-Cauchy times that end.",
+            measure=ratio(until(config, *flayers), until(config, *rivals)),
+            at_most=1.0,
+            bound_is_ours=True,
+            tried="Pareto times, which end; tasks that hang for ever decide nothing."
+            f" {claims.CHOSEN_UNSEEN}",
         )
     ]
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """Losses and gradients of MindFlayer, which gets 0.9 in 1.5 s of each worker."""
-    used = gradients("MindFlayer", 0.1)
+    name = mindflayer(min(config.allotted_seconds))
+    used = gradients(name, 0.1)
     return {
         "MindFlayer's gradients, 10 % hang": used,
         "MindFlayer's gradients / ASGD's, 10 % hang": ratio(
             used, gradients("ASGD", 0.1)
         ),
-        "MindFlayer's loss, 10 % hang": loss(config, "MindFlayer", 0.1),
-        "ASGD's loss, none hangs": loss(config, "ASGD", 0.0),
+        "MindFlayer's loss, 10 % hang": loss(name, 0.1),
+        "ASGD's loss, none hangs": loss("ASGD", 0.0),
     }
