@@ -1,8 +1,8 @@
 """Does delay compensation undo the harm of a stale gradient?
 
 An MLP on scikit-learn's digits, SGD: plain, DC-ASGD in both forms (Zheng et al.,
-arXiv:1609.08326), and Gap-Aware (Barkai et al., arXiv:1909.10802). At each delay, each
-has its own step, and DC-ASGD its own strength.
+arXiv:1609.08326), and Gap-Aware (Barkai et al., arXiv:1909.10802). At each delay the
+step of each is searched, and the strength of DC-ASGD, until the optimum is found.
 
     python -m experiments.main --config=configs/compensation.py --workdir=runs/dc
 """
@@ -11,25 +11,35 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Arm, Effect, Experiment, figures, optimizer, tasks
+from experiments import (
+    Arm,
+    Effect,
+    Experiment,
+    Range,
+    Search,
+    figures,
+    optimizer,
+    tasks,
+)
 from experiments.configs import at_least, check_delays, positive
 from experiments.results.sizes import percent, points
 
 LIMITS = at_least(0, "delay")
-LIMITS |= positive("learning_rate")
+LIMITS |= positive("tolerance")
+
+SMALL = {"updates": 60, "tolerance": 0.5}
+"""What the small size of the book changes, beside the numbers of seeds."""
 
 
 def get_config() -> ConfigDict:
     """Three compensations and none."""
     return ConfigDict(
         dict(
-            learning_rate=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
             delay=(0, 4, 16, 32),  # updates
-            strength=(0.0, 0.04, 0.4, 2.0, 8.0, 32.0, 128.0, 512.0, 2048.0),
             batch_size=32,  # examples an update
             updates=1000,
             seeds=16,
-            tuning_seeds=6,  # that choose step and strength, and are not reported
+            tolerance=0.05,  # of the search, a share of the loss
         )
     )
 
@@ -59,10 +69,14 @@ def experiment(config: ConfigDict) -> Experiment:
     def gap_aware(learning_rate, delay):
         return of_late(dj.gap_aware(learning_rate), learning_rate, delay)
 
-    def arm(name, make, **grid):
-        return Arm(training=optimizer(make), labels=dict(compensation=name), grid=grid)
-
     plain = {"compensation": "none"}
+
+    def arm(name, make, **options):
+        labels = dict(compensation=name)
+        return Arm(training=optimizer(make), labels=labels, **options)
+
+    # without strength it is plain SGD
+    strong = dict(grid={"strength": Range(0.04, 2000.0, off=0.0)}, contains=plain)
     late = {"delay": [delay for delay in config.delay if delay]}
     return Experiment(
         question="Does delay compensation undo the harm of a stale gradient?",
@@ -70,13 +84,12 @@ def experiment(config: ConfigDict) -> Experiment:
         arms=[
             arm("none", none),
             arm("Gap-Aware", gap_aware),
-            arm("DC-ASGD-c", dc, strength=config.strength),
-            arm("DC-ASGD-a", dc_adaptive, strength=config.strength),
+            arm("DC-ASGD-c", dc, **strong),
+            arm("DC-ASGD-a", dc_adaptive, **strong),
         ],
-        grid={"learning_rate": config.learning_rate, "delay": config.delay},
+        grid={"delay": config.delay, "learning_rate": Range(0.01, 3.0)},
         seeds=config.seeds,
-        tuned=("learning_rate", "strength"),
-        tuning_seeds=config.tuning_seeds,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         updates=config.updates,
         answer=[
             Effect(metric="train_loss", against=plain, size=percent(10), where=late),
