@@ -3,7 +3,8 @@
 Delay acts as momentum. The loop of YellowFin (Zhang and Mitliagkas, arXiv:1706.03471)
 measures the total momentum and moves the explicit one until the total is on its target.
 Beside it, a momentum kept at the target, and none: their totals on quadratics, and
-errors on scikit-learn's digits, with step and target tuned.
+errors on scikit-learn's digits, with step and target tuned. On digits also YellowFin,
+with a factor of its step tuned, and Adam, equally late.
 
     python -m experiments.main --config=configs/total_momentum.py --workdir=runs/total
 """
@@ -18,7 +19,8 @@ from experiments.configs import at_least, check_delays, positive
 from experiments.tasks import digits_mlp, quadratic
 
 LIMITS = at_least(0, "delay", "target", "noise")
-LIMITS |= positive("gain", "rate", "learning_rate")
+LIMITS |= positive("gain", "rate", "learning_rate", "loss")
+LIMITS |= positive("factor", "adam_rate", "adam_decay")
 
 
 def get_config() -> ConfigDict:
@@ -33,6 +35,10 @@ def get_config() -> ConfigDict:
             noise=0.3,  # standard deviation of a gradient's noise, in each direction
             directions=500,  # of the quadratic
             learning_rate=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0),  # on digits
+            factor=(0.03, 0.1, 0.3, 1.0, 3.0),  # of YellowFin's step
+            adam_rate=(0.0003, 0.001, 0.003, 0.01, 0.03, 0.1),
+            adam_decay=(0.1, 0.5, 1.0),  # 1 - beta_1
+            loss=0.2,  # the training loss to reach on digits, nats
             updates=1000,
             seeds=5,
             tuning_seeds=3,  # that choose step and target, and are not reported
@@ -40,7 +46,12 @@ def get_config() -> ConfigDict:
     )
 
 
-LOOP = "closed loop"
+LOOP, YELLOWFIN, ADAM = "closed loop", "YellowFin", "Adam"
+
+
+def momenta(state):
+    """Those applied and in total, of an optimizer with a loop."""
+    return state.momentum, state.loop.estimate
 
 
 def experiment(config: ConfigDict) -> Experiment:
@@ -48,15 +59,24 @@ def experiment(config: ConfigDict) -> Experiment:
     max_delay = check_delays("delay", config.delay, config.updates)
     ways = {"none": {}, "kept": {"share": 1.0}, LOOP: {"gain": config.gain}}
 
+    def late(rule, delay):
+        return dj.delayed(rule, delay, max_delay=max_delay, keep_params=True)
+
+    def yellowfin(factor, delay):
+        tuner = dj.yellowfin(factor=factor, closed_loop=True, gain=config.gain)
+        return late(tuner, delay)
+
+    def adam(adam_rate, adam_decay, delay):
+        return late(optax.adam(adam_rate, b1=1.0 - adam_decay), delay)
+
     def steered(gain=0.0, share=0.0):
         """A loop, which measures alone if its gain is 0; a share of the target kept."""
 
         def make(learning_rate, target, delay):
             loop = dj.closed_loop_momentum(learning_rate, target, gain=gain)
-            rule = optax.chain(loop, optax.trace(share * target))
-            return dj.delayed(rule, delay, max_delay=max_delay, keep_params=True)
+            return late(optax.chain(loop, optax.trace(share * target)), delay)
 
-        return optimizer(make, seen=lambda memory: memory.inner_state[0])
+        return optimizer(make, seen=lambda memory: momenta(memory.inner_state[0]))
 
     curvatures = np.linspace(0.4, 1.6, config.directions).tolist()
     digits = digits_mlp(width=16)
@@ -72,23 +92,33 @@ def experiment(config: ConfigDict) -> Experiment:
         labels = dict(task=name, momentum=way)
         return Arm(training=steered(**ways[way]), labels=labels, **compared[name])
 
+    def rival(name, make, seen, *axes):
+        labels, grid = dict(task="digits", momentum=name), {k: config[k] for k in axes}
+        return Arm(training=optimizer(make, seen=seen), labels=labels, grid=grid)
+
     def shown(metric, title, task="no noise", **only):
         of = dict(fixed=False, color="momentum", title=title)
         return figures.over("delay", metric, only={"task": (task,)} | only, **of)
 
+    no_loop = np.full(2, np.nan, np.float32)  # of Adam
+    rivals = {"momentum": (YELLOWFIN, ADAM)}
     return Experiment(
         question="Does a closed loop keep the total momentum while delays grow?",
         task=digits,
-        arms=[arm(name, way) for name in compared for way in ways],
+        arms=[
+            *(arm(name, way) for name in compared for way in ways),
+            rival(YELLOWFIN, yellowfin, lambda m: momenta(m.inner_state), "factor"),
+            rival(ADAM, adam, lambda m: (), "adam_rate", "adam_decay"),
+        ],
         grid={"delay": config.delay},
         seeds=config.seeds,
-        tuned=("learning_rate", "target"),
+        tuned=("learning_rate", "target", "factor", "adam_rate", "adam_decay"),
         tuning_seeds=config.tuning_seeds,
         updates=config.updates,
         evaluations=50,
         measure={
-            "applied_momentum": lambda model, task: model.state.momentum,
-            "total_momentum": lambda model, task: model.state.loop.estimate,
+            "applied_momentum": lambda model, task: (model.state or no_loop)[0],
+            "total_momentum": lambda model, task: (model.state or no_loop)[1],
         },
         answer=[
             Effect(
@@ -110,5 +140,6 @@ def experiment(config: ConfigDict) -> Experiment:
             shown("total_momentum", "Does the total stay on its target?"),
             shown("applied_momentum", "What does the loop apply?", momentum=(LOOP,)),
             shown("test_error", "What does the loop gain on digits?", "digits"),
+            figures.curves(against="update", target=config.loss, only=rivals),
         ],
     )

@@ -2,27 +2,33 @@
 
 from ml_collections import ConfigDict
 
-from experiments import statements
+from experiments import claims, statements
 from experiments.results import analysis
 from experiments.results.claims import Published
 from experiments.results.estimates import Measure
-from experiments.results.measures import mean, tuned
+from experiments.results.measures import mean, ratio, soonest, tuned
+from experiments.results.metrics import TimeTo
 
-LOOP = statements.config_of(__file__).LOOP
+_CONFIG = statements.config_of(__file__)
+LOOP, YELLOWFIN, ADAM = _CONFIG.LOOP, _CONFIG.YELLOWFIN, _CONFIG.ADAM
 
 
 def published(config: ConfigDict) -> list[Published]:
     """What the abstract claims of YellowFin."""
-    del config
+    late = max(config.delay)
     return [
         Published(
-            text="On 16 asynchronous workers YellowFin with the closed loop needs up to"
-            " 2.69 times fewer iterations than Adam",
+            text=f"With gradients {late} updates late YellowFin with the closed loop"
+            " needs fewer updates to a training loss than Adam",
             source="Zhang and Mitliagkas (2017), arXiv:1706.03471, abstract",
             said="up to 2.69 times fewer iterations than Adam in asynchronous settings",
-            setting="ResNets and LSTMs: images, language models, parsing",
-            tried="The loop alone is here, around a target that is tuned. A run needs"
-            " YellowFin's tuner and Adam, both late, and the updates to one loss.",
+            setting="ResNets and LSTMs: images, language models, parsing; 16 workers",
+            measure=ratio(updates(config, ADAM), updates(config, YELLOWFIN)),
+            at_least=1.0,
+            bound_is_ours=True,
+            tried="2.69 is the most among the settings of the source. Ours is a small"
+            " network; the factor of YellowFin's step is tuned, and step and beta_1 of"
+            f" Adam. {claims.CHOSEN_UNSEEN}",
         ),
     ]
 
@@ -40,6 +46,12 @@ def records(config: ConfigDict) -> dict[str, Measure]:
         ),
         "Test error 8 late, none": error("none"),
     }
+
+
+def updates(config: ConfigDict, name: str) -> Measure:
+    """Updates to the loss on digits, at the largest delay."""
+    time = TimeTo("train_loss", config.loss, along="update")
+    return soonest(time, task="digits", momentum=name, delay=max(config.delay))
 
 
 def total(momentum: str, delay: float, task: str = "no noise") -> Measure:

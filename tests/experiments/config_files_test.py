@@ -166,5 +166,7 @@ def test_a_config_makes_an_experiment_whose_claims_can_fail(file, question, tmp_
             **(arguments(task) if callable(task) else {}),
         }
         grid = {axis: values for axis, values in made.grid.items() if axis in taken}
-        one = dataclasses.replace(made, training=None, arms=[arm], grid=grid, **short)
+        tuned = [axis for axis in made.tuned_axes if axis in {**grid, **arm.grid}]
+        alone = dict(training=None, arms=[arm], grid=grid, tuned=tuned)
+        one = dataclasses.replace(made, **alone, **short)
         assert programs.programs(one)
