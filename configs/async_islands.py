@@ -93,7 +93,7 @@ def experiment(config: ConfigDict) -> Experiment:
         step = optax.scale_by_learning_rate(outer_step * outer_decay)
         return optax.chain(dj.delayed_nesterov(1.0 - outer_decay, period=n), step)
 
-    def arm(waits, server, make, grid=rates, steps=config.steps):
+    def arm(waits, server, make, steps=config.steps, grid=rates):
         seconds = SECONDS if waits != ONE else SECONDS[:1]
         rounds = [dj.cluster.constant(each) for each in np.multiply(steps, seconds)]
         cluster = dj.cluster.Cluster(len(rounds), rounds)
@@ -107,24 +107,21 @@ def experiment(config: ConfigDict) -> Experiment:
     at_its_steps = NESTEROV, DELAYED, DELAYED + BY_SPEED
     cost = functools.partial(Effect, metric="train_loss", size=percent(5))
     momentum = rates | {"outer_decay": Range(0.05, 1.0, off=1.0)}
-    searched = [
-        arm(ALL, NESTEROV + SEARCHED, nesterov, momentum),
-        arm(NONE, NESTEROV + SEARCHED, nesterov, momentum),
-        arm(NONE, DELAYED + SEARCHED, delayed, momentum),
-        arm(NONE, DELAYED + BY_SPEED + SEARCHED, delayed, momentum, by_speed),
+    moving = [
+        (ALL, NESTEROV, nesterov, config.steps),
+        (NONE, NESTEROV, nesterov, config.steps),
+        (NONE, DELAYED, delayed, config.steps),
+        (NONE, DELAYED + BY_SPEED, delayed, by_speed),
     ]
+    searched = moving if config.task == "toy" else []
     batch = config.steps * config.batch_size
     return Experiment(
         question="Why does outer momentum fail where islands wait for nobody?",
         task=named("task", config.task, TASKS)(batch_size=batch),
         arms=[
-            arm(ALL, SGD, sgd),
-            arm(ALL, NESTEROV, nesterov),
-            arm(NONE, SGD, sgd),
-            arm(NONE, NESTEROV, nesterov),
-            arm(NONE, DELAYED, delayed),
-            arm(NONE, DELAYED + BY_SPEED, delayed, steps=by_speed),
-            *(searched if config.task == "toy" else ()),
+            *(arm(waits, SGD, sgd) for waits in (ALL, NONE)),
+            *(arm(*each) for each in moving),
+            *(arm(a, b + SEARCHED, c, d, momentum) for a, b, c, d in searched),
             arm(ONE, NESTEROV, nesterov),
         ],
         grid={"learning_rate": Range(1e-3, 0.1)},
