@@ -50,7 +50,7 @@ LOOP, YELLOWFIN, ADAM = "closed loop", "YellowFin", "Adam"
 
 
 def momenta(state):
-    """Those applied and in total, of an optimizer with a loop."""
+    """The momentum applied and the total, of an optimizer with a loop."""
     return state.momentum, state.loop.estimate
 
 
