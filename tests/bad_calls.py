@@ -316,8 +316,12 @@ over_four(averaging.outer(SGD, optax.sgd, period=2))
 over_four(averaging.outer(SGD, SGD, period=8, delay=4, fragments=2))
     ValueError: `delay` must be less than period / fragments, 4, got 4.
 over_four(averaging.outer(SGD, SGD, period=7, fragments=7))
-    ValueError: `fragments` must number the fragments 0, 1, ..., each with at least one
-    leaf or layer, got 7 for 2 leaves.
+    ValueError: `fragments` must leave a leaf to each of the fragments, which have about
+    one size, got 7 for 2 leaves: lower it, or number leaves or layers by a function
+    of their path.
+over_four(averaging.outer(SGD, optax.polyak_sgd(), period=2))
+    TypeError: `server` must take a step from gradients and parameters alone, as
+    optax.sgd and optax.adam do: ...'value'
 over_four(averaging.outer(SGD, SGD, period=2, fragments=lambda path, leaf: None))
     TypeError: `fragments` must be integers, got None at ['b'].
 over_four(averaging.outer(SGD, SGD, period=2, fragments=lambda path, leaf: {}[path]))

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from delayjax.cluster import (
@@ -48,13 +49,25 @@ def test_a_latency_above_a_step_has_a_period_and_no_delay():
     """c = 2 * .9 s at every number of slices; H >= 1.8 * .95 / (.05 * .5) = 68.4."""
     numbers = Islands.from_cluster(islands(Communication(latency_seconds=0.9)))
     assert numbers == (pytest.approx(1.8), 69, None, None)
-    assert "from H = 69 local steps on; with a delay islands wait" in str(numbers)
+    assert "from H = 69 steps on. With a delay islands wait" in str(numbers)
 
 
 def test_a_link_too_slow_for_any_period_has_none():
     numbers = Islands.from_cluster(islands(Communication(latency_seconds=1e6)))
     assert numbers == (pytest.approx(2e6), None, None, None)
     assert "costs over 5% of the time at any H" in str(numbers)
+
+
+def test_times_that_cannot_be_true_are_refused_and_are_no_costly_link():
+    def never(rng, worker):
+        while True:
+            yield np.full(100, np.nan)
+
+    link = Communication(latency_seconds=0.1)
+    with pytest.raises(ValueError, match="nan"):
+        Islands.from_cluster(Cluster(2, never, communication=link))
+    dead = islands(link, slowdown=[Slowdown(0, math.inf)])
+    assert Islands.from_cluster(dead) is None
 
 
 def test_advice_has_the_islands_of_its_cluster_if_messages_take_time():

@@ -65,7 +65,7 @@ def begun(fragments, **arguments):
         ({"embed": 0, "head": 1}, r"`fragments` must be .*: .*expected keys.*'layers'"),
         (lambda path, leaf: 1, r"number the fragments 0, 1, .*, got \[1\]"),
         (lambda path, leaf: -1, r"number the fragments 0, 1, .*, got \[-1\]"),
-        (6, r"`fragments` must number the fragments 0, 1, \.\.\., each with at"),
+        (6, r"`fragments` must leave a leaf to each .* got 6 for \d leaves: lower it"),
         (lambda path, leaf: {"embed": 0}[path], "'head'"),
         (lambda path, leaf: leaf.layers, "no attribute 'layers'"),
         (
@@ -99,7 +99,7 @@ def test_fewer_fragments_than_asked_for_are_refused():
     tx = averaging.outer(SGD, SGD, period=12, fragments=3)
     with pytest.raises(
         ValueError,
-        match=r"`fragments` must number the fragments 0, 1, \.\.\., each with at",
+        match=r"`fragments` must leave a leaf to each .* got 3 for 2 leaves: lower it",
     ):
         tx.init({"a": jnp.ones(1), "b": jnp.ones(100)})
 

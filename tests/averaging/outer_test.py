@@ -669,3 +669,34 @@ def test_islands_of_devices_share_one_inner_mean_and_one_outer_step(execution, d
             models = np.tile(x, (2, 1))
     assert got.shape == (2, 5)  # the members of an island share its model
     assert_follows(got, models)
+
+
+@pytest.mark.parametrize(
+    ("period", "options", "is_sound"),
+    [
+        (4, dict(delay=3), True),
+        (3, dict(delay=3), False),
+        (0, {}, False),
+        (4, dict(fragments={"w": 0, "b": 1}), True),
+        (3, dict(fragments={"w": 0, "b": 1}), False),
+    ],
+)
+def test_a_traced_period_that_breaks_the_rule_of_exchanges_makes_all_nan(
+    period, options, is_sound
+):
+    params = {"w": jnp.ones(3), "b": jnp.ones(())}
+
+    @jax.jit
+    def moves(period):
+        tx = averaging.outer(SGD, SGD, period=period, axis_name=None, **options)
+        return tx.update(params, tx.init(params), params)[0]
+
+    for leaf in jax.tree.leaves(moves(period)):
+        assert np.isfinite(leaf).all() if is_sound else np.isnan(leaf).all()
+
+
+def test_a_leaf_without_numbers_is_sent_in_slices_as_others_are():
+    params = {"none": jnp.ones((0, 3)), "b": jnp.ones(3)}
+    tx = averaging.outer(SGD, SGD, period=4, delay=2, axis_name=None)
+    moves, _ = jax.jit(lambda p: tx.update(p, tx.init(p), p))(params)
+    assert moves["none"].shape == (0, 3) and np.isfinite(moves["b"]).all()

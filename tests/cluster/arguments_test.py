@@ -292,7 +292,7 @@ OTHERS = [
             2, cluster.constant(0.4), communication=LINK
         ).shortest_delay(0.05),
         ValueError,
-        "`cost` must be larger, got 0.05: more is lost even at 65536 steps late",
+        "`cost` must be larger, got 0.05: more is lost even at 65536 steps in flight",
     ),
     *(
         (
@@ -382,3 +382,8 @@ OTHERS = [
 def test_what_makes_no_sense_is_refused_with_its_remedy(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_bytes_need_the_rate_of_their_link():
+    with pytest.raises(ValueError, match=r"`bytes_per_second` must be given with .*1e"):
+        cluster.Communication(message_bytes=1e9)

@@ -119,15 +119,16 @@ def test_islands_with_equal_steps_exchange_as_often_as_the_closed_form_says():
     (said,) = facts.periods(islands, Recorded(np.full((2, 60), 0.5)))
     assert "takes 1.66 s and costs at most 5% of the time from H = 64" in said
     # a slice of 0.06 + 1.6 / 4 s and one of 0.06 + 1.6 / 4 / 1 s are below 0.5 / 0.95 s
-    assert "from H = 5 on if it is in flight during 4 of them" in said
-    assert said.endswith("H = 8 on in 4 fragments, each in flight during 1.")
+    assert "costs no more from d = 4 on (H above 4), or in 4 fragments" in said
+    assert "from d = 1 on (H above 7). Late outer steps cost loss" in said
     free = dj.cluster.Cluster(2, dj.cluster.constant(0.5))
     assert facts.periods(free, Recorded(np.full((2, 60), 0.5))) == []
 
 
 def test_a_slice_pays_the_latency_too():
     """2 * 0.2 + 1.6 / d is at most 0.5 / 0.95 s from d = 13 on; 2 * 0.27 never."""
-    for latency, words in ((0.2, "in flight during 13 of"), (0.27, "that costs more")):
+    said_of = {0.2: "from d = 13 on (H above 13)", 0.27: "that costs more"}
+    for latency, words in said_of.items():
         link = dj.cluster.Communication(latency, 2e9, 1.25e9)
         islands = dj.cluster.Cluster(2, dj.cluster.constant(0.5), communication=link)
         (said,) = facts.periods(islands, Recorded(np.full((2, 60), 0.5)))
@@ -146,7 +147,7 @@ def test_islands_that_are_slow_for_some_time_are_drawn_in_blocks():
     by_clock = dataclasses.replace(recorded.cluster(), communication=link)
     drawn = dj.cluster.Cluster(4, recorded.service("block"), communication=link)
     (said,) = facts.periods(by_clock, recorded)
-    assert f"from H = {drawn.shortest_period(0.05)} local steps on" in said
+    assert f"from H = {drawn.shortest_period(0.05)} steps on" in said
 
 
 def test_more_and_fewer_workers_than_recorded(tmp_path):
@@ -155,7 +156,7 @@ def test_more_and_fewer_workers_than_recorded(tmp_path):
     link = "--message_bytes=3.9", "--bytes_per_second=2", "--latency_seconds=1"
     fewer = run(log, out, "--workers=2", "--noise=0", *link, *FAST).stdout
     # c = 2 * 1 + 3.9 / 2 s, and H = c 0.95 / (0.05 * 2) = 37.5
-    assert "an exchange takes 3.95 s" in fewer and "from H = 38 local" in fewer
+    assert "an exchange takes 3.95 s" in fewer and "from H = 38 steps" in fewer
     assert "Messages take no time" not in fewer
     assert "2 workers and 60 steps, with a mean of 1.5 s" in fewer
     assert "Worker 1 takes 2 times" in fewer and "modulo" not in fewer

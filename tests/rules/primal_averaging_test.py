@@ -9,6 +9,7 @@ import pytest
 import delayjax as dj
 
 STEPS = 40
+SGD = optax.sgd(0.1)
 CURVATURE = np.array([0.2, 1.0, 3.0])
 START = np.array([1.0, -2.0, 0.5])
 
@@ -97,3 +98,10 @@ def test_weight_decay_acts_on_the_fast_model():
 def test_the_interpolation_is_a_share():
     with pytest.raises(ValueError, match=r"`interpolation` must .*\[0, 1\].* 1\.5"):
         dj.primal_averaging(optax.sgd(0.1), interpolation=1.5)
+
+
+@pytest.mark.parametrize("inner", [optax.lbfgs(), optax.contrib.sam(SGD, SGD)])
+def test_an_optimizer_that_pairs_gradients_with_parameters_is_refused(inner):
+    """The gradients are of y, and the parameters are z."""
+    with pytest.raises(ValueError, match="`inner` must not hold optax's"):
+        dj.primal_averaging(inner, decay=0.9).init(jnp.ones(3))

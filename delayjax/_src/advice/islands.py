@@ -1,9 +1,10 @@
 """How often islands, workers with a model each, exchange their models over a link."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from delayjax._src.cluster.cluster import Cluster
+from delayjax._src.cluster.cluster import Cluster, TooCostlyError
 
 _COST = 0.05  # of the time
 _FRAGMENTS = 4  # of a model
@@ -36,9 +37,9 @@ class Islands(NamedTuple):
             cluster: one worker is one island.
 
         Returns:
-            None without a `communication` and with slowdowns that begin or end: the
-            time of a step then depends on its begin. It takes the memory of
-            `shortest_period`.
+            None without a `communication`, with a dead worker, or with slowdowns that
+            begin or end: the time of a step then depends on its begin. It takes the
+            memory of `shortest_period`.
 
         Example:
             >>> from delayjax.cluster import Cluster, Communication, constant
@@ -47,7 +48,10 @@ class Islands(NamedTuple):
             Islands(exchange_seconds=4.2, period=80, delay=4, fragment_delay=1)
         """
         link, speeds = cluster.communication, cluster.speeds()
-        if link is None or any(len(speed.factors) > 1 for speed in speeds):
+        lasting = [
+            len(one.factors) == 1 and one.factors[0] < math.inf for one in speeds
+        ]
+        if link is None or not all(lasting):
             return None
         return cls(
             link.all_reduce_seconds(cluster.workers),
@@ -57,37 +61,39 @@ class Islands(NamedTuple):
         )
 
     def __str__(self) -> str:
-        said = (
+        said = [
             "If each worker is an island with its own model, an exchange takes"
-            f" {self.exchange_seconds:.3g} s"
-        )
-        said += (
-            f" and costs over {_COST:.0%} of the time at any H"
-            if self.period is None
-            else f" and costs at most {_COST:.0%} of the time from H = {self.period}"
-            " local steps on"
-        )
-        if self.delay is not None:
-            said += (
-                f"; from H = {self.delay + 1} on if it is in flight during"
-                f" {self.delay} of them"
-            )
-        if self.fragment_delay is not None:
-            said += (
-                f"; from H = {_FRAGMENTS * (self.fragment_delay + 1)} on in"
-                f" {_FRAGMENTS} fragments, each in flight during {self.fragment_delay}"
-            )
-        if self.delay is self.fragment_delay is None:
-            said += (
-                "; with a delay islands wait for a slice of it at every step, and that"
-                " costs more"
-            )
-        return f"{said}."
+            f" {self.exchange_seconds:.3g} s and costs"
+        ]
+        if self.period is None:
+            said += [f"over {_COST:.0%} of the time at any H."]
+        else:
+            said += [
+                f"at most {_COST:.0%} of the time from H = {self.period} steps on."
+            ]
+        flights = {1: self.delay, _FRAGMENTS: self.fragment_delay}
+        late = [
+            f"in {count} fragments " * (count > 1)
+            + f"from d = {delay} on (H above {count * (delay + 1) - 1})"
+            for count, delay in flights.items()
+            if delay is not None
+        ]
+        if late:
+            said += [
+                f"With a delay d it costs no more {', or '.join(late)}. Late outer"
+                " steps cost loss: H should be many times the smallest."
+            ]
+        else:
+            said += [
+                "With a delay islands wait for a slice of it at every step, and that"
+                " costs more."
+            ]
+        return " ".join(said)
 
 
 def _smallest(number: Callable[[], int]) -> int | None:
     """The number, or None if none is large enough."""
     try:
         return number()
-    except ValueError:
+    except TooCostlyError:
         return None

@@ -34,10 +34,15 @@ class Split:
         self.count = fragments if is_count else max(len(distinct), 1)
         if distinct == list(range(self.count)) or not self._numbers:
             return
-        got = f"{fragments} for {len(self._numbers)} leaves" if is_count else distinct
+        if is_count:
+            raise ValueError(
+                "`fragments` must leave a leaf to each of the fragments, which have"
+                f" about one size, got {fragments} for {len(self._numbers)} leaves:"
+                " lower it, or number leaves or layers by a function of their path."
+            )
         raise ValueError(
             "`fragments` must number the fragments 0, 1, ..., each with at least one"
-            f" leaf or layer, got {got}."
+            f" leaf or layer, got {distinct}."
         )
 
     def check(self, centers: Sequence[Any], model: Any) -> None:

@@ -86,7 +86,8 @@ def mean_of_state(
         if missing := periods.keys() - there:
             raise ValueError(
                 f"`periods` must name some of {sorted(there)}, the fields of the inner"
-                f" state, got {sorted(missing)}."
+                f" state that hold floats, got {sorted(missing)}: a counter has no"
+                " mean, and plain SGD has no moments."
             )
         return MeanOfState(jnp.zeros((), jnp.int32), inner_state)
 

@@ -14,7 +14,7 @@ from delayjax._src.averaging.fragments import Fragments, Split
 from delayjax._src.averaging.step_then_mix import step_then_mix, varied
 from delayjax._src.ground import axes, checks, kinds, transforms
 from delayjax._src.ground.compression import Compressor, compressed
-from delayjax._src.history import ring, wrapped
+from delayjax._src.history import delays, ring, wrapped
 
 
 class Fragment(NamedTuple):
@@ -177,6 +177,9 @@ def outer(
                     lambda same: same,
                     flight,
                 )
+        if not checks.is_concrete(period):  # only now can it be checked
+            is_sound = (period % split.count == 0) & (apart > delay)
+            model = delays.poisoned(model, jnp.where(is_sound, 0.0, jnp.nan))
         return model, Outer(tuple(after), flight, error)
 
     return step_then_mix("averaging.outer", inner, mix, axis_name, begin, alone=True)
@@ -233,6 +236,13 @@ class _Exchange(NamedTuple):
     def fresh(self, part):
         """A fragment before its first exchange."""
         state = wrapped.init("server", self.server, part, wrapper="outer")
+        try:
+            jax.eval_shape(self.server.update, part, state, part)
+        except TypeError as error:
+            raise TypeError(
+                "`server` must take a step from gradients and parameters alone, as"
+                f" optax.sgd and optax.adam do: {error}"
+            ) from error
         return Fragment(part, state)
 
     def keep(self, fragment, kept=None):

@@ -63,7 +63,7 @@ def packed(tree: Any, box: Box) -> Box:
         held = box[label]
         flat = shardings.over_explicit(leaf, P()).ravel()
         flat = jnp.pad(flat, (0, (end - start) * held.shape[1] - leaf.size))
-        rows = _sharded_as(flat.reshape(end - start, -1), held)
+        rows = _sharded_as(flat.reshape(end - start, held.shape[1]), held)
         held = jax.lax.dynamic_update_slice_in_dim(held, rows, start, 0)
         box = box | {label: held}
     return box

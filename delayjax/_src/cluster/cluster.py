@@ -70,6 +70,13 @@ class Communication:
     bytes_per_second: kinds.PositiveOrInfFloat = math.inf
     serial: bool = False
 
+    def __post_init__(self):
+        if self.message_bytes and self.bytes_per_second == math.inf:
+            raise ValueError(
+                "`bytes_per_second` must be given with `message_bytes` ="
+                f" {self.message_bytes:g}: over an infinite rate bytes take no time."
+            )
+
     @property
     def transfer_seconds(self) -> float:
         """The time for which a message occupies a serial server."""
@@ -269,7 +276,8 @@ class Cluster:
 
         without and with a delay. Steps of random length, as in `finish_times`, cost
         more. If islands differ, cost is one minus the time of the slowest island's
-        steps over the whole time. The server's step and the work of a compressor take
+        steps over the whole time. That faster islands wait for it is not counted: no
+        period changes this. The server's step and the work of a compressor take
         no time.
 
         Args:
@@ -281,7 +289,7 @@ class Cluster:
             seed: of the service times.
 
         Returns:
-            A number in [0, 1), from 40 exchanges or 2000 steps, whichever is more;
+            A number in [0, 1], from 40 exchanges or 2000 steps, whichever is more;
             with a delay from 2000 steps.
 
         Example:
@@ -337,7 +345,7 @@ class Cluster:
             may miss a smaller H within the noise of the simulation.
 
         Raises:
-            ValueError: if exchanges cost more even 50,000 steps apart.
+            ValueError: if exchanges cost more even 65,536 steps apart.
 
         Example:
             >>> from delayjax.cluster import constant
@@ -390,7 +398,7 @@ class Cluster:
             self.exchange_cost, fragments=fragments, fraction=fraction, seed=seed
         )
         return _first_within(
-            cost, lambda late: cost_of(fragments * (late + 1), delay=late), "late"
+            cost, lambda late: cost_of(fragments * (late + 1), delay=late), "in flight"
         )
 
     def speeds(self) -> list["Speed"]:
@@ -402,13 +410,17 @@ class Cluster:
         return [_speed(items) for items in slowdowns]
 
 
+class TooCostlyError(ValueError):
+    """Exchanges cost more than asked, however seldom or late."""
+
+
 def _first_within(cost: float, cost_of: Callable[[int], float], how: str) -> int:
     """The first number of steps whose cost is small enough, as if costs fell."""
     shortest = longest = 1
     while cost_of(longest) > cost:
         shortest, longest = longest + 1, 2 * longest
         if longest > _LONGEST:
-            raise ValueError(
+            raise TooCostlyError(
                 f"`cost` must be larger, got {cost}: more is lost even at"
                 f" {shortest - 1} steps {how}."
             )

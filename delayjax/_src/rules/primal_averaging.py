@@ -6,6 +6,7 @@ import jax
 import optax
 
 from delayjax._src.ground import donation, dtypes, extras, kinds, transforms
+from delayjax._src.history import wrapped
 
 
 class PrimalAveragingState(NamedTuple):
@@ -52,10 +53,14 @@ def primal_averaging(
     Returns:
         A transformation whose state is one tree like the parameters, at least float32,
         beside the state of U. Updates keep their dtype. The model to evaluate is
-        `optax.tree.add_scale(params, 1 - mu_y, optax.tree.get(state, "gap"))`.
+        `optax.tree.add_scale(params, 1 - mu_y, optax.tree.get(state, "gap"))`. Train
+        float32 parameters, and cast them in the loss: small moves of 16-bit parameters
+        are lost, as with all optimizers, but e keeps them, and x is wrong by these.
 
     Raises:
-        ValueError: in `update`, if `params` is missing.
+        TypeError: in `update`, if `params` is missing.
+        ValueError: in `init`, if U pairs gradients with parameters (L-BFGS, a line
+            search): the gradients are of y, the parameters are z.
 
     Example:
         >>> import jax.numpy as jnp
@@ -77,7 +82,8 @@ def primal_averaging(
     inner = transforms.as_transformation("inner", inner)
 
     def state_of(params):
-        return PrimalAveragingState(dtypes.wide_zeros(params), inner.init(params))
+        inner_state = wrapped.init("inner", inner, params, wrapper="primal_averaging")
+        return PrimalAveragingState(dtypes.wide_zeros(params), inner_state)
 
     def init_fn(params):
         return donation.made(state_of, params)
