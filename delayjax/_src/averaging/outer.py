@@ -72,7 +72,7 @@ def outer(
         server: the outer optimizer, any Optax transformation that reads gradients and
             parameters alone.
         period: H, local steps from one exchange of a fragment to its next, at least 1.
-            F divides it. May be traced.
+            F divides it. May be traced: all becomes NaN if it breaks this rule.
         delay: d, the local steps during which an exchange is in flight; fewer than H /
             F. Static. With d > 0 a fragment is sent in d slices.
         merge: how the new x and the local steps since the start make the worker's
