@@ -1,4 +1,4 @@
-"""A delay for each layer, where one leaf holds many layers along an axis."""
+"""A delay or number for each layer, where a leaf has many layers along an axis."""
 
 import dataclasses
 import itertools
@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from delayjax._src.ground import checks, named_arrays, trees
+from delayjax._src.ground import checks, dtypes, named_arrays, trees
 
 
 class Run(NamedTuple):
@@ -100,6 +100,35 @@ def owners(name: str, delay: Any, like: Any) -> Any:
         if isinstance(layers, Layers):
             _check_layers(layers, path, jnp.shape(leaf))
     return per_leaf
+
+
+def checked_numbers(name: str, numbers: Any) -> Any:
+    """The argument `name`, a tree of numbers and of `Layers`, without boxes."""
+
+    def checked(one):
+        is_layers = isinstance(one, Layers)
+        return one if is_layers else checks.check_scalar(name, one)
+
+    numbers = named_arrays.unboxed(numbers)
+    return jax.tree.map(checked, numbers, is_leaf=trees.is_function)
+
+
+def numbers_of(name: str, numbers: Any, like: Any) -> Any:
+    """The number of each leaf of `like`, without boxes: real [], or [L, 1, ...].
+
+    Raises:
+        ValueError: if `numbers` is no prefix of `like`, or a leaf has another number of
+            layers than its `Layers`.
+    """
+    bare = named_arrays.unboxed(like)
+
+    def array(number, leaf):
+        if isinstance(number, Layers):
+            number = column(number, np.asarray(number.delays), leaf)
+        return jnp.asarray(number, dtypes.real_dtype(leaf))
+
+    by_leaf = owners(name, numbers, bare)
+    return jax.tree.map(array, by_leaf, bare, is_leaf=trees.is_function)
 
 
 def has_layers(tree: Any) -> bool:

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from delayjax._src.ground import dtypes, extras, kinds, transforms, trees
-from delayjax._src.history import wrapped
-from delayjax._src.rules import stage_numbers
+from delayjax._src.history import layers, wrapped
 
 
 class DiscrepancyCorrectionState(NamedTuple):
@@ -77,10 +76,10 @@ def discrepancy_correction(
         0.5.
     """
     inner = transforms.as_transformation("inner", inner)
-    delay = stage_numbers.check("delay", delay)
+    delay = layers.checked_numbers("delay", delay)
 
     def gaps(like):
-        asked = stage_numbers.by_leaf("delay", delay, like)
+        asked = layers.numbers_of("delay", delay, like)
         return jax.tree.map(
             lambda tau: tau / jnp.asarray(microbatches, tau.dtype), asked
         )

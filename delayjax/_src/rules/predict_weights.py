@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from delayjax._src.ground import dtypes, extras, kinds, transforms, trees
-from delayjax._src.history import wrapped
-from delayjax._src.rules import stage_numbers
+from delayjax._src.history import layers, wrapped
 
 Direction = Callable[[Any, Any, jax.Array], Any]
 """(inner state before an update, state after it, updates done) -> the next update."""
@@ -87,10 +86,10 @@ def predict_weights(
         2023, arXiv:2312.00839, predicts by the optimizer's moments.
     """
     inner = transforms.as_transformation("inner", inner)
-    horizon = stage_numbers.check("horizon", horizon)
+    horizon = layers.checked_numbers("horizon", horizon)
 
     def reaches(like):
-        horizons = stage_numbers.by_leaf("horizon", horizon, like)
+        horizons = layers.numbers_of("horizon", horizon, like)
         return jax.tree.map(lambda tau: tau * share, horizons)
 
     def init_fn(params):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from delayjax._src.ground import dtypes, extras, kinds, transforms, trees
-from delayjax._src.rules import stage_numbers
+from delayjax._src.history import layers
 
 
 class RescheduleByDelayState(NamedTuple):
@@ -66,10 +66,10 @@ def reschedule_by_delay(
         Yang et al., PipeMare, 2021, arXiv:1910.05124, technique T1, as we recall it: we
         could not read the equation again. That delays below 1 count as 1 is ours.
     """
-    delay = stage_numbers.check("delay", delay)
+    delay = layers.checked_numbers("delay", delay)
 
     def init_fn(params):
-        stage_numbers.by_leaf("delay", delay, params)
+        layers.numbers_of("delay", delay, params)
         return RescheduleByDelayState(jnp.zeros((), jnp.int32))
 
     def update_fn(updates, state, params=None, **extra_args):
@@ -81,7 +81,7 @@ def reschedule_by_delay(
             tau = asked / jnp.asarray(microbatches, asked.dtype)
             return jnp.maximum(tau, 1.0) ** -power
 
-        asked = stage_numbers.by_leaf("delay", delay, updates)
+        asked = layers.numbers_of("delay", delay, updates)
         factors = trees.broadcast("delay", jax.tree.map(factor, asked), updates)
         updates = jax.tree.map(dtypes.times, factors, updates)
         return updates, RescheduleByDelayState(state.step + 1)
