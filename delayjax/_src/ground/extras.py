@@ -18,6 +18,15 @@ Delay = ArrayLike | transforms.OfStep | Mapping[Any, Any] | Sequence[Any]
 Law = Callable[[jax.Array], ArrayLike]
 """staleness (int32 [], or float32 [] for a mean) -> the factor of the updates."""
 
+WRAP = "wrap the whole chain, `delayed(optax.chain(...), delay)`"
+"""How to supply a staleness: the remedy in an error."""
+
+IN_EACH = (
+    "put the rule into `each` of `replay`, or into its `tx` where each update has one"
+    " gradient"
+)
+"""How to supply a worker: the remedy in an error."""
+
 
 def require(value: Any, name: str, needed_by: str, remedy: str) -> Any:
     """`value`; if it is None, an error that names the missing extra argument."""
@@ -42,12 +51,21 @@ def moved(needed_by: str, updates: Any, params: Any, stale_params: Any) -> Any:
         "wrap the whole chain, `delayed(optax.chain(...), delay, keep_params=True)`;"
         " a mean over workers hands none on: compensate before it"
     )
-    require(stale_params, "stale_params", needed_by, remedy)
-    stale_params = trees.masked_like(stale_params, updates)
-    check_shapes(needed_by, updates, params=params, stale_params=stale_params)
+    stale_params = stale_params_of(needed_by, updates, stale_params, remedy)
+    check_shapes(needed_by, updates, params=params)
     return jax.tree.map(
         lambda x, y: operator.sub(*dtypes.in_one_dtype(x, y)), params, stale_params
     )
+
+
+def stale_params_of(
+    needed_by: str, updates: Any, stale_params: Any, remedy: str
+) -> Any:
+    """`stale_params`, masked as the gradients; an error if missing or unlike them."""
+    require(stale_params, "stale_params", needed_by, remedy)
+    stale_params = trees.masked_like(stale_params, updates)
+    check_shapes(needed_by, updates, stale_params=stale_params)
+    return stale_params
 
 
 def check_shapes(needed_by: str, updates: Any, **given: Any) -> None:
@@ -120,6 +138,48 @@ def take_one_staleness(
             " give the producer one delay, or each part a rule, with optax.partition."
         )
     return take_staleness(needed_by, updates, age, mean=mean)
+
+
+def staleness_of(
+    needed_by: str,
+    updates: Any,
+    staleness: Any,
+    remedy: str = WRAP,
+    *,
+    mean: bool = True,
+    by_layer: bool = False,
+) -> tuple[Any, Any]:
+    """As `take_staleness`; an error if the staleness is missing."""
+    require(staleness, "staleness", needed_by, remedy)
+    return take_staleness(needed_by, updates, staleness, mean=mean, by_layer=by_layer)
+
+
+def one_staleness_of(
+    needed_by: str,
+    updates: Any,
+    staleness: Any,
+    remedy: str = WRAP,
+    *,
+    mean: bool = True,
+) -> tuple[Any, jax.Array]:
+    """As `take_one_staleness`; an error if the staleness is missing."""
+    require(staleness, "staleness", needed_by, remedy)
+    return take_one_staleness(needed_by, updates, staleness, mean=mean)
+
+
+def worker_of(needed_by: str, worker: Any, workers: int | None = None) -> jax.Array:
+    """A worker's number, int32 []."""
+    require(worker, "worker", needed_by, IN_EACH)
+    known = checks.is_concrete(worker)
+    number = np.asarray(worker) if known else worker
+    is_number = number.ndim == 0 and jnp.issubdtype(number.dtype, jnp.integer)
+    most = np.inf if workers is None else workers - 1
+    if not is_number or (known and not 0 <= number <= most):
+        raise ValueError(
+            f"`worker` handed to `{needed_by}` must be a worker's number, in 0 .."
+            f" {most}, got {worker!r}."
+        )
+    return jnp.asarray(worker, jnp.int32)
 
 
 def _is_sound(age: Any) -> Any:

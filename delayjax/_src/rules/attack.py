@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax._src.ground import checks, transforms
-from delayjax._src.rules import origins
+from delayjax._src.ground import checks, extras, transforms
 
 
 def attack(
@@ -57,7 +56,7 @@ def attack(
     attackers = _numbers(attackers)
 
     def update_fn(updates, state, params=None, *, worker=None, **extra_args):
-        worker = origins.worker_of("attack", worker)
+        worker = extras.worker_of("attack", worker)
         lies, state = inner.update(updates, state, params, worker=worker, **extra_args)
         is_attacker = (worker == attackers).any()
         updates = jax.tree.map(

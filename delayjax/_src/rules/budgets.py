@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import axes, checks, dtypes, kinds, transforms
-from delayjax._src.rules import origins
+from delayjax._src.ground import axes, checks, dtypes, extras, kinds, transforms
 
 
 class BudgetState(NamedTuple):
@@ -139,7 +138,7 @@ def _within_budget(
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
-        updates, tau = origins.one_staleness_of(name, updates, staleness)
+        updates, tau = extras.one_staleness_of(name, updates, staleness)
         checks.check_held("max_delay", max_delay, len(state.recent))
         tau = jnp.ceil(tau.astype(float))
         used = jnp.where(

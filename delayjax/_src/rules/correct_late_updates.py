@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src.ground import dtypes, transforms, trees
-from delayjax._src.rules import origins
+from delayjax._src.ground import dtypes, extras, transforms, trees
 
 _WRAP = (
     "wrap the whole chain, `delayed(optax.chain(optimizer, correct_late_updates()),"
@@ -92,7 +91,7 @@ def correct_late_updates() -> optax.GradientTransformationExtraArgs:
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
         name = "correct_late_updates"
-        updates, tau = origins.staleness_of(
+        updates, tau = extras.staleness_of(
             name, updates, staleness, _WRAP, by_layer=True
         )
         ahead = jax.tree.map(

@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src.ground import checks, dtypes, kinds, transforms
-from delayjax._src.rules import origins
+from delayjax._src.ground import checks, dtypes, extras, kinds, transforms
 
 
 class DanaState(NamedTuple):
@@ -77,7 +76,7 @@ def dana(
 
     def update_fn(updates, state, params=None, *, worker=None, **extra_args):
         del params, extra_args
-        worker = origins.worker_of("dana", worker, workers)
+        worker = extras.worker_of("dana", worker, workers)
         is_there = (worker >= 0) & (worker < workers)  # JAX would clip the number
 
         def read(rows):

@@ -52,9 +52,10 @@ def fedasync(
         updates, state, params=None, *, staleness=None, stale_params=None, **extra_args
     ):
         del extra_args
-        extras.require(staleness, "staleness", "fedasync", _REPLAY)
+        updates, staleness = extras.staleness_of(
+            "fedasync", updates, staleness, _REPLAY, mean=False
+        )
         moved = extras.moved("fedasync", updates, params, stale_params)
-        updates, staleness = extras.take_staleness("fedasync", updates, staleness)
         share = dtypes.wide(mixing)
         if law is not None:
             share = share * checks.as_scalar("law(staleness)", law(staleness))

@@ -13,13 +13,12 @@ from delayjax._src.ground import (
     extras,
     kinds,
     transforms,
-    trees,
 )
 from delayjax._src.history import ring as rings
-from delayjax._src.rules import norms, origins
+from delayjax._src.rules import norms
 from delayjax._src.rules.refusing import refusing
 
-_MODEL = f"{origins.IN_EACH}; `replay` hands on the parameters as well"
+_MODEL = f"{extras.IN_EACH}; `replay` hands on the parameters as well"
 
 
 class LipschitzState(NamedTuple):
@@ -151,7 +150,7 @@ def kardam(
     def accept(
         updates, memory, params, *, worker=None, stale_params=None, **extra_args
     ):
-        worker = origins.worker_of("kardam", worker, workers)
+        worker = extras.worker_of("kardam", worker, workers)
         used = (worker >= 0) & (worker < workers)
         last_workers, filtered = memory.last_workers, memory.lipschitz
         checks.check_held("attackers", attackers, len(last_workers) // 2, recent // 2)
@@ -163,9 +162,8 @@ def kardam(
             sizes = len(filtered.coefficients), workers * window
             checks.check_held("window", window, *sizes)
             extras.require_params(params, "kardam")
-            extras.require(stale_params, "stale_params", "kardam", _MODEL)
-            model = trees.masked_like(stale_params, updates)
-            extras.check_shapes("kardam", updates, params=params, stale_params=model)
+            model = extras.stale_params_of("kardam", updates, stale_params, _MODEL)
+            extras.check_shapes("kardam", updates, params=params)
             filtered = _measured(filtered, updates, model, worker)
             filtered = _moved(filtered, params, has_last=memory.accepted > 0)
             used, filtered = smooth(filtered, updates, used)

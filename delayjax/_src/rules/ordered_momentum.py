@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import optax
 
 from delayjax._src.ground import axes, dtypes, extras, kinds, transforms, trees
-from delayjax._src.rules import origins
 
 
 class OrderedMomentumState(NamedTuple):
@@ -88,8 +87,8 @@ def ordered_momentum(
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
-        extras.require(staleness, "staleness", "ordered_momentum", origins.WRAP)
-        updates, tau = extras.take_staleness("ordered_momentum", updates, staleness)
+        name = "ordered_momentum"
+        updates, tau = extras.staleness_of(name, updates, staleness, mean=False)
         tau = trees.broadcast("staleness", tau, updates)
         beta = dtypes.wide(decay)
         begins = bucket(state.step) > bucket(state.step - 1)

@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import axes, checks, donation, kinds, transforms
+from delayjax._src.ground import axes, checks, donation, extras, kinds, transforms
 from delayjax._src.ground.refusal import RefusingState, refuses, was_applied
 from delayjax._src.history import wrapped
-from delayjax._src.rules import origins
 
 Accept = Callable[..., tuple[Any, Any, Any]]
 """(gradients, memory, params, **extra_args) -> (whether to use the gradients, bool [];
@@ -146,7 +145,7 @@ def drop_stale(
     bound = checks.check_count("bound", bound, at_least=0)
 
     def accept(updates, memory, params, *, staleness=None, **extra_args):
-        updates, tau = origins.one_staleness_of("drop_stale", updates, staleness)
+        updates, tau = extras.one_staleness_of("drop_stale", updates, staleness)
         return ~(tau > bound), updates, memory  # NaN is not refused, so it is visible
 
     return refusing(inner, accept, axis_name=axis_name)

@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import optax
 
 from delayjax._src.ground import checks, dtypes, extras, kinds, trees
-from delayjax._src.rules import origins
 
 _WRAP = (
-    f"{origins.WRAP}; `delayed(optax.identity(), delay)` beside it in a chain hands"
+    f"{extras.WRAP}; `delayed(optax.identity(), delay)` beside it in a chain hands"
     " nothing to it"
 )
 
@@ -53,7 +52,7 @@ def scale_by_staleness(law: extras.Law) -> optax.GradientTransformationExtraArgs
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
         name = "scale_by_staleness"
-        updates, staleness = origins.staleness_of(
+        updates, staleness = extras.staleness_of(
             name, updates, staleness, _WRAP, by_layer=True
         )
         factors = jax.tree.map(factor, staleness)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from delayjax._src.ground import axes, dtypes, extras, kinds, transforms, trees
-from delayjax._src.rules import norms, origins
+from delayjax._src.rules import norms
 
 
 class AdaDelayState(NamedTuple):
@@ -71,7 +71,7 @@ def adadelay(
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
-        updates, tau = origins.staleness_of("adadelay", updates, staleness)
+        updates, tau = extras.staleness_of("adadelay", updates, staleness)
         step, squares = state.step + 1, state.mean_square
         if per_coordinate:
             squares = jax.tree.map(

@@ -9,7 +9,7 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import axes, checks, donation, dtypes, extras, kinds, trees
+from delayjax._src.ground import axes, checks, donation, dtypes, extras, kinds
 
 MOST = 0.9999
 """The largest momentum that is applied, of either sign."""
@@ -61,14 +61,11 @@ class ClosedLoop:
         self, gradients: Any, staleness: Any, stale_params: Any
     ) -> tuple[Any, jax.Array, Any]:
         """The gradients, their staleness and where they were taken, checked."""
-        extras.require(staleness, "staleness", self.rule, _KEEP)
-        extras.require(stale_params, "stale_params", self.rule, _KEEP)
-        gradients, age = extras.take_one_staleness(
-            self.rule, gradients, staleness, mean=False
+        gradients, age = extras.one_staleness_of(
+            self.rule, gradients, staleness, _KEEP, mean=False
         )
-        stale_params = trees.masked_like(stale_params, gradients)
-        extras.check_shapes(self.rule, gradients, stale_params=stale_params)
-        return gradients, age, stale_params
+        point = extras.stale_params_of(self.rule, gradients, stale_params, _KEEP)
+        return gradients, age, point
 
     def measure(
         self, loop: Loop, rate: ArrayLike, late: tuple[Any, jax.Array, Any]
