@@ -20,7 +20,6 @@ OTHERS = {
     ("extend.averaged", "mix"),
     ("averaging.mean_of_state", "periods"),
     ("cluster.simulate", "protocol"),  # `k_async` of a server: `k` is named
-    ("stability.error_bound", "largest"),  # `smallest` must not be above it
     ("adasync", "grad_fn"),  # JAX names the function that answers text
     ("adasync", "interval_seconds"),
     ("averaging.delayed_average", "merge"),
