@@ -29,7 +29,7 @@ from delayjax._src.cluster.protocols.k_scheme import k_batch_sync as k_batch_syn
 from delayjax._src.cluster.protocols.k_scheme import k_sync as k_sync
 from delayjax._src.cluster.protocols.k_scheme import n_softsync as n_softsync
 from delayjax._src.cluster.protocols.mindflayer import mindflayer as mindflayer
-from delayjax._src.cluster.protocols.psp import psp as psp
 from delayjax._src.cluster.protocols.ringleader import ringleader as ringleader
 from delayjax._src.cluster.protocols.round_robin import round_robin as round_robin
+from delayjax._src.cluster.protocols.ssp import psp as psp
 from delayjax._src.cluster.protocols.ssp import ssp as ssp
