@@ -84,7 +84,7 @@ def advise(
     Example:
         >>> from delayjax.cluster import Cluster, constant
         >>> cluster = Cluster(4, constant(1.0), slowdown=[1.0, 1.0, 1.0, 4.0])
-        >>> advice = advise(cluster, noise=4.0, seeds=2)
+        >>> advice = advise(cluster, noise=0.1, seeds=2)
         >>> [choice.protocol for choice in advice.choices[:3]]
         ['hardsync()', 'k_sync(3)', 'rennala(4)']
         >>> [choice.seconds_per_update.mean for choice in advice.choices[:3]]
