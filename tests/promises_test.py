@@ -23,8 +23,8 @@ from tests.public_calls import CALLS
 from tests.support.promises import Promises, all_hold
 
 promises = Promises()
-# these scale or delay a whole gradient, at other times or by another law than a row does
-# that stays: which leaf or which part of a complex number it is they do not see
+# These scale or delay a whole gradient, and see neither its leaves nor the parts of a
+# complex number. Another row does the same, at other times or by another law.
 OTHER_TIMES = [
     *("without a history", "by a schedule", "at random", "skip", "zeros"),
     *("in delayed", "of gradients that are late", "identity"),
