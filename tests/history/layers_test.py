@@ -8,6 +8,7 @@ import pytest
 
 import delayjax as dj
 from delayjax.delays import Layers
+from tests.support.cases import shortened
 
 DELAYS = (3, 3, 1, 0)
 STEPS = 8
@@ -23,23 +24,17 @@ def params(axis=0):
 
 
 def gradients(like):
-    keys = jax.random.split(jax.random.key(0), STEPS)
-
-    def of(key):
-        leaves, tree = jax.tree.flatten(like)
-        own = jax.random.split(key, len(leaves))
-        drawn = [
-            jax.random.normal(k, x.shape) for k, x in zip(own, leaves, strict=True)
-        ]
-        return jax.tree.unflatten(tree, drawn)
-
-    return [of(key) for key in keys]
+    draw = np.random.default_rng(0).normal
+    return [
+        jax.tree.map(lambda leaf: np.float32(draw(size=leaf.shape)), like)
+        for _ in range(STEPS)
+    ]
 
 
 def apart(tree, axis):
     """The layers as leaves of their own."""
     blocks = [
-        jax.tree.map(lambda leaf, i=i: jnp.take(leaf, i, axis), tree["blocks"])
+        jax.tree.map(lambda leaf, i=i: np.asarray(leaf).take(i, axis), tree["blocks"])
         for i in range(4)
     ]
     return tree | {"blocks": blocks}
@@ -54,8 +49,17 @@ def trained(tx, params, gradients, jit=True):
     return params, state
 
 
-@pytest.mark.parametrize("axis", [0, -1, 1])
-@pytest.mark.parametrize("warmup", ["fresh", "skip", "zeros"])
+@pytest.mark.parametrize(
+    ("warmup", "axis"),
+    shortened(
+        [
+            (warmup, axis)
+            for warmup in ("fresh", "skip", "zeros")
+            for axis in (0, -1, 1)
+        ],
+        *(("fresh", 0), ("fresh", -1), ("zeros", 1), ("skip", 0)),
+    ),
+)
 def test_layers_train_as_leaves_of_their_own(axis, warmup):
     whole = params(axis)
     if axis == 1:
