@@ -138,7 +138,7 @@ def strict_workers(tx):
 
     simulated = dj.workers.simulate(step, 4)
     state = simulated.init((PARAMS, tx.init(PARAMS)), jnp.ones(4))
-    return simulated.step(state, jnp.ones(4))
+    return jax.eval_shape(simulated.step, state, jnp.ones(4))
 
 
 STRICT = {
