@@ -358,15 +358,16 @@ def test_the_states_of_workers_adopt_a_delay_as_one_does():
         return workers, workers.init(start, jnp.zeros((4, 3)))
 
     (plain, state), (late, like) = of(mean), of(dj.delayed(mean, 2))
+    step = jax.jit(plain.step)
     for t in range(3):
-        state, _ = plain.step(state, jnp.full((4, 3), 1.0 + t))
+        state, _ = step(state, jnp.full((4, 3), 1.0 + t))
     adopted = dataclasses.replace(
         like, state=dj.resize_history(state.state, like.state)
     )
     assert types(adopted) == types(like)
     # the first gradient is fresh, as in the plain run
-    adopted, _ = late.step(adopted, jnp.full((4, 3), 4.0))
-    state, _ = plain.step(state, jnp.full((4, 3), 4.0))
+    adopted, _ = jax.jit(late.step)(adopted, jnp.full((4, 3), 4.0))
+    state, _ = step(state, jnp.full((4, 3), 4.0))
     np.testing.assert_allclose(adopted.state[0], state.state[0], rtol=1e-6)
 
 

@@ -196,9 +196,10 @@ def test_rules_are_told_each_stages_staleness_and_the_point_that_was_read():
     pipe = pipelines.mixed(chain.parts(), told, pipelines.pipedream(3))
     batches = chain.batches(6).astype(np.float32)
     state, heads = pipe.init(chain.params(3), batches[0]), []
+    step = jax.jit(pipe.step)
     for batch in batches:
         heads.append(state.params)
-        state, loss = pipe.step(state, batch)
+        state, loss = step(state, batch)
     for s in range(3):
         staleness, point, value = state.opt_state[s][0]
         assert int(staleness) == 2 - s
@@ -224,11 +225,12 @@ def test_layers_and_embedding_have_keys_of_their_own_also_in_the_backward_pass()
     start, ends = chain.params(4), []
     for schedule in (pipelines.gpipe(1, 1), pipelines.pipedream(4, stash=False)):
         pipe = pipelines.mixed(parts, optax.sgd(0.1), schedule)
-        state, loss = pipe.step(pipe.init(start, batch, key), batch, key)
+        step = jax.jit(pipe.step)
+        state, loss = step(pipe.init(start, batch, key), batch, key)
         ends.append((float(loss), *chain.seen(pipe, state)))
     for x, y in zip(*ends, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-5)
-    other = pipe.step(pipe.init(start, batch, key), batch, jax.random.key(4))[1]
+    other = step(pipe.init(start, batch, key), batch, jax.random.key(4))[1]
     assert float(other) != ends[1][0]
 
 
