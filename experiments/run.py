@@ -31,7 +31,7 @@ from experiments.running.program import (
 from experiments.running.programs import programs
 from experiments.running.rows import Rows
 from experiments.running.trainer import Trainer
-from experiments.search import at_optima
+from experiments.search import at_optima, check_most
 from experiments.training import column_names
 from experiments.training.experiment import Experiment
 from experiments.training.rules import Rule
@@ -102,7 +102,8 @@ def run(
         workdir = tempfile.mkdtemp(prefix="experiment-")
     place = RunFolder(workdir)
     place.check_shared()
-    asked = {trainer.program.name: _asked(trainer) for trainer in trainers}
+    most = experiment.search.most
+    asked = {trainer.program.name: _asked(trainer, most) for trainer in trainers}
     about = {
         "source": source,
         "config": dict(config or {}),
@@ -110,12 +111,6 @@ def run(
         "published": stated,
     }
     with contextlib.ExitStack() as stack:
-
-        def forget(name):
-            progress.log.info(
-                "%s begins at update 0: it was evaluated after other updates", name
-            )
-            place.remove_checkpoints(name)
 
         def opened():
             if not processes.is_first():
@@ -128,7 +123,9 @@ def run(
             }
             record = _record(experiment, made, digests) | about
             done = place.is_finished(asked)
-            place.begin(record, digests, first_traces(made), forget, finished=done)
+            place.check_same(record, digests)
+            check_most(made, experiment.search.most, place)
+            place.begin(record, first_traces(made), finished=done)
             stack.callback(place.upload)
             return done
 
@@ -173,7 +170,7 @@ def run(
 
 
 def _searched(experiment: Experiment) -> dict[str, Any]:
-    """What the trainings of a search depend on: with another one they are others."""
+    """What a search depends on; only `most` may change in the folder of a run."""
     if not experiment.searched:
         return {}
     return dataclasses.asdict(experiment.search) | {
@@ -206,15 +203,19 @@ def _record(
     }
 
 
-def _asked(trainer: Trainer) -> dict[str, Any]:
-    """What the records of a finished program hold: evaluations, names of metrics."""
+def _asked(trainer: Trainer, most: int) -> dict[str, Any]:
+    """What the records of a finished program hold: evaluations, names of metrics.
+
+    If the program is searched, also `most`: with more trainings the optimum may differ.
+    """
     rule = trainer.program.rule
     metrics = jax.eval_shape(trainer.evaluate, trainer.shapes())
-    return {
+    asked = {
         "updates": rule.updates,
         "evaluate_every": rule.evaluate_every,
         "metrics": sorted(metrics),
     }
+    return asked | ({"most": most} if trainer.program.searched else {})
 
 
 def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Trainer]:

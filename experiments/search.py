@@ -1,5 +1,6 @@
 """Searches the optimum of every series of an experiment, before it is reported."""
 
+import collections
 import itertools
 import json
 import zlib
@@ -66,6 +67,29 @@ def at_optima(
     return reported, searcher.table()
 
 
+def check_most(programs: Sequence[Program], most: int, place: RunFolder) -> None:
+    """Checks that `most` admits the trainings in the folder of the same run.
+
+    A search with a larger `most` begins with the trainings of one with a smaller.
+
+    Raises:
+        ValueError: if it is less than the trainings of a series.
+    """
+    before = place.info.get("search", {}).get("most", 0)
+    if most >= before:
+        return
+    lines = _ledger(programs, place).read()
+    of_series = collections.Counter((line.program, line.series) for line in lines)
+    # the file also has what was asked for before a related series had its optimum
+    trained = min(before, max(of_series.values(), default=0))
+    if most < trained:
+        raise ValueError(
+            f"`most` of `Search` must be at least {trained}, the trainings of a series"
+            f" in {place.search}, got {most}: give at least {trained}, or choose"
+            " another --workdir."
+        )
+
+
 class _Searcher:
     """Searches the series of programs; those that others contain come first."""
 
@@ -82,8 +106,7 @@ class _Searcher:
         self._begun: dict[tuple[str, int], list[Point]] = {}
         self._rivals: dict[tuple[str, int], list[Point]] = {}
         self._known: dict[tuple[str, int, Trial], float] = {}
-        axes = itertools.chain(*(program.searched for program in self._programs))
-        self._ledger = Ledger(place, [*dict.fromkeys(axes)])
+        self._ledger = _ledger(self._programs, place)
         self._trials = Trials(
             place.checkpoints,
             self._judged,
@@ -269,6 +292,12 @@ class _Searcher:
         if rule.seconds is not None:
             clocks["seconds"] = rule.seconds(step).tolist()
         return clocks
+
+
+def _ledger(programs: Sequence[Program], place: RunFolder) -> Ledger:
+    """The file of the trainings, with the searched numbers of these programs."""
+    axes = itertools.chain(*(program.searched for program in programs))
+    return Ledger(place, [*dict.fromkeys(axes)])
 
 
 def _numbers_of(

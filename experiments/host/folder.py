@@ -197,44 +197,54 @@ class RunFolder:
                 f"{self._record} cannot be read ({error}): choose another --workdir."
             ) from error
 
-    def begin(
+    def check_same(
         self,
         record: Mapping[str, Any],
         digests: Mapping[str, Callable[[int], dict[str, str]]],
-        traces: Mapping[str, tuple[Mapping[str, Any], dj.cluster.Trace]],
-        forget: Callable[[str], None],
-        finished: bool = False,
     ) -> None:
-        """Checks that the files belong to this run; writes run.json and traces.
+        """Checks that the files in the folder belong to this run.
 
         Args:
             record: the record of the run for run.json.
             digests: {program: its digest, as in `identity.changes`}.
-            traces: {program: (labels, the trace of its cluster)}.
-            forget: called with each program that must begin at update 0 again, because
-                its records lack evaluations that a run from the start has.
-            finished: whether nothing is left to train: then run.json keeps with what
-                the run was made.
 
         Raises:
             ValueError: if the folder holds another run, naming what changed, or
                 other files that would be overwritten.
         """
         before = self.info
-        record = json.loads(json.dumps(record, default=str))
-        record["versions"] = software.versions()
-        if before:
-            changed = identity.changes(before, record, digests)
-            if changed:
-                raise ValueError(
-                    f"--workdir={self.path} holds another run: {', '.join(changed)}"
-                    " changed. Choose another --workdir, give the same config and code"
-                    " to go on with it, or remove the folder to begin again."
-                )
-            for name in identity.evaluated_otherwise(before, record):
-                forget(name)
-        else:
+        if not before:
             self._check_empty()
+            return
+        changed = identity.changes(before, _as_written(record), digests)
+        if changed:
+            raise ValueError(
+                f"--workdir={self.path} holds another run: {', '.join(changed)}"
+                " changed. Choose another --workdir, give the same config and code"
+                " to go on with it, or remove the folder to begin again."
+            )
+
+    def begin(
+        self,
+        record: Mapping[str, Any],
+        traces: Mapping[str, tuple[Mapping[str, Any], dj.cluster.Trace]],
+        finished: bool = False,
+    ) -> None:
+        """Writes run.json and traces, once `check_same` has accepted the record.
+
+        Checkpoints from which the run cannot go on are removed, and a line says so.
+
+        Args:
+            record: the record of the run for run.json.
+            traces: {program: (labels, the trace of its cluster)}.
+            finished: whether nothing is left to train: then run.json keeps with what
+                the run was made.
+        """
+        before, record = self.info, _as_written(record)
+        reasons = identity.begun_again(before, record) if before else {}
+        for name, reason in reasons.items():
+            log.info("%s begins at update 0: %s", name, reason)
+            self.remove_checkpoints(name)
         saved = []
         for name, (labels, trace) in traces.items():
             saved.append({"file": f"traces/{name}.npz", "labels": dict(labels)})
@@ -270,7 +280,8 @@ class RunFolder:
         """Records that the tables are whole, with a fingerprint of each.
 
         Args:
-            programs: {name: {"updates": ..., "evaluate_every": ..., "metrics": [...]}}.
+            programs: {name: {"updates": ..., "evaluate_every": ..., "metrics": [...]}},
+                and "most" if the program is searched.
         """
         there = [name for name in _TABLES if (self.path / name).exists()]
         hashes = {name: _fingerprint(self.path / name) for name in there}
@@ -386,6 +397,12 @@ class RunFolder:
 def read_table(file: Any) -> pd.DataFrame:
     """Reads a table. A label may be "None" or "NA"; an empty place is nan."""
     return pd.read_csv(file, keep_default_na=False, na_values=[""])
+
+
+def _as_written(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record as run.json has it, with the versions of the software."""
+    written = json.loads(json.dumps(record, default=str))
+    return written | {"versions": software.versions()}
 
 
 def _line(row: Mapping[str, Any]) -> str:

@@ -14,8 +14,8 @@ def changes(
 ) -> list[str]:
     """What makes a run another one than the recorded; nothing if it is the same.
 
-    Figures, claims and metrics may differ in the same run, and it may have more
-    updates.
+    Figures, claims and metrics may differ in the same run. It may have more updates,
+    and another `most` of its searches.
 
     Args:
         there: the record of the earlier run.
@@ -32,9 +32,11 @@ def changes(
         for key in sorted({*old, *new})
         if key not in _MAY_CHANGE and old.get(key) != new.get(key)
     ]
-    for what in ("seeds", "tuning_seeds", "search"):
+    for what in ("seeds", "tuning_seeds"):
         if (there.get(what) or []) != (here.get(what) or []):
             changed.append(what.replace("_", " "))
+    if _but_most(there) != _but_most(here):
+        changed.append("search")
     for what in ("cells", "searched", "facts", "batch"):
         kept, asked = (
             {name: one.get(what) for name, one in run.items()} for run in (before, now)
@@ -56,15 +58,22 @@ def changes(
     return changed
 
 
-def evaluated_otherwise(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """The programs whose records lack evaluations that this run makes."""
+def _but_most(run: Mapping[str, Any]) -> dict[str, Any]:
+    """The search of a run without `most`, which no training depends on."""
+    return {k: v for k, v in run.get("search", {}).items() if k != "most"}
+
+
+def begun_again(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, str]:
+    """The programs whose checkpoints this run cannot go on from, and why."""
+    reasons = {}
+    most = [run.get("search", {}).get("most") for run in (there, here)]
     every = {one["name"]: one.get("evaluate_every", 1) for one in here["programs"]}
-    return [
-        one["name"]
-        for one in there["programs"]
-        if (now := every.get(one["name"]))
-        and any(
-            update % one.get("evaluate_every", now)
-            for update in range(0, one["updates"], now)
-        )
-    ]
+    for one in there["programs"]:
+        if not (now := every.get(one["name"])):
+            continue
+        before = one.get("evaluate_every", now)
+        if any(update % before for update in range(0, one["updates"], now)):
+            reasons[one["name"]] = "it was evaluated after other updates"
+        elif one.get("searched") and most[0] != most[1]:
+            reasons[one["name"]] = "its search may have another optimum"
+    return reasons

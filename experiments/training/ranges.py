@@ -145,7 +145,8 @@ class Search:
         tolerance: the largest difference to ignore, in the unit of the metric.
         relative: whether to compare the logarithm of the metric; then a tolerance of
             0.01 is one percent.
-        most: the largest number of trainings of a series.
+        most: the largest number of trainings of a series. In the folder of a run a
+            larger number goes on with what was trained.
     """
 
     seeds: int = 6

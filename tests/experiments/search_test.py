@@ -2,6 +2,8 @@
 
 import dataclasses
 import itertools
+import json
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -215,6 +217,65 @@ def test_a_finished_run_trains_nothing_again(whole, monkeypatch):
     pd.testing.assert_frame_equal(again.best, Run.read(folder).best)
 
 
+@pytest.mark.parametrize("stopped", ["amid the search", "at the end"])
+def test_a_search_goes_on_with_a_larger_most_to_the_bytes_of_one_from_the_start(
+    stopped, whole, tmp_path
+):
+    folder, found = whole
+    text = (folder / "search.csv").read_text()
+    most = found.choice.optima["trainings"].min() // 2
+    short = experiment(search=dataclasses.replace(LITTLE, most=int(most)))
+    here = tmp_path / "run"
+    if stopped == "at the end":
+        # the checkpoints of the trainings at the optima of the short search stay
+        first = run(short, here, keep_checkpoints=True)
+        optima = first.choice.optima
+        assert not optima["found"].any() and (optima["trainings"] <= most).all()
+        assert (
+            not first.results["learning_rate"]
+            .isin(found.results["learning_rate"])
+            .all()
+        )
+    else:
+        run_until_killed(short, here, after=3)
+    trained = (here / "search.csv").read_text().splitlines()
+    again = run(experiment(), here)
+    lines = (here / "search.csv").read_text().splitlines()
+    assert lines[: len(trained)] == trained and len(trained) < len(lines)
+    assert sorted(lines) == sorted(text.splitlines())
+    for name in ("results.csv", "curves.csv", "optima.csv"):
+        assert (here / name).read_bytes() == (folder / name).read_bytes()
+    pd.testing.assert_frame_equal(again.best, found.best)
+
+
+def test_a_most_below_what_was_trained_is_refused_and_names_the_number(
+    whole, tmp_path, monkeypatch
+):
+    folder, found = whole
+    here = shutil.copytree(folder, tmp_path / "run")
+    record = (here / "run.json").read_text()
+    trained = int(found.choice.optima["trainings"].max())
+
+    def with_most(most):
+        return experiment(search=dataclasses.replace(LITTLE, most=most))
+
+    with pytest.raises(ValueError, match=f"must be at least {trained}, .* choose"):
+        run(with_most(trained - 1), here)
+    assert (here / "run.json").read_text() == record
+    # of a folder whose searches were asked again, with rivals, some lines are of before
+    edited = json.loads(record)
+    edited["search"]["most"] = trained - 9
+    (here / "run.json").write_text(json.dumps(edited))
+    with pytest.raises(ValueError, match=f"must be at least {trained - 9}, "):
+        run(with_most(trained - 10), here)
+    (here / "run.json").write_text(record)
+    # with as many as were trained all of it counts, and nothing is searched again
+    monkeypatch.setattr(trials.Trials, "trained", None)
+    again = run(with_most(trained), here)
+    pd.testing.assert_frame_equal(again.choice.optima, found.choice.optima)
+    assert (here / "results.csv").read_bytes() == (folder / "results.csv").read_bytes()
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -309,6 +370,17 @@ def test_no_series_ends_worse_than_the_series_that_it_contains(nested):
     assert list(table["rule"]) == ["scaled", "scaled"] and table["found"].all()
     # a factor is only another step, so the gain is 0 up to both tolerances
     assert (table["gain"].abs() < 3 * LITTLE.tolerance).all()
+
+
+def test_nested_series_that_go_on_forget_the_optima_of_a_short_search(nested, tmp_path):
+    """The rule began at an optimum of plain delay that a longer search does not have."""
+    whole = nested[0]
+    short = dataclasses.replace(LITTLE, most=40)
+    first = run(dataclasses.replace(NESTED, search=short), tmp_path)
+    assert not first.choice.optima["found"].any()
+    again = run(NESTED, tmp_path)
+    pd.testing.assert_frame_equal(again.choice.optima, whole.choice.optima)
+    pd.testing.assert_frame_equal(again.results, whole.results, rtol=0)
 
 
 def test_a_shard_has_whole_families():

@@ -31,7 +31,8 @@ RECORD = {
 def begun(path, traces=None):
     folder = RunFolder(path)
     with folder.locked():
-        folder.begin(RECORD, {"all": lambda updates: {}}, traces or {}, print)
+        folder.check_same(RECORD, {"all": lambda updates: {}})
+        folder.begin(RECORD, traces or {})
     return folder
 
 
