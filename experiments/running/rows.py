@@ -1,5 +1,6 @@
 """The numbers of a program as rows of plain values, for its records."""
 
+import functools
 import math
 import warnings
 from collections.abc import Mapping
@@ -79,8 +80,12 @@ class Rows:
         rule, rows = self._rule, []
         dropped = dropped_share(rule, counters, rule.updates)
         ends = rule.ends or (rule.updates,) * len(self._program.seeds)
+        settings = self._program.settings()
+        # most rows are of the same update
+        examples = functools.cache(rule.examples)
+        seconds = rule.seconds and functools.cache(rule.seconds)
         for s, seed in enumerate(self._program.seeds):
-            for c, setting in enumerate(self._program.settings()):
+            for c, setting in enumerate(settings):
                 stopped = int(counters.diverged_step[s, c])
                 done = ends[s] if stopped < 0 else stopped
                 counts = counters.staleness_counts[s, c]
@@ -89,7 +94,7 @@ class Rows:
                 row = setting | {
                     "seed": seed,
                     "updates": done,
-                    "examples": int(rule.examples(done)[s]),
+                    "examples": int(examples(done)[s]),
                     "diverged": int(diverged),
                     "diverged_update": stopped,
                     "ended_higher": int(diverged or not after <= before),
@@ -98,8 +103,8 @@ class Rows:
                     "dropped": float(dropped[s, c]),
                     "dropped_in_row": int(counters.dropped_in_row[s, c]),
                 }
-                if rule.seconds is not None:
-                    row["seconds"] = float(rule.seconds(done)[s])
+                if seconds is not None:
+                    row["seconds"] = float(seconds(done)[s])
                 rows.append(row)
         return rows
 
