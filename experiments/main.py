@@ -21,7 +21,6 @@ from experiments.config_files import ConfigFile, knobs, parse_flags
 from experiments.host import processes, progress
 from experiments.host.failures import in_one_line, of_changed
 from experiments.host.folder import RunFolder
-from experiments.results import claims
 from experiments.results.runs import Run
 from experiments.results.tables import Found
 from experiments.run import prepared, run
@@ -123,10 +122,11 @@ def main(file: ConfigFile) -> None:
         with of_changed(changed):
             made = processes.together(lambda: file.experiment(_CONFIG.value))
             stated = statements.about(file, _CONFIG.value)
+        said = [*stated.published, *stated.records]
         shard, profile = _shard(_SHARD.value), _updates(_PROFILE.value)
         if _DRY_RUN.value:
             with of_changed(changed):
-                trainers = prepared(made, shard)
+                trainers = prepared(made, shard, None if changed else said)
             print(f"programs: {len(trainers)}")
             for trainer in trainers:
                 print(f"{trainer.program.name}: {costs(trainer)}")
@@ -142,7 +142,7 @@ def main(file: ConfigFile) -> None:
             config=chosen,
             changed=changed,
             source=file.source,
-            stated=claims.digest(stated.published),
+            stated=said,
             checkpoint_every=_CHECKPOINT_EVERY.value,
             keep_checkpoints=_KEEP_CHECKPOINTS.value,
             profile=profile,

@@ -15,8 +15,10 @@ import pandas as pd
 from experiments.host import checkpoints, processes, progress
 from experiments.host.failures import naming, of_changed
 from experiments.host.folder import RunFolder
-from experiments.results import analysis, effects, tables
+from experiments.rehearsal import check_names
+from experiments.results import analysis, claims, effects, tables
 from experiments.results.choice import Choice
+from experiments.results.claims import Published, Record
 from experiments.results.runs import Run
 from experiments.results.tables import Found
 from experiments.results.writers import TensorBoard, Writer, scalars
@@ -46,7 +48,7 @@ def run(
     config: Mapping[str, Any] | None = None,
     changed: Mapping[str, Any] | None = None,
     source: str = "",
-    stated: str = "",
+    stated: Sequence[Published | Record] | None = None,
     checkpoint_every: int | None = None,
     keep_checkpoints: bool = False,
     writers: Sequence[Writer] = (),
@@ -66,7 +68,8 @@ def run(
         config: the values that the experiment was made of, for the records.
         changed: those that are not the config file's own, {key: [own, value]}.
         source: the config file.
-        stated: a fingerprint of what is claimed of the run, for the records.
+        stated: what is said of the run, for a fingerprint in the records; None if
+            nothing is said yet.
         checkpoint_every: updates; by default every 30 s. A program's end is saved too.
         keep_checkpoints: whether the checkpoints of a finished run stay, so that more
             updates or another metric go on from them. Without them these train from
@@ -90,7 +93,9 @@ def run(
         )
     started = time.monotonic()
     with of_changed(changed or {}):
-        trainers = processes.together(lambda: prepared(experiment, shard))
+        trainers = processes.together(
+            lambda: prepared(experiment, shard, None if changed else stated or ())
+        )
     made = [trainer.program for trainer in trainers]
     longest = max(program.rule.updates for program in made)
     if profile and not 0 <= profile.start < profile.stop <= longest:
@@ -108,7 +113,7 @@ def run(
         "source": source,
         "config": dict(config or {}),
         "changed": dict(changed or {}),
-        "published": stated,
+        "published": "" if stated is None else _fingerprint(stated),
     }
     with contextlib.ExitStack() as stack:
 
@@ -169,6 +174,10 @@ def run(
     return dataclasses.replace(outcome, question=experiment.question, answers=answers)
 
 
+def _fingerprint(stated: Sequence[Published | Record]) -> str:
+    return claims.digest([one for one in stated if isinstance(one, Published)])
+
+
 def _searched(experiment: Experiment) -> dict[str, Any]:
     """What a search depends on; only `most` may change in the folder of a run."""
     if not experiment.searched:
@@ -218,12 +227,22 @@ def _asked(trainer: Trainer, most: int) -> dict[str, Any]:
     return asked | ({"most": most} if trainer.program.searched else {})
 
 
-def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Trainer]:
+def prepared(
+    experiment: Experiment,
+    shard: tuple[int, int] = (0, 1),
+    stated: Sequence[Published | Record] | None = (),
+) -> list[Trainer]:
     """The programs of an experiment, checked and traced; nothing is compiled yet.
 
+    Args:
+        experiment: the experiment.
+        shard: as in `run`.
+        stated: as in `run`; None if the answer, the figures and the statements may name
+            what a changed flag has removed.
+
     Raises:
-        ValueError: if the experiment cannot be, a function of it fails, or its state
-            does not fit.
+        ValueError: if the experiment cannot be, a function of it fails, it or `stated`
+            names what is not there, or its state does not fit.
     """
     checked = progress.Lines("checking program %d of %d")
     made = programs(experiment)
@@ -235,7 +254,7 @@ def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Tr
             f" i must be less than {cells}."
         )
     settings = setting_names(made)
-    trainers, of_kin = [], {}
+    trainers, of_kin, measured = [], {}, {}
     for number, program in enumerate(of_shard, 1):
         checked.say(number, len(of_shard))
         kin = program.kin, program.size
@@ -246,8 +265,11 @@ def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Tr
                 metrics = jax.eval_shape(trainer.evaluate, trainer.shapes())
                 trainer.run_chunk.trace(trainer.shapes(), *trainer.feed.shapes())
             _check_metrics(experiment, program.rule, [*metrics], settings)
+            measured[program.kin] = [*metrics]
             of_kin[kin] = trainer
         trainers.append(of_kin[kin].for_program(program))
+    if stated is not None:
+        check_names(experiment, made, measured, stated)
     for trainer in of_kin.values():
         costs.check_memory(trainer)
     return trainers

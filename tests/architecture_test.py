@@ -64,7 +64,7 @@ BUILDINGS = {
             {"tasks", "host"},
             {"training"},
             {"running", "results", "configs", "config_files"},
-            {"search", "statements"},
+            {"search", "statements", "rehearsal"},
             {"run"},
             {"figures"},
             {"page"},

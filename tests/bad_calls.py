@@ -1404,15 +1404,16 @@ Run.read(written("file.txt"))
 figures.over()
     TypeError: over() missing 1 required positional argument: 'x'
 figures.over("delay", "train_loss").draw(finished())
-    ValueError: the run has no 'delay'; it has learning_rate, seed, updates,
+    AbsentError: the run has no 'delay'; it has learning_rate, seed, updates,
     examples,... staleness_p99, staleness_max, dropped, dropped_in_row.
 figures.best_step("delay", "learning_rate").draw(finished())
-    ValueError: the run tunes no 'learning_rate'; it tunes nothing.
+    AbsentError: the run tunes no 'learning_rate'; it tunes nothing.
 figures.curves("test_error").draw(finished())
-    ValueError: the run has no 'test_error'; it has learning_rate, seed, update,
+    AbsentError: the run has no 'test_error'; it has learning_rate, seed, update,
     examples, train_loss.
 figures.curves(against="epoch").draw(finished())
-    ValueError: the curves of the run have no 'epoch'.
+    AbsentError: the run has no 'epoch'; it has learning_rate, seed, update,
+    examples, train_loss.
 figures.gantt().draw(finished())
     ValueError: the run has no traces.
 figures.histogram("train_loss")
@@ -1426,7 +1427,8 @@ published(at_least=2.0)
 experiments.claims.Record("loss", len, INF, 0.1)
     ValueError: `Record` 'loss' needs a finite value and spread, got inf and 0.1.
 experiments.measures.mean("train_loss", learning_rate=0.3)(finished())
-    ValueError: no row has {'learning_rate': 0.3}
+    AbsentError: no row has {'learning_rate': 0.3}: choose of the values
+    {'learning_rate': [0.1, 0.2]}.
 drawn("--trace=trace.csv")
     ValueError: give folders of runs, or --trace=FILE.
 draw_command.main(["--trace=trace.csv"])

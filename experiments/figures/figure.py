@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments.results.runs import Run
+from experiments.results.tables import Found
 
 Theory = Callable[..., float | None] | Mapping[Any, float]
 """A formula, whose arguments are named as settings of the run are, or a table."""
@@ -19,11 +20,14 @@ class Figure(NamedTuple):
         called: the name of its file, of any characters.
         caption: what it shows, for those who cannot see it.
         drawing: run -> a Matplotlib figure.
+        check: raises `analysis.AbsentError` if tables lack what it shows; they may have
+            made-up numbers.
     """
 
     called: str
     caption: str
     drawing: Callable[[Run], Any]
+    check: Callable[[Found], None] = lambda found: None
 
     @property
     def name(self) -> str:

@@ -9,10 +9,12 @@ import pandas as pd
 
 from experiments.figures import palette
 from experiments.results import analysis, metrics
+from experiments.results.analysis import AbsentError
 from experiments.results.column_words import words
 from experiments.results.formulas import formulas
 from experiments.results.metrics import TimeTo
 from experiments.results.runs import Run
+from experiments.results.tables import Found
 
 _MOST = 6  # series that one panel can hold
 
@@ -59,7 +61,7 @@ def choose(
         *but: axes that are shown, and not tuned therefore.
 
     Raises:
-        ValueError: if the run has no such metric.
+        AbsentError: if the run has no such metric.
     """
     choice = run.choice.but(*but)
     axes = [axis for axis in choice.axes if axis in run.settings]
@@ -73,21 +75,37 @@ def choose(
     best = metrics.with_column(metric, run.best, run.curves)
     results = metrics.with_column(metric, run.results, run.curves)
     run, name = dataclasses.replace(run, results=results), metrics.column(metric)
-    require(run.results, name)
+    analysis.require(run.results, name)
     word = "not reached" if isinstance(metric, TimeTo) else fate(run)
     return Chosen(run, name, axes, best, word)
 
 
-def require(frame: pd.DataFrame, name: str) -> str:
-    """The column.
+def check(
+    found: Found,
+    metric: metrics.Metric,
+    *,
+    only: Mapping[str, Any] | None,
+    fixed: Any = None,
+    **shown: str | None,
+) -> None:
+    """Checks that tables have what a figure shows.
+
+    Args:
+        found: the tables.
+        metric: a column of the results, or a metric that is made.
+        only: {setting: the values shown}.
+        fixed: {setting: value}, or anything else.
+        **shown: {argument: the setting that it names}.
 
     Raises:
-        ValueError: if it is not there, or empty.
+        AbsentError: naming the argument.
     """
-    if name not in frame or frame[name].isna().all():
-        there = [column for column in frame if not frame[column].isna().all()]
-        raise ValueError(f"the run has no {name!r}; it has {', '.join(there)}.")
-    return name
+    kept = fixed if isinstance(fixed, Mapping) else {}
+    one_each = {argument: {name: ()} for argument, name in shown.items() if name}
+    for argument, settings in {"only": only or {}, "fixed": kept, **one_each}.items():
+        analysis.check_settings(argument, found.results, settings)
+    rows = metrics.with_column(metric, found.results, found.curves)
+    analysis.require(rows, metrics.column(metric))
 
 
 def numeric(values: pd.Series) -> bool:
@@ -192,11 +210,11 @@ def name(
         spread: whether many series may be spread over panels.
 
     Raises:
-        ValueError: if `panels` or `color` is no such setting.
+        AbsentError: if `panels` or `color` is no such setting.
     """
     for asked in {panels, color} - {None, *series}:
         there = ", ".join(series)
-        raise ValueError(f"{asked!r} tells no series apart; there are {there}.")
+        raise AbsentError(f"{asked!r} tells no series apart; there are {there}.")
     settings = frame[list(series)].drop_duplicates()
     varied = [c for c in analysis.distinguishing(settings) if c != panels]
     if panels and len(varied) > 1:

@@ -8,6 +8,58 @@ import pandas as pd
 from scipy import stats
 
 
+class AbsentError(ValueError):
+    """A setting, a value of it, or a metric is named that the tables do not have."""
+
+
+def check_settings(
+    argument: str, frame: pd.DataFrame, values: Mapping[str, Any]
+) -> None:
+    """Checks that the rows have these settings, and each of these values.
+
+    Args:
+        argument: the name of the argument, for the error.
+        frame: results.
+        values: {setting: a value, or a tuple of values}.
+
+    Raises:
+        AbsentError: naming the argument.
+
+    Example:
+        >>> frame = pd.DataFrame({"delay": [0, 4], "seed": [0, 0]})
+        >>> check_settings("where", frame, {"delay": (0, 5)})
+        Traceback (most recent call last):
+        experiments.results.analysis.AbsentError: `where` has delay=5, which no row \
+has: choose of [0, 4].
+    """
+    names = settings(frame)
+    for name, value in values.items():
+        if name not in names:
+            raise AbsentError(
+                f"`{argument}` names {name!r}, which is no setting: choose of"
+                f" {', '.join(names)}."
+            )
+        for one in value if isinstance(value, (tuple, list)) else (value,):
+            if where(frame, **{name: one}).empty:
+                known = frame[name].unique().tolist()
+                raise AbsentError(
+                    f"`{argument}` has {name}={one!r}, which no row has: choose of"
+                    f" {known}."
+                )
+
+
+def require(frame: pd.DataFrame, name: str) -> str:
+    """The name of a column that is there, and not empty.
+
+    Raises:
+        AbsentError: if it is not.
+    """
+    if name not in frame or frame[name].isna().all():
+        there = [column for column in frame if not frame[column].isna().all()]
+        raise AbsentError(f"the run has no {name!r}; it has {', '.join(there)}.")
+    return name
+
+
 def derived(frame: pd.DataFrame) -> pd.DataFrame:
     """The table with errors and the generalization gap beside accuracies and losses.
 

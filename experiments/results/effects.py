@@ -159,6 +159,26 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         table["reading"] = np.where(optimum, readings, NO_OPTIMUM)
         return table.reset_index(drop=True)
 
+    def check(self, found: Found) -> None:
+        """Checks that tables have all settings, values and metrics that are named.
+
+        Raises:
+            AbsentError: naming the argument.
+            KeyError: if a metric that is made needs what is not there.
+        """
+        against = {} if callable(self.against) else self.against
+        over = dict.fromkeys(self.mean_over, ())
+        for argument, settings in {
+            "where": self.where,
+            "against": against,
+            "kept": self.kept,
+            "mean_over": over,
+        }.items():
+            analysis.check_settings(argument, found.results, settings)
+        if isinstance(self.metric, str):
+            analysis.require(found.results, self.metric)
+        self.table(found)
+
     def answer(self, found: Found) -> "Answer":
         """The effects as a sentence and a table."""
         table = self.table(found)

@@ -1,11 +1,13 @@
 """What theory says of settings: a function of them, or a table."""
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
+
+from experiments.results.analysis import AbsentError
+from experiments.training.rules import arguments
 
 
 def formula(theory: Any, row: Mapping[Any, Any], key: str = "") -> Any:
@@ -17,6 +19,9 @@ def formula(theory: Any, row: Mapping[Any, Any], key: str = "") -> Any:
         row: settings.
         key: the setting whose values a table has.
 
+    Raises:
+        AbsentError: if an argument without a default is no setting.
+
     Example:
         >>> formula(lambda delay: 2 * delay, {"delay": 3, "seed": 0})
         6
@@ -26,7 +31,13 @@ def formula(theory: Any, row: Mapping[Any, Any], key: str = "") -> Any:
         nan
     """
     if callable(theory):
-        names = inspect.signature(theory).parameters
+        names = arguments(theory)
+        absent = [name for name, needed in names.items() if needed and name not in row]
+        if absent:
+            raise AbsentError(
+                f"a formula has the argument {absent[0]!r}, which is no setting: choose"
+                f" of {', '.join(map(str, row))}."
+            )
         said = theory(**{name: row[name] for name in names if name in row})
     else:
         said = theory and theory.get(row[key])

@@ -9,6 +9,7 @@ import pandas as pd
 
 from experiments.host.folder import TABLES, TUNING, RunFolder
 from experiments.results import analysis
+from experiments.results.analysis import AbsentError
 from experiments.results.choice import Choice
 from experiments.results.gains import gains
 
@@ -75,12 +76,13 @@ class Found:
         """The rows of some settings, as `analysis.where` has them.
 
         Raises:
-            ValueError: if no row has them.
+            AbsentError: if no row has them.
             KeyError: if there is no such setting.
         """
         results = analysis.derived(analysis.where(self.results, **values))
         if results.empty:
-            raise ValueError(f"no row has {values}")
+            known = {name: self.results[name].unique().tolist() for name in values}
+            raise AbsentError(f"no row has {values}: choose of the values {known}.")
         curves = self.curves
         if len(curves):
             curves = analysis.where(curves, **values)

@@ -90,7 +90,8 @@ class Experiment:
         measure: further metrics, {name: (model, task) -> float32 []}.
         answer: the comparison that answers `question`, an `Effect` or several. Without
             it each series is compared with the first.
-        figures: objects with `name` and `draw(run)`; see `figures`.
+        figures: objects with `name` and `draw(run)`; see `figures`. If one has
+            `check(found)`, it is called before training, with made-up numbers.
         tables: objects with `name`, `caption` and `make(run)`, which returns a data
             frame; see `figures.Table`.
     """

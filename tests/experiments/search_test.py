@@ -373,7 +373,7 @@ def test_no_series_ends_worse_than_the_series_that_it_contains(nested):
 
 
 def test_nested_series_that_go_on_forget_the_optima_of_a_short_search(nested, tmp_path):
-    """The rule began at an optimum of plain delay that a longer search does not have."""
+    """The rule began at an optimum of plain delay that the longer search has not."""
     whole = nested[0]
     short = dataclasses.replace(LITTLE, most=40)
     first = run(dataclasses.replace(NESTED, search=short), tmp_path)

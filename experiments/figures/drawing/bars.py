@@ -1,5 +1,6 @@
 """A row for each label, or for each arm: a dot and an interval."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -74,6 +75,9 @@ def bars(
         f"{words(of).capitalize()} at the end, a row for each label: means over seeds"
         f" with 95 % intervals{beside(theory)}. The table below has the numbers.",
         draw,
+        functools.partial(
+            tables.check, metric=metric, only=only, panels=panels, color=color
+        ),
     )
 
 

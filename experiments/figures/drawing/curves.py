@@ -12,6 +12,7 @@ from experiments.results import analysis
 from experiments.results.column_words import do, loss_unit, with_unit, words
 from experiments.results.formulas import formulas
 from experiments.results.runs import Run
+from experiments.results.tables import Found
 
 _WIDE = 3.0  # a factor between the ends of series that takes a logarithmic axis
 _TARGET = {"color": "0.4", "lw": 1.0, "ls": (0, (2, 2))}
@@ -43,14 +44,20 @@ def curves(
         name: of the file.
     """
 
+    def of_curves(found: Found) -> None:
+        for column in (against, metric):
+            analysis.require(found.curves, column)
+
+    def check(found: Found) -> None:
+        of_curves(found)
+        tables.check(found, "train_loss", only=only, panels=panels, color=color)
+
     def draw(run: Run) -> Any:
         from matplotlib.ticker import MaxNLocator
 
         from experiments.figures import scales, sheets
 
-        if against not in run.curves:
-            raise ValueError(f"the curves of the run have no {against!r}.")
-        tables.require(run.curves, metric)
+        of_curves(run)
         chosen = tables.choose(run, "train_loss", only, panels, color)
         series = tables.series_of(chosen.run.results, chosen.axes, None)
         table = numbers(chosen, metric, against, series)
@@ -116,6 +123,7 @@ def curves(
         f"{words(metric).capitalize()} of the best cell of each series against"
         f" {words(against)}: means over seeds with 95 % intervals{beside(theory)}.",
         draw,
+        check,
     )
 
 

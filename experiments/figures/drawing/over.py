@@ -1,5 +1,6 @@
 """A metric, or the best value of a tuned axis, against an axis or a label."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,11 +11,13 @@ from experiments.figures import findings, palette, tables
 from experiments.figures.drawing import bars
 from experiments.figures.figure import Figure, Only, Theory, beside
 from experiments.results import analysis
+from experiments.results.analysis import AbsentError
 from experiments.results.column_words import do, loss_unit, with_unit, words
 from experiments.results.decay import DecayRate
 from experiments.results.formulas import formula
 from experiments.results.metrics import Metric, column
 from experiments.results.runs import Run
+from experiments.results.tables import Found
 
 _RING = {"color": palette.NOTE_COLOR, "marker": "o", "ms": 12, "ls": "", "mfc": "none"}
 _STAR = {"marker": "*", "ms": 17, "mfc": "white", "mew": 1.4, "ls": "", "zorder": 2.5}
@@ -39,19 +42,24 @@ def best_step(
         **shown: `panels`, `color`, `only`, `title` and `x_label`, as in `over`.
     """
 
-    def draw(run: Run) -> Any:
-        there = [name for name in run.choice.axes if name in run.settings and name != x]
+    def of(found: Found) -> Figure:
+        there = [n for n in found.choice.axes if n in found.settings and n != x]
         tuned = axis or next(iter(there), "")
         if tuned not in there:
-            raise ValueError(
+            raise AbsentError(
                 f"the run tunes no {tuned!r}; it tunes {', '.join(there) or 'nothing'}."
             )
-        return over(x, tuned, fixed=False, theory=limit, **shown).draw(run)
+        return over(x, tuned, fixed=False, theory=limit, **shown)
 
     what = axis or "value"
     caption = f"The best {words(what)} against {words(x)}."
     name = name or f"best_{what}_over_{x}"
-    return Figure(name, f"{caption} The table below has the numbers.", draw)
+    return Figure(
+        name,
+        f"{caption} The table below has the numbers.",
+        lambda run: of(run).draw(run),
+        lambda found: of(found).check(found),
+    )
 
 
 def over(
@@ -97,7 +105,7 @@ def over(
         best = metric in run.choice.axes
         judged = getattr(metric, "axis", None)  # of a `LargestStable`: all its values
         chosen = tables.choose(run, metric, only, x, panels, color, judged)
-        tables.require(chosen.run.results, x)
+        analysis.require(chosen.run.results, x)
         if not tables.numeric(chosen.run.results[x].dropna()):  # nothing lies between
             asked = dict(panels=panels, color=color, only=only, theory=theory)
             return bars.bars(metric, **asked, title=title).draw(run)
@@ -158,12 +166,13 @@ def over(
         scales.x_axis(axes, table[x].dropna(), x_label or with_unit(x))
         return figure
 
-    of = column(metric)
+    of, shown = column(metric), dict(x=x, panels=panels, color=color)
     return Figure(
         name or f"{of}_over_{x}",
         f"{words(of).capitalize()} against {words(x)}: means over seeds with 95 %"
         f" intervals{beside(theory)}. The table below has the numbers.",
         draw,
+        functools.partial(tables.check, metric=metric, only=only, fixed=fixed, **shown),
     )
 
 

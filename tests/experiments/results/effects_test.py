@@ -224,7 +224,7 @@ def test_without_an_effect_each_series_is_compared_with_the_first():
 
 def test_an_effect_that_cannot_be_measured_says_why():
     (said,) = effects.answers(of_delays([1.0], [2.0]), [one(where={"delay": 5})])
-    assert "cannot be compared with delay=0: ValueError: no row has" in said
+    assert "cannot be compared with delay=0: AbsentError: no row has" in said
 
 
 def test_points_are_shown_as_points():

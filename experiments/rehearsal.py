@@ -1,0 +1,102 @@
+"""Asks what reads the tables of a run to read made-up ones, before training."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from experiments.results.analysis import AbsentError
+from experiments.results.choice import Choice
+from experiments.results.claims import Published, Record
+from experiments.results.tables import Found, curve_rows, split
+from experiments.running.cells import Counters
+from experiments.running.program import Program, setting_names
+from experiments.running.rows import Rows
+from experiments.training.experiment import Experiment
+
+_SEEDS = 2  # an interval needs two
+
+
+def check_names(
+    experiment: Experiment,
+    programs: Sequence[Program],
+    metrics: Mapping[int, Sequence[str]],
+    stated: Sequence[Published | Record] = (),
+) -> None:
+    """Checks that a run will have the names that its answer and its page need.
+
+    These are the settings, values of settings, and metrics that the answer, figures and
+    statements read. Any other error may be due to the made-up numbers, and passes.
+
+    Args:
+        experiment: the experiment.
+        programs: all of its programs, whatever the shard.
+        metrics: {`kin` of a program: its metrics}; a program that is not in it has the
+            metrics of the first.
+        stated: the statements and the records.
+
+    Raises:
+        ValueError: naming what needs a name that no series has.
+    """
+    found = _made_up(experiment, programs, metrics)
+    readers = [("`answer`", effect) for effect in experiment.effects]
+    readers += [(f"figure {figure.name!r}", figure) for figure in experiment.figures]
+    for what, reader in readers:
+        if hasattr(reader, "check"):
+            with _naming(what, found):
+                reader.check(found)
+    for one in stated:
+        if one.measure is not None:
+            with _naming(f"statement {one.text!r}", found):
+                one.measure(found)
+
+
+@contextlib.contextmanager
+def _naming(what: str, found: Found) -> Iterator[None]:
+    try:
+        yield
+    except AbsentError as error:
+        raise ValueError(f"{what}: {error}") from error
+    except KeyError as error:  # of a table
+        columns = ", ".join(dict.fromkeys([*found.results, *found.curves]))
+        raise ValueError(
+            f"{what} needs {error.args[0]}, which the run will not have: name one of"
+            f" its settings and metrics, {columns}."
+        ) from error
+    except Exception:  # the numbers are made up
+        return
+
+
+def _made_up(
+    experiment: Experiment,
+    programs: Sequence[Program],
+    metrics: Mapping[int, Sequence[str]],
+) -> Found:
+    """The tables of the run, with 1 for each number that training would give."""
+    first = next(iter(metrics.values()))
+    results, curves = [], []
+    for program in programs:
+        shape = len(program.seeds), program.size
+        numbers = {name: np.ones(shape) for name in metrics.get(program.kin, first)}
+        none = np.zeros(shape, int)
+        counters = Counters(none - 1, none[..., None], none, none, none)
+        rows = Rows(program)
+        results += rows.results(counters, numbers, numbers)
+        curves += curve_rows(
+            [rows.first(numbers)],
+            program.seeds,
+            program.settings(),
+            program.rule.evaluates,
+        )
+    seeds = experiment.seed_numbers[:_SEEDS]
+    chooses = experiment.tuning_seed_numbers[:_SEEDS]
+    kept = [
+        [row for row in table if row["seed"] in (*seeds, *chooses)]
+        for table in (results, curves)
+    ]
+    return split(
+        setting_names(programs),
+        *kept,
+        choice=Choice(experiment.tuned_axes, experiment.tuned_by),
+        tuning_seeds=chooses,
+    )
