@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Effect, Experiment, Range, Search, figures, replicas, tasks
-from experiments.configs import at_least, positive
+from experiments.configs import at_least, check_rounds, positive
 from experiments.results.effects import percent
 from experiments.training import methods
 
@@ -52,6 +52,7 @@ def nesterov(outer_step, outer_decay):
 
 def experiment(config: ConfigDict) -> Experiment:
     """Averaging and an outer optimizer, on all workers and on one."""
+    check_rounds(config.updates, *config.period)
 
     def cluster(workers):
         return dj.cluster.Cluster(workers, dj.cluster.constant(1.0))

@@ -21,7 +21,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Effect, Experiment, Range, Search, figures, replicas, tasks
-from experiments.configs import at_least, positive
+from experiments.configs import at_least, check_rounds, positive
 from experiments.results.effects import percent
 from experiments.training import methods
 
@@ -66,6 +66,7 @@ def nesterov(outer_step, outer_decay):
 
 def experiment(config: ConfigDict) -> Experiment:
     """Each merge with each delay, workers that wait, and one worker."""
+    check_rounds(config.updates, config.period)
 
     def training(method, workers):
         cluster = dj.cluster.Cluster(workers, dj.cluster.constant(1.0))

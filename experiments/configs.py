@@ -94,6 +94,32 @@ def check_delays(key: str, delays: Sequence[float], updates: int) -> int:
     return int(max(delays))
 
 
+def check_rounds(updates: int, *periods: int) -> None:
+    """Checks that the steps of a run are whole rounds of an outer optimizer.
+
+    The steps after the last exchange would move no center, but count as trained.
+
+    Args:
+        updates: the steps of each worker.
+        *periods: the steps of a round, each of another arm.
+
+    Raises:
+        ValueError: if steps are left over.
+
+    Example:
+        >>> check_rounds(105, 5, 10)
+        Traceback (most recent call last):
+        ValueError: config.updates must be a multiple of config.period = 10, so that \
+the last round ends with an exchange, got 105.
+    """
+    for period in periods:
+        if updates % period:
+            raise ValueError(
+                f"config.updates must be a multiple of config.period = {period}, so"
+                f" that the last round ends with an exchange, got {updates}."
+            )
+
+
 def check_warmup(config: ConfigDict) -> None:
     """Checks that a schedule's warmup ends before the run does.
 

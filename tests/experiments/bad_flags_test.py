@@ -126,6 +126,12 @@ CASES = {
     **of("pipeline_char_lm", "--config.warmup_updates=400"),
     **of("easgd_variants", "--config.workers=1"),
     **of("survival", "--config.target=0.0"),
+    "--config=configs/outer_overlap.py --config.updates=105": (
+        "config.updates must be a multiple of config.period = 10"
+    ),
+    "--config=configs/diloco.py --config.period=(5,30) --config.updates=100": (
+        "config.updates must be a multiple of config.period = 30"
+    ),
     **of("softsync", "--config.momentum=1.5", "--config.workers=100000"),
     **of("softsync", "--config.examples=10"),
     **of("pipeline_char_lm", "--config.stages=(0,)", "--config.stages=(2,9)"),
