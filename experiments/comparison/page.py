@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from absl import app
 
@@ -26,6 +27,8 @@ from experiments.comparison.verdicts import (
     order_agrees,
     verdicts,
 )
+from experiments.figures import palette, sheets
+from experiments.figures.drawing import bars
 from experiments.host import disk
 from experiments.page import (
     Markdown,
@@ -45,6 +48,15 @@ FIGURE = ROOT / "docs" / "rules.png"
 _NAMES = {"sgd": "SGD", "adam": "Adam", "muon": "Muon"}
 _SOURCES = {cure.name: cure for cure in CURES}
 _MUCH = 1 / 3  # of what lateness costs
+_SHOWN = 1.35  # times what lateness costs: the end of the figure's scale
+_BAND = "0.9"
+_KINDS = {
+    (True, True): "knows no delay",
+    (False, True): "for late gradients",
+    (True, False): "knows no delay, no gain seen",
+    (False, False): "for late gradients, no gain seen",
+}
+"""{(whether a rule needs no delay, whether its gain or loss is sure): the legend's}."""
 
 
 class Part(NamedTuple):
@@ -256,37 +268,45 @@ def keep(folders: Sequence[str]) -> None:
         tables.write(run, tables.file(study, stage), about, tolerances)
 
 
+@sheets.STYLED
 def draw(part: Part) -> Any:
-    """The gains of all rows that have one, a panel an optimizer."""
-    from matplotlib import pyplot
+    """The gains of all rows that have one, from the largest; a panel an optimizer.
 
-    groups = [*part.rows.groupby("optimizer", sort=False)]
-    figure, axes = pyplot.subplots(
-        1, len(groups), figsize=(4.2 * len(groups), 8), squeeze=False, layout="tight"
+    A loss of more than lateness costs has no place on the scale.
+    """
+    rows = part.rows[~part.rows["verdict"].isin([NO_OPTIMUM, DIVERGES])]
+    rows = rows.sort_values("gain", ascending=False)
+    costs, least = tables.costs(part.found), tables.inexact(part.found)
+    titles = {
+        one: f"{_NAMES[one]}: cost {costs[one]:.3f}"
+        for one in part.rows["optimizer"].unique()
+    }
+    kinds = zip(map(_is_blind, rows["rule"]), rows["verdict"], strict=True)
+    table = rows.rename(columns={"rule": "row", "gain": "mean"}).assign(
+        panel=rows["optimizer"].map(titles),
+        color=[_KINDS[blind, verdict != NOTHING_SEEN] for blind, verdict in kinds],
+        lost=rows["gain"] < -_SHOWN * rows["optimizer"].map(costs),
+        theory=np.nan,
     )
-    for axis, (optimizer, rows) in zip(axes[0], groups, strict=True):
-        without = rows["verdict"].isin([NO_OPTIMUM, DIVERGES])
-        rows = rows[~without].sort_values("gain")
-        cost = tables.costs(part.found)[str(optimizer)]
-        wide = 1.15 * cost
-        for y, row in enumerate(rows.to_dict("records")):
-            color = "C1" if _is_blind(row["rule"]) else "C0"
-            sure = row["verdict"] != NOTHING_SEEN
-            axis.plot([row["low"], row["high"]], [y, y], color=color, linewidth=1)
-            inside = row["gain"] > -wide
-            axis.plot(
-                max(row["gain"], -wide),
-                y,
-                "o" if inside else "<",
-                color=color,
-                fillstyle="full" if sure else "none",
-            )
-        axis.set_yticks(range(len(rows)), [*rows["rule"]], fontsize=7)
-        least = tables.inexact(part.found)[str(optimizer)]
-        axis.axvspan(-least, least, color="0.9", zorder=-1)
-        axis.set_xlim(-1.05 * wide, 1.05 * wide)
-        axis.set_title(f"{_NAMES[str(optimizer)]}: lateness costs {cost:.3f} nats")
-        axis.set_xlabel("gain, nats of the training loss")
+    colors = [palette.COLORS[i] for i in (1, 0, 4, 5)]
+    styles = {
+        kind: palette.Style(color, "o", "")
+        for kind, color in zip(_KINDS.values(), colors, strict=True)
+    }
+    within = palette.area("no more than the searches' error", color=_BAND)
+    figure = bars.plot(
+        table,
+        [*titles.values()],
+        styles,
+        [*palette.handles(styles, lines=False), within],
+        lost="lower",
+        wide=np.inf,
+        title="What does each rule gain over plain delay?",
+    )
+    for axis, one in zip(figure.axes, titles, strict=True):
+        axis.axvspan(-least[one], least[one], color=_BAND, zorder=0.5)
+        axis.set_xlim(-_SHOWN * costs[one], _SHOWN * costs[one])
+        axis.set_xlabel("gain, nats")
     return figure
 
 
@@ -299,7 +319,7 @@ def main(argv: list[str]) -> None:
     disk.replace(PAGE, markdown(made))
     with_table = between_marks("rules", README.read_text(), readme_table(made))
     disk.replace(README, with_table)
-    draw(made[0]).savefig(FIGURE, dpi=100)
+    sheets.save(draw(made[0]), FIGURE)
 
 
 if __name__ == "__main__":

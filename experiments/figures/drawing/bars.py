@@ -158,11 +158,12 @@ def plot(
 
     known = bool(np.isfinite(table["theory"]).any())
     handles = [*handles, *[palette.mark("theory", **palette.THEORY)] * known]
-    names, colors = list(dict.fromkeys(table["row"])), list(styles)
+    names = list(dict.fromkeys(table["row"]))
     written = len(panels) == len(styles) == 1
     labels = [sheets.wrapped(name) for name in names]
     lines = max(name.count("\n") + 1 for name in labels)
-    height = max(0.12 + max(0.17 * lines, 0.13 * len(styles)), least)
+    dots = table.groupby(["panel", "row"]).size().max()
+    height = max(0.12 + max(0.17 * lines, 0.13 * dots), least)
     height = 0.9 + len(names) * height
     figure, axes = sheets.sheet(panels=panels, handles=handles, height=height, **texts)
     for axis, panel in zip(axes, panels, strict=True):
@@ -170,7 +171,9 @@ def plot(
             axis.axhspan(i - 0.5, i + 0.5, color=_BAND, zorder=0)
         rows = table[table["panel"] == panel]
         for row in rows.to_dict("records"):
-            shift = (colors.index(row["color"]) + 1) / (len(colors) + 1) - 0.5
+            of_row = [*rows["color"][rows["row"] == row["row"]]]
+            there = [color for color in styles if color in of_row]
+            shift = (there.index(row["color"]) + 1) / (len(there) + 1) - 0.5
             at = names.index(row["row"]) + 0.8 * shift
             _dot(axis, row, at, styles[row["color"]])
             axis.plot(row["theory"], at, **palette.THEORY)

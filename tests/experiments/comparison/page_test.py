@@ -1,8 +1,10 @@
 """The page of the rules is made of the stored tables."""
 
+import dataclasses
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from absl import app
 
@@ -60,7 +62,45 @@ def test_the_figure_shows_rows_with_an_optimum(made):
     (axis,) = figure.axes
     shown = [label.get_text() for label in axis.get_yticklabels()]
     assert {*shown} == {*made.rows["rule"]} - {"not found"}
-    assert shown[-1] == "linear decay"  # the largest gain is on top
+    assert shown[0] == "linear decay"  # the largest gain is on top
+    assert axis.get_ylim()[0] > axis.get_ylim()[1]
+
+
+def test_the_figure_has_a_panel_an_optimizer_and_marks_what_is_off_its_scale(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tables, "FOLDER", tmp_path)
+    sgd = by_hand(far=(-2.0, 0.0))
+    both = {"sgd": sgd, "adam": by_hand(far=(-0.1, 0.0))}
+
+    def joined(of):
+        named = [of(found).assign(optimizer=name) for name, found in both.items()]
+        return pd.concat(named, ignore_index=True)
+
+    optima = joined(lambda found: found.choice.optima)
+    found = dataclasses.replace(
+        sgd,
+        results=joined(lambda found: found.results),
+        choice=sgd.choice._replace(optima=optima),
+    )
+    tolerances = dict.fromkeys(both, 0.0001)
+    tables.write(found, tables.file("digits", "short"), "by hand", tolerances)
+    (part,) = page.parts()
+    figure = page.draw(part)
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+
+    def at(axis, marker):
+        lines = [line for line in axis.lines if line.get_marker() == marker]
+        places = [(line.get_ydata()[0], line.get_xdata()[0]) for line in lines]
+        return {names[round(row)]: gain for row, gain in places}
+
+    for optimizer, axis in zip(("adam", "sgd"), figure.axes, strict=True):
+        title = f"{page._NAMES[optimizer]}: cost 0.400"
+        assert axis.get_title() == title
+        assert [*at(axis, "x")] == ["far"] * (optimizer == "sgd")
+        rows = part.rows[part.rows["optimizer"] == optimizer].set_index("rule")
+        dots = at(axis, "o")
+        assert dots == pytest.approx(rows["gain"][[*dots]].to_dict())
 
 
 def test_the_readme_has_the_rows_that_gain_a_third_of_the_cost(made):
