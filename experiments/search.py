@@ -1,8 +1,6 @@
 """Searches the optimum of every series of an experiment, before it is reported."""
 
 import collections
-import itertools
-import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,10 +11,10 @@ from experiments.host import processes, progress
 from experiments.host.folder import RunFolder
 from experiments.results import analysis, tables
 from experiments.results.choice import Choice
-from experiments.results.ledger import Ledger, Line
 from experiments.running import families, searching
+from experiments.running.ledger import Ledger
 from experiments.running.program import Program, label
-from experiments.running.search_scores import Asking, Point, Trial
+from experiments.running.search_scores import Asking, Point
 from experiments.running.searching import Outcome
 from experiments.running.trainer import Trainer
 from experiments.running.trials import Asked, Trials
@@ -78,8 +76,9 @@ def check_most(programs: Sequence[Program], most: int, place: RunFolder) -> None
     before = place.info.get("search", {}).get("most", 0)
     if most >= before:
         return
-    lines = _ledger(programs, place).read()
-    of_series = collections.Counter((line.program, line.series) for line in lines)
+    ledger = _ledger(programs, place)
+    ledger.take(ledger.text())
+    of_series = collections.Counter(key[:2] for key in ledger.scores)
     # the file also has what was asked for before a related series had its optimum
     trained = min(before, max(of_series.values(), default=0))
     if most < trained:
@@ -105,7 +104,6 @@ class _Searcher:
         self._of: dict[str, list[Optimum]] = {}
         self._begun: dict[tuple[str, int], list[Point]] = {}
         self._rivals: dict[tuple[str, int], list[Point]] = {}
-        self._known: dict[tuple[str, int, Trial], float] = {}
         self._ledger = _ledger(self._programs, place)
         self._trials = Trials(
             place.checkpoints,
@@ -121,16 +119,9 @@ class _Searcher:
         begin at its optimum. Then relatives try each other's optima: a series and
         those that contain it, whose further numbers are left out.
         """
-        numbers = {program.name: program.searched for program in self._programs}
         first = processes.is_first()
-        read = processes.together(lambda: self._ledger.read() if first else [])
-        # process 0 reads, and all know
-        for row in json.loads(processes.of_all(json.dumps(read))[0]):
-            line = Line(*row)
-            # a line has the numbers in the order of the file
-            point = map(line.point.get, numbers.get(line.program, ()))
-            trial = Trial(tuple(point), line.seed)
-            self._known[line.program, line.series, trial] = line.score
+        read = processes.together(lambda: self._ledger.text() if first else "")
+        self._ledger.take(processes.of_all(read)[0])  # process 0 reads, and all know
         for program in self._programs:
             self._of[program.name] = self._optima(program)
             processes.together(self._place.upload)  # of process 0 to a bucket
@@ -237,32 +228,24 @@ class _Searcher:
     def _answered(self, program: Program, asking: Asking) -> list[Outcome]:
         """Trains what a search asks for, until it returns."""
         lines = progress.Lines(f"searching {program.name}: %d trainings")
+        known = self._ledger.scores
         try:
             asked = next(asking)
             while True:
                 self._train(program, asked)
-                lines.say(len(self._known))
-                asked = asking.send([self._known[program.name, *one] for one in asked])
+                lines.say(len(known))
+                asked = asking.send([known[program.name, *one] for one in asked])
         except StopIteration as end:
             return end.value
 
     def _train(self, program: Program, asked: Sequence[Asked]) -> None:
         for whole in self._trials.calls(asked):
-            call = [one for one in whole if (program.name, *one) not in self._known]
-            if not call:
-                continue
-            scores = self._trials.trained(program, call)
-            trained = []
-            for (series, trial), score in zip(call, scores, strict=True):
-                self._known[program.name, series, trial] = score
-                point = dict(zip(program.searched, trial.point, strict=True))
-                trained.append(Line(program.name, series, point, trial.seed, score))
-            processes.together(lambda lines=trained: self._keep(lines))
-
-    def _keep(self, lines: Sequence[Line]) -> None:
-        """Writes the lines of a call, in process 0."""
-        if processes.is_first():
-            self._ledger.add(lines)
+            known = self._ledger.scores
+            call = [one for one in whole if (program.name, *one) not in known]
+            if call:
+                scores = self._trials.trained(program, call)
+                trained = program.name, call, scores
+                processes.together(lambda these=trained: self._ledger.add(*these))
 
     def _judged(
         self, program: Program, final: Mapping[str, Any], rows: Sequence[Any]
@@ -295,9 +278,8 @@ class _Searcher:
 
 
 def _ledger(programs: Sequence[Program], place: RunFolder) -> Ledger:
-    """The file of the trainings, with the searched numbers of these programs."""
-    axes = itertools.chain(*(program.searched for program in programs))
-    return Ledger(place, [*dict.fromkeys(axes)])
+    """The trainings of these programs."""
+    return Ledger(place, {one.name: [*one.searched] for one in programs})
 
 
 def _numbers_of(

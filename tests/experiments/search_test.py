@@ -30,9 +30,9 @@ from experiments.figures import TimeTo
 from experiments.host import checkpoints
 from experiments.host.folder import RunFolder
 from experiments.results import claims, measures
-from experiments.results.ledger import Ledger
 from experiments.running import feeding, loop, searching, trials
 from experiments.running.families import sharded
+from experiments.running.ledger import Ledger
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
 from experiments.training.experiment import FIRST_SEARCH_SEED
@@ -541,7 +541,8 @@ def test_a_line_that_cannot_be_read_is_named(whole, tmp_path):
     lines[4] = lines[4].replace(",", ";", 2)
     (tmp_path / "search.csv").write_text("\n".join(lines) + "\n")
     with pytest.raises(ValueError, match=r"search.csv, line 5 cannot be read"):
-        Ledger(RunFolder(tmp_path), ["learning_rate"]).read()
+        ledger = Ledger(RunFolder(tmp_path), {"all": ["learning_rate"]})
+        ledger.take(ledger.text())
 
 
 def product_of(learning_rate, factor, other, delay=0):
