@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from experiments.results import analysis
 from experiments.results.analysis import AbsentError
 from experiments.results.choice import Choice
 from experiments.results.claims import Published, Record
@@ -21,24 +22,31 @@ def check_names(
     experiment: Experiment,
     programs: Sequence[Program],
     metrics: Mapping[int, Sequence[str]],
-    stated: Sequence[Published | Record] = (),
+    stated: Sequence[Published | Record] | None = (),
 ) -> None:
-    """Checks that a run will have the names that its answer and its page need.
+    """Checks that a run will have the names that its choice, answer and page need.
 
-    These are the settings, values of settings, and metrics that the answer, figures and
-    statements read. Any other error may be due to the made-up numbers, and passes.
+    These are the settings, values of settings, and metrics that `tuned_by`, the answer,
+    figures and statements read. Any other error may be due to the made-up numbers, and
+    passes.
 
     Args:
         experiment: the experiment.
         programs: all of its programs, whatever the shard.
         metrics: {`kin` of a program: its metrics}; a program that is not in it has the
             metrics of the first.
-        stated: the statements and the records.
+        stated: the statements and the records; None if these, the answer and the
+            figures may name what the run will not have.
 
     Raises:
         ValueError: naming what needs a name that no series has.
     """
     found = _made_up(experiment, programs, metrics)
+    with _naming("`tuned_by`", found):
+        judged = found.choice.judged(found.results, found.curves)
+        analysis.require(judged, found.choice.column)
+    if stated is None:
+        return
     readers = [("`answer`", effect) for effect in experiment.effects]
     readers += [(f"figure {figure.name!r}", figure) for figure in experiment.figures]
     for what, reader in readers:
@@ -60,7 +68,7 @@ def _naming(what: str, found: Found) -> Iterator[None]:
     except KeyError as error:  # of a table
         columns = ", ".join(dict.fromkeys([*found.results, *found.curves]))
         raise ValueError(
-            f"{what} needs {error.args[0]}, which the run will not have: name one of"
+            f"{what} needs {error.args[0]!r}, which the run will not have: name one of"
             f" its settings and metrics, {columns}."
         ) from error
     except Exception:  # the numbers are made up

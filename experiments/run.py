@@ -16,7 +16,7 @@ from experiments.host import checkpoints, processes, progress
 from experiments.host.failures import naming, of_changed
 from experiments.host.folder import RunFolder
 from experiments.rehearsal import check_names
-from experiments.results import analysis, claims, effects, tables
+from experiments.results import claims, effects, tables
 from experiments.results.choice import Choice
 from experiments.results.claims import Published, Record
 from experiments.results.runs import Run
@@ -36,7 +36,6 @@ from experiments.running.trainer import Trainer
 from experiments.search import at_optima, check_most
 from experiments.training import column_names
 from experiments.training.experiment import Experiment
-from experiments.training.rules import Rule
 
 
 @progress.shown()
@@ -264,21 +263,18 @@ def prepared(
                 trainer = Trainer(program, measure=experiment.measure)
                 metrics = jax.eval_shape(trainer.evaluate, trainer.shapes())
                 trainer.run_chunk.trace(trainer.shapes(), *trainer.feed.shapes())
-            _check_metrics(experiment, program.rule, [*metrics], settings)
+            _check_metrics([*metrics], settings)
             measured[program.kin] = [*metrics]
             of_kin[kin] = trainer
         trainers.append(of_kin[kin].for_program(program))
-    if stated is not None:
-        check_names(experiment, made, measured, stated)
+    check_names(experiment, made, measured, stated)
     for trainer in of_kin.values():
         costs.check_memory(trainer)
     return trainers
 
 
-def _check_metrics(
-    experiment: Experiment, rule: Rule, metrics: Sequence[str], settings: Sequence[str]
-) -> None:
-    """Checks the names of the metrics, and that `tuned_by` can be computed of them."""
+def _check_metrics(metrics: Sequence[str], settings: Sequence[str]) -> None:
+    """Checks the names of the metrics."""
     if "train_loss" not in metrics:
         raise ValueError(
             "The task's `evaluate` must return 'train_loss', by which a cell counts as"
@@ -286,15 +282,6 @@ def _check_metrics(
         )
     taken = (*column_names.OURS, *settings)
     column_names.check("`evaluate` or `measure` has the metric", metrics, taken)
-    by = experiment.tuned_by
-    measured = [*analysis.derived(pd.DataFrame(columns=[*metrics]))]
-    clocks = ["update", "examples"] + ["seconds"] * (rule.seconds is not None)
-    for name in [by] if isinstance(by, str) else [by.metric, by.along]:
-        if name not in (*measured, *clocks):
-            raise ValueError(
-                f"`tuned_by` needs {name!r}, which is not measured: there are"
-                f" {', '.join([*measured, *clocks])}."
-            )
 
 
 def _say_devices() -> None:

@@ -1361,11 +1361,11 @@ experiments.load(finished().folder, finished().folder)
 experiments.load()
     ValueError: `folders` must name one folder or several, each once, got...
 ran(tuned="learning_rate", tuned_by="test_accuracy")
-    ValueError: `tuned_by` needs 'test_accuracy', which is not measured: there are
-    train_loss, update, examples.
+    ValueError: `tuned_by`: the run has no 'test_accuracy'; it has learning_rate,...
+    train_loss,...
 ran(tuned="learning_rate", tuned_by=figures.TimeTo("train_loss", 0.1))
-    ValueError: `tuned_by` needs 'seconds', which is not measured: there are
-    train_loss, update, examples.
+    ValueError: `tuned_by` needs 'seconds', which the run will not have: name one of its
+    settings and metrics, learning_rate,... train_loss,...
 ran(measure={"norm": lambda model: 0.0})
     ValueError: The training fails: TypeError: <lambda>() takes 1 positional argument
     but 2 were given

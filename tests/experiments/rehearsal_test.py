@@ -74,10 +74,10 @@ ABSENT = {
     "`answer`: the run has no 'test_error'; it has delay, learning_rate, seed, upd": {
         "answer": effect("test_error")
     },
-    "`answer` needs seconds, which the run will not have: name one of its settings": {
+    "`answer` needs 'seconds', which the run will not have: name one of its settings": {
         "answer": effect(TimeTo("train_loss", 0.1))
     },
-    "`answer` needs rate, which the run will not have": {
+    "`answer` needs 'rate', which the run will not have": {
         "answer": effect(LargestStable("rate"))
     },
     "`answer`: a formula has the argument 'momentum', which is no setting: choose": {
@@ -107,13 +107,13 @@ ABSENT = {
     "figure 'best_delay_over_learning_rate': the run tunes no 'delay'; it tunes no": {
         "figures": [figures.best_step("learning_rate", "delay")]
     },
-    "statement 'It is so' needs train_los, which the run will not have": {
+    "statement 'It is so' needs 'train_los', which the run will not have": {
         "stated": [claimed(measures.mean("train_los"))]
     },
     r"statement 'It is so': no row has {'delay': 5}: choose of the values {'delay'": {
         "stated": [claimed(measures.tuned("train_loss", delay=5))]
     },
-    "statement 'A number' needs dleay, which the run will not have": {
+    "statement 'A number' needs 'dleay', which the run will not have": {
         "stated": [Record("A number", measures.mean("train_loss", dleay=4))]
     },
 }

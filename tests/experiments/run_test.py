@@ -544,7 +544,9 @@ SCHEDULES = {"learning_rate": (0.1,), "schedule": ("cosine", "linear")}
             {"task": dataclasses.replace(QUADRATIC, evaluate=lambda x: {"loss": x[0]})},
             "must return 'train_loss', by which a cell counts as diverged, got loss",
         ),
-        (tuned_by(TimeTo("norm", 0.1, "update")), "needs 'norm', which is not meas"),
+        (tuned_by(TimeTo("norm", 0.1, "update")), "`tuned_by` needs 'norm', which the"),
+        (tuned_by(TimeTo("train_loss", 0.1)), "`tuned_by` needs 'seconds', which"),
+        (tuned_by("norm"), "`tuned_by`: the run has no 'norm'; it has learning_rate"),
     ],
 )
 def test_what_would_fail_or_mislead_after_training_is_refused_before(
