@@ -10,6 +10,7 @@ from experiments import Experiment, Range, Simulation, along, figures, run, task
 from experiments.rehearsal import _made_up
 from experiments.results import measures
 from experiments.results.claims import Published, Record
+from experiments.results.decay import DecayRate
 from experiments.results.effects import Effect
 from experiments.results.metrics import LargestStable, TimeTo
 from experiments.results.sizes import percent
@@ -132,6 +133,15 @@ def test_a_name_or_a_value_that_the_run_lacks_is_refused_before_any_work(
         prepared(experiment(**changes), stated=stated)
 
 
+CLUSTER = dj.cluster.Cluster(2, dj.cluster.exponential(1.0))
+TIMED = {
+    "training": along(Simulation(CLUSTER, dj.cluster.protocols.k_async(1)), optax.sgd),
+    "grid": {"learning_rate": (0.1, 0.2)},
+    "updates": None,
+    "seconds": 3.0,
+}
+
+
 class Own:
     """A figure of one's own, which is not asked before the run."""
 
@@ -149,7 +159,10 @@ def test_what_made_up_numbers_cannot_decide_is_no_error(tmp_path):
         return found.info["wall_seconds"]
 
     never = TimeTo("train_loss", -1.0, along="update")
-    whole = experiment(answer=effect(never), figures=[Own(), figures.staleness()])
+    rate = figures.over("learning_rate", DecayRate())  # of three evaluations or more
+    drawn = [Own(), figures.staleness(), rate]
+    late = effect(never, against={"learning_rate": 0.1})
+    whole = experiment(answer=late, figures=drawn, tuned=(), **TIMED)
     stated = [claimed(of_numbers), claimed(of_records)]
     assert len(prepared(whole, stated=stated)) == 1
 
@@ -170,18 +183,7 @@ def test_a_shard_has_the_names_of_the_whole_grid(tmp_path):
 
 TRAININGS = {
     "by updates": {},
-    "along a trace, by seconds": {
-        "training": along(
-            Simulation(
-                dj.cluster.Cluster(2, dj.cluster.exponential(1.0)),
-                dj.cluster.protocols.k_async(1),
-            ),
-            optax.sgd,
-        ),
-        "grid": {"learning_rate": (0.1, 0.2)},
-        "updates": None,
-        "seconds": 3.0,
-    },
+    "along a trace, by seconds": TIMED,
     "with tuning seeds": {"tuning_seeds": 2},
     "of two arms": {
         "training": None,
