@@ -116,7 +116,7 @@ def average(
         total, done = sums(updates)
         return jax.tree.map(lambda g: g / workers, total), jnp.int32(0), done
     staleness = 0 if staleness is None else staleness
-    ages = extras.check_staleness("exchange", staleness, mean=True)
+    ages = jax.tree.map(jnp.asarray, staleness)
     exact = dtypes.real_dtype(updates)
 
     def weigh(age):
