@@ -178,7 +178,7 @@ def outer(
                     flight,
                 )
         if not checks.is_concrete(period):  # only now can it be checked
-            is_sound = (period % split.count == 0) & (apart > delay)
+            is_sound = (checks.known(period) % split.count == 0) & (apart > delay)
             model = delays.poisoned(model, jnp.where(is_sound, 0.0, jnp.nan))
         return model, Outer(tuple(after), flight, error)
 
