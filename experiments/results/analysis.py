@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import special
 
 
 class AbsentError(ValueError):
@@ -266,7 +266,7 @@ def half_interval(values: np.ndarray) -> float:
     if len(values) < 2 or not np.isfinite(values).all():
         return 0.0
     error = values.std(ddof=1) / np.sqrt(len(values))
-    return float(stats.t.ppf(0.975, len(values) - 1) * error)
+    return float(special.stdtrit(len(values) - 1, 0.975) * error)  # t's quantile
 
 
 def where(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import special, stats
 
 from experiments.results.tables import Found
 
@@ -88,7 +88,8 @@ class Estimate(NamedTuple):
             return float(both.low), float(both.high)
         if self.seeds < 2:
             return np.nan, np.nan
-        half = stats.t.ppf(0.5 + level / 2, self.seeds - 1) * self.error
+        # the quantile of t; `stats.t.ppf` takes thirty times as long
+        half = special.stdtrit(self.seeds - 1, 0.5 + level / 2) * self.error
         if self.form == "ratio":
             factor = np.exp(half / abs(self.value)) if half else 1.0
             return float(self.value / factor), float(self.value * factor)

@@ -140,7 +140,8 @@ def test_with_three_looks_the_error_of_a_family_of_true_bounds_is_below_5_percen
             values = rng.normal(1.0, 0.1, size=5 * max(claims.LOOKS))
             for times in claims.LOOKS:
                 part = values[: 5 * times]
-                own = Estimate(part.mean(), stats.sem(part), len(part))
+                error = part.std(ddof=1) / len(part) ** 0.5
+                own = Estimate(part.mean(), error, len(part))
                 if own.side(claim.at_least, claim.at_most):
                     alone += 1
                     break
