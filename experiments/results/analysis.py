@@ -180,17 +180,24 @@ def best(
     if "diverged" in judged:
         score = score.where(judged["diverged"] == 0, np.inf)
     scored = judged.assign(**{by: score.fillna(np.inf), "ended_higher": lost(judged)})
-    chosen = []
-    for _, group in grouped(scored, series):
-        values = group.groupby(axes, dropna=False, sort=False)
-        each = values[by].agg(["mean", "size"])
-        whole = each["size"] == group["seed"].nunique()
-        mean = each["mean"].where(whole, np.inf).to_numpy()
-        higher = values["ended_higher"].any().to_numpy()
-        value = each.index[np.lexsort((mean, higher, np.isposinf(mean)))[0]]
-        row = dict(zip(axes, value if len(axes) > 1 else (value,), strict=True))
-        chosen.append(group[series].iloc[[0]].assign(**row))
-    return pd.concat(chosen).merge(frame)[[*frame]] if chosen else frame
+    cell = _numbered(scored, [*series, *axes])
+    first = np.unique(cell, return_index=True)[1]
+    of_series = _numbered(scored, series)
+    seeds = scored.groupby(of_series)["seed"].nunique().to_numpy()
+    of_series, cells = of_series[first], scored.groupby(cell)
+    whole = cells.size() == seeds[of_series]
+    mean = cells[by].mean().where(whole, np.inf).to_numpy()
+    higher = cells["ended_higher"].any().to_numpy()
+    ranked = np.lexsort((mean, higher, np.isposinf(mean), of_series))
+    chosen = ranked[np.unique(of_series[ranked], return_index=True)[1]]
+    return scored.iloc[first[chosen]][[*series, *axes]].merge(frame)[[*frame]]
+
+
+def _numbered(frame: pd.DataFrame, by: Sequence[str]) -> np.ndarray:
+    """The number of each row's group: 0, 1, ... in the order of the table."""
+    if not by:
+        return np.zeros(len(frame), int)
+    return frame.groupby(list(by), dropna=False, sort=False).ngroup().to_numpy()
 
 
 def lost(frame: pd.DataFrame) -> pd.Series:
