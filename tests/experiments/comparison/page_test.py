@@ -1,5 +1,6 @@
 """The page of the rules is made of the stored tables."""
 
+import copy
 import dataclasses
 import re
 
@@ -13,17 +14,18 @@ from experiments.page import between_marks
 from tests.experiments.comparison.made import TOLERANCES, by_hand
 
 
-@pytest.fixture
-def made(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
     """The part of a table that is made by hand."""
-    monkeypatch.setattr(tables, "FOLDER", tmp_path)
     rows = {"polynomial law": (0.2, 0.0), "linear decay": (0.3, 0.0)}
     rows["capped law"] = (0.1, 0.0)  # a quarter of the cost
     rows["DANA"] = (0.25, 0.0)  # is trained without delay too, and knows the worker
     found = by_hand(**rows, **{"hinge law": (0.0, 0.1), "clipping": (0.0, 0.1)})
-    file = tables.file("digits", "short")
-    tables.write(found, file, "digits, short; by hand", TOLERANCES)
-    (part,) = page.parts()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "FOLDER", tmp_path_factory.mktemp("tables"))
+        file = tables.file("digits", "short")
+        tables.write(found, file, "digits, short; by hand", TOLERANCES)
+        (part,) = page.parts()
     return part
 
 
@@ -47,6 +49,7 @@ def test_the_page_has_a_row_for_each_verdict_and_what_is_blind_first(made):
 
 
 def test_the_page_has_the_numbers_of_the_optima_with_late_gradients(made):
+    made = copy.deepcopy(made)
     optima = made.found.choice.optima
     clipping = optima["rule"] == "clipping"
     here = clipping & (optima["cluster"] == "constant, 4")
