@@ -1,5 +1,7 @@
 """Late between groups: each member of a group holds and sends a share of its mean."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -53,10 +55,16 @@ def drive(execution, tx, batches, params=PARAMS):
     return scanned(held, (params, tx.init(params)), batches, None)
 
 
+@functools.cache
+def driven(execution):
+    """What several tests look at: the state and the updates of `LATE`."""
+    return drive(execution, LATE, gradients())
+
+
 @executions
 def test_the_mean_of_all_workers_is_one_step_late(execution):
     grads = gradients()
-    _, moves = drive(execution, LATE, grads)
+    _, moves = driven(execution)
     for name, own in grads.items():
         expected = -RATE * own.mean((1, 2))
         assert not moves[name][0].any()
@@ -66,7 +74,7 @@ def test_the_mean_of_all_workers_is_one_step_late(execution):
 @executions
 def test_a_member_holds_its_share_of_the_mean_of_its_group(execution):
     grads = gradients()
-    held, _ = drive(execution, LATE, grads)
+    held, _ = driven(execution)
     outbox = held.state[1].outbox
     for name, (_, along) in SHAPES.items():
         of_groups = grads[name][-1].mean(1)  # [groups, *shape]
