@@ -11,9 +11,6 @@ import jax.numpy as jnp
 
 import delayjax as dj
 
-Params = Any
-"""A pytree of floating-point arrays."""
-
 Batch = Any
 """A pytree of arrays: the data of one step."""
 
