@@ -80,6 +80,7 @@ def markdown(about: str, entries: Sequence[Entry]) -> str:
         headlines=len(stated),
         decided=len(decided),
         later=sum(claims.CHOSEN_LATER in one.tried for one in stated),
+        unseen=sum(claims.CHOSEN_UNSEEN in one.tried for one in stated),
         later_decided=sum(claims.CHOSEN_LATER in one.tried for one in decided),
     )
 
