@@ -239,6 +239,8 @@ class _Exchange(NamedTuple):
         try:
             jax.eval_shape(self.server.update, part, state, part)
         except TypeError as error:
+            if "keyword-only argument" not in str(error):
+                return Fragment(part, state)  # its first update will say it
             raise TypeError(
                 "`server` must take a step from gradients and parameters alone, as"
                 f" optax.sgd and optax.adam do: {error}"

@@ -170,8 +170,9 @@ def test_a_config_that_is_counted_with_another_one_has_no_headline():
 
 def test_configs_that_count_once_have_a_source_in_common_and_one_headline():
     _, kept = page.read()
+    paper = re.compile(r"arXiv:[\d.]+|\w+, [\w, ]+ \(\d{4}\), HPC Asia")
     papers = {
-        entry.config: set(re.findall(r"arXiv:[\d.]+", str(entry.statements)))
+        entry.config: {*paper.findall(" ".join(one.source for one in entry.statements))}
         for entry in kept
     }
     for part, whole in COUNTED_WITH.items():
