@@ -16,7 +16,7 @@ def until(config: ConfigDict, **where) -> Measure:
 
 
 def over_fastest_kept(config: ConfigDict, **where) -> Measure:
-    """Seconds of AdaSync over those of the K that tuning chooses among all kept."""
+    """Seconds of AdaSync over the seconds of the best kept K, which tuning chooses."""
     each = [until(config, method="K kept", k0=k, **where) for k in config.k]
     return ratio(until(config, method="AdaSync", **where), least(each))
 

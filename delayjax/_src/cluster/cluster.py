@@ -276,9 +276,9 @@ class Cluster:
 
         without and with a delay. Steps of random length, as in `finish_times`, cost
         more. If islands differ, cost is one minus the time of the slowest island's
-        steps over the whole time. That faster islands wait for it is not counted: no
-        period changes this. The server's step and the work of a compressor take
-        no time.
+        steps over the whole time. The time in which faster islands wait for it is not
+        counted: no period changes it. The server's step and the work of a compressor
+        take no time.
 
         Args:
             period: H, in steps; F divides it.

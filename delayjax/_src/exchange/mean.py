@@ -102,8 +102,8 @@ def average(
 ) -> tuple[Any, Any, Any]:
     """The mean gradient and staleness of all workers, and `meanwhile`.
 
-    `meanwhile` is computed during the exchange. `staleness` is that of
-    `take_staleness`, or None if it is not known.
+    `meanwhile` is computed during the exchange. `staleness` is as `take_staleness`
+    returns it, or None if it is not known.
     """
 
     def sums(tree):

@@ -56,7 +56,7 @@ def over_explicit(leaf: jax.Array, spec: P) -> jax.Array:
 
 
 def sharding_of(leaf: Any) -> Any:
-    """An array's sharding, else that of its type: a tracer has it on Explicit axes."""
+    """The sharding of an array, or of its type: a tracer has it on Explicit axes."""
     of = getattr(leaf, "sharding", None)
     return of if isinstance(of, NamedSharding) else jax.typeof(leaf).sharding
 
