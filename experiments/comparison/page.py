@@ -4,8 +4,9 @@ The README has a table of the rows that gain.
 
     python -m experiments.comparison.page runs/digits_short_sgd runs/digits_short_adam
 
-Runs of one study and stage become one table, which replaces the one before. Without
-runs it makes the page and its figure of the tables that are there.
+A study at a stage has one table. A run adds its rows, or replaces the rows of the same
+rule and optimizer, so several runs may make a table. Without runs it makes the page and
+its figure of the tables that are there.
 """
 
 from collections.abc import Sequence
@@ -203,7 +204,7 @@ def parts() -> list[Part]:
             file = tables.file(study, stage)
             if file.exists():
                 found = studies.stored(study, stage)
-                about = file.read_text().partition("\n")[0].removeprefix("# ")
+                about = "; ".join(pd.read_csv(file)["about"].unique())
                 made.append(Part(study, stage, about, found, verdicts(found)))
     return made
 
@@ -237,7 +238,10 @@ def readme_table(made: Sequence[Part]) -> str:
         its = [rows[rows["rule"] == cure.name] for *_, rows in columns.values()]
         gains = pd.concat(its).query("verdict == @GAINS")
         if (gains["share"] >= _MUCH).any():
-            cells = [_cell(rows) for rows in its]
+            cells = [
+                "" if cure.optimizers and one not in cure.optimizers else _cell(rows)
+                for rows, (_, one, _) in zip(its, columns.values(), strict=True)
+            ]
             name = f"`{cure.function}`" if cure.function else markdown_text(cure.name)
             body.append([Markdown(name), *cells])
     header = ["gain, nats of the training loss", *columns]
@@ -245,25 +249,24 @@ def readme_table(made: Sequence[Part]) -> str:
 
 
 def _cell(rows: pd.DataFrame) -> str:
-    """A sure gain or loss of a rule; "?" without a finite mean at an optimum."""
+    """A sure gain or loss of a rule.
+
+    "?": without a finite mean at an optimum; "not run": with this optimizer.
+    """
     for row in rows.to_dict("records"):
         if row["verdict"] in (NO_OPTIMUM, DIVERGES):
             return "?"
         if row["verdict"] != NOTHING_SEEN:
             return _signed(row["gain"])
-    return ""
+    return "" if len(rows) else "not run"
 
 
 def keep(folders: Sequence[str]) -> None:
-    """Stores finished runs of `configs/rules.py`; each study and stage is one table."""
-    of: dict[tuple[str, str], list[str]] = {}
-    for folder in folders:
-        config = Run.read(folder).info["config"]
-        of.setdefault((config["study"], config["stage"]), []).append(folder)
-    for (study, stage), those in of.items():
-        run = Run.read(*those)
+    """Stores the rows of finished runs of `configs/rules.py`."""
+    for run in map(Run.read, folders):
+        study, stage = (run.info["config"][name] for name in ("study", "stage"))
         versions = ", ".join(f"{name} {v}" for name, v in run.info["versions"].items())
-        about = f"{study}, {stage}; {versions}, {run.info['started'][:10]}"
+        about = f"{versions}, {run.info['started'][:10]}"
         tolerances = studies.STUDIES[study].tolerance
         tables.write(run, tables.file(study, stage), about, tolerances)
 

@@ -177,17 +177,21 @@ def stored(study: str, stage: str) -> Found:
 def rows_of(study: str, stage: str) -> list[cures.Cure]:
     """The rows of a stage: all in the short one, then those that it does not stop.
 
-    A row that goes on and reads the delay has its delay-blind twin beside it.
+    A row that the short stage has not run yet goes on too. A row that reads the delay
+    has its delay-blind twin beside it.
 
     Raises:
-        ValueError: if the short stage is not tables.
+        ValueError: if the short stage is not stored.
     """
     if stage == "short":
         return [*cures.CURES]
-    on = tables.going_on(stored(study, "short"))
-    rows = [
-        dataclasses.replace(cure, optimizers=tuple(sorted(on[cure.name])))
-        for cure in cures.CURES
-        if cure.name in on
-    ]
+    found = stored(study, "short")
+    on = tables.going_on(found)
+    run = found.choice.optima.groupby("rule")["optimizer"].agg(set)
+    rows = []
+    for cure in cures.CURES:
+        able = {*(cure.optimizers or STUDIES[study].tolerance)}
+        left = able - run.get(cure.name, set()) | on.get(cure.name, set())
+        if left:
+            rows.append(dataclasses.replace(cure, optimizers=tuple(sorted(left))))
     return [*rows, *(cures.told_the_mean(cure) for cure in rows if cure.reads_delay)]

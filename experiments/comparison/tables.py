@@ -4,7 +4,6 @@ A study at a stage is the file experiments/comparison/stored/STUDY_STAGE.csv.
 """
 
 import dataclasses
-import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,17 +32,20 @@ NUMBERS = ("learning_rate", "decay", "own")
 _OF_SEARCH = ("found", "score", "trainings", "tolerance")
 _LOSSES = ("train_loss", "test_loss")
 _KEYS = ["optimizer", "rule", "cluster"]
+_COLUMNS = (*_KEYS, *NUMBERS, *_OF_SEARCH, *_LOSSES, "about")
 
 
 def write(
     found: Found, path: Path, about: str, tolerances: Mapping[str, float]
 ) -> None:
-    """Writes the table of a run: series, optimum, and losses of all seeds in order.
+    """Writes the rows of a run: series, optimum, and losses of all seeds in order.
+
+    Rows of the same rule and optimizer in the file are replaced, others stay.
 
     Args:
         found: of runs of `configs/rules.py`.
         path: the file.
-        about: what made it; its first line.
+        about: what made the rows.
         tolerances: {optimizer: the tolerance of its searches}.
     """
     optima = pd.DataFrame(found.choice.optima).set_index(_KEYS)
@@ -64,11 +66,15 @@ def write(
             | {name: f"{optimum[name]:.6g}" for name in numbers}
             | {"found": int(optimum["found"]), "score": f"{optimum['score']:.6g}"}
             | {"trainings": int(optimum["trainings"])}
-            | {"tolerance": tolerances[key[0]], **losses}
+            | {"tolerance": tolerances[key[0]], **losses, "about": about}
         )
-    columns = [*_KEYS, *NUMBERS, *_OF_SEARCH, *_LOSSES]
-    table = pd.DataFrame(rows, columns=pd.Index(columns))
-    disk.replace(path, f"# {about}\n{table.to_csv(index=False)}")
+    table = pd.DataFrame(rows, columns=list(_COLUMNS))
+    if path.exists():
+        there = pd.read_csv(path, dtype=str)
+        series = pd.MultiIndex.from_frame(there[_KEYS[:2]])
+        new = series.isin(pd.MultiIndex.from_frame(table[_KEYS[:2]]))
+        table = pd.concat([there[~new], table])
+    disk.replace(path, table.to_csv(index=False))
 
 
 def file(study: str, stage: str) -> Path:
@@ -91,8 +97,7 @@ def read(path: Path, *, relative: bool = False) -> Found:
             f"{path} is missing: run configs/rules.py with this study and stage, then"
             " python -m experiments.comparison.page with the folder of the run."
         )
-    lines = path.read_text().partition("\n")[2]
-    table = pd.read_csv(io.StringIO(lines))
+    table = pd.read_csv(path)
     table = pd.concat([table, _best_plain(table)], ignore_index=True)
     numbers = [name for name in NUMBERS if table[name].notna().any()]
     rows = []

@@ -118,6 +118,35 @@ def test_the_readme_has_the_rows_that_gain_a_third_of_the_cost(made):
     assert [cells[1] for cells in rows] == ["+0.300", "+0.200", "+0.250"]
 
 
+def test_the_readme_says_which_rows_are_not_run_with_an_optimizer(made):
+    only = made.rows[made.rows["rule"].isin(["plain", "hinge law"])]
+    other = made._replace(study="cnn", rows=only.assign(optimizer="sgd"))
+    lines = page.readme_table([made, other]).splitlines()
+    shown = {cells[0]: cells[1:] for cells in _rows(lines)}
+    assert shown["`dana`"] == ["+0.250", "not run"]
+
+
+def test_the_readme_leaves_blank_what_an_optimizer_does_not_go_with(made):
+    results = made.found.results
+    results = pd.concat([results, results.assign(optimizer="adam")])
+    optima = made.found.choice.optima
+    optima = pd.concat([optima, optima.assign(optimizer="adam")])
+    found = dataclasses.replace(
+        made.found, results=results, choice=made.found.choice._replace(optima=optima)
+    )
+    plain = made.rows[made.rows["rule"] == "plain"].assign(optimizer="adam")
+    both = made._replace(found=found, rows=pd.concat([made.rows, plain]))
+    shown = {
+        cells[0]: cells[1:] for cells in _rows(page.readme_table([both]).splitlines())
+    }
+    assert shown["`dana`"] == ["+0.250", ""]
+    assert shown["`modulation.polynomial`"] == ["+0.200", "not run"]
+
+
+def _rows(lines):
+    return [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in lines]
+
+
 def test_without_a_table_there_is_no_page(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "FOLDER", tmp_path)
     with pytest.raises(app.UsageError, match="no table is stored: give the folder"):

@@ -1,5 +1,7 @@
 """The stored tables have what a run found, and say which rows go on."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -62,6 +64,34 @@ def test_no_gain_matters_that_is_less_than_two_tolerances(tmp_path):
     assert "just above" not in tables.going_on(found)
 
 
+def test_a_run_replaces_its_rows_and_keeps_those_of_other_rules_and_optimizers(
+    tmp_path,
+):
+    path, first = tmp_path / "made_short.csv", by_hand()
+    tables.write(first, path, "first", {"sgd": 0.0001})
+    again = by_hand(helps=(0.3, 0.0)).where(rule=("plain", "helps"))
+    tables.write(again, path, "again", {"sgd": 0.0001})
+    there = pd.read_csv(path)
+    assert not there.duplicated(["optimizer", "rule", "cluster"]).any()
+    again = there.loc[there["about"] == "again", "rule"]
+    assert {*again} == {"plain", "helps"}
+    assert {*there["rule"]} == {*GAINS}
+    gains = tables.gains(tables.read(path)).set_index("rule")["gain"]
+    assert gains["helps"] == pytest.approx(0.3)
+    assert gains["just above"] == pytest.approx(GAINS["just above"][0])
+    adam = dataclasses.replace(
+        first,
+        results=first.results.assign(optimizer="adam"),
+        choice=first.choice._replace(
+            optima=first.choice.optima.assign(optimizer="adam")
+        ),
+    )
+    tables.write(adam, path, "adam", {"adam": 0.001})
+    both = pd.read_csv(path)
+    assert len(both) == 2 * len(there)
+    pd.testing.assert_frame_equal(both[: len(there)], there)
+
+
 def test_rows_that_go_on_have_a_blind_twin_if_they_read_the_delay(
     tmp_path, monkeypatch
 ):
@@ -73,6 +103,11 @@ def test_rows_that_go_on_have_a_blind_twin_if_they_read_the_delay(
     tables.write(found, tables.file("digits", "short"), "by hand", TOLERANCES)
     rows = {row.name: row for row in studies.rows_of("digits", "full")}
     assert {*changed, "polynomial law, told the mean"} <= {*rows}
-    assert not rows.keys() & {"hinge law", "clipping, told the mean"}
-    assert rows["clipping"].optimizers == ("sgd",)
+    assert rows["hinge law"].optimizers == ("adam", "muon")  # SGD's is stopped
+    assert "clipping, told the mean" not in rows
+    assert rows["late updates"].optimizers == ("adam", "muon", "sgd")
     assert len(studies.rows_of("digits", "short")) == len(cures.CURES)
+    # nothing stops a row, or an optimizer, that the short stage has not run yet
+    assert rows["polynomial law"].optimizers == ("adam", "muon", "sgd")
+    assert rows["DANA"].optimizers == ("sgd",)
+    assert rows["plain"].optimizers == ("adam", "muon", "sgd")
