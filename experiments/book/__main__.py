@@ -50,8 +50,8 @@ def main(argv: list[str]) -> None:
     bound = [entries.entry_of(name, workdir) for name in _ONLY.value or SYSTEMS]
     path = workdir / "book.html"
     disk.replace(path, page.html(about(), entries.corrected(bound)))
-    table = entries.table(bound)
-    disk.replace(workdir / "book.csv", f"# {about()}\n{table.to_csv(index=False)}")
+    table = entries.table(bound).assign(about=about())
+    disk.replace(workdir / "book.csv", table.to_csv(index=False))
     print(f"the book: {path}, its table: {workdir / 'book.csv'}")
     if failed:
         sys.exit(f"error: {', '.join(failed)} failed; the others are in the book.")

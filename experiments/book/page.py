@@ -2,8 +2,9 @@
 
     python -m experiments.book.page --table=runs/book/book.csv
 
-The table is kept as docs/book.csv, and docs/book.md shows it. The README counts the
-systems by their verdicts, docs/experiments.md lists all configs with the time of each.
+The entries are kept in docs/book.csv, where they replace those of the same configs, and
+docs/book.md shows it. The README counts the systems by their verdicts, and
+docs/experiments.md lists all configs with the time of each.
 """
 
 from collections import Counter
@@ -13,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 from absl import app, flags
 
-from experiments.book.chapters import COUNTED_WITH
+from experiments.book.chapters import COUNTED_WITH, SYSTEMS
 from experiments.book.entries import (
     DECIDED,
     Entry,
@@ -48,19 +49,28 @@ _TABLE = flags.DEFINE_string(
 
 
 def read(path: Path = TABLE) -> tuple[str, list[Entry]]:
-    """When and with what a table was made, and its entries, corrected over the book.
+    """When and with what a table was made, and its entries, corrected over the book."""
+    table = pd.read_csv(path, dtype=str, na_filter=False)
+    return "; ".join(table["about"].unique()), corrected(from_table(table))
+
+
+def keep(path: Path) -> None:
+    """Puts the entries of a table into the kept table, in place of those it has.
 
     Raises:
-        ValueError: if it is of no full run.
+        ValueError: if the table is of no full run.
     """
-    about = path.read_text().partition("\n")[0].removeprefix("# ")
-    if not about.startswith("full size; "):
+    new, there = (pd.read_csv(f, dtype=str, na_filter=False) for f in (path, TABLE))
+    small = new.loc[~new["about"].str.startswith("full size; "), "about"]
+    if len(small):
         raise ValueError(
-            f"{path} must be of a full run, got {about!r}: run experiments.book with"
-            " --size=full."
+            f"{path} must be of a full run, got {small.iloc[0]!r}: run experiments.book"
+            " with --size=full."
         )
-    table = pd.read_csv(path, skiprows=1, dtype=str, na_filter=False)
-    return about, corrected(from_table(table))
+    table = pd.concat([there[~there["config"].isin(new["config"])], new])
+    order = {name: n for n, name in enumerate(SYSTEMS)}
+    table = table.sort_values("config", key=lambda name: name.map(order), kind="stable")
+    disk.replace(TABLE, table.to_csv(index=False))
 
 
 def markdown(about: str, entries: Sequence[Entry]) -> str:
@@ -153,8 +163,7 @@ def main(argv: list[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"unknown arguments: {' '.join(argv[1:])}")
     if _TABLE.value is not None:
-        read(Path(_TABLE.value))  # refused before anything is replaced
-        disk.replace(TABLE, Path(_TABLE.value).read_text())
+        keep(Path(_TABLE.value))
     about, kept = read()
     disk.replace(PAGE, markdown(about, kept))
     for path, lines in ((README, readme_table(kept)), (CONFIGS, configs_list(kept))):

@@ -225,11 +225,35 @@ def test_the_list_of_configs_has_a_row_a_file_with_its_forms_and_times():
     assert "| 5 min, NVIDIA H200 |" in page.configs_list([form._replace(minutes=4.7)])
 
 
-def test_a_table_of_a_small_run_is_refused(tmp_path):
-    path = tmp_path / "book.csv"
-    path.write_text("# small size; today\nconfig\ndefault\n")
+def made(path, about, answers):
+    """A table of runs that gave these answers."""
+    runs = [Entry(name, "Why?", Status.RUN, said) for name, said in answers.items()]
+    entries.table(runs).assign(about=about).to_csv(path, index=False)
+    return path
+
+
+def test_a_run_of_some_configs_replaces_their_entries_and_keeps_the_others(
+    tmp_path, monkeypatch
+):
+    old = dict.fromkeys(("default", "softsync", "dana"), "old")
+    monkeypatch.setattr(page, "TABLE", made(tmp_path / "kept.csv", "then", old))
+    new = {"dana": "new", "softsync": "new"}
+    page.keep(made(tmp_path / "book.csv", "full size; now", new))
+    about, kept = page.read(page.TABLE)
+    assert about == "then; full size; now"
+    assert {one.config: one.answer for one in kept} == old | new
+    assert [one.config for one in kept] == [one for one in SYSTEMS if one in old]
+
+
+def test_a_table_of_a_small_run_is_refused_and_changes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        page, "TABLE", made(tmp_path / "kept.csv", "then", {"dana": "old"})
+    )
+    before = page.TABLE.read_text()
+    path = made(tmp_path / "book.csv", "small size; today", {"dana": "new"})
     with pytest.raises(ValueError, match="must be of a full run, got 'small size"):
-        page.read(path)
+        page.keep(path)
+    assert page.TABLE.read_text() == before
 
 
 def test_the_page_and_the_lists_are_of_the_kept_table():
@@ -260,8 +284,8 @@ class Words(HTMLParser):
 
 def test_no_statement_of_the_kept_table_is_lost_on_a_page():
     """Each text of each row stands on book.html and in docs/book.md."""
-    about = page.TABLE.read_text().partition("\n")[0].removeprefix("# ")
-    table = pd.read_csv(page.TABLE, skiprows=1, dtype=str, na_filter=False)
+    table = pd.read_csv(page.TABLE, dtype=str, na_filter=False)
+    about, _ = page.read()
     bound = entries.from_table(table)
     words = str(Words(page.html(about, bound)))
     text = " ".join(page.PAGE.read_text().replace("\\", "").split())
