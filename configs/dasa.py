@@ -1,15 +1,16 @@
-"""Does DASA's rate follow the mean delay, where a few delays are very long?
+"""Do N agents that run DASA learn N times as fast, where a few messages are very late?
 
-Linear TD(0) along a random walk through ten states: the parameters of a value function
-begin far from their fixed point, and updates are counted until they are near it. Delays
-have a mean of 5: all are 5, or one in ten is 50, or one in a hundred is 500. Plain
-stochastic approximation uses each gradient; DASA (Dal Fabbro et al., arXiv:2403.17247)
-drops those whose parameters have moved too far since. Step and reach are tuned.
+Linear TD(0): each agent walks through ten states on its own, and a server averages what
+the agents send. Delays have a mean of 5 updates: all are 5, or one in ten is 50. Plain
+stochastic approximation uses each message; DASA (Dal Fabbro et al., arXiv:2403.17247)
+drops those whose parameters have moved too far since. Counted are the updates until the
+value function is near its fixed point; step and reach are tuned for each.
 
     python -m experiments.main --config=configs/dasa.py --workdir=runs/dasa
 """
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -18,38 +19,38 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Arm, Effect, Experiment, figures, optimizer, percent, tasks
+from experiments import Arm, Effect, Experiment, figures, tasks
 from experiments.configs import at_least, check_delays, positive
+from experiments.results.sizes import percent
+from experiments.training.gradients import optimizer
 
-NONE = 1e30  # a reach that drops no gradient; 0.25 drops all that are late
-
-
-LIMITS = at_least(0, "mean_delay", "target")
-LIMITS |= positive("learning_rate")
+NONE = 1e30  # a reach that drops no message
+LIMITS = at_least(1, "agents", "one_in") | at_least(0, "mean_delay")
+LIMITS |= positive("distance", "target")
 
 
 def get_config() -> ConfigDict:
-    """Two rules under three laws of delays with one mean."""
+    """Two rules, one agent and eight, under two laws of delays with one mean."""
     return ConfigDict(
         dict(
+            agents=(1, 8),
             mean_delay=5,  # updates
-            largest=(5, 50, 500),  # updates; one delay in largest / mean_delay
-            reach=(0.25, 1.0, 5.0, 20.0, 80.0, 320.0, NONE),  # threshold / step
-            learning_rate=(0.1, 0.2, 0.4, 0.8, 1.6),
-            distance=5000.0,  # in each parameter, from the fixed point, at the start
-            target=10.0,  # distance from the fixed point that counts as near
-            updates=2500,
-            seeds=10,
-            tuning_seeds=3,  # that choose step and reach, and are not reported
+            one_in=(1, 10),  # messages is late, by one_in * mean_delay
+            distance=1.0,  # in each parameter, from the fixed point, at the start
+            target=0.2,  # distance from the fixed point that counts as near
+            updates=4000,
+            reach=(0.25, 1.0, 4.0, 16.0, 64.0, NONE),  # threshold / step
+            learning_rate=(0.004, 0.4, 15),  # first, last, number; equal ratios
+            seeds=40,
+            tuning_seeds=20,  # that choose step and reach, and are not reported
         )
     )
 
 
-def td(distance: float, updates: int, *, discount: float = 0.9) -> tasks.Task:
-    """TD(0), 4 features of norm 1, a chain of 10 states; a seed is a walk.
+def td(agents: int, distance: float, updates: int, *, discount: float = 0.9):
+    """TD(0), 4 features of norm 1, 10 states; D is the stationary law of their chain.
 
-    The fixed point solves A x = b, with A = Phi' D (Phi - gamma P Phi), b = Phi' D r
-    and D the chain's stationary law.
+    The fixed point solves Phi' D (Phi - gamma P Phi) x = Phi' D r.
     """
     chain = np.random.default_rng(0)
     law = chain.random((10, 10)) ** 3
@@ -60,22 +61,23 @@ def td(distance: float, updates: int, *, discount: float = 0.9) -> tasks.Task:
     matrix = weighted @ (features - discount * law @ features)
     solution = np.linalg.solve(matrix, weighted @ rewards).astype(np.float32)
 
-    @functools.lru_cache
+    @functools.cache
     def visited(seed):
-        states = [0]
-        for draw in np.random.default_rng(seed).random(updates):
-            states.append(int(np.searchsorted(law[states[-1]].cumsum(), draw)))
+        states = [np.zeros(agents, int)]
+        for draws in np.random.default_rng(seed).random((updates, agents, 1)):
+            states.append((draws > law[states[-1]].cumsum(axis=1)).sum(axis=1))
         return np.array(states)
 
     def batches(seed, start, stop):
-        now, then = (visited(seed)[start + k : stop + k] for k in (0, 1))
-        seen = features[now], features[then], rewards[now]
-        return tuple(array.astype(np.float32) for array in seen)
+        return visited(seed)[start:stop], visited(seed)[start + 1 : stop + 1]
+
+    rewards, features = jnp.float32(rewards), jnp.float32(features)
 
     def loss(x, batch):
-        now, then, reward = batch
-        wanted = jax.lax.stop_gradient(reward + discount * then @ x)
-        return 0.5 * (wanted - now @ x) ** 2
+        now, then = batch
+        values = features @ x
+        wanted = jax.lax.stop_gradient(rewards[now] + discount * values[then])
+        return 0.5 * jnp.mean((wanted - values[now]) ** 2)
 
     def evaluate(x):
         away = jnp.linalg.norm(x - solution)
@@ -86,35 +88,40 @@ def td(distance: float, updates: int, *, discount: float = 0.9) -> tasks.Task:
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """A program for each rule: a reach without bound is plain approximation."""
-    max_delay = check_delays("largest", config.largest, config.updates)
-    if not 0 < config.mean_delay <= min(config.largest):
-        raise ValueError(f"config.mean_delay must be in (0, {min(config.largest)}].")
+    """A program for each rule and number of agents."""
+    delays = [one_in * config.mean_delay for one_in in config.one_in]
+    max_delay = check_delays("one_in", delays, config.updates)
 
-    def late(learning_rate, reach, largest, key):
-        def delay(step):
-            draw = jax.random.uniform(jax.random.fold_in(key, step))
-            return jnp.where(draw < config.mean_delay / largest, largest, 0)
+    def arm(rule, agents):
+        def late(learning_rate, reach, one_in, key):
+            def delay(step):
+                of_step = jax.random.fold_in(key, step)
+                if agents > 1:
+                    of_step = jax.random.fold_in(of_step, jax.lax.axis_index("workers"))
+                is_late = jax.random.uniform(of_step) * one_in < 1
+                return jnp.where(is_late, one_in * config.mean_delay, 0)
 
-        rule = dj.step_sizes.dasa(learning_rate, reach)
-        rule = optax.chain(rule, optax.sgd(learning_rate))
-        return dj.delayed(rule, delay, max_delay=max_delay, keep_params=True)
+            mean = dj.exchange.mean if agents > 1 else optax.chain
+            rule = dj.step_sizes.dasa(learning_rate, reach)
+            tx = optax.chain(rule, mean(optax.sgd(learning_rate)))
+            return dj.delayed(tx, delay, max_delay=max_delay, keep_params=True)
 
-    def arm(rule, reach):
-        options = dict(labels={"rule": rule}, grid={"reach": reach})
-        return Arm(training=optimizer(late), **options)
+        return Arm(
+            training=optimizer(late, workers=agents),
+            labels={"rule": rule, "agents": agents},
+            grid={"reach": config.reach if rule == "DASA" else (NONE,)},
+            task=td(agents, config.distance, config.updates),
+        )
 
     near = figures.TimeTo("distance", config.target, along="update")
-
-    def fewer(name, against):
-        return Effect(metric=near, against=against, size=percent(10), name=name)
-
-    shown = dict(fixed=False, color="rule", x_label="largest delay (updates)")
+    rates = np.geomspace(*config.learning_rate).round(4).tolist()
     return Experiment(
-        question="Does DASA follow the mean delay, where a few delays are very long?",
-        task=td(config.distance, config.updates),
-        arms=[arm("plain", (NONE,)), arm("DASA", config.reach)],
-        grid={"learning_rate": config.learning_rate, "largest": config.largest},
+        question="Do N agents that run DASA learn N times as fast?",
+        task=td(max(config.agents), config.distance, config.updates),
+        arms=[
+            arm(*each) for each in itertools.product(("plain", "DASA"), config.agents)
+        ],
+        grid={"learning_rate": rates, "one_in": config.one_in},
         seeds=config.seeds,
         tuned=("learning_rate", "reach"),
         tuned_by=near,
@@ -122,11 +129,13 @@ def experiment(config: ConfigDict) -> Experiment:
         updates=config.updates,
         evaluate_every=5,
         answer=[
-            fewer("updates until near", against={"largest": min(config.largest)}),
-            fewer("updates of DASA until near", against={"rule": "plain"}),
+            Effect(
+                metric=near, against={"agents": min(config.agents)}, size=percent(10)
+            ),
+            Effect(metric=near, against={"rule": "plain"}, size=percent(10)),
         ],
         figures=[
-            figures.over("largest", near, **shown, title="Updates until near"),
-            figures.best_step("largest", "learning_rate", color="rule"),
+            figures.over("agents", near, color="rule", panels="one_in"),
+            figures.best_step("agents", color="rule", panels="one_in"),
         ],
     )
