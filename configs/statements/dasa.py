@@ -12,52 +12,50 @@ def published(config: ConfigDict) -> list[Published]:
     """What the abstract claims of N agents, and of the mean delay."""
     paper = dict(source="Dal Fabbro et al. (2024), arXiv:2403.17247, abstract")
     paper["setting"] = "theory, of stochastic approximation with N agents"
-    few, many = min(config.agents), max(config.agents)
-    rare = max(config.one_in)
-    late = config.mean_delay * rare
+    many, rare = config.agents, max(config.one_in)
+    late = f"with one message in {rare} {rare * config.mean_delay} updates late"
+    alone = until_near(config, "plain", agents=1)
+    half = until_near(config, "nearer half")
     return [
         Published(
-            text=f"{many} agents that run DASA are near the fixed point {many // few}"
-            f" times as fast as {few}, with one message in {rare} {late} updates late",
+            text=f"{many} agents, of which the nearer half counts, are near the fixed"
+            f" point at least {many / 2:g} times as fast as one, {late}",
             said="an N-fold convergence speedup under Markovian sampling",
-            measure=ratio(
-                until_near(config, agents=few), until_near(config, agents=many)
-            ),
-            at_least=many / few,
-            tried="A server that averages what N agents send has it without delay too:"
-            " see the record of plain steps. Our rule drops by a threshold, which is"
-            " tuned; summaries of the paper name the median of the distances."
-            f" {claims.CHOSEN_LATER}",
+            measure=ratio(alone, half),
+            at_least=many / 2,
+            bound_is_ours=True,
+            tried="Half of N-fold. That DASA keeps the nearer half of the messages is"
+            " from summaries of the paper; its text was not at hand. The next"
+            f" statement has plain averages beside it. {claims.CHOSEN_LATER}",
             **paper,
         ),
         Published(
-            text=f"DASA needs as many updates where one message in {rare} is {late}"
-            f" updates late as where each is {config.mean_delay} late",
+            text=f"{many} agents, of which the nearer half counts, need fewer updates"
+            f" than if all count, {late}",
             said="a rate that depends on the average delay",
-            measure=ratio(
-                until_near(config, agents=many),
-                until_near(config, agents=many, one_in=1),
-            ),
-            at_most=1.1,
+            measure=ratio(half, until_near(config, "plain")),
+            at_most=1.0,
             bound_is_ours=True,
             **paper,
         ),
     ]
 
 
-def until_near(config: ConfigDict, rule: str = "DASA", **where: int) -> Measure:
+def until_near(config: ConfigDict, rule: str, **where: int) -> Measure:
     """Updates until the parameters are near; inf where some seed's never are."""
     near = TimeTo("distance", config.target, along="update")
-    return tuned(near, rule=rule, **{"one_in": max(config.one_in), **where})
+    where = {"one_in": max(config.one_in), "agents": config.agents} | where
+    return tuned(near, rule=rule, **where)
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """What agents save with plain steps, updates, and the mean delay."""
-    few, many, rare = min(config.agents), max(config.agents), max(config.one_in)
-    plain = [until_near(config, "plain", agents=agents) for agents in (few, many)]
+    """Updates, what plain averages save, and the mean delay."""
+    alone, plain = until_near(config, "plain", agents=1), until_near(config, "plain")
     return {
-        "Updates, plain steps, one agent / eight": ratio(*plain),
-        "Updates, DASA, one agent": until_near(config, agents=few),
-        "Updates, DASA, eight agents": until_near(config, agents=many),
-        "Mean delay": mean("staleness_mean", agents=few, one_in=rare),
+        "Updates, one agent": alone,
+        "Updates, plain averages": plain,
+        "Updates, nearer half": until_near(config, "nearer half"),
+        "Updates, within a reach": until_near(config, "reach"),
+        "One agent / plain averages": ratio(alone, plain),
+        "Mean delay": mean("staleness_mean", agents=1, one_in=max(config.one_in)),
     }
