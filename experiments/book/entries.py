@@ -154,9 +154,9 @@ def corrected(entries: Sequence[Entry]) -> list[Entry]:
         >>> stated = [[Statement(**said | {"p": p})] for p in ("0.02", "0.04")]
         >>> both = [Entry("dana", "?", Status.RUN, statements=each) for each in stated]
         >>> [(one.verdict, one.among_all) for one in corrected(both)][0]
-        ('reproduced', 'p = 0.04 among all 2 headlines')
+        ('reproduced', 'p = 0.04 among the 2 headlines that have one')
         >>> [(one.verdict, one.among_all) for one in corrected([*both, both[1]])][1]
-        ('undecided', 'decided alone, not among all 3 headlines, where p = 0.08')
+        ('undecided', 'decided alone, but p = 0.08 among the 3 headlines that have one')
     """
     with_p = {n: one.headline.p for n, one in enumerate(entries) if one.headline}
     tested = {n: float(p) for n, p in with_p.items() if p}
@@ -170,13 +170,20 @@ def corrected(entries: Sequence[Entry]) -> list[Entry]:
 def _among(entry: Entry, p: float | None, count: int) -> Entry:
     if entry.headline is None or entry.headline.verdict not in DECIDED:
         return entry
+    among = f"p = {p or 0:.2g} among the {count} headlines that have one"
     if p is not None and p <= _ALPHA:
-        return entry._replace(among_all=f"p = {p:.2g} among all {count} headlines")
-    why = f"not among all {count} headlines, where p = {p:.2g}" if p else "without a p"
+        return entry._replace(among_all=among)
+    alone = entry.headline.p
+    if not alone:
+        why = "decided by its interval, without a p-value"
+    elif float(alone) > _ALPHA:
+        why = f"decided by its interval, but p = {alone} for three looks"
+    else:
+        why = f"decided alone, but {among}"
     undecided = entry.headline._replace(verdict=claims.UNDECIDED)
     return entry._replace(
         statements=(undecided, *entry.statements[1:]),
-        among_all=f"decided alone, {why}",
+        among_all=why,
     )
 
 

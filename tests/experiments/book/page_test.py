@@ -59,8 +59,8 @@ def test_a_headline_that_is_decided_alone_is_undecided_among_all():
     several = entries.corrected(bound)
     # 5 of them: 0.05, 0.08, 0.09, 0.09, 1
     assert [one.verdict for one in several] == ["reproduced", *["undecided"] * 4]
-    assert several[0].among_all == "p = 0.05 among all 5 headlines"
-    said = "decided alone, not among all 5 headlines, where p = 0.08"
+    assert several[0].among_all == "p = 0.05 among the 5 headlines that have one"
+    said = "decided alone, but p = 0.08 among the 5 headlines that have one"
     assert several[1].among_all == said and several[4].among_all == ""
     below = [one.statements[1].verdict for one in several]
     assert below == [one.statements[1].verdict for one in bound]
@@ -76,10 +76,10 @@ def test_a_headline_without_a_p_value_is_undecided_and_says_so():
     first, second, third = entries.corrected([old, none, new])
     assert (first.verdict, first.among_all) == (
         "undecided",
-        "decided alone, without a p",
+        "decided by its interval, without a p-value",
     )
     assert (second.verdict, second.among_all) == ("not testable here", "")
-    assert third.among_all == "p = 0.04 among all 1 headlines"
+    assert third.among_all == "p = 0.04 among the 1 headlines that have one"
 
 
 def test_a_demonstration_is_no_headline_and_not_among_those_that_are_corrected():
@@ -94,7 +94,7 @@ def test_a_demonstration_is_no_headline_and_not_among_those_that_are_corrected()
         "",
     )
     assert first.further == [below]
-    assert second.among_all == "p = 0.04 among all 1 headlines"
+    assert second.among_all == "p = 0.04 among the 1 headlines that have one"
     last = tested._replace(statements=(*tested.statements, above))
     assert (last.headline, last.further) == (tested.statements[0], [below])
 
@@ -163,7 +163,7 @@ def test_a_config_that_is_counted_with_another_one_has_no_headline():
     first, second = entries.corrected([part, whole])
     assert (first.headline, first.verdict) == (None, "counted with n-softsync")
     assert first.further == [*part.statements]
-    assert second.among_all == "p = 0.04 among all 1 headlines"
+    assert second.among_all == "p = 0.04 among the 1 headlines that have one"
     assert rows_of([part, whole])["all"] == {"reproduced": 1}
     assert sum(rows_of([part, whole])["further statements"].values()) == 3
 
