@@ -4,7 +4,7 @@ from ml_collections import ConfigDict
 
 from experiments import Published, claims
 from experiments.results.estimates import Measure
-from experiments.results.measures import difference, ratio, tuned
+from experiments.results.measures import difference, least, ratio, tuned
 
 
 def measure_of(metric: str, momentum: str, workers: int, **decay: float) -> Measure:
@@ -12,11 +12,13 @@ def measure_of(metric: str, momentum: str, workers: int, **decay: float) -> Meas
     return tuned(metric, momentum=momentum, workers=workers, **decay)
 
 
-def less(other: str, **decay: float) -> Measure:
-    """Test error of DANA less another's, 32 workers."""
-    return difference(
-        *(measure_of("test_error", m, 32, **decay) for m in ("DANA", other))
-    )
+def less(**decay: float) -> Measure:
+    """Test error of DANA less the better one's on the server, 32 workers."""
+
+    def error(momentum):
+        return measure_of("test_error", momentum, 32, **decay)
+
+    return difference(error("DANA"), least([error("heavy ball"), error("Nesterov")]))
 
 
 def published(config: ConfigDict) -> list[Published]:
@@ -31,14 +33,16 @@ def published(config: ConfigDict) -> list[Published]:
     return [
         Published(
             text="With 32 workers, and the momentum of each tuned, down to none, DANA"
-            " has a smaller test error than Nesterov's momentum on the server",
-            measure=less("Nesterov"),
-            tried=claims.CHOSEN_LATER,
+            " has a smaller test error than the better of heavy ball and Nesterov's"
+            " momentum on the server",
+            measure=less(),
+            tried=claims.CHOSEN_UNSEEN,
             **paper,
         ),
         Published(
-            text="The same, with a momentum of 0.9 for both",
-            measure=less("Nesterov", decay=0.9),
+            text="The same, with a momentum of 0.9 for all",
+            measure=less(decay=0.9),
+            tried=claims.CHOSEN_UNSEEN,
             **paper,
         ),
     ]
