@@ -27,14 +27,14 @@ def get_config() -> ConfigDict:
     return ConfigDict(
         dict(
             delay=1,  # updates
-            sgd_rate=(0.03, 0.1, 0.3, 1.0, 3.0),
-            momentum_rate=(0.01, 0.03, 0.1, 0.3, 1.0),  # of heavy ball
-            adam_rate=(0.003, 0.01, 0.03, 0.1, 0.3),
+            sgd_rate=(0.12, 0.19, 0.3, 0.48, 0.76),
+            momentum_rate=(0.04, 0.063, 0.1, 0.16, 0.25),  # of heavy ball
+            adam_rate=(0.012, 0.019, 0.03, 0.048, 0.076),
             batch_size=32,  # examples an update
             updates=500,
-            momentum=(0.5, 0.9),  # of heavy ball, and beta_1 of Adam
+            momentum=(0.5, 0.7, 0.8, 0.9),  # of heavy ball, and beta_1 of Adam
             seeds=20,  # the losses differ much from seed to seed
-            tuning_seeds=5,  # that choose step and momentum, and are not reported
+            tuning_seeds=20,  # that choose step and momentum, and are not reported
         )
     )
 

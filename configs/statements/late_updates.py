@@ -41,20 +41,38 @@ def published(config: ConfigDict) -> list[Published]:
     of `one_late`.
     """
     del config
+    paper = dict(
+        source="Zmushko et al. (2026), arXiv:2606.30634, abstract; the share: body",
+        said="an optimizer-agnostic error-feedback correction bridges the gap; it"
+        " recovers 50 to 90 % of it",
+        setting="language models, PipeDream-2BW; AdamW and Muon",
+    )
+    feedback = "Error feedback, in our reading 2 u_t - u_{t-1}, recovers"
     return [
         Published(
-            text="Error feedback, in our reading 2 u_t - u_{t-1}, recovers at least"
-            " half of what one late update costs heavy ball",
-            source="Zmushko et al. (2026), arXiv:2606.30634, abstract; the share: body",
-            said="an optimizer-agnostic error-feedback correction bridges the gap; it"
-            " recovers 50 to 90 % of it",
-            setting="language models, PipeDream-2BW; AdamW and Muon",
+            text=f"{feedback} at least half of what one late update costs Adam",
+            measure=recovered("Adam"),
+            at_least=0.5,
+            tried="On an earlier, coarser grid one late update cost Adam nothing that"
+            " the seeds saw: there is no share then, and nothing is decided."
+            f" {claims.CHOSEN_LATER}",
+            **paper,
+        ),
+        Published(
+            text=f"{feedback} at most 90 % of what one late update costs Adam",
+            measure=recovered("Adam"),
+            at_most=0.9,
+            tried=claims.CHOSEN_LATER,
+            **paper,
+        ),
+        Published(
+            text=f"{feedback} at least half of what one late update costs heavy ball",
             measure=recovered("heavy ball"),
             at_least=0.5,
-            tried="The source corrects any optimizer. Adam has no share here: one late"
-            " update costs it nothing that these seeds see."
-            f" {claims.CHOSEN_UNSEEN}",
-        )
+            tried="The source corrects any optimizer. Heavy ball was the headline while"
+            f" Adam had no share. {claims.CHOSEN_LATER}",
+            **paper,
+        ),
     ]
 
 
