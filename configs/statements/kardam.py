@@ -5,13 +5,14 @@ import functools
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import Published, claims, statements
+from experiments import Found, Published, claims, statements
 from experiments.results.estimates import Measure
 from experiments.results.measures import Formed, difference, mean, ratio, soonest, tuned
 from experiments.results.metrics import TimeTo
 
 ALONE = statements.config_of(__file__).ALONE
 
+TIMES = "equal", "memoryless"
 GUESS = 0.9  # the test error of a guess
 refused = functools.partial(tuned, "dropped", server="Kardam", attack="none")
 
@@ -22,30 +23,54 @@ def error(server: str, times: str = "equal", **where: float | str) -> Measure:
     return tuned("test_error", lost=GUESS, **at)
 
 
+def harm(found: Found) -> float:
+    """Kardam's error under attack less plain SGD's without; the largest of four."""
+    each = [
+        difference(
+            error("Kardam", times, attack=attack), error("plain", times, attack="none")
+        )
+        for times in TIMES
+        for attack in ("sign flip", "noise")
+    ]
+    return float(np.max([one(found) for one in each]))
+
+
 def slowdown(config: ConfigDict) -> Measure:
-    """Updates of the Lipschitz filter over plain SGD's; the larger of both laws."""
+    """Updates of the Lipschitz filter, undamped, over plain SGD's; the larger."""
     time = TimeTo("train_loss", config.target, along="update")
 
-    def updates(server, times):
-        return soonest(time, server=server, times=times, attack="none")
+    def updates(server, times, **damping):
+        return soonest(time, server=server, times=times, attack="none", **damping)
 
     each = [
-        ratio(updates(ALONE, times), updates("plain", times))
-        for times in ("equal", "memoryless")
+        ratio(updates(ALONE, times, damping=0.0), updates("plain", times))
+        for times in TIMES
     ]
     return Formed(lambda found: np.max([one(found) for one in each]), "ratio")
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """What it costs without liars, and with them."""
+    """What Kardam saves from liars, and what it costs without them."""
     paper = dict(source="Damaskinos et al. (2018), arXiv:1802.07928, abstract")
     paper["setting"] = "CIFAR-100 and EMNIST"
     more = difference(*(error(server, attack="none") for server in ("Kardam", "plain")))
     return [
         Published(
-            text="Where nobody lies, the Lipschitz filter needs at most 1 / (1 - f / n)"
-            " times the updates of plain SGD to a training loss, under both laws of"
-            " times",
+            text="Three of ten lie: Kardam's test error is at most 0.05 above plain"
+            " SGD's without liars, under sign flip and noise, equal and memoryless"
+            " times: the largest of the four differences counts",
+            said="resilience against 1/3 of the workers",
+            measure=harm,
+            at_most=0.05,
+            bound_is_ours=True,
+            tried="Step and damping are the best for each server, attack and law of"
+            f" times. {claims.CHOSEN_UNSEEN}",
+            **paper,
+        ),
+        Published(
+            text="Where nobody lies, the Lipschitz filter without damping needs at most"
+            " 1 / (1 - f / n) times the updates of plain SGD to a training loss, under"
+            " both laws of times",
             said="a slowdown of less than f / n, in theory and experiment",
             measure=slowdown(config),
             at_most=1 / (1 - len(config.attackers) / config.workers),
