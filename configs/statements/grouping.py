@@ -1,10 +1,13 @@
 """What Basu et al. say of progressive grouping, and records."""
 
+import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import Published, statements
+from experiments import Found, Published, claims, statements
 from experiments.results.estimates import Measure
 from experiments.results.measures import difference, mean, ratio, tuned
+
+TIME = 1.2  # over the time without a straggler, of the source
 
 _CONFIG = statements.config_of(__file__)
 DIVIDED, progressive = _CONFIG.DIVIDED, _CONFIG.progressive
@@ -26,6 +29,26 @@ def change(grouping: str, **where: int) -> Measure:
     return difference(accuracy(grouping, **where), accuracy("no straggler"))
 
 
+def with_fewest(config: ConfigDict) -> Measure:
+    """`change` of the fewest groups of dynamic data within the time.
+
+    The tuning seeds choose their number; it is nan if none is within the time.
+    """
+
+    def measure(found):
+        tuning = Found(found.choice.results, found.choice.curves, found.choice)
+        within = [
+            count
+            for count in config.groups
+            if slower("dynamic data", groups=count)(tuning) <= TIME
+        ]
+        if not within:
+            return np.nan
+        return change("dynamic data", groups=min(within))(found)
+
+    return measure
+
+
 def published(config: ConfigDict) -> list[Published]:
     """What progressive grouping costs; how often it looks again is not published."""
     basu = dict(
@@ -34,12 +57,14 @@ def published(config: ConfigDict) -> list[Published]:
     )
     built = " when our rebuilt rule looks again every {} updates"
     claim = Published(
-        text="Progressive grouping takes 1.2 times as long at most, and loses at most"
-        " 2.5 points of accuracy",
+        text="The fewest groups that take at most 1.2 times as long as without the"
+        " straggler lose at most 2.5 points of accuracy: dynamic data, steps divided by"
+        " staleness",
         said="20 % more time, 2.5 % less accuracy",
-        tried="The rule is not public. Ours is rebuilt to keep the time within 1.2: the"
-        " source's number is its set-point. An outside reader refused what it"
-        " does below as a headline.",
+        measure=with_fewest(config),
+        at_least=-0.025,
+        tried="The source's rule is not public; in its place tuning seeds choose among"
+        f" fixed numbers of groups, by the time. {claims.CHOSEN_UNSEEN}",
         **basu,
     )
     times = [
@@ -47,7 +72,7 @@ def published(config: ConfigDict) -> list[Published]:
             text="It takes 1.2 times as long at most," + built.format(every),
             said="20 % more time",
             measure=slower(progressive(every)),
-            at_most=1.2,
+            at_most=TIME,
             demonstration=True,
             tried="The first 20 updates are as slow as the straggler." * (every == 20),
             **basu,
