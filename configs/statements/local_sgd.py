@@ -38,7 +38,8 @@ def published(config: ConfigDict) -> list[Published]:
     """That late averages pay, and what they hide."""
     return [
         Published(
-            text="In the same time DaSGD trains at least as well as local SGD",
+            text="In the same time DaSGD has at most the test loss of local SGD that"
+            " averages as often, every 8 steps",
             source="DaSGD (2020), arXiv:2006.00441, abstract",
             said="it hides 100 % of the communication overhead, and converges at"
             " O(1/sqrt(K)) as SGD does",
