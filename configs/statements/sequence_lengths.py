@@ -2,10 +2,9 @@
 
 from ml_collections import ConfigDict
 
-from experiments import statements
-from experiments.results.claims import Published
+from experiments import Published, claims, statements
 from experiments.results.estimates import Measure
-from experiments.results.measures import difference, mean, ratio, tuned
+from experiments.results.measures import difference, least, mean, ratio, tuned
 
 WAITS = statements.config_of(__file__).WAITS
 
@@ -14,25 +13,28 @@ def published(config: ConfigDict) -> list[Published]:
     """What the authors of WAGMA-SGD and of eager-SGD report."""
     most = max(config.spread)
 
-    def saved(method):
-        return difference(error(WAITS, most), error(method, most))
+    def saved(method, *others):
+        best = least([error(other, most) for other in others])
+        return difference(best, error(method, most))
 
     return [
         Published(
-            text="Where sentences vary in length WAGMA-SGD beats Allreduce-SGD",
+            text="Where lengths vary most, WAGMA-SGD has at most the test error of the"
+            " best of Allreduce-SGD, local SGD and eager-SGD",
             source="Li et al. (2021), arXiv:2005.00124, abstract",
             said="the highest score in the shortest training time",
             setting="a Transformer that translates",
-            measure=saved("WAGMA-SGD"),
+            measure=saved("WAGMA-SGD", WAITS, "local SGD", "eager-SGD"),
             at_least=0.0,
             bound_is_ours=True,
+            tried=claims.CHOSEN_UNSEEN,
         ),
         Published(
             text="Where videos vary in length eager-SGD loses no accuracy",
             source="Li et al. (2020), arXiv:1908.04207",
             said="1.27 times faster, without a loss of accuracy",
             setting="an LSTM on videos (UCF101)",
-            measure=saved("eager-SGD"),
+            measure=saved("eager-SGD", WAITS),
             at_least=-0.01,
             bound_is_ours=True,
         ),
