@@ -146,6 +146,33 @@ def test_a_synchronous_log_gives_the_speed_of_other_protocols(name):
         assert updates_of(recorded.cluster(), seconds) == pytest.approx(truth, rel=0.03)
 
 
+@pytest.mark.parametrize("first", [None, 7.0])
+def test_half_of_a_wait_belongs_to_the_task_before_and_half_to_the_task_after(first):
+    """Two workers are slow in turn, and wait for one another; `first` is in `starts`.
+
+    Each step lasts 5 s. A worker is fast for 20 steps of 1 s, and the wait after the
+    last of these is from 96 s to 100 s.
+    """
+    seconds = np.repeat([[1.0, 5.0], [5.0, 1.0]], 20, axis=1)
+    begun = first and first + np.broadcast_to(5.0 * np.arange(40), seconds.shape)
+    spec = cluster.Recorded(seconds, begun).cluster()
+    log_begins, mean = first or 0.0, seconds.mean()
+    lengths = [(98.0, 102.0), (100.0, 96.0)]  # of the phases, until the last task ends
+    for speed, (before, after), (one, two) in zip(
+        spec.speeds(), lengths, [(1.0, 5.0), (5.0, 1.0)], strict=True
+    ):
+        usual = (before + after) / (before / one + after / two)  # time over work
+        for at, factor in (
+            *((log_begins - 0.01, usual), (log_begins + 0.01, one)),
+            *((log_begins + before - 0.01, one), (log_begins + before + 0.01, two)),
+            (log_begins + before + after - 0.01, two),
+            (log_begins + before + after + 0.01, usual),
+        ):
+            if at > 0:
+                lasts = speed.factor_between(at, at) * mean
+                assert lasts == pytest.approx(factor), at
+
+
 def test_a_worker_that_is_always_slow_is_slow_after_the_log_too():
     slow = cluster.Cluster(
         2, cluster.lognormal(1.0, 0.05), [*phases(2, 300.0), cluster.Slowdown(1, 5.0)]
