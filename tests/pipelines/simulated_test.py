@@ -234,6 +234,32 @@ def test_layers_and_embedding_have_keys_of_their_own_also_in_the_backward_pass()
     assert float(other) != ends[1][0]
 
 
+def test_layer_l_receives_fold_in_of_l_and_the_embedding_of_the_number_of_layers():
+    """x_{l+1} = 2 x_l + u(key_l), of all layers; also where a stage has several."""
+    layers, key, batch = 5, jax.random.key(3), np.zeros((2, 1), np.float32)
+    parts = pipelines.Parts(
+        embed=lambda p, batch, key: batch + jax.random.uniform(key),
+        block=lambda p, x, key: 2 * x + jax.random.uniform(key),
+        head=lambda p, x, batch: jnp.mean(x),
+    )
+
+    def expected(key):
+        drawn = [jax.random.uniform(jax.random.fold_in(key, n)) for n in range(6)]
+        powers = [2.0 ** (layers - 1 - n) for n in range(layers)] + [2.0**layers]
+        return np.dot(powers, drawn)
+
+    for blocks in (np.ones(layers), [np.ones(()) for _ in range(layers)]):
+        params = {"embed": (), "blocks": blocks, "head": ()}
+        loss = parts.loss(params, batch, key)
+        np.testing.assert_allclose(loss, expected(key), rtol=1e-6)
+        pipe = pipelines.mixed(
+            parts, optax.sgd(0.1), pipelines.pipedream(3, microbatches=2)
+        )
+        _, loss = pipe.step(pipe.init(params, batch, key), batch, key)
+        each = [expected(jax.random.fold_in(key, i)) for i in range(2)]
+        np.testing.assert_allclose(loss, np.mean(each), rtol=1e-6)
+
+
 @pytest.mark.long
 def test_stages_may_have_layers_of_unlike_shapes():
     """Layers as a list of trees equal the chain with the same matrices."""
