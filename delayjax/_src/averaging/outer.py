@@ -218,7 +218,13 @@ class _Exchange(NamedTuple):
         else:
             mean = means.mean(message, self.axis_name)
         push = optax.tree.cast_like(restore(mean), center)
-        moves, server_state = self.server.update(push, server_state, center)
+        try:
+            moves, server_state = self.server.update(push, server_state, center)
+        except TypeError as error:
+            raise TypeError(
+                "`server` must take a step from gradients and parameters alone, as"
+                f" optax.sgd and optax.adam do: {error}"
+            ) from error
         center = optax.apply_updates(center, moves)
         local = jax.tree.map(self.merge, local, begun, center)
         error = split.replaced(error, number, left)
@@ -236,15 +242,6 @@ class _Exchange(NamedTuple):
     def fresh(self, part):
         """A fragment before its first exchange."""
         state = wrapped.init("server", self.server, part, wrapper="outer")
-        try:
-            jax.eval_shape(self.server.update, part, state, part)
-        except TypeError as error:
-            if "keyword-only argument" not in str(error):
-                return Fragment(part, state)  # its first update will say it
-            raise TypeError(
-                "`server` must take a step from gradients and parameters alone, as"
-                f" optax.sgd and optax.adam do: {error}"
-            ) from error
         return Fragment(part, state)
 
     def keep(self, fragment, kept=None):
