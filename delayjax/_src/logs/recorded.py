@@ -11,12 +11,7 @@ from numpy.typing import ArrayLike
 from delayjax._src.cluster.cluster import Cluster, Slowdown
 from delayjax._src.cluster.service_time import ServiceTime, constant, empirical
 from delayjax._src.ground import checks
-from delayjax._src.logs.arrays import (
-    as_starts,
-    as_steps,
-    as_times,
-    check_entries,
-)
+from delayjax._src.logs.arrays import as_starts, as_steps, as_times, check_entries
 from delayjax._src.logs.resampled import Resampled
 from delayjax._src.logs.slowness import block_length, lasts_with
 
@@ -282,9 +277,8 @@ class Recorded:
         """
         seconds = self.seconds
         if worker is not None:
-            seconds = seconds[
-                checks.check_bound("worker", worker, at_most=self.workers - 1)
-            ]
+            row = checks.check_bound("worker", worker, at_most=self.workers - 1)
+            seconds = seconds[row]
         return empirical(seconds[~np.isnan(seconds)])
 
     def unexplained(self, step_seconds: ArrayLike) -> float:

@@ -11,12 +11,7 @@ import optax
 from delayjax._src.ground import donation, dtypes, kinds
 from delayjax._src.history import delayed
 from delayjax._src.history import ring as rings
-from delayjax._src.pipelines.parts import (
-    Parts,
-    Stage,
-    check_untied,
-    folded,
-)
+from delayjax._src.pipelines.parts import Parts, Stage, check_untied, folded
 from delayjax._src.pipelines.pipeline import (
     Optimizer,
     Pipeline,
