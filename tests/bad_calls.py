@@ -322,6 +322,11 @@ over_four(averaging.outer(SGD, SGD, period=7, fragments=7))
 over_four(averaging.outer(SGD, optax.polyak_sgd(), period=2))
     TypeError: `server` must take a step from gradients and parameters alone, as
     optax.sgd and optax.adam do: ...'value'
+over_four(averaging.outer(SGD, dj.compensate_delay(1.0), period=2))
+    TypeError: `server` must take a step from gradients and parameters alone, as
+    optax.sgd and optax.adam do: `compensate_delay` needs the extra argument...
+over_four(averaging.outer(SGD, SGD, period=2, compress=4))
+    TypeError: `compress` must be a function, got 4: write exchange.quantized(4).
 over_four(averaging.outer(SGD, SGD, period=2, fragments=lambda path, leaf: None))
     TypeError: `fragments` must be integers, got None at ['b'].
 over_four(averaging.outer(SGD, SGD, period=2, fragments=lambda path, leaf: {}[path]))
@@ -591,6 +596,8 @@ over_four(exchange.mean(SGD, weight=lambda: 1.0))
 over_four(exchange.overlapped_mean(dj.compensate_delay(1.0)))
     TypeError: `compensate_delay` needs the extra argument `stale_params`, but
     received... none on: compensate before it, or pass `stale_params=` to `update`.
+exchange.late_reduce(SGD, "data")
+    TypeError: `mesh` must be a Mesh, got 'data'.
 exchange.late_reduce(SGD, mesh("workers"))
     ValueError: `mesh` must have axes ('data',), got Mesh('workers': 4,
     axis_types=(Auto,)): name its axes, axis_name=.
@@ -834,6 +841,8 @@ on_four(lambda x, batch: (x - (0.1 if x[0] > 0 else 0.2), {}), jnp.zeros(3))
     TracerBoolConversionError: Attempted boolean conversion of traced array...
 workers.run(step)
     TypeError: run() missing 1 required positional argument: 'mesh'
+workers.run(step, None)
+    TypeError: `mesh` must be a Mesh, got None.
 workers.run(step, mesh("data"))
     ValueError: `mesh` must have axes ('workers',), got Mesh('data': 4,
     axis_types=(Auto,)): name its axes, axis_name=.
@@ -973,6 +982,9 @@ stepped(dj.delivered(SGD, 2), state=state_of(dj.delayed(SGD, 2)))
 """
 
 RULES = r"""
+dj.primal_averaging(SGD, decay=1 - 1e-9)
+    ValueError: `decay` must be in [0, 1), got 1.0, the float32 of 0.999999999: give a
+    number farther from it.
 stepped(dj.dana(0.9, workers=4), worker=4)
     ValueError: `worker` handed to `dana` must be a worker's number, in 0 .. 3, got 4.
 state_of(dj.delayed(optax.named_chain(("a", dj.drop_stale(SGD, 2)), ("b", ADAM)), 1))

@@ -27,13 +27,11 @@ OTHERS = {
     ("averaging.outer", "merge"),
     ("averaging.look_ahead", "params"),
     ("averaging.by_rank", "axis_name"),
-    ("exchange.late_reduce", "mesh"),
     ("delays.uniform", "high"),  # an array has no one truth
     ("delays.uniform", "low"),
     ("local_training", "grad_fn"),
     ("replay", "grad_fn"),
     ("ring.cast", "dtype"),
-    ("ring.sharded", "mesh"),
     ("cluster.Cluster", "communication"),
     ("cluster.Cluster", "service"),  # a law that is asked for times
     ("cluster.Cluster", "slowdown"),
@@ -81,7 +79,6 @@ OTHERS = {
     ("workers.simulate", "num_workers"),
     ("zeno_plus_plus", "grad_fn"),  # JAX names the function that answers text
     ("workers.run", "axis_name"),  # named as an axis that the mesh lacks
-    ("workers.run", "mesh"),
     ("workers.run", "step"),
     ("workers.WorkerState.shardings", "mesh"),
     ("workers.simulate", "step"),

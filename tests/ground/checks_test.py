@@ -25,6 +25,26 @@ def test_numbers_in_range_and_traced_ones_pass():
     assert jax.jit(lambda x: 2 * checks.check_number("decay", x))(-1.0) == -2.0
 
 
+def test_a_number_that_float32_rounds_out_of_its_interval_is_refused():
+    """Between 1 - 2^-24 and 1, the half rounds to 1; 0 and inf are such ends too."""
+    for interval in ("[0, 1)", "(0, 1)"):
+        for value in (1 - 2**-24, 1 - 2**-25 - 2**-40):
+            assert checks.check_scalar("decay", value, interval) == value
+        assert checks.check_number("decay", 1 - 1e-9, interval) == 1 - 1e-9
+        for value in (1 - 2**-25, 1 - 1e-9, np.float64(1 - 1e-9)):
+            message = rf"`decay` must be in .* got 1.0, the float32 of {value}: give"
+            with pytest.raises(ValueError, match=message):
+                checks.check_scalar("decay", value, interval)
+    for value, rounded, interval in (
+        (1e-50, "0.0", "(0, inf)"),
+        (1e39, "inf", "(0, inf)"),
+        (1e39, "inf", "[0, inf)"),
+    ):
+        with pytest.raises(ValueError, match=f"got {rounded}, the float32 of"):
+            checks.check_rate("rate", value, interval)
+    assert checks.check_scalar("strength", 1e-50) == 1e-50  # 0 is in it
+
+
 def test_an_answer_is_one_of_its_kinds():
     assert checks.as_scalar("law(tau)", 2, jnp.integer) == 2
     assert checks.as_scalar("law(tau)", True, jnp.integer, jnp.bool_)

@@ -14,6 +14,7 @@ from delayjax._src.exchange.overlapped import Held, one_step_late
 from delayjax._src.ground import (
     axes,
     collectives,
+    kinds,
     named_arrays,
     shardings,
     transforms,
@@ -21,6 +22,7 @@ from delayjax._src.ground import (
 )
 
 
+@kinds.checked
 def late_reduce(
     inner: transforms.Transformation,
     mesh: Mesh,

@@ -72,14 +72,15 @@ def check_power_of_two(name: str, value: Any) -> int:
 def check_count(name: str, value: Any, *, at_least: int = 1) -> Any:
     """`value` as an integer, at least `at_least`; a traced one is not checked."""
     value = known(value)
-    is_known = is_concrete(value)
-    return check_bound(name, value, at_least=at_least) if is_known else value
+    return check_bound(name, value, at_least=at_least) if is_concrete(value) else value
 
 
 _WORDS = {"[0, inf)": "finite and non-negative", "(0, inf)": "finite and positive"}
 
 
-def check_number(name: str, value: Any, interval: str = "[0, inf)") -> Any:
+def check_number(
+    name: str, value: Any, interval: str = "[0, inf)", remedy: str = ""
+) -> Any:
     """`known(value)`, checked to lie in an interval; in a grid it may be traced."""
     number: Any = known(value)
     if not is_concrete(number):
@@ -96,7 +97,7 @@ def check_number(name: str, value: Any, interval: str = "[0, inf)") -> Any:
     )
     if at_end or not is_within:
         rule = _WORDS.get(interval, f"in {interval}")
-        raise ValueError(f"`{name}` must be {rule}, got {number}.")
+        raise ValueError(f"`{name}` must be {rule}, got {number}{remedy}.")
     return number
 
 
@@ -104,8 +105,13 @@ def check_scalar(name: str, value: Any, interval: str = "[0, inf)") -> Any:
     """`value` by the rule of `check_number`, as it is if it has 32 bits or more.
 
     A bfloat16 leaf is multiplied by jnp.float32(0.9) in float32, by 0.9 in bfloat16.
+    A known number must lie in the interval in float32 too, where 1 - 1e-9 is 1.
     """
     number = check_number(name, value, interval)
+    if is_concrete(number):
+        remedy = f", the float32 of {number}: give a number farther from it"
+        with np.errstate(over="ignore"):
+            check_number(name, np.float32(number), interval, remedy)
     return value if getattr(value, "nbytes", 0) >= 4 else number
 
 
@@ -156,10 +162,10 @@ def as_steps(value: Any) -> Any:
     return value.clip(max(ends.min, kind.min), min(ends.max, kind.max)).astype(np.int32)
 
 
-def check_function(name: str, value: Any) -> Any:
+def check_function(name: str, value: Any, remedy: str = "") -> Any:
     """`value`, if it can be called."""
     if not callable(value):
-        raise TypeError(f"`{name}` must be a function, got {value!r}.")
+        raise TypeError(f"`{name}` must be a function, got {value!r}{remedy}.")
     return value
 
 

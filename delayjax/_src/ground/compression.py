@@ -1,13 +1,19 @@
 """Messages that are smaller than what they stand for, and what they leave out."""
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
-Compressor = Callable[[Any, jax.Array], tuple[Any, Callable[[Any], Any]]]
+from delayjax._src.ground import checks
+
+Compressor = Annotated[
+    Callable[[Any, jax.Array], tuple[Any, Callable[[Any], Any]]],
+    functools.partial(checks.check_function, remedy=": write exchange.quantized(4)"),
+]
 """(tree, step int32 []) -> (message, restore); see `error_feedback`."""
 
 

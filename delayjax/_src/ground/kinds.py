@@ -110,10 +110,10 @@ Key = Annotated[jax.Array, checks.check_key]
 def checked(made: T) -> T:
     """Checks the arguments of a function, or of a class's methods, by their types.
 
-    It knows the types of this module, `Literal`, `Callable` and classes of delayjax,
-    each with or without None. Other types are left to Python and JAX. It does not check
-    default values, and in a class no method that another decorator has wrapped, no
-    property and no class method.
+    It knows the types of this module, `Literal`, `Callable`, JAX's `Mesh` and classes
+    of delayjax, each with or without None. Other types are left to Python and JAX. It
+    does not check default values, and in a class no method that another decorator has
+    wrapped, no property and no class method.
     """
     if inspect.isclass(made):
         for name, value in list(vars(made).items()):
@@ -158,6 +158,7 @@ def _rule_of(kind: Any) -> _Rule | None:
         return functools.partial(checks.check_choice, choices=typing.get_args(kind))
     if typing.get_origin(kind) is collections.abc.Callable:
         return checks.check_function
-    if inspect.isclass(kind) and kind.__module__.startswith("delayjax."):
+    is_ours = inspect.isclass(kind) and kind.__module__.startswith("delayjax.")
+    if is_ours or kind is jax.sharding.Mesh:
         return functools.partial(checks.check_instance, kind=kind)
     return None
