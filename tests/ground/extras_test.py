@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from delayjax._src.ground import extras
 
@@ -11,3 +12,20 @@ def test_staleness_becomes_int32_leaf_by_leaf():
     checked = extras.check_staleness("rule", staleness)
     assert jax.tree.map(int, checked) == {"a": 1, "b": [2, 3]}
     assert {leaf.dtype for leaf in jax.tree.leaves(checked)} == {jnp.dtype("int32")}
+
+
+@pytest.mark.parametrize("age", [-1, 0, 2**31 - 2, 2**31 - 1])
+def test_the_last_number_of_int32_is_no_staleness(age):
+    """All larger ones are clipped to it; traced, its gradients become NaN."""
+    is_sound = 0 <= age < 2**31 - 1
+
+    def taken(age):
+        return extras.take_staleness("rule", jnp.ones(2), age)[0]
+
+    seen = jax.jit(taken)(np.int32(age))
+    np.testing.assert_array_equal(seen, [1.0, 1.0] if is_sound else [np.nan, np.nan])
+    if is_sound:
+        np.testing.assert_array_equal(taken(age), [1.0, 1.0])
+        return
+    with pytest.raises(ValueError, match=r"integer below 2\^31 - 1.* got"):
+        taken(age)
