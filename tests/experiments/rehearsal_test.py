@@ -1,5 +1,6 @@
 """Names that a run lacks are refused before training, by tables that are made up."""
 
+import functools
 import math
 
 import optax
@@ -7,7 +8,7 @@ import pytest
 
 import delayjax as dj
 from experiments import Experiment, Range, Simulation, along, figures, run, tasks
-from experiments.rehearsal import _made_up
+from experiments.rehearsal import _made_up, check_names
 from experiments.results import measures
 from experiments.results.claims import Published, Record
 from experiments.results.decay import DecayRate
@@ -120,10 +121,20 @@ ABSENT = {
 }
 
 
+ASKED = functools.cache(lambda: programs(experiment()))
+
+
 @pytest.mark.parametrize("message", ABSENT)
-def test_a_name_or_a_value_that_the_run_lacks_is_refused_before_any_work(
-    message, tmp_path
-):
+def test_a_name_or_a_value_that_the_run_lacks_is_refused(message):
+    changes = dict(ABSENT[message])
+    stated = changes.pop("stated", ())
+    with pytest.raises(ValueError, match=message):
+        check_names(experiment(**changes), ASKED(), {0: ["train_loss"]}, stated)
+
+
+@pytest.mark.parametrize("read", ["`answer`", "figure", "statement"])
+def test_they_are_refused_before_any_work(read, tmp_path):
+    message = next(message for message in ABSENT if message.startswith(read))
     changes = dict(ABSENT[message])
     stated = changes.pop("stated", ())
     with pytest.raises(ValueError, match=message):
