@@ -1,10 +1,11 @@
 """What tests of trainings share: noisy quadratics, trained as a run trains them."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from experiments import Experiment, tasks
-from experiments.running import loop
+from experiments.running import execution, loop
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
 
@@ -29,6 +30,25 @@ def program_of(training, **changes):
 
 def nothing(*numbers):
     """What is neither saved nor reported."""
+
+
+def into(saved):
+    """What saves a copy of each state in a list."""
+
+    def save(step, state):
+        saved.append(jax.tree.map(jnp.copy, state))
+
+    return save
+
+
+def check_resumed(run, saved):
+    """A run that goes on from a saved state ends in the same bits."""
+    assert 0 < int(execution.held(saved).step) < run.rule.updates
+    again = loop.run(
+        *(run.trainer, jax.tree.map(jnp.copy, saved)),
+        **dict(save=nothing, report=nothing, checkpoint_every=8),
+    )
+    jax.tree.map(np.testing.assert_array_equal, again, run.state)
 
 
 def final_loss(trainer):

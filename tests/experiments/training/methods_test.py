@@ -14,12 +14,18 @@ import pytest
 
 from delayjax.cluster import Cluster, Communication, constant, exponential, protocols
 from experiments import Simulation, replicas
-from experiments.running import execution, loop
 from experiments.running.trainer import Trainer
 from experiments.training import methods
 from tests.experiments.training.server import assert_cells_are, server, versions_of
 from tests.support.cases import shortened
-from tests.support.training_runs import CURVATURES, QUIET, Trained, nothing, program_of
+from tests.support.training_runs import (
+    CURVATURES,
+    QUIET,
+    Trained,
+    check_resumed,
+    into,
+    program_of,
+)
 
 pytestmark = pytest.mark.runs
 
@@ -253,20 +259,9 @@ RESUMED = {
 
 @pytest.mark.parametrize("name", shortened(RESUMED, "wagma"))
 def test_a_resumed_run_has_the_same_bits(name):
-    method, saved = RESUMED[name], []
-
-    def save(step, state):
-        saved.append(jax.tree.map(jnp.copy, state))
-
-    run = run_of(method, server, save=save)
-    assert int(execution.held(saved[0]).step) == 8 < run.rule.updates
-    again = loop.run(
-        *(run.trainer, saved[0]),
-        save=nothing,
-        report=nothing,
-        checkpoint_every=8,
-    )
-    jax.tree.map(np.testing.assert_array_equal, again, run.state)
+    saved = []
+    run = run_of(RESUMED[name], server, save=into(saved))
+    check_resumed(run, saved[0])
 
 
 def test_the_model_of_replicas_is_their_mean_and_of_a_center_the_center():
@@ -391,9 +386,8 @@ def counting(learning_rate):
     ),
 )
 def test_a_method_leaves_the_counts_of_a_user_s_optimizer_as_they_are(name):
-    method, updates = METHODS[name](**NEEDED.get(name, {})), 12
-    changes = one(0.03, updates=updates)
-    run, plain = (run_of(method, make, **changes) for make in (counting, sgd))
+    method, updates = METHODS[name](**NEEDED.get(name, {})), 60
+    run, plain = run_of(method, counting, **one(0.03, updates=updates)), quiet_run(name)
     is_own = {"is_leaf": lambda x: isinstance(x, Counting)}
     (own,) = [
         leaf

@@ -1,6 +1,7 @@
 """Stages of a pipeline, trained as the runner trains them."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +12,17 @@ import pytest
 import delayjax as dj
 from delayjax import pipelines
 from experiments import Experiment, pipelined, run, tasks
-from experiments.running import loop
 from experiments.running.programs import programs
 from experiments.training.rules import data_seed
 from tests.experiments.tasks.small import TEXT
-from tests.support.training_runs import NOISY, RATES, Trained, nothing, program_of
+from tests.support.training_runs import (
+    NOISY,
+    RATES,
+    Trained,
+    check_resumed,
+    into,
+    program_of,
+)
 
 pytestmark = pytest.mark.runs
 
@@ -92,9 +99,16 @@ def kind_of(name, stages=STAGES):
     return pipelined(make)
 
 
+@functools.cache
+def whole(name):
+    """The training of a kind, and the states that it saved."""
+    saved = []
+    return Trained(kind_of(name), task=PRODUCT, save=into(saved)), saved
+
+
 @pytest.mark.parametrize("name", ["mixed", "vertical_sync", "late"])
 def test_each_cell_is_a_loop_by_hand_and_its_staleness_is_of_the_first_stage(name):
-    found = Trained(kind_of(name), task=PRODUCT)
+    found, _ = whole(name)
     for s, c in np.ndindex(2, 2):
         begun, after = (
             jax.tree.map(lambda leaf, s=s, c=c: leaf[s, c], state.model.params)
@@ -111,36 +125,24 @@ def test_each_cell_is_a_loop_by_hand_and_its_staleness_is_of_the_first_stage(nam
 
 @pytest.mark.parametrize("name", ["mixed", "late"])
 def test_a_resumed_run_has_the_same_bits(name):
-    saved = []
-
-    def save(step, state):
-        saved.append(jax.tree.map(jnp.copy, state))
-
-    whole = Trained(kind_of(name), task=PRODUCT, save=save)
-    assert 0 < int(saved[0].step) < whole.rule.updates
-    again = loop.run(
-        *(whole.trainer, saved[0]),
-        save=nothing,
-        report=nothing,
-        checkpoint_every=8,
-    )
-    jax.tree.map(np.testing.assert_array_equal, again, whole.state)
+    run, (first, *_) = whole(name)
+    check_resumed(run, first)
 
 
 def test_cells_of_a_grid_are_cells_apart_and_one_program():
-    whole = Trained(kind_of("mixed"), task=PRODUCT)
-    assert list(whole.program.axes) == ["learning_rate"]
+    together, _ = whole("mixed")
+    assert list(together.program.axes) == ["learning_rate"]
     for c, rate in enumerate(RATES):
         alone = Trained(kind_of("mixed"), task=PRODUCT, grid={"learning_rate": (rate,)})
         jax.tree.map(
             lambda one, own, c=c: np.testing.assert_array_equal(one[:, 0], own[:, c]),
             alone.state.model.params,
-            whole.state.model.params,
+            together.state.model.params,
         )
 
 
 def test_all_cells_share_the_clock_of_a_history():
-    state = Trained(kind_of("mixed"), task=PRODUCT).state
+    state = whole("mixed")[0].state
     assert state.memory.step.shape == ()
     assert {ring.pushed.shape for ring in state.memory.past if ring} == {()}
 

@@ -1,5 +1,6 @@
 """Training along a trace is a server that keeps every version, gradient by gradient."""
 
+import functools
 import itertools
 import math
 
@@ -254,6 +255,12 @@ OTHERS = {
 }
 
 
+@functools.cache
+def alone(name):
+    training = along(OTHERS[name], plain)
+    return Trained(training, updates=None, seconds=9.0, evaluations=20)
+
+
 @pytest.mark.parametrize("names", [("one", "all", "some"), ("all", "pair")])
 def test_clusters_of_one_program_may_have_other_gradients_versions_and_ends(names):
     sources = {name: OTHERS[name] for name in names}
@@ -261,11 +268,8 @@ def test_clusters_of_one_program_may_have_other_gradients_versions_and_ends(name
     first = Trainer(made[names[0]])
     for name, program in made.items():
         run = Trained(of=first.for_program(program))
-        alone = Trained(
-            along(sources[name], plain), updates=None, seconds=9.0, evaluations=20
-        )
-        assert run.rule.ends == alone.rule.ends
-        np.testing.assert_allclose(run.params, alone.params, rtol=1e-5, atol=1e-7)
+        assert run.rule.ends == alone(name).rule.ends
+        np.testing.assert_allclose(run.params, alone(name).params, rtol=1e-5, atol=1e-7)
     assert first.run_chunk._cache_size() == 1
 
 
