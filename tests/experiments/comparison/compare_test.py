@@ -34,14 +34,14 @@ def of(cure, optimizer="sgd", **options):
     return compare([cure], TASK, optimizers, **options)
 
 
-def program_of(experiment, rule, cluster):
-    (program,) = (
-        program
-        for program in programs(experiment)
-        if program.columns["rule"] == rule
-        and program.settings()[0]["cluster"] == cluster
-    )
-    return program
+def programs_of(cure, cluster, optimizer="sgd"):
+    """{rule: its program} on one cluster, with room for the largest one beside it."""
+    both = {name: LATE[name] for name in (cluster, "heavy tails, 16")}
+    return {
+        program.columns["rule"]: program
+        for program in programs(of(cure, optimizer, clusters=both))
+        if program.settings()[0]["cluster"] == cluster
+    }
 
 
 def trained(program, points):
@@ -86,7 +86,7 @@ def test_a_training_is_a_replay_of_the_cluster(optimizer, rule, cluster):
     cure = NAMED[rule]
     numbers = amid(cure.whole_space(cures.OPTIMIZERS[optimizer]))
     other = {name: 0.3 * own for name, own in numbers.items()}
-    program = program_of(of(cure, optimizer), rule, cluster)
+    program = programs_of(cure, cluster, optimizer)[rule]
     ours = trained(program, [numbers, other])
     (trace,) = program.rule.traces
     grad_fn = jax.value_and_grad(TASK.loss)
@@ -165,10 +165,8 @@ OFF = [
 )
 def test_a_row_whose_numbers_are_off_is_plain_delay(name):
     cure = NAMED[name]
-    experiment = of(cure)
     numbers = amid(cures.OPTIMIZERS["sgd"].space)
-    plain = program_of(experiment, "plain", "memoryless, 4")
-    rule = program_of(experiment, cure.name, "memoryless, 4")
+    plain, rule = programs_of(cure, "memoryless, 4").values()
     off = {name: one.off for name, one in cure.space.items()}
     (wanted,), (found,) = trained(plain, [numbers]), trained(rule, [numbers | off])
     assert found == pytest.approx(wanted, rel=1e-3)
@@ -176,8 +174,7 @@ def test_a_row_whose_numbers_are_off_is_plain_delay(name):
 
 @pytest.mark.parametrize("optimizer", list(cures.OPTIMIZERS))
 def test_plain_delay_at_the_momentum_that_it_says_is_no_momentum(optimizer):
-    plain = program_of(of(NAMED["no momentum"], optimizer), "plain", "constant, 4")
-    none = program_of(of(NAMED["no momentum"], optimizer), "no momentum", "constant, 4")
+    plain, none = programs_of(NAMED["no momentum"], "constant, 4", optimizer).values()
     ((_, values),) = plain.contains.items()
     numbers = amid({"learning_rate": cures.OPTIMIZERS[optimizer].learning_rate})
     (wanted,), (found,) = trained(none, [numbers]), trained(plain, [numbers | values])

@@ -115,113 +115,78 @@ def cubed(model, task):
     return (model.params**3).sum()
 
 
-SQUARED, CUBED = {"own": squared}, {"own": cubed}
+SQUARED, CUBED = {"measure": {"own": squared}}, {"measure": {"own": cubed}}
+WHOLE, LONG = experiment(), 2 * UPDATES
+DATA, UPDATE, GRID = {"data"}, {"update"}, {"grid and seeds"}
 # name: what is run first, then, and the parts that differ, as far as both have them
 SECOND = {
-    "more updates": (experiment(), experiment(updates=16), set()),
-    "another text": (experiment(), experiment(question="!"), set()),
-    "another figure": (
-        experiment(),
-        experiment(figures=[figures.curves("train_loss")]),
-        set(),
-    ),
-    "a metric more": (experiment(), experiment(measure=SQUARED), set()),
+    "more updates": (WHOLE, experiment(updates=LONG), set()),
+    "another text": (WHOLE, experiment(question="!"), set()),
+    "another figure": (WHOLE, experiment(figures=[figures.curves()]), set()),
+    "a metric more": (WHOLE, experiment(**SQUARED), set()),
     "more updates of a schedule with its own end": (
-        experiment(cosine(100)),
-        experiment(cosine(100), 16),
+        *(experiment(cosine(100), updates) for updates in (UPDATES, LONG)),
         set(),
     ),
     "more updates of a schedule that ends with them": (
-        experiment(cosine(8)),
-        experiment(cosine(16), 16),
-        {"update"},
+        *(experiment(cosine(updates), updates) for updates in (UPDATES, LONG)),
+        UPDATE,
     ),
-    "another constant": (
-        experiment(scaled(1.0)),
-        experiment(scaled(1.5)),
-        {"update"},
-    ),
-    "another array": (
-        experiment(masked([1, 1])),
-        experiment(masked([1, 2])),
-        {"update"},
-    ),
+    "another constant": (*map(experiment, map(scaled, (1.0, 1.5))), UPDATE),
+    "another array": (*map(experiment, map(masked, ([1, 1], [1, 2]))), UPDATE),
     "another array inside of a compiled function": (
-        experiment(masked([1, 1], jax.jit)),
-        experiment(masked([1, 2], jax.jit)),
-        {"update"},
+        *(experiment(masked(mask, jax.jit)) for mask in ([1, 1], [1, 2])),
+        UPDATE,
     ),
-    "another rule": (
-        experiment(),
-        experiment(optax.adam),
-        {"update"},
-    ),
-    "other data in the first update": (
-        experiment(task=shifted(0.0, at=0)),
-        experiment(task=shifted(0.5, at=0)),
-        {"data"},
-    ),
-    "other data in the last update": (
-        experiment(task=shifted(0.0, at=UPDATES - 1)),
-        experiment(task=shifted(0.5, at=UPDATES - 1)),
-        {"data"},
-    ),
-    "other data in the middle": (
-        experiment(task=shifted(0.0, at=UPDATES // 2)),
-        experiment(task=shifted(0.5, at=UPDATES // 2)),
-        {"data"},
-    ),
-    "other data of another worker": (
-        of_two_workers(0.0),
-        of_two_workers(0.5),
-        {"data"},
-    ),
-    "other data of another client": (of_clients(0.0), of_clients(0.5), {"data"}),
+    "another rule": (WHOLE, experiment(optax.adam), UPDATE),
+    **{
+        f"other data in the {name} update": (
+            *(experiment(task=shifted(shift, at=at)) for shift in (0.0, 0.5)),
+            DATA,
+        )
+        for name, at in (("first", 0), ("last", UPDATES - 1), ("mid", UPDATES // 2))
+    },
+    "other data of another worker": (*map(of_two_workers, (0.0, 0.5)), DATA),
+    "other data of another client": (*map(of_clients, (0.0, 0.5)), DATA),
     # arguments of one compiled program
-    "another grid": (
-        experiment(),
-        experiment(grid={"learning_rate": (0.05, 0.2)}),
-        {"grid and seeds"},
-    ),
-    "other seeds": (
-        experiment(),
-        experiment(seeds=(3, 4)),
-        {"grid and seeds", "data"},
-    ),
+    "another grid": (WHOLE, experiment(grid={"learning_rate": (0.05, 0.2)}), GRID),
+    "other seeds": (WHOLE, experiment(seeds=(3, 4)), GRID | DATA),
     "another time of an update": (
-        experiment(optimizer(optax.sgd, update_seconds=2.0)),
-        experiment(optimizer(optax.sgd, update_seconds=3.0)),
+        *(experiment(optimizer(optax.sgd, update_seconds=own)) for own in (2.0, 3.0)),
         {"clocks"},
     ),
     "another metric of the same name": (
-        experiment(measure=SQUARED),
-        experiment(measure=CUBED),
+        *(experiment(**SQUARED), experiment(**CUBED)),
         {"metric own"},
     ),
     "another cluster": (
-        experiment(following(2.0)),
-        experiment(following(3.0)),
+        *map(experiment, map(following, (2.0, 3.0))),
         {"traces", "clocks"},
     ),
     # its checkpoints have other shapes: a folder of the first is refused
     "more updates that need a deeper history": (
-        experiment(following(2.0, workers=64)),
-        experiment(following(2.0, workers=64), 64),
-        {"update"},
+        *(experiment(following(2.0, workers=64), updates) for updates in (8, 64)),
+        UPDATE,
     ),
     "more updates along a cluster": (
-        experiment(following(2.0)),
-        experiment(following(2.0), 16),
+        *(experiment(following(2.0), updates) for updates in (UPDATES, LONG)),
         set(),
     ),
 }
 
 
+@functools.cache
+def whole():
+    """The fingerprint of the experiment that many of them change."""
+    return digest.fingerprint(*prepared(WHOLE))(UPDATES)
+
+
 @pytest.mark.parametrize("name", SECOND)
 def test_what_computes_the_same_first_updates_has_their_fingerprint(name):
-    first, second, expected = SECOND[name]
+    *both, expected = SECOND[name]
     there, now = (
-        digest.fingerprint(*prepared(own))(UPDATES) for own in (first, second)
+        whole() if one is WHOLE else digest.fingerprint(*prepared(one))(UPDATES)
+        for one in both
     )
     differing = {part for part in {*there} & {*now} if there[part] != now[part]}
     assert differing == expected

@@ -1,5 +1,6 @@
 """A search finds optima that are known, in noise, and says when it does not."""
 
+import functools
 import itertools
 import math
 import zlib
@@ -165,12 +166,18 @@ CASES = {
 BEST = {"beyond off": 0.5 * math.log10(3.0) ** 2, "hard": 0.5}
 
 
+@functools.cache
+def searched_case(case, pairs, number):
+    """A search of the series of this number; several tests look at one."""
+    return searched(*CASES[case], Noise(pairs), f"{case} {number}")
+
+
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("pairs", [0.005, 0.03])
 def test_no_tried_neighbor_of_a_found_point_is_better_by_the_tolerance(case, pairs):
-    function, space = CASES[case]
-    for name in "ab":
-        result = searched(function, space, Noise(pairs), name)
+    _, space = CASES[case]
+    for number in range(2):
+        result = searched_case(case, pairs, number)
         assert result.outcome.found
         assert not result.outcome.why
         every = [compared(result, space, i) for i in range(1, Search().repeats + 1)]
@@ -185,9 +192,7 @@ def test_no_tried_neighbor_of_a_found_point_is_better_by_the_tolerance(case, pai
 @pytest.mark.parametrize("case", CASES)
 def test_nearly_all_found_points_lose_no_more_than_their_neighbors_allow(case):
     function, space = CASES[case]
-    results = [
-        searched(function, space, Noise(0.03), f"{case} {i}").outcome for i in range(12)
-    ]
+    results = [searched_case(case, 0.03, number).outcome for number in range(12)]
     assert all(one.found for one in results)
     best = BEST.get(case, 0.0)
     right = [
@@ -197,9 +202,9 @@ def test_nearly_all_found_points_lose_no_more_than_their_neighbors_allow(case):
 
 
 def test_the_search_follows_an_optimum_out_of_its_range_and_not_out_of_a_hard_one():
-    point = searched(*CASES["outside"], Noise(0.005)).outcome.point
+    point = searched_case("outside", 0.005, 0).outcome.point
     assert math.isclose(point[0], 30.0, rel_tol=0.25)
-    assert searched(*CASES["hard"], Noise(0.005)).outcome.point == (3.0,)
+    assert searched_case("hard", 0.005, 0).outcome.point == (3.0,)
     low = Range(0.0, 0.9, scale="linear")
     point = searched(lambda a: a, dict(a=low), Noise(0.005)).outcome.point
     assert point == (0.0,)
@@ -227,12 +232,15 @@ def valley(a, b):
     return math.inf if along > 0.9 else 0.6 * along**2 + bend
 
 
+@functools.cache
+def in_valley(pairs, number):
+    space = dict(a=RATE, b=DECAY)
+    return searched(valley, space, Noise(pairs), f"valley {number}").outcome
+
+
 @pytest.mark.parametrize("pairs", [0.005, 0.03])
 def test_a_curved_valley_with_a_diverging_side_is_followed_to_its_end(pairs):
-    space = dict(a=RATE, b=DECAY)
-    results = [
-        searched(valley, space, Noise(pairs), f"valley {i}").outcome for i in range(12)
-    ]
+    results = [in_valley(pairs, number) for number in range(12)]
     assert all(one.found for one in results)
     right = [valley(*one.point) <= 2 * TOLERANCE for one in results]
     assert sum(right) >= nearly_all(len(right))
@@ -517,11 +525,7 @@ def test_a_search_with_nothing_on_trains_off():
 @pytest.mark.parametrize("pairs", [0.005, 0.02])
 def test_a_repeat_of_two_numbers_needs_fewer_than_393_trainings(pairs):
     """As many as a search of the comparison took before."""
-    space = dict(a=RATE, b=DECAY)
-    each = [
-        searched(valley, space, Noise(pairs), f"{i}").outcome.trainings
-        for i in range(8)
-    ]
+    each = [in_valley(pairs, number).trainings for number in range(8)]
     assert max(each) / Search().repeats < 393
 
 
