@@ -15,6 +15,7 @@ import pytest
 from experiments.tasks import Task
 from tests.experiments.tasks.small import TASKS
 from tests.support.cases import shortened
+from tests.support.commands import ROOT
 
 pytestmark = pytest.mark.runs
 
@@ -158,14 +159,14 @@ def test_training_lowers_the_evaluated_loss(task):
         assert after["train_accuracy"] > before["train_accuracy"]
 
 
-def test_heavy_packages_wait_until_a_task_needs_them():
+def test_heavy_packages_wait_until_a_task_or_a_figure_needs_them():
     program = (
         "import sys\n"
-        "from experiments import tasks\n"
+        "import configs.default, experiments.main, experiments.report\n"
         "heavy = {'sklearn', 'tensorflow_datasets', 'grain', 'tensorflow', 'PIL'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
+        "print(sorted({'matplotlib', *heavy} & set(sys.modules)))"
     )
     run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT
     )
     assert run.stdout == "[]\n", run.stderr
