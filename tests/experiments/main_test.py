@@ -35,22 +35,22 @@ def compiled(tmp_path_factory):
     return f"--compile_cache={tmp_path_factory.mktemp('compiled')}"
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory, forks, compiled):
-    """A run that nothing interrupted."""
-    workdir = tmp_path_factory.mktemp("whole")
-    code, output = forks.finish(TINY, f"--workdir={workdir}", compiled)
+def finished(config, place, forks, compiled):
+    """The folder of a run that nothing interrupted, and what it printed."""
+    workdir = place.mktemp("finished")
+    code, output = forks.finish(config, f"--workdir={workdir}", compiled)
     assert code == 0, output
     return workdir, output
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, forks, compiled):
+    return finished(TINY, tmp_path_factory, forks, compiled)
 
 
 @pytest.fixture(scope="module")
 def whole_cluster(tmp_path_factory, forks, compiled):
-    """A run along clusters that nothing interrupted."""
-    workdir = tmp_path_factory.mktemp("cluster")
-    code, output = forks.finish(CLUSTER, f"--workdir={workdir}", compiled)
-    assert code == 0, output
-    return workdir, output
+    return finished(CLUSTER, tmp_path_factory, forks, compiled)
 
 
 def tables(workdir):

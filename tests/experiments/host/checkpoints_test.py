@@ -113,6 +113,13 @@ def test_a_key_of_the_memory_comes_back(tmp_path):
     np.testing.assert_array_equal(*words)
 
 
+def of_two_steps(folder):
+    saved = Checkpoints(folder / "c")
+    for step in (10, 20):
+        saved.save(step, state_at(step))
+    return saved
+
+
 # Orbax leaves the coroutines of a failed read unawaited
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
@@ -120,10 +127,7 @@ def test_a_key_of_the_memory_comes_back(tmp_path):
 def test_a_truncated_newest_is_reported_and_the_one_before_it_used(
     tmp_path, victim, caplog
 ):
-    saved = Checkpoints(tmp_path / "c")
-    saved.save(10, state_at(10))
-    saved.save(20, state_at(20))
-    saved.close()
+    of_two_steps(tmp_path).close()
     path = tmp_path / "c" / "20" / victim
     path.write_bytes(path.read_bytes()[:7])
     again = Checkpoints(tmp_path / "c")
@@ -139,9 +143,7 @@ def test_a_truncated_newest_is_reported_and_the_one_before_it_used(
 def test_what_another_process_cannot_read_is_passed_over_here_too(
     tmp_path, monkeypatch, caplog
 ):
-    saved = Checkpoints(tmp_path / "c")
-    saved.save(10, state_at(10))
-    saved.save(20, state_at(20))
+    saved = of_two_steps(tmp_path)
     answers = iter([True, False])  # of step 20, of step 10
 
     def any_of(broken):

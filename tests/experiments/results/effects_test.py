@@ -118,14 +118,6 @@ def test_a_theory_is_compared_where_it_says_something():
     assert table["effect"].tolist() == pytest.approx([2.0, 2.0])
 
 
-def test_only_the_rows_that_count_are_compared():
-    of = of_delays([1.0, 1.0], [2.0, 2.0])
-    with pytest.raises(ValueError, match="no row has"):
-        one(where={"delay": 3}).table(of)
-    with pytest.raises(ValueError, match=r"`against` names \['law'\]"):
-        one(against={"law": "none"}).table(of)
-
-
 def times(arrivals, end):
     """Curves that are at 0 from a time of arrival on; None never arrives."""
     rows, curves = [], []
@@ -222,11 +214,6 @@ def test_without_an_effect_each_series_is_compared_with_the_first():
     assert effects.answers(of_delays([0.1], []), ()) == []
 
 
-def test_an_effect_that_cannot_be_measured_says_why():
-    (said,) = effects.answers(of_delays([1.0], [2.0]), [one(where={"delay": 5})])
-    assert "cannot be compared with delay=0: AbsentError: no row has" in said
-
-
 def test_points_are_shown_as_points():
     answer = one(size=points(1)).answer(of_delays((0.1,) * 3, (0.2,) * 3))
     assert "more than 1 point higher at delay=8 (+10 to +10 points)" in answer.text
@@ -238,6 +225,7 @@ def test_points_are_shown_as_points():
     [
         (dict(against={"law": "none"}), r"ValueError: `against` names \['law'\]"),
         (dict(where={"dleay": 3}), "KeyError: 'dleay'"),
+        (dict(where={"delay": 5}), "with delay=0: AbsentError: no row has"),
         (dict(metric="test_acuracy"), "KeyError: 'test_acuracy'"),
         (dict(metric=TimeTo("train_loss", 0.1)), "KeyError: 'seconds'"),
         (dict(metric=LargestStable("rate")), "KeyError: 'rate'"),
