@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import dataclasses
+import functools
 import itertools
 import json
 import logging
@@ -149,9 +150,8 @@ def test_a_grid_of_momentum_delay_and_step_is_traced_once(tmp_path):
     counts = []
     for axes in (few, grid):
         traced.clear()
-        task = tasks.digits_mlp(batch_size=4, width=4)
         run(
-            experiment(task=task, training=make, grid=axes, updates=4, seeds=1),
+            experiment(training=make, grid=axes, updates=4, seeds=1),
             str(tmp_path / str(len(counts))),
         )
         counts.append(len(traced))
@@ -192,10 +192,8 @@ def test_a_bounded_run_that_begins_at_the_optimum_ends_higher_and_is_tuned(tmp_p
 
 
 def test_everything_may_diverge(tmp_path):
-    found = run(
-        experiment(grid={"learning_rate": (1e25, 2e25), "delay": (0,)}), str(tmp_path)
-    )
-    assert found.results["diverged"].all()
+    grid = {"learning_rate": (1e25, 2e25), "delay": (0,)}
+    assert run(experiment(grid=grid), str(tmp_path)).results["diverged"].all()
 
 
 def test_a_finished_run_is_read_and_a_further_metric_trains_again(
@@ -227,57 +225,58 @@ def test_a_finished_run_is_read_and_a_further_metric_trains_again(
 
 
 ANEW = "all begins at update 0: it was evaluated after other updates"
+TENS, TWENTY = dict(evaluate_every=10), dict(updates=20)
+FOUR = dict(evaluate_every=None, evaluations=4)
 # the first run, a run that goes on in the same folder, and what it says; where it says
 # something else than `ANEW`, it says so only if there are checkpoints
 EVALUATIONS = {
-    "edited to be more": (dict(evaluate_every=10), dict(evaluate_every=4), ANEW),
-    "edited to be fewer": (
-        dict(evaluate_every=5),
-        dict(evaluate_every=10),
-        "all is done at update 30",
-    ),
-    "more updates": (
-        dict(updates=20),
-        dict(updates=40),
-        "all resumes at update 20",
-    ),
+    "edited to be more": (TENS, dict(evaluate_every=4), ANEW),
+    "edited to be fewer": (dict(evaluate_every=5), TENS, "all is done at update 30"),
+    "more updates": (TWENTY, dict(updates=40), "all resumes at update 20"),
     "more updates, from between two": (
         dict(updates=25),
-        dict(updates=50),
+        dict(updates=40),
         "all resumes at update 25",
     ),
     "more updates, further apart": (
-        dict(updates=20, evaluate_every=None, evaluations=4),
-        dict(updates=40, evaluate_every=None, evaluations=4),
+        TWENTY | FOUR,
+        dict(updates=40) | FOUR,
         "all resumes at update 20",
     ),
     "more updates, elsewhere": (
-        dict(updates=20, evaluate_every=None, evaluations=3),
-        dict(updates=40, evaluate_every=None, evaluations=5),
+        TWENTY | FOUR | dict(evaluations=3),
+        dict(updates=40) | FOUR | dict(evaluations=5),
         ANEW,
     ),
 }
+# without checkpoints all of these train from update 0
+LOST = ("edited to be more", "edited to be fewer", "more updates")
 
 
-@pytest.mark.parametrize("name", EVALUATIONS)
+@functools.cache
+def from_the_start(**changes):
+    return run(experiment(**changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [(name, True) for name in EVALUATIONS] + [(name, False) for name in LOST],
+)
 def test_a_run_that_goes_on_has_the_evaluations_of_one_from_the_start(
-    name, tmp_path, caplog
+    name, kept, tmp_path, caplog
 ):
     caplog.set_level("INFO", logger=progress.log.name)
     first, then, said = EVALUATIONS[name]
-    whole = run(experiment(**then), str(tmp_path / "whole"))
-    for kept in (True, False):
-        folder = tmp_path / f"{kept}"
-        run(experiment(**first), str(folder), keep_checkpoints=kept)
-        assert (folder / "checkpoints").exists() == kept
-        caplog.clear()
-        found = run(experiment(**then), str(folder))
-        assert (said in caplog.text) == (kept or said == ANEW)
-        assert ("resumes" in caplog.text) == (kept and "resumes" in said)
-        again = run(experiment(**then), str(folder))
-        for one in (found, again):
-            pd.testing.assert_frame_equal(one.curves, whole.curves, rtol=0)
-            pd.testing.assert_frame_equal(one.results, whole.results, rtol=0)
+    run(experiment(**first), str(tmp_path), keep_checkpoints=kept)
+    assert (tmp_path / "checkpoints").exists() == kept
+    caplog.clear()
+    found = run(experiment(**then), str(tmp_path))
+    assert (said in caplog.text) == (kept or said == ANEW)
+    assert ("resumes" in caplog.text) == (kept and "resumes" in said)
+    whole = from_the_start(**then)
+    for one in (found, Run.read(tmp_path)):
+        pd.testing.assert_frame_equal(one.curves, whole.curves, rtol=0)
+        pd.testing.assert_frame_equal(one.results, whole.results, rtol=0)
 
 
 # what happened to a table: a copy that was cut off, an editor
@@ -315,10 +314,10 @@ def test_a_damaged_table_is_seen(tuned, tmp_path):
 @pytest.mark.parametrize(
     ("damage", "name", "kept"),
     [
-        (damage, *case)
-        for damage, case in zip(
-            DAMAGED, itertools.product(TABLES, (True, False)), strict=True
-        )
+        ("the last line is lost", "results.csv", True),
+        ("another number", "curves.csv", True),
+        ("nothing is left", "tuning/curves.csv", True),
+        ("half a line is lost", "results.csv", False),
     ],
 )
 def test_a_damaged_table_is_made_anew(tuned, tmp_path, damage, name, kept, caplog):
@@ -466,13 +465,12 @@ def test_a_full_disk_is_one_line_and_the_same_call_goes_on(
     pd.testing.assert_frame_equal(found.curves, expected.curves, rtol=0)
 
 
-def test_a_bad_line_of_the_metrics_costs_that_line_alone(tmp_path):
-    run(experiment(updates=10), str(tmp_path), keep_checkpoints=True)
-    path = tmp_path / "metrics.jsonl"
+def test_a_bad_line_of_the_metrics_costs_that_line_alone(folder):
+    path = folder / "metrics.jsonl"
     path.write_text("{broken\n" + path.read_text())
-    found = run(experiment(updates=20), str(tmp_path), keep_checkpoints=True)
+    found = run(experiment(updates=40), str(folder), keep_checkpoints=True)
     cell = found.curves.query("learning_rate == 0.1 and delay == 3 and seed == 1")
-    assert cell["update"].tolist() == [0, 10, 20]
+    assert cell["update"].tolist() == [0, 10, 20, 30, 40]
 
 
 @pytest.mark.parametrize("name", ["results.csv", "curves.csv", "report.html"])
@@ -481,12 +479,6 @@ def test_a_file_of_someone_else_is_not_overwritten(tmp_path, name):
     with pytest.raises(ValueError, match=f"has {name}, but no run.json: no run wrote"):
         run(experiment(), str(tmp_path))
     assert (tmp_path / name).read_text() == "a,b\n1,2\n"
-
-
-def test_a_home_is_found(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    run(experiment(updates=10), "~/there")
-    assert len(load("~/there").results) == 8 and (tmp_path / "there").is_dir()
 
 
 def test_of_several_cells_one_that_diverges_alone_in_its_program_has_its_row(tmp_path):
@@ -557,11 +549,25 @@ def test_what_would_fail_or_mislead_after_training_is_refused_before(
     assert not (tmp_path / "none").exists()
 
 
-def test_a_clock_may_be_measured(tmp_path):
-    by = TimeTo("train_loss", 1e9, "clock")
-    measured = {"clock": lambda model, task: jnp.float32(3.0)}
-    found = run(experiment(measure=measured, **tuned_by(by)), str(tmp_path / "run"))
-    assert set(by.with_column(found.results, found.curves)[by.name]) == {3.0}
+CLOCK = TimeTo("train_loss", 1e9, "clock")
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """The tables of a run with a clock and the norm of the gradient."""
+    clock = {"clock": lambda model, task: jnp.float32(3.0)}
+    measure = clock | {"gradient_norm": gradient_norm}
+    return run(experiment(measure=measure, updates=1, **tuned_by(CLOCK)))
+
+
+def test_a_clock_may_be_measured(measured):
+    times = CLOCK.with_column(measured.results, measured.curves)[CLOCK.name]
+    assert set(times) == {3.0}
+
+
+def test_the_gradient_s_norm_is_a_metric(measured):
+    begin = measured.curves.query("update == 0")["gradient_norm"]
+    np.testing.assert_allclose(begin, np.hypot(*EIGENVALUES), rtol=1e-6)
 
 
 def test_batches_that_change_their_shape_are_refused(tmp_path):
@@ -627,13 +633,6 @@ def test_two_runs_at_once_in_one_folder_are_refused(tmp_path):
         pass
 
 
-def test_the_gradient_s_norm_is_a_metric(tmp_path):
-    measure = {"gradient_norm": gradient_norm}
-    found = run(experiment(measure=measure, updates=1), str(tmp_path)).curves
-    begin = found.query("update == 0")["gradient_norm"]
-    np.testing.assert_allclose(begin, np.hypot(*EIGENVALUES), rtol=1e-6)
-
-
 def cluster(workers=4):
     return dj.cluster.Cluster(workers, dj.cluster.exponential(1.0))
 
@@ -681,16 +680,30 @@ class Collected:
         self.closed = True
 
 
-def test_a_writer_of_one_s_own_gets_each_chunk_and_is_closed(tmp_path):
-    own = Collected()
-    run(experiment(), str(tmp_path), writers=[own])
-    assert own.steps == [0, 10, 20, 30]
-    assert own.closed
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    """A run in a home with a writer of one's own and a profile: home and writer."""
+    home, writer = tmp_path_factory.mktemp("home"), Collected()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(home))
+        run(experiment(), "~/there", writers=[writer], profile=range(12, 13))
+    return home, writer
 
 
-def test_profiled_updates_leave_a_trace_of_jax(whole, tmp_path):
-    run(experiment(), str(tmp_path), profile=range(12, 13))
-    assert list((tmp_path / "profile").rglob("*.xplane.pb"))
+def test_a_home_is_found(watched, monkeypatch):
+    home, _ = watched
+    monkeypatch.setenv("HOME", str(home))
+    assert len(load("~/there").results) == 8 and (home / "there").is_dir()
+
+
+def test_a_writer_of_one_s_own_gets_each_chunk_and_is_closed(watched):
+    _, writer = watched
+    assert writer.steps == [0, 10, 20, 30]
+    assert writer.closed
+
+
+def test_profiled_updates_leave_a_trace_of_jax(whole, watched):
+    assert list((watched[0] / "there" / "profile").rglob("*.xplane.pb"))
     assert not (whole[0] / "profile").exists()
 
 
@@ -748,11 +761,13 @@ ENDS = {
 def test_a_seed_ends_when_its_own_time_is_over(name, tmp_path):
     """What a seed does in its time does not depend on the seeds beside it."""
     protocol, end, data = ENDS[name]
-    source = Simulation(cluster(), protocol)
+    source, task = Simulation(cluster(), protocol), QUADRATIC
+    if data or end is EXAMPLES:
+        task = tasks.digits_mlp(batch_size=4, width=4, **data)
 
     def results(seeds, place):
         asked = experiment(
-            task=tasks.digits_mlp(batch_size=4, width=4, **data),
+            task=task,
             training=along(source, lambda learning_rate: optax.adam(learning_rate)),
             grid={"learning_rate": (0.01, 0.1)},
             seeds=seeds,
