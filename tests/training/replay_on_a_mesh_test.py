@@ -47,19 +47,21 @@ def trained(params_specs=None, batch_spec=None, mesh=None):
     return *compiled(state, rows), compiled.cost_analysis()["flops"]
 
 
-ALONE = trained()
+@pytest.fixture(scope="module", name="alone")
+def trained_on_one_device():
+    return trained()
 
 
 @pytest.mark.parametrize("batch", [P(None, "data"), P(None, None, "data")])
 @pytest.mark.parametrize("params", [WHOLE, SPLIT])
-def test_devices_divide_the_work_and_the_numbers_are_those_of_one(params, batch):
+def test_devices_divide_the_work_and_the_numbers_are_those_of_one(alone, params, batch):
     mesh = jax.make_mesh((2, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
     state, report, flops = trained(params, batch, mesh)
-    alone, its_report, its_flops = ALONE
+    one, its_report, its_flops = alone
     # the devices add in another order
     np.testing.assert_allclose(report.metrics, its_report.metrics, rtol=1e-5)
     for name, leaf in state.params.items():
-        np.testing.assert_allclose(leaf, alone.params[name], atol=1e-6)
+        np.testing.assert_allclose(leaf, one.params[name], atol=1e-6)
     assert flops < 0.8 * its_flops
     if params is SPLIT and batch == P(None, "data"):
         assert_sharded_as_parameters(state)
@@ -75,9 +77,9 @@ def assert_sharded_as_parameters(state):
         assert slots.sharding.spec == P(None, *spec)
 
 
-def test_on_explicit_axes_the_examples_are_sharded():
+def test_on_explicit_axes_the_examples_are_sharded(alone):
     mesh = jax.make_mesh((2, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
     with jax.set_mesh(mesh):
         state, _, _ = trained(WHOLE, P(None, None, "data"), mesh)
     for name, leaf in state.params.items():
-        np.testing.assert_allclose(leaf, ALONE[0].params[name], atol=1e-6)
+        np.testing.assert_allclose(leaf, alone[0].params[name], atol=1e-6)
