@@ -38,10 +38,10 @@ def get_config() -> ConfigDict:
             distance=1.0,  # in each parameter, from the fixed point, at the start
             target=0.2,  # distance from the fixed point that counts as near
             updates=4000,
-            reach=(0.25, 1.0, 4.0, 16.0, 64.0),  # in steps along a gradient of norm 1
-            learning_rate=(0.004, 0.4, 15),  # first, last, number; equal ratios
-            seeds=40,
-            tuning_seeds=20,  # that choose step and reach, and are not reported
+            reach=(1.0, 8.0, 64.0),  # in steps along a gradient of norm 1
+            learning_rate=(0.004, 0.3, 12),  # first, last, number; equal ratios
+            seeds=20,
+            tuning_seeds=10,  # that choose step and reach, and are not reported
         )
     )
 
@@ -140,7 +140,7 @@ def experiment(config: ConfigDict) -> Experiment:
         tuned_by=near,
         tuning_seeds=config.tuning_seeds,
         updates=config.updates,
-        evaluate_every=5,
+        evaluate_every=20,
         answer=[
             Effect(metric=near, against={"agents": 1}, size=percent(10)),
             Effect(metric=near, against={"rule": "plain"}, size=percent(10)),

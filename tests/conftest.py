@@ -42,7 +42,7 @@ gc.set_threshold(200_000, 20, 100)
 
 
 class Memory:
-    """Gives back, after a file, what tests compiled, if the process holds 2 GiB.
+    """Gives back, after a file, what tests compiled, if the process holds 1 GiB.
 
     Most files compile the same small operations, which takes half a second each time.
     A plugin, and no hook of this file, which would see the tests of this folder alone
@@ -54,7 +54,7 @@ class Memory:
         """After the fixtures of the file have ended."""
         result = yield
         is_last = nextitem is None or nextitem.path != item.path
-        if is_last and resident() > 2**31:
+        if is_last and resident() > 2**30:
             jax.clear_caches()
             give_back()
         return result
