@@ -55,7 +55,7 @@ def published(config: ConfigDict) -> list[Published]:
             ),
             at_most=0.0,
             bound_is_ours=True,
-            tried="This is half of the trade-off: the floor is not testable here.",
+            tried="This is half of the trade-off: the floor is not tested.",
             **dutta,
         ),
         Published(

@@ -278,7 +278,7 @@ def entry_of(config: str, workdir: Path) -> Entry:
 
 def _not_yet(claim: claims.Published) -> Statement:
     """A statement of a config that has no run."""
-    verdict = claims.NOT_TESTABLE if claim.measure is None else str(Status.NOT_YET)
+    verdict = claims.NOT_TESTED if claim.measure is None else str(Status.NOT_YET)
     why = claim.tried if claim.measure is None else ""
     return Statement.of(claims.Judged(claim, None, verdict, why))
 

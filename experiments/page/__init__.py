@@ -84,7 +84,7 @@ class Statement(NamedTuple):
     @property
     def note(self) -> str:
         """What a reader must know beside the row; "" where the row says all."""
-        there = self.tried and self.verdict != claims.NOT_TESTABLE
+        there = self.tried and self.verdict != claims.NOT_TESTED
         return f"{self.statement}: {self.tried}" if there else ""
 
 

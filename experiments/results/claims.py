@@ -15,7 +15,7 @@ SAME_DIRECTION = "same direction"
 UNDECIDED = "undecided"
 NO_OPTIMUM = "no verdict"
 NOT_REPRODUCED = "not reproduced"
-NOT_TESTABLE = "not testable here"
+NOT_TESTED = "not tested"
 DEMONSTRATION = "demonstration"
 
 LOOKS = (1, 2, 4)
@@ -230,7 +230,7 @@ def judge(published: Sequence[Published], found: Found) -> list[Judged]:
     judged = []
     for claim in published:
         if claim.measure is None:
-            judged.append(Judged(claim, None, NOT_TESTABLE, claim.tried))
+            judged.append(Judged(claim, None, NOT_TESTED, claim.tried))
             continue
         unfound: list[Any] = []
         choice = found.choice._replace(unfound=unfound)

@@ -55,7 +55,7 @@ def test_a_verdict_has_the_color_of_its_kind():
     kinds = {
         "met": ["met", claims.REPRODUCED, claims.SAME_DIRECTION],
         "missed": ["missed", claims.NOT_REPRODUCED],
-        "note": [claims.UNDECIDED, claims.NOT_TESTABLE, "in part"],
+        "note": [claims.UNDECIDED, claims.NOT_TESTED, "in part"],
     }
     for kind, words in kinds.items():
         assert {Verdict(own).kind for own in words} == {kind}
@@ -77,5 +77,5 @@ def test_a_statement_says_what_was_tried_but_once():
     assert own.cells[2:] == ["at most 0.5", "0.4 (0.372 to 0.428)", "reproduced"]
     assert own.note == "It halves: more seeds"
     untested = claims.Published(**asked)
-    own = Statement.of(claims.Judged(untested, None, claims.NOT_TESTABLE, "more seeds"))
+    own = Statement.of(claims.Judged(untested, None, claims.NOT_TESTED, "more seeds"))
     assert (own.measured, own.note) == ("more seeds", "")

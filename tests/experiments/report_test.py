@@ -91,7 +91,7 @@ def test_the_answer_and_the_statements_are_of_this_run(tmp_path):
     assert f"It is perfect {said}quite at least 2 {number} not reproduced" in words
     assert "It is perfect: more seeds" in words
     assert f"{said}all at most 1 AttributeError: 'Run' object has no" in words
-    assert f"{said}256 GPUs nothing no GPU here not testable here" in words
+    assert f"{said}256 GPUs nothing no GPU here not tested" in words
     assert f"Accuracy {mean:.4g} ± {0.001 * mean:.2g} " in words
     records = words[words.index("Records") :]
     assert re.findall(r"spread [0-9.e-]+ (\w+)", records) == ["met", "met", "missed"]

@@ -136,7 +136,7 @@ def test_an_entry_says_why_there_is_no_run(tmp_path):
     assert later.shown == "Not run yet."
     first, second = later.statements  # what will be judged is there before the run
     assert (first.verdict, first.measured) == ("not run yet", "not measured")
-    assert second.verdict == "not testable here" and second.measured == second.tried
+    assert second.verdict == "not tested" and second.measured == second.tried
     assert entries.place("k_async:pareto") == "k_async-pareto"
     assert entries.source("k_async:pareto") == "configs/k_async.py:pareto"
 

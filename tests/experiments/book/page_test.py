@@ -71,14 +71,14 @@ def test_a_headline_that_is_decided_alone_is_undecided_among_all():
 
 
 def test_a_headline_without_a_p_value_is_undecided_and_says_so():
-    old, none = with_p("reproduced", ""), with_p("not testable here", "")
+    old, none = with_p("reproduced", ""), with_p("not tested", "")
     new = with_p("reproduced", "0.04")
     first, second, third = entries.corrected([old, none, new])
     assert (first.verdict, first.among_all) == (
         "undecided",
         "decided by its interval, without a p-value",
     )
-    assert (second.verdict, second.among_all) == ("not testable here", "")
+    assert (second.verdict, second.among_all) == ("not tested", "")
     assert third.among_all == "p = 0.04 among the 1 headlines that have one"
 
 
@@ -121,11 +121,11 @@ def rows_of(entries):
 @pytest.mark.parametrize(
     ("verdicts", "name"),
     [
-        (("reproduced", "not testable here"), "reproduced"),
+        (("reproduced", "not tested"), "reproduced"),
         (("same direction", "undecided", "reproduced"), "same direction"),
         (("undecided", "not reproduced"), "undecided"),
         (("not reproduced",), "not reproduced"),
-        (("not testable here", "reproduced"), "no verdict"),
+        (("not tested", "reproduced"), "no verdict"),
         (("demonstration", "reproduced"), "no verdict"),
         (("same direction", "demonstration"), "same direction"),
     ],
@@ -136,7 +136,7 @@ def test_the_readme_s_table_counts_systems_by_chapter_and_verdict(verdicts, name
         f"[{server}](docs/book.md#protocols-of-a-server)": {name: 1},
         "all": {name: 1},
         "further statements": Counter(
-            "no verdict" if one == "not testable here" else one
+            "no verdict" if one == "not tested" else one
             for one in verdicts[1:]
             if one != "demonstration"
         ),
@@ -325,7 +325,7 @@ def test_the_kept_statements_are_those_of_the_configs(name):
         claims.SAME_DIRECTION,
         claims.UNDECIDED,
         claims.NOT_REPRODUCED,
-        claims.NOT_TESTABLE,
+        claims.NOT_TESTED,
         claims.DEMONSTRATION,
         str(Status.NOT_YET),
     }

@@ -12,7 +12,7 @@ from experiments.results.claims import (
     DEMONSTRATION,
     NO_OPTIMUM,
     NOT_REPRODUCED,
-    NOT_TESTABLE,
+    NOT_TESTED,
     REPRODUCED,
     SAME_DIRECTION,
     UNDECIDED,
@@ -156,7 +156,7 @@ def test_what_cannot_be_measured_says_why():
     elsewhere = statement(measure=None, tried="it needs 256 GPUs")
     first, second = claims.judge([broken, elsewhere], found())
     assert first.verdict == UNDECIDED and "no attribute 'nothing'" in first.shown
-    assert second.verdict == NOT_TESTABLE and second.shown == "it needs 256 GPUs"
+    assert second.verdict == NOT_TESTED and second.shown == "it needs 256 GPUs"
 
 
 @pytest.mark.parametrize(
