@@ -171,6 +171,8 @@ def dasa(
     delay. After a large step the rule drops the gradients that were taken before it,
     about tau of them. If all gradients are equally late, this is slower than plain
     steps. The paper takes eps proportional to eta; here the user sets its constant.
+    Summaries of the paper name another rule for several agents, which keeps the nearer
+    half of their gradients: `configs/dasa.py` has both.
 
     Put this rule before the optimizer, and before the mean over workers, which still
     divides by all of them: `optax.chain(dasa(eta, 2.0), exchange.mean(optimizer))`.
