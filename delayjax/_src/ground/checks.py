@@ -78,27 +78,32 @@ def check_count(name: str, value: Any, *, at_least: int = 1) -> Any:
 _WORDS = {"[0, inf)": "finite and non-negative", "(0, inf)": "finite and positive"}
 
 
-def check_number(
-    name: str, value: Any, interval: str = "[0, inf)", remedy: str = ""
-) -> Any:
+def check_number(name: str, value: Any, interval: str = "[0, inf)") -> Any:
     """`known(value)`, checked to lie in an interval; in a grid it may be traced."""
     number: Any = known(value)
     if not is_concrete(number):
         return number
-    low, high = map(float, interval[1:-1].split(","))
     try:
         if isinstance(number, bool):  # a flag in the place of a number
             raise TypeError
-        is_within = bool(low <= number <= high)
-    except (TypeError, ValueError):  # text, None, an array
+        _check_within(name, number, interval)
+    except TypeError:  # text, None, an array
         raise TypeError(f"`{name}` must be a number, got {value!r}.") from None
+    return number
+
+
+def _check_within(name: str, number: Any, interval: str, remedy: str = "") -> None:
+    low, high = map(float, interval[1:-1].split(","))
+    try:
+        is_within = bool(low <= number <= high)
+    except ValueError:  # an array
+        raise TypeError from None
     at_end = (number == low and interval[0] == "(") or (
         number == high and interval[-1] == ")"
     )
     if at_end or not is_within:
         rule = _WORDS.get(interval, f"in {interval}")
         raise ValueError(f"`{name}` must be {rule}, got {number}{remedy}.")
-    return number
 
 
 def check_scalar(name: str, value: Any, interval: str = "[0, inf)") -> Any:
@@ -111,7 +116,7 @@ def check_scalar(name: str, value: Any, interval: str = "[0, inf)") -> Any:
     if is_concrete(number):
         remedy = f", the float32 of {number}: give a number farther from it"
         with np.errstate(over="ignore"):
-            check_number(name, np.float32(number), interval, remedy)
+            _check_within(name, np.float32(number), interval, remedy)
     return value if getattr(value, "nbytes", 0) >= 4 else number
 
 
