@@ -25,7 +25,7 @@ from experiments.training.gradients import optimizer
 
 NONE = 1e30  # a reach that drops no message
 LIMITS = at_least(2, "agents") | at_least(1, "one_in") | at_least(0, "mean_delay")
-LIMITS |= positive("distance", "target", "reach")
+LIMITS |= positive("distance", "target", "reach", "learning_rate")
 
 
 def get_config() -> ConfigDict:

@@ -52,7 +52,6 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     """Updates, what plain averages save, and the mean delay."""
     alone, plain = until_near(config, "plain", agents=1), until_near(config, "plain")
     return {
-        "Updates, one agent": alone,
         "Updates, plain averages": plain,
         "Updates, nearer half": until_near(config, "nearer half"),
         "Updates, within a reach": until_near(config, "reach"),

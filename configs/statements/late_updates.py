@@ -5,7 +5,7 @@ from ml_collections import ConfigDict
 
 from experiments import Published, claims, statements
 from experiments.results.estimates import Measure
-from experiments.results.measures import ratio, tuned
+from experiments.results.measures import tuned
 
 GRADIENTS = statements.config_of(__file__).GRADIENTS
 
@@ -13,11 +13,6 @@ GRADIENTS = statements.config_of(__file__).GRADIENTS
 def loss(name: str, gradients: str) -> Measure:
     """Training loss at the best step and momentum."""
     return tuned("train_loss", optimizer=name, gradients=gradients)
-
-
-def over(name: str, one: str, other: str) -> Measure:
-    """The loss with one kind of gradients over that with another."""
-    return ratio(loss(name, one), loss(name, other))
 
 
 def recovered(name: str) -> Measure:
@@ -74,11 +69,3 @@ def published(config: ConfigDict) -> list[Published]:
             **paper,
         ),
     ]
-
-
-def records(config: ConfigDict) -> dict[str, Measure]:
-    """Training losses over each other."""
-    del config
-    return {
-        "Heavy ball, corrected / fresh": over("heavy ball", "corrected", "fresh"),
-    }
