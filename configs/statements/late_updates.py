@@ -5,7 +5,7 @@ from ml_collections import ConfigDict
 
 from experiments import Published, claims, statements
 from experiments.results.estimates import Measure
-from experiments.results.measures import tuned
+from experiments.results.measures import ratio, tuned
 
 GRADIENTS = statements.config_of(__file__).GRADIENTS
 
@@ -69,3 +69,10 @@ def published(config: ConfigDict) -> list[Published]:
             **paper,
         ),
     ]
+
+
+def records(config: ConfigDict) -> dict[str, Measure]:
+    """What one late update does to a training loss."""
+    del config
+    late, fresh = loss("SGD", "late"), loss("SGD", "fresh")
+    return {"SGD, late / fresh": ratio(late, fresh)}
