@@ -27,7 +27,7 @@ def get_config() -> ConfigDict:
     return ConfigDict(
         dict(
             delay=1,  # updates
-            sgd_rate=(0.12, 0.19, 0.3, 0.48, 0.76),
+            sgd_rate=(0.3, 0.48, 0.76, 1.2, 1.9),
             momentum_rate=(0.04, 0.063, 0.1, 0.16, 0.25),  # of heavy ball
             adam_rate=(0.012, 0.019, 0.03, 0.048, 0.076),
             batch_size=32,  # examples an update
