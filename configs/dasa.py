@@ -18,9 +18,10 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Arm, Effect, Experiment, figures, tasks
+from experiments import Arm, Effect, Experiment, figures
 from experiments.configs import at_least, check_delays, positive
 from experiments.results.sizes import percent
+from experiments.tasks import Task
 from experiments.training.gradients import optimizer
 
 NONE = 1e30  # a reach that drops no message
@@ -46,7 +47,7 @@ def get_config() -> ConfigDict:
     )
 
 
-def td(agents: int, distance: float, updates: int, *, discount: float = 0.9):
+def td(agents: int, distance: float, updates: int, *, discount: float = 0.9) -> Task:
     """TD(0), 4 features of norm 1, 10 states; D is the stationary law of their chain.
 
     The fixed point solves Phi' D (Phi - gamma P Phi) x = Phi' D r.
@@ -83,7 +84,7 @@ def td(agents: int, distance: float, updates: int, *, discount: float = 0.9):
         return {"train_loss": 0.5 * away**2, "distance": away}
 
     begin = jnp.asarray(solution + distance)
-    return tasks.Task(lambda key: begin, loss, batches=batches, evaluate=evaluate)
+    return Task(lambda key: begin, loss, batches=batches, evaluate=evaluate)
 
 
 def nearer_half() -> optax.GradientTransformationExtraArgs:
@@ -91,9 +92,9 @@ def nearer_half() -> optax.GradientTransformationExtraArgs:
 
     def update(updates, state, params, *, stale_params, **extra_args):
         moved = optax.tree.norm(optax.tree.sub(params, stale_params))
-        near = jax.lax.all_gather(moved, "workers")
-        kept = near <= jnp.median(near)
-        factor = (moved <= jnp.median(near)) / kept.mean()
+        all_moved = jax.lax.all_gather(moved, "workers")
+        median = jnp.median(all_moved)
+        factor = (moved <= median) / jnp.mean(all_moved <= median)
         return optax.tree.scale(factor, updates), state
 
     return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)

@@ -38,8 +38,8 @@ def published(config: ConfigDict) -> list[Published]:
         ),
         Published(
             text=f"With {workers} workers of {cores} cores the excess loss after all"
-            f" {config.examples} gradients is at most twice that of one worker of one"
-            " core",
+            f" {config.examples} gradients is at most twice the excess loss of one"
+            " worker of one core",
             said="the rate of one worker, with up to N^(1/4) cores and N^(1/2) workers",
             measure=ratio(excess(workers, cores), excess(1, 1)),
             at_most=2.0,

@@ -2,7 +2,7 @@
 
     python -m experiments.book.page --table=runs/book/book.csv
 
-The entries are kept in docs/book.csv, where they replace those of the same configs, and
+The entries are kept in docs/book.csv, in place of older entries of their configs, and
 docs/book.md shows it. The README counts the systems by their verdicts, and
 docs/experiments.md lists all configs with the time of each.
 """
