@@ -1,4 +1,4 @@
-"""Draws runs, or what a trace holds.
+"""Draws the figures of runs, or of a trace.
 
 python -m experiments.draw runs/default
 python -m experiments.draw runs/a runs/b --x=delay --y=test_error
@@ -19,27 +19,27 @@ from experiments.results.runs import Run
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags."""
-    made = argparse.ArgumentParser(
+    """The parser of the flags."""
+    flags = argparse.ArgumentParser(
         prog="python -m experiments.draw",
         description="Draws runs. Without --x: the figures and the report of each run,"
         " as its config says.",
     )
-    add = made.add_argument
+    add = flags.add_argument
     add("runs", nargs="*", metavar="RUN", help="folders of finished runs")
     add("--x", metavar="COLUMN", help="draw all runs together, over this column")
     add("--y", metavar="COLUMN", default="test_error", help="(default: test_error)")
     add("--format", default="svg", choices=("svg", "png", "pdf"))
     add("--out", metavar="PATH", help="the file to write, or its folder")
     add("--trace", metavar="FILE", help="draw a trace, .csv or .npz, into --out")
-    return made
+    return flags
 
 
 def main(arguments: list[str]) -> None:
     """Draws what the arguments ask for.
 
     Raises:
-        ValueError: if they ask for what cannot be drawn.
+        ValueError: if the arguments contradict each other, or a run cannot be drawn.
     """
     asked = parser().parse_args(arguments)
     if bool(asked.runs) == bool(asked.trace):
@@ -53,9 +53,9 @@ def main(arguments: list[str]) -> None:
     else:
         for folder in asked.runs:
             run = Run.read(folder)
-            made, stated = statements.of_run(run.info)
+            experiment, stated = statements.of_run(run.info)
             verdicts = stated.verdicts(run)
-            print(report.write(run, made, verdicts, format=asked.format))
+            print(report.write(run, experiment, verdicts, format=asked.format))
 
 
 def _draw_together(asked: argparse.Namespace) -> None:
@@ -70,10 +70,10 @@ def _draw_trace(path: Path, out: Path, format: str) -> None:
     trace = dj.cluster.load_trace(path)
     counts = {"workers": trace.num_workers, "updates": trace.num_updates}
     for name, value in (counts | trace.summary()._asdict()).items():
-        if not np.ndim(value):  # of the whole trace
+        if not np.ndim(value):  # a number about the whole trace
             print(f"{name:<20}{value:.6g}")
     pictures = {"staleness": ages.of_traces, "gantt": gantt.of_traces}
-    if np.isnan(trace.seconds).any():  # as in a log of ages
+    if np.isnan(trace.seconds).any():  # a log of ages has no times
         del pictures["gantt"]
     for name, draw in pictures.items():
         figure = sheets.STYLED(draw)({path.stem: trace})
@@ -81,7 +81,7 @@ def _draw_trace(path: Path, out: Path, format: str) -> None:
 
 
 def command_line() -> None:
-    """The command line."""
+    """Runs the command line."""
     try:
         main(sys.argv[1:])
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""One self-contained report.html of a run, which answers its question."""
+"""Writes report.html of a run: one self-contained page that answers its question."""
 
 import logging
 import shlex
@@ -37,15 +37,15 @@ def write(
     """Draws the figures of a run and writes its report.html.
 
     Args:
-        run: what was recorded.
-        experiment: that was run, with its effects and figures; None draws the common
-            figures.
-        verdicts: what the run shows of the statements about it.
-        format: of the figures, "svg" or "png".
+        run: the recorded run.
+        experiment: the experiment that was run, with its effects and figures; without
+            it the report has the common figures.
+        verdicts: the verdicts of the run on the statements about it.
+        format: the format of the figures, "svg" or "png".
 
     Returns:
-        The file. It loads nothing: its figures are inside. A part that fails is left
-        out: the report and a line of the log say which and why.
+        The path of the report, whose figures are inside of the file. A part that fails
+        is left out: the report and a line of the log name it and say why.
     """
     path = run.folder / "report.html"
     text = page.render("report.html", **contents(run, experiment, verdicts, format))
@@ -56,9 +56,9 @@ def write(
 def contents(
     run: Run, experiment: Experiment | None, verdicts: Verdicts, format: str
 ) -> dict[str, Any]:
-    """What the report shows, by the names of its template; draws the figures.
+    """The data of the report, {name in the template: value}; draws the figures.
 
-    Nothing of it is HTML.
+    No value is HTML.
     """
     changed = run.info.get("changed", {})
     published = [judged.claim for judged in verdicts.published]
@@ -91,34 +91,35 @@ def contents(
 
 
 def _failed(what: str, why: str | Exception) -> str:
-    """What the report lacks and why, in the log too: the training is whole."""
+    """A text about a part that fails, also logged: the training is not affected."""
     if isinstance(why, Exception):
         why = f"{type(why).__name__}: {why}"
-    said = f"{what}: {why}"
-    _log.warning("report: %s", " ".join(said.split()))
-    return said
+    text = f"{what}: {why}"
+    _log.warning("report: %s", " ".join(text.split()))
+    return text
 
 
 def _answers(run: Run, experiment: Experiment | None) -> list[dict[str, Any]]:
-    """Each answer as a text, with the table of its effects; or why there is none."""
+    """The text of each answer with the table of its effects, or why it fails."""
     asked = experiment.effects if experiment else ()
-    made = []
+    answers = []
     for answer in run.answers or effects.answers(run, asked):
         if isinstance(answer, str):
             why = _failed("`answer` fails", answer)
-            made.append({"text": why, "table": None})
+            answers.append({"text": why, "table": None})
             continue
         rows = answer.shown.to_numpy().tolist()
         table = Table(_EFFECTS, [*answer.shown], rows)
-        made.append({"text": answer.text, "table": table})
-    return made
+        answers.append({"text": answer.text, "table": table})
+    return answers
 
 
 def final_table(run: Run) -> pd.DataFrame:
-    """A row a series at its best value of what is tuned, which is shown too.
+    """A table with a row for each series, at its best tuned values.
 
-    Settings, metrics with intervals, and the shares of all trainings that diverged and
-    that ended higher than they began; a diverged one counts there, too.
+    Its columns are the settings, the best tuned values, metrics with intervals, and the
+    shares of all trainings that diverged and that ended higher than they began. A
+    training that diverged counts in both shares.
     """
     names = [*_METRICS, *extra_metrics(run)]
     metrics = [n for n in names if n in run.results and run.results[n].notna().any()]
@@ -137,12 +138,12 @@ def final_table(run: Run) -> pd.DataFrame:
 
 
 def _distinct(run: Run) -> list[str]:
-    """The settings that name a series in short."""
+    """The settings whose values distinguish the series."""
     return analysis.distinguishing(run.results[run.series])
 
 
 def extra_metrics(run: Run) -> list[str]:
-    """Metrics that an experiment measures of its own."""
+    """The metrics that the experiment measures beside the common metrics."""
     columns = list(run.curves)
     after = columns[columns.index("seed") + 1 :] if "seed" in columns else []
     known = ("update", "examples", "seconds", "train_accuracy", "test_accuracy")
@@ -151,7 +152,7 @@ def extra_metrics(run: Run) -> list[str]:
 
 
 def _published(judged: Sequence[claims.Judged]) -> list[Statement]:
-    """What the sources say, each with what this run found."""
+    """The statements of the sources with the run's verdicts; failures are logged."""
     for statement in judged:
         if statement.measured is None and statement.claim.measure is not None:
             _failed(f"{statement.claim.text!r} cannot be measured", statement.reason)
@@ -159,7 +160,7 @@ def _published(judged: Sequence[claims.Judged]) -> list[Statement]:
 
 
 def _records(compared: Sequence[claims.Compared]) -> list[list[str]]:
-    """The numbers that guard the results, each with this run's."""
+    """Rows with a recorded number, the number of this run, and a verdict."""
     for item in compared:
         if item.measured is None:
             _failed(f"{item.record.text!r} cannot be measured", item.reason)
@@ -175,25 +176,27 @@ def _records(compared: Sequence[claims.Compared]) -> list[list[str]]:
 
 
 def _figure(drawn: Drawn) -> Picture | str:
-    """A figure, or why there is none."""
+    """The picture of a figure, or the reason why it is not drawn."""
     if drawn.path is None:
         return _failed(f"{drawn.name} is not drawn", drawn.reason)
     path = drawn.path
-    made = Picture.of(drawn.caption, path.read_bytes(), path.suffix)
-    beside = f"figures/{path.name}: {drawn.caption}"  # no picture of a page
-    return made if made.source else Picture(beside, "")
+    picture = Picture.of(drawn.caption, path.read_bytes(), path.suffix)
+    text = f"figures/{path.name}: {drawn.caption}"  # for files that no page can show
+    return picture if picture.source else Picture(text, "")
 
 
 def _own_table(run: Run, table: Any) -> Table | str:
-    """A table of the experiment's own, a file beside the report too; or why not."""
+    """A table of the experiment, also written to a file; or the reason why it fails."""
     try:
         if table.name in TABLES:
-            raise ValueError(f"{table.name}.csv is the run's: choose another name.")
+            raise ValueError(
+                f"{table.name}.csv is a file of each run: choose another name."
+            )
         frame = table.make(run)
         frame.to_csv(run.folder / f"{table.name}.csv", index=False)
         rows = frame.to_numpy(dtype=object).tolist()
         return Table(table.caption, [words(column) for column in frame], rows)
-    except Exception as error:  # a table of the user's own, or of what is not there
+    except Exception as error:  # the user's code fails, or a column is missing
         name = getattr(table, "name", type(table).__name__)
         return _failed(f"{name} is not shown", error)
 
@@ -213,7 +216,7 @@ def _results(run: Run, table: pd.DataFrame) -> Table:
 
 
 def _how_chosen(run: Run) -> str:
-    """On which seeds the best values were chosen."""
+    """The part of a caption that says how, and on which seeds, values were tuned."""
     if not run.tuned:
         return ""
     what = f" at its best {' and '.join(map(words, run.tuned))}"
@@ -229,14 +232,14 @@ def _how_chosen(run: Run) -> str:
 
 
 def _cell(value: Any, diverged: bool) -> Any:
-    """A metric as text; a setting as it is, and empty where the series lacks it."""
+    """The text of a metric, or the value of a setting; None if the series lacks it."""
     if isinstance(value, tuple):
         return tables.interval_text(value, diverged)
     return None if pd.isna(value) else value
 
 
 def _cluster(name: str, trace: dj.cluster.Trace) -> list[Any]:
-    """What an arm's cluster did, under the first seed."""
+    """The row of an arm in the table of clusters, under the first seed."""
     summary = trace.summary()
     staleness = f"{shown(summary.mean)}, {summary.p99:g}, {summary.max}"
     idle = (
@@ -251,7 +254,7 @@ def _cluster(name: str, trace: dj.cluster.Trace) -> list[Any]:
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    """When, where and of what a run was made."""
+    """The time, devices, versions, seeds and task facts of a run, by their names."""
     info, seconds = run.info, run.info.get("wall_seconds", 0.0)
     facts = {
         "wall time": f"{seconds:.0f} s"

@@ -1,8 +1,9 @@
 """Figures of a run: small objects that draw its tables; nothing trains here.
 
-A figure is anything with a `name`, which its file gets, and `draw(run)`, which returns
-a Matplotlib figure of a `results.runs.Run`; its `caption` is for those who cannot see
-it. The functions below make the common ones. Matplotlib is imported when one draws.
+A figure is any object with a `name`, which is also the name of its file, and a method
+`draw(run)`, which returns a Matplotlib figure of a `results.runs.Run`. Its `caption`
+describes the figure for readers who cannot see it. The functions below make common
+figures. Matplotlib is imported when a figure is drawn.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,9 +29,9 @@ class Table(NamedTuple):
     """A table of the report, and a file beside it.
 
     Attributes:
-        name: of the file, without ".csv".
-        caption: above the table.
-        make: run -> the table, a data frame.
+        name: the name of the file, without ".csv".
+        caption: the text above the table.
+        make: run -> the data frame of the table.
     """
 
     name: str
@@ -39,7 +40,7 @@ class Table(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """A figure that was drawn, or why it was not."""
+    """The file of a figure, or the reason why the figure could not be drawn."""
 
     name: str
     caption: str
@@ -48,12 +49,12 @@ class Drawn(NamedTuple):
 
 
 def save(run: Run, figures: Sequence[Any], format: str = "svg") -> list[Drawn]:
-    """Draws figures into the run's folder figures/; one that fails says why.
+    """Draws figures into the folder figures/ of a run; returns their paths or errors.
 
     Args:
-        run: whose tables are drawn.
+        run: the run whose tables are drawn.
         figures: objects with `name` and `draw(run)`.
-        format: "svg", which is light on a dark page, "png" or "pdf".
+        format: "svg", which has light texts on a dark page, "png" or "pdf".
     """
     from experiments.figures import sheets
 
@@ -64,7 +65,7 @@ def save(run: Run, figures: Sequence[Any], format: str = "svg") -> list[Drawn]:
         try:
             made = sheets.STYLED(figure.draw)(run)
             sheets.save(made, path, run.not_found())
-        except Exception as error:  # of a user's own figure, or of what is not there
+        except Exception as error:  # the user's code fails, or a column is missing
             reason = f"{type(error).__name__}: {error}"
             drawn.append(Drawn(figure.name, caption, None, reason))
         else:
@@ -73,7 +74,7 @@ def save(run: Run, figures: Sequence[Any], format: str = "svg") -> list[Drawn]:
 
 
 def default(run: Run) -> list[Figure]:
-    """The figures of an experiment that names none."""
+    """The figures of an experiment that does not define figures."""
     metrics = ("test_error", "test_loss", "train_loss")
     metric = next((name for name in metrics if name in run.results), None)
     if metric is None or "train_loss" not in run.results:

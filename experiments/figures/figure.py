@@ -1,4 +1,4 @@
-"""What a figure is: a name, a caption, and a function that draws a run."""
+"""The type of a figure: a name, a caption, and a function that draws a run."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +8,7 @@ from experiments.results.runs import Run
 from experiments.results.tables import Found
 
 Theory = Callable[..., float | None] | Mapping[Any, float]
-"""A formula, whose arguments are named as settings of the run are, or a table."""
+"""A function whose arguments have the names of settings, or a table {value: number}."""
 Only = Mapping[str, Sequence[Any]]
 """{setting: the values shown}."""
 
@@ -17,11 +17,11 @@ class Figure(NamedTuple):
     """A figure of a run.
 
     Attributes:
-        called: the name of its file, of any characters.
-        caption: what it shows, for those who cannot see it.
+        called: the name of the figure, with any characters.
+        caption: a description of the figure, for readers who cannot see it.
         drawing: run -> a Matplotlib figure.
-        check: raises `analysis.AbsentError` if tables lack what it shows; they may have
-            made-up numbers.
+        check: raises `analysis.AbsentError` if the tables lack a column or a value that
+            the figure shows; the numbers in the tables may be made up.
     """
 
     called: str
@@ -31,16 +31,16 @@ class Figure(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of its file."""
+        """The name of the figure's file, without a suffix."""
         return re.sub(r"[^\w.-]+", "_", self.called)
 
     def draw(self, run: Run) -> Any:
-        """The Matplotlib figure of a run, in the style of all."""
-        from experiments.figures import sheets  # Matplotlib, when it draws
+        """The Matplotlib figure of a run, in the common style."""
+        from experiments.figures import sheets  # this imports Matplotlib
 
         return sheets.STYLED(self.drawing)(run)
 
 
 def beside(theory: Theory | None) -> str:
-    """What a caption says of theory."""
+    """The words about theory in a caption; "" without a theory."""
     return ", beside theory" if theory is not None else ""

@@ -1,4 +1,4 @@
-"""What the numbers of a figure say, as its title; "" where intervals overlap."""
+"""Titles that state the result of a figure; "" where intervals overlap."""
 
 import pandas as pd
 
@@ -7,12 +7,12 @@ from experiments.results.column_words import words
 
 
 def over(table: pd.DataFrame, x: str, metric: str) -> str:
-    """How one series changes with the number `x`, or which is least at the last `x`.
+    """A title: how a series changes with `x`, or which one is least at the last `x`.
 
     Args:
-        table: columns `x`, `label`, mean, low, high, seeds and `lost`.
-        x: a setting.
-        metric: in words.
+        table: has the columns `x`, `label`, mean, low, high, seeds and `lost`.
+        x: a setting whose values are numbers.
+        metric: the metric in words.
 
     Example:
         >>> columns = ["delay", "label", "mean", "low", "high", "seeds", "lost"]
@@ -39,12 +39,12 @@ def over(table: pd.DataFrame, x: str, metric: str) -> str:
 
 
 def least(rows: pd.DataFrame, metric: str, place: str = "") -> str:
-    """Which row is least, where less is better and all other intervals are above.
+    """A title that names the least row; "" if more is better or an interval overlaps.
 
     Args:
-        rows: columns `name`, mean, low, high, seeds and `lost`.
-        metric: in words.
-        place: where it is least.
+        rows: has the columns `name`, mean, low, high, seeds and `lost`.
+        metric: the metric in words.
+        place: words for the place where the row is least.
 
     Example:
         >>> columns = ["name", "mean", "low", "high", "seeds", "lost"]

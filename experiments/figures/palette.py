@@ -1,23 +1,23 @@
-"""Colors, markers and dashes: how lines are told apart, and what the legend shows."""
+"""Colors, markers and dashes that distinguish lines, and the entries of legends."""
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-# Okabe and Ito's colors, without the yellow, which is too light for a line
+# the colors of Okabe and Ito without yellow, which is too light for a line
 _BLUE, _RED, _GREEN, _PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 _ORANGE, _SKY, _BLACK = "#E69F00", "#56B4E9", "#000000"
 COLORS = (_BLUE, _RED, _GREEN, _PINK, _ORANGE, _SKY, _BLACK)
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
-# how a value that theory gives is marked, and a line of such values
+# the looks of a line of theoretical values, and of the marker of one such value
 THEORY_LINE = {"lw": 1.2, "ls": ":"}
 THEORY = {"color": COLORS[6], "marker": "D", "mfc": "none", "ls": ""}
 NOTE_COLOR = "#A33B00"
 
 
 class Style(NamedTuple):
-    """How one of several lines is told from the others."""
+    """The color, the marker and the dashes of a line."""
 
     color: str
     marker: str
@@ -25,12 +25,12 @@ class Style(NamedTuple):
 
 
 def styles(labels: Sequence[str], *, ordered: bool = False) -> dict[str, Style]:
-    """A style for each of several lines; no two have the same color.
+    """{label: the style of its line}; no two lines have the same color.
 
     Args:
-        labels: of the lines.
-        ordered: whether they are values of a number: then many of them go from light
-            to dark.
+        labels: the labels of the lines.
+        ordered: whether the labels are values of a number: if they are many, the colors
+            go from light to dark.
     """
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
@@ -45,7 +45,7 @@ def styles(labels: Sequence[str], *, ordered: bool = False) -> dict[str, Style]:
     return {
         label: Style(
             colors[i],
-            # the second time round, colors come with other markers and dashes
+            # a darker repetition of a color has another marker and other dashes
             _MARKERS[(i + i // len(_MARKERS)) % len(_MARKERS)],
             _DASHES[(i + i // len(_DASHES)) % len(_DASHES)],
         )
@@ -54,7 +54,7 @@ def styles(labels: Sequence[str], *, ordered: bool = False) -> dict[str, Style]:
 
 
 def _darker(color: str, share: float) -> str:
-    """Towards black; black itself towards gray."""
+    """The color moved by a share towards black; black is moved towards gray."""
     from matplotlib.colors import to_hex, to_rgb
 
     end = 0.0 if color != _BLACK else 0.75
@@ -62,21 +62,21 @@ def _darker(color: str, share: float) -> str:
 
 
 def mark(label: str, **looks: Any) -> Any:
-    """The legend's, of a line or a marker; gray where it has no color."""
+    """The legend entry of a line or a marker; gray if `looks` has no color."""
     from matplotlib.lines import Line2D
 
     return Line2D([], [], label=label, **{"color": "0.3"} | looks)
 
 
 def area(label: str, **looks: Any) -> Any:
-    """The legend's, of an area."""
+    """The legend entry of an area."""
     from matplotlib.patches import Patch
 
     return Patch(label=label, **looks)
 
 
 def interval(table: Any, alpha: float = 0.18) -> list[Any]:
-    """The legend's, of bands around means, where a table has several seeds."""
+    """The legend entry of the bands around means; none if a table has one seed."""
     band = area("95 % interval of the mean", color="0.3", alpha=alpha)
     return [band] if table["seeds"].max() > 1 else []
 
@@ -84,12 +84,12 @@ def interval(table: Any, alpha: float = 0.18) -> list[Any]:
 def handles(
     styles: Mapping[str, Style], *, dashes: bool = True, lines: bool = True
 ) -> list[Any]:
-    """The legend's, for each label but an empty one.
+    """The legend entries of all labels except an empty one.
 
     Args:
-        styles: by label.
-        dashes: whether these tell lines apart too.
-        lines: whether there are lines.
+        styles: {label: the style of its line}.
+        dashes: whether entries show the dashes of the lines; else all are solid.
+        lines: whether entries show lines; else they show markers alone.
     """
     line = "-" if lines else ""
     return [

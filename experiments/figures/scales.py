@@ -1,4 +1,4 @@
-"""The scales of a panel: ticks, logarithms, labels, and what is not on the scale."""
+"""The scales of a panel: ticks, logarithms, labels, and a strip for lost values."""
 
 import math
 import textwrap
@@ -11,12 +11,12 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from experiments.figures import palette
 
-_CHARACTERS = 25  # of tick labels that one of two panels has room for
-_BELOW = 3.0  # factor below the least mean at which an interval is cut off
+_CHARACTERS = 25  # characters of tick labels for which one of two panels has room
+_BELOW = 3.0  # a logarithmic axis begins at the least value over this, or above
 
 
 def delay_ticks(axis: Any, delays: Sequence[float], position: Any) -> None:
-    """Ticks at the delays that were run, as many as there is room for."""
+    """Sets ticks at the delays of the run, as many as the axis has room for."""
     shown: list[float] = []
     longest = max((len(f"{delay:g}") for delay in delays), default=0)
     least = min((delay for delay in delays if delay > 0), default=1.0)
@@ -35,13 +35,13 @@ def delay_ticks(axis: Any, delays: Sequence[float], position: Any) -> None:
 
 
 def y_axis(axis: Axes, values: Sequence[float], label: str, wide: float) -> None:
-    """Scale and label of a panel; only the first of a row has a label.
+    """Sets the vertical scale and label; only the first panel of a row has a label.
 
     Args:
         axis: the panel.
-        values: that it shows.
-        label: in two lines where it is longer than a panel is high.
-        wide: the factor from which on the scale is logarithmic.
+        values: the values that the panel shows.
+        label: the label; it has two lines if it is longer than the panel is high.
+        wide: the scale is logarithmic if the values span more than this factor.
     """
     if axis.get_subplotspec().is_first_col():
         axis.set_ylabel(textwrap.fill(label, 22 if len(label) > 24 else 24))
@@ -49,15 +49,15 @@ def y_axis(axis: Axes, values: Sequence[float], label: str, wide: float) -> None
 
 
 def log_if_wide(axis: Any, values: Iterable[float], factor: float = 10.0) -> bool:
-    """A logarithmic axis for values that span more than a factor.
+    """Makes an axis logarithmic, and returns True, if values span more than a factor.
 
     An interval that reaches far below all values is cut off: on this scale it would
     take most of the panel.
 
     Args:
         axis: an `XAxis` or `YAxis`.
-        values: that it shows.
-        factor: beyond which it is logarithmic.
+        values: the values that the axis shows.
+        factor: the largest ratio of two values on a linear axis.
     """
     finite = [float(value) for value in values if math.isfinite(value)]
     if not finite or not 0 < factor * min(finite) < max(finite):
@@ -72,7 +72,7 @@ def log_if_wide(axis: Any, values: Iterable[float], factor: float = 10.0) -> boo
 
 
 def x_axis(axes: Sequence[Axes], values: Iterable[float], label: str) -> None:
-    """Scale, ticks and label: octaves from 0 on where numbers are wide apart."""
+    """Sets scale, ticks and label of x axes; values far apart get a scale of base 2."""
     values = sorted(set(values))
     positive = [value for value in values if value > 0]
     for axis in axes:
@@ -82,8 +82,8 @@ def x_axis(axes: Sequence[Axes], values: Iterable[float], label: str) -> None:
             axis.xaxis.set_major_locator(MaxNLocator(5, integer=whole))
             continue
         if values[0] == 0:
-            # half of the linear range, in octaves: 0 stands as far from the first value
-            # as twice the first value does
+            # with this `linscale` the first value is as far from 0 as from twice the
+            # first value
             axis.set_xscale("symlog", base=2, linthresh=positive[0], linscale=0.5)
             left = -0.2 * positive[0]
         else:
@@ -96,17 +96,17 @@ def x_axis(axes: Sequence[Axes], values: Iterable[float], label: str) -> None:
 def gutter(
     axis: Axes, marks: Sequence[tuple[Sequence[float], palette.Style]], what: str
 ) -> None:
-    """A strip above the scale with a cross for each value that is not on it.
+    """Draws a strip above the scale, with a cross for each value that is off the scale.
 
     Args:
-        axis: that shares its horizontal scale with the strip.
-        marks: places and style of the crosses, a row of the strip each.
-        what: happened to them.
+        axis: the panel; the strip has the same horizontal scale.
+        marks: the places and the style of the crosses in each row of the strip.
+        what: the label of the strip, such as "diverged".
     """
     marks = [(places, style) for places, style in marks if len(places)]
     if not marks:
         return
-    # in inches: as a share of the panel, the layout of the sheet would not settle
+    # in inches: with a share of the panel, the layout of the sheet does not converge
     inches = axis.get_figure(root=True).dpi_scale_trans
     above = inches + transforms.ScaledTranslation(0, 1, axis.transAxes)
     place = transforms.blended_transform_factory(axis.transAxes, above)
@@ -124,11 +124,11 @@ def gutter(
 
 
 def log_ticks(axis: Any, values: Iterable[float]) -> None:
-    """Labels 1, 2 and 5 times powers of ten, or the powers alone where these are many.
+    """Sets tick labels at 1, 2 and 5 times powers of ten; if many, at powers alone.
 
     Args:
         axis: an `XAxis` or `YAxis`, already logarithmic.
-        values: that it spans.
+        values: the values that the axis spans.
     """
     positive = [value for value in values if 0 < value < math.inf]
     few = not positive or max(positive) < 200 * min(positive)

@@ -32,9 +32,9 @@ STYLED = matplotlib.rc_context(
     }
 )
 _DPI = 150
-_WIDTH = 6.0  # inches: 900 pixels, what a README shows
+_WIDTH = 6.0  # inches: 900 pixels, the width of a README
 _NOTES_SHOWN = 3
-# how a browser shows an SVG on a dark page: (color, its color there)
+# {color: the color that replaces it in an SVG on a dark page}
 _DARK = {
     "black": "#e6e6e6",
     "0.3": "#bdbdbd",
@@ -50,14 +50,15 @@ _DARK = {
 
 @STYLED
 def save(figure: Figure, path: Path | str, note: str = "") -> Path:
-    """Writes a figure in the format of the file's name, and returns its path.
+    """Writes a figure in the format of the path's suffix, and returns the path.
 
-    An .svg has no background, and light texts on a dark page; others are on white.
+    An .svg has no background, and light texts on a dark page; other formats have a
+    white background.
 
     Args:
-        figure: to write.
-        path: of the file.
-        note: below the figure, if there is one; the sheet grows by it.
+        figure: the figure to write.
+        path: the path of the file.
+        note: a text below the figure, which makes the sheet higher; "" for none.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +85,7 @@ def save(figure: Figure, path: Path | str, note: str = "") -> Path:
 
 
 def _dark_style() -> str:
-    """Colors of a dark page. Matplotlib leaves black out where it fills."""
+    """CSS with the colors of a dark page; SVG files do not name a black fill."""
     rules = [
         f'[style*="{kind}: {to_hex(color)}"]{{{kind}:{dark}!important}}'
         for color, dark in _DARK.items()
@@ -106,18 +107,18 @@ def sheet(
     columns: int = 2,
     sharey: bool = True,
 ) -> tuple[Figure, list[Axes]]:
-    """An empty figure: title, a panel for each name, legend below, notes at the foot.
+    """A figure with a title, empty panels, a legend and notes; and its panels.
 
     Args:
         title: the question that the figure answers; "" takes the finding, if there is
             one, or else `question`.
         panels: the titles of the panels.
-        handles: the legend's.
-        notes: warnings; what does not fit is counted.
-        question: the title where there is neither a title nor a finding.
-        finding: what the numbers say; above the panel where the title is a question.
-        height: of a panel, in inches.
-        columns: how many panels there are in a row, at most.
+        handles: the entries of the legend.
+        notes: warnings at the foot; after the first three, only their number is shown.
+        question: the title if there is neither a title nor a finding.
+        finding: the result as a sentence, above the panel if there is a `title`.
+        height: the height of a panel, in inches.
+        columns: the largest number of panels in a row.
         sharey: whether panels have the same vertical axis.
     """
     panels = list(panels)
@@ -163,7 +164,7 @@ def _note_lines(notes: Sequence[str]) -> list[str]:
 
 
 def _shortened(note: str) -> str:
-    """A note about several things, "A; B; C; D: what", names the first two."""
+    """The note; if it lists four names or more, "A; B; C; D: text", it keeps two."""
     names, colon, what = note.partition(": ")
     listed = names.split("; ")
     if len(listed) < 4:
@@ -172,11 +173,11 @@ def _shortened(note: str) -> str:
 
 
 def empty(axis: Axes, lost: str) -> None:
-    """Says that there is nothing to draw; an empty scale would look like numbers."""
-    said = f"every series {'is ' * lost.startswith('not ')}{lost}"
+    """Writes into a panel that all series are lost; ticks would look like numbers."""
+    text = f"every series {'is ' * lost.startswith('not ')}{lost}"
     axis.set_yticks([])
     place = {"ha": "center", "va": "center", "transform": axis.transAxes}
-    axis.text(0.5, 0.5, said, color=palette.NOTE_COLOR, **place)
+    axis.text(0.5, 0.5, text, color=palette.NOTE_COLOR, **place)
 
 
 def wrapped(label: str, width: int = 26) -> str:
@@ -186,6 +187,6 @@ def wrapped(label: str, width: int = 26) -> str:
         >>> wrapped("n_softsync, workers=30, K=4", 14).splitlines()
         ['n_softsync,', 'workers=30,', 'K=4']
     """
-    whole = re.sub("(?<!,) ", "\0", label)  # is not broken
+    whole = re.sub("(?<!,) ", "\0", label)  # no break at these spaces
     lines = textwrap.wrap(whole, width, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines).replace("\0", " ")

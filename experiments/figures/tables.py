@@ -20,29 +20,30 @@ _MOST = 6  # series that one panel can hold
 
 
 class Chosen(NamedTuple):
-    """What a figure shows of a run.
+    """The part of a run that a figure shows.
 
     `best` has the rows at the best values of the tuned axes.
     """
 
     run: Run
     metric: str
-    axes: list[str]  # that are tuned
+    axes: list[str]  # the tuned axes
     best: pd.DataFrame
-    fate: str  # the word for what has no place on a scale
+    fate: str  # the word for rows that are off the scale, such as "diverged"
 
     @property
     def unfit(self) -> pd.Series:
-        """Whether a row of `best` is no best: it is lost, or never got there."""
+        """Whether each row of `best` is lost, by the metric that tunes the axes."""
         choice = self.run.choice
         return lost(choice.judged(self.best, self.run.curves), choice.column)
 
     def kept(
         self, x: str, series: Sequence[str], where: Mapping[str, Any]
     ) -> pd.DataFrame:
-        """The rows at the tuned axes' best value for the first `x`, for each seed.
+        """The results of each seed at the tuned values that are best at the least `x`.
 
-        Of the series with the settings `where`, or of each series its own.
+        All series take the tuned values of the series with the settings `where`;
+        without `where`, each series takes its own tuned values.
         """
         start = analysis.where(self.best, **{**where, x: self.best[x].min()})
         keys = [*(name for name in series if name not in where), "seed", *self.axes]
@@ -52,13 +53,13 @@ class Chosen(NamedTuple):
 def choose(
     run: Run, metric: Any, only: Mapping[str, Any] | None, *but: str | None
 ) -> Chosen:
-    """The rows shown, each at the best value of the tuned axes.
+    """The rows that a figure shows, each at the best values of the tuned axes.
 
     Args:
-        run: any.
-        metric: that is shown: a column, or an object that makes one of the curves.
+        run: the run to show.
+        metric: a column of the results, or an object that makes a column from curves.
         only: {setting: the values shown}.
-        *but: axes that are shown, and not tuned therefore.
+        *but: axes that the figure shows, so that they are not tuned.
 
     Raises:
         AbsentError: if the run has no such metric.
@@ -88,29 +89,29 @@ def check(
     fixed: Any = None,
     **shown: str | None,
 ) -> None:
-    """Checks that tables have what a figure shows.
+    """Checks that tables have the settings, values and metric that a figure shows.
 
     Args:
         found: the tables.
-        metric: a column of the results, or a metric that is made.
+        metric: a column of the results, or a metric that is computed.
         only: {setting: the values shown}.
-        fixed: {setting: value}, or anything else.
+        fixed: {setting: value}; other types are ignored.
         **shown: {argument: the setting that it names}.
 
     Raises:
-        AbsentError: naming the argument.
+        AbsentError: if something is missing; the text names the argument.
     """
     kept = fixed if isinstance(fixed, Mapping) else {}
     one_each = {argument: {name: ()} for argument, name in shown.items() if name}
     for argument, settings in {"only": only or {}, "fixed": kept, **one_each}.items():
         analysis.check_settings(argument, found.results, settings)
     rows = metrics.with_column(metric, found.results, found.curves)
-    if isinstance(metric, str):  # a metric that is made may be nan of a short curve
+    if isinstance(metric, str):  # a computed metric may be nan for a short curve
         analysis.require(rows, metric)
 
 
 def numeric(values: pd.Series) -> bool:
-    """Whether all are numbers, and none a truth."""
+    """Whether all values are numbers, and not booleans."""
     number = pd.api.types.is_numeric_dtype(values)
     return number and not pd.api.types.is_bool_dtype(values)
 
@@ -118,7 +119,7 @@ def numeric(values: pd.Series) -> bool:
 def series_of(
     frame: pd.DataFrame, axes: Sequence[str], x: str | None, panels: str | None = None
 ) -> list[str]:
-    """The settings that tell series apart; not a number that follows from `x`."""
+    """The settings that distinguish series, without numbers that `x` determines."""
     columns = [
         name
         for name in analysis.settings(frame)
@@ -126,18 +127,18 @@ def series_of(
     ]
     if x is None or frame[x].isna().all():
         return columns
-    there = frame[frame[x].notna()]
+    rows = frame[frame[x].notna()]
 
     def follows(name):
-        few = there.groupby(x)[name].nunique(dropna=False).max() == 1
-        varied = there[name].nunique(dropna=False) > 1
-        return name != panels and varied and few and numeric(there[name])
+        single = rows.groupby(x)[name].nunique(dropna=False).max() == 1
+        varied = rows[name].nunique(dropna=False) > 1
+        return name != panels and varied and single and numeric(rows[name])
 
     return [name for name in columns if not follows(name)]
 
 
 def points(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
-    """Mean and interval over seeds; `lost` where a seed is, and `edge`, if marked."""
+    """Means and intervals over seeds; `lost` or `edge` is true if any seed has it."""
     table = analysis.spread(frame, metric, by)
     marks = pd.DataFrame({"lost": lost(frame, metric), "edge": False}, frame.index)
     marks.update(frame[[name for name in marks if name in frame]])
@@ -148,15 +149,15 @@ def points(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
 
 
 def lost(frame: pd.DataFrame, metric: str) -> pd.Series:
-    """Whether a row has no place on a scale.
+    """Whether each row is lost: a figure shows it beside the scale.
 
-    It ended higher than it began, diverged, or the metric is not finite.
+    A lost row diverged, ended higher than it began, or its metric is not finite.
     """
     return ~np.isfinite(frame[metric]) | analysis.lost(frame)
 
 
 def fate(run: Run) -> str:
-    """The word for a run's rows that are lost: "diverged" where all of them did."""
+    """The word for the lost rows of a run: "diverged" if all of them diverged."""
     rows = run.results
     bounded = analysis.lost(rows) & np.isfinite(rows["train_loss"])
     if "diverged" in rows:
@@ -165,18 +166,18 @@ def fate(run: Run) -> str:
 
 
 def crowds(column: str) -> float:
-    """The factor from which on a metric is shown on a logarithmic axis."""
+    """The largest factor between two values of a metric on a linear axis."""
     return 4.0 if column.endswith("error") else 10.0
 
 
 class Named(NamedTuple):
-    """How series are spread over panels, and named and drawn."""
+    """The panels, labels and styles of series."""
 
-    # settings -> its panel, and its label
+    # the settings of a series -> its panel, and its label
     panel: Callable[[Mapping[str, Any]], str]
     label: Callable[[Mapping[str, Any]], str]
     panels: list[str]
-    styles: dict[str, palette.Style]  # by label; one for "" where there is one series
+    styles: dict[str, palette.Style]  # by label; a single series has the label ""
 
     def tell(self, table: pd.DataFrame) -> pd.DataFrame:
         """The table with the columns `panel` and `label`."""
@@ -187,7 +188,7 @@ class Named(NamedTuple):
     def lines(
         self, named: pd.DataFrame, panel: str | None = None
     ) -> list[tuple[str, palette.Style, pd.DataFrame]]:
-        """Label, style and rows of each series that a panel has, of a `tell` table."""
+        """Label, style and rows of each series in a panel; `named` is from `tell`."""
         here = named if panel is None else named[named["panel"] == panel]
         parts = [(label, here[here["label"] == label]) for label in self.styles]
         return [(label, self.styles[label], rows) for label, rows in parts if len(rows)]
@@ -201,21 +202,21 @@ def name(
     *,
     spread: bool = True,
 ) -> Named:
-    """Names series after what tells them apart.
+    """Names series by the settings that distinguish them.
 
     Args:
-        frame: with columns `series`.
-        series: that tell rows apart.
-        panels: the setting of the panels; found out where series are too many.
+        frame: a table with the columns `series`.
+        series: the settings that distinguish rows.
+        panels: the setting of the panels; by default chosen if series are too many.
         color: the setting that comes first in labels.
         spread: whether many series may be spread over panels.
 
     Raises:
-        AbsentError: if `panels` or `color` is no such setting.
+        AbsentError: if `panels` or `color` is not in `series`.
     """
     for asked in {panels, color} - {None, *series}:
-        there = ", ".join(series)
-        raise AbsentError(f"{asked!r} tells no series apart; there are {there}.")
+        others = ", ".join(series)
+        raise AbsentError(f"{asked!r} distinguishes no series; these do: {others}.")
     settings = frame[list(series)].drop_duplicates()
     varied = [c for c in analysis.distinguishing(settings) if c != panels]
     if panels and len(varied) > 1:
@@ -250,7 +251,7 @@ def name(
 
 
 def _panels(settings: pd.DataFrame, varied: Sequence[str]) -> str | None:
-    """The setting that spreads series over the fewest panels that can hold them."""
+    """The setting with the fewest panels that can hold all series, or None."""
     rows = settings[[*varied]].drop_duplicates()
     sizes = {column: rows[column].value_counts(dropna=False) for column in varied}
     fit = [(len(n), c) for c, n in sizes.items() if n.max() <= _MOST >= len(n)]
@@ -260,9 +261,10 @@ def _panels(settings: pd.DataFrame, varied: Sequence[str]) -> str | None:
 def _with_ends(results: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
     """The results with a column `end_of(axis)` for each tuned axis.
 
-    It is "smallest" or "largest" where the value is that of all numbers that the
-    settings of the row tried; else "". Not at 0, where a momentum or a strength is off:
-    nothing lies below. Nothing is an end where fewer than three numbers were tried.
+    It is "smallest" or "largest" if the value is the smallest or the largest number
+    that was tried with the settings of the row; else "". A value of 0 is no end: it
+    turns a momentum or a strength off, and no smaller value makes sense. No value is an
+    end if fewer than three numbers were tried.
     """
     settings = [name for name in analysis.settings(results) if name not in axes]
     marks = {end_of(axis): "" for axis in axes}
@@ -276,15 +278,15 @@ def _with_ends(results: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
 
 
 def end_of(axis: str) -> str:
-    """The column that says whether a value is an end of an axis; no setting has it."""
+    """The name of the column that marks ends of an axis; no setting has this name."""
     return f"end of {axis}"
 
 
 def edge_notes(chosen: Chosen, label: Callable[[Mapping[str, Any]], str]) -> list[str]:
-    """Which series have their best step at an end of what they tried, as sentences.
+    """Sentences that name the series whose best step is an end of the steps tried.
 
-    A label that is drawn over an axis or in several panels has several best steps.
-    Where they are not all at this end, the settings of those that are name them.
+    A label that is drawn over an axis or in several panels has several best steps. If
+    only some of them are at this end, the sentence names them by all their settings.
     """
     notes, best = [], chosen.best
     settings = [name for name in chosen.run.settings if name not in chosen.axes]
@@ -307,10 +309,10 @@ def edge_notes(chosen: Chosen, label: Callable[[Mapping[str, Any]], str]) -> lis
 
 
 def theory_of_arms(theory: Any, run: Run) -> list[float]:
-    """What theory says of each arm that has a trace.
+    """The theoretical value of each arm that has a trace.
 
     Raises:
-        ValueError: if none has.
+        ValueError: if no arm has a trace.
     """
     arms = [{"arm": arm, **labels} for arm, labels in run.trace_labels.items()]
     if not arms:

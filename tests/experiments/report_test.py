@@ -159,8 +159,8 @@ def test_each_part_that_fails_is_a_line_of_the_log_and_the_rest_is_there(
         f"report: 'It asks too much' cannot be measured: {nothing}",
         "report: staleness is not drawn: ValueError: the run has no traces.",
         "report: own_table is not shown: KeyError: 'absent'",
-        "report: results is not shown: ValueError: results.csv is the run's: choose"
-        " another name.",
+        "report: results is not shown: ValueError: results.csv is a file of each run:"
+        " choose another name.",
         "report: Nameless is not shown: AttributeError: 'Nameless' object has no"
         " attribute 'name'",
         "report: listed is not shown: AttributeError: 'list' object has no attribute"

@@ -1,4 +1,4 @@
-"""A row for each label, or for each arm: a dot and an interval."""
+"""Figures with a row for each label or arm: a dot and an interval."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ from experiments.results.metrics import Metric, column
 from experiments.results.runs import Run
 
 _BAND = "0.955"  # the color behind every other row
-_GUTTER, _BESIDE = 1.03, 1.06  # the places of what is not on the scale, and of means
-_WIDE = 100.0  # from which factor on times are on a logarithmic scale
+_GUTTER, _BESIDE = 1.03, 1.06  # x of crosses for lost rows, and of written means
+_WIDE = 100.0  # times that span more than this factor have a logarithmic scale
 
 
 def bars(
@@ -30,16 +30,16 @@ def bars(
     title: str = "",
     name: str = "",
 ) -> Figure:
-    """How each label ends: a row for each, a dot and an interval.
+    """A figure of final values: a row for each label, with a dot and an interval.
 
     Args:
         metric: as in `over`.
         panels: as in `over`.
         color: a setting whose values share a row, in colors.
         only: as in `over`.
-        theory: a function of settings, or {row: value}; a diamond.
+        theory: a function of settings, or {row: value}; shown as a diamond.
         title: as in `over`.
-        name: of the file.
+        name: the name of the file.
     """
 
     def draw(run: Run) -> Any:
@@ -82,23 +82,23 @@ def bars(
 
 
 def update_times(*, theory: Theory | None = None) -> Figure:
-    """How long the updates of each arm took, under the first seed.
+    """A figure of the times between an arm's updates, under the first seed.
 
     Args:
-        theory: the mean in seconds, a function of labels or {arm: mean}.
+        theory: the mean in seconds: a function of labels, or {arm: mean}.
     """
 
     def draw(run: Run) -> Any:
         return times_of(run.traces, tables.theory_of_arms(theory, run))
 
-    caption = "The time between updates of each arm: where nine of ten lie, and their"
-    return Figure("update_times", f"{caption} mean.", draw)
+    caption = "The time between updates of each arm: mean, and range of 90 % of times."
+    return Figure("update_times", caption, draw)
 
 
 def times_of(
     traces: Mapping[str, dj.cluster.Trace], theory: Sequence[float] | float = np.nan
 ) -> Any:
-    """The seconds between the updates of each trace, beside the means of theory."""
+    """A figure of the seconds between a trace's updates, with theoretical means."""
     rows = []
     for name, trace in traces.items():
         seconds = np.diff(trace.seconds, prepend=0.0)
@@ -139,18 +139,18 @@ def plot(
     least: float = 0.0,
     **texts: Any,
 ) -> Any:
-    """A sheet with a row for each name; means are written beside single dots.
+    """A figure with a row for each name; rows with a single dot show its mean as text.
 
     Args:
-        table: columns `panel`, `row`, `color`, mean, low, high, `lost` and
-            `theory`, which a mean is to be.
-        panels: their names.
-        styles: by color.
-        handles: of the legend.
-        lost: the word for what has no place on the scale.
-        wide: the factor from which on the scale is logarithmic.
-        least: inches of a row.
-        **texts: of the sheet.
+        table: has the columns `panel`, `row`, `color`, mean, low, high, `lost` and
+            `theory`, the theoretical mean.
+        panels: the names of the panels.
+        styles: {color: style}.
+        handles: the entries of the legend.
+        lost: the word for rows that are off the scale.
+        wide: the scale is logarithmic if the values span more than this factor.
+        least: the least height of a row, in inches.
+        **texts: the texts that `sheets.sheet` takes.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -172,8 +172,8 @@ def plot(
         rows = table[table["panel"] == panel]
         for row in rows.to_dict("records"):
             of_row = [*rows["color"][rows["row"] == row["row"]]]
-            there = [color for color in styles if color in of_row]
-            shift = (there.index(row["color"]) + 1) / (len(there) + 1) - 0.5
+            colors = [color for color in styles if color in of_row]
+            shift = (colors.index(row["color"]) + 1) / (len(colors) + 1) - 0.5
             at = names.index(row["row"]) + 0.8 * shift
             _dot(axis, row, at, styles[row["color"]])
             axis.plot(row["theory"], at, **palette.THEORY)
@@ -202,7 +202,7 @@ def plot(
 
 def _dot(axis: Any, row: Mapping[str, Any], at: float, style: palette.Style) -> None:
     color = style.color
-    if row["lost"]:  # in the gutter, right of the scale
+    if row["lost"]:  # to the right of the scale
         place = axis.get_yaxis_transform()
         axis.plot(
             _GUTTER, at, "x", mew=1.8, clip_on=False, transform=place, color=color

@@ -1,4 +1,4 @@
-"""A metric on its way: the best cell of each series."""
+"""Figures of a metric during the training: the best cell of each series."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from experiments.results.formulas import formulas
 from experiments.results.runs import Run
 from experiments.results.tables import Found
 
-_WIDE = 3.0  # a factor between the ends of series that takes a logarithmic axis
+_WIDE = 3.0  # the axis is logarithmic if the ends of series differ by a larger factor
 _TARGET = {"color": "0.4", "lw": 1.0, "ls": (0, (2, 2))}
 
 
@@ -30,26 +30,26 @@ def curves(
     title: str = "",
     name: str = "",
 ) -> Figure:
-    """A metric on its way: each series at its best value of what is tuned.
+    """A figure of a metric during the training: each series at its best tuned values.
 
     Args:
         metric: a column of the curves.
-        against: "update", "seconds" or "examples".
+        against: the horizontal axis: "update", "seconds" or "examples".
         panels: as in `over`.
         color: as in `over`.
         only: as in `over`.
-        theory: a function of `against` and of settings, or {against: value}; dotted.
+        theory: a function of `against` and settings, or {against: value}; dotted line.
         target: a value of the metric to mark.
         title: as in `over`.
-        name: of the file.
+        name: the name of the file.
     """
 
-    def of_curves(found: Found) -> None:
+    def check_curves(found: Found) -> None:
         for column in (against, metric):
             analysis.require(found.curves, column)
 
     def check(found: Found) -> None:
-        of_curves(found)
+        check_curves(found)
         tables.check(found, "train_loss", only=only, panels=panels, color=color)
 
     def draw(run: Run) -> Any:
@@ -57,7 +57,7 @@ def curves(
 
         from experiments.figures import scales, sheets
 
-        of_curves(run)
+        check_curves(run)
         chosen = tables.choose(run, "train_loss", only, panels, color)
         series = tables.series_of(chosen.run.results, chosen.axes, None)
         table = numbers(chosen, metric, against, series)
@@ -65,7 +65,7 @@ def curves(
         table = named.tell(table)
         ends = [line["at"].max() for _, _, line in named.lines(table)]
         wide = bool(ends) and max(ends) > _WIDE * min(ends) > 0
-        if wide:  # a logarithmic axis has no place for 0
+        if wide:  # a logarithmic axis cannot show 0
             table = table[table["at"] > 0]
         live = {label: line for label, _, line in named.lines(table[~table["lost"]])}
         handles = [
@@ -99,9 +99,9 @@ def curves(
                 over.plot_line(axis, line, style, marker="", ls=style.dashes)
                 if theory is not None:
                     rows = line.assign(**{against: line["at"]})
-                    said = formulas(theory, rows, against)
+                    values = formulas(theory, rows, against)
                     axis.plot(
-                        line["at"], said, color=style.color, **palette.THEORY_LINE
+                        line["at"], values, color=style.color, **palette.THEORY_LINE
                     )
             if target is not None:
                 axis.axhline(target, **_TARGET)
@@ -130,9 +130,9 @@ def curves(
 def numbers(
     chosen: tables.Chosen, metric: str, against: str, series: Sequence[str]
 ) -> pd.DataFrame:
-    """Settings, `update`, `at`, mean, low, high, seeds and `lost` of the best cells.
+    """A table of best cells: settings, `update`, `at`, mean, low, high, seeds, `lost`.
 
-    Seeds are compared at equal numbers of updates; `at` is the mean over seeds.
+    Means are over seeds at the same update; `at` is the mean of the column `against`.
     """
     keys = [*chosen.run.settings, "seed"]
     fates = [n for n in ("diverged", "ended_higher") if n in chosen.best]

@@ -1,4 +1,4 @@
-"""What the workers did in the first seconds."""
+"""The figure of the workers' tasks in the first seconds."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,10 +13,10 @@ from experiments.results.runs import Run
 
 _PANELS = 4
 _WORKERS = 16
-_TASKS, _MOST_TASKS = 6, 24  # of a typical and of the fastest worker
-_LABELS = 6  # of workers, for which there is room
-_BAR = 0.7  # height, in rows
-_STRIP = (-1.8, -0.8)  # of the updates, in rows
+_TASKS, _MOST_TASKS = 6, 24  # tasks of a typical worker; most tasks of any worker
+_LABELS = 6  # the most workers that get a label
+_BAR = 0.7  # the height of a bar, in rows
+_STRIP = (-1.8, -0.8)  # the place of the updates' ticks, in rows
 _UPDATE = palette.COLORS[6]
 _EDGE = {"edgecolor": "white", "linewidth": 0.5}
 _USED = {"facecolor": palette.COLORS[5]} | _EDGE
@@ -25,10 +25,10 @@ _MARK = {"color": palette.COLORS[0], "marker": "|", "ls": "", "ms": 6}
 
 
 def gantt(*, only: Sequence[str] | None = None) -> Figure:
-    """What the workers of each arm did in the first seconds, under the first seed.
+    """A figure of each arm's workers in the first seconds, under the first seed.
 
     Args:
-        only: names of the arms shown; by default the first four.
+        only: the names of the arms to show; by default the first four.
     """
 
     def draw(run: Run) -> Any:
@@ -42,22 +42,22 @@ def gantt(*, only: Sequence[str] | None = None) -> Figure:
 
 
 class Bars(NamedTuple):
-    """The gradients that reached the server from the workers shown, flat."""
+    """The gradients that the shown workers sent to the server; arrays [gradients]."""
 
-    row: np.ndarray  # of its worker, from above, int64
-    begun: np.ndarray  # seconds, float64; nan in a log
+    row: np.ndarray  # the row of its worker, from the top, int64
+    begun: np.ndarray  # when its task began, seconds, float64; nan in a log
     end: np.ndarray  # when it arrived; in a log when it was applied
-    used: np.ndarray  # whether it was, bool
+    used: np.ndarray  # whether it was applied, bool
 
 
 def of_traces(traces: Mapping[str, dj.cluster.Trace]) -> Any:
-    """Workers over the first seconds: bars of computing, and updates as ticks above.
+    """A figure of workers in the first seconds: bars of computing, ticks of updates.
 
-    A simulation knows when each gradient that reached the server was begun; a log does
-    not, and marks then show the updates that a worker contributed to.
+    A simulation knows when the task of each gradient began. A log does not: then marks
+    show the updates to which a worker contributed.
 
     Args:
-        traces: by name; the first four are shown, and at most 16 workers of each.
+        traces: {name: trace}; shows the first four, and at most 16 workers of each.
     """
     from experiments.figures import sheets
 
@@ -94,28 +94,28 @@ def of_traces(traces: Mapping[str, dj.cluster.Trace]) -> Any:
 
 
 def workers_shown(trace: dj.cluster.Trace) -> np.ndarray:
-    """All workers of a small cluster, or some in equal distances, int64."""
+    """The numbers of the workers to show, int64: all, or 16 at equal distances."""
     count = min(trace.num_workers, _WORKERS)
     return np.linspace(0, trace.num_workers - 1, count).round().astype(int)
 
 
 def bars(trace: dj.cluster.Trace, workers: np.ndarray) -> Bars:
-    """What these workers sent."""
+    """The gradients that these workers sent."""
     dropped = trace.dropped
     worker = np.concatenate([trace.worker, dropped.worker])
     unknown = np.isnan(trace.arrived)
     arrived = np.where(unknown, trace.seconds[trace.update], trace.arrived)
-    mine = np.isin(worker, workers)
+    kept = np.isin(worker, workers)
     return Bars(
-        row=np.searchsorted(workers, worker[mine]),
-        begun=np.concatenate([trace.begun, dropped.begun])[mine],
-        end=np.concatenate([arrived, dropped.arrived])[mine],
-        used=(np.arange(len(worker)) < len(trace.worker))[mine],
+        row=np.searchsorted(workers, worker[kept]),
+        begun=np.concatenate([trace.begun, dropped.begun])[kept],
+        end=np.concatenate([arrived, dropped.arrived])[kept],
+        used=(np.arange(len(worker)) < len(trace.worker))[kept],
     )
 
 
 def window(parts: Bars) -> float:
-    """Seconds in which a typical worker sends a few gradients, and none very many."""
+    """The seconds to show: six tasks of a typical worker, at most 24 of any worker."""
     if not len(parts.row):
         return 1.0
     took = []

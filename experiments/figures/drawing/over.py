@@ -1,4 +1,4 @@
-"""A metric, or the best value of a tuned axis, against an axis or a label."""
+"""Figures of a metric, or of the best value of a tuned axis, against a setting."""
 
 import functools
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from experiments.results.tables import Found
 
 _RING = {"color": palette.NOTE_COLOR, "marker": "o", "ms": 12, "ls": "", "mfc": "none"}
 _STAR = {"marker": "*", "ms": 17, "mfc": "white", "mew": 1.4, "ls": "", "zorder": 2.5}
-_ALONG = 100  # numbers along a line of theory
+_ALONG = 100  # points of a line of theory
 
 
 def best_step(
@@ -32,22 +32,22 @@ def best_step(
     name: str = "",
     **shown: Any,
 ) -> Figure:
-    """The best value of a tuned axis against another; rings mark the grid's edge.
+    """A figure of a tuned axis's best value against `x`; rings mark the grid's edge.
 
     Args:
         x: an axis or a label.
-        axis: that is tuned; by default the experiment's first.
+        axis: the tuned axis; by default the first one of the experiment.
         limit: the largest stable step, dotted: a function of settings, or {x: limit}.
-        name: of the file.
+        name: the name of the file.
         **shown: `panels`, `color`, `only`, `title` and `x_label`, as in `over`.
     """
 
     def of(found: Found) -> Figure:
-        there = [n for n in found.choice.axes if n in found.settings and n != x]
-        tuned = axis or next(iter(there), "")
-        if tuned not in there:
+        axes = [n for n in found.choice.axes if n in found.settings and n != x]
+        tuned = axis or next(iter(axes), "")
+        if tuned not in axes:
             raise AbsentError(
-                f"the run tunes no {tuned!r}; it tunes {', '.join(there) or 'nothing'}."
+                f"the run tunes no {tuned!r}; it tunes {', '.join(axes) or 'nothing'}."
             )
         return over(x, tuned, fixed=False, theory=limit, **shown)
 
@@ -75,38 +75,38 @@ def over(
     x_label: str = "",
     name: str = "",
 ) -> Figure:
-    """A metric against an axis or a label, with intervals of 95 %.
+    """A figure of a metric against an axis or a label, with intervals of 95 %.
 
-    A series is what the other settings tell apart; a setting that it lacks `x` for is a
-    horizontal line. Where the experiment tunes an axis, solid is its best value at each
-    `x`, and dashed the best value of the first `x`, kept.
+    The other settings distinguish the series. A series without `x` is a horizontal
+    line. If the experiment tunes an axis, a solid line shows the best value at each
+    `x`, and a dashed line keeps the value that is best at the first `x`.
 
     Args:
-        x: an axis or a label; names are the rows of `bars`.
-        metric: a column of the results, a `TimeTo`, `LargestStable` or `DecayRate`; of
-            a tuned axis its best value.
-        fixed: whether to show the kept value as well; or {setting: value}, and all
-            series keep the value that is best for this one.
-        panels: a setting with a panel for each value; by default one only where series
-            are too many. A tuned axis is then shown, at each of its values.
-        color: the setting that is named first, and has the colors in order; a tuned
-            axis as in `panels`.
+        x: an axis or a label; if its values are names, they are the rows of `bars`.
+        metric: a column of the results, a `TimeTo`, `LargestStable` or `DecayRate`; or
+            a tuned axis, whose best value is shown.
+        fixed: whether to show the dashed line too; or {setting: value}: then all series
+            keep the value that is best for the series with this setting.
+        panels: a setting with a panel for each value; by default there are panels only
+            for many series. A tuned axis here is shown at each of its values.
+        color: the setting that labels name first and that orders the colors; a tuned
+            axis here is shown at each of its values.
         only: {setting: the values shown}.
-        theory: a function of settings, or {x: value}: a line, and what was measured
-            are points then.
-        title: the question; by default the finding, where the numbers have one.
-        x_label: with the unit.
-        name: of the file.
+        theory: a function of settings, or {x: value}: a line; measured values are then
+            points.
+        title: the question; by default the title states the result, if there is one.
+        x_label: the label of the horizontal axis, with the unit.
+        name: the name of the file.
     """
 
     def draw(run: Run) -> Any:
         from experiments.figures import scales, sheets
 
         best = metric in run.choice.axes
-        judged = getattr(metric, "axis", None)  # of a `LargestStable`: all its values
+        judged = getattr(metric, "axis", None)  # `LargestStable` needs all its values
         chosen = tables.choose(run, metric, only, x, panels, color, judged)
         analysis.require(chosen.run.results, x)
-        if not tables.numeric(chosen.run.results[x].dropna()):  # nothing lies between
+        if not tables.numeric(chosen.run.results[x].dropna()):  # values are names
             asked = dict(panels=panels, color=color, only=only, theory=theory)
             return bars.bars(metric, **asked, title=title).draw(run)
         table = numbers(chosen, x, fixed=fixed, panels=panels)
@@ -183,7 +183,7 @@ def numbers(
     fixed: bool | Mapping[str, Any],
     panels: str | None = None,
 ) -> pd.DataFrame:
-    """What is drawn: settings, `x`, `kind`, mean, low, high, seeds, `lost`, `edge`."""
+    """A table: settings, `x`, `kind`, mean, low, high, seeds, `lost` and `edge`."""
     by = [*tables.series_of(chosen.run.results, chosen.axes, x, panels), x]
     best = chosen.best
     if chosen.metric in chosen.axes:
@@ -192,14 +192,14 @@ def numbers(
     parts = [tables.points(best, chosen.metric, by).assign(kind="tuned")]
     if fixed and (chosen.run.results[chosen.axes].nunique() > 1).any():
         rows = chosen.kept(x, by[:-1], fixed if isinstance(fixed, Mapping) else {})
-        if rows[x].nunique(dropna=False) > 1:  # a search may have tried it nowhere else
+        if rows[x].nunique(dropna=False) > 1:  # else it was tried at one `x` alone
             other = tables.points(rows, chosen.metric, by)
             parts.append(other.assign(kind="fixed"))
     return pd.concat(parts, ignore_index=True)
 
 
 def series_in(table: pd.DataFrame, x: str) -> list[str]:
-    """The settings of a table of points."""
+    """The names of the settings in a table of points."""
     rest = (x, "mean", "low", "high", "seeds", "lost", "kind", "edge")
     return [name for name in table if name not in rest]
 
@@ -213,20 +213,20 @@ def plot_line(
     joined: bool = True,
     **looks: Any,
 ) -> None:
-    """Means with their intervals; a gap where a seed has no value.
+    """Draws means with their intervals, and a gap where a seed is lost.
 
     Args:
         axis: the panel.
-        line: columns `at`, mean, low, high and `lost`.
-        style: its color and marker.
-        solid: whether the line is solid.
-        joined: whether there is a line, or points alone.
-        **looks: of the line.
+        line: has the columns `at`, mean, low, high and `lost`.
+        style: the color and marker of the line.
+        solid: whether the line is solid; else it is dashed.
+        joined: whether a line joins the means; else there are points alone.
+        **looks: options of the line in Matplotlib.
     """
     values = line[["mean", "low", "high"]].where(~line["lost"])
     at, (mean, low, high) = line["at"].to_numpy(float), values.to_numpy(float).T
     look = {"color": style.color, "marker": style.marker, "ls": "-" if solid else "--"}
-    if not solid:  # on top and smaller, so that it shows where both coincide
+    if not solid:  # on top and smaller, so that both show where they coincide
         look |= {"mfc": "white", "ms": 4, "zorder": 3}
     if joined:
         axis.fill_between(at, low, high, color=style.color, alpha=0.18, linewidth=0)
@@ -237,14 +237,14 @@ def plot_line(
 
 
 def _everywhere(axis: Any, rows: pd.DataFrame, style: palette.Style) -> None:
-    """A setting that has no `x`, at the best value of what is tuned."""
+    """Draws series without `x` as horizontal lines, at their best tuned values."""
     for row in rows[rows["kind"] == "tuned"].to_dict("records"):
         axis.axhspan(row["low"], row["high"], color=style.color, alpha=0.12, lw=0)
         axis.axhline(row["mean"], color=style.color, lw=1.4, ls=(0, (6, 2)))
 
 
 def _kept(chosen: tables.Chosen, table: pd.DataFrame, x: str, fixed: Any) -> list[Any]:
-    """The legend's, where the best value of the first `x` is shown as well."""
+    """The legend entries of solid and dashed lines; none if all lines are solid."""
     if table["kind"].nunique() < 2:
         return []
     best = f"best {' and '.join(map(words, chosen.axes))} of"
@@ -254,7 +254,7 @@ def _kept(chosen: tables.Chosen, table: pd.DataFrame, x: str, fixed: Any) -> lis
 
 
 def _theory(rows: pd.DataFrame, x: str, theory: Any) -> tuple[list[Any], np.ndarray]:
-    """What theory says at each `x`; a function also at whole numbers between these."""
+    """The `x` and the values of theory; a function adds whole numbers between them."""
     row, at = rows.iloc[0].to_dict(), list(dict.fromkeys(rows[x].tolist()))
     if callable(theory) and all(float(place).is_integer() for place in at):
         whole = np.union1d(at, np.rint(np.linspace(at[0], at[-1], _ALONG)))

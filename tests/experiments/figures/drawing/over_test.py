@@ -182,7 +182,7 @@ def test_a_panel_shows_the_series_of_its_value(optimizers):
     run = optimizers
     figure = figures.over("delay", "train_loss", panels="optimizer").draw(run)
     assert [axis.get_title() for axis in figure.axes] == list(OPTIMIZERS)
-    with pytest.raises(ValueError, match="'law' tells no series apart"):
+    with pytest.raises(ValueError, match="'law' distinguishes no series"):
         figures.over("delay", "train_loss", panels="law").draw(run)
     only = figures.over("delay", "train_loss", only={"optimizer": ("adam", "lion")})
     assert legend(only.draw(run))[:2] == ["adam", "lion"]
