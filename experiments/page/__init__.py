@@ -1,4 +1,4 @@
-"""The one writer of pages: plain data, and a template of templates/ that shows it."""
+"""Writes all pages: a template of the folder templates/ shows plain data."""
 
 import base64
 import math
@@ -17,7 +17,7 @@ _TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 
 
 class Table(NamedTuple):
-    """A table; the first column names the rows. Cells are shown as `shown` says."""
+    """A table; the first column names the rows. `shown` makes the text of each cell."""
 
     caption: str
     header: Sequence[str]
@@ -25,14 +25,14 @@ class Table(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A picture inside of the page, and what it shows, for those who cannot see it."""
+    """A picture inside of the page, and a text for readers who cannot see it."""
 
     text: str
-    source: str  # its bytes, as a URL; "" where browsers show no such file
+    source: str  # its bytes as a URL; "" if browsers do not show this type of file
 
     @classmethod
     def of(cls, text: str, image: bytes, suffix: str = ".png") -> "Picture":
-        """The picture in a file of this suffix."""
+        """The picture made of the bytes of a file with this suffix."""
         if suffix not in _TYPES:
             return cls(text, "")
         data = base64.b64encode(image).decode()
@@ -40,18 +40,18 @@ class Picture(NamedTuple):
 
 
 class Verdict(str):
-    """A verdict, in a table a word in the color of its kind."""
+    """A verdict; a table shows it in the color of its kind."""
 
     @property
     def kind(self) -> str:
-        """As the style sheet names it: met, missed or note."""
+        """The class of its color in the style sheet: "met", "missed" or "note"."""
         return _KINDS.get(self, "note")
 
 
 class Statement(NamedTuple):
-    """What a source says, and what a run found of it; all of it is text.
+    """A statement of a source and a run's verdict about it; all fields are texts.
 
-    Its p is the `chance` of the verdict, "" where there is none.
+    `p` is the `chance` of the verdict; "" if there is none.
     """
 
     statement: str
@@ -66,44 +66,44 @@ class Statement(NamedTuple):
 
     @classmethod
     def of(cls, judged: claims.Judged) -> "Statement":
-        """The texts of what was judged."""
+        """The texts of a judged statement."""
         claim = judged.claim
-        whence = claim.source, claim.setting, claim.said
+        origin = claim.source, claim.setting, claim.said
         p = "" if math.isnan(judged.chance) else f"{judged.chance:.2g}"
         outcome = claim.expected, judged.shown, p, judged.verdict
-        return cls(claim.text, *whence, *outcome, claim.tried)
+        return cls(claim.text, *origin, *outcome, claim.tried)
 
     @property
     def cells(self) -> list[str]:
-        """A row of the table of statements."""
-        said = [self.source, self.setting, f"said: {self.said}"]
-        whence = "; ".join(filter(None, said))
+        """The cells of the statement's row in the table of statements."""
+        parts = [self.source, self.setting, f"said: {self.said}"]
+        origin = "; ".join(filter(None, parts))
         verdict = Verdict(self.verdict)
-        return [self.statement, whence, self.bound, self.measured, verdict]
+        return [self.statement, origin, self.bound, self.measured, verdict]
 
     @property
     def note(self) -> str:
-        """What a reader must know beside the row; "" where the row says all."""
-        there = self.tried and self.verdict != claims.NOT_TESTED
-        return f"{self.statement}: {self.tried}" if there else ""
+        """The text below the table, about what was tried; "" if the row says it."""
+        needed = self.tried and self.verdict != claims.NOT_TESTED
+        return f"{self.statement}: {self.tried}" if needed else ""
 
 
 class Markdown(str):
-    """A text that is Markdown already."""
+    """A text in Markdown, which `markdown_text` does not change."""
 
 
 def render(template: str, **data: Any) -> str:
-    """A page of data: a template shows it. In HTML all text of the data is escaped.
+    """The text of a page: a template filled with data; HTML pages escape all data.
 
     Args:
-        template: the name of a file in templates/, of HTML or of Markdown.
-        **data: all that the template names.
+        template: the name of a file in templates/, in HTML or Markdown.
+        **data: a value for each name that the template has.
     """
     return _TEMPLATES.get_template(template).render(data)
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown, of plain text.
+    """A table in Markdown, made of plain texts.
 
     Example:
         >>> print(markdown_table(["law", "loss"], [["hinge", "0.1"]]))
@@ -118,7 +118,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def markdown_text(text: str) -> str:
-    r"""A text that Markdown takes as it is.
+    r"""The text with escaped signs, so that a Markdown page shows it unchanged.
 
     Example:
         >>> print(markdown_text("2 * 3 | 4"))
@@ -132,7 +132,7 @@ def markdown_text(text: str) -> str:
 
 
 def between_marks(name: str, text: str, lines: str) -> str:
-    """A text with other lines between the two marks of a name, which it must have.
+    """The text with new lines between the two marks of a name; it must have the marks.
 
     Example:
         >>> print(between_marks("a", "<!-- a: begin -->old<!-- a: end -->.", "new"))
@@ -147,7 +147,7 @@ def between_marks(name: str, text: str, lines: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as a page shows it: four digits of a number, the parts of a list.
+    """The text of a value on a page: four digits of a number, the items of a list.
 
     Example:
         >>> shown(0.123456), shown([1, 0.5, float("nan")]), shown(None)
