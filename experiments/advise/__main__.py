@@ -5,10 +5,10 @@
         --operations=forward-compute,backward-compute --step_seconds=46.6
 
 It prints tables of protocols, and writes a page with three pictures. A .csv has the
-columns worker, step and seconds, and perhaps start; without it every worker has every
-step; other columns are ignored. `cluster.load_recorded` says more. How the cluster is
-simulated is what `Recorded.cluster` finds out: slowness lasts with the clock, or with
-one task. --resample is a choice of your own.
+columns worker, step and seconds. A column start is optional; without it every worker
+must have every step. Other columns are ignored: see `cluster.load_recorded`.
+`Recorded.cluster` decides from the times whether slowness lasts with the clock or with
+one task. --resample replaces this decision.
 """
 
 import dataclasses
@@ -26,51 +26,55 @@ from experiments import page
 from experiments.advise import facts, pictures
 from experiments.page import Picture
 
-_OUT = flags.DEFINE_string("out", "advice.html", "The page.")
+_OUT = flags.DEFINE_string("out", "advice.html", "The page to write.")
 _COLUMNS = flags.DEFINE_list(
     "columns",
     [],
     "Names in the file: worker=rank, ...; start= leaves the starts of tasks out.",
 )
-_OPERATIONS = flags.DEFINE_list("operations", [], "The operations that are compute.")
+_OPERATIONS = flags.DEFINE_list("operations", [], "The operations that compute.")
 _START_SECONDS = flags.DEFINE_string(
     "start_seconds",
     "",
-    "What is subtracted from starts that are a clock's: first, or a number.",
+    "The seconds to subtract from starts: a number, or first for the first start.",
 )
 _RESAMPLE = flags.DEFINE_string(
     "resample",
     "",
-    "How steps are drawn, in place of what the log shows: steps (each at random), block"
-    " (if all steps were recorded: slow phases last as long), a block length, or wrap"
-    " (the recorded order).",
+    "How steps are drawn; by default the log decides: steps (each one at random), block"
+    " (blocks, so that slow phases keep their length; needs all steps), a block length,"
+    " or wrap (the recorded order).",
 )
 _WORKERS = flags.DEFINE_integer(
-    "workers", 0, "How many workers; 0 is as many as recorded.", lower_bound=0
+    "workers", 0, "The number of workers; 0: all recorded workers.", lower_bound=0
 )
 _STEP_SECONDS = flags.DEFINE_float(
     "step_seconds",
     0.0,
-    "How long a whole step takes on average, with everything; 0 if it is not known.",
+    "The mean seconds of a whole step with communication and input; 0: not known.",
 )
-_MESSAGE_BYTES = flags.DEFINE_float("message_bytes", 0.0, "Of a model or a gradient.")
+_MESSAGE_BYTES = flags.DEFINE_float(
+    "message_bytes", 0.0, "The size of a message: a gradient or a model."
+)
 _BYTES_PER_SECOND = flags.DEFINE_float(
     "bytes_per_second", math.inf, "The rate of each worker's link."
 )
-_LATENCY_SECONDS = flags.DEFINE_float("latency_seconds", 0.0, "Of a message, one way.")
+_LATENCY_SECONDS = flags.DEFINE_float(
+    "latency_seconds", 0.0, "The latency of a message, one way."
+)
 _NOISE = flags.DEFINE_list(
     "noise",
     ["0.1", "1", "10"],
     "The variance of one worker's gradient over the squared length of the mean"
-    " gradient. Several values show whether it decides; large ones take longest.",
+    " gradient. Several values show whether it decides; large values take longest.",
 )
 _TARGET = flags.DEFINE_float("target", 0.01, "The share of the first loss to reach.")
-_MOMENTUM = flags.DEFINE_float("momentum", 0.0, "Of SGD, from 0 to below 1.")
-_SEEDS = flags.DEFINE_integer("seeds", 5, "How often each protocol is simulated.")
+_MOMENTUM = flags.DEFINE_float("momentum", 0.0, "Momentum of SGD, from 0 to below 1.")
+_SEEDS = flags.DEFINE_integer("seeds", 5, "The number of simulations of each protocol.")
 
 
 def main(argv: list[str]) -> None:
-    """Reads, simulates, prints, and writes the page."""
+    """Reads a log, simulates protocols, prints tables, and writes the page."""
     if len(argv) != 2:
         sys.exit(
             f"error: give one file of times, got {argv[1:]}: as in"
@@ -113,7 +117,7 @@ def _advise(log: Path, out: Path) -> None:
         print(f"\nNoise {noise:g}: {advice.verdict}\n\n{advice.table()}", flush=True)
     last = facts.decides(advices)
     assumed = facts.simulated(recorded, cluster.workers, _RESAMPLE.value)
-    assumed += [own for advice in advices.values() for own in advice.assumptions]
+    assumed += [text for advice in advices.values() for text in advice.assumptions]
     assumed = list(dict.fromkeys(assumed))  # most are the same for each noise
     print("\n".join(["", *last, *assumed]))
     drawn = {
@@ -126,7 +130,7 @@ def _advise(log: Path, out: Path) -> None:
         log=log.name,
         verdicts=verdicts,
         facts=[*last, *first],
-        pictures=[Picture.of(text, pictures.png(own)) for text, own in drawn.items()],
+        pictures=[Picture.of(text, pictures.png(fig)) for text, fig in drawn.items()],
         assumed=assumed,
         **facts.tables(advices),
     )
@@ -144,13 +148,13 @@ def _number(name: str, text: str) -> float:
 def _recorded(path: Path) -> dj.cluster.Recorded:
     pairs = [text.partition("=") for text in _COLUMNS.value]
     wrong = [
-        name + sign + theirs
-        for name, sign, theirs in pairs
-        if not name or not (theirs or (name == "start" and sign))
+        name + sign + column
+        for name, sign, column in pairs
+        if not name or not (column or (name == "start" and sign))
     ]
     if wrong:
         raise ValueError(f"--columns must be as worker=rank, got {wrong[0]!r}.")
-    columns = {name: theirs or None for name, _, theirs in pairs}
+    columns = {name: column or None for name, _, column in pairs}
     start: Any = _START_SECONDS.value or None
     if start not in (None, "first"):
         start = _number("start_seconds", start)
@@ -161,7 +165,7 @@ def _recorded(path: Path) -> dj.cluster.Recorded:
         start_seconds=start,
     )
     seconds = recorded.seconds[: _WORKERS.value or None]
-    steps = ~np.isnan(seconds).all(axis=0)  # that one of these workers has
+    steps = ~np.isnan(seconds).all(axis=0)  # steps of at least one worker
     starts = recorded.starts
     if starts is not None:
         starts = starts[: len(seconds), steps]
@@ -177,8 +181,8 @@ def _cluster(recorded: dj.cluster.Recorded) -> dj.cluster.Cluster:
         return recorded.cluster(workers)
     except ValueError as error:
         raise ValueError(
-            f"{error} Here --resample=steps is the task; --resample=block draws slow"
-            " phases with their length, by the number of the task."
+            f"{error} In this command, --resample=steps means one task, and"
+            " --resample=block keeps the length of slow phases, counted in tasks."
         ) from error
 
 
@@ -187,8 +191,8 @@ def _with_link(cluster: dj.cluster.Cluster) -> dj.cluster.Cluster:
     if bool(_MESSAGE_BYTES.value) != math.isfinite(_BYTES_PER_SECOND.value):
         raise ValueError(
             "--message_bytes and --bytes_per_second must be given together, got"
-            f" {_MESSAGE_BYTES.value:g} and {_BYTES_PER_SECOND.value:g}: bytes take"
-            " time over a link of a known rate."
+            f" {_MESSAGE_BYTES.value:g} and {_BYTES_PER_SECOND.value:g}: the time of a"
+            " message needs both."
         )
     link = dj.cluster.Communication(
         latency_seconds=_LATENCY_SECONDS.value,
@@ -201,12 +205,12 @@ def _with_link(cluster: dj.cluster.Cluster) -> dj.cluster.Cluster:
 
 
 def _resample(text: str) -> Any:
-    """A name, or a number of steps."""
+    """The value of --resample: a name, or a number of steps."""
     return int(text) if text.isdigit() else text
 
 
 def command_line() -> None:
-    """The command line."""
+    """Runs the command line."""
     app.run(main)
 
 

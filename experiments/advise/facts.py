@@ -1,4 +1,4 @@
-"""What the recorded times and the simulations say, as sentences and tables."""
+"""Sentences and tables about the recorded times and the simulations."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,9 +8,9 @@ import numpy as np
 import delayjax as dj
 from experiments.page import Table
 
-_MUCH = 1.1  # a worker that makes steps so many times as long is named
-_FEW = 50  # steps
-_LONG = 3.0  # times the median step: programs were compiled in the first one
+_MUCH = 1.1  # a worker that makes steps longer by this factor is named
+_FEW = 50  # a log with fewer steps is doubted
+_LONG = 3.0  # a first step of more medians than this contains a compilation
 _LASTS = {
     "task": (
         "Slowness lasts one task: the times of successive tasks are independent, and"
@@ -31,8 +31,8 @@ def whole_step(
 
     Args:
         recorded: the times of the tasks.
-        step_seconds: of a whole step, in which all workers began together; 0 if it is
-            not known.
+        step_seconds: the time of a whole step, which all workers begin together; 0 if
+            it is not known.
     """
     if not step_seconds:
         return recorded, (
@@ -50,9 +50,9 @@ def whole_step(
 
 
 def slow_worker(recorded: dj.cluster.Recorded) -> list[str]:
-    """Which worker makes steps long, if there is one; a sentence or none.
+    """A sentence about a worker that makes steps long; no sentence without one.
 
-    A worker with some long tasks is not meant, so medians are compared.
+    Medians are compared, so that a worker with only some long tasks is not named.
     """
     seconds = recorded.seconds
     medians = np.nanmedian(seconds, axis=1)
@@ -71,24 +71,24 @@ def slow_worker(recorded: dj.cluster.Recorded) -> list[str]:
 
 
 def doubts(recorded: dj.cluster.Recorded) -> list[str]:
-    """What makes the log a poor sample, in sentences."""
+    """Sentences with the reasons why the log is a poor sample, if there are any."""
     steps = np.nanmax(recorded.seconds, axis=0)
-    found = []
+    reasons = []
     if steps.size < _FEW:
-        found.append(
+        reasons.append(
             f"Only {steps.size} steps were recorded: record {_FEW} or more. The"
             " intervals do not show how another log would differ."
         )
     if steps[0] > _LONG * np.median(steps):
-        found.append(
+        reasons.append(
             f"The first step took {steps[0]:.3g} s, the median step"
             f" {np.median(steps):.3g} s: leave out steps in which programs compiled."
         )
-    return found
+    return reasons
 
 
 def periods(cluster: dj.cluster.Cluster, recorded: dj.cluster.Recorded) -> list[str]:
-    """How many local steps islands take between two exchanges; a sentence or none.
+    """A sentence about the local steps of islands between exchanges, or no sentence.
 
     Args:
         cluster: each worker is an island; without `communication` there is no sentence.
@@ -102,8 +102,8 @@ def periods(cluster: dj.cluster.Cluster, recorded: dj.cluster.Recorded) -> list[
 
 
 def decides(advices: Mapping[float, dj.cluster.Advice]) -> list[str]:
-    """Whether the noise decides between the protocols; a sentence or none."""
-    best = list(dict.fromkeys(own.best.protocol for own in advices.values()))
+    """A sentence: whether the noise decides between protocols; none for one noise."""
+    best = list(dict.fromkeys(advice.best.protocol for advice in advices.values()))
     if len(advices) == 1:
         return []
     if len(best) == 1:
@@ -116,38 +116,38 @@ def decides(advices: Mapping[float, dj.cluster.Advice]) -> list[str]:
 
 
 def simulated(recorded: dj.cluster.Recorded, workers: int, resample: str) -> list[str]:
-    """What the simulated cluster has of the recorded one.
+    """Sentences: how the simulated cluster is made from the recorded times.
 
     Args:
         recorded: the times of the tasks.
-        workers: of the simulated cluster.
-        resample: the choice of the user; "" is none.
+        workers: the number of workers in the simulated cluster.
+        resample: the value of --resample; "" if the user gives none.
     """
     how = f"--resample={resample}, all workers together."
     if not resample:
         how = _LASTS[recorded.lasts()]
     if not resample and recorded.lasts() == "clock" and recorded.starts is None:
         how += " The log has no `start`: all workers begin a step together."
-    said = [
+    sentences = [
         f"{recorded.workers} workers and {recorded.seconds.shape[1]} steps, with a mean"
         f" of {np.nanmean(recorded.seconds):.4g} s. {how} Intervals are over"
         " simulations, and not over other logs."
     ]
     if workers > recorded.workers:
-        said.append(
+        sentences.append(
             f"Worker w of the {workers} takes the times of recorded worker w modulo"
             f" {recorded.workers}. Such copies are slow together, so real workers would"
             " wait longer for each other."
         )
-    return said
+    return sentences
 
 
 def tables(advices: Mapping[float, dj.cluster.Advice]) -> dict[str, Table]:
-    """The tables of the page, `speeds` and `times`, by the noise."""
-    of_noise = [own.rows() for own in advices.values()]
-    head, *rows = of_noise[-1]  # much noise takes long: the longest simulations
+    """{name in the template: table}: `speeds`, and `times` with a column a noise."""
+    of_noise = [advice.rows() for advice in advices.values()]
+    head, *rows = of_noise[-1]  # the last noise is large: its simulations are long
     times = [
-        [row[0], *(f"{own[line][-2]}; {own[line][-1]} times" for own in of_noise)]
+        [row[0], *(f"{each[line][-2]}; {each[line][-1]} times" for each in of_noise)]
         for line, row in enumerate(rows, start=1)
     ]
     noises = [f"Noise {noise:g}" for noise in advices]

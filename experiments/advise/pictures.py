@@ -13,15 +13,15 @@ import delayjax as dj
 from experiments.figures import palette, sheets
 from experiments.figures.drawing import ages
 
-_BARS = 64  # workers that have a bar of their own
+_BARS = 64  # the most workers that have a bar
 
 
 @sheets.STYLED
 def waiting(seconds: np.ndarray) -> Figure:
-    """Each worker's seconds a step: computing, and waiting for the slowest one.
+    """A figure of each worker's seconds per step: computing, and waiting.
 
     Args:
-        seconds: of the tasks, [workers, steps]; nan is a gap.
+        seconds: the seconds of the tasks, [workers, steps]; nan is a gap.
     """
     order = np.argsort(-np.nanmean(seconds, axis=1))[:_BARS]
     computes = np.nanmean(seconds, axis=1)[order]
@@ -50,33 +50,33 @@ def waiting(seconds: np.ndarray) -> Figure:
 
 @sheets.STYLED
 def staleness(choices: Sequence[dj.cluster.Choice]) -> Figure:
-    """How many gradients are older than so many updates, under each late protocol."""
-    styles = palette.styles([own.protocol for own in choices])  # as in the next figure
-    late = {own.protocol: own.staleness for own in choices if own.max_staleness}
+    """A figure of the share of gradients older than each age, for late protocols."""
+    styles = palette.styles([one.protocol for one in choices])  # as in the next figure
+    late = {one.protocol: one.staleness for one in choices if one.max_staleness}
     return ages.older(late, styles)
 
 
 @sheets.STYLED
 def speed_against_staleness(advices: Mapping[float, dj.cluster.Advice]) -> Figure:
-    """How fast each protocol is to the target, against its mean staleness.
+    """A figure of each protocol's speed to the target against its mean staleness.
 
     Args:
-        advices: by the noise, with the same protocols; each has a panel.
+        advices: {noise: advice}, all with the same protocols; a noise has a panel.
     """
     first = next(iter(advices.values())).choices
-    names = [own.protocol for own in first]
+    names = [choice.protocol for choice in first]
     styles = palette.styles(names)
     panels = [f"noise {noise:g}" for noise in advices]
     title = "How fast is a protocol, and how late are its gradients?"
     figure, axes = sheets.sheet(title, panels, palette.handles(styles), columns=3)
     for axis, advice in zip(axes, advices.values(), strict=True):
-        for own in advice.choices:
-            mean, low, high = own.times_as_fast_as(advice.choices[0])
+        for choice in advice.choices:
+            mean, low, high = choice.times_as_fast_as(advice.choices[0])
             if not math.isfinite(mean):
                 continue
-            style = styles[own.protocol]
+            style = styles[choice.protocol]
             axis.errorbar(
-                own.mean_staleness.mean,
+                choice.mean_staleness.mean,
                 mean,
                 [[mean - low], [high - mean]],
                 fmt=style.marker,
@@ -86,14 +86,14 @@ def speed_against_staleness(advices: Mapping[float, dj.cluster.Advice]) -> Figur
         axis.axhline(1.0, color="#000000", lw=0.8, ls=":")
         axis.margins(x=0.12)
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-    axes[0].set_ylim(bottom=0)  # of all panels, now that all markers are there
+    axes[0].set_ylim(bottom=0)  # for all panels, after all markers are drawn
     axes[len(axes) // 2].set_xlabel("mean staleness, updates")
     axes[0].set_ylabel(f"times as fast to the target\nas {names[0]}")
     return figure
 
 
 def png(figure: Figure) -> bytes:
-    """A figure as a file."""
+    """The bytes of a figure's PNG file."""
     file = io.BytesIO()
     figure.savefig(file, format="png", facecolor="white")
     return file.getvalue()

@@ -1,1 +1,1 @@
-"""Tools for runs on many devices: compiling ahead, and overlap."""
+"""Tools for runs on many devices: compiling ahead of time, and estimating overlap."""

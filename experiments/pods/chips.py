@@ -1,4 +1,4 @@
-"""Topologies to compile for: chips, how they are joined, and how fast they are."""
+"""Topologies to compile for: chips, their links and their speeds."""
 
 import importlib.util
 import math
@@ -15,18 +15,18 @@ from experiments.pods.work import Speed
 
 
 class PodError(Exception):
-    """Why a step could not be compiled for a topology, and what to do."""
+    """A step cannot be compiled for a topology; the text says why and what to do."""
 
 
 class Chip(NamedTuple):
     """A device and its links."""
 
     memory_gib: float  # memory that XLA lets a program use
-    speed: Speed  # with one link to a neighbor; of a GPU with that to all in its host
+    speed: Speed  # its link goes to one neighbor; of a GPU to all GPUs of its host
     side: int = 0  # of a TPU: devices along an axis of the largest topology
     ring: int = 0  # an axis is a ring if its length is a multiple of this
-    whole: bool = False  # then only if the lengths of all axes are
-    # cores of a chip are one device, as where it is attached
+    whole: bool = False  # whether rings need such lengths of all axes
+    # options that make the cores of a chip one device, as on a real TPU
     settings: Mapping[str, str] = {}
 
 
@@ -52,7 +52,7 @@ CHIPS = {
         Speed(918e12, 100e9, 12.5e9, 1.75e9, 1.638e12, step_seconds=1.2e-6),
         *(16, 16),
     ),
-    # each of a chip's two cores is a device and has half of it
+    # each of the two cores of a chip is a device with half of the chip's numbers
     "tpu7x": Chip(
         94.75,
         Speed(2307e12 / 2, 50e9, 6.25e9, 2.2e9, 7.38e12 / 2, step_seconds=1.05e-6),
@@ -66,41 +66,41 @@ TPUs: the pages "TPU v5e", "TPU v5p", "TPU v6e" and "TPU7x" of
 https://cloud.google.com/tpu/docs: half of the "bidirectional ICI bandwidth per chip"
 over its ports (400 GB/s over 4, 1200 over 6, 800 over 4, 1200 over 6), and the "data
 center network bandwidth"; for v4 Jouppi et al., ISCA 2023, arXiv:2304.01433, table 4.
-Peaks: "peak compute per chip (bf16)"; NVIDIA's is given with sparsity: twice as much.
-Clocks: with which the matrix units of a chip make its peak (v5e: 4 units x 128^2 x 2
-FLOPs; v6e and TPU7x: two passes a cycle). Steps: what libtpu 0.0.42 counts for the
-smallest loop, half of it on v4 and v5p, whose two cores divide a loop. GPU: NVIDIA's
-data sheet of the H100 (NVLink 900 GB/s both ways) and of the DGX H100 (400 Gb/s for
-each GPU).
+Peaks: "peak compute per chip (bf16)"; half of NVIDIA's number, which is for sparsity.
+Clocks: the rate at which the matrix units of a chip reach its peak (v5e: 4 units x
+128^2 x 2 FLOPs; v6e and TPU7x: two passes a cycle). Steps: the time that libtpu 0.0.42
+counts for the smallest loop; half of this time on v4 and v5p, whose two cores divide a
+loop. GPU: NVIDIA's data sheet of the H100 (NVLink 900 GB/s both ways) and of the DGX
+H100 (400 Gb/s for each GPU).
 """
 
 
 class Topology(NamedTuple):
-    """So many devices of a chip, and how they are joined."""
+    """A set of devices: their chip, their number along each axis, and their slices."""
 
-    name: str  # as it was asked for: "2*v5e:4x4"
-    chip: str  # of CHIPS
-    sides: tuple[int, ...]  # of a slice; of GPUs (slices, hosts, GPUs of a host)
+    name: str  # as the user writes it: "2*v5e:4x4"
+    chip: str  # a key of CHIPS
+    sides: tuple[int, ...]  # axes of a slice; of GPUs (slices, hosts, GPUs of a host)
     slices: int
 
     @property
     def is_gpu(self) -> bool:
-        """Whether its devices are GPUs."""
+        """Whether the devices are GPUs."""
         return not CHIPS[self.chip].side
 
     @property
     def memory_bytes(self) -> int:
-        """That a program may use of a device."""
+        """The bytes of a device's memory that a program may use."""
         return int(CHIPS[self.chip].memory_gib * 2**30)
 
     @property
     def speed(self) -> Speed:
-        """What a device does in a second.
+        """The speed of a device, with the bandwidth of a collective of all devices.
 
         A ring through all TPUs of a slice goes through its corners. There a device has
         one link for each axis, or two if the axis is a ring. Collectives among a part
-        of the devices may have fewer links. GPUs of several hosts are given the network
-        between hosts, also within a host.
+        of the devices may have fewer links. For GPUs of several hosts the bandwidth is
+        the bandwidth of the network, also within a host.
         """
         chip = CHIPS[self.chip]
         speed = chip.speed
@@ -115,13 +115,13 @@ class Topology(NamedTuple):
 
     @property
     def compiler_options(self) -> dict[str, bool | int]:
-        """Of what is compiled without its devices: no kernel is chosen by its time."""
+        """Options to compile without the devices: no kernel is chosen by its time."""
         if not self.is_gpu:
             return {}
         return {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
 
     def devices(self) -> list[jax.Device]:
-        """Its devices, to compile for; nothing can be put on them.
+        """The devices of the topology: descriptions to compile for, without memory.
 
         Raises:
             PodError: if this JAX cannot describe the topology, or a package is missing.
@@ -132,7 +132,7 @@ class Topology(NamedTuple):
         except (jax.errors.JaxRuntimeError, NotImplementedError) as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise PodError(
-                f"`topology` must be one that there is, as {EXAMPLES}, got"
+                f"`topology` must be one that exists, such as {EXAMPLES}, got"
                 f" {self.name!r}; JAX {jax.__version__} says: {reason}"
             ) from error
 
@@ -141,15 +141,15 @@ EXAMPLES = "v5e:4x4, v5e:16x16, v4:2x2x4, v5p:4x4x4, 2*v5e:4x4 or h100:1x1x8"
 
 
 def topology(name: str) -> Topology:
-    """Reads the name of a topology.
+    """The topology that a name describes.
 
     Args:
-        name: a chip of `CHIPS`, and how many there are along each axis: "v5e:4x4". With
-            a number of slices in front, "2*v5e:4x4". Of GPUs slices, hosts of each, and
-            GPUs of each host: "h100:1x1x8".
+        name: a chip of `CHIPS`, and the number of devices along each axis: "v5e:4x4";
+            with the number of slices in front: "2*v5e:4x4". For GPUs the numbers are
+            slices, hosts of a slice, and GPUs of a host: "h100:1x1x8".
 
     Raises:
-        PodError: if it is not the name of one.
+        PodError: if no topology has this name.
 
     Example:
         >>> topology("2*v5e:4x4")[1:]
@@ -179,10 +179,10 @@ def _tpus(topology: Topology) -> Any:
     if importlib.util.find_spec("libtpu") is None:
         raise PodError("libtpu is missing: pip install -e '.[tpu]'.")
     for name, value in {
-        "TPU_SKIP_MDS_QUERY": "1",  # or it looks for the machine that it is on
-        "TPU_ACCELERATOR_TYPE": "v5litepod-16",  # said to be unknown otherwise
+        "TPU_SKIP_MDS_QUERY": "1",  # else libtpu asks a server about its machine
+        "TPU_ACCELERATOR_TYPE": "v5litepod-16",  # else libtpu reports an unknown type
         "TPU_WORKER_HOSTNAMES": "localhost",
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no TPU is held: several may compile
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no TPU is used: several may compile
     }.items():
         os.environ.setdefault(name, value)
     sides = "x".join(map(str, topology.sides))

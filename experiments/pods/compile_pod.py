@@ -1,15 +1,15 @@
-"""Compiles a config's step for TPUs or GPUs, with none here, and says what it costs.
+"""Compiles a config's step for TPUs or GPUs that are not here, and prints its costs.
 
     python -m experiments.pods.compile_pod --config=configs/char_lm.py \
         --topology=v5e:4x4 --config.batch_size=1024
 
-It compiles what `experiments.main` would run there, a loop of some updates, for each
-program of the experiment in turn. The experiment's training must be `on_devices`, with
-as many workers as the topology has devices, or a multiple. `--topology=2*v5e:4x4` is
-two slices of TPUs, `h100:1x1x8` a host of eight GPUs. It exits with 1 where a program
-does not fit. Needs the extra `tpu` or `cuda`.
+It compiles the loop of updates that `experiments.main` would run there, for each
+program of the experiment in turn. The experiment's training must be `on_devices`; the
+number of workers must be a multiple of the number of devices. `--topology=2*v5e:4x4` is
+two slices of TPUs, `h100:1x1x8` a host of eight GPUs. It exits with 1 if a program does
+not fit. It needs the extra `tpu` or `cuda`.
 
-What it says of time is estimated from the schedule, not measured: docs/pods.md.
+All times are estimated from the schedule, not measured: see docs/pods.md.
 """
 
 import collections
@@ -35,42 +35,42 @@ from experiments.training.gradients import histories
 
 
 class Report(NamedTuple):
-    """What a compiled program needs and does. Bytes and FLOPs are per device."""
+    """The memory, FLOPs, times and collectives of a compiled program, per device."""
 
     program: str
     topology: str
     devices: int
-    hbm_bytes: int  # it has, for programs
+    hbm_bytes: int  # memory of a device that programs may use
     compile_seconds: float
-    argument_bytes: int  # the state and what the updates are given
-    history_bytes: int  # of the arguments: the rings in the state
-    output_bytes: int  # beside those written over donated arguments
+    argument_bytes: int  # the state and the data of the updates
+    history_bytes: int  # part of the arguments: the histories in the state
+    output_bytes: int  # outputs that are not written over donated arguments
     temp_bytes: int
     host_bytes: int  # in the memory of the device's host
     flops: float  # of an update's matrix products and convolutions
-    bytes_accessed: float  # as XLA counts them, on-chip memory too; 0: not said
+    bytes_accessed: float  # counted by XLA, on-chip memory too; 0: not known
     seconds: float  # of an update's computation, estimated as in `work.Work`
     collectives: tuple[exchanges.Collective, ...]
 
     @property
     def needed_bytes(self) -> int:
-        """Of the device's memory."""
+        """The bytes of the device's memory that the program needs."""
         return self.argument_bytes + self.output_bytes + self.temp_bytes
 
     def exchanged_bytes(self, *, hidden: bool) -> int:
-        """Bytes in an update, of all hidden collectives or of all others."""
+        """The bytes that an update exchanges in hidden collectives or in all others."""
         return sum(
             c.num_bytes * c.times for c in self.collectives if c.hidden == hidden
         )
 
     @property
     def sending_seconds(self) -> float:
-        """All collectives in an update; infinite where a bandwidth is not known."""
+        """The seconds of sending in an update; infinite if a bandwidth is not known."""
         return sum((c.sending_seconds * c.times for c in self.collectives), start=0.0)
 
     @property
     def waiting_seconds(self) -> float:
-        """How much longer an update takes for them; infinite if not known."""
+        """The seconds that collectives add to an update; infinite if not known."""
         return sum((c.waiting_seconds * c.times for c in self.collectives), start=0.0)
 
 
@@ -78,25 +78,25 @@ def reports(experiment: Experiment, name: str) -> Iterator[Report]:
     """Compiles the programs of an experiment, one after the other.
 
     Args:
-        experiment: whose training is `on_devices`.
-        name: of the topology to compile for, as in `chips.topology`.
+        experiment: an experiment whose training is `on_devices`.
+        name: the name of the topology to compile for, as in `chips.topology`.
 
     Raises:
-        PodError: if its workers are not for so many devices, or are simulated ones, or
-            a program does not fit.
-        ValueError: if it cannot be trained at all.
+        PodError: if the devices do not divide the workers, the workers are simulated,
+            or a program does not fit.
+        ValueError: if the experiment cannot be trained.
     """
     place = topology(name)
-    there = place.devices()
-    for program in programs(experiment, devices=len(there)):
+    devices = place.devices()
+    for program in programs(experiment, devices=len(devices)):
         rule = program.rule
-        if not rule.devices or rule.workers * rule.devices_of_each % len(there):
+        if not rule.devices or rule.workers * rule.devices_of_each % len(devices):
             each = f" of {rule.devices_of_each} devices" * (rule.devices_of_each > 1)
             raise PodError(
                 f"{program.name} has {rule.workers} workers{each}, but {name} has"
-                f" {len(there)} devices: train `on_devices` with a multiple of them."
+                f" {len(devices)} devices: train `on_devices` with a multiple of them."
             )
-        trainer = Trainer(program, measure=experiment.measure, devices=there)
+        trainer = Trainer(program, measure=experiment.measure, devices=devices)
         yield examine(
             trainer.run_chunk,
             (trainer.shapes(), *trainer.feed.shapes()),
@@ -112,17 +112,17 @@ def examine(
     *,
     program: str = "",
 ) -> Report:
-    """Compiles a function and reads off what it needs and does. Nothing is run.
+    """The report of a function, which is compiled but not run.
 
     Args:
-        jitted: what `jax.jit` made, with its options of the compiler.
-        arguments: what it takes: trees of `jax.ShapeDtypeStruct` whose shardings are
-            over the topology's devices.
-        place: whose devices these are.
-        program: its name.
+        jitted: a function from `jax.jit`, with the options of the compiler.
+        arguments: the arguments of the function: trees of `jax.ShapeDtypeStruct` whose
+            shardings are over the topology's devices.
+        place: the topology of these devices.
+        program: the name of the program.
 
     Raises:
-        PodError: if it does not fit.
+        PodError: if the program does not fit the memory of a device.
     """
     lowered = jitted.lower(*arguments)
     started = time.perf_counter()
@@ -162,7 +162,7 @@ def examine(
 
 
 def table(report: Report) -> str:
-    """A report for reading."""
+    """The text of a report."""
     rows = {
         "compiled in": f"{report.compile_seconds:.1f} s",
         "memory of a device": _mib(report.hbm_bytes),
@@ -197,7 +197,7 @@ def table(report: Report) -> str:
 
 
 def _place(collective: exchanges.Collective) -> str:
-    """Where in the schedule it is, and whether that is enough."""
+    """Words for a collective's place in the schedule, and the bandwidth it needs."""
     if collective.in_branch:
         return f"in a branch, {_place(collective._replace(in_branch=False))}"
     if not collective.asynchronous:
@@ -215,8 +215,8 @@ def main(experiment: Experiment, name: str) -> None:
     """Compiles an experiment and prints its reports; exits with 1 if it cannot.
 
     Args:
-        experiment: whose training is `on_devices`.
-        name: of the topology to compile for.
+        experiment: an experiment whose training is `on_devices`.
+        name: the name of the topology to compile for.
     """
     try:
         for report in reports(experiment, name):
@@ -232,7 +232,7 @@ def _too_large(program: str, place: Topology, arguments: Any, reason: str) -> st
         f"{program or 'The step'} does not fit a device of {place.name}, which has"
         f" {place.memory_bytes / 2**30:.2f} GiB: its arguments are {held / 2**30:.2f}"
         f" GiB, of which {history / 2**30:.2f} GiB are histories. Take a smaller batch"
-        " a device, a shorter chunk, or a shorter, narrower or sharded history. XLA"
+        " per device, a shorter chunk, or a shorter, narrower or sharded history. XLA"
         f" says: {reason}"
     )
 
@@ -242,10 +242,10 @@ def _mib(num_bytes: float) -> str:
 
 
 def run() -> None:
-    """The command line."""
-    # tasks of one's own are found where the command runs
+    """Runs the command line."""
+    # tasks of the user are imported from the current folder
     sys.path.insert(0, os.getcwd())
-    jax.config.update("jax_platforms", "cpu")  # where there is libtpu, a TPU is sought
+    jax.config.update("jax_platforms", "cpu")  # else libtpu looks for a TPU
     config = config_flags.DEFINE_config_file("config", None, "A file in configs/.")
     place = flags.DEFINE_string(
         "topology", None, "The devices: v5e:4x4, 2*v5e:4x4 or h100:1x1x8, for example."

@@ -1,4 +1,4 @@
-"""The collectives of a compiled module, and what runs while each is under way."""
+"""The collectives of a compiled module, and the computation beside each of them."""
 
 import collections
 import itertools
@@ -13,24 +13,24 @@ from experiments.pods.work import Speed, Work
 
 
 class Collective(NamedTuple):
-    """One collective, as the schedule of its computation has it."""
+    """A collective in the schedule of a computation."""
 
     kind: str  # one of `hlo.KINDS`
-    name: str  # of the instruction that starts it
-    num_bytes: int  # of what goes in or of what comes out, the larger; on one device
+    name: str  # the name of the instruction that starts it
+    num_bytes: int  # the larger of its input and its output, on one device
     dtype: str  # as XLA spells it: bf16, f32; several joined by "+"
-    group_size: int  # devices that exchange; or slices
+    group_size: int  # the number of devices, or slices, that exchange
     between_slices: bool  # a send and a recv, over the network of the slices' hosts
     asynchronous: bool  # whether something may run between its start and its end
-    times: int  # it runs in a step; more than one in a loop of known length
-    beside_seconds: float  # estimated time of what runs beside it, each time
-    carrying_seconds: float  # how much longer computation takes that carries it
-    bandwidth: float  # that a device has for it, in bytes a second
-    in_branch: bool = False  # of a conditional: it may not run in a step
+    times: int  # how often it runs in a step; once in a loop of unknown length
+    beside_seconds: float  # estimated time of computation beside it, each time
+    carrying_seconds: float  # time that it adds to the fusions that carry it
+    bandwidth: float  # bytes per second that a device can send for it
+    in_branch: bool = False  # whether a conditional has it: it may not run in a step
 
     @property
     def sent_bytes(self) -> float:
-        """What a device sends at least, each time.
+        """The least bytes that a device sends, each time.
 
             2 B (n - 1) / n for an all-reduce of B bytes over n devices,
             B (n - 1) / n for a gather, a scatter or an all-to-all, B else
@@ -46,61 +46,62 @@ class Collective(NamedTuple):
 
     @property
     def sending_seconds(self) -> float:
-        """How long a device sends, each time; infinite if that is not known."""
+        """The seconds that a device sends, each time; infinite if not known."""
         return self.sent_bytes / self.bandwidth if self.bandwidth else math.inf
 
     @property
     def needed_bandwidth(self) -> float:
-        """Bytes/s with which the collective ends before its result is waited for."""
+        """The least bandwidth at which computation hides the collective, in bytes/s."""
         if not self.beside_seconds:
             return math.inf
         return self.sent_bytes / self.beside_seconds
 
     @property
     def hidden(self) -> bool:
-        """Whether the collective ends before its result is waited for."""
+        """Whether the collective ends before a device waits for its result."""
         return self.needed_bandwidth <= self.bandwidth
 
     @property
     def waiting_seconds(self) -> float:
-        """How much longer a step takes for it, each time; infinite if not known.
+        """The seconds that the collective adds to a step, each time; inf: not known.
 
             max( sending - beside, carrying )
 
-        While it is carried, for longer than the computation alone would take, it sends.
+        A collective also sends during the time that it adds to the fusions that carry
+        it.
         """
         return max(self.carrying_seconds, self.sending_seconds - self.beside_seconds)
 
     @property
     def hidden_seconds(self) -> float:
-        """How much of its sending costs a step nothing; 0 if that is not known."""
+        """The seconds of its sending that add no time to a step; 0 if not known."""
         if not self.bandwidth:
             return 0.0
         return max(0.0, self.sending_seconds - self.waiting_seconds)
 
 
 def collectives(module: Module, speed: Speed) -> list[Collective]:
-    """All collectives of a module, those in loops and called computations too.
+    """All collectives of a module, also in loops and in called computations.
 
     A collective is asynchronous in one of three forms. It starts and ends in two
     instructions. Or, on a TPU, it goes through a chain of fusions (a start,
-    computations, a done) and advances in these alone. Or, between slices of TPUs, it is
-    a pair of a send and a recv, and it starts at the first of the two. A collective
-    that the compiler wanted to be asynchronous, but found no computation for, is
-    printed as a synchronous one.
+    computations, a done) and advances only in these. Or, between slices of TPUs, it is
+    a pair of a send and a recv, and it starts at the first of the two. If the compiler
+    finds no computation beside an asynchronous collective, the text has a synchronous
+    one in its place.
 
-    Times are those of `Work.seconds_of`. Collectives that start and end in two
-    instructions share their link: a later one begins when those before it have been
-    sent. What a device waits for one of them, another one has more time for. Nothing
-    here was measured on a device.
+    Times come from `Work.seconds_of`. Collectives that start and end in two
+    instructions share their link: a collective begins when all earlier ones have been
+    sent. While a device waits for one collective, the other ones advance. No time is
+    measured on a device.
 
     Args:
-        module: as `hlo.parse` returns it.
-        speed: of a device.
+        module: the result of `hlo.parse`.
+        speed: the speed of a device.
 
     Returns:
-        One record for each, in the order of their starts. A loop whose length the text
-        does not tell counts once. Of a conditional, the branch that sends most.
+        A record for each collective, in the order of their starts. A loop of unknown
+        length counts once. A conditional counts with the branch that sends most.
 
     Example:
         >>> module = hlo.parse('''HloModule step, num_partitions=2
@@ -116,13 +117,13 @@ def collectives(module: Module, speed: Speed) -> list[Collective]:
 
 
 class _Flight(NamedTuple):
-    """A collective within the schedule of a computation."""
+    """The instructions of a collective in the schedule of a computation."""
 
     collective: Instruction
-    holder: str  # the computation in which its operands are named
-    result: str  # the type of what comes out
+    holder: str  # the computation that has its operands
+    result: str  # the type of its output
     start: Instruction
-    end: int | None = None  # where it is waited for; None: it is synchronous
+    end: int | None = None  # the place that waits for it; None: it is synchronous
     carriers: tuple[Instruction, ...] = ()  # the fusions that it goes through
 
 
@@ -131,14 +132,14 @@ def _all_sent(collectives: list[Collective]) -> float:
 
 
 class _Reader:
-    """A module, and what its computations take."""
+    """Reads the collectives of a module, with estimated times."""
 
     def __init__(self, module: Module, speed: Speed):
         self.module, self.speed = module, speed
         self.work = Work(module, speed)
 
     def collectives(self, name: str, times: int) -> Iterator[Collective]:
-        """Those of a computation that runs `times` times, and of all that it calls."""
+        """The collectives of a computation that runs `times` times, with its calls."""
         flights = self._flights(name)
         timed = self._timed(name, flights)
         for place, instruction in enumerate(self.module.computations[name]):
@@ -155,12 +156,12 @@ class _Reader:
                 yield from itertools.chain(*called)
 
     def _timed(self, name: str, flights: dict[int, list[_Flight]]) -> dict[int, float]:
-        """Seconds for each that starts and ends in two places, by its `id`.
+        """{id of a flight: seconds beside it}, if it starts and ends in two places.
 
-        From when its link is free for it to when it is waited for. A device computes
-        meanwhile, carries others, and waits for others.
+        These are the seconds from the time when its link is free until a device waits
+        for it. Meanwhile the device computes, carries other collectives, and waits.
         """
-        clock, free = 0.0, collections.defaultdict(float)  # link -> when it is free [s]
+        clock, free = 0.0, collections.defaultdict(float)  # {link: when it is free [s]}
         ending, beside = collections.defaultdict(list), {}
 
         def waited(flight, record, begun):
@@ -221,9 +222,9 @@ class _Reader:
         )
 
     def _keeps_a_part(self, collective: Instruction, holder: str) -> bool:
-        """Whether a fusion cuts a device's own part out of a sum, and that alone.
+        """Whether a fusion returns only the part of a sum that the device keeps.
 
-        So libtpu writes the reduce-scatters that it does not turn into all-reduces.
+        libtpu writes a reduce-scatter in this way, or as an all-reduce.
         """
         held = self.module.computations[holder]
         (root,) = [one for one in held if one.is_root] or held[-1:]
@@ -234,7 +235,7 @@ class _Reader:
         )
 
     def _flights(self, name: str) -> dict[int, list[_Flight]]:
-        """Collectives of one schedule, by the place at which they start."""
+        """{place in the schedule: the collectives that start there}."""
         flights = collections.defaultdict(list, self._fused(name))
         schedule = self.module.computations[name]
         sends = {
@@ -242,7 +243,7 @@ class _Reader:
             for place, one in enumerate(schedule)
             if one.opcode == "send" and (key := _transfer(one))
         }
-        starts: dict[str, int] = {}  # what hands a collective on -> where it started
+        starts: dict[str, int] = {}  # {instruction: start of the collective in it}
         ends: dict[int, int] = {}
         for place, one in enumerate(schedule):
             start = starts.get(one.operands[0])
@@ -270,7 +271,7 @@ class _Reader:
         return flights
 
     def _fused(self, name: str) -> dict[int, list[_Flight]]:
-        """Those that go through fusions, one or a chain of them."""
+        """{place: collectives that start there}, in a fusion or in a chain of them."""
         chains = collections.defaultdict(list)
         for place, one in enumerate(self.module.computations[name]):
             for inner in self.module.inside(one) if one.opcode == "fusion" else ():
@@ -283,7 +284,7 @@ class _Reader:
                 end = others[-1][0] + 1
             held = {i.opcode for i in self.module.computations[first.called]}
             if not others and not held & {"convolution", "dot"}:
-                carriers, end = (), None  # fused with what cuts or converts it
+                carriers, end = (), None  # fused with a cut or a conversion alone
             flights[place].append(
                 _Flight(inner, first.called, inner.shape, first, end, carriers)
             )
@@ -291,14 +292,14 @@ class _Reader:
 
 
 def _kind(instruction: Instruction) -> str:
-    if instruction.opcode == "recv":  # what the hosts of TPU slices do with it
+    if instruction.opcode == "recv":  # the collective of the hosts of TPU slices
         kind = instruction.first_match(r'_xla_megascale_transfer_type="(\w+)"')
         return kind.lower().replace("_", "-")
     return instruction.opcode.removesuffix("-start")
 
 
 def _transfer(instruction: Instruction) -> str:
-    """What a send and a recv between slices have in common; empty of others."""
+    """The name that a send and its recv between slices share; "" for others."""
     return instruction.first_match(r'_xla_host_transfer_rendezvous="(.*?)"')
 
 
@@ -319,8 +320,8 @@ def _group_size(collective: Instruction, devices: int) -> int:
         return int(numbered)
     pattern = r"\breplica_groups=mesh\[(.*?)\].*?\{(.*?)\}"
     mesh = re.search(pattern, collective.attributes)
-    if mesh:  # 'a'=2,'b'=4 and the axes that take part; 'b':(1)2 is a part of one
+    if mesh:  # 'a'=2,'b'=4 and the axes that take part; 'b':(1)2 is a part of an axis
         sizes = dict(re.findall(r"'(.*?)'=(\d+)", mesh[1]))
         axes = re.findall(r"'(.*?)'(?::\(\d+\)(\d+))?", mesh[2])
         return math.prod(int(part or sizes[axis]) for axis, part in axes)
-    return devices  # {}: all
+    return devices  # {}: all devices

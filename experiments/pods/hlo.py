@@ -22,34 +22,34 @@ class Instruction(NamedTuple):
     name: str
     shape: str  # the type of its result
     opcode: str
-    operands: tuple[str, ...]  # names, of the same computation
-    attributes: str  # what follows its operands
-    is_root: bool = False  # whether its result is the computation's
+    operands: tuple[str, ...]  # names of instructions of the same computation
+    attributes: str  # the text after its operands
+    is_root: bool = False  # whether the computation returns its result
 
     def first_match(self, pattern: str) -> str:
-        """What a pattern's group matches first in the attributes; empty if nothing."""
+        """The first match of a pattern's group in the attributes; "" without one."""
         return first_match(pattern, self.attributes)
 
     @property
     def called(self) -> str:
-        """The computation that a fusion, or what is wrapped, calls; empty if none."""
+        """The computation that a fusion or an asynchronous wrapper calls; else ""."""
         return self.first_match(r"\bcalls=%?([\w.\-]+)")
 
 
 class Module(NamedTuple):
-    """A compiled module; instructions stand in the order in which they are run."""
+    """A compiled module; instructions are in the order in which they run."""
 
     computations: dict[str, list[Instruction]]
     entry: str  # the computation that is run
     devices: int
 
     def inside(self, one: Instruction) -> list[Instruction]:
-        """The collectives in a fusion, or in what is wrapped to be asynchronous."""
+        """The collectives in a fusion or in an asynchronous wrapper."""
         held = self.computations.get(one.called, ())
         return [i for i in held if i.opcode in KINDS]
 
     def calls(self, one: Instruction) -> list[tuple[str, int]]:
-        """Computations that an instruction runs, and how often."""
+        """The computations that an instruction runs, each with its number of runs."""
         if one.opcode == "while":
             return [(one.first_match(r"\bbody=%?([\w.\-]+)"), self._trips(one))]
         if one.opcode == "conditional":
@@ -66,7 +66,7 @@ class Module(NamedTuple):
         known = loop.first_match(r'"known_trip_count":\{"n":"(\d+)"')
         if known:
             return int(known)
-        # TPUs do not print it: a loop that counts from 0 is compared with its length
+        # TPUs do not print it: the condition compares a count from 0 with the length
         held = self.computations.get(loop.first_match(r"\bcondition=%?([\w.\-]+)"), ())
         lengths = [i.operands[0] for i in held if i.opcode == "constant"]
         if len(lengths) == 1 and any("direction=LT" in i.attributes for i in held):
@@ -75,7 +75,7 @@ class Module(NamedTuple):
 
 
 def parse(text: str) -> Module:
-    r"""Reads a module, printed by `jax.stages.Compiled.as_text()`.
+    r"""The module in a text that `jax.stages.Compiled.as_text()` returns.
 
     Raises:
         ValueError: if the text has no entry computation.
@@ -102,7 +102,7 @@ def parse(text: str) -> Module:
         elif current is not None and " = " in line:
             current.append(_instruction(line))
     if entry is None:
-        raise ValueError("The text must be a compiled module's, got one with no ENTRY.")
+        raise ValueError("`text` must be a compiled module, got a text with no ENTRY.")
     counts = re.findall(
         r"\b(?:replica_count|num_partitions)=(\d+)", text.split("\n")[0]
     )
@@ -110,7 +110,7 @@ def parse(text: str) -> Module:
 
 
 def shape_bytes(shape: str) -> int:
-    """Bytes of an array's type, or of all in a tuple's.
+    """The bytes of an array of this type, or of all arrays of a tuple's type.
 
     Example:
         >>> shape_bytes("(bf16[2,3]{1,0:T(8,128)(2,1)}, u32[])")
@@ -120,7 +120,7 @@ def shape_bytes(shape: str) -> int:
 
 
 def first_match(pattern: str, text: str) -> str:
-    """What a pattern's group matches first; empty if nothing."""
+    """The first match of a pattern's group in a text; "" without a match."""
     match = re.search(pattern, text)
     return match[1] if match else ""
 
@@ -133,14 +133,14 @@ def _instruction(line: str) -> Instruction:
     opcode, _, rest = rest.partition("(")
     end = _closing("(" + rest) - 1
     inside = rest[:end]
-    # a constant's value and a parameter's number stand where others have operands
+    # a constant has its value, and a parameter its number, in place of operands
     operands = re.findall(r"%([\w.\-]+)", inside) or [inside]
     is_root, name = line.startswith("ROOT "), name.lstrip("%")
     return Instruction(name, shape, opcode, tuple(operands), rest[end + 1 :], is_root)
 
 
 def _closing(text: str) -> int:
-    """Where the parenthesis is closed with which a text begins."""
+    """The place of the parenthesis that closes the first one of a text."""
     depth = 0
     for place in re.finditer(r"[()]", text):
         depth += 1 if place[0] == "(" else -1
@@ -150,7 +150,7 @@ def _closing(text: str) -> int:
 
 
 def arrays(shape: str) -> list[tuple[str, tuple[int, ...]]]:
-    """The arrays of a type: dtypes and dimensions."""
+    """The dtype and the dimensions of each array in a type."""
     return [
         (dtype, tuple(int(n.lstrip("<=")) for n in dims.split(",") if n))
         for dtype, dims in re.findall(r"\b([a-z]\w*)\[([\d,<=]*)\]", shape)
@@ -158,5 +158,5 @@ def arrays(shape: str) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def bits(dtype: str) -> int:
-    """Of a number, as XLA spells its type; 0 of a token."""
+    """The bits of a number of this dtype, as XLA spells it; 0 for a token."""
     return 8 if dtype == "pred" else int(first_match(r"^[a-z]+(\d+)", dtype) or 0)

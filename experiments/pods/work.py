@@ -17,34 +17,35 @@ _FREE |= {*hlo.KINDS}
 
 _CUTS = ("dynamic-slice", "gather", "slice")
 _WRITES = {"dynamic-update-slice": 1, "scatter": 2}
-"""Opcodes that write a part of their first operand in place: which operand it is."""
+"""{opcode that writes a part of its first operand: which operand has the new part}."""
 
 NO_ESTIMATE = 2**62
-"""From so many cycles on, what XLA prints is no estimate: it prints 2^63 - 1."""
+"""The least number of cycles that is no estimate: XLA then prints 2^63 - 1."""
 
 LARGER_STEPS = 8
-"""How many times larger a step may be in a loop that carries no collective.
+"""The factor by which steps may be larger in a loop that carries no collective.
 
-By libtpu 0.0.42 a loop over tiles that carries one has at most 128 tiles in a step,
-others 1,024. On a v5e an update of Adam takes 152,781 cycles in 9 steps, and 167,900 in
-18; the loss of 8,192 tokens 7,484,460 in 396, and 12,446,368 in 3,152.
+In libtpu 0.0.42 a loop over tiles that carries a collective has at most 128 tiles in a
+step; other loops have 1,024. On a v5e an update of Adam takes 152,781 cycles in 9 steps
+and 167,900 in 18; the loss of 8,192 tokens takes 7,484,460 in 396 and 12,446,368 in
+3,152.
 """
 
 
 class Speed(NamedTuple):
-    """What a device does in a second, for estimates of a schedule's time."""
+    """The rates of a device, per second, for estimates of a schedule's time."""
 
-    flops: float  # of matrix products
+    flops: float  # FLOPs of matrix products
     link: float  # bytes that it sends to the devices of its slice
-    network: float = 0.0  # bytes that it sends to other slices; 0 where not known
-    hertz: float = 0.0  # cycles, where the compiler prints its estimate in them
+    network: float = 0.0  # bytes that it sends to other slices; 0 if not known
+    hertz: float = 0.0  # cycles, if the compiler prints estimates in cycles; else 0
     memory: float = np.inf  # bytes that it reads and writes
     one_link: float = np.inf  # bytes that it sends to one neighbor, at most `link`
-    step_seconds: float = 0.0  # with which a TPU begins each step of a loop over tiles
+    step_seconds: float = 0.0  # time to begin a step of a TPU's loop over tiles
 
 
 class Work:
-    """What a module computes, at some speed; each computation is looked at once."""
+    """The FLOPs and the time of a module's computations; each is summed once."""
 
     def __init__(self, module: hlo.Module, speed: Speed):
         self.module, self.speed = module, speed
@@ -56,7 +57,7 @@ class Work:
         }
 
     def flops_of(self, name: str, one: hlo.Instruction) -> float:
-        """FLOPs of an instruction of the computation `name`."""
+        """The FLOPs of an instruction of the computation `name`."""
         operands = [self.shapes[name].get(operand, "") for operand in one.operands]
         if one.opcode == "dot":
             contracted = one.first_match(r"\blhs_contracting_dims=\{(.*?)\}")
@@ -69,12 +70,12 @@ class Work:
         return self._of_calls(self.flops, one)
 
     def seconds_of(self, name: str, one: hlo.Instruction) -> float:
-        """Estimated time of an instruction, without what it takes for a collective.
+        """The estimated time of an instruction, without the time for a collective.
 
             (cycles that the compiler prints) / hertz, or, of a GPU,
             max( FLOPs / peak, bytes / bandwidth of the memory )
 
-        The second, a roofline, also where the compiler prints that it has no estimate.
+        The second one, a roofline, is also used if the compiler has no estimate.
         """
         if one.opcode in ("while", "conditional", "call"):
             return self._of_calls(self.seconds, one)
@@ -86,12 +87,12 @@ class Work:
         return max(0.0, cycles / self.speed.hertz - self.carrying_seconds(one))
 
     def carrying_seconds(self, one: hlo.Instruction) -> float:
-        """How much longer a TPU's fusion takes because it carries a collective.
+        """The time that a collective adds to the TPU's fusion that carries it.
 
             (s - ceil(s / 8)) step_seconds,    s its steps
 
         for a loop over tiles: it takes smaller steps, so that the collective advances
-        between them. A product takes as long as without.
+        between them. For a matrix product the added time is 0.
         """
         sizes = one.first_match(r'"iteration_bounds":\[(.*?)\]')
         if not (sizes and self.module.inside(one)) or self.flops(one.called):
@@ -101,9 +102,9 @@ class Work:
         return (steps - without) * self.speed.step_seconds
 
     def bytes_of(self, name: str, one: hlo.Instruction) -> int:
-        """Bytes that an instruction reads and writes.
+        """The bytes that an instruction reads and writes.
 
-        Of an array that is only cut, gathered from, or written in a part, the part.
+        If it cuts, gathers or writes only a part of an array, the part counts.
         """
         if one.opcode in _FREE or one.opcode.endswith(("-start", "-done", "-update")):
             return 0
@@ -114,7 +115,7 @@ class Work:
         if one.opcode == "fusion":
             return self._fused_bytes(one, sizes)
         if one.opcode == "custom-call" and "__cublas$" in one.attributes:
-            dtype, dims = hlo.arrays(one.shape)[0]  # the second is its workspace
+            dtype, dims = hlo.arrays(one.shape)[0]  # the second array is its workspace
             return sum(sizes) + hlo.bits(dtype) * math.prod(dims) // 8
         if one.opcode in _CUTS:
             return 2 * hlo.shape_bytes(one.shape)
@@ -123,7 +124,7 @@ class Work:
         return sum(sizes) + hlo.shape_bytes(one.shape)
 
     def _fused_bytes(self, fusion: hlo.Instruction, sizes: list[int]) -> int:
-        """Those of its operands that it reads, and of its results that it writes."""
+        """The bytes that a fusion reads of its operands and writes of its results."""
         held = self.module.computations.get(fusion.called, [])
         by_name = {one.name: one for one in held}
 
@@ -152,7 +153,7 @@ class Work:
             if one.opcode not in _WRITES:
                 return hlo.shape_bytes(one.shape)
             part = by_name[one.operands[_WRITES[one.opcode]]].shape
-            # what is added to is read, too
+            # a scatter also reads the part to which it adds
             return hlo.shape_bytes(part) * _WRITES[one.opcode]
 
         root = [one.name for one in held if one.is_root] or [i.name for i in held[-1:]]
@@ -166,7 +167,7 @@ class Work:
         return sum(cost(name, one) for one in self.module.computations[name])
 
     def _of_calls(self, total: Callable[[str], float], one: hlo.Instruction) -> float:
-        """A cost of what an instruction calls: of the dearest branch, if it chooses."""
+        """The cost of an instruction's calls; of a conditional, its largest branch."""
         costs = [count * total(called) for called, count in self.module.calls(one)]
         if one.opcode == "conditional":
             return max(costs, default=0.0)
@@ -174,21 +175,21 @@ class Work:
 
 
 def flops(module: hlo.Module) -> float:
-    """FLOPs of the matrix products and convolutions in one run on one device.
+    """The FLOPs of the matrix products and convolutions in one run on one device.
 
-    Two for each product of two numbers; calls of cuBLAS count. A loop counts as often
-    as it runs, once where the text does not tell.
+    Each product of two numbers is two FLOPs; calls of cuBLAS count. A loop counts as
+    often as it runs, or once if its length is unknown.
     """
     return Work(module, Speed(flops=1.0, link=1.0)).flops(module.entry)
 
 
 def seconds(module: hlo.Module, speed: Speed) -> float:
-    """Estimated time of all computation in one run, as in `Work.seconds_of`."""
+    """The estimated time of all computation in one run, as in `Work.seconds_of`."""
     return Work(module, speed).seconds(module.entry)
 
 
 def _dot_flops(result: str, lhs: str, contracted: str) -> float:
-    """Of the first array of `result`; a call of cuBLAS also returns its workspace."""
+    """The FLOPs of the first array of `result`; cuBLAS also returns its workspace."""
     shape, of_lhs = hlo.arrays(result)[0][1], hlo.arrays(lhs)[0][1]
     depth = math.prod(of_lhs[int(d)] for d in re.findall(r"\d+", contracted))
     return 2.0 * math.prod(shape) * depth
@@ -208,15 +209,15 @@ def _convolution_flops(one: hlo.Instruction, operands: list[str]) -> float:
 
     products = lhs["b"] * lhs["f"] * result["f"]
     for dimension in range(len(lhs) - 2):
-        # where a kernel's element meets the input, not its padding or its holes
+        # count only the places where the kernel meets the input, not padding or holes
         key = str(dimension)
         at = np.add.outer(
             np.arange(result[key]) * int(of_window("stride", dimension, 1)),
             np.arange(kernel[key]) * int(of_window("rhs_dilate", dimension, 1)),
         ) - int(of_window("pad", dimension, "0_0").split("_")[0])
         holes = int(of_window("lhs_dilate", dimension, 1))
-        there = (at >= 0) & (at < lhs[key] * holes) & (at % holes == 0)
-        products *= int(there.sum())
+        inside = (at >= 0) & (at < lhs[key] * holes) & (at % holes == 0)
+        products *= int(inside.sum())
     groups = [
         int(one.first_match(rf"\b{kind}_group_count=(\d+)") or 1)
         for kind in ("feature", "batch")

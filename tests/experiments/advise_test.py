@@ -222,7 +222,7 @@ def test_the_page_says_with_what_slowness_lasts(tmp_path):
 def test_a_log_that_does_not_show_how_long_slowness_lasts_names_the_flag(tmp_path):
     log = write(tmp_path / "times.csv", phases(noise=0.4))
     done = run(log, f"--out={tmp_path}/advice.html", "--noise=0", *FAST)
-    assert "Here --resample=steps is the task" in done.error and "\n" not in done.error
+    assert "--resample=steps means one task" in done.error and "\n" not in done.error
     options = "--resample=steps", "--noise=0", *FAST
     assert not run(log, f"--out={tmp_path}/advice.html", *options).error
 
