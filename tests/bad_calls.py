@@ -965,9 +965,10 @@ dj.delayed(SGD, 2).init({"w": KEY})
 dj.delayed(SGD, 2)(PARAMS)
     TypeError: 'GradientTransformationExtraArgs' object is not callable
 dj.staleness(PARAMS)
-    ValueError: `opt_state` must hold one staleness, got 0: ask for one part.
+    ValueError: `opt_state` must hold one staleness, got 0: pass one part of
+    the state.
 dj.resize_history(state_of(dj.delayed(SGD, 2)), dj.delayed(SGD, 4))
-    ValueError: `like` must be a state as `state`,
+    ValueError: `like` must have the structure of `state`,
     PyTreeDef(CustomNode(namedtuple[DelayedState], [*, *, *,
     (CustomNode(namedtuple[EmptyState], []),... []))])), got
     PyTreeDef(CustomNode(namedtuple[GradientTransformationExtraArgs], [*, *])).
