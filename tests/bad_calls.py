@@ -831,8 +831,8 @@ workers.simulate(step, 4).init(BEGUN)
     TypeError: workers_of.<locals>.init_fn() missing 1 required positional argument:
     'batch'
 on_four(lambda state, batch: (state[0], {}))
-    TypeError: `step` must return (state, metrics) with a state like its own, got None
-    for float32[3] at [0].
+    TypeError: `step` must return (state, metrics) with a state like the given state,
+    got None for float32[3] at [0].
 on_four(lambda state, batch: ((state[0] + batch, state[1]), {}))
     ValueError: The workers' copies of [0] would drift apart: average gradients with
     dj.exchange.mean(...), or give `init` a tree of bools, shared=; False if each worker
