@@ -630,8 +630,8 @@ extend.averaged(SGD)
 over_four(extend.averaged(SGD, lambda model: model))
     TypeError: <lambda>() takes 1 positional argument but 4 were given
 over_four(extend.averaged(SGD, lambda step, memory, before, model: model))
-    TypeError: `mix` must return (model, memory) with a model like its own, got None for
-    [2] at ['b'].
+    TypeError: `mix` must return (model, memory) with a model like the given model, got
+    None for [2] at ['b'].
 """
 
 MODULATION = r"""
