@@ -1,4 +1,4 @@
-"""Replicas that average their models: one optimizer wrapper a method."""
+"""Replicas that average their models: an optimizer wrapper for each method."""
 
 from delayjax._src.averaging.adaptive_period import adaptive_period as adaptive_period
 from delayjax._src.averaging.delayed_average import blended as blended

@@ -3,7 +3,7 @@
 Put a rule of this module at the end of a chain, in place of
 `optax.scale_by_learning_rate`: it multiplies updates by minus its step size. A law of
 `modulation` is different: a factor behind an optimizer that has a learning rate. Only
-`dasa` goes before the optimizer: its step size is 0, or the optimizer's.
+`dasa` goes before the optimizer: it keeps a gradient or sets it to 0.
 """
 
 from delayjax._src.rules.budgets import inverse_within_budget as inverse_within_budget

@@ -595,12 +595,12 @@ over_four(exchange.mean(SGD, weight=lambda: 1.0))
     TypeError: <lambda>() takes 0 positional arguments but 1 was given
 over_four(exchange.overlapped_mean(dj.compensate_delay(1.0)))
     TypeError: `compensate_delay` needs the extra argument `stale_params`, but
-    received... none on: compensate before it, or pass `stale_params=` to `update`.
+    received... compensate before the mean, or pass `stale_params=` to `update`.
 exchange.late_reduce(SGD, "data")
     TypeError: `mesh` must be a Mesh, got 'data'.
 exchange.late_reduce(SGD, mesh("workers"))
     ValueError: `mesh` must have axes ('data',), got Mesh('workers': 4,
-    axis_types=(Auto,)): name its axes, axis_name=.
+    axis_types=(Auto,)): name its axes by axis_name=.
 stepped(exchange.late_reduce(SGD, mesh("data")))
     ValueError: `exchange.late_reduce` needs gradients that are not summed over data
     yet, of shape (4, 2), got f32[2] at ['b']: take jax.vmap(jax.grad(loss), (None,
@@ -630,8 +630,8 @@ extend.averaged(SGD)
 over_four(extend.averaged(SGD, lambda model: model))
     TypeError: <lambda>() takes 1 positional argument but 4 were given
 over_four(extend.averaged(SGD, lambda step, memory, before, model: model))
-    TypeError: `mix` must return (model, memory) with a model like its own, got None for
-    [2] at ['b'].
+    TypeError: `mix` must return (model, memory) with a model like the given model, got
+    None for [2] at ['b'].
 """
 
 MODULATION = r"""
@@ -677,7 +677,7 @@ piped(tx=0.1)
     TypeError: `optimizer` must be an Optax transformation, got 0.1.
 piped(tx=dj.compensate_delay(0.1))
     TypeError: `compensate_delay` needs the extra argument `stale_params`, but
-    received... none on: compensate before it, or pass `stale_params=` to `update`.
+    received... compensate before the mean, or pass `stale_params=` to `update`.
 piped(tx=dj.predict_weights(SGD, 2))
     ValueError: `forward_point` must be given, got None: pass
     forward_point=gradient_params.
@@ -789,7 +789,7 @@ ring.sharded("data")
     worker, must be given, got None and None.
 ring.sharded("data", mesh=mesh("workers"))
     ValueError: `mesh` must have axes ('data',), got Mesh('workers': 4,
-    axis_types=(Auto,)): name its axes, axis_name=.
+    axis_types=(Auto,)): name its axes by axis_name=.
 ring.sharded(mesh("data"))
     TypeError: `axis_name` must be a name or a tuple of names, got Mesh(...).
 stepped(dj.delayed(SGD, 2, history=ring.sharded("workers", num_workers=4)))
@@ -831,8 +831,8 @@ workers.simulate(step, 4).init(BEGUN)
     TypeError: workers_of.<locals>.init_fn() missing 1 required positional argument:
     'batch'
 on_four(lambda state, batch: (state[0], {}))
-    TypeError: `step` must return (state, metrics) with a state like its own, got None
-    for float32[3] at [0].
+    TypeError: `step` must return (state, metrics) with a state like the given state,
+    got None for float32[3] at [0].
 on_four(lambda state, batch: ((state[0] + batch, state[1]), {}))
     ValueError: The workers' copies of [0] would drift apart: average gradients with
     dj.exchange.mean(...), or give `init` a tree of bools, shared=; False if each worker
@@ -845,7 +845,7 @@ workers.run(step, None)
     TypeError: `mesh` must be a Mesh, got None.
 workers.run(step, mesh("data"))
     ValueError: `mesh` must have axes ('workers',), got Mesh('data': 4,
-    axis_types=(Auto,)): name its axes, axis_name=.
+    axis_types=(Auto,)): name its axes by axis_name=.
 run_on_four(batch=(6, 3))
     ValueError: `batch` must have leading axes (4,), the workers along ('workers',), got
     shape (6, 3) at the root.
@@ -965,9 +965,10 @@ dj.delayed(SGD, 2).init({"w": KEY})
 dj.delayed(SGD, 2)(PARAMS)
     TypeError: 'GradientTransformationExtraArgs' object is not callable
 dj.staleness(PARAMS)
-    ValueError: `opt_state` must hold one staleness, got 0: ask for one part.
+    ValueError: `opt_state` must hold one staleness, got 0: pass one part of
+    the state.
 dj.resize_history(state_of(dj.delayed(SGD, 2)), dj.delayed(SGD, 4))
-    ValueError: `like` must be a state as `state`,
+    ValueError: `like` must have the structure of `state`,
     PyTreeDef(CustomNode(namedtuple[DelayedState], [*, *, *,
     (CustomNode(namedtuple[EmptyState], []),... []))])), got
     PyTreeDef(CustomNode(namedtuple[GradientTransformationExtraArgs], [*, *])).
@@ -997,10 +998,10 @@ state_of(dj.delayed(optax.contrib.schedule_free(dj.drop_stale(SGD, 2), 0.1), 1))
     bound).
 stepped(optax.chain(dj.delayed(optax.identity(), 2), dj.compensate_delay(0.1)))
     TypeError: `compensate_delay` needs the extra argument `stale_params`, but
-    received... none on: compensate before it, or pass `stale_params=` to `update`.
+    received... compensate before the mean, or pass `stale_params=` to `update`.
 stepped(dj.delayed(dj.compensate_delay(1.0), 2))
     TypeError: `compensate_delay` needs the extra argument `stale_params`, but
-    received... none on: compensate before it, or pass `stale_params=` to `update`.
+    received... compensate before the mean, or pass `stale_params=` to `update`.
 stepped(dj.compensate_delay(1.0), params=None, stale_params=PARAMS)
     TypeError: `compensate_delay` needs the extra argument `params`, but received
     none: call `update(grads, state, params)`, or pass `params=` to `update`.

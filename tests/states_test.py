@@ -108,6 +108,6 @@ def test_a_compensation_behind_a_mean_says_where_it_must_be():
         )(jnp.ones((2, 3)))
 
     rule, sgd = dj.compensate_delay(0.1), optax.sgd(0.1)
-    with pytest.raises(TypeError, match="mean over workers hands none on: compensate"):
+    with pytest.raises(TypeError, match="hands on no old parameters: compensate"):
         step(dj.exchange.mean(optax.chain(rule, sgd)))
     step(optax.chain(rule, dj.exchange.mean(sgd)))  # as the remedy says

@@ -532,7 +532,7 @@ AVERAGING = {
     ),
     "a memory that changes its type": (
         with_memory(lambda memory: optax.tree.cast(memory, jnp.bfloat16)),
-        *("a step runs", "`mix` must return a memory like its own"),
+        *("a step runs", "`mix` must return a memory like the given memory"),
     ),
     "everybody takes the model of one": (
         every(2, of_first),
@@ -588,12 +588,12 @@ def test_what_a_method_does_not_claim_is_not_checked():
     ("answer", "message"),
     [
         (lambda model: model, r"to unpack \(expected 2, got 1"),
-        (lambda model: ({}, ()), "`mix` must return .* with a model like its own"),
+        (lambda model: ({}, ()), "`mix` must return .* with a model like the given"),
         (
             lambda model: (optax.tree.cast(model, jnp.int8)["b"], ()),
             "`mix` must return",
         ),
-        (lambda model: (model, 1.0), "`mix` must return a memory like its own"),
+        (lambda model: (model, 1.0), "`mix` must return a memory like"),
     ],
 )
 def test_what_a_mix_returns_is_checked(answer, message):

@@ -1,4 +1,4 @@
-"""The contract that every method keeps, as functions that check one of your own."""
+"""The contract that every method keeps, and functions that check your own method."""
 
 from delayjax._src.testing.protocol import check_protocol as check_protocol
 from delayjax._src.testing.replicas import check_averaging as check_averaging

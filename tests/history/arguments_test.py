@@ -208,7 +208,7 @@ STATES = [
         lambda: dj.resize_history(
             of_depth(2).init(PARAMS), dj.delayed(optax.adam(0.1), 4).init(PARAMS)
         ),
-        "`like` must be a state as `state`, .*, got .*ScaleByAdamState",
+        "`like` must have the structure of `state`, .*, got .*ScaleByAdamState",
     ),
     (
         lambda: resized(jnp.zeros(3), jnp.zeros(4)),
@@ -251,7 +251,7 @@ STATES = [
     ),
     (
         lambda: dj.staleness(optax.chain(of_depth(1), of_depth(1)).init(PARAMS)),
-        r"`opt_state` must hold one staleness, got 2: ask for one part",
+        r"`opt_state` must hold one staleness, got 2: pass one part of",
     ),
 ]
 

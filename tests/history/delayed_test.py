@@ -403,6 +403,6 @@ def test_the_parts_of_a_partition_say_their_staleness_by_label():
     beside = optax.chain(dj.delayed(ADAM, 1), optax.partition(parts, labels))
     with pytest.raises(
         ValueError,
-        match=r"`opt_state` must hold one staleness, got 3: ask for one part\.",
+        match=r"`opt_state` must hold one staleness, got 3: pass one part of",
     ):
         dj.staleness(beside.init(spread(1.0)))

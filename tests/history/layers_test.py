@@ -198,6 +198,6 @@ def test_a_tree_of_staleness_is_refused():
     tx = dj.delayed(optax.sgd(1.0), {"w": Layers((1, 0))})
     grad = {"w": jnp.ones((2, 3))}
     with pytest.raises(
-        ValueError, match="`staleness` must be one for all, got \\{'w': 1\\}"
+        ValueError, match=r"`staleness` must be one number .*, got \{'w': 1\}"
     ):
         tx.update(grad, tx.init(grad), grad, staleness={"w": 1})

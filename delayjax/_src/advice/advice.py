@@ -9,7 +9,7 @@ import scipy
 
 from delayjax._src.advice.islands import Islands
 
-_WORTH = 1.1  # late gradients must be so many times as fast
+_WORTH = 1.1  # late gradients must be this many times as fast
 _EQUAL = 1.15  # another model or batch size may change a ratio by this factor
 _UNSEEN = 0.1  # of an equal share of the gradients
 _HEAD = ("protocol", "s/update", "s/gradient", "idle", "used", "staleness", "largest")
@@ -77,11 +77,11 @@ class Choice(NamedTuple):
 
     @property
     def seconds_to_target(self) -> Mean:
-        """Until the target, at the best constant step; inf beyond 64,000 updates."""
+        """The seconds to the target, at the best step; inf beyond 64,000 updates."""
         return Mean.of_times(self.seconds_by_seed)
 
     def times_as_fast_as(self, other: "Choice") -> Mean:
-        """Seconds to the target of the other over this one's, seed by seed."""
+        """The other protocol's seconds to the target over this one's, seed by seed."""
         return Mean.of_ratios(other.seconds_by_seed, self.seconds_by_seed)
 
     @property
@@ -96,9 +96,9 @@ class Advice(NamedTuple):
 
     Attributes:
         choices: a row for each protocol; the others are compared with the first.
-        assumptions: sentences.
-        islands: how often workers with a model each exchange their models; None if
-            messages take no time, or a slowdown begins or ends.
+        assumptions: sentences that state the assumptions.
+        islands: how often workers with their own models exchange them; None if messages
+            take no time, or a slowdown begins or ends.
     """
 
     choices: tuple[Choice, ...]

@@ -53,28 +53,28 @@ def advise(
     what is lost if the data of a slow worker are never used.
 
     Args:
-        cluster: the workers and their times. Messages take no time unless it has a
-            `communication`.
-        protocols: of `cluster.protocols`, or functions of a `Server`. The others are
-            compared with the first. By default, for P workers, hardsync(),
+        cluster: the workers and their times. Messages take no time unless the cluster
+            has a `communication`.
+        protocols: protocols of `cluster.protocols`, or functions of a `Server`. The
+            others are compared with the first. By default, for P workers, hardsync(),
             k_sync(P - max(1, P // 16)), rennala(P), ssp(3), k_async(1), ringmaster(P).
         noise: the variance of one worker's gradient, summed over the coordinates, over
             the squared length of the mean gradient at first. This is the simple noise
             scale of McCandlish et al. (arXiv:1812.06162) over the worker's batch size.
         curvatures: c, positive, [C].
         target: in (0, 1), a share of the first loss.
-        momentum: beta of SGD, in [0, 1): m = beta m + g. With it late gradients must
-            have smaller steps, and pay less often.
+        momentum: beta of SGD, in [0, 1): m = beta m + g. With momentum late gradients
+            need smaller steps, and pay less often.
         seeds: how often each protocol is simulated, at least 2. Intervals are over the
             seeds; a ratio is their geometric mean. A seed draws the same service times
             under each protocol.
 
     Returns:
         A table of Python numbers; `str(advice)` shows it. If messages take time,
-        `advice.islands` has the period H of workers that train a model each and
-        exchange it, as in `averaging.outer`. It takes seconds for tens of
-        workers, ten times as long for ten times the noise, and at most 25 C MB, with a
-        momentum of 0.9 38 C MB.
+        `advice.islands` has the period H of workers that each train a model and
+        exchange it, as in `averaging.outer`. A comparison takes seconds for tens of
+        workers, ten times as long for ten times the noise, and at most 25 C MB of
+        memory, or 38 C MB with a momentum of 0.9.
 
     Raises:
         ValueError: if the cluster has one worker, or an argument is out of its range.

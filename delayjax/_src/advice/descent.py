@@ -42,7 +42,7 @@ class Bowl(NamedTuple):
 
         Args:
             gradients: K.
-            limit: of the step.
+            limit: the largest stable step.
         """
         if not self.noise:
             return limit
@@ -51,7 +51,7 @@ class Bowl(NamedTuple):
         return min(limit, self.target * self.curvatures.sum() / 2 / noisy)
 
     def updates_at(self, largest: float) -> int:
-        """About how many updates the best step needs; the largest step gives it."""
+        """About the number of updates that the best step needs, by the largest step."""
         rate = largest / _SPARE * self.curvatures.min() / (1 - self.momentum)
         return math.ceil(math.log(1 / self.target) / rate)
 
@@ -78,9 +78,9 @@ class Descent:
         E x_T^2 = v_0^2 + s^2 sum_t K_t / d_t^2 u_{t+1}^2
 
     Args:
-        trace: of the updates.
+        trace: the trace of the updates.
         bowl: the quadratic.
-        largest: of the steps eta.
+        largest: the largest of the steps eta.
     """
 
     def __init__(self, trace: Trace, bowl: Bowl, largest: float):
@@ -96,7 +96,7 @@ class Descent:
             self.reads.append(list(zip(read.tolist(), shares.tolist(), strict=True)))
 
     def loss(self, updates: int) -> float:
-        """The least mean loss of all steps after so many updates."""
+        """The least mean loss of all steps after a number of updates."""
         curvatures, steps = self.bowl.curvatures, self.steps[:, None]
         v = np.zeros((updates + 1, len(steps), len(curvatures)))
         v[updates] = 1.0
@@ -115,7 +115,7 @@ class Descent:
     def arrival(self, after: int = 0) -> int | None:
         """The number of updates to the target; None if the trace ends before.
 
-        The least loss of all steps falls from update to update, nearly always.
+        The least loss of all steps nearly always falls from update to update.
 
         Args:
             after: updates that are known to be too few.

@@ -13,8 +13,8 @@ _FRAGMENTS = 4  # of a model
 class Islands(NamedTuple):
     """The periods and delays at which exchanges of models cost 5 % of the time.
 
-    For `averaging.outer` and local SGD, where each worker is an island. `str(islands)`
-    is a sentence. A number is None if exchanges cost more however large it is.
+    They are for `averaging.outer` and local SGD, where each worker is an island.
+    `str(islands)` is a sentence. A number is None if no number is large enough.
 
     Attributes:
         exchange_seconds: the seconds of an all-reduce of the model.
@@ -38,8 +38,8 @@ class Islands(NamedTuple):
 
         Returns:
             None without a `communication`, with a dead worker, or with slowdowns that
-            begin or end: the time of a step then depends on its begin. It takes the
-            memory of `shortest_period`.
+            begin or end: the time of a step then depends on when it begins. It takes
+            the memory of `shortest_period`.
 
         Example:
             >>> from delayjax.cluster import Cluster, Communication, constant

@@ -47,7 +47,7 @@ def adaptive_period(
 
     Example:
         >>> tx = adaptive_period(optax.sgd(1.0), 1.0, sampling_steps=1, period=1)
-        >>> def two_steps(grad):  # the models differ less after the second
+        >>> def two_steps(grad):  # the models differ less after the second step
         ...     _, state = tx.update(grad, tx.init(grad), 0 * grad)
         ...     return tx.update(0.1 * grad, state, 0 * grad)[1].memory.period
         >>> jax.vmap(two_steps, axis_name="workers")(jnp.asarray([1.0, 3.0]))

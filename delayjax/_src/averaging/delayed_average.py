@@ -12,8 +12,8 @@ from delayjax._src.averaging.step_then_mix import step_then_mix
 from delayjax._src.ground import axes, checks, kinds, transforms
 
 Merge = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
-"""(x^i, x^i_(k), the worker's model when the average started, xm_(k), the average) ->
-x^i, leaf by leaf."""
+"""(x^i, x^i_(k), xm_(k)) -> x^i, leaf by leaf: from a worker's model, its model when
+the average started, and the average."""
 
 
 class Begun(NamedTuple):

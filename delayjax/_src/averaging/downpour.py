@@ -37,12 +37,12 @@ def downpour(
         u    = U(g^i),    x^i <- x^i + u,    v^i <- v^i + u
         xc  <- xc + server(v^i),    x^i <- xc,    v^i <- 0
 
-    with the second line where `period` divides t + 1.
+    where the second line is for steps at which `period` divides t + 1.
 
     | method | options |
     |---|---|
-    | DOWNPOUR | `order=first_come(seconds)`; along a cluster's trace, each worker with
-      its own clock: see `cluster.visits_to_rounds` |
+    | DOWNPOUR | `order=first_come(seconds)`; along a cluster's trace see
+      `cluster.visits_to_rounds` |
     | Hogwild SGD with local models | `order=first_come(seconds), lock_free=races(key,
       age)` |
     | MDOWNPOUR | `inner=optax.scale(-eta), server=optax.trace(beta)`, period 1 |

@@ -17,7 +17,7 @@ class Eager(NamedTuple):
     """Memory of `eager_outer`."""
 
     begun: Any  # x^i, the worker's model at the start of the round
-    outer_state: Any  # of the worker's own server
+    outer_state: Any  # the state of the worker's own server
     flight: Any  # `slices.Flight` of dl^i of the last round
 
 
@@ -29,14 +29,14 @@ def eager_outer(
     period: kinds.PositiveInt,
     axis_name: axes.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
-    """Eager DiLoCo: an outer step with a worker's fresh change and the others' last.
+    """Eager DiLoCo: outer steps by a worker's fresh and the others' last changes.
 
         x'^i = x'^i + U(g^i)                                      at every step
         dl^i_r = x^i - x'^i                                       after H steps
         x^i <- x^i + server( (dl^i_r + sum_{j /= i} dl^j_{r-1}) / P ),    x'^i <- x^i
 
-    A change has the H steps of a round for its way, in which no worker waits. dl_0 is
-    0. Each worker has an x of its own; with one worker this is `outer`.
+    A change is sent during the H steps of a round, and no worker waits for it. dl_0 is
+    0. Each worker has its own x; with one worker this is `outer`.
 
     Args:
         inner: as in `outer`.
@@ -51,7 +51,7 @@ def eager_outer(
         of the workers' models.
 
     Raises:
-        ValueError: in `update`, if the state is of another period.
+        ValueError: in `update`, if the state was made with another period.
         TypeError: in `update`, if the server needs an extra argument, such as the loss.
 
     Example:

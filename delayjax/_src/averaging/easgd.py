@@ -47,7 +47,7 @@ def easgd(
     |---|---|
     | synchronous EASGD; Sync EASGD | none |
     | asynchronous EASGD; Async EASGD | `order=first_come(seconds)`; along a cluster's
-      trace, each worker with its own clock: see `cluster.visits_to_rounds` |
+      trace see `cluster.visits_to_rounds` |
     | round-robin EASGD; Original EASGD | `order=by_rank()` |
     | MEASGD; Async MEASGD | `inner=optax.sgd(eta, momentum=beta)` |
     | EAMSGD | `inner=optax.chain(optax.scale(-eta), optax.trace(beta))`, gradients at
@@ -170,7 +170,7 @@ def moving_rate_limit(
 
 @kinds.checked
 def look_ahead(params: Any, opt_state: Any, momentum: kinds.Share) -> Any:
-    """EAMSGD: where a worker takes its gradient, x^i + beta v^i, one velocity ahead.
+    """EAMSGD: the point x^i + beta v^i, at which a worker takes its gradient.
 
         v^i <- beta v^i - eta grad F(x^i + beta v^i)
         x^i <- x^i + v^i

@@ -17,8 +17,8 @@ Fragments = int | Callable[[str, Any], Any] | Any
 class Split:
     """Cuts trees like the model into its fragments.
 
-    A fragment is a tree of the model's structure. A leaf in another fragment is an
-    `optax.MaskedNode`, and of a leaf in several fragments it has the layers.
+    A fragment is a tree of the model's structure. It has an `optax.MaskedNode` in place
+    of a leaf in another fragment, and some layers of a leaf in several fragments.
 
     Attributes:
         count: F, the number of fragments.
@@ -28,9 +28,9 @@ class Split:
         """Takes the argument `fragments` of `outer`, and arrays or their shapes."""
         self._structure = jax.tree.structure(model)
         self._numbers = _numbers(fragments, model)
-        distinct = sorted({int(n) for own in self._numbers for n in own.ravel()})
+        distinct = sorted({int(n) for leaf in self._numbers for n in leaf.ravel()})
         is_count = isinstance(fragments, int)
-        # a model without leaves, as Optax's placeholder, has so many too
+        # also of a model without leaves, such as Optax's placeholder
         self.count = fragments if is_count else max(len(distinct), 1)
         if distinct == list(range(self.count)) or not self._numbers:
             return
@@ -54,7 +54,7 @@ class Split:
             )
 
     def cut(self, tree: Any, number: int) -> Any:
-        """The fragment of this number; of an empty tree all of it."""
+        """The fragment with this number; an empty tree is returned whole."""
         if self.count == 1 or not jax.tree.leaves(tree):
             return tree
         leaves = zip(jax.tree.leaves(tree), self._numbers, strict=True)
@@ -63,7 +63,7 @@ class Split:
         )
 
     def replaced(self, tree: Any, number: int, fragment: Any) -> Any:
-        """`tree` with another fragment of this number."""
+        """`tree` with `fragment` in place of the fragment with this number."""
         if self.count == 1 or not jax.tree.leaves(tree):
             return fragment
         parts = iter(jax.tree.leaves(fragment))

@@ -54,7 +54,7 @@ def mean_of_state(
         each field at the end of its period.
 
     Raises:
-        ValueError: if no field is named; in `init`, if one is not there, or has no
+        ValueError: if no field is named; in `init`, if a field does not exist or has no
             floats.
 
     Example:
@@ -119,8 +119,8 @@ def reset_every(
 
         U <- a new U at the parameters x^i   before step t, where `period` divides t
 
-    With the method's own period each round has a new optimizer, as workers have that
-    keep no state: moments of the models before the exchange are forgotten.
+    With the period of the method each round has a new optimizer, as if workers kept no
+    state: the moments from before the exchange are forgotten.
 
     Args:
         inner: each worker's own optimizer, U. Extra arguments reach it unchanged. Its
@@ -128,8 +128,8 @@ def reset_every(
         period: H, steps from one reset to the next, at least 1. May be traced.
 
     Returns:
-        A transformation that needs no more memory than U, but for a new state while it
-        is made.
+        A transformation that needs the memory of U, and while it makes a new state, the
+        memory of this state.
 
     Example:
         >>> tx = reset_every(optax.trace(1.0), 2)

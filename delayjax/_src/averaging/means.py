@@ -1,4 +1,4 @@
-"""What each worker receives of all models: their sum, their mean, or all of them."""
+"""The sum and the mean of all workers' models, or all the models, for each worker."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def total(tree: Any, axis_name: axes.AxisName) -> Any:
 
 
 def mean(tree: Any, axis_name: axes.AxisName | None) -> Any:
-    """The mean of each leaf over the workers; None is one worker."""
+    """The mean of each leaf over the workers; without an axis there is one worker."""
     if axis_name is None:
         return tree
     workers = collectives.workers_of(axis_name)

@@ -31,8 +31,8 @@ def d_psgd(
 
     Args:
         inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
-        overlap: whether to mix the models as they were before the local step, so that a
-            compiler can hide the exchange behind the gradient; else after it.
+        overlap: whether to mix the models from before the local step, so that a
+            compiler can hide the exchange behind the gradient; otherwise from after it.
         period: H, local steps from one exchange to the next, at least 1. May be traced.
         axis_name: the workers' axis, one name.
 

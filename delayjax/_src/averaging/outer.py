@@ -18,7 +18,7 @@ from delayjax._src.history import delays, ring, wrapped
 
 
 class Fragment(NamedTuple):
-    """What all workers know of a fragment."""
+    """The state of a fragment that all workers share."""
 
     center: Any  # x, of this fragment
     server_state: Any  # state of the server's optimizer
@@ -72,7 +72,7 @@ def outer(
         server: the outer optimizer, any Optax transformation that reads gradients and
             parameters alone.
         period: H, local steps from one exchange of a fragment to its next, at least 1.
-            F divides it. May be traced: all becomes NaN if it breaks this rule.
+            F divides it. May be traced: the model is NaN if it breaks this rule.
         delay: d, the local steps during which an exchange is in flight; fewer than H /
             F. Static. With d > 0 a fragment is sent in d slices.
         merge: how the new x and the local steps since the start make the worker's
@@ -97,7 +97,7 @@ def outer(
         A transformation whose state holds x and the server's state once, and `inner`,
         and with `compress` one model, for each worker. With a delay it also holds the
         largest fragment twice: each worker's model at the start, and the mean, once.
-        With `compress` the mean is one of messages, and each worker holds its message.
+        With `compress` it is the mean of messages, and each worker holds its message.
         Evaluate x, the `center` of the state; at delay 0 all models are x after an
         exchange, unless `blended` keeps a share of each.
 
@@ -106,15 +106,15 @@ def outer(
         branch. It needs nothing of that step, so a compiler with the options of
         `exchange.overlap_options` hides it. The traffic of all steps is the same, also
         while no exchange is in flight: a fragment takes (H / F) / d times its bytes,
-        the fewest with d = H / F - 1. Each has the latency of a link, and workers wait
-        for one another at every step: `Cluster.exchange_cost` says what that costs. A
+        the fewest with d = H / F - 1. Each sum takes the latency of a link, and workers
+        wait for one another at every step: `Cluster.exchange_cost` computes the cost. A
         slice is padded to blocks of 1,024 numbers. If M devices share a worker's model,
         each sends one part in M of a slice.
 
     Raises:
-        ValueError: if `delay` or F does not fit to `period`; in `init`, if `fragments`
-            does not number each leaf; in `update`, if the state is of another F or d.
-            Two numberings that cut the same shapes are not told apart.
+        ValueError: if `delay` or F does not fit `period`; in `init`, if `fragments`
+            does not number each leaf; in `update`, if the state has another F or d. Two
+            numberings that cut the same shapes look the same.
         TypeError: in `update`, if the server needs an extra argument, such as the loss.
 
     Example:
@@ -133,7 +133,7 @@ def outer(
     """
     server = transforms.as_transformation("server", server)
     number = isinstance(fragments, (int, np.generic, np.ndarray, jax.Array))
-    if number and np.ndim(fragments) == 0:  # F; an array of more is for the one leaf
+    if number and np.ndim(fragments) == 0:  # F; an array is for a model of one leaf
         fragments = checks.check_bound("fragments", fragments, at_least=1)
         _check_times(period, delay, fragments)
 
@@ -233,7 +233,7 @@ class _Exchange(NamedTuple):
         return kept, *varied((error, model), self.axis_name)
 
     def _message(self, center, begun, error, step):
-        """What a worker sends, what makes a push of a mean, and what it leaves out."""
+        """A worker's message, the function from mean to push, and the next error."""
         push = jax.tree.map(jnp.subtract, center, begun)
         if self.compress is None:
             return push, lambda mean: mean, error
@@ -269,7 +269,7 @@ class _Exchange(NamedTuple):
         return slices.Flight(begun, outbox, axes.vary_as(params, inbox))
 
     def check(self, split, memory, model):
-        """Checks that a state fits to the arguments."""
+        """Checks that a state fits the arguments."""
         checks.check_held("fragments", split.count, len(memory.fragments))
         if self.storage is None:  # else the history checks what it holds
             split.check([kept.center for kept in memory.fragments], model)

@@ -16,7 +16,7 @@ class Due(NamedTuple):
 
 
 def due(step: jax.Array, period: Any, first: Any = None) -> Due:
-    """After `first` steps, by default after `period`, and every `period` steps then."""
+    """Due after `first` steps, by default `period`, and then every `period` steps."""
     first = period if first is None else first
     if isinstance(period, int) and isinstance(first, int) and period == first == 1:
         return Due(True, always=True)

@@ -26,7 +26,7 @@ class Locked(NamedTuple):
         return center
 
     def land(self, moved: Any, step: Any, worker: jax.Array) -> Any:
-        """What a worker adds to the center."""
+        """The change that a worker adds to the center."""
         del step, worker
         return moved
 
@@ -56,12 +56,12 @@ class Races(NamedTuple):
         return ring.read(versions, ages, center)
 
     def land(self, moved: Any, step: Any, worker: jax.Array) -> Any:
-        """What a worker adds to the center, zero where its write is lost."""
+        """The change that a worker adds to the center, zero where its write is lost."""
         lost = self.lost(step, worker, moved)
         return jax.tree.map(lambda d, gone: jnp.where(gone, 0, d), moved, lost)
 
     def record(self, center: Any, versions: Any, there: Any) -> Any:
-        """The versions after a visit that made `center`, or no visit if not `there`."""
+        """The versions after a visit that made `center`; unchanged if not `there`."""
         # a select would copy the ring; without a visit the slot's content is rewritten
         oldest = ring.read(versions, self.max_age, center)
         after = ring.push(versions, optax.tree.where(there, center, oldest))

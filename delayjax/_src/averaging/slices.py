@@ -19,8 +19,8 @@ Each leaf begins a row, below the leaf before it.
 """
 
 ROWS, COLUMNS = 8, 128
-"""The smallest block of a TPU's memory. A slice has a multiple of so many rows and
-columns: otherwise XLA would copy the box at each step."""
+"""The smallest block of a TPU's memory. The rows and the columns of a slice are
+multiples of these: otherwise XLA would copy the box at each step."""
 
 
 class Flight(NamedTuple):
@@ -37,7 +37,7 @@ def empty(parts: Iterable[Any], params: Any, slices: int) -> Any:
     If `params` are sharded over devices of one worker, each has some of the columns.
     """
     if not jax.tree.leaves(params):
-        return jnp.zeros(())  # of Optax's placeholder: a leaf is a prefix of any box
+        return jnp.zeros(())  # for Optax's placeholder: a leaf is a prefix of any box
     place, devices = _place(params)
     columns, even = COLUMNS * devices, ROWS * slices
     rows: dict[str, int] = {}
@@ -53,7 +53,7 @@ def empty(parts: Iterable[Any], params: Any, slices: int) -> Any:
 
 
 def number_of(box: Box) -> int:
-    """d, the number of slices; 0 of a box for nothing."""
+    """d, the number of slices; 0 for an empty box."""
     return max((int(label.split()[0]) for label in box), default=0)
 
 
@@ -90,14 +90,14 @@ def send(
     """Sends the slice of a number, and writes the workers' mean into the inbox.
 
     If nothing is compressed, the message is x - x^i_(k), and the inbox holds x where no
-    mean has taken its place. A mean that is not read is not written: from one such mean
-    to the next its numbers would grow. Devices that share a worker's model, as the
-    members of an island, send an equal part each and then give the means to each other.
-    Returns `meanwhile` too, which is computed during the exchange.
+    mean has taken its place. A mean that is not read is not written: its numbers would
+    grow from step to step. Devices that share a worker's model, as the members of an
+    island, each send an equal part, and then gather the means of all parts. Returns
+    `meanwhile` too, which is computed during the exchange.
     """
     slices = number_of(flight.begun or flight.outbox)
 
-    def of(box):
+    def slice_of(box):
         def cut(held):
             rows = len(held) // slices
             return jax.lax.dynamic_slice_in_dim(held, number * rows, rows)
@@ -108,9 +108,10 @@ def send(
         mean = jnp.where(is_read, mean, before)
         return jax.lax.dynamic_update_slice_in_dim(held, mean, number * len(mean), 0)
 
-    message = of(flight.outbox)
+    message = slice_of(flight.outbox)
     if not message:
-        message = jax.tree.map(jnp.subtract, of(flight.inbox), of(flight.begun))
+        boxes = flight.inbox, flight.begun
+        message = jax.tree.map(jnp.subtract, *map(slice_of, boxes))
     if axis_name is not None:
         flight = flight._replace(
             begun=axes.vary(flight.begun, axis_name=axis_name),
@@ -122,14 +123,14 @@ def send(
         message = jax.tree.map(
             lambda part, rows: _whole(part, names)[: len(rows)], parts, message
         )
-    inbox = jax.tree.map(write, flight.inbox, of(flight.inbox), message)
+    inbox = jax.tree.map(write, flight.inbox, slice_of(flight.inbox), message)
     return flight._replace(inbox=inbox), meanwhile
 
 
 def _sharing(message: Box, axis_name: axes.AxisName) -> tuple[str, ...]:
     """The axes of devices that have the same message."""
     varying = axes.varies_over(axes.vary(jnp.zeros(()), axis_name=axis_name))
-    if not varying:  # the types do not show who has what
+    if not varying:  # the types do not show which devices have the same message
         return ()
     varying = varying.union(*map(axes.varies_over, message.values()))
     mesh = jax.sharding.get_abstract_mesh()
@@ -137,7 +138,7 @@ def _sharing(message: Box, axis_name: axes.AxisName) -> tuple[str, ...]:
 
 
 def _part(rows: jax.Array, names: tuple[str, ...]) -> jax.Array:
-    """What this device sends of the rows, [rows / devices, columns], padded."""
+    """The rows that this device sends, [rows / devices, columns], padded."""
     if not names:
         return rows
     devices = collectives.workers_of(names)
@@ -162,7 +163,7 @@ def _rows_in(box: Box, tree: Any) -> Iterator[tuple[Any, str, int, int]]:
 
 
 def _rows(tree: Any, slices: int, columns: int) -> Iterator[tuple[Any, str, int, int]]:
-    """Each leaf, the label of its dtype, its first row and the row below its last."""
+    """Each leaf, the label of its dtype, its first row, and the row after its last."""
     ends: dict[str, int] = {}
     for leaf in jax.tree.leaves(tree):
         label = f"{slices} x {jnp.dtype(leaf.dtype).name}"
@@ -176,12 +177,12 @@ def _sharded_as(leaf: jax.Array, like: jax.Array) -> jax.Array:
 
 
 def _place(params: Any) -> tuple[NamedSharding | None, int]:
-    """Where a box is, and between how many devices of one worker."""
+    """The sharding of a box, and the number of devices that share one worker's box."""
     names, mesh = {}, None
     for leaf in jax.tree.leaves(params):
-        of = shardings.sharding_of(leaf)
-        for name in shardings.names_of(of.spec):
-            names[name], mesh = of.mesh.shape[name], of.mesh
+        held = shardings.sharding_of(leaf)
+        for name in shardings.names_of(held.spec):
+            names[name], mesh = held.mesh.shape[name], held.mesh
     if mesh is None:
         return None, 1
     return NamedSharding(mesh, P(None, tuple(names))), math.prod(names.values())

@@ -36,8 +36,8 @@ def step_then_mix(
         x'^i = x^i + U(g^i)
         x^i <- mix(t, memory, x^i, x'^i)
 
-    `begin` makes the first memory from the parameters; errors name `needed_by`. With
-    the axis None there is one worker, without an axis, if it may be `alone`.
+    `begin` makes the first memory from the parameters; errors name `needed_by`. If
+    `alone`, `axis_name` may be None: there is one worker, without an axis.
     """
     if axis_name is not None or not alone:
         axes.as_names(axis_name)

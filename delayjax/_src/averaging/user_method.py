@@ -43,7 +43,7 @@ def averaged(
         a chain. It costs what `inner` and `mix` cost.
 
     Raises:
-        TypeError: in `update`, if `mix` does not return such a model and such a memory.
+        TypeError: in `update`, if `mix` returns another kind of model or memory.
         ValueError: in `update`, if a gradient is summed over the workers.
         NameError: in `update`, if there is no such axis.
 
@@ -60,9 +60,10 @@ def averaged(
 
     def checked(step, memory, before, model):
         mixed, after = mix(step, memory, before, model)
-        must = "`mix` must return (model, memory) with a model like its own"
+        must = "`mix` must return (model, memory) with a model like the given model"
         trees.check_same_shapes(must, mixed, model)
-        trees.check_same_types("`mix` must return a memory like its own", after, memory)
+        must = "`mix` must return a memory like the given memory"
+        trees.check_same_types(must, after, memory)
         return mixed, after
 
     return step_then_mix(

@@ -22,7 +22,7 @@ If `there` is false the center must not change."""
 
 
 def by_rank(*, axis_name: str = "workers") -> ArrivalOrder:
-    """The `order` of `easgd` and `downpour` in which workers visit by their ranks.
+    """The `order` of `easgd` and `downpour` by which workers visit by their ranks.
 
     Args:
         axis_name: the workers' axis.

@@ -15,7 +15,7 @@ from delayjax._src.cluster.finish_times import finish_times, waits_for_all
 from delayjax._src.cluster.services import Service
 from delayjax._src.ground import checks, kinds
 
-# exchanges that are simulated, at least, and steps
+# the least numbers of exchanges and of steps that are simulated
 _EXCHANGES, _STEPS = 40, 2000
 _LONGEST = 100_000  # steps between two exchanges
 
@@ -57,8 +57,8 @@ class Communication:
     """The time of a message of parameters or a gradient, latency + bytes / rate.
 
     Attributes:
-        latency_seconds: of a message.
-        message_bytes: of a message.
+        latency_seconds: the latency of a message.
+        message_bytes: the size of a message.
         bytes_per_second: the rate of the link; by default infinite.
         serial: whether the server sends or receives one message at a time, in the order
             of requests; each message takes bytes / rate. A worker reads the version at
@@ -97,11 +97,11 @@ class Communication:
 
         Args:
             workers: P.
-            fragments: F, in how many exchanges the message is sent; the time is that
-                of one.
-            fraction: the fraction of the bytes that a compressor sends, in (0, 1]. Of
-                `exchange.quantized(b)` it is P b / 64, as each worker sends its
-                integers to all others: b / 32 of two workers.
+            fragments: F, the number of exchanges in which the message is sent; the
+                result is the time of one exchange.
+            fraction: the fraction of the bytes that a compressor sends, in (0, 1]. For
+                `exchange.quantized(b)` it is P b / 64, because each worker sends its
+                integers to all others: b / 32 for two workers.
 
         Example:
             >>> link = Communication(1.0, message_bytes=40.0, bytes_per_second=10.0)
@@ -126,11 +126,11 @@ class Cluster:
     """Workers, the time their gradients take, and their links to the server.
 
     Attributes:
-        workers: how many, P.
+        workers: the number of workers, P.
         service: the seconds that gradients take: a `ServiceTime` or another service,
-            one for all workers or P.
+            one for all workers, or P services.
         slowdown: P factors (4.0 is a worker four times slower), or `Slowdown`s.
-        communication: the time of messages; by default they take none.
+        communication: the time of messages; by default they take no time.
 
     Example:
         >>> from delayjax.cluster import exponential
@@ -165,7 +165,7 @@ class Cluster:
             raise ValueError(
                 f"`service` must be one service or {self.workers}, got {len(each)}."
             )
-        # a service of recorded times says so, and of how many workers
+        # a service of recorded times has the number of its recorded workers
         rows = {getattr(one, "recorded_workers", self.workers) for one in each}
         for recorded in rows - {self.workers}:
             warnings.warn(
@@ -200,7 +200,7 @@ class Cluster:
         return self.service if callable(self.service) else self.service[worker]
 
     def times(self, worker: int, *, seed: int, stream: int = 0) -> Iterator[float]:
-        """Seconds of a worker's tasks, without slowdowns; `simulate` has stream 0."""
+        """Seconds of a worker's tasks, without slowdowns; `simulate` uses stream 0."""
         key = (worker, stream) if stream else (worker,)
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
         for block in self.service_of(worker)(rng, worker):
@@ -232,12 +232,12 @@ class Cluster:
         """Seconds of each worker's first steps, with its factor, float64 [steps, P].
 
         Args:
-            steps: how many, T.
-            seed: of the service times.
+            steps: the number of steps, T.
+            seed: the seed of the service times.
 
         Raises:
             ValueError: if a slowdown begins or ends: the time of a step then depends on
-                its begin.
+                when it begins.
 
         Example:
             >>> from delayjax.cluster import constant
@@ -286,10 +286,10 @@ class Cluster:
                 H.
             fragments: F, parts of one size; each exchange sends one.
             fraction: the fraction of the bytes that a compressor sends, in (0, 1].
-            seed: of the service times.
+            seed: the seed of the service times.
 
         Returns:
-            A number in [0, 1], from 40 exchanges or 2000 steps, whichever is more;
+            A number in [0, 1], from 40 exchanges or 2000 steps, whichever takes longer;
             with a delay from 2000 steps.
 
         Example:
@@ -329,16 +329,16 @@ class Cluster:
     ) -> int:
         """The smallest H, a multiple of F, whose `exchange_cost` is at most `cost`.
 
-        Islands wait for each exchange; `shortest_delay` is for islands that do not. If
-        all steps take s seconds, with c of `exchange_cost`,
+        Islands wait for each exchange; `shortest_delay` is for islands that do not
+        wait. If all steps take s seconds, with c of `exchange_cost`,
 
             H >= F c (1 - cost) / (cost s)
 
         Args:
             cost: the share of the time, in (0, 1).
             fragments: F.
-            fraction: of the bytes that is sent.
-            seed: of the service times.
+            fraction: the fraction of the bytes that is sent.
+            seed: the seed of the service times.
 
         Returns:
             H, by bisection, as if the cost fell with H. With steps of random length it
@@ -378,8 +378,8 @@ class Cluster:
         Args:
             cost: the share of the time, in (0, 1).
             fragments: F.
-            fraction: of the bytes that is sent.
-            seed: of the service times.
+            fraction: the fraction of the bytes that is sent.
+            seed: the seed of the service times.
 
         Returns:
             d, by bisection.
@@ -411,7 +411,7 @@ class Cluster:
 
 
 class TooCostlyError(ValueError):
-    """Exchanges cost more than asked, however seldom or late."""
+    """Exchanges cost more than the allowed share, however rare or late they are."""
 
 
 def _first_within(cost: float, cost_of: Callable[[int], float], how: str) -> int:
@@ -435,10 +435,11 @@ class Speed(NamedTuple):
     factors: tuple[float, ...]  # how many times longer work takes; inf is dead
 
     def finish(self, begin: float, work: float) -> tuple[float, float, float]:
-        """When a task ends that begins at `begin` and takes a normal worker `work`.
+        """The end of a task that begins at `begin` and takes a normal worker `work`.
 
-        Returns the time when it is done, or the worker dies; the seconds that it takes,
-        inf if the worker dies first; and the time when a dead worker is back.
+        Returns the time when the task is done or the worker dies; the seconds that the
+        task takes, inf if the worker dies first; and the time when a dead worker is
+        back.
         """
         takes = 0.0
         i = bisect_right(self.edges, begin) - 1

@@ -35,17 +35,18 @@ def finish_times(
     |---|---|---|
     | local SGD, EASGD; Allreduce: H = 1 | `waits_for_all(H)` | `all_reduce_seconds` |
     | DaSGD; DGA (H = 1) | `waits_for_all(H)`, `lag=d` | `all_reduce_seconds` |
-    | DiLoCo | `waits_for_all(H // F)` | the same, of a fragment |
-    | `outer(delay=d)` | `waits_for_all(1)`, `lag=1` | the same, of a slice: F d |
+    | DiLoCo | `waits_for_all(H // F)` | `all_reduce_seconds`, `fragments=F` |
+    | `outer(delay=d)` | `waits_for_all(1)`, `lag=1` | the same, `fragments=F * d` |
     | D-PSGD; no overlap: lag 0 | `waits_for_neighbors(1, -1)`, `lag=1` | l + 2 n / b |
     | SGP of 8 workers | `waits_for_neighbors(1, 2, 4, together=False)` | l + n / b |
     | SGP, several peers | `waits_for_neighbors` of the step's hops | l + peers n / b |
     | gossip; AD-PSGD (`lag=1`) | `waits_for_self` | l + n / b |
     | WAGMA | see `wait_avoiding` | `group_seconds`, `all_reduce_seconds` |
-    | asynchronous EASGD, EA-wild, DOWNPOUR | see `visits_to_rounds` | the cluster's |
+    | asynchronous EASGD, EA-wild, DOWNPOUR | see `visits_to_rounds` | in the trace |
 
     Args:
-        seconds: float [T, P], of each worker's steps, as `Cluster.step_seconds` draws.
+        seconds: the seconds of each worker's steps, float [T, P], as from
+            `Cluster.step_seconds`.
         waits: (step, P) -> bool [P, P], whether worker i waits for worker j; for a
             period, `lambda t, workers: waits_for_self(t, workers) & (t % 4 == 3)`.
         lag: steps from the start of an exchange to the use of its result. Static.
@@ -114,7 +115,7 @@ def waits_for_self(step: int, workers: int) -> np.ndarray:
     """A worker waits for its own message only.
 
     Args:
-        step: any.
+        step: the step, which does not matter.
         workers: P.
 
     Example:

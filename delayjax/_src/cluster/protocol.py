@@ -37,7 +37,7 @@ class Aggregation(NamedTuple):
     Attributes:
         init: parameters -> the state.
         add: (state, gradients, workers) -> the state. Gradients have a leading axis
-            [c]. `workers`, int32 [c], names their workers, -1 where there is none.
+            [c]. `workers`, int32 [c], are their workers, -1 where there is no gradient.
         finish: state -> (the direction of this update, the state for the next update).
     """
 

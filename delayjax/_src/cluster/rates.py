@@ -19,8 +19,8 @@ def arrival_rate(
 ) -> float:
     """Gradients that reach an asynchronous server in a second.
 
-    Each of P workers computes for T_i on average. With a share p of its gradients it
-    then occupies the server (or its link) alone, for s:
+    Each of P workers computes a gradient in T_i on average, and sends a share p of its
+    gradients. Each sent gradient occupies the server (or its link) alone, for s:
 
         nu = min( p sum_i 1 / (T_i + p s), 1/s )
 

@@ -15,7 +15,7 @@ from delayjax._src.ground import checks
 
 # what happens to a worker's task at an event's time
 _ARRIVES, _FAILS, _IS_SENT, _IS_RECEIVED, _DELIVERS, _REVIVES = range(6)
-# arrivals without an update that count as no progress: in all, and of a worker
+# arrivals without an update that count as no progress: in all, and for each worker
 _PATIENCE, _PATIENCE_EACH = 1_000_000, 100
 _NEVER = math.inf, math.inf
 _DRAWS = 10_000  # to estimate how often a task ends in time
@@ -25,7 +25,7 @@ class Arrival(NamedTuple):
     """A gradient that has reached the server."""
 
     worker: int
-    read_version: int  # of the parameters that it was taken at
+    read_version: int  # the version of the parameters at which it was taken
     begun: float  # seconds; when its worker asked for these parameters
     arrived: float  # seconds
     failed: bool  # abandoned at its limit: there is no gradient
@@ -45,10 +45,10 @@ class Server:
 
     The loop ends after the last update. Arrivals come in the order of time; at the same
     time, in the order in which their tasks were started. A worker that is not started
-    idles. Take or drop an arrival once: a second time is an error. It has `worker`,
-    `read_version` (of its parameters), `begun` and `arrived` (seconds), and `failed`
-    (whether its task was abandoned at its limit: there is no gradient). Its staleness
-    is `server.version - arrival.read_version`.
+    idles. Take or drop an arrival once: a second time is an error. An arrival has
+    `worker`, `read_version` (of its parameters), `begun` and `arrived` (seconds), and
+    `failed` (whether its task was abandoned at its limit: there is no gradient). Its
+    staleness is `server.version - arrival.read_version`.
 
     Attributes:
         num_workers: P.
@@ -94,8 +94,8 @@ class Server:
         self._open: dict[int, Arrival] = {}  # by id: not taken and not dropped yet
         self._must_start = set(range(workers))
         self._taken: list[Arrival] = []
-        self._left: list[Arrival] = []  # taken for an update behind the end
-        # of each version: the updates done when a worker last let go of it
+        self._left: list[Arrival] = []  # taken for an update after the end
+        # for each version, the updates done when the last worker released it
         self._held_until = [0]
         self._applied: list[Arrival] = []
         self._dropped: list[tuple[int, Arrival]] = []
@@ -160,7 +160,7 @@ class Server:
         self._must_start -= set(range(self.num_workers) if workers is None else workers)
 
     def check_workers(self, name: str, value: int) -> int:
-        """A protocol's argument, at most the number of workers."""
+        """A protocol's argument, checked to lie in 1 .. P."""
         return checks.check_bound(name, value, at_least=1, at_most=self.num_workers)
 
     def wake(self, worker: int, seconds: float) -> None:
@@ -229,7 +229,7 @@ class Server:
         self._taken.append(arrival)
 
     def drop(self, arrival: Arrival) -> None:
-        """Refuses a gradient and records it in `Trace.dropped`; starts no worker."""
+        """Drops a gradient and records it in `Trace.dropped`; starts no worker."""
         self._settle("drop", arrival)
         self._dropped.append((self.version, arrival))
 
@@ -241,12 +241,12 @@ class Server:
         """Applies the gradients that were taken: the next version of the parameters.
 
         Args:
-            divisor: of the sum of the gradients; by default their number.
+            divisor: the divisor of the sum of the gradients; by default their number.
         """
         if not self._taken and divisor is None:
             raise ValueError("`divisor` must be given if nothing is taken, got None.")
         taken, self._taken = self._taken, []
-        if self.done:  # a protocol may have one more to apply
+        if self.done:  # a protocol may call `update` once more
             self._left += taken
             return
         self._applied += taken

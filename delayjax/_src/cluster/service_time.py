@@ -95,7 +95,7 @@ def constant(seconds: kinds.PositiveFloat) -> ServiceTime:
     """Every task takes the same time: T = seconds.
 
     Args:
-        seconds: of one gradient.
+        seconds: the time of one gradient.
 
     Example:
         >>> constant(2.0).transform(0.5).round(6)  # 1/e
@@ -112,7 +112,7 @@ def exponential(mean_seconds: float) -> ServiceTime:
         E T_{K:P}   = mean (1/(P - K + 1) + ... + 1/P)
 
     Args:
-        mean_seconds: of one gradient.
+        mean_seconds: the mean time of one gradient.
 
     Example:
         >>> exponential(2.0).transform(0.5)
@@ -125,11 +125,11 @@ def exponential(mean_seconds: float) -> ServiceTime:
 def shifted_exponential(
     shift_seconds: kinds.NonNegativeFloat, mean_seconds: kinds.PositiveFloat
 ) -> ServiceTime:
-    """A fixed part and a memoryless one: T = shift + Exp(mean).
+    """A fixed time plus a memoryless time: T = shift + Exp(mean).
 
     Args:
         shift_seconds: the fixed part; 0 is `exponential`.
-        mean_seconds: of the memoryless part.
+        mean_seconds: the mean of the memoryless part.
 
     Example:
         >>> shifted_exponential(1.0, 2.0).mean
@@ -163,7 +163,7 @@ def gamma(mean_seconds: kinds.PositiveFloat, shape: kinds.PositiveFloat) -> Serv
     """Tasks of `shape` memoryless stages: E exp(-s T) = (1 + s mean/shape)^-shape.
 
     Args:
-        mean_seconds: of one gradient.
+        mean_seconds: the mean time of one gradient.
         shape: 1 / cv^2, any positive number: 1 is exponential, 1000 nearly constant.
 
     Example:
@@ -202,7 +202,7 @@ def lognormal(
         log T ~ N(log mean - s^2 / 2, s^2),  s^2 = log(1 + cv^2)
 
     Args:
-        mean_seconds: of one gradient.
+        mean_seconds: the mean time of one gradient.
         cv: standard deviation over mean; about 0.05 for equal machines.
 
     Example:
@@ -231,7 +231,8 @@ def pareto(
 
     Args:
         scale_seconds: the shortest time.
-        shape: of the tail. E T is infinite up to 1, E T_{K:P} up to 1 / (P - K + 1).
+        shape: the exponent of the tail. E T is infinite if it is at most 1, E T_{K:P}
+            if it is at most 1 / (P - K + 1).
 
     Example:
         >>> pareto(2.0, 1.0).mean
@@ -250,7 +251,7 @@ def pareto(
     return dataclasses.replace(
         from_scipy(scipy.stats.pareto(shape, scale=scale)),
         mean=kth(1, 1),
-        # NumPy's is Lomax's, which begins at 0
+        # NumPy draws from Lomax's law, which begins at 0
         sample=lambda rng, size: scale * (1.0 + rng.pareto(shape, size)),
         kth=kth,
         tail_rate=0.0,
@@ -267,8 +268,8 @@ def uniform(
         E T_{K:P}   = low + (high - low) K / (P + 1)
 
     Args:
-        low_seconds: the shortest.
-        high_seconds: the longest.
+        low_seconds: the shortest time.
+        high_seconds: the longest time.
 
     Example:
         >>> uniform(1.0, 5.0).kth_mean(3, 3)
@@ -308,7 +309,7 @@ def empirical(samples: ArrayLike) -> ServiceTime:
 
     Args:
         samples: seconds t_1, ..., t_n, as `trace.arrived - trace.begun`. A thousand
-            suffice; a transform costs n exponentials.
+            samples suffice; a transform costs n exponentials.
 
     Example:
         >>> empirical([1.0, 3.0]).kth_mean(2, 2)  # 1 in one of four cases, else 3
@@ -339,8 +340,9 @@ def from_scipy(distribution: Any) -> ServiceTime:
     """Times of a distribution of `scipy.stats`.
 
     Args:
-        distribution: such as `scipy.stats.weibull_min(1.5, scale=2.0)`. Integrals are
-            accurate to about 1e-6 for frequencies up to some tens of 1/mean.
+        distribution: the distribution, such as `scipy.stats.weibull_min(1.5, scale=2)`.
+            Integrals are accurate to about 1e-6 for frequencies up to some tens of
+            1/mean.
 
     Example:
         >>> from scipy import stats
@@ -416,7 +418,7 @@ def _of_points(times: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
 
 
 def _tail_rate(isf: Callable[[Any], Any]) -> float:
-    """The rate at which P(T > t) falls in the end; 0 if slower than exponentially."""
+    """The rate at which P(T > t) falls for large t; 0 if it is no exponential tail."""
     with np.errstate(over="ignore", invalid="ignore"):
         before, last = math.log(1e100) / np.diff(isf([1e-100, 1e-200, 1e-300]))
     if not last >= (1 - _STEADY) * before:
@@ -431,7 +433,7 @@ def _mean_decay(z: np.ndarray) -> np.ndarray:
 
 
 def _mean_age(z: np.ndarray) -> np.ndarray:
-    """The mean of u e^-zu, (1 - e^-z (1 + z))/z^2; its series where that cancels."""
+    """The mean of u e^-zu, (1 - e^-z (1 + z))/z^2; by a series where this cancels."""
     small = np.abs(z) < 0.5
     safe = np.where(small, 1, z)
     series = [1 / (math.factorial(n) * (n + 2)) for n in range(14)]

@@ -29,7 +29,7 @@ _SHARED = 2**32 - 1  # no worker has this number
 
 @remembered
 def independent(draw: Callable[[np.random.Generator, int], ArrayLike]) -> Service:
-    """Tasks with independent times, from any sampler; without formulas.
+    """Tasks with independent times from any sampler; theory has no formulas for them.
 
     Args:
         draw: (rng, size) -> seconds [size]; any sampler of `np.random.Generator`.
@@ -49,7 +49,7 @@ def infinite_bernoulli(
     """A task takes `seconds`, or never ends: MindFlayer's model.
 
     Args:
-        seconds: of a task that ends.
+        seconds: the time of a task that ends.
         hang_probability: P(T = inf) of each task, independently.
 
     Example:
@@ -79,7 +79,7 @@ def markov_stragglers(
     begins stationary. As in Buyukates et al., arXiv:2011.01922.
 
     Args:
-        service: of a fast worker.
+        service: the service of a fast worker.
         slowdown: how many times longer a slow task takes.
         enter: P(fast -> slow) from task to task.
         leave: P(slow -> fast).
@@ -94,7 +94,7 @@ def markov_stragglers(
         raise ValueError("`enter` or `leave` must be positive, got 0 and 0.")
 
     def slow_at_times(rng, worker):
-        # a stream of its own, so that the fast worker's draws stay the same
+        # a separate stream, so that the fast worker's draws stay the same
         chain = rng.spawn(1)[0]
         slow = chain.random() < enter / (enter + leave)
         for block in service(rng, worker):
@@ -120,9 +120,9 @@ def sleepers(
     In Li et al. (WAGMA-SGD, arXiv:2005.00124) two of P ranks sleep 0.32 s.
 
     Args:
-        seconds: of a task.
+        seconds: the time of a task without sleep.
         sleep_seconds: how much longer a sleeper takes.
-        workers: P, as the cluster's.
+        workers: P, the number of workers of the cluster.
         asleep: how many workers are drawn for a task, uniformly, with replacement; all
             workers of a `Cluster` see the same draws.
 
@@ -156,16 +156,17 @@ class Sleepers:
 def shared_by_workers(
     rng: np.random.Generator, worker: int, service: str
 ) -> np.random.Generator:
-    """A generator of which all workers of a cluster see the same draws."""
+    """A generator that makes the same draws for all workers of a cluster."""
     seeds: Any = getattr(rng.bit_generator, "seed_seq", None)
-    own_key = getattr(seeds, "spawn_key", ())
-    if own_key[:1] != (worker,):
+    spawn_key = getattr(seeds, "spawn_key", ())
+    if spawn_key[:1] != (worker,):
         raise ValueError(
-            f"`rng` must be a Cluster's for worker {worker}, or workers would not"
-            f" agree: use Cluster(workers, {service}).draw(worker, ...)."
+            f"`rng` must be the generator of a Cluster for worker {worker}: otherwise"
+            " workers would see different draws: use"
+            f" Cluster(workers, {service}).draw(worker, ...)."
         )
     # the worker's seed without the worker's number
-    key = _SHARED, *own_key[1:]
+    key = _SHARED, *spawn_key[1:]
     return np.random.default_rng(np.random.SeedSequence(seeds.entropy, spawn_key=key))
 
 

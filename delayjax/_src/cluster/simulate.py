@@ -25,13 +25,14 @@ def simulate(
         protocol: what the server does with gradients: the result of a function of
             `protocols`, as `protocols.k_async(1)`, or a function of a `Server`.
         num_updates: N; None for as many updates as there are in `seconds`.
-        seed: of the service times, which are the same under every protocol: worker w
-            draws from `SeedSequence(seed, spawn_key=(w,))`.
+        seed: the seed of the service times, which are the same under every protocol:
+            worker w draws from `SeedSequence(seed, spawn_key=(w,))`.
         seconds: simulated time; the trace has no update after it. A protocol that waits
             forever ends there.
 
     Returns:
-        The trace of at most N updates, for `replay`; some microseconds a gradient.
+        The trace of at most N updates, for `replay`. A gradient costs some
+        microseconds.
 
     Raises:
         ValueError: if the protocol waits forever, and `seconds` is not given; the
@@ -57,5 +58,5 @@ def simulate(
 
 
 def name_of(protocol: Callable[[Server], None]) -> str:
-    """A protocol's name for messages: a function's, or the call that made it."""
+    """A protocol's name for messages: a function's name, or the call that made it."""
     return getattr(protocol, "__name__", repr(protocol))

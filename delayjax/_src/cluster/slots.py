@@ -12,7 +12,7 @@ def most(last: np.ndarray) -> int:
 
 
 def given(last: np.ndarray) -> np.ndarray:
-    """The slot of each version, int32 [T]: the first one that is free.
+    """The slot of each version, int32 [T]: the first free slot.
 
     It depends on earlier versions alone, so a longer trace of the same cluster gives
     the same slots.

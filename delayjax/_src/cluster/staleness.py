@@ -48,7 +48,7 @@ class StalenessLaw:
         return float((np.arange(len(self.pmf)) - self.mean) ** 2 @ self.pmf)
 
     def filtered_by_bound(self, bound: kinds.NonNegativeInt) -> "FilteredStaleness":
-        """The law of the accepted gradients if the server refuses ages above `bound`.
+        """The law of the accepted gradients if the server drops ages above `bound`.
 
         With p the law without a bound and q the accepted share, Bin(n, q) of n arrivals
         are updates:
@@ -60,9 +60,9 @@ class StalenessLaw:
 
         Returns:
             The accepted share and the law of accepted gradients. Updates come at
-            `accepted` times the rate of arrivals. Refusals are taken as independent:
-            for R above half of `mean` the share is accurate to 0.01 and the mean to 3 %
-            (0.04 and 5 % for nearly constant times). Costs R sums over `pmf`.
+            `accepted` times the rate of arrivals. Drops are treated as independent: for
+            R above half of `mean` the share is accurate to 0.01 and the mean to 3 %
+            (0.04 and 5 % for nearly constant times). It takes R sums over `pmf`.
 
         Example:
             >>> kept = StalenessLaw([0.5, 0.0, 0.5]).filtered_by_bound(0)
@@ -86,12 +86,13 @@ class StalenessLaw:
         """The law of the sent gradients if each is sent with some probability.
 
         In plain asynchronous SGD, if sending is independent of the gradient (a model of
-        Yu, Chen and Poor's event trigger, arXiv:2406.11159):
+        Yu, Chen and Poor's event trigger, arXiv:2406.11159), with n drawn from this law
+        and nu the rate of updates:
 
             nu -> p nu,    tau ~ Bin(n, p),    mean tau -> p mean tau
 
         Args:
-            probability: p in (0, 1], that a gradient is sent.
+            probability: p in (0, 1], the probability that a gradient is sent.
 
         Example:
             >>> StalenessLaw([0.0, 0.0, 1.0]).filtered_at_random(0.5).law.pmf.round(6)

@@ -33,12 +33,14 @@ def staleness_law(cluster: Cluster) -> StalenessLaw:
     Exponential times give a geometric law, constant times give tau = P - 1.
 
     Args:
-        cluster: with `ServiceTime`s, constant factors as slowdowns, no communication,
-            and no time above 5000 times the shortest mean; else simulate it.
+        cluster: a cluster with `ServiceTime`s, constant factors as slowdowns, no
+            communication, and no time above 5000 times the shortest mean. Simulate
+            other clusters.
 
     Returns:
-        The law, within 0.005 in total variation. Costs 0.1 s for 16 equal workers, some
-        seconds for 1000, and the square of the number of different workers.
+        The law, within 0.005 in total variation. It takes 0.1 s for 16 equal workers,
+        some seconds for 1000, and grows as the square of the number of different
+        workers.
 
     Example:
         >>> from delayjax.cluster import exponential

@@ -16,9 +16,9 @@ from delayjax._src.ground import checks, kinds
 
 
 class Dropped(NamedTuple):
-    """D gradients that the server refused."""
+    """D gradients that the server dropped."""
 
-    version: np.ndarray  # of the parameters at the refusal, int32 [D]
+    version: np.ndarray  # of the server's parameters at that time, int32 [D]
     worker: np.ndarray  # int32 [D]
     read_version: np.ndarray  # of the parameters of the gradient, int32 [D]
     begun: np.ndarray  # seconds, float64 [D]
@@ -70,12 +70,13 @@ class Trace:
         read_version: the version that each gradient was taken at, int32 [M].
         begun: when its worker asked for that version, float64 [M]; nan in a log.
         arrived: when the gradient reached the server, float64 [M]; nan in a log.
-        divisor: of the sum of an update's gradients, float64 [T]; usually their number.
+        divisor: the divisor of the sum of an update's gradients, usually their number,
+            float64 [T].
         busy_seconds: how long each worker computed until the last update, also for
             abandoned and dropped gradients, float64 [P]; nan in a log.
-        dropped: gradients that the server refused, in arrays [D]: `version` (of the
+        dropped: gradients that the server dropped, in arrays [D]: `version` (of the
             server's parameters then), `worker`, `read_version`, `begun`, `arrived`.
-        held_until: of each version, the updates done when the last worker released it,
+        held_until: for each version, the updates done when the last worker released it,
             int32 [T]; T if a worker still holds it after update T - 1. Empty in a log.
     """
 
@@ -107,7 +108,7 @@ class Trace:
 
     @property
     def num_updates(self) -> int:
-        """T."""
+        """The number of updates, T."""
         return len(self.seconds)
 
     @property
@@ -117,12 +118,12 @@ class Trace:
 
     @property
     def staleness(self) -> np.ndarray:
-        """int32 [T, K] with K = `max_gradients`; -1 where an update has fewer."""
+        """The staleness of each gradient, int32 [T, K]; -1 where there is none."""
         return self._rows(self.update - self.read_version)
 
     @property
     def workers(self) -> np.ndarray:
-        """The worker of each gradient, int32 [T, K]; -1 where an update has fewer."""
+        """The worker of each gradient, int32 [T, K]; -1 where there is none."""
         return self._rows(self.worker)
 
     @property
@@ -140,9 +141,10 @@ class Trace:
         """The most versions that `replay` keeps at once, the newest among them.
 
         At most min(P, `max_staleness` + 1). A version is kept until its last gradient
-        has arrived, and as long as a worker holds it. If these are more than
-        `max_staleness` + 1, none is kept longer than `max_staleness` updates: a
-        protocol that drops late gradients may leave any number of old ones in flight.
+        has arrived, and as long as a worker holds it. If there are more than
+        `max_staleness` + 1 such versions, no version is kept for longer than
+        `max_staleness` updates: a protocol that drops late gradients may leave any
+        number of old gradients in flight.
 
         So a run may go on along a longer trace of the same simulation, bit for bit, if
         both traces record the versions that workers hold, or both have the same
@@ -218,9 +220,10 @@ class Trace:
         """The staleness, the gradients of each worker, and the rates.
 
         Returns:
-            `mean`, `p50`, `p99`, `max` (staleness, in updates), `per_worker` (its mean,
-            [P]), `gradients` (applied, [P]), `dropped` (how many),
-            `updates_per_second`, `idle_share` (of the workers' time; nan for a log).
+            `mean`, `p50`, `p99`, `max` (of the staleness, in updates), `per_worker`
+            (mean staleness, [P]), `gradients` (applied, [P]), `dropped` (the number of
+            dropped gradients), `updates_per_second`, `idle_share` (of the workers'
+            time; nan for a log).
         """
         staleness = self.update - self.read_version
         # NumPy warns of statistics of an empty array
@@ -245,11 +248,11 @@ class Trace:
     def staleness_law(
         self, *, burn_in: kinds.NonNegativeInt = 0, dropped: bool = False
     ) -> StalenessLaw:
-        """How stale the gradients were when they were applied.
+        """The law of the staleness of the gradients when they were applied.
 
         Args:
             burn_in: updates at the beginning that are left out.
-            dropped: whether dropped gradients count too, as stale as at their refusal.
+            dropped: whether dropped gradients count too, with their staleness then.
         """
         version, read_version = self.update, self.read_version
         if dropped:

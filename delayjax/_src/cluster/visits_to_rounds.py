@@ -27,8 +27,9 @@ def visits_to_rounds(workers: ArrayLike, num_workers: kinds.PositiveInt) -> np.n
 
     Returns:
         float64 [R, P]: the number of the visit that worker p makes in round r, inf
-        where it makes none. A round computes P gradients and uses one for each visit:
-        P for workers of one speed, about sqrt(pi P / 2) for exponential times.
+        where it makes no visit. A round computes P gradients and uses one for each
+        visit. It has P visits for workers of one speed, about sqrt(pi P / 2) for
+        exponential times.
 
     Example:
         >>> visits_to_rounds([0, 1, 0, 0, 2, 1], 3)

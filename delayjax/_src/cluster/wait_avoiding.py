@@ -18,7 +18,7 @@ from delayjax._src.ground import kinds
 class WaitAvoiding(NamedTuple):
     """The result of `wait_avoiding`."""
 
-    behind: np.ndarray  # int32 [T, P]: age of its model in a step's sum, in steps
+    behind: np.ndarray  # int32 [T, P]: age of a worker's model in the sum, in steps
     seconds: np.ndarray  # float64 [T, P]: when a worker goes on to its next step
 
 
@@ -42,7 +42,7 @@ def wait_avoiding(
     partners wait for each other are not simulated.
 
     Args:
-        seconds: float [T, P], of each worker's steps.
+        seconds: the seconds of each worker's steps, float [T, P].
         period: H of `averaging.wagma`.
         slack_seconds: how long the start of a sum takes to reach the others.
         exchange_seconds: c, the time of an exchange, or a function of the step: `lambda
@@ -50,7 +50,7 @@ def wait_avoiding(
 
     Returns:
         `behind`, for `delays.per_worker`, int32 [T, P], at most period - 1; and
-        `seconds`, which is on, float64 [T, P].
+        `seconds`, the times on[t, i], float64 [T, P].
 
     Example:
         >>> late = wait_avoiding([[1.0, 2.5], [1.0, 1.0], [1.0, 1.0]], period=3)

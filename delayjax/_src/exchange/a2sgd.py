@@ -34,7 +34,7 @@ def a2sgd(
         >>> def step(grad):
         ...     return tx.update(grad, tx.init(grad))[0]
         >>> grads = jnp.asarray([[1.0, 3.0, -1.0], [4.0, -2.0, -4.0]])
-        >>> jax.vmap(step, axis_name="workers")(grads)  # means 2, 1 and 4, 3: 3 and 2
+        >>> jax.vmap(step, axis_name="workers")(grads)  # (2, 1), (4, 3) become (3, 2)
         Array([[-2., -4.,  2.],
                [-3.,  1.,  3.]], dtype=float32)
 

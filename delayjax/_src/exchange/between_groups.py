@@ -31,9 +31,9 @@ def late_between_groups(
 
         update_t = inner( (1/P) sum_p g_p[t - 1] ),    update_0 = 0
 
-    For groups with fast links inside and slow links between them, such as the slices of
-    a TPU pod or hosts of GPUs. Of a gradient of N numbers, each of the M members of a
-    group sends N / M over the slow links:
+    It is for groups with fast links inside and slow links between them, such as the
+    slices of a TPU pod or hosts of GPUs. Of a gradient of N numbers, each of the M
+    members of a group sends N / M over the slow links:
 
     1. over the fast links, the members reduce-scatter their gradients of step t: each
        has the sum of one share.

@@ -1,4 +1,4 @@
-"""Compressors: a message that is some levels of each entry, or some of the entries."""
+"""Compressors: a message has each entry, rounded to a level, or some of the entries."""
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +15,12 @@ def quantized(bits: int) -> Compressor:
         Q(x) = s round(x / s)
 
     for each leaf and each worker. Up to rounding no entry moves by more than s / 2, the
-    largest does not move, and an entry of 0 stays 0. So |x - Q(x)| < |x| unless x is 0,
-    and error feedback loses nothing. Give it to `error_feedback`, or to
+    largest entry does not move, and an entry of 0 stays 0. So |x - Q(x)| < |x| unless x
+    is 0, and error feedback loses nothing. Give it to `error_feedback`, or to
     `averaging.outer` as `compress`.
 
-    The mean is that of an exchange in which each worker sends its integers and one
-    scale a leaf to all others, which add up Q(x) in the dtype of the leaf: between two
+    The mean is the same as if each worker sent its integers, and one scale for each
+    leaf, to all others, and these added up Q(x) in the dtype of the leaf: between two
     workers, b / 32 of the bytes of float32. An all-reduce of XLA has no such form: in
     `workers.run` the message is Q(x), in the dtype of the leaf.
 
@@ -54,7 +54,7 @@ def quantized(bits: int) -> Compressor:
 
 @kinds.checked
 def random_blocks(key: kinds.Key, fraction: kinds.PositiveProbability) -> Compressor:
-    """The `compress` of `error_feedback` that keeps one block of each leaf's entries.
+    """The compressor that keeps one block of each leaf's entries.
 
         size  = max(1, floor(fraction n)) for a leaf with n entries
         start uniform on 0, ..., n - 1; after the end the block goes on at the front

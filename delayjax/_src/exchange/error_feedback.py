@@ -44,14 +44,14 @@ def error_feedback(
             the optimizer behind in a chain; it is then the same on all workers.
         compress: (tree, step int32 []) -> (message, restore), as
             `random_blocks(key, fraction)`. `message` is a tree of arrays. `restore`
-            turns the mean of the messages into a tree like the first; it must be linear
+            turns the mean of the messages into a tree like `tree`; it must be linear
             and the same on all workers.
         axis_name: the workers' axis, or several.
         bucket_bytes: smaller arrays are joined and sent together, as in `mean`.
 
     Returns:
         A transformation whose state holds one error tree and the state of `inner` for
-        each worker. Sends only the message. The updates are the same on all workers.
+        each worker. It sends only the message. Updates are the same on all workers.
 
     Example:
         >>> def second(update, step):  # nothing at step 0

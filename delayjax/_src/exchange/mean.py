@@ -85,7 +85,7 @@ def mean(
 
 
 def of_all_workers(extra_args: dict[str, Any]) -> dict[str, Any]:
-    """Extra arguments of `update`, without those that differ between workers."""
+    """Extra arguments of `update`, without arguments that differ between workers."""
     of_one_worker = "stale_params", "worker"
     return {
         name: value for name, value in extra_args.items() if name not in of_one_worker

@@ -25,10 +25,10 @@ TPU: dict[str, bool | int | float] = {
 """For TPUs; read off programs compiled for v5e, v5p and v6e, with libtpu 0.0.42.1."""
 
 TPU_V6E = TPU | {_WITHOUT_PRODUCTS: False}
-"""For a v6e. With the option all bytes of a decoder's sums are hidden, without it 93 %.
-But the compiler estimates 33 ms for an update with the option, and 23 ms without it
-(`configs/tokens_pod.py`, two blocks). With `mean` an update takes 21 ms: on a v6e late
-sums make the step slower.
+"""For a v6e. With fusions without products all bytes of a decoder's sums are hidden,
+otherwise 93 %. But the compiler estimates 33 ms for an update with them, and 23 ms
+otherwise (`configs/tokens_pod.py`, two blocks). With `mean` an update takes 21 ms: on a
+v6e late sums make the step slower.
 """
 
 GPU: dict[str, bool | int | float] = {

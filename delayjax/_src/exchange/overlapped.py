@@ -28,7 +28,7 @@ class OutboxState(NamedTuple):
     outbox: Any  # the gradient of the step before, of each worker or shard
     age: jax.Array  # staleness of that gradient when it came in, float32 []
     value: jax.Array  # the loss that came with it; 0 if there was none, float32 []
-    stale_params: Any  # at which it was taken; () without `keep_params`
+    stale_params: Any  # the parameters at which it was taken; () without `keep_params`
     full: jax.Array  # whether there was a step before, bool []
     inner_state: Any
 
@@ -59,8 +59,8 @@ def overlapped_mean(
         update_t = inner( (1/P) sum_p g_p[t - 1] ),    update_0 = 0
 
     The sum needs no result of step t, so a compiler can hide it behind the gradient of
-    step t. At step 0 `inner` stays as it is. For longer delays put a history before it:
-    `delayed(overlapped_mean(inner), d)` is d + 1 steps late.
+    step t. At step 0 `inner` does not change. For longer delays put a history before
+    it: `delayed(overlapped_mean(inner), d)` is d + 1 steps late.
 
     Args:
         inner: the transformation behind the mean; optimizers that do not work with late
@@ -112,7 +112,7 @@ def one_step_late(
     axis_name: axes.AxisName,
     keep_params: bool,
 ) -> optax.GradientTransformationExtraArgs:
-    """Feeds `inner` the gradient of the step before; `empty(params)` is the first."""
+    """Feeds `inner` the gradient of the step before, at first `empty(params)`."""
     inner = transforms.as_transformation("inner", inner)
 
     def init_fn(params):

@@ -52,7 +52,7 @@ def partial_mean(
     axis_name: axes.AxisName = "workers",
     bucket_bytes: int = collectives.BUCKET_BYTES,
 ) -> optax.GradientTransformationExtraArgs:
-    """Feeds `inner` the gradients that arrive in time, and the late ones later.
+    """Feeds `inner` the gradients that arrive in time, and late gradients later.
 
     With c_p the sum that worker p carries, and A the workers that take part in step t,
 
@@ -64,7 +64,7 @@ def partial_mean(
             of the gradients in the sum (float32, in steps), and zeros if no gradient
             arrives. `stale_params=` and `worker=` are not passed on.
         participates: step (int32 []) -> whether this worker's fresh gradient arrives
-            in time, bool []: `solo`, `majority`, or a function of the worker's index.
+            in time, bool []: `solo`, `majority`, or your own function.
         carry_once: whether a carried gradient enters the next sum even if its worker is
             late again, as in eager-SGD. In both cases each gradient is used once.
         axis_name: the workers' axis, or several.

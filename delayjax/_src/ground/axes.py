@@ -38,10 +38,10 @@ def vary(tree: Any, *, axis_name: AxisName = "workers") -> Any:
 def typed_like(tree: Any, like: Any) -> Any:
     """`tree`, where each leaf varies over the axes of the same leaf of `like`.
 
-    For a new state. If a rule computes a value without the gradients (a counter, a
-    constant), `shard_map` types it as the same on all workers, although the first state
-    was typed as different. A `scan` or a `cond` refuses this change of type. No value
-    changes.
+    Apply it to a new state. If a rule computes a value without the gradients (a
+    counter, a constant), `shard_map` types it as the same on all workers, although the
+    first state was typed as different. A `scan` or a `cond` refuses this change of
+    type. No value changes.
 
     Args:
         tree: arrays, such as the state after a step.
@@ -61,11 +61,11 @@ def typed_like(tree: Any, like: Any) -> Any:
 
 
 def vary_as(params: Any, state: Any) -> Any:
-    """A state that varies over all axes over which the parameters do.
+    """A state that varies over all axes over which the parameters vary.
 
-    For the first state, in `init`. Under `shard_map`, if workers have parameters of
-    their own, their states differ after a step, so the type of the first state must
-    vary too. No value changes, and outside of `shard_map` nothing happens.
+    Apply it to the first state, in `init`. Under `shard_map`, if workers have
+    parameters of their own, their states differ after a step, so the type of the first
+    state must vary too. No value changes, and outside of `shard_map` nothing happens.
 
     Args:
         params: the parameters that `init` was given.
@@ -100,5 +100,5 @@ def check_mesh(mesh: jax.sharding.Mesh, names: tuple[str, ...]) -> None:
     """Checks that a mesh has these axes."""
     if not set(names) <= set(mesh.axis_names):
         raise ValueError(
-            f"`mesh` must have axes {names}, got {mesh}: name its axes, axis_name=."
+            f"`mesh` must have axes {names}, got {mesh}: name its axes by axis_name=."
         )

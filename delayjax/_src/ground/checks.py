@@ -18,7 +18,7 @@ def as_array(values: Any) -> Any:
 def as_reals(name: str, values: Any) -> np.ndarray:
     """`values` as a float64 array of any shape."""
     array = np.asarray(values)
-    # NumPy would read None as NaN, and text; bfloat16 is a type of its own there
+    # NumPy would convert None to NaN, and text to numbers; it knows no bfloat16
     if not any(jnp.issubdtype(array.dtype, x) for x in (jnp.integer, jnp.floating)):
         raise TypeError(f"`{name}` must hold real numbers, got {values!r}.")
     return array.astype(np.float64)
@@ -70,7 +70,7 @@ def check_power_of_two(name: str, value: Any) -> int:
 
 
 def check_count(name: str, value: Any, *, at_least: int = 1) -> Any:
-    """`value` as an integer, at least `at_least`; a traced one is not checked."""
+    """`value` as an integer, at least `at_least`; a traced value is not checked."""
     value = known(value)
     return check_bound(name, value, at_least=at_least) if is_concrete(value) else value
 
@@ -107,9 +107,9 @@ def _check_within(name: str, number: Any, interval: str, remedy: str = "") -> No
 
 
 def check_scalar(name: str, value: Any, interval: str = "[0, inf)") -> Any:
-    """`value` by the rule of `check_number`, as it is if it has 32 bits or more.
+    """`value`, checked by `check_number`; unchanged if it has 32 bits or more.
 
-    A bfloat16 leaf is multiplied by jnp.float32(0.9) in float32, by 0.9 in bfloat16.
+    With a bfloat16 leaf JAX multiplies jnp.float32(0.9) in float32, 0.9 in bfloat16.
     A known number must lie in the interval in float32 too, where 1 - 1e-9 is 1.
     """
     number = check_number(name, value, interval)
@@ -121,7 +121,7 @@ def check_scalar(name: str, value: Any, interval: str = "[0, inf)") -> Any:
 
 
 def check_rate(name: str, value: Any, interval: str = "[0, inf)") -> Any:
-    """A number by the rule of `check_scalar`, or a schedule as it is."""
+    """A number, checked by `check_scalar`, or a schedule, which is not checked."""
     return value if callable(value) else check_scalar(name, value, interval)
 
 
@@ -191,8 +191,8 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> Any:
 
 
 def check_key(name: str, key: Any) -> Any:
-    """`key`, if it is one key of JAX's."""
-    kinds = jax.dtypes.prng_key, jnp.uint32  # typed, and the older kind
+    """`key`, if it has the dtype of a key of JAX."""
+    kinds = jax.dtypes.prng_key, jnp.uint32  # typed keys, and the older raw keys
     dtype = getattr(key, "dtype", None)
     if dtype is None or not any(jnp.issubdtype(dtype, kind) for kind in kinds):
         raise TypeError(
@@ -202,7 +202,7 @@ def check_key(name: str, key: Any) -> Any:
 
 
 def check_exchanges(period: int, fragments: int, delay: int = 0) -> int:
-    """H / F, the steps from one exchange to the next; one is in flight at a time."""
+    """H / F, the steps between two exchanges; only one exchange is in flight."""
     apart = period // fragments
     if period % fragments:
         raise ValueError(

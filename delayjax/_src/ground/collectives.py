@@ -37,7 +37,7 @@ def is_inside(axis_name: axes.AxisName) -> bool:
 
 
 def check_table(name: str, table: Any) -> Any:
-    """A table of numbers [T, P], which may be traced, of NumPy's `kinds` of dtype."""
+    """`table`, if it holds real numbers [T, P]; it may be traced."""
     table = checks.as_array(table)
     table = np.asarray(table) if checks.is_concrete(table) else table
     if table.ndim != 2 or table.size == 0 or table.dtype.kind not in "fiu":
@@ -113,9 +113,9 @@ def sums_beside(
 
 
 def whole(share: jax.Array, axis_name: str, along: int = 0) -> jax.Array:
-    """The shares of all workers in one array, the same on all of them."""
+    """The shares of all workers in one array, which is the same on each worker."""
     share = axes.vary(share, axis_name=axis_name)
-    # under `vmap` the result is not typed as the same, but no longer batched
+    # under `vmap` the type does not say that workers agree, but the batch axis is gone
     to = "invarying" if axis_name in axes.varies_over(share) else "varying"
     return jax.lax.all_gather(share, axis_name, axis=along, tiled=True, to=to)
 
@@ -128,8 +128,8 @@ def is_sent() -> bool:
 def crosses_devices(axis_name: axes.AxisName) -> bool:
     """Whether a sum over the workers is sent from device to device.
 
-    Workers are devices, or several simulated ones lie on each device of a mesh whose
-    axis has their axis' name.
+    True if workers are devices, or if a mesh has an axis with the name of the workers'
+    axis, so that each of its devices simulates some of the workers.
     """
     mesh = jax.sharding.get_abstract_mesh()
     named = (mesh.shape.get(name, 1) for name in axes.as_names(axis_name))
@@ -163,7 +163,7 @@ class _Parcels:
         }
 
     def all(self, joined: dict[int, jax.Array]) -> list[jax.Array]:
-        """All parcels in order; `joined` holds those with several leaves."""
+        """All parcels in order; `joined` holds the parcels with several leaves."""
         return [
             joined[n] if n in joined else self._leaves[bucket[0]]
             for n, bucket in enumerate(self._buckets)

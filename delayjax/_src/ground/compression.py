@@ -1,4 +1,4 @@
-"""Messages that are smaller than what they stand for, and what they leave out."""
+"""Compressed messages, and the parts of a tree that they leave out."""
 
 import functools
 from collections.abc import Callable
@@ -20,13 +20,13 @@ Compressor = Annotated[
 def compressed(
     compress: Compressor, tree: Any, error: Any, step: jax.Array
 ) -> tuple[Any, Callable[[Any], Any], Any]:
-    """The message of x + e, `restore`, and what the message leaves out, the next e.
+    """The message of x + e, `restore`, and the next e, which the message leaves out.
 
     Args:
         compress: the compressor.
         tree: x.
-        error: e, what earlier messages left out, like x.
-        step: for the compressor.
+        error: e, the sum that earlier messages left out, like x.
+        step: the step that the compressor receives.
     """
     whole = jax.tree.map(lambda x, e: (x + e).astype(x.dtype), tree, error)
     message, restore = compress(whole, step)

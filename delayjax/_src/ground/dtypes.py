@@ -44,7 +44,7 @@ def in_one_dtype(*leaves: Any) -> list[jax.Array]:
 
 
 def times(factor: ArrayLike, leaf: jax.Array) -> jax.Array:
-    """The product, computed in the wider of the dtypes, in the dtype of the leaf."""
+    """The product in the dtype of the leaf, computed in the wider of both dtypes."""
     factor, exact = in_one_dtype(factor, leaf)
     return (factor * exact).astype(leaf.dtype)
 
@@ -71,7 +71,7 @@ def wide_zeros(tree: Any) -> Any:
 
 
 def as_wide_as(tree: Any, reals: Any) -> Any:
-    """`tree` in the precision of a tree of reals, complex where it is complex."""
+    """`tree` in the precision of a tree of reals; complex leaves stay complex."""
     return jax.tree.map(lambda x, real: x.astype(wide_dtype(x, real)), tree, reals)
 
 

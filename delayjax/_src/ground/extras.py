@@ -49,7 +49,7 @@ def moved(needed_by: str, updates: Any, params: Any, stale_params: Any) -> Any:
     require_params(params, needed_by)
     remedy = (
         "wrap the whole chain, `delayed(optax.chain(...), delay, keep_params=True)`;"
-        " a mean over workers hands none on: compensate before it"
+        " a mean over workers hands on no old parameters: compensate before the mean"
     )
     stale_params = stale_params_of(needed_by, updates, stale_params, remedy)
     check_shapes(needed_by, updates, params=params)
@@ -61,7 +61,7 @@ def moved(needed_by: str, updates: Any, params: Any, stale_params: Any) -> Any:
 def stale_params_of(
     needed_by: str, updates: Any, stale_params: Any, remedy: str
 ) -> Any:
-    """`stale_params`, masked as the gradients; an error if missing or unlike them."""
+    """`stale_params`, masked as the gradients; an error if absent or wrongly shaped."""
     require(stale_params, "stale_params", needed_by, remedy)
     stale_params = trees.masked_like(stale_params, updates)
     check_shapes(needed_by, updates, stale_params=stale_params)
@@ -78,9 +78,9 @@ def check_shapes(needed_by: str, updates: Any, **given: Any) -> None:
 def check_staleness(
     needed_by: str, staleness: Any, *, mean: bool = False, by_layer: bool = False
 ) -> Any:
-    """`staleness`, a scalar or a tree of these, as int32; a `mean` as float32.
+    """`staleness`, a scalar or a tree of scalars, as int32; a `mean` as float32.
 
-    With `by_layer` a leaf may have one for each layer, [L, 1, ...].
+    With `by_layer` a leaf may have a staleness for each layer, [L, 1, ...].
     """
     kinds = (jnp.integer, jnp.floating) if mean else (jnp.integer,)
 
@@ -130,7 +130,7 @@ def take_staleness(
 def take_one_staleness(
     needed_by: str, updates: Any, staleness: Any, *, mean: bool = True
 ) -> tuple[Any, jax.Array]:
-    """The gradients and the staleness of all leaves; 0 if there is none."""
+    """The gradients, and one staleness for all leaves; 0 if `staleness` is None."""
     age = 0 if staleness is None else staleness
     if not trees.is_leaf(age):
         raise TypeError(
@@ -149,7 +149,7 @@ def staleness_of(
     mean: bool = True,
     by_layer: bool = False,
 ) -> tuple[Any, Any]:
-    """As `take_staleness`; an error if the staleness is missing."""
+    """The result of `take_staleness`; an error if the staleness is missing."""
     require(staleness, "staleness", needed_by, remedy)
     return take_staleness(needed_by, updates, staleness, mean=mean, by_layer=by_layer)
 
@@ -162,7 +162,7 @@ def one_staleness_of(
     *,
     mean: bool = True,
 ) -> tuple[Any, jax.Array]:
-    """As `take_one_staleness`; an error if the staleness is missing."""
+    """The result of `take_one_staleness`; an error if the staleness is missing."""
     require(staleness, "staleness", needed_by, remedy)
     return take_one_staleness(needed_by, updates, staleness, mean=mean)
 

@@ -111,9 +111,9 @@ def checked(made: T) -> T:
     """Checks the arguments of a function, or of a class's methods, by their types.
 
     It knows the types of this module, `Literal`, `Callable`, JAX's `Mesh` and classes
-    of delayjax, each with or without None. Other types are left to Python and JAX. It
-    does not check default values, and in a class no method that another decorator has
-    wrapped, no property and no class method.
+    of delayjax, each with or without None. Arguments of other types, and default
+    values, are not checked. In a class it skips properties, class methods, and methods
+    that another decorator has wrapped.
     """
     if inspect.isclass(made):
         for name, value in list(vars(made).items()):

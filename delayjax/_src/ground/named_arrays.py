@@ -25,7 +25,7 @@ def unboxed(tree: Any) -> Any:
 
 
 def stacked(tree: Any, slots: list[Any]) -> Any:
-    """Slots [depth, *shape] in the boxes of an item; (*spec) becomes (None, *spec)."""
+    """Slots [depth, *shape] in an item's boxes; a (*spec) becomes (None, *spec)."""
     left = iter(slots)
 
     def fill(node):
@@ -47,7 +47,7 @@ def stacked(tree: Any, slots: list[Any]) -> Any:
 def _with_leading_axis(box: Any, slots: list[Any]) -> Any:
     kinds = _kinds()
     if isinstance(box, kinds["nnx"]):
-        # not nnx.spmd.add_axis: that makes a tuple, logical names, of a PartitionSpec
+        # nnx.spmd.add_axis would turn a PartitionSpec into a tuple of logical names
         names = box.get_metadata()
         for older in ("sharding", "sharding_names"):  # Flax reads these names first
             if older in names:

@@ -8,11 +8,11 @@ from delayjax._src.ground import kinds
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_RECIPE = "_recipe"  # of an object: (function, args, kwargs)
+_RECIPE = "_recipe"  # the attribute of an object that holds (function, args, kwargs)
 
 
 def remembered(make: Callable[P, T]) -> Callable[P, T]:
-    """Makes the result of `make` picklable if the arguments are, which are checked."""
+    """Checks the arguments of `make`, and makes its result picklable if they are."""
     make = kinds.checked(make)
 
     @functools.wraps(make)

@@ -14,7 +14,7 @@ class RefusingState(NamedTuple):
 
     applied: jax.Array  # whether the last gradient was used, bool []
     dropped: jax.Array  # gradients refused so far, int32 []
-    dropped_in_row: jax.Array  # gradients refused since the last one used, int32 []
+    dropped_in_row: jax.Array  # gradients refused since one was used, int32 []
     memory: Any  # the rule's own state, which refused gradients change too
     inner_state: Any  # unchanged by a refused gradient
 
@@ -30,7 +30,7 @@ def was_applied(state: Any) -> jax.Array:
 
 
 def register_producer(kind: type[T]) -> type[T]:
-    """Registers the state of a producer of staleness, as `DelayedState` is.
+    """Registers the type of a state as a producer of staleness, as `DelayedState` is.
 
     A rule that refuses (`drop_stale`, `refusing`) must contain the whole optimizer,
     because refused gradients change the arrays outside of the rule. A producer of
@@ -54,7 +54,7 @@ def register_producer(kind: type[T]) -> type[T]:
 
 
 def wraps_producer(state: Any) -> bool:
-    """Whether a state is that of a producer of staleness with an inner state."""
+    """Whether a state belongs to a producer of staleness and has an inner state."""
     return type(state) in _PRODUCERS and hasattr(state, "inner_state")
 
 
@@ -90,8 +90,9 @@ def _stray(node: Any, alone: bool) -> str | None:
         for path, part in before + parts[place + 1 :]:
             for rest, _ in jax.tree.leaves_with_path(part):
                 return f"{jax.tree_util.keystr((*path, *rest))} in a {kind.__name__}"
-        behind = parts[place + 1 :] + before * (kind is dict)  # parts of the parameters
-        if kind in _CHAINS and behind:  # parts without a state move too
+        # in a dict each part has other parameters, and the order does not matter
+        behind = parts[place + 1 :] + before * (kind is dict)
+        if kind in _CHAINS and behind:  # a part without arrays may move parameters too
             return f"part {place + 1} of {len(parts)} in a {kind.__name__}"
     return _stray(parts[place][1], alone)
 

@@ -9,7 +9,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 Specs = tuple[P, ...]
-"""For each leaf, how one worker's part is sharded over axes besides the workers'."""
+"""For each leaf, the spec of one worker's part over axes besides the workers' axes."""
 
 
 def keeping(step: Callable[..., Any], specs: Specs) -> Callable[..., Any]:
@@ -34,8 +34,7 @@ def _kept(state: Any, specs: Specs) -> Any:
         return state
 
     def place(leaf, spec):
-        of = jax.typeof(leaf)
-        if of.memory_space == jax.memory.Space.Host:
+        if jax.typeof(leaf).memory_space == jax.memory.Space.Host:
             return leaf
         leaf = over_explicit(leaf, spec)
         if auto:
@@ -48,34 +47,35 @@ def _kept(state: Any, specs: Specs) -> Any:
 
 def over_explicit(leaf: jax.Array, spec: P) -> jax.Array:
     """`leaf`, sharded over Explicit axes as a spec says."""
-    of = jax.typeof(leaf).sharding
-    explicit = of.mesh.explicit_axes
-    if over(explicit, of.spec) == over(explicit, spec):
+    held = jax.typeof(leaf).sharding
+    explicit = held.mesh.explicit_axes
+    if over(explicit, held.spec) == over(explicit, spec):
         return leaf
-    return jax.sharding.reshard(leaf, NamedSharding(of.mesh, over(explicit, spec)))
+    return jax.sharding.reshard(leaf, NamedSharding(held.mesh, over(explicit, spec)))
 
 
 def sharding_of(leaf: Any) -> Any:
-    """The sharding of an array, or of its type: a tracer has it on Explicit axes."""
-    of = getattr(leaf, "sharding", None)
-    return of if isinstance(of, NamedSharding) else jax.typeof(leaf).sharding
+    """The sharding of an array, or of its type; a tracer's type shows Explicit axes."""
+    held = getattr(leaf, "sharding", None)
+    return held if isinstance(held, NamedSharding) else jax.typeof(leaf).sharding
 
 
 def spec_of(leaf: Any, axes: tuple[str, ...], mesh: AbstractMesh | None) -> P:
-    """How one worker's part is sharded over a mesh, or over any; P() if not known."""
+    """The spec of one worker's part over a mesh, or over any mesh; P() if not known."""
     is_traced = isinstance(leaf, jax.core.Tracer)  # its type does not show Auto axes
-    of: Any = jax.typeof(leaf) if is_traced else leaf
-    of = getattr(of, "sharding", None)
-    if not isinstance(of, NamedSharding) or mesh not in (None, of.mesh.abstract_mesh):
+    array: Any = jax.typeof(leaf) if is_traced else leaf
+    held = getattr(array, "sharding", None)
+    is_known = isinstance(held, NamedSharding)
+    if not is_known or mesh not in (None, held.mesh.abstract_mesh):
         return P()
-    return P(*partitions(of.spec)[len(axes) :])
+    return P(*partitions(held.spec)[len(axes) :])
 
 
 def partitions(spec: P) -> tuple[Any, ...]:
     """How each dimension is sharded: the parts of a spec.
 
-    The specs of jax 0.10.0 and 0.10.1 have no `partitions`. Those of later versions
-    refuse `tuple(spec)` where something is unreduced over an axis.
+    The specs of jax 0.10.0 and 0.10.1 have no `partitions`. The specs of later versions
+    refuse `tuple(spec)` if an array is unreduced over an axis.
     """
     return spec.partitions if hasattr(spec, "partitions") else tuple(spec)
 
@@ -108,10 +108,10 @@ def auto_axes(mesh: AbstractMesh) -> AbstractMesh:
 
 
 def in_auto_axes(function: Callable[..., Any], args: Any, like: Any) -> Any:
-    """`function(*args)`, in which XLA chooses shardings; the results are as `like`.
+    """`function(*args)`, in which XLA chooses shardings; results are sharded as `like`.
 
-    For operations that refuse arrays which are sharded over Explicit axes, or that need
-    the sharding of their result as an argument.
+    It is for operations that refuse arrays which are sharded over Explicit axes, or
+    that need the sharding of their result as an argument.
     """
     types = jax.tree.map(lambda leaf: jax.typeof(leaf).sharding, like)
     if not any(sharding.mesh.explicit_axes for sharding in jax.tree.leaves(types)):

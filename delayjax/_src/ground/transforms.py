@@ -66,7 +66,7 @@ def states_in(opt_state: Any, kind: type[State]) -> list[State]:
 def state_in(
     opt_state: Any, kind: type[State], what: str, remedy: str, name: str = "opt_state"
 ) -> State:
-    """The one state of this kind in the state of a whole optimizer.
+    """The only state of this kind in the state of a whole optimizer.
 
     Args:
         opt_state: the state to look in.

@@ -128,7 +128,7 @@ def check_numbers(name: str, tree: Any) -> None:
 
 
 def check_same_types(rule: str, tree: Any, like: Any, *, dtypes: bool = True) -> None:
-    """Checks that two trees have the same structure, shapes and `dtypes`."""
+    """Checks that two trees have the same structure, shapes and, by default, dtypes."""
 
     def kinds(tree):
         return {

@@ -41,7 +41,7 @@ def as_bits(leaf: Any, dtype: Any) -> jax.Array:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def without_derivative(leaf: Any, kind: str) -> Any:
-    """`leaf`, in a history of a kind that has no derivative."""
+    """`leaf`; its derivative raises an error that names the `kind` of the history."""
     del kind
     return leaf
 
@@ -248,7 +248,7 @@ def _barrier() -> Any:
 
 
 def has_further_axes() -> bool:
-    """Whether the mesh has axes besides the workers', over which leaves may lie."""
+    """Whether the mesh has further axes, over which a worker's leaves may lie."""
     mesh = jax.sharding.get_abstract_mesh()
     further = set(mesh.axis_names) - set(mesh.manual_axes)
     return any(mesh.shape[name] > 1 for name in further)

@@ -62,16 +62,16 @@ def delayed(
             leaf's path, as "blocks/attention/kernel", and the leaf; or a prefix tree of
             bools. `inner` receives zeros as their gradients, and their updates are
             zeros.
-        warmup: what happens until a gradient is that old. "fresh": staleness is at
-            most the number of steps done. "skip": inner and parameters do not change
+        warmup: what happens in the first steps. "fresh": the staleness is at most the
+            number of steps done. "skip": `inner` and the parameters do not change
             until the history is full. "zeros": `inner` receives zeros, its counters and
             moments advance, and tau is not clipped to t.
         history: how gradients are kept, for example `ring.cast(jnp.bfloat16)`; by
             default on the device, in the parameters' dtype and sharding (None, *spec).
             The default rounds float32 gradients of bfloat16 parameters;
             `ring.cast(jnp.float32)` keeps them exact.
-        hand_staleness: whether `inner` receives `staleness=`. False for a function of
-            your own that has no such argument.
+        hand_staleness: whether `inner` receives `staleness=`. Pass False if `inner` is
+            your own function and has no such argument.
         axis_name: the workers' axes along which gradients differ, in `shard_map`.
 
     Returns:
@@ -79,9 +79,9 @@ def delayed(
         parameter trees with `keep_params`), and nothing for leaves that are frozen or
         have a `max_delay` of 0. With a donated state a step costs one write and one
         read of a gradient, for any `max_delay`. With a `max_delay` of 0 the program is
-        that of `inner`. With a delay of 0 and a larger `max_delay` the results are bit
-        for bit those of `inner` in eager mode; compiled, they differ by a few
-        roundings. "skip" selects between the old and the new state of `inner`.
+        the program of `inner`. With a delay of 0 and a larger `max_delay` the results
+        equal the results of `inner` bit for bit in eager mode; compiled, they differ by
+        a few roundings. "skip" selects between the old and the new state of `inner`.
 
     Raises:
         TypeError: in `update` with `keep_params`, if a gradient comes with `staleness`
@@ -198,7 +198,7 @@ def _by_layer(
     left_out: tuple[Any, Any],
     options: dict[str, Any],
 ) -> optax.GradientTransformationExtraArgs:
-    """`delayed` where some delays are `Layers`: it delays a tree cut into runs."""
+    """`delayed` where some delays are `Layers`: it cuts leaves into runs of layers."""
     for name, value in zip(("max_delay", "frozen"), left_out, strict=True):
         if value is not None:
             raise ValueError(f"`{name}` must be left out with `Layers`, got {value!r}.")
@@ -220,7 +220,8 @@ def _by_layer(
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         split = layers.Split(delay, updates)
         if staleness is not None and not trees.is_leaf(staleness):
-            raise ValueError(f"`staleness` must be one for all, got {staleness!r}.")
+            must = "`staleness` must be one number where `delay` has `Layers`"
+            raise ValueError(f"{must}, got {staleness!r}.")
 
         def inner_update(stale, inner_state, _, **arguments):
             if options["hand_staleness"]:
@@ -254,12 +255,12 @@ def staleness(opt_state: Any) -> Any:
             must be parts of one `optax.partition`.
 
     Returns:
-        int32 [], in steps, or a tree of these where each leaf has its own delay. A
-        dict, label -> staleness, where several parts of an `optax.partition` have one.
+        int32 [], in steps, or a tree of these where each leaf has its own delay. If
+        several parts of an `optax.partition` delay, a dict, label -> staleness.
 
     Raises:
-        ValueError: if no part of the optimizer delays, or several that are not parts of
-            one `optax.partition`.
+        ValueError: if no part of the optimizer delays, or if several parts delay and
+            are not parts of one `optax.partition`.
 
     Example:
         >>> tx = optax.chain(optax.clip(1.0), delayed(optax.sgd(0.1), 2))
@@ -282,5 +283,6 @@ def staleness(opt_state: Any) -> Any:
             ]
             return {label: staleness(parts[label]) for label in late}
     raise ValueError(
-        f"`opt_state` must hold one staleness, got {len(innermost)}: ask for one part."
+        f"`opt_state` must hold one staleness, got {len(innermost)}: pass one part of"
+        " the state."
     )

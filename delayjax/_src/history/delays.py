@@ -86,7 +86,7 @@ def geometric(
 def poisson(
     key: kinds.Key, mean: kinds.NonNegative, *, axis_name: axes.AxisName | None = None
 ) -> transforms.OfStep:
-    """Draws delays with the spread of many independent arrivals.
+    """Draws each delay from a Poisson distribution.
 
         P(delay(t) = k) = mean^k exp(-mean) / k!,  k = 0, 1, 2, ...
 
@@ -159,7 +159,7 @@ def per_worker(
 
 
 def max_delays(delay: Any, max_delay: Any) -> Any:
-    """The largest staleness kept, checked: one, or one for each part of a tree."""
+    """The largest staleness kept, checked: an int, or a prefix tree of ints."""
     for one in jax.tree.leaves(delay, is_leaf=trees.is_function):
         given = one if callable(one) else checks.check_number("delay", one)
         if max_delay is None and not isinstance(one, (int, np.integer)):
@@ -193,7 +193,7 @@ def ask(delay: Any, step: jax.Array, longest: int) -> Any:
     """The delay at `step`: int32 or a floored float32 [], or a tree of these.
 
     Args:
-        delay: as the user gave it.
+        delay: the argument of the user.
         step: int32 [].
         longest: the largest delay that is kept; a float must be exact up to it.
     """

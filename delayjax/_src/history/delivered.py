@@ -62,7 +62,8 @@ def delivered(
 
     The delay is a *delivery*: none, one or several gradients arrive at a step, and the
     sum of all that were used and of those in flight is the sum of all that were given.
-    (`delayed` is a *lookback*: with a varying delay it uses gradients twice or never.)
+    (`delayed` is a *lookback*: if the delay varies, it may use a gradient twice or
+    never.)
     With a constant delay this is `delayed` with the warm-up "skip". Plain SGD moves by
     the sum as if it took one step for each arrival. Other optimizers take one step,
     with the sum.
@@ -141,7 +142,7 @@ def delivered(
         item = axes.vary(item, axis_name=axis_name)
         in_flight = deliveries.init(item, longest + 1)
         arrived = jnp.zeros((), jnp.int32)
-        if collectives.is_inside(axis_name):  # types as if each worker has its delay
+        if collectives.is_inside(axis_name):  # types vary over axes as the delay does
             like = delays.ask(delay, in_flight.step, longest)
             arrived, due = axes.typed_like((arrived, in_flight.due), (like, like))
             in_flight = in_flight._replace(due=due)
@@ -200,7 +201,7 @@ def delivered(
 
 
 def _check_held(arrived: jax.Array, moves: Any, axis_name: tuple[str, ...]) -> None:
-    """Checks that `inner` does not sum over workers some of which receive nothing."""
+    """Checks that `inner` does not sum over workers if some of them receive nothing."""
     differing = axes.varies_over(arrived) & set(axis_name)
     for path, leaf in jax.tree.leaves_with_path(moves):
         if differing - axes.varies_over(leaf):

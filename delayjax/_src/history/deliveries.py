@@ -30,7 +30,7 @@ def init(tree: Any, capacity: int) -> Calendar:
 
 
 def add(calendar: Calendar, tree: Any, delay: jax.Array) -> Calendar:
-    """Adds an item that is due in `delay` steps, 0 .. capacity - 1. Costs one item."""
+    """Adds an item that is due in `delay` steps, 0 .. capacity - 1; writes one slot."""
 
     def fits(leaf, kept):
         return dtypes.wide_dtype(leaf, kept) == kept
@@ -52,7 +52,7 @@ def add(calendar: Calendar, tree: Any, delay: jax.Array) -> Calendar:
 def take(calendar: Calendar, like: Any) -> tuple[Calendar, Any, jax.Array]:
     """The calendar of the next step, the sum of the items due now, and their number.
 
-    Call `add` before `take`: otherwise XLA copies all slots. Costs one item.
+    Call `add` before `take`: otherwise XLA copies all slots. It reads one slot.
 
     Args:
         calendar: after the `add` of this step.

@@ -37,9 +37,9 @@ def on_host() -> rings.Storage:
         Use it in a plain `jit`, `scan` or `shard_map`, and donate the state. Under a
         `vmap` over histories (`workers.simulate` with a history for each worker) it
         raises a ValueError. Call `init` eagerly: a jitted `init` makes its zeros on the
-        device. It has no derivative: to differentiate raises a TypeError. To
-        compile ahead of time, give the `jax.ShapeDtypeStruct`s of the slots a
-        `sharding` with the kind of memory.
+        device. It has no derivative: differentiation raises a TypeError. To compile
+        ahead of time, give the `jax.ShapeDtypeStruct`s of the slots a `sharding` with
+        the kind of memory.
 
     Example:
         >>> storage, item = on_host(), jnp.ones(2)

@@ -23,9 +23,9 @@ def inject_staleness(
 ) -> optax.GradientTransformationExtraArgs:
     """Hands `inner` a staleness that is a leaf of the state.
 
-    For trainers that call `update(grads, state, params)` without extra arguments. Set
-    the leaf before the step: `inner` receives it as `staleness=`. The leaf keeps its
-    value until you set it again. A `staleness=` that `update` receives, and the
+    Use it in trainers that call `update(grads, state, params)` without extra arguments.
+    Set the leaf before the step: `inner` receives it as `staleness=`. The leaf keeps
+    its value until you set it again. A `staleness=` that `update` receives, and the
     staleness of a `delayed` in `inner`, are added to it.
 
     Args:

@@ -32,7 +32,7 @@ class Layers:
     The leaf is kept as one history for each run of neighboring layers with one delay,
     of the depth that the run needs. A step costs one write and one read of the leaf,
     for any delays. On a TPU several runs cost one more copy of the leaf, because XLA
-    joins the parts that it has read in memory. A leaf that is sharded along the layers'
+    joins in memory the parts that it has read. A leaf that is sharded along the layers'
     axis would be cut across devices: shard it along another axis.
 
     Args:
@@ -176,7 +176,7 @@ class Split:
         return self._over(joined, lambda layers, node: node, tree)
 
     def by_layer(self, ages: Any) -> Any:
-        """The ages of runs as the ages of layers: int32 [L, 1, ...] of such a leaf."""
+        """The ages of layers from the ages of runs: int32 [L, 1, ...] with `Layers`."""
 
         def by_layer(layers, runs, node):
             counts = np.asarray([run.stop - run.start for run in runs_of(layers)])
@@ -205,7 +205,7 @@ class Split:
     def _over(
         self, layered: Callable[..., Any], whole: Callable[..., Any], *parts: Any
     ) -> Any:
-        """`layered` of the leaves with `Layers` and their parts, else `whole`."""
+        """Applies `layered` to leaves with `Layers`, and `whole` to other leaves."""
 
         def of_leaf(node, layers, *parts):
             function = layered if isinstance(layers, Layers) else whole

@@ -119,7 +119,7 @@ class History:
         return gradient, origin
 
     def per_leaf(self, name: str, value: Any, tree: Any) -> Any:
-        """`value`; or one for each leaf of `tree`, where each leaf has its own age."""
+        """`value`; or a tree with a value for each leaf, if each leaf has its age."""
         if self.one_age:
             return value
         return trees.broadcast(name, value, named_arrays.unboxed(tree))
@@ -132,11 +132,11 @@ class History:
 
     @property
     def _bounds(self) -> Any:
-        """The largest age that is read: one, or of each leaf."""
+        """The largest age that is read, of all leaves or of each leaf."""
         return self.deepest if self.one_age else self.max_delay
 
     def _of_both(self, leaves: Any, ages: Any, oldest: Any) -> tuple[Any, Any]:
-        """The ages of a gradient's leaves and of its origin; a loss has the largest."""
+        """The ages of a gradient and of its origin; the loss has the largest age."""
         return leaves, Origin(ages, oldest, leaves if self.keep_params else ())
 
     def check(self, kept: Kept, updates: Any, params: Any) -> None:

@@ -46,10 +46,10 @@ def resize_history(state: Any, like: Any, *, reset: Any = None) -> Any:
 
     Args:
         state: the state of a transformation, or a stripped state.
-        like: a new state of the same transformation with the wanted depth, made by
-            `init`, or of the transformation with another delay around it, or with none.
-            Only its histories are used, and the leaves that are `reset`.
-        reset: leaves that are replaced by those of `like`, which may have another
+        like: a new state with the wanted depth, from `init` of the same transformation,
+            which may have another delay around it, or none. Only its histories are
+            used, and the leaves that are `reset`.
+        reset: the leaves that are replaced by leaves of `like`, which may have another
             shape: a function of a leaf's path in the state, as "inner_state/0/mu/embed"
             or "gradients/slots/embed", and the leaf. In a history the gradients of
             these leaves are zeros until new gradients arrive.
@@ -60,15 +60,15 @@ def resize_history(state: Any, like: Any, *, reset: Any = None) -> Any:
         slots, so a run can go on along a trace that is longer or needs more versions.
         A deeper history fills up first, as in the warm-up of `delayed`. Costs one write
         and one read of each kept item. All gradients in flight of `delivered` are kept.
-        A shallower history has a last step that it can reach; gradients due later
-        become due at that step.
+        If the new history is shallower, a gradient that is due after its last step
+        becomes due at its last step.
         Where only `like` has a producer of staleness (`delayed`), the history is empty,
         its clock begins at 0 and it warms up; the state of the optimizer goes on. Where
         only `state` has one, its gradients are dropped, and the optimizer goes on.
 
     Raises:
-        ValueError: if `like` is of another transformation or of other parameters; if
-            `reset` chooses a leaf of a history that keeps parameters or is sharded.
+        ValueError: if `like` belongs to another transformation or to other parameters;
+            if `reset` chooses a leaf of a history that keeps parameters or is sharded.
 
     Example:
         >>> import delayjax as dj, optax
@@ -89,7 +89,8 @@ def resize_history(state: Any, like: Any, *, reset: Any = None) -> Any:
     (_, was), (_, wanted) = parts_of(state), parts_of(bare)
     if was != wanted:
         raise ValueError(
-            f"`like` must be a state as `state`, {parts_of(given)[1]}, got {wanted}."
+            f"`like` must have the structure of `state`, {parts_of(given)[1]}, got"
+            f" {wanted}."
         )
     if reset is not None:
         state = _with_reset(state, bare, reset)
@@ -111,7 +112,7 @@ def _with_producers(state: Any, like: Any) -> Any:
     if type(state) is not type(like):
         if refusal.wraps_producer(like):
             inner_state = _with_producers(state, like.inner_state)
-            # stripped, so that nothing of an empty history is copied
+            # without the slots, so that an empty history is not copied
             return strip_history(like)._replace(inner_state=inner_state)
         if refusal.wraps_producer(state):
             return _with_producers(state.inner_state, like)
@@ -122,7 +123,7 @@ def _with_producers(state: Any, like: Any) -> Any:
 
 
 def _with_reset(state: Any, like: Any, reset: Any) -> Any:
-    """A state in which the chosen leaves are replaced by those of `like`."""
+    """A state in which the chosen leaves are replaced by the leaves of `like`."""
     taken, kept = [], []
 
     def begun(path, old, new, is_new):
@@ -137,17 +138,17 @@ def _with_reset(state: Any, like: Any, reset: Any) -> Any:
     is_joined = not slots and re.search(r"slots/\d+( |$)", " ".join(kept))
     if not taken or is_joined or re.search("slots/(params|item)", " ".join(slots)):
         raise ValueError(
-            "`reset` must choose leaves by their paths in the state, and in a history"
-            f" gradients alone, got {taken}: else call strip_history(state) first."
+            "`reset` must choose leaves by their paths in the state, and only gradients"
+            f" in a history, got {taken}: or call strip_history(state) first."
         )
     return state
 
 
 def _check_sizes(old: list[Any], new: list[Any]) -> None:
-    """Checks that two states are of the same parameters: only depths may differ.
+    """Checks that two states belong to the same parameters: only depths may differ.
 
-    The slots of a gradient do not show which axis is the depth. The slots of its age do
-    (`delayed` keeps the age in the next history): both have the same depth.
+    The slots of a gradient do not show which axis is the depth. The slots of its age
+    show it (`delayed` keeps the age in the next history): both have the same depth.
     """
     ages: Any = None
     for held, empty in reversed(list(zip(old, new, strict=True))):
@@ -166,7 +167,7 @@ def _check_sizes(old: list[Any], new: list[Any]) -> None:
 
 
 def _check_changes(new: Any, old: Any, beside: Any) -> None:
-    """Checks that leaves changed as the leaves `beside` them: each, or all as one."""
+    """Checks that each leaf changed its shape as its leaf (or the only) `beside`."""
 
     def changes(n, o):
         pairs = [] if n is None or o is None else zip(n.shape, o.shape, strict=False)
@@ -200,7 +201,7 @@ def _no_depth(path: Any, new: jax.Array, old: jax.Array) -> ValueError:
 
 
 def _resize(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
-    """The newest items of a history in an empty history; None where it has no slots."""
+    """The newest items of a history, in the empty history `like`."""
     empty = named_arrays.unboxed(like)
     _check_new(empty.slots, ring.slots, empty.pushed)
     lost = [ring.first]
@@ -226,7 +227,7 @@ def _resize(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
             item = _as_kept(item, slots)
             return jax.lax.dynamic_update_slice_in_dim(slots, item, place % depth, axis)
 
-        # only so many items fit: an older item would overwrite a newer one
+        # more items do not fit: an older item would overwrite a newer item
         return jax.lax.fori_loop(0, min(held, depth), keep, new)
 
     if ring.slots is None:  # stripped
@@ -257,14 +258,14 @@ def _resize_calendar(
             return old
 
         def move(ahead, slots):
-            of = (calendar.step + ahead) % held
-            to = (calendar.step + jnp.minimum(ahead, capacity - 1)) % capacity
-            item = jax.lax.dynamic_index_in_dim(old, of, axis, keepdims=True)
-            due = jax.lax.dynamic_index_in_dim(calendar.due, of, -1, keepdims=False)
+            slot = (calendar.step + ahead) % held
+            target = (calendar.step + jnp.minimum(ahead, capacity - 1)) % capacity
+            item = jax.lax.dynamic_index_in_dim(old, slot, axis, keepdims=True)
+            due = jax.lax.dynamic_index_in_dim(calendar.due, slot, -1, keepdims=False)
             due = due.reshape(*due.shape, *(1,) * (item.ndim - due.ndim))
             item = jnp.where(due > 0, item, jnp.zeros_like(item))
-            item += jax.lax.dynamic_index_in_dim(slots, to, axis, keepdims=True)
-            return jax.lax.dynamic_update_slice_in_dim(slots, item, to, axis)
+            item += jax.lax.dynamic_index_in_dim(slots, target, axis, keepdims=True)
+            return jax.lax.dynamic_update_slice_in_dim(slots, item, target, axis)
 
         return jax.lax.fori_loop(0, held, move, new)
 

@@ -26,7 +26,7 @@ def empty_slots(zeros: jax.Array, capacity: int) -> jax.Array:
 
 
 def write_slot(slots: jax.Array, item: jax.Array, slot: jax.Array) -> jax.Array:
-    """[capacity, *shape] with the item [*shape] in the slot []."""
+    """Slots [capacity, *shape], with the item [*shape] written to the slot []."""
     return jax.lax.dynamic_update_index_in_dim(slots, item, slot, axis=0)
 
 
@@ -70,8 +70,8 @@ class _Ways(NamedTuple):
     pack: Callable[[Any, Any], Any] = pack_as_is
     # (packed leaves, an item) -> an item like it
     unpack: Callable[[Any, Any], Any] = unpack_as_is
-    beside: Any = None  # the `Storage` of what is kept beside gradients; None: `plain`
-    dtype: Any = None  # of the slots, as they are read; None: of each leaf
+    beside: Any = None  # the `Storage` of a gradient's origin; None: `plain`
+    dtype: Any = None  # of the items in the slots; None: the dtype of each leaf
 
 
 class Storage(Pickled, _Ways):
@@ -160,7 +160,7 @@ def push(ring: Ring, tree: Any) -> Ring:
         ring: the history. Donate it, or carry it in a scan: then the write is in place
             and costs one item, for any capacity.
         tree: an item with the tree and the shapes of the ring's items. Floats are
-            rounded to the slots' dtype; the dtypes of other leaves must fit into it.
+            rounded to the slots' dtype; other dtypes must fit into the slots' dtype.
 
     Returns:
         The ring with `tree` at age 0. The age of every other item grows by one.
@@ -182,13 +182,13 @@ def read(ring: Ring, age: Any, like: Any) -> Any:
     Args:
         ring: the history.
         age: 0 for the last item. An int in [0, capacity - 1]; an integer scalar, which
-            may be traced and is clipped to it; an integer array of a leaf's shape, for
-            an age of each coordinate; or a prefix tree of these.
+            may be traced and is clipped to this interval; an integer array of a leaf's
+            shape, for an age of each coordinate; or a prefix tree of these.
         like: an item (arrays or shapes), for example the newest.
 
     Returns:
         A tree with the structure and the dtypes of `like`; zeros where nothing was
-        pushed. Costs one item.
+        pushed. The time is proportional to one item, for any capacity.
 
     Example:
         >>> item = jnp.ones(())

@@ -15,7 +15,7 @@ from delayjax._src.history import ring as rings
 COLUMNS = 128  # the width of a tile of a TPU's memory
 EVEN = 256
 """The number of rows is a multiple of this, so that the arrays are the same on 1, 2, 4,
-..., 256 devices, and a checkpoint of one number can be restored on another."""
+..., 256 devices, and a checkpoint from 4 devices, say, can be restored on 8."""
 
 
 @remembered
@@ -28,10 +28,10 @@ def sharded(
 ) -> rings.Storage:
     """A history that is divided between n devices: each keeps 1/n of it.
 
-    For gradients that are the same on all devices, after the mean: in a plain `jit` of
-    a data-parallel step (`mesh`), or in the step of one worker (`num_workers`),
-    `exchange.mean(delayed(..., history=sharded(...)))`. Each device writes its part of
-    the fresh gradient, and gathers the parts of the stale gradient:
+    It needs gradients that are the same on all devices, so use it after the mean: in a
+    plain `jit` of a data-parallel step (`mesh`), or in the step of one worker
+    (`num_workers`), `exchange.mean(delayed(..., history=sharded(...)))`. Each device
+    writes its part of the fresh gradient, and gathers the parts of the stale gradient:
 
         read(ring, age) = all-gather(slots[(pushed - 1 - age) mod capacity])
 
@@ -106,7 +106,7 @@ class _ByMesh:
         return self._constrain(self._constrain(rows, P()), P(self._names))
 
     def empty(self, zeros: jax.Array, capacity: int) -> jax.Array:
-        """Slots of such rows."""
+        """Slots of rows, each slot sharded as the rows."""
         slots = rings.empty_slots(zeros, capacity)
         return self._constrain(slots, P(None, self._names))
 

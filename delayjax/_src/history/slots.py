@@ -12,7 +12,7 @@ class Numbered(NamedTuple):
     """An item with its number, in a slot that was chosen at its push."""
 
     item: Any
-    number: jax.Array  # of its push, from 1 on; 0 where nothing was pushed, int32 []
+    number: jax.Array  # the number of its push, from 1 on; 0 in an empty slot, int32 []
 
 
 def init(tree: Any, capacity: int) -> rings.Ring:

@@ -8,11 +8,11 @@ from numpy.typing import ArrayLike
 from delayjax._src.ground import checks
 
 ROUNDING = 1e-3  # seconds, of a clock that is logged in milliseconds
-MOST_SECONDS = 1e8  # three years: larger numbers are a clock's
+MOST_SECONDS = 1e8  # three years: larger numbers are times of a clock
 
 
 def as_times(seconds: ArrayLike, gaps: bool) -> np.ndarray:
-    """Positive seconds, float64 [W, T]; nan where a gap may be."""
+    """Positive seconds, float64 [W, T]; with `gaps` some may be nan."""
     table = checks.as_reals("seconds", seconds)
     if table.ndim != 2 or not table.size:
         raise ValueError(f"`seconds` must have shape [W, T], got {table.shape}.")
@@ -57,7 +57,7 @@ def as_starts(starts: ArrayLike, seconds: np.ndarray) -> np.ndarray:
 
 
 def overlaps(starts: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """Whether a task [W, T] begins before the worker's last one ended, but for 1 %."""
+    """Whether a task [W, T] begins before the worker's earlier tasks are 99 % done."""
     ended = starts + 0.99 * seconds - ROUNDING
     latest = np.maximum.accumulate(np.nan_to_num(ended, nan=-math.inf), axis=1)
     before = np.pad(latest[:, :-1], ((0, 0), (1, 0)), constant_values=-math.inf)
@@ -65,7 +65,7 @@ def overlaps(starts: np.ndarray, seconds: np.ndarray) -> np.ndarray:
 
 
 def increases(starts: np.ndarray) -> np.ndarray:
-    """Whether a task [W, T] begins after the worker's last one, or is a gap."""
+    """Whether a task [W, T] begins after the worker's earlier tasks, or is a gap."""
     gap = np.isnan(starts)
     # a gap is as late as the task before
     latest = np.maximum.accumulate(np.where(gap, -math.inf, starts), axis=1)

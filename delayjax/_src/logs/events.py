@@ -1,4 +1,4 @@
-"""The rows of profiles and reports in JSON: an operation of a worker in a step each."""
+"""The rows of JSON profiles and reports: each is a worker's operation in a step."""
 
 import json
 import re
@@ -13,7 +13,7 @@ def rows(text: str, *, rank: bool) -> list[dict[str, Any]]:
 
     Args:
         text: JSON.
-        rank: whether a profile must say its rank.
+        rank: whether a profile must contain its rank.
     """
     held = json.loads(text)
     if isinstance(held, list):
@@ -31,7 +31,7 @@ def rows(text: str, *, rank: bool) -> list[dict[str, Any]]:
 
 
 def _report(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """FlagScale's: seconds of each section of one step, by rank."""
+    """The rows of FlagScale's report: seconds of each section of one step, by rank."""
     return [
         dict(worker=rank, step=report["step"], operation=section, duration=seconds)
         for section, ranks in report["section_scores"].items()
@@ -42,9 +42,9 @@ def _report(report: dict[str, Any]) -> list[dict[str, Any]]:
 def _profile(profile: dict[str, Any]) -> list[dict[str, Any]]:
     """The complete events of a Chrome trace, in order; times become seconds.
 
-    Kineto says a rank, counts times from `baseTimeNanoseconds`, and has an event for
-    each step. Named ranges are in it twice, when the host launched them and when the
-    device ran them; then the device's count.
+    A profile of Kineto has a rank, times since `baseTimeNanoseconds`, and an event for
+    each step. It has a named range twice: when the host launched it, and when the
+    device ran it. If there are ranges of the device, only these count.
     """
     events = [event for event in profile["traceEvents"] if event.get("ph") == "X"]
     ran = [event for event in events if event.get("cat") == _DEVICE]

@@ -24,7 +24,7 @@ class Cells(NamedTuple):
 
 
 def read(path: Path, endings: Sequence[str]) -> Cells:
-    """Reads a file of one of the kinds; .json is also a folder of them."""
+    """Reads a file with one of these endings; with .json also a folder of files."""
     folder = ".json" in endings and path.is_dir()
     ending = ".json" if folder else Path(path.name.removesuffix(".gz")).suffix
     if ending not in endings or path.name.endswith((".npz.gz", ".parquet.gz")):
@@ -57,7 +57,7 @@ def _import(package: str, path: Path) -> Any:
 
 
 def _numbered(rows: Any, place: str) -> Cells:
-    """Rows that count from 1."""
+    """Rows that are numbered from 1."""
     header = list(rows.columns)
     rows.columns, rows.index = range(len(header)), rows.index + 1
     return Cells(header, rows, place)
@@ -85,7 +85,7 @@ def _separated(text: str, pandas: Any) -> Cells:
         io.StringIO(body),
         sep=separator,
         skipinitialspace=True,
-        skip_blank_lines=False,  # they count
+        skip_blank_lines=False,  # line numbers include them
         header=None,
         names=range(len(names)),
         usecols=range(len(names)),  # a row may have more

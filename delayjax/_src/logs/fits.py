@@ -1,4 +1,4 @@
-"""Which law measured times follow."""
+"""The laws that measured times follow."""
 
 import math
 import warnings
@@ -13,11 +13,11 @@ from delayjax._src.cluster.service_time import ServiceTime
 from delayjax._src.ground import checks
 
 _EQUAL = 1e-9  # relative difference of times that count as equal
-_LEVEL = 0.01  # how often times of the very law are farther from it
+_LEVEL = 0.01  # the share of samples of the right law with a larger distance
 
 
 class Fit(NamedTuple):
-    """A law that is as probable as it can be, given the times."""
+    """A law whose arguments have the maximum likelihood, given the times."""
 
     law: str  # the function of `cluster` that makes it
     arguments: dict[str, float]  # of that function
@@ -34,8 +34,8 @@ def fit(times: ArrayLike) -> list[Fit]:
         D = max_t | (times up to t) / n - F(t) |
 
     n times of the law F itself have a distance above D_n in 1 % of cases. If the
-    smallest distance is above D_n, a warning says that none of the laws fits. After a
-    fit distances are smaller, so a law that is not the right one may stay below D_n.
+    smallest distance is above D_n, a warning says that none of the laws fits. A fit
+    makes distances smaller, so a wrong law may stay below D_n.
 
     Args:
         times: in seconds, positive, of any shape; not all the same.

@@ -14,8 +14,8 @@ from delayjax._src.logs.table import Table, checked_start
 
 _KEYS = ["worker", "stage", "step"]
 _LONG = 100.0  # seconds of a task that are perhaps milliseconds
-_WAITS = 500  # times the length of a task: starts in milliseconds, say
-_APART = 100  # times that differ by this factor, and none between: two units
+_WAITS = 500  # starts that are this many tasks apart are perhaps in milliseconds
+_APART = 100  # a gap of this factor between times means two units
 
 
 def load_recorded(
@@ -50,11 +50,11 @@ def load_recorded(
 
     A profile is a Chrome trace, {"traceEvents": [...]}: a row for each event of the
     phase "X", with the columns `operation` (its `name`), `start` (`ts`), `duration`
-    (`dur`) and `worker` (`pid`), and with the keys of the event and of its `args`, of
-    which `columns` may name one that is the step, as "step_num" of JAX. In the profiles
-    of PyTorch's Kineto the worker is the rank of the process, and the step is k of the
-    event ProfilerStep#k around it; of named ranges (record_function) those count
-    that the device ran, if there are any. A report is FlagScale's StragglerReport: the
+    (`dur`) and `worker` (`pid`), and with the keys of the event and of its `args`;
+    `columns` may name one of these keys as the step, as "step_num" of JAX. In the
+    profiles of PyTorch's Kineto the worker is the rank of the process, and the step is
+    k of the event ProfilerStep#k around it; if the device ran named ranges
+    (record_function), only these count. A report is FlagScale's StragglerReport: the
     seconds of each section by rank, a mean of up to five steps.
 
     Args:
@@ -75,10 +75,10 @@ def load_recorded(
         .csv take some seconds.
 
     Raises:
-        ValueError: for one worker alone, steps that are missing, twice there or out of
-            order, times that are not positive, a clock's times, and two units (some
-            tasks take over 100 times as long as all others). Where half of the tasks
-            take over 100 s a warning asks whether these are milliseconds.
+        ValueError: if the log has only one worker, steps that are missing, repeated or
+            out of order, times that are not positive, a clock's times, or two units
+            (some tasks take over 100 times as long as all others). If half of the tasks
+            take over 100 s, a warning asks whether these are milliseconds.
 
     Example:
         >>> import tempfile
@@ -136,7 +136,7 @@ class _Log(Table):
         self.workers, self.stages, self.steps = self.tasks.index.levels
 
     def _tasks(self) -> Any:
-        """All workers times stages times steps; nan where there is no row."""
+        """The tasks of all workers, stages and steps; nan where there is no row."""
         pandas: Any = importlib.import_module("pandas")
         each = {self.amount: "sum", "start": "min", "row": "min"}
         rows = self.columns.assign(row=range(len(self.columns)))
@@ -144,7 +144,7 @@ class _Log(Table):
         return tasks.reindex(pandas.MultiIndex.from_product(tasks.index.levels))
 
     def _computes(self, operations: Any) -> np.ndarray:
-        """Which rows have one of the operations."""
+        """The rows that have one of the operations."""
         operation = self.values("operation").astype(str)
         known = sorted(operation.unique())
         if any(name not in known for name in operations or [None]):
@@ -165,7 +165,7 @@ class _Log(Table):
             self.refuse(ours, int(rows.flat[task]), must, remedy, tasks.flat[task])
 
     def check_rows(self) -> None:
-        """Refuses rows that cannot be true, out of order, or of one worker alone."""
+        """Refuses impossible values, rows out of order, and logs of one worker."""
         seconds = self.columns[self.amount]
         sound = (seconds >= 0) & (seconds <= MOST_SECONDS)
         must = f"be positive and at most {MOST_SECONDS:g} s"
@@ -189,7 +189,7 @@ class _Log(Table):
         rows = self.columns.sort_values([*_KEYS, "start"], kind="stable")
         rows["end"] = rows["start"] + 0.99 * rows[self.amount] - ROUNDING
         inside = rows["start"] < rows.groupby(_KEYS)["end"].shift()
-        remedy = "leave out of `operations` those that hold others"
+        remedy = "leave out of `operations` the operations that contain others"
         sound = ~inside[self.columns.index]
         self.check("start", sound, "not be before the last operation has ended", remedy)
 

@@ -14,7 +14,7 @@ from delayjax._src.ground import kinds
 from delayjax._src.logs.table import Table, checked_start
 
 _COLUMNS = ("update", "time_s", "worker", "read_version")
-_MANY = 1000  # larger numbers of workers may be of processes
+_MANY = 1000  # larger numbers of workers may be the numbers of processes
 
 
 @kinds.checked
@@ -38,11 +38,11 @@ def load_trace(
         read_version  how many updates had been done when the worker read
 
     A log of ages has the column `staleness`, update - read_version, in the place of
-    `read_version`, and may lack the others: without `update` each row is an update,
-    without `time_s` the times are nan, without `worker` all gradients are worker 0's.
-    Other columns are ignored. Names of workers are numbered in their order (host10
-    comes after host2). An error names the line, the column and the value. A row that is
-    there twice is refused if all updates else have one gradient.
+    `read_version`, and may lack the other columns: without `update` each row is an
+    update, without `time_s` the times are nan, without `worker` all gradients are of
+    worker 0. Other columns are ignored. Names of workers are numbered in their order
+    (host10 comes after host2). An error names the line, the column and the value. A
+    repeated row is refused if without it each update has one gradient.
 
     Args:
         path: a .npz, or a log: a .csv, .tsv or .jsonl, perhaps with .gz, or a .parquet.
@@ -88,7 +88,7 @@ def load_trace(
 
 
 class _Log(Table):
-    """The columns of a trace."""
+    """The rows of a log, as the columns of a trace."""
 
     endings = (".npz", *Table.endings)
 
@@ -127,7 +127,7 @@ class _Log(Table):
         )
 
     def _update(self, first_update: int) -> np.ndarray:
-        """Counted from 0, int64 [M]."""
+        """The update of each gradient, counted from 0, int64 [M]."""
         if "update" not in self.columns:
             return np.arange(len(self.columns))
         update = self.columns["update"].to_numpy()
@@ -162,7 +162,7 @@ class _Log(Table):
         return time[~again]
 
     def _read_version(self, update: np.ndarray, first_update: int) -> np.ndarray:
-        """Counted from 0; versions before the log are its first one. int64 [M]."""
+        """The version that each gradient read, int64 [M]; older versions count as 0."""
         name = "read_version" if "read_version" in self.columns else "staleness"
         read_version = self.columns[name].to_numpy() - first_update
         if name == "staleness":
@@ -187,7 +187,7 @@ class _Log(Table):
         return np.maximum(read_version, 0).astype(np.int64)
 
     def _worker(self, num_workers: int | None) -> np.ndarray:
-        """Numbers from 0 on, int64 [M]."""
+        """The worker of each gradient, numbered from 0 on, int64 [M]."""
         worker = np.zeros(len(self.columns), np.int64)
         if "worker" in self.columns:
             worker = self.columns["worker"].to_numpy(np.int64)
@@ -197,7 +197,7 @@ class _Log(Table):
             remedy = f"give num_workers={worker.max() + 1}"
             must = f"lie in 0 .. {num_workers - 1}"
             self.check("worker", worker < num_workers, must, remedy)
-        elif worker.max() >= max(len(worker), _MANY):  # numbers of processes, say
+        elif worker.max() >= max(len(worker), _MANY):  # perhaps numbers of processes
             known, worker = np.unique(worker, return_inverse=True)
             warnings.warn(
                 f"{self.path}: workers {known[0]}, ..., {known[-1]} are renumbered to 0"
@@ -208,7 +208,7 @@ class _Log(Table):
         return worker
 
     def _check_repeated(self, update: np.ndarray, *read: np.ndarray) -> None:
-        """Refuses a row that is there twice, if updates have one gradient each."""
+        """Refuses a repeated row, if without it each update has one gradient."""
         rows = self.columns.assign(update=update, worker=read[0], read_version=read[1])
         sound = ~rows.duplicated(["update", "worker", "read_version"]).to_numpy()
         once, several = np.bincount(update[sound]) == 1, np.ptp(read[0]) > 0

@@ -27,7 +27,8 @@ class Recorded:
     phases by the clock, `law` independent times with closed forms.
 
     Attributes:
-        seconds: of each task, float64 [W, T]; nan is a gap, which needs `starts`.
+        seconds: the time of each task, float64 [W, T]; nan is a gap, which needs
+            `starts`.
         starts: when each task began, in seconds since the start of the log, float64
             [W, T], or None; later tasks of a worker begin later.
         steps: the numbers of the recorded steps, int64 [T], increasing; by default
@@ -59,7 +60,7 @@ class Recorded:
 
     @property
     def workers(self) -> int:
-        """W."""
+        """The number of recorded workers, W."""
         return len(self.seconds)
 
     def service(
@@ -68,17 +69,17 @@ class Recorded:
         """The times by the number of the task, for `Cluster(service=...)`.
 
         All workers take the same recorded step at their k-th task, so that workers that
-        were slow together are slow together. In a cluster of P workers worker w takes
-        the times of recorded worker w % W, with a warning if P is not W.
+        were slow in the same step are slow in the same task. In a cluster of P workers
+        worker w takes the times of recorded worker w % W, with a warning if P is not W.
 
         Args:
-            resample: "wrap" is the recorded order, and again from the first step after
-                the last one; if `steps` has gaps, the steps before and after a gap
-                are neighbors. "steps" draws each step at random. A number b draws b
+            resample: "wrap" keeps the recorded order, and begins again after the last
+                step; if `steps` has gaps, the steps before and after a gap are
+                neighbors. "steps" draws each step at random. A number b draws b
                 consecutive steps at a time (Künsch's moving blocks: a correlation at
                 lag 1 becomes (1 - 1/b) times as large, and each of the T - b + 1 blocks
-                is equally likely). "block" is b = `block_length()`. The simulation's
-                seed draws.
+                is equally likely). "block" is b = `block_length()`. The draws come from
+                the simulation's seed.
 
         Raises:
             ValueError: if a time is missing (use `slowdowns`), or for blocks where
@@ -109,7 +110,7 @@ class Recorded:
         return Resampled(self.seconds, block)
 
     def block_length(self) -> int:
-        """The block length that the correlation of the times asks for, in steps.
+        """The block length that suits the correlation of the times, in steps.
 
         Politis and White's rule, for all workers together: with R_w(k) the
         autocovariance of worker w's times at lag k and lambda(x) = min(1, 2 (1 - |x|)),
@@ -117,9 +118,9 @@ class Recorded:
             b^3 = (3/2) T sum_w G_w^2 / sum_w g_w^2
             G_w = sum_k lambda(k/M) |k| R_w(k),    g_w = sum_k lambda(k/M) R_w(k)
 
-        and |k| <= M. M is twice the last lag at which the correlation of all workers'
-        times together, sum_w R_w(k) / sum_w R_w(0), is above 2 sqrt(log10(T) / T), as
-        are no later ones in a row. At most min(3 sqrt(T), T/3).
+        and |k| <= M. M is twice the last lag before max(5, sqrt(log10(T))) lags in a
+        row at which the correlation of all workers' times together, sum_w R_w(k) /
+        sum_w R_w(0), is at most 2 sqrt(log10(T) / T). b is at most min(3 sqrt(T), T/3).
 
         Example:
             >>> independent = np.random.default_rng(0).uniform(1.0, 2.0, (4, 1000))
@@ -141,14 +142,14 @@ class Recorded:
         """The recorded cluster, for `simulate` under any protocol.
 
         A log shows how long tasks took, and not how fast a worker was while it waited.
-        So it matters with what slowness lasts; see `lasts`:
+        So it matters how long slowness lasts; see `lasts`:
 
-        - "task": the times of a worker's tasks are independent, as those of data
-          of unequal length. A worker's k-th task takes the times of a random step.
-        - "clock": a worker stays slow for many tasks, as beside another job. It is slow
-          at the times of the clock at which it was slow; half of a wait belongs to the
-          task before it, half to the task after it. After the log's end a worker keeps
-          its mean speed.
+        - "task": the times of a worker's tasks are independent, as with data of unequal
+          length. A worker's k-th task takes the times of a random step.
+        - "clock": a worker stays slow for many tasks, for example beside another job.
+          It is slow at the times of the clock at which it was slow; half of a wait
+          belongs to the task before it, half to the task after it. After the log's end
+          a worker keeps its mean speed.
 
         Without `starts` all workers began each step together, when the slowest one had
         done the step before.
@@ -157,10 +158,10 @@ class Recorded:
             workers: P; worker w is the recorded worker w % W. By default W.
 
         Raises:
-            ValueError: if the log does not say with what slowness lasts.
+            ValueError: if the log does not show how long slowness lasts.
 
-        A warning says so if all workers take nearly equal times in each step: then the
-        times may contain the wait for the slowest one.
+        There is a warning if all workers take nearly equal times in each step: then the
+        times may contain the wait for the slowest worker.
 
         Example:
             >>> from delayjax.cluster import protocols, simulate
@@ -169,7 +170,7 @@ class Recorded:
             >>> recorded.lasts()
             'task'
             >>> run = simulate(recorded.cluster(), protocols.k_async(1), 4000, seed=0)
-            >>> round(run.summary().updates_per_second, 1)  # 4 / E x
+            >>> round(run.summary().updates_per_second, 1)  # 4 workers, a mean of 1 s
             4.0
         """
         count = self.workers if workers is None else workers
@@ -188,10 +189,10 @@ class Recorded:
         return Cluster(count, constant(mean), slow)
 
     def lasts(self) -> Literal["clock", "task"]:
-        """With what slowness lasts: the clock, or one task alone; see `cluster`.
+        """Whether slowness lasts with the clock, or for one task alone; see `cluster`.
 
         Raises:
-            ValueError: if the log does not say it.
+            ValueError: if the log does not show it.
 
         Example:
             >>> phases = np.repeat([[1.0, 5.0], [5.0, 1.0]], 20, axis=1)
@@ -201,7 +202,7 @@ class Recorded:
         return lasts_with(self.seconds)
 
     def _warn_of_waits(self) -> None:
-        """Warns where times seem to be from barrier to barrier."""
+        """Warns if the times seem to contain the wait for the slowest worker."""
         if self.workers < 2 or self.seconds.shape[1] < 10:
             return
         logs = np.log(self.seconds)
@@ -218,7 +219,7 @@ class Recorded:
             )
 
     def _filled(self) -> np.ndarray:
-        """The times; the gaps of a worker have its times, in order, again and again."""
+        """The times; a worker's gaps repeat its times in order."""
         filled = self.seconds.copy()
         for row in filled:
             gap = np.isnan(row)
@@ -226,7 +227,7 @@ class Recorded:
         return filled
 
     def _starts(self) -> np.ndarray:
-        """When tasks began; of a log that does not say it, in synchronous steps."""
+        """The times at which tasks began; by default the steps are synchronous."""
         if self.starts is not None:
             return self.starts
         slowest = self.seconds.max(axis=0)
@@ -234,20 +235,20 @@ class Recorded:
         return np.broadcast_to(begun, self.seconds.shape)
 
     def slowdowns(self) -> list[Slowdown]:
-        """The times by the clock, for `Cluster(slowdown=...)`; needs `starts`.
+        """The speeds of workers by the clock, for `Cluster(slowdown=...)`.
 
         While a recorded task ran, and until the worker's next one, the worker needs
 
             factor = seconds of the task / mean seconds of all recorded tasks
 
-        times as long as the mean. Before its first task and after its last one a worker
-        has the mean speed that the log shows of it. So the protocol of the log takes
-        the recorded times again; for another protocol use `cluster`.
+        times as long as the mean. Before its first task and after its last task a
+        worker has its mean speed in the log. So under the protocol of the log tasks
+        take the recorded times; for another protocol use `cluster`. Needs `starts`.
 
         Returns:
             Slowdowns for each recorded task, and for the times before and after. With
-            the service `constant(law().mean)` a task that begins when a recorded one
-            did takes as long as that one.
+            the service `constant(law().mean)` a task that begins when a recorded task
+            began takes as long as the recorded task.
 
         Example:
             >>> from delayjax.cluster import Cluster, constant, protocols, simulate
@@ -266,7 +267,7 @@ class Recorded:
         """The recorded times as independent draws, for closed forms.
 
         Args:
-            worker: whose times; by default all workers' together.
+            worker: the worker; by default the times of all workers together.
 
         Returns:
             `empirical` of the times, without gaps.
@@ -282,12 +283,13 @@ class Recorded:
         return empirical(seconds[~np.isnan(seconds)])
 
     def unexplained(self, step_seconds: ArrayLike) -> float:
-        """The share of a step that is not these tasks: communication, input, waiting.
+        """The share of a step outside of these tasks: communication, input, waiting.
 
             1 - mean_k( max_w seconds[w, k] ) / mean( step_seconds )
 
         Args:
-            step_seconds: of a whole step; a number, or one for each recorded step [T].
+            step_seconds: the time of a whole step: a number, or one for each recorded
+                step [T].
 
         Raises:
             ValueError: if the slowest worker takes longer than a step on average.
@@ -333,10 +335,10 @@ def _slowdowns(
     """The slowdowns of each worker, as factors of the mean of all recorded times.
 
     Args:
-        seconds: of the tasks, float64 [W, T]; nan is a gap.
-        starts: of the tasks, likewise.
-        middle: whether the second half of a wait belongs to the task after it; else all
-            of it belongs to the task before.
+        seconds: the times of the tasks, float64 [W, T]; nan is a gap.
+        starts: the starts of the tasks, float64 [W, T].
+        middle: whether the second half of a wait belongs to the task after it;
+            otherwise the whole wait belongs to the task before.
     """
     each, mean = [], np.nanmean(seconds)
     for worker, ran in enumerate(~np.isnan(seconds)):

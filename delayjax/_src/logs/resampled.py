@@ -14,7 +14,7 @@ class Resampled:
     """The service of `Recorded.service`.
 
     Attributes:
-        seconds: of each recorded worker's tasks, float64 [W, T].
+        seconds: the times of each recorded worker's tasks, float64 [W, T].
         block: how many consecutive steps are drawn together; None for all, in order.
     """
 
@@ -23,7 +23,7 @@ class Resampled:
 
     @property
     def recorded_workers(self) -> int:
-        """W."""
+        """The number of recorded workers, W."""
         return len(self.seconds)
 
     def __call__(self, rng: np.random.Generator, worker: int) -> Iterator[np.ndarray]:

@@ -10,19 +10,19 @@ _NOISE = 0.02  # the largest variance of log times within a phase: 14 %
 
 
 def lasts_with(seconds: np.ndarray) -> Literal["clock", "task"]:
-    """With what slowness lasts, by the correlation of successive tasks.
+    """Whether slowness lasts with the clock, by the correlation of successive tasks.
 
     With x the logarithms of a worker's times, less their mean, a worker stays slow for
     several tasks where
 
         sum_k x_k x_{k+1} / sum_k x_k^2
 
-    over all workers is above 0.1, and above 2 / sqrt(tasks). Then a task must take as
-    long as the next one, but for 14 %: else a short task makes a worker fast for as
-    long as it waits, and its mean speed would be wrong by the variance of log times.
+    over all workers is above 0.1, and above 2 / sqrt(tasks). Then successive tasks must
+    differ by at most 14 %: otherwise a short task would make a worker fast for as long
+    as it waits, and its mean speed would be wrong by the variance of log times.
 
     Args:
-        seconds: of the tasks, float64 [W, T]; nan is a gap.
+        seconds: the times of the tasks, float64 [W, T]; nan is a gap.
 
     Raises:
         ValueError: if slowness lasts for several tasks, and tasks differ by more.
@@ -47,7 +47,7 @@ def lasts_with(seconds: np.ndarray) -> Literal["clock", "task"]:
 
 
 def block_length(series: np.ndarray) -> int:
-    """Politis and White's choice for the moving blocks of `Recorded.service`.
+    """Politis and White's block length for the moving blocks of `Recorded.service`.
 
     The length b minimizes the mean square error of the variance of a mean, summed over
     the rows of `series`, float64 [W, T].
@@ -73,7 +73,7 @@ def block_length(series: np.ndarray) -> int:
 
 
 def _last_lag(correlated: np.ndarray, in_a_row: int) -> int:
-    """The last lag before that many lags in a row without a correlation."""
+    """The last lag before `in_a_row` successive lags without a correlation."""
     for lag in range(len(correlated)):
         if not correlated[lag : lag + in_a_row].any():
             return lag

@@ -27,10 +27,10 @@ class Table:
     """The columns of a log, as float64; an error names the row, column and value.
 
     Attributes:
-        path: of the file.
+        path: the path of the file.
         header: the names of all columns.
-        names: {our name: the file's}, of the columns that are read.
-        columns: those columns, a DataFrame of float64, by our names.
+        names: {our name: name in the file}, for the columns that are read.
+        columns: the columns that are read, a DataFrame of float64, by our names.
     """
 
     endings: Sequence[str] = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -41,7 +41,7 @@ class Table:
         self.columns: Any = self._cells[[]]
 
     def name(self, columns: Mapping, needed: tuple, used: tuple, extra: tuple) -> None:
-        """Finds the needed columns, the used ones if there, extra ones if named."""
+        """Finds the needed columns, used columns if present, extra columns if named."""
         known = needed + used + extra
         there = {name: name for name in needed + used if name in self.header}
         names: dict[str, Any] = {**dict.fromkeys(needed), **there, **columns}
@@ -68,7 +68,7 @@ class Table:
         self._cells, self.columns = self._cells.iloc[rows], self.columns.iloc[rows]
 
     def sort(self, ours: str) -> None:
-        """Sorts the rows by a column that is read; equal ones keep their order."""
+        """Sorts the rows by a column that is read; equal rows keep their order."""
         self.keep(np.argsort(self.columns[ours], kind="stable"))
 
     def values(self, ours: str) -> Any:
@@ -116,7 +116,7 @@ class Table:
         return f"{self._place} {self._cells.index[row]}"
 
     def since_start(self, ours: str, start_seconds: Any) -> Any:
-        """A column of times, less `start_seconds`, which a clock's times need."""
+        """A column of times minus `start_seconds`, which times of a clock need."""
         times = self.columns[ours]
         first = times.min()
         if first > _SINCE_1970:
@@ -135,7 +135,7 @@ class Table:
 
 
 def checked_start(start_seconds: Any) -> Any:
-    """None, "first", or a number of seconds."""
+    """`start_seconds`, if it is None, "first", or a number of seconds."""
     if start_seconds is None:
         return None
     if isinstance(start_seconds, str) and start_seconds == "first":
@@ -144,7 +144,7 @@ def checked_start(start_seconds: Any) -> Any:
 
 
 def _numbers(values: Any, dated: bool) -> np.ndarray:
-    """As float64; nan where a value is none."""
+    """The values as float64; nan where a value is no number."""
     pandas: Any = importlib.import_module("pandas")
     second = pandas.Timedelta(1, "s")
     if dated and values.dtype.kind == "m":

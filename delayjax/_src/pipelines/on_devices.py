@@ -61,36 +61,37 @@ def run(
     of microbatch t - 2(S - 1) + s, updates its weights, and sends the activation to the
     next stage and the cotangent to the stage before, to be used in the next tick. So a
     gradient is 2(S - 1 - s) updates late, and no device waits for a microbatch. The
-    numbers are those of `mixed` with the same schedule; stage s makes update i in tick
-    i + 2(S - 1) - s. A backward pass recomputes the stage's inner activations.
+    numbers are the same as with `mixed` and this schedule; stage s makes update i in
+    tick i + 2(S - 1) - s. A backward pass recomputes the stage's inner activations.
 
     Args:
-        parts: of the model. Layers must be stacked, and S must divide L.
+        parts: the parts of the model. Layers must be stacked, and S must divide L.
         optimizer: as in `mixed`. A function receives the stage's delay as a traced
             int32 []: its rules are the same for all stages. To update after every M
             microbatches, pass `optax.MultiSteps`. Rules inside of it receive staleness
             and delay in microbatches: divide both by M.
         schedule: `pipedream(S, in_flight="full")`, with a stash or without, or
             `pipemare(S, 1)`.
-        mesh: has the axis of the stages. Over all of its other axes the batch is split,
-            and gradients are averaged; parameters are whole there.
-        axis_name: of the stages.
+        mesh: a mesh with the axis of the stages. Over all of its other axes the batch
+            is split, and gradients are averaged; parameters are not split over them.
+        axis_name: the axis of the stages.
         forward_point: as in `mixed`.
         backward_point: as in `mixed`.
 
     Returns:
-        A pipeline whose step is a tick. The loss is of the batch of tick t - S + 1, and
-        NaN in earlier ticks. One program runs on all devices. So each device keeps
+        A pipeline whose step is a tick. Its loss is the loss of the batch of tick
+        t - S + 1, or NaN in earlier ticks. One program runs on all devices. So each
+        device keeps
         2S - 1 inputs of a stage, as many batches, as many points with a stash (the
         schedule needs S on average), and an embedding and a head. Only the embedding of
         the first stage and the head of the last are used; all others are 0, and so are
         their gradients.
 
     Raises:
-        ValueError: if it is another schedule, or the mesh has no such axis or another
-            number of stages; in `init` if layers are not stacked, S does not divide L,
-            parameters are sharded over another axis, or (from JAX) the batch cannot be
-            split; in `step` if it has other sizes than in `init`.
+        ValueError: if the schedule is another one, or the mesh has no such axis or
+            another number of stages; in `init` if layers are not stacked, S does not
+            divide L, parameters are sharded over another axis, or (from JAX) the batch
+            cannot be split; in `step` if the batch has other sizes than in `init`.
 
     Example:
         >>> from delayjax import pipelines
@@ -208,7 +209,7 @@ class _Stages:
         """A forward pass, a backward pass and an update of this stage."""
         held, (stage, late) = _narrowed(state), self.place()
         impl = None if key is None else jax.random.key_impl(key)
-        # of the only microbatch of its update, as in `mixed`
+        # the key of the only microbatch of an update, as in `mixed`
         fresh = self.varied(batch), _bits(folded(key, 0))
         batches = rings.push(held.batches, fresh)
         inputs = rings.push(held.inputs, held.received)

@@ -34,9 +34,9 @@ class Parts:
         block: (parameters of a layer, x, key) -> x of the same shape and dtype. Or a
             function for each layer, if the layers differ.
         head: (parameters, x, batch) -> the mean loss of the batch, a scalar.
-        names: of the three parts in the parameters. The blocks are one tree of leaves
-            [L, ...], as Flax's `nn.scan` keeps them; or a list of L trees, if the
-            layers differ.
+        names: the names of the three parts in the parameters. The blocks are one tree
+            of leaves [L, ...], as Flax's `nn.scan` keeps them; or a list of L trees, if
+            the layers differ.
 
     Example:
         >>> parts = Parts(
@@ -60,9 +60,9 @@ class Parts:
 
         Args:
             params: a mapping with the three parts.
-            batch: of any tree.
-            key: of the randomness of this batch, or None. Layer l receives
-                fold_in(key, l), and the embedding fold_in(key, L).
+            batch: the batch, any tree.
+            key: the key of this batch, or None. Layer l receives fold_in(key, l), and
+                the embedding fold_in(key, L).
         """
         (stage,) = self.cut(params, 1)
         return self.through(stage, None, batch, key, 0, self.layers_of(params))
@@ -131,7 +131,7 @@ class Parts:
         return {embed: stages[0][embed], blocks: whole, head: stages[-1][head]}
 
     def apart(self, stage: Stage) -> Stage:
-        """A stage with its layers as a list of trees, so that ranks are the model's."""
+        """A stage with its layers as a list of trees: leaves have the model's ranks."""
         blocks = layers = stage[self.names[1]]
         if is_stacked(blocks):
             each = map(operator.itemgetter, range(_number(blocks)))
@@ -152,8 +152,8 @@ class Parts:
 
         Args:
             stages: parameters of the stages, for their numbers of layers.
-            batch: of the microbatch.
-            key: of the microbatch, or None.
+            batch: the examples of the microbatch.
+            key: the key of the microbatch, or None.
         """
         counts = [_number(stage[self.names[1]]) for stage in stages]
         starts = [0, *itertools.accumulate(counts)]
@@ -170,11 +170,11 @@ class Parts:
 
         Args:
             stage: the parameters of the stage.
-            x: what the stage before sent; ignored by the first.
-            batch: of the microbatch.
-            key: of the microbatch, or None.
+            x: the output of the stage before; the first stage ignores it.
+            batch: the examples of the microbatch.
+            key: the key of the microbatch, or None.
             start: the number of the stage's first layer; may be traced.
-            layers: L, of the model.
+            layers: L, the number of layers of the model.
         """
         embed, blocks, head = self.names
         if embed in stage:

@@ -11,7 +11,7 @@ from delayjax._src.ground import checks, kinds
 @kinds.checked
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """In which order the stages of a pipeline work, and which weights they read.
+    """The order in which the stages of a pipeline work, and the weights they read.
 
     Stage s = 0 .. S - 1 has W = S - 1 - s stages after it. Microbatch i = 0, 1, 2, ...
     belongs to update i // M. Version v of a stage is its weights after its first v
@@ -24,17 +24,17 @@ class Schedule:
     goes on without an end.
 
     Attributes:
-        name: of the method.
+        name: the name of the method.
         stages: S.
-        microbatches: M, of an update.
+        microbatches: M, the microbatches of an update.
         flush: whether the pipeline runs empty after each update.
-        ahead: a(s), passes of each stage, a tuple [S]; with `chunks` of chunks.
-        stash: whether a backward pass reads the weights of its forward pass; else it
-            reads the newest.
+        ahead: a(s), passes ahead of each stage, a tuple [S]; with `chunks` of a chunk.
+        stash: whether a backward pass reads the weights of its forward pass; otherwise
+            it reads the newest weights.
         lag: by how many updates the weights that a pass reads are older than the update
             of its microbatch: 1 in PipeDream-2BW with its two buffers. 0: the newest
             weights that `ahead` allows.
-        chunks: v, of layers on each stage; above 1 they are interleaved.
+        chunks: v, the chunks of layers on each stage; above 1 they are interleaved.
 
     Raises:
         ValueError: if S, M or v is below 1, `ahead` does not have a number for each
@@ -95,7 +95,7 @@ class Schedule:
         return max(0, microbatch - ahead) // self.microbatches
 
     def backward_version(self, microbatch: int, stage: int) -> int:
-        """The version that a backward pass reads: its forward pass's, or the newest."""
+        """The version that a backward pass reads: of its forward pass or the newest."""
         if self.stash:
             return self.forward_version(microbatch, stage)
         return microbatch // self.microbatches
@@ -103,7 +103,8 @@ class Schedule:
     def delays(self, stage: int) -> np.ndarray:
         """The delays of an update's M gradients, in updates, once the pipeline is full.
 
-        The version at which a gradient is applied less the version of its forward pass.
+        A delay is the version at which a gradient is applied minus the version of its
+        forward pass.
 
         Returns:
             int64 [M].
@@ -184,7 +185,7 @@ def gpipe(stages: kinds.PositiveInt, microbatches: kinds.PositiveInt) -> Schedul
 
     Args:
         stages: S.
-        microbatches: M, of an update.
+        microbatches: M, the microbatches of an update.
 
     Example:
         >>> gpipe(4, microbatches=12).activations(0)
@@ -213,8 +214,8 @@ def one_f_one_b(
 
     Args:
         stages: S.
-        microbatches: M, of an update; with chunks a multiple of S.
-        chunks: v, of layers on each stage.
+        microbatches: M, the microbatches of an update; with chunks a multiple of S.
+        chunks: v, the chunks of layers on each stage.
 
     Example:
         >>> [one_f_one_b(4, 8, chunks=v).bubble_share for v in (1, 2)]  # 3/11, 3/19
@@ -250,12 +251,12 @@ def pipedream(
 ) -> Schedule:
     """Never flushes: a stage updates its weights as soon as it has M gradients.
 
-    PipeDream with M = 1. AsyncPP (arXiv:2505.01099) has this schedule with M = 1 and
-    another optimizer, and keeps W + 1 versions too.
+    With M = 1 it is PipeDream. AsyncPP (arXiv:2505.01099) has this schedule with M = 1
+    and another optimizer, and keeps W + 1 versions too.
 
     Args:
         stages: S.
-        microbatches: M, of an update.
+        microbatches: M, the microbatches of an update.
         stash: whether a backward pass reads the weights of its forward pass. Otherwise
             it reads the newest weights, and no function has this gradient.
         in_flight: "throttled": a stage has at most W + 1 microbatches in flight, and a
@@ -288,7 +289,7 @@ def two_buffered(
 
     Args:
         stages: S.
-        microbatches: M, of an update; at least S.
+        microbatches: M, the microbatches of an update, at least S.
 
     Example:
         >>> two_buffered(4, 4).mean_delay(3), two_buffered(4, 4).weight_copies(0)
@@ -319,7 +320,7 @@ def pipemare(stages: int, microbatches: int) -> Schedule:
 
     Args:
         stages: S.
-        microbatches: M, of an update.
+        microbatches: M, the microbatches of an update.
 
     Example:
         >>> [pipemare(4, 2).mean_delay(s) for s in range(4)]

@@ -58,13 +58,13 @@ def mixed(
     at w^b.
 
     Each stage has its own optimizer, so a norm is a stage's norm. The optimizer, masks,
-    labels and the functions of points see stacked layers as a list of trees, one a
-    layer: ranks and norms of leaves are those of the model. The optimizer receives
-    `staleness` (int32 [], of the update's first microbatch), `stale_params` (the point
-    of that microbatch's forward pass) and `value` (the loss).
+    labels and the functions of points see stacked layers as a list of trees, a tree for
+    each layer: a leaf has the rank and the norm that it has in the model. The optimizer
+    receives `staleness` (int32 [], of the update's first microbatch), `stale_params`
+    (the point of that microbatch's forward pass) and `value` (the loss).
 
     Args:
-        parts: of the model.
+        parts: the parts of the model.
         optimizer: an Optax transformation; or a function of the stage's mean delay in
             updates, for rules that need it, such as
             `lambda delay: dj.predict_weights(optax.adam(1e-3), delay)`.
@@ -128,16 +128,16 @@ def vertical_sync(
     PipeDream's vertical sync. All stages are as late as the first, S - 1 updates.
 
     Args:
-        parts: of the model.
+        parts: the parts of the model.
         optimizer: as in `mixed`.
         schedule: determines the versions of the first stage. It must stash weights.
         forward_point: as in `mixed`.
 
     Returns:
-        As `mixed`.
+        A pipeline as from `mixed`.
 
     Raises:
-        ValueError: if the schedule stashes nothing; in `init` as `mixed`.
+        ValueError: if the schedule stashes nothing; in `init` as in `mixed`.
 
     Example:
         >>> from delayjax import pipelines
@@ -180,7 +180,7 @@ def late(
     delays in pipelines, and equals `mixed` only where all stages have one delay.
 
     Args:
-        parts: of the model.
+        parts: the parts of the model.
         optimizer: as in `mixed`; inside of `dj.delayed`.
         schedule: determines the delays. All microbatches of an update must have one
             delay, as with M = 1 or in PipeDream-2BW. It must stash weights: a gradient
@@ -191,11 +191,12 @@ def late(
             that read `stale_params`: then the history is twice as large.
 
     Returns:
-        As `mixed`; it keeps delay + 1 gradients of a stage in place of its versions.
+        A pipeline as from `mixed`; it keeps delay + 1 gradients of a stage in place of
+        its versions.
 
     Raises:
         ValueError: if the microbatches of an update have different delays, or the
-            schedule stashes nothing; in `init` as `mixed`.
+            schedule stashes nothing; in `init` as in `mixed`.
 
     Example:
         >>> from delayjax import pipelines

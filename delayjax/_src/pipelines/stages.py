@@ -21,9 +21,10 @@ def stage_delays(
     """The delay of each leaf by its pipeline stage, for `dj.delayed` and for rules.
 
     Args:
-        schedule: of the pipeline. All microbatches of an update must have one delay.
-            Without a stash it is the delay of the forward passes; backward passes read
-            the newest weights, which a history of gradients cannot represent.
+        schedule: the schedule of the pipeline, with one delay for all microbatches of
+            an update. Without a stash it is the delay of the forward passes; backward
+            passes read the newest weights, which a history of gradients cannot
+            represent.
         params: the parameters, arrays or shapes.
         stages: the stage 0 .. S - 1 of leaves: by the beginnings of their paths, such
             as "encoder/norm", or a function of the path. Keys are joined by "/".

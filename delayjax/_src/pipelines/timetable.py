@@ -16,9 +16,9 @@ class Timetable(NamedTuple):
         stage: s, int64.
         forward: whether it is a forward pass, bool.
         microbatch: i, int64.
-        chunk: of the stage's layers, int64.
-        start: in the unit of the passes' times, float64.
-        end: float64.
+        chunk: the chunk of the stage's layers, int64.
+        start: the start, in the unit of the passes' times, float64.
+        end: the end, float64.
         applied: updates that the stage made before the pass, int64: the newest version
             that it can read.
     """
@@ -56,8 +56,8 @@ def timetable(
     Passes of one stage keep the schedule's order. Sending takes no time.
 
     Args:
-        schedule: of the pipeline.
-        updates: how many to simulate.
+        schedule: the schedule of the pipeline.
+        updates: the number of updates to simulate.
         forward: the time of a forward pass through a stage; a chunk takes 1/v of it.
         backward: the time of a backward pass.
 

@@ -1,4 +1,4 @@
-"""Workers that lie, to try a defense.
+"""Workers that lie, to test a defense.
 
 `optax.clip_by_global_norm` in front of the optimizer is the simplest defense: no
 gradient moves the parameters by more than its bound, however large it is.

@@ -26,11 +26,11 @@ def share_of_budget(
         eta_t = share * max(budget - sum_{j=t-tau}^{t-1} eta_j, 0)
         u    <- -eta_t u
 
-    A gradient that is tau updates late misses the last tau steps. The sizes of these
-    steps and its own step size sum to at most the budget wherever its own step is not
-    zero. If the staleness never grows by more than 1 in a step, the sum keeps to the
-    budget at every step; if it jumps, the steps before the jump may have used more, and
-    the step is zero.
+    A gradient that is tau updates late misses the last tau steps. If its own step is
+    not zero, the sizes of these steps and its own step size sum to at most the budget.
+    If the staleness never grows by more than 1 in a step, the sum keeps to the budget
+    at every step; if it jumps, the steps before the jump may have used more, and the
+    step is zero.
 
     With budget = h / L and h < 1, L the largest curvature, gradient descent on a
     quadratic never leaves the interval in which it starts, for any delays.
@@ -116,7 +116,7 @@ def inverse_within_budget(
     """
 
     def choose(budget, left, tau):
-        # 3 times budget / 3 rounds: what is left may be smaller by some roundings
+        # sums of budget / (tau + 1) are rounded: `left` may be too small by roundings
         rounding = budget * jnp.finfo(tau.dtype).eps * (tau + 1.0)
         step = jnp.divide(budget, tau + 1.0)
         return jnp.where(step <= left + rounding, step, 0.0)

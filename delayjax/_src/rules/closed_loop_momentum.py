@@ -55,8 +55,8 @@ def closed_loop_momentum(
     Args:
         learning_rate: eta, a number or a schedule.
         target: the total momentum, in (-1, 1). May be traced.
-        gain: per update, non-negative; 0.01 in the paper. At 0 the rule only measures.
-            May be traced.
+        gain: the gain per update, non-negative; 0.01 in the paper. At 0 the rule only
+            measures. May be traced.
         coordinates: the most coordinates of a leaf that enter the median, evenly
             spaced. The median of all would sort all parameters at every step. Static.
 

@@ -44,9 +44,9 @@ def correct_late_updates() -> optax.GradientTransformationExtraArgs:
 
         eta lam = (sqrt(m^2 + 4 m) - m) / 2
 
-    This is more where beta > 1/2: 2.7 times as much at beta = 0.9, 4 times at 0.95. It
-    is less below, 0.62 in place of 1 without momentum. On a quadratic the rule is an
-    extrapolation of the parameters by the delay, so for other delays the limit is
+    The rule raises the limit if beta > 1/2: to 2.7 times at 0.9, to 4 times at 0.95. It
+    lowers the limit if beta < 1/2: from 1 to 0.62 without momentum. On a quadratic it
+    extrapolates the parameters by the delay, so for other delays the limit is
     `stability.Dynamics(tau, momentum=beta, extrapolation=tau).step_limit()`, the edge
     for the roots of
 
@@ -61,7 +61,7 @@ def correct_late_updates() -> optax.GradientTransformationExtraArgs:
 
     Returns:
         A transformation whose state is one tree, for any delay. `update` needs
-        `staleness=`, one or one for each leaf or layer, which may change. If the
+        `staleness=`, one number, or one for each leaf or layer; it may change. If the
         staleness is always 0, updates do not change. Updates keep their dtype.
 
     Example:

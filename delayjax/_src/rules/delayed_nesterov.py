@@ -29,13 +29,13 @@ def delayed_nesterov(
                                  u  = (1 - c N + c) beta v + g_t / N
         else:                    u  = c beta v + g_t / N
 
-    For asynchronous islands, whose pseudo-gradients g_t arrive one by one. At c = 0 and
-    v = 0, N equal gradients move the parameters by (1 + beta) g, as their mean does in
-    one step of Nesterov's momentum. Nesterov's momentum at each arrival would move them
-    further, for N = 4 by (4 + 4 beta + 3 beta^2 + 2 beta^3 + beta^4) g. At N = 1 this
-    is `optax.trace(beta, nesterov=True)`.
+    It is for asynchronous islands, whose pseudo-gradients g_t arrive one by one. At
+    c = 0 and v = 0, N equal gradients move the parameters by (1 + beta) g, as their
+    mean does in one step of Nesterov's momentum. Nesterov's momentum at each arrival
+    would move them further, for N = 4 by (4 + 4 beta + 3 beta^2 + 2 beta^3 + beta^4) g.
+    At N = 1 this is `optax.trace(beta, nesterov=True)`.
 
-    As the server of `replay`, with `local_training` on each island: `optax.chain(
+    Use it as `tx` of `replay`, with `local_training` on each island: `optax.chain(
     delayed_nesterov(0.9, period=4), optax.scale_by_learning_rate(0.7))`. To lower the
     weight of old pseudo-gradients, put `scale_by_staleness(modulation.polynomial(0.5))`
     first.

@@ -1,4 +1,4 @@
-"""PipeMare's backward weights, an estimate of those that the forward pass read."""
+"""PipeMare's backward weights, an estimate of the weights of the forward pass."""
 
 from typing import Any, NamedTuple
 
@@ -29,23 +29,24 @@ def discrepancy_correction(
     """PipeMare's T2: keeps the mean move, which `backward_params` needs.
 
     In a pipeline without a stash the backward pass reads weights that are tau updates
-    newer than the weights of its forward pass. It is run at
+    newer than the weights of its forward pass. PipeMare runs it at
 
         y_t     = x_t - tau delta_t
         delta_t = gamma delta_{t-1} + (1 - gamma) (x_t - x_{t-1}),    delta_0 = 0
         gamma   = D^{1 / tau}
 
     in place of x_t: delta is a mean of the last moves, each of which loses a factor of
-    D in tau updates. Where all moves are the same, y_t is after some time the weights
-    of the forward pass, x_{t-tau}. Wrap the whole optimizer, with the learning rate.
-    The updates are of `inner`, and are applied to x.
+    D in tau updates. If all moves are equal, y_t becomes equal to the weights of the
+    forward pass, x_{t-tau}. Wrap the whole optimizer, with the learning rate. The
+    updates are the updates of `inner`, and are applied to x.
 
     Args:
         inner: the whole optimizer.
-        delay: between the two passes: tau M, a number, or a prefix tree of numbers and
-            of `delays.Layers`: each pipeline stage has its own. Numbers may be traced.
+        delay: the delay between the passes, tau M: a number, or a prefix tree of
+            numbers and of `delays.Layers`: each pipeline stage has its own delay.
+            Numbers may be traced.
         decay: D, in [0, 1); with 0 delta is the last move. May be traced.
-        microbatches: M, of an update, positive: tau = delay / M, in updates. With M = 1
+        microbatches: M in an update, positive: tau = delay / M, in updates. With M = 1
             the delay is in updates. PipeMare has (2W + 1) / M for a stage with W stages
             after it. May be traced.
 
@@ -123,7 +124,7 @@ def backward_params(opt_state: Any, params: Any) -> Any:
         params: x, the current parameters.
 
     Returns:
-        A tree like `params`, in their dtypes; a copy, where tau delta is 0 too.
+        A tree like `params`, in their dtypes; a copy, also where tau delta is 0.
 
     Raises:
         ValueError: if the state has no state of `discrepancy_correction`, or several.

@@ -35,7 +35,7 @@ def dasgd(
     The projection is lazy: y sums all gradients, also outside of the set, whereas
     projected SGD begins each step at x_t. Without a projection y is x, and this is SGD
     with the step sizes al_t. Under delays that grow with t the step sizes must fall
-    fast enough, as those of `harmonic` do.
+    fast enough, as the step sizes of `harmonic` do.
 
     This rule replaces the whole optimizer, `delayed(dasgd(...), delay)`, since it sets
     the parameters itself. Links before it change the direction u_t, by default the
@@ -112,11 +112,11 @@ def harmonic(
 
         al_t = scale / (l_0 l_1 ... l_n),    l_0 = t + 1,    l_{k+1} = 1 + log l_k
 
-    with n = logarithms. Under delays that grow with t, the paper asks of `dasgd`
+    with n = logarithms. The paper's conditions on the step sizes of `dasgd` are
 
     | delays | al_t falls as | logarithms |
     |---|---|---|
-    | bounded | such that sum al_t diverges, sum al_t^2 does not | 0 |
+    | bounded | sum al_t diverges, and sum al_t^2 does not | 0 |
     | t^p, p < 1 | 1 / t | 0 |
     | a share of t | 1 / (t log t) | 1 |
     | t^q, any q | 1 / (t log t log log t) | 2 |

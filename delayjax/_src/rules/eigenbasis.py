@@ -11,14 +11,14 @@ from delayjax._src.rules import norms
 
 
 class Side(NamedTuple):
-    """The basis of a matrix's rows, or of its columns: n of them."""
+    """The basis of a matrix's n rows, or of its n columns."""
 
     second_moment: jax.Array  # L = mean of g g^T, or R of g^T g: [..., n, n]
     basis: jax.Array  # Q, an eigenvector in each column, [..., n, n]; 0 at first
 
 
 Sides = tuple[Any, Any]
-"""The `Side` of the rows and that of the columns; () is the identity."""
+"""The `Side` of the rows and the `Side` of the columns; () is the identity."""
 
 _AXES = -2, -1
 
@@ -26,7 +26,7 @@ _AXES = -2, -1
 def begun(leaf: Any, *, rows: bool, columns: bool) -> Sides:
     """The sides of a leaf [..., m, n], 0 before the first update, at least float32.
 
-    L has the sharding of the rows of the leaf, R that of its columns.
+    L has the sharding of the rows of the leaf, R the sharding of its columns.
     """
     zeros = xla.zeros_sharded_as(leaf, dtypes.wide_dtype(leaf))
 
@@ -54,7 +54,7 @@ def observed(sides: Sides, g: jax.Array, decay: ArrayLike) -> Sides:
 
 
 def refreshed(which: jax.Array, sides: Sides, v: jax.Array) -> tuple[Sides, jax.Array]:
-    """The sides and v, a moving mean in their basis: 0 kept, 1 iterated, 2 exact."""
+    """The sides, kept (0), iterated once (1) or exact (2), and v, a mean in them."""
     return jax.lax.switch(which, (_kept, _iterated, _exact), sides, v)
 
 
@@ -77,7 +77,7 @@ def _kept(sides, v):
 
 
 def _exact(sides, v):
-    """All eigenvectors, those of the largest eigenvalues first."""
+    """All eigenvectors, in descending order of their eigenvalues."""
 
     def exact(side):
         vectors = xla.factored(_eigenvectors, side.second_moment)

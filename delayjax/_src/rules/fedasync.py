@@ -27,7 +27,7 @@ def fedasync(
     Args:
         mixing: al, in (0, 1]. May be traced.
         law: s, staleness -> factor, at most 1: `modulation.polynomial(0.5)` and
-            `modulation.hinge(10, 4)` are the paper's; None is its constant s = 1.
+            `modulation.hinge(10, 4)` are laws of the paper; None is its constant s = 1.
 
     Returns:
         A transformation without state, which takes deltas (see `local_training`) in

@@ -33,7 +33,8 @@ def gap_aware(
     The EMA includes the current gradient. Put this rule before the optimizer.
 
     Args:
-        learning_rate: the optimizer's, a number or a schedule; eta_max is its largest.
+        learning_rate: the learning rate of the optimizer, a number or a schedule;
+            eta_max is its largest value so far.
         decay: the decay of the mean square, in [0, 1). May be traced.
         eps: a positive number that keeps C positive. May be traced.
 

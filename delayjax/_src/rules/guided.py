@@ -119,7 +119,7 @@ def guided(
 
         sign = jnp.where(error < state.error, 1.0, -1.0)
         scores = state.scores + sign * (state.error - state.losses)
-        slot = jnp.argmin(scores)  # a free one, or the least consistent
+        slot = jnp.argmin(scores)  # a free slot, or of the least consistent gradient
         rings.check_tree("updates", state.gradients, updates)
         gradients = rings.with_item(state.gradients, slot, updates)
         losses = state.losses.at[slot].set(loss)
@@ -144,13 +144,13 @@ def guided(
 
 
 def _alone(gradient: Any, slots: Any, used: jax.Array) -> Any:
-    """The gradient."""
+    """The gradient, without replayed gradients."""
     del slots, used
     return gradient
 
 
 def _replayed(gradient: Any, slots: Any, used: jax.Array) -> Any:
-    """The gradient plus those in the `used` slots, bool [psi + 1]."""
+    """The gradient plus the gradients in the `used` slots, bool [psi + 1]."""
     leaves, structure = jax.tree.flatten(gradient)
     held = jax.tree.leaves(slots)
 

@@ -25,22 +25,22 @@ class LipschitzState(NamedTuple):
     """The memory of the Lipschitz filter of `kardam`."""
 
     # of each worker
-    gradients: Any  # its last, leaves [P, *shape]; narrow floats as integers
-    models: Any  # the parameters at which it took them, leaves [P, *shape]
+    gradients: Any  # its last gradient, leaves [P, *shape]; narrow floats as integers
+    models: Any  # the parameters at which it was taken, leaves [P, *shape]
     has_sent: jax.Array  # whether there is such a gradient, bool [P]
-    coefficients: jax.Array  # its last `window`, -1: none, in rows, real [P window]
+    coefficients: jax.Array  # its last `window`, or -1, in rows, real [P window]
     # of the server
-    last_gradient: Any  # accepted
-    last_params: Any  # when the last gradient arrived
+    last_gradient: Any  # the last accepted gradient
+    last_params: Any  # the parameters when the last gradient arrived
     move: jax.Array  # its last move that was not zero, or 0, real []
-    refused_in_row: jax.Array  # by this filter since the last one accepted, int32 []
+    refused_in_row: jax.Array  # gradients, since this filter accepted one, int32 []
 
 
 class KardamMemory(NamedTuple):
     """The memory of `kardam`."""
 
     accepted: jax.Array  # gradients accepted so far, int32 []
-    # of the last gradients accepted, -1: none, int32 [2 f]; () without this filter
+    # of the last accepted gradients, or -1, int32 [2 f]; () without this filter
     last_workers: Any
     lipschitz: Any  # `LipschitzState`, or () without this filter
 
@@ -61,8 +61,8 @@ def kardam(
     With P workers, f of them attackers, a gradient g of worker p, taken at the model y,
     is accepted if both filters accept it.
 
-    *Lipschitz filter*: with g', y' of the worker's gradient before, and G, X the last
-    gradient accepted and the server's parameters x before it moved them,
+    *Lipschitz filter*: with g', y' the worker's gradient before and its model, G the
+    last accepted gradient, and X the server's parameters x before G moved them,
 
         Kh_p = |g - g'| / |y - y'|              the largest of the last `window`
         |g - G| / |x - X|  <=  the (P - f)/P quantile of Kh_1 .. Kh_P
@@ -70,11 +70,11 @@ def kardam(
     where |.| is the norm of the whole tree. A gradient is also accepted if no Kh is
     known yet, and if this filter has refused `patience` gradients in a row. This last
     exception is a weakness: after `patience` refused gradients a lie is accepted. The
-    quantile is the nearest rank, the (P - f)-th smallest of P. It is lower than one
-    interpolated between ranks, so more honest gradients are refused, and `patience`
-    ends more often: of 10 runs of ours without the frequency filter, with times that
-    vary by 5 %, three attackers of ten that flipped the sign made 2 diverge. With that
-    filter, or with a `patience` of 10^6, none diverged.
+    quantile is the nearest rank, the (P - f)-th smallest of P. It is lower than a
+    quantile that is interpolated between ranks, so more honest gradients are refused,
+    and `patience` ends more often: of 10 runs of ours without the frequency filter,
+    with times that vary by 5 %, three attackers of ten that flipped the sign made 2
+    diverge. With the frequency filter, or with a `patience` of 10^6, none diverged.
 
     *Frequency filter*: p is not among the workers of the last 2 f gradients accepted.
     So of 2 f + 1 gradients accepted in a row at least f + 1 are of honest workers. If
@@ -92,24 +92,25 @@ def kardam(
         lipschitz: whether the Lipschitz filter is on.
         frequency: whether the frequency filter is on.
         window: the number of coefficients kept of each worker; 26 in the paper's code.
-            1 compares with the latest one.
-        patience: in gradients; by default P, as in the paper's code. May be traced.
+            1 keeps the latest coefficient alone.
+        patience: the number of gradients; by default P, as in the paper's code. May be
+            traced.
 
     Returns:
         A transformation with the state of `refusing`, whose memory holds (2 P + 2)
         gradients, or none without the Lipschitz filter. With a donated state one of
         them is written in place. `update` needs `worker=`, and with the Lipschitz
         filter `params` and `stale_params=`, which `replay` supplies. Use it as `tx` of
-        a `replay` with one gradient an update: x should move with each gradient
-        accepted. If x did not move since the last accepted gradient, its last move is
-        taken. Inside `delayed` it would receive the number of the current worker, not
-        of the worker that sent the late gradient.
+        a `replay` with one gradient an update: x should move with each accepted
+        gradient. If x did not move since the last accepted gradient, its last move is
+        used. Inside `delayed` it would receive the number of the current worker, not of
+        the worker that sent the late gradient.
 
-        Two counters show whether it stalls: `dropped` counts the gradients refused, and
-        `dropped_in_row` those since the last one accepted. More than `patience` of them
-        in a row mean that the frequency filter waits for a worker that is dead, or that
-        gradients are not finite. Such gradients are always refused, and so is a worker
-        whose number is not in 0 .. P - 1.
+        Two counters show whether it stalls: `dropped` counts the refused gradients, and
+        `dropped_in_row` the gradients refused since the last accepted gradient. If this
+        is more than `patience`, the frequency filter waits for a worker that is dead,
+        or gradients are not finite. Such gradients are always refused, and also the
+        gradients of a worker whose number is not in 0 .. P - 1.
 
     Raises:
         ValueError: if P <= 2 f.

@@ -48,8 +48,9 @@ def hinge(slope: kinds.NonNegative, knee: kinds.NonNegative) -> extras.Law:
         law(tau) = 1 / (slope (tau - knee) + 1)   for tau > knee
 
     Args:
-        slope: per step, non-negative; 10 in FedAsync. May be traced.
-        knee: in steps, non-negative; 4 in FedAsync. May be traced.
+        slope: the slope per step, non-negative; 10 in FedAsync. May be traced.
+        knee: the last staleness of full steps, non-negative; 4 in FedAsync. May be
+            traced.
 
     Example:
         >>> [float(hinge(1.0, 4)(tau)) for tau in (4, 5, 7)]
@@ -89,7 +90,8 @@ def exponential(rate: kinds.NonNegative) -> extras.Law:
     """Exponential decay: law(tau) = exp(-rate tau).
 
     Args:
-        rate: per step, non-negative; 0.2 in Kardam's demonstration. May be traced.
+        rate: the rate per step, non-negative; 0.2 in Kardam's demonstration. May be
+            traced.
 
     Example:
         >>> [round(float(exponential(0.2)(tau)), 4) for tau in (0, 5)]
@@ -113,17 +115,17 @@ def delay_adaptive(
         law(tau) = 1                          for tau <= tau_C
         law(tau) = min(1, bound / (eta tau))  for tau > tau_C
 
-    Behind an optimizer with the learning rate eta, the learning rate is then eta, or
+    Behind an optimizer with the learning rate eta, this gives the learning rate eta, or
     min(eta, bound / tau). Three papers have this law, each with its own bound:
 
     | paper | tau_C | bound |
     |---|---|---|
     | Koloskova et al. | the concurrency (number of workers) | 1 / (4 L) |
-    | FADAS | a threshold of the user's | 1 |
+    | FADAS | a threshold that the user gives | 1 |
     | Mishchenko et al., in theory | 0 | c / L, with c about 1/4 |
 
     L is the largest curvature. FADAS measures the largest staleness of a buffer;
-    `exchange.mean` and `replay` hand the mean of several gradients.
+    `exchange.mean` and `replay` hand on the mean staleness of several gradients.
 
     Args:
         learning_rate: eta of the optimizer before it, positive: a number, since a law

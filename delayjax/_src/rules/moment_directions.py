@@ -25,8 +25,8 @@ def sgd_direction(learning_rate: kinds.Rate, momentum: kinds.Share) -> Direction
     Args:
         learning_rate: eta, a number, or a schedule, which receives the updates done.
             May be traced.
-        momentum: beta in [0, 1), of the optimizer: `optax.sgd` and `optax.trace` do not
-            keep it in their state. May be traced.
+        momentum: the beta of the optimizer, in [0, 1): `optax.sgd` and `optax.trace` do
+            not keep it in their state. May be traced.
 
     Returns:
         A `direction`. `predict_weights` needs an optimizer with one `optax.trace` of
@@ -68,23 +68,23 @@ def adam_direction(
 ) -> Direction:
     """PipeOptim's direction of Adam and AdamW, for `predict_weights`.
 
-    It is computed from the moments that the optimizer keeps: its last update, but at
-    the next update's learning rate, and without weight decay:
+    It is the last update, computed from the moments that the optimizer keeps, but with
+    the learning rate of the next update, and without weight decay:
 
         Delta = -eta mhat / (sqrt(vhat) + 1e-8)
 
     Args:
         learning_rate: eta, a number, or a schedule, which receives the updates done.
             May be traced.
-        b1: of the optimizer, in [0, 1): `optax.adam` does not keep it in its state. May
-            be traced.
-        b2: of the optimizer, in [0, 1). May be traced.
+        b1: the b1 of the optimizer, in [0, 1): `optax.adam` does not keep it in its
+            state. May be traced.
+        b2: the b2 of the optimizer, in [0, 1). May be traced.
 
     Returns:
         A `direction`. `predict_weights` needs an optimizer with one
         `optax.scale_by_adam` of all parameters. Rules with the same state and another
         move (`optax.adamax`, `optax.radam`, `optax.lamb`, another eps) are not refused,
-        and their direction is Adam's.
+        and get Adam's direction.
 
     Example:
         >>> from delayjax import gradient_params, predict_weights

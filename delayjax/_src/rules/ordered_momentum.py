@@ -26,8 +26,8 @@ def ordered_momentum(
     not from gradient to gradient. A gradient that was read at version v = t - tau
     belongs to bucket b(v), and update t is in bucket b(t):
 
-        b(v) = ceil(v / P)                    bucket 0: the P first reads, of version 0
-        d    = b(t) - b(t - tau)              how many buckets the gradient is late
+        b(v) = ceil(v / P)                    bucket 0: the P first reads, at version 0
+        d    = b(t) - b(t - tau)              the buckets by which the gradient is late
 
         if b(t) > b(t - 1): u <- beta u,  x <- x - eta u            a new bucket begins
         u <- u + beta^d g
@@ -51,10 +51,10 @@ def ordered_momentum(
 
     Returns:
         A transformation whose state is one momentum and a counter. `update` needs
-        `staleness=`, int32 [], one or one for each leaf, in updates: `delayed` hands it
-        on, and `replay` does to its `tx` where each update has one gradient. The number
-        v is computed from it, so nothing else must travel with a gradient. Updates keep
-        their dtype.
+        `staleness=`, int32 [], or one for each leaf, in updates: `delayed` hands it on,
+        and `replay` hands it to its `tx` where each update has one gradient. The number
+        v is computed from it, so a gradient needs no other argument. Updates keep their
+        dtype.
 
     Raises:
         TypeError: in `update`, if `staleness` is missing.
@@ -72,8 +72,8 @@ def ordered_momentum(
 
     References:
         Shi, Yang and Li, Ordered momentum for asynchronous SGD, NeurIPS 2024,
-        arXiv:2407.19234. We read its abstract; the equations we recall, and the
-        equality with heavy ball on buckets we have derived.
+        arXiv:2407.19234. We read its abstract. We recall the equations, and we derived
+        the equality with heavy ball on buckets.
     """
 
     def bucket(version):

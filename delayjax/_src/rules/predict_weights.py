@@ -37,13 +37,13 @@ def predict_weights(
 
         y_t = x_t + p tau Delta_t,    Delta_t = x_t - x_{t-1},    Delta_0 = 0
 
-    with Delta the last update of any optimizer, with its learning rate and schedule (in
-    bfloat16 before the parameters round it). Wrap the whole optimizer, with the delay,
-    and take each gradient at `gradient_params(state, params)` in place of `params`. The
-    updates are those of `inner`, and are applied to `params`. Before update tau the
-    prediction looks further ahead than the gradient is late, as published. With a
-    `direction` Delta is computed from the state of the optimizer, as PipeOptim computes
-    it from the moments.
+    where Delta is the last update of `inner`, with its learning rate and schedule (for
+    bfloat16 parameters, before they round it). Wrap the whole optimizer, with the
+    delay, and take each gradient at `gradient_params(state, params)` in place of
+    `params`. The updates are the updates of `inner`, and are applied to `params`.
+    Before update tau the prediction looks further ahead than the gradient is late, as
+    published. With a `direction` Delta is computed from the state of the optimizer, as
+    PipeOptim computes it from the moments.
 
     Args:
         inner: the whole optimizer.
@@ -81,7 +81,7 @@ def predict_weights(
 
     References:
         Chen, Yang and Cheng, SpecTrain, 2018, arXiv:1809.02839, predicts by the
-        momentum. The form with the last applied update is of an experiment of the
+        momentum. The form with the last applied update comes from an experiment of the
         Marin project (`moe_delay`, a program, not a paper). Guan et al., PipeOptim,
         2023, arXiv:2312.00839, predicts by the optimizer's moments.
     """
@@ -134,7 +134,7 @@ def gradient_params(opt_state: Any, params: Any) -> Any:
         params: x, the current parameters.
 
     Returns:
-        A tree like `params`, in their dtypes; a copy, where tau Delta is 0 too.
+        A tree like `params`, in their dtypes; a copy, also where tau Delta is 0.
 
     Raises:
         ValueError: if the state has no state of `predict_weights`, or several.

@@ -29,7 +29,7 @@ def primal_averaging(
         x <- mu_x x + (1 - mu_x) z
         y <- mu_y x + (1 - mu_y) z
 
-    with U of `inner` and gradients g at y, the parameters of the training step. It
+    with U the step of `inner` and gradients g at y, the training step's parameters. It
     averages at every step, where `averaging.outer(axis_name=None)` takes an outer step
     once in H steps. Its outer momentum of 0.9 in H steps is the decay mu_x = 0.9^(1/H):
     0.9967 for H = 32, and 0.9869 for H = 8. If U is SGD with the step eta, mu_x = mu_y
@@ -41,7 +41,7 @@ def primal_averaging(
         e' = mu_x (e - u),    u = U(g, y - mu_y e)
         y' = y + u + mu_y (e' - e)
 
-    So evaluate the model at x = y + (1 - mu_y) e. It must be the last in a chain. It
+    So evaluate the model at x = y + (1 - mu_y) e. Put this rule last in a chain. It
     does not use the staleness: `delayed(primal_averaging(inner), ...)`.
 
     Args:
@@ -55,12 +55,12 @@ def primal_averaging(
         beside the state of U. Updates keep their dtype. The model to evaluate is
         `optax.tree.add_scale(params, 1 - mu_y, optax.tree.get(state, "gap"))`. Train
         float32 parameters, and cast them in the loss: small moves of 16-bit parameters
-        are lost, as with all optimizers, but e keeps them, and x is wrong by these.
+        are lost, as with all optimizers, but e keeps these moves, so x becomes wrong.
 
     Raises:
         TypeError: in `update`, if `params` is missing.
         ValueError: in `init`, if U pairs gradients with parameters (L-BFGS, a line
-            search): the gradients are of y, the parameters are z.
+            search): gradients are taken at y, but U receives the parameters z.
 
     Example:
         >>> import jax.numpy as jnp

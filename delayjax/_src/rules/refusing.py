@@ -55,7 +55,7 @@ def refusing(
         a `delayed`, which costs no more than without the rule.
 
     Raises:
-        TypeError: in `update`, if `accept` does not return these three, or no bool.
+        TypeError: in `update`, if the first result of `accept` is no bool.
 
     Example:
         >>> def large(gradient, memory, params, **extra_args):
@@ -117,15 +117,15 @@ def drop_stale(
     is Ringmaster's server (`cluster.protocols.ringmaster(bound + 1)`).
 
     Args:
-        inner: the whole optimizer, see `refusing`. To drop gradients that a `delayed`
+        inner: the whole optimizer, see `refusing`. To refuse gradients that a `delayed`
             made stale, put `delayed` outside, `delayed(drop_stale(optimizer, 8), ...)`.
         bound: the largest accepted staleness, in steps: an integer that may be traced.
         axis_name: the workers' axes along which staleness differs, in `shard_map`.
 
     Returns:
         A transformation with the state of `refusing`. It needs one `staleness=` for all
-        leaves. A `delayed` outside counts every step in its delay, also the refused
-        ones.
+        leaves. A `delayed` outside counts every step in its delay, also steps whose
+        gradient is refused.
 
     Example:
         >>> tx = drop_stale(optax.sgd(1.0), 2)

@@ -35,10 +35,11 @@ def reschedule_by_delay(
     below 1 a stage keeps eta.
 
     Args:
-        delay: of the gradients: tau_s M, a number, or a prefix tree of numbers and of
-            `delays.Layers`: each pipeline stage has its own. Numbers may be traced.
+        delay: the delay of gradients, tau_s M: a number, or a prefix tree of numbers
+            and of `delays.Layers`: each pipeline stage has its own delay. Numbers may
+            be traced.
         annealing_steps: K, in updates, positive. May be traced.
-        microbatches: M, of an update, positive: tau_s = delay / M, in updates. With M =
+        microbatches: M in an update, positive: tau_s = delay / M, in updates. With M =
             1 the delay is in updates. PipeMare has (2W + 1) / M for a stage with W
             stages after it. May be traced.
 
@@ -64,7 +65,7 @@ def reschedule_by_delay(
 
     References:
         Yang et al., PipeMare, 2021, arXiv:1910.05124, technique T1, as we recall it: we
-        could not read the equation again. That delays below 1 count as 1 is ours.
+        could not read the equation again. The rule for delays below 1 is ours.
     """
     delay = layers.checked_numbers("delay", delay)
 

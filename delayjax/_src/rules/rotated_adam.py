@@ -27,7 +27,7 @@ class RotatedAdamState(NamedTuple):
     step: jax.Array  # updates done, int32 []
     mean: Any  # m, moving mean of g, not rotated, at least float32
     mean_square: Any  # v, in the rotated basis, real, at least float32
-    bases: Any  # for each leaf the `Side` of its rows and that of its columns, or ()
+    bases: Any  # for each leaf the `Sides` of its rows and of its columns, or ()
 
 
 @kinds.checked
@@ -76,8 +76,8 @@ def rotated_adam(
         learning_rate: eta, a number or a schedule; 1e-3 in the published runs, after a
             warm-up, with a cosine to a tenth.
         b1: in [0, 1). May be traced, as all other numbers.
-        b2: in [0, 1), for v, L and R. (0.95, 0.95) are the defaults of the published
-            class, ours are the values of its runs.
+        b2: in [0, 1), for v, L and R. The published class has b1 = b2 = 0.95 by
+            default; our defaults are the values of the published runs.
         eps: positive, outside of the root.
         weight_decay: lam, non-negative, of all parameters; 0.01 in the published runs.
         refresh_every: updates from one refresh of the basis to the next, at least 1.
@@ -93,10 +93,10 @@ def rotated_adam(
     Returns:
         A transformation whose state has two trees like the parameters, and 2 (m^2 +
         n^2) numbers for a matrix [m, n], in at least float32: for a square matrix six
-        times its size in all. One side has 2 min(m, n)^2 of these. L and Q_L have the
-        sharding of the rows of x, R and Q_R that of its columns. A step takes
-        4 m n (m + n) multiplications for both sides. A refresh also factors L Q_L and
-        R Q_R, which takes no time in other steps.
+        times its size in all. With one side these are 2 min(m, n)^2 numbers. L and Q_L
+        have the sharding of the rows of x, R and Q_R the sharding of its columns. A
+        step takes 4 m n (m + n) multiplications for both sides. A refresh also factors
+        L Q_L and R Q_R, which takes no time in other steps.
 
     Raises:
         ValueError: in `init`, if a leaf with less than two axes is to be rotated.
@@ -113,9 +113,9 @@ def rotated_adam(
     References:
         Jung, Shin and Lee, Mitigating staleness in asynchronous pipeline parallelism
         via basis rotation, ICML 2026, arXiv:2602.03515, algorithms 1 and 2 with
-        S = 2nd, in the form of its program, joonkyoo/basis-rotation. With one side that
-        program refreshes in each update if the columns are rotated, as its test for a
-        missing Q_L is always true: not here. Its S = 1st is left out.
+        S = 2nd, in the form of its program, joonkyoo/basis-rotation. With one side the
+        program refreshes in each update if the columns are rotated, because its test
+        for a missing Q_L is always true; this rule does not. Its S = 1st is left out.
     """
     decoupled = Decoupled("rotated_adam", learning_rate, weight_decay)
 

@@ -1,7 +1,7 @@
 """Multiplies updates by a law of their staleness.
 
 The place of a law in a chain decides its effect. After the optimizer it scales the
-step, as the papers mean it. Before the optimizer it weights gradients. A scale-free
+step, as in the papers. Before the optimizer it weights gradients. A scale-free
 optimizer (Adam, Lion, Muon) removes such a weight if the staleness is constant.
 """
 
@@ -26,8 +26,8 @@ def scale_by_staleness(law: extras.Law) -> optax.GradientTransformationExtraArgs
     Args:
         law: staleness -> factor, for example `inverse` or `polynomial(0.5)`. The
             staleness is int32 [], or float32 [] where it is a mean, and may be traced:
-            write `jnp.where` and no `if`. With a tree of staleness, a factor per leaf,
-            and behind `delays.Layers` per layer.
+            write `jnp.where` and no `if`. With a tree of staleness each leaf has its
+            own factor, and behind `delays.Layers` each layer.
 
     Returns:
         A transformation without state, which needs `staleness=` in `update`. Updates

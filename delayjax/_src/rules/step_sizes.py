@@ -37,7 +37,7 @@ def adadelay(
     weight in it. Without delay c_i sqrt(t) is AdaGrad's root of the sum of squares.
 
     Put this rule in place of the learning rate. The paper's direction is the gradient,
-    `delayed(adadelay(...), delay)`. For its projection onto a set, see
+    `delayed(adadelay(...), delay)`. For the paper's projection onto a set, see
     `optax.projections`.
 
     Args:
@@ -47,8 +47,8 @@ def adadelay(
 
     Returns:
         A transformation that keeps one counter, or with `per_coordinate` also one
-        mean-square tree, and needs `staleness=`: one, or a tree with one for each leaf.
-        Updates keep their dtype.
+        mean-square tree, and needs `staleness=`: one number, or a tree with a number
+        for each leaf. Updates keep their dtype.
 
     Example:
         >>> tx = adadelay(1.0, 0.5)
@@ -182,8 +182,8 @@ def dasa(
 
     Args:
         learning_rate: eta of the optimizer, a number or a schedule. May be traced.
-        reach: eps / eta, positive, a distance per unit of step size: the parameters may
-            have moved by that many gradients of norm 1. May be traced.
+        reach: eps / eta, positive, a distance per unit of step size: 2.0 accepts a move
+            by two gradients of norm 1. May be traced.
         axis_name: the workers' axes along which parameters differ, in `shard_map`.
 
     Returns:

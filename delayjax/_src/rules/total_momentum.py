@@ -20,7 +20,7 @@ _KEEP = "wrap the whole chain, `delayed(optax.chain(...), delay, keep_params=Tru
 class Loop(NamedTuple):
     """The measurement of total momentum. x_s is the last `stale_params`."""
 
-    estimate: jax.Array  # of the total momentum, 0 before the first one, float32 []
+    estimate: jax.Array  # of the total momentum, 0 if none is measured yet, float32 []
     age: jax.Array  # staleness of the last gradient, int32 []
     same_age: jax.Array  # gradients in a row with that age, at most 3, int32 []
     # the sampled coordinates of all leaves, float32 or complex64 [sampled]
@@ -124,7 +124,7 @@ def _median(values: jax.Array, counted: jax.Array) -> jax.Array:
 
 
 def _sample(tree: Any, coordinates: int, dtype: Any) -> jax.Array:
-    """At most so many coordinates of each leaf, evenly spaced, as one new vector."""
+    """Evenly spaced coordinates, at most `coordinates` of a leaf, as one new vector."""
 
     def of_leaf(leaf):
         leaf = jnp.asarray(leaf)

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from delayjax._src.ground import checks, donation, dtypes, kinds, transforms
 from delayjax._src.rules import norms, total_momentum
 
-_LEAST = 1e-30  # a smaller |g|^2 counts as this one: its inverse must be finite
+_LEAST = 1e-30  # a smaller |g|^2 counts as this number: its inverse must be finite
 
 
 class YellowFinState(NamedTuple):
@@ -25,8 +25,8 @@ class YellowFinState(NamedTuple):
     rate: jax.Array
     # measured; means without the bias of their start
     window: jax.Array  # the last |g|^2, 0 where there is none yet, float32 [window]
-    log_least: jax.Array  # mean of the log of the window's least
-    largest: jax.Array  # mean of the window's largest
+    log_least: jax.Array  # mean of the log of the least number in the window
+    largest: jax.Array  # mean of the largest number in the window
     norm: jax.Array  # mean of |g|
     square: jax.Array  # mean of |g|^2
     distance: jax.Array  # mean of D
@@ -76,17 +76,17 @@ def yellowfin(
 
     Args:
         decay: the decay of the means, in [0, 1). May be traced.
-        window: the number of h from which the least and the largest are taken. Static.
-        factor: of the learning rate, positive. May be traced.
+        window: the number of last h, for their least and their largest. Static.
+        factor: the factor of the learning rate, positive. May be traced.
         smoothing: the decay of moving means of beta and eta, in [0, 1): the paper
             smooths with `decay`; the released code does not smooth, as with 0. May be
             traced.
         clip: whether to scale g down to a norm of sqrt(h_max), as it was before this
-            step. The window then takes |g|^2 before that, at most 100 h_max. (The
-            factors are of the released code, the order is ours.)
+            step. The window then takes |g|^2 before the scaling, at most 100 h_max.
+            (The factors come from the released code, the order is ours.)
         closed_loop: whether to correct for the momentum of delay.
-        gain: of the closed loop, as in `closed_loop_momentum`.
-        coordinates: of the closed loop, as in `closed_loop_momentum`.
+        gain: the gain of the closed loop, as in `closed_loop_momentum`.
+        coordinates: for the closed loop, as in `closed_loop_momentum`.
 
     Returns:
         A transformation whose state is two trees like the parameters, a window of
@@ -212,8 +212,9 @@ def yellowfin(
 def _weight(decay: ArrayLike, step: jax.Array, dtype: Any) -> jax.Array:
     """The weight of the current value in a moving mean without bias: 1 at step 1.
 
-    The same as dividing by 1 - decay^step at the end. In float32 that would lose the
-    third digit of a mean of logarithms, and so would 1 - decay^step itself.
+    It gives the same as a division by 1 - decay^step at the end. In float32 this
+    division, and 1 - decay^step itself, would lose the third digit of a mean of
+    logarithms.
     """
     decay = jnp.asarray(decay, dtype)
     return (1 - decay) / -jnp.expm1(step.astype(dtype) * jnp.log(decay))

@@ -42,11 +42,11 @@ def zeno_plus_plus(
     Args:
         inner: the *whole* optimizer, see `refusing`.
         grad_fn: parameters -> the gradients of a loss on data that the server trusts.
-        learning_rate: eta, the optimizer's, positive. May be traced.
+        learning_rate: eta, the learning rate of the optimizer, positive. May be traced.
         rho: the weight of the squared norm, non-negative. May be traced.
         eps: the ascent allowed, non-negative. May be traced.
-        refresh_every: in gradients that arrive, refused ones too. At least 1. May be
-            traced.
+        refresh_every: the arriving gradients, also refused ones, after which v is
+            recomputed. At least 1. May be traced.
 
     Returns:
         A transformation with the state of `refusing`, whose memory holds one gradient.
@@ -56,7 +56,7 @@ def zeno_plus_plus(
         `step`, `grad_fn` is computed for each gradient.
 
     Raises:
-        TypeError: in `update`, if `grad_fn` returns another tree than the parameters'.
+        TypeError: in `update`, if `grad_fn` returns a tree unlike the parameters.
 
     Example:
         >>> tx = zeno_plus_plus(
@@ -100,7 +100,7 @@ def zeno_plus_plus(
 
 
 def _validated(grad_fn: Callable[[Any], Any], params: Any, like: Any) -> Any:
-    """The validation gradient at the parameters, typed as the one before."""
+    """The validation gradient at the parameters, typed as `like`."""
     gradient = grad_fn(params)
     must = "`grad_fn(params)` must return gradients like the parameters"
     trees.check_same_types(must, gradient, params)

@@ -65,7 +65,7 @@ class DelayEquation:
         """The equation with T (1 - 1/(2P)), which P workers follow more closely.
 
         P workers of a server that updates at each gradient hold the parameters between
-        two updates. For constant times rates and limits are then the cluster's up to
+        two updates. For constant times rates and limits then equal the cluster's, up to
         terms in 1/P^2; for random times the limit is up to 0.8/P too low.
         """
         return DelayEquation(self.service_time.scaled(1 - 1 / (2 * workers)))
@@ -80,7 +80,8 @@ class DelayEquation:
 
         Args:
             gain: a.
-            number: of roots; one more is returned rather than half of a pair.
+            number: the number of roots; one more is returned rather than half of a
+                pair.
 
         Returns:
             complex128 [n], in 1/seconds, the largest real part first. n is below
@@ -201,7 +202,7 @@ class DelayEquation:
     ) -> float:
         """The variance about the optimum that gradient noise maintains.
 
-        For dX = -a E X(t - T) dt + noise dB with a constant delay, and any times, it is
+        For dX = -a E X(t - T) dt + noise dB with a constant delay, or any times, it is
 
             (noise^2 / 2a) (1 + sin a T) / cos a T
             (noise^2 / 2 pi) int dw / |i w + a phi(i w)|^2    over all w
@@ -254,7 +255,7 @@ class DelayEquation:
             steps: the number of steps.
             step_seconds: h. A hundredth of the mean delay gives the variance to 1 %.
                 Delays below half a step count as half a step.
-            seed: of the noise.
+            seed: the seed of the noise.
             noise: as in `variance`.
             start: x until t = 0.
             every: n, to keep every n-th step.

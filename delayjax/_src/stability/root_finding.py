@@ -19,7 +19,7 @@ def zero_between(function: Callable[[float], Any], low: float, high: float) -> f
 
 
 def sign_change(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function changes its sign, which may be at one end, to rounding."""
+    """The place where a function changes its sign, perhaps an end, to rounding."""
     ends = {low: function(low), high: function(high)}
     if ends[low] * ends[high] >= 0:
         return min(ends, key=lambda x: abs(ends[x]))

@@ -14,7 +14,7 @@ from delayjax._src.stability.delay_equation import DelayEquation
 from delayjax._src.stability.root_finding import zero_between
 
 _LEAST_STEP = 1e-15  # a smaller step needs more workers than float64 can count
-_MOST_WORKERS = 10**6  # the limit of so many is within 0.2 % of the limit of the mean
+_MOST_WORKERS = 10**6  # their limit is within 0.2 % of the limit of the mean
 
 
 class OptimalWorkers(NamedTuple):
@@ -42,7 +42,7 @@ def workers_decay_rate(
     Args:
         step: eta lambda, non-negative, a number or any array of modes.
         workers: P.
-        service_time: T, of a gradient; its tail is no heavier than exponential.
+        service_time: T, the time of a gradient. Its tail is at most exponential.
 
     Returns:
         float64, 1/seconds, shaped as `step`; below 0 where the mode grows.
@@ -80,7 +80,7 @@ def optimal_workers(
 
     One mode decays fastest at the critical gain; for constant times with
 
-        P* = 1 / (e eta L) + 1/2,    and none decays from P = pi / (2 eta L) + 1/2 on.
+        P* = 1 / (e eta L) + 1/2,    and it grows from P = pi / (2 eta L) + 1/2 on.
 
     With curvatures from L/kappa to L more workers help the slowest mode until the
     stiffest mode, which oscillates, is as slow:
@@ -90,8 +90,8 @@ def optimal_workers(
     Single runs must be stable too: eta L (P - 1/2) < `gain_limit(workers=P)` E T.
 
     Args:
-        step: eta L, of the largest curvature, at least 1e-15.
-        service_time: T, of a gradient.
+        step: eta L, with L the largest curvature, at least 1e-15.
+        service_time: T, the time of a gradient.
         condition: kappa, the largest curvature over the smallest, at least 1; must be 1
             where the mean has no `gain_limit`.
 

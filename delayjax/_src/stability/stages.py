@@ -43,12 +43,12 @@ def pipeline_step_limit(
         eta(w) = -(z - 1)(1 - beta/z) / mu(w),    z = e^{iw}, where that is real,
 
     for the eigenvalues mu of H^{1/2} D H^{1/2}. Some larger steps may be stable again.
-    With vertical sync all stages have the delay S - 1 of the first, and this is the
-    limit of `Dynamics(S - 1, momentum=beta)` over the largest eigenvalue of H.
+    With vertical sync all stages have the delay S - 1 of the first, and the result is
+    the limit of `Dynamics(S - 1, momentum=beta)` over the largest eigenvalue of H.
 
     Args:
         hessian: H, [d, d], symmetric, without negative eigenvalues.
-        delays: tau of each coordinate, [d], in updates: that of its stage.
+        delays: tau of each coordinate, the delay of its stage, in updates, [d].
         momentum: beta in [0, 1), of the heavy ball, as in `optax.sgd`.
 
     Returns:
@@ -129,7 +129,7 @@ class _Circle:
         return most
 
     def eigenvalues(self, w: np.ndarray) -> np.ndarray:
-        """Of H^{1/2} D H^{1/2}, complex128 [n, r]."""
+        """The eigenvalues of H^{1/2} D H^{1/2}, complex128 [n, r]."""
         blocks = []
         for block in np.array_split(w, -(-len(w) // _BLOCK)):
             turns = np.exp(-1j * np.multiply.outer(block, self.taus))

@@ -15,7 +15,7 @@ from delayjax._src.stability.recursion import UpdateRule
 _SHORTEST = 16  # updates of a block, if the staleness is small
 _LOG_RANGE = 300.0  # float64 holds the exponential of twice this
 _LARGEST = math.exp(_LOG_RANGE)
-_WINDOWS = 10  # a trace must be so many times as long as its memory
+_WINDOWS = 10  # a trace must be this many times as long as its memory
 _ALMOST = 0.99  # the share of the gradients whose staleness sets that memory
 _LEFT_OUT = 0.1  # the share of a trace that is left out, at its beginning
 _PARTS = 10  # parts of the rest; their spread gives the interval

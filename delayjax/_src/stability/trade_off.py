@@ -30,12 +30,12 @@ def error_bound(
 
     Args:
         seconds: any array.
-        update_seconds: between two updates, as in `cluster.protocols.KScheme`.
+        update_seconds: the time between updates, as in `cluster.protocols.KScheme`.
         k: gradients of an update.
         learning_rate: eta, at most 1/(2L): the bound is not proven beyond.
-        smallest: l, of strong convexity.
-        largest: L, of smoothness.
-        noise: sigma, standard deviation of one gradient (the norm's, of a vector).
+        smallest: l, the constant of strong convexity.
+        largest: L, the constant of smoothness.
+        noise: sigma, the standard deviation of one gradient (of its norm, if a vector).
         start: F(x_0) - F*. The bound has its unit.
         agreement: g in (0, 1]. 1 for gradients that are not stale; for K-async 1 - gam
             + p0/2, with p0 the least probability of staleness 0, and E|grad F(x_t) -

@@ -17,7 +17,7 @@ KINDS = "transformation", "averaging", "protocol"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the report of what a module holds; 1 if a promise fails, else 0."""
+    """Prints the report on a module's method; returns 1 if a promise fails, else 0."""
     parser = _Parser(
         prog="python -m delayjax.testing",
         description="Checks the contract of a method of your own, and says what fails.",
@@ -30,18 +30,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="what it is: an Optax transformation; a function from an optimizer to a"
         " method that averages models; a protocol, a function of the server",
     )
-    parser.add_argument("--devices", type=int, help="starts so many devices on the CPU")
+    parser.add_argument("--devices", type=int, help="the devices to start on the CPU")
     parser.add_argument("--params", help="MODULE:NAME of a tree of arrays or shapes")
     parser.add_argument("--axis", help="the workers' axis of a transformation")
     parser.add_argument(
         "--period",
         type=int,
-        help="a method that averages claims to mix at every so many steps alone",
+        help="H, if a method that averages claims to mix at every H-th step alone",
     )
     parser.add_argument(
         "--conserves-mean",
         action="store_true",
-        help="a method that averages claims that mixing changes no mean",
+        help="if a method that averages claims that mixing changes no mean",
     )
     given = parser.parse_args(arguments)
     if given.devices is not None:

@@ -66,8 +66,8 @@ def check_close(
 ) -> None:
     """Checks that two trees have the same numbers, up to the rounding of XLA's fusions.
 
-    A tolerance of 0 asks for the same bits. What is of a parameter in bfloat16 or
-    float16, by the end of its path, may differ by some units in the last bit of that.
+    A tolerance of 0 asks for the same bits. A leaf whose path ends as the path of a
+    parameter in bfloat16 or float16 may differ by some units in their last bit.
     """
     if jax.tree.structure(ours) != jax.tree.structure(theirs):
         raise BrokenError(f"{which} have other structures.")

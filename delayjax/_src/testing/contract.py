@@ -85,7 +85,7 @@ class Contract:
     _trained: dict[int, list[Any]] = dataclasses.field(default_factory=dict, init=False)
 
     def promises(self) -> dict[str, Callable[[], None]]:
-        """How each is checked; without the first no other holds."""
+        """The check of each promise. If the first fails, no other promise can hold."""
         promises = {
             "a step runs": self.a_step_runs,
             "types stay": self.types_stay,
@@ -135,7 +135,7 @@ class Contract:
         return self.subject()
 
     def together(self, execution: Callable, over: Any, **more: Any) -> subjects.Subject:
-        """All workers, in one of the two executions."""
+        """The training step of all workers, in one of the two executions."""
         name = self.axis_name or "workers"
         step = subjects.of_a_worker(
             self.tx, self.extra_args, name, mean=self.axis_name is None, **more
@@ -154,20 +154,20 @@ class Contract:
         return subjects.batches(self.params, seed, self.steps, self.workers)
 
     def apart(self, execution: Callable, over: Any) -> subjects.Subject:
-        """Workers that train a model each, by their own gradients alone."""
+        """The training step of workers that each train their own model."""
         step = subjects.of_a_worker(self.tx, self.extra_args, "workers", mean=False)
         held = execution(step, over, axis_name="workers")
         return subjects.together(self.tx, held, False, self.of_seeds())
 
     def of_seeds(self) -> Any:
-        """The batches of workers, each of which has those of another seed."""
+        """The batches of workers, with another seed for each worker."""
         count = max(self.workers, len(SEEDS))
         given = [self.given(SEEDS[0] + worker) for worker in range(count)]
         return jax.tree.map(lambda *leaves: jnp.stack(leaves, 1), *given)
 
     @functools.cached_property
     def simulated(self) -> WorkerState:
-        """Such workers, simulated: what they carry after each step."""
+        """The state of such workers after each step, simulated."""
         subject = self.apart(simulate, max(self.workers, len(SEEDS)))
         batches = self.of_seeds()
 
@@ -202,8 +202,8 @@ class Contract:
     def trained(self, seed: int = SEEDS[0]) -> list[Any]:
         """The carry before the first step and after each.
 
-        One operation after another takes long: these are five steps. Of workers that
-        take steps together it has all steps.
+        It has five steps, because one operation after another takes long. If workers
+        take steps together, it has all steps.
         """
         if seed not in self._trained:
             steps = self.steps if self.axis_name is not None else _COMPARED
@@ -211,7 +211,7 @@ class Contract:
         return self._trained[seed]
 
     def carries(self, batches: Any, steps: int) -> Iterator[Any]:
-        """The carry before the first step and after each of these."""
+        """The carry before the first step and after each of `steps` steps."""
         carry = self.executed.start(self.params)
         yield carry
         for t in range(steps):
@@ -219,7 +219,7 @@ class Contract:
             yield carry
 
     def with_other_gradients(self) -> Iterator[Any]:
-        """For each worker, the last carry if its own gradients have the other sign."""
+        """For each worker, the last carry if its gradients have the opposite sign."""
         grads, clock = self.of_workers()
         for worker in range(self.workers):
             turned = jax.tree.map(lambda g, w=worker: g.at[:, w].multiply(-1), grads)
@@ -251,7 +251,7 @@ class Contract:
         if self.axis_name is None:
             try:
                 state = self.simulated.state
-            except Exception:  # what is wrong with it is said by other promises
+            except Exception:  # other promises report the error
                 return
             stacked = jax.tree.map(comparing.numbers, state)
             for t in range(self.steps):
@@ -321,10 +321,10 @@ class Contract:
 
     @functools.cached_property
     def broken_compiled(self) -> dict[str, Exception]:
-        """What is wrong with "jit", "scan", "vmap" and "worker".
+        """The errors of "jit", "scan", "vmap" and "worker", if there are any.
 
-        One program shows that nothing is: a compiled scan of simulated workers, which
-        are a `vmap`. Only if it fails the four are tried apart.
+        One program checks all four: a compiled scan of simulated workers, which are a
+        `vmap`. Only if it fails, the four are checked one by one.
         """
         subject = self.usual
         given = [self.given(seed) for seed in SEEDS]
@@ -396,7 +396,7 @@ class Contract:
         carry = subject.start(params)
         params, state = _pair(carry)
         comparing.check_apart({"params": params, "state": state}, "at first")
-        if self.axis_name is None:  # what is compiled returns buffers of its own
+        if self.axis_name is None:  # a compiled step returns new buffers
             _, new = subject.step(carry, batch)[0]
             held = {"params": params, "gradients": batch[0], "state": new}
             comparing.check_apart(held, "after a step")
@@ -413,7 +413,7 @@ class Contract:
         return self.operations()
 
     def operations(self, **more: Any) -> str:
-        """What a state and its first step are made of."""
+        """The operations of `init` and of the first step."""
         batch = subjects.at(self.given(SEEDS[0]), 0)
         subject = self.subject(**more)
 
@@ -559,7 +559,7 @@ class Contract:
         )
 
     def check_close(self, ours: Any, theirs: Any, which: str) -> None:
-        """Checks that two trees are equal but for rounding."""
+        """Checks that two trees are equal up to rounding."""
         comparing.check_close(ours, theirs, self.tolerance, which, self.params)
 
 

@@ -41,9 +41,10 @@ def shard(leaf: Any) -> list[int]:
 
 
 def check_parts(name: str, tree: Any, params: Any) -> None:
-    """Checks that what is of a parameter, or a stack of such, lies as that parameter.
+    """Checks that leaves that belong to a parameter are sharded as the parameter.
 
-    It has the end of its path, or is a matrix of its shape.
+    Such a leaf, or an entry of a stack, has the parameter's shape. Its path ends as the
+    parameter's path, or the shape has two dimensions or more.
     """
     for place, param in jax.tree.leaves_with_path(params):
         suffix, shape = jax.tree_util.keystr(place), param.shape

@@ -47,7 +47,7 @@ def check_protocol(
 
     | promise | what is compared |
     |---|---|
-    | it serves to the end | all updates are made, and nothing waits for ever |
+    | it serves to the end | all updates are made, and nothing waits forever |
     | all workers are started | unless they are left out |
     | each gradient is taken once | each arrival is taken or dropped, before its worker
       brings the next one and within half of the updates |
@@ -186,9 +186,9 @@ class _Watched:
     def lost(self) -> servers.Arrival | None:
         """A gradient that its protocol forgot.
 
-        It was not settled before its worker delivered the next one; or, as its worker
-        delivers no other, in half of the updates. A protocol may hold a gradient for
-        some updates.
+        It was not taken or dropped before its worker delivered the next gradient; or,
+        if its worker delivers no other, within half of the updates. A protocol may hold
+        a gradient for some updates.
         """
         last: dict[int, servers.Arrival] = {}
         for arrival, version in zip(self.arrivals, self.versions, strict=True):
@@ -203,7 +203,7 @@ class _Watched:
 
 
 class _Run:
-    """One simulation, or why it ended early."""
+    """One simulation, or the error that ended it."""
 
     def __init__(self, protocol: Any, cluster: Cluster, updates: int, seed: int):
         self.seen: _Watched | None = None
@@ -222,7 +222,7 @@ class _Run:
 
     @property
     def is_settled_wrongly(self) -> bool:
-        """Whether an arrival was taken or dropped twice, or is none of the server's."""
+        """Whether an arrival was taken or dropped twice, or is not from the server."""
         if self.error is None or self.seen is None:
             return False
         twice = max(self.seen.settled.values(), default=0) > 1
@@ -259,7 +259,7 @@ class _Contract:
         }
 
     def sound(self) -> list[tuple[str, Trace, _Watched]]:
-        """The simulations that came to their end."""
+        """The simulations that ended without an error."""
         ended = [
             (where, run.trace, run.seen)
             for (where, _), run in self.runs.items()

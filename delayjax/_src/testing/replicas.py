@@ -105,7 +105,7 @@ class Averaging(Contract):
     conserves_mean: bool
 
     def promises(self) -> dict[str, Callable[[], None]]:
-        """Those of a transformation, and its own."""
+        """The promises of a transformation, and the promises of averaging."""
         promises = super().promises()
         del promises["sharded, Auto axes"], promises["sharded, Explicit axes"]
         return promises | {
@@ -198,6 +198,6 @@ class Averaging(Contract):
 
 
 def _is_wide(leaf: Any) -> bool:
-    """Whether rounding is small enough to see who mixes."""
+    """Whether rounding is small enough to see which steps mix."""
     dtype = jnp.result_type(leaf)
     return jnp.issubdtype(dtype, jnp.inexact) and jnp.finfo(dtype).bits >= 32

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 
 class ReportRow(NamedTuple):
-    """What was found of one promise."""
+    """The result for one promise."""
 
     promise: str  # in a few words
     verdict: Literal["holds", "fails", "not checked"]
@@ -18,12 +18,12 @@ class ReportRow(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What a method keeps of its contract, a row for each promise.
+    """The results for a method's contract, a row for each promise.
 
     `print(report)` shows a table.
 
     Attributes:
-        of: what was checked.
+        of: the name of the method that was checked.
         rows: the promises in their order.
 
     Example:
@@ -74,7 +74,7 @@ class Report:
 
 
 class BrokenError(Exception):
-    """A promise that fails: a sentence, and a remedy of its own if it has one."""
+    """A promise that fails: a sentence, and perhaps a special remedy."""
 
     def __init__(self, sentence: str, remedy: str = ""):
         super().__init__(sentence)
@@ -82,7 +82,7 @@ class BrokenError(Exception):
 
 
 class UncheckedError(Exception):
-    """A promise that cannot be checked here: why."""
+    """The reason why a promise cannot be checked here."""
 
 
 def report_on(
@@ -91,9 +91,9 @@ def report_on(
     """Checks promises in their order. Without the first no other can be checked.
 
     Args:
-        of: the name of what is checked.
-        promises: in a few words, the function that raises what is wrong.
-        remedies: what to change where the promise fails, by the same words.
+        of: the name of the method.
+        promises: {promise: the function that raises an error if it fails}.
+        remedies: {promise: the change that would mend it}.
     """
     rows: list[ReportRow] = []
     for words, check in promises.items():

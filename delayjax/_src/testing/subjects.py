@@ -1,4 +1,4 @@
-"""What is checked: a step of one optimizer, or of several workers together."""
+"""The steps that are checked: of one optimizer, or of several workers together."""
 
 import inspect
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class Subject(NamedTuple):
 
 
 def every_producer(step: Any, params: Any) -> dict[str, Any]:
-    """What producers of late gradients hand on: `delayed`, `exchange` and `replay`."""
+    """The extra arguments that `delayed`, `exchange` and `replay` hand on."""
     return {
         "staleness": 3 * jnp.asarray(step, jnp.int32) % 10,  # 0, 3, 6, 9, 2, 5, ...
         "stale_params": jax.tree.map(lambda p: (0.9 * p).astype(p.dtype), params),
@@ -163,7 +163,7 @@ def at(batch: Any, t: int) -> Any:
 
 
 def restored(tree: Any, like: Any) -> Any:
-    """A tree like another one, of the numbers that a file would have of the leaves."""
+    """A tree like `like`, with the numbers that a file would have of `tree`."""
     return jax.tree.unflatten(
         jax.tree.structure(like),
         map(_typed, jax.tree.leaves(tree), jax.tree.leaves(like)),

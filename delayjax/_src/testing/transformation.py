@@ -35,19 +35,19 @@ def check(
     | jit is eager | five steps, compiled or not |
     | scan is the loop | `jax.lax.scan` of the steps |
     | vmap is each alone | two seeds together |
-    | devices are not counted | with other answers of `jax.device_count` and
-      `jax.local_device_count`, called as these, `init` and `update` are the same |
+    | devices are not counted | `init` and `update` do not change if calls of
+      `jax.device_count` and `jax.local_device_count` return other numbers |
     | buffers are distinct | parameters, gradients and state, which are donated |
     | unknown extra arguments | `update(..., weather="fair")` changes nothing |
     | a checkpoint goes on | a state saved after two steps and restored: same bits |
     | workers' types | the state that a worker makes inside of `shard_map` |
-    | sharded, Auto axes; sharded, Explicit axes | a leaf of the state lies as its
+    | sharded, Auto axes; sharded, Explicit axes | a leaf of the state is sharded as its
       parameter, after `init` and after a step |
     | run is simulate | `workers.run` on devices, and `workers.simulate` |
     | a worker is the rule alone | several workers, with an axis that is called
       "workers", and each alone |
-    | each gradient counts | with `axis_name`, in place of the last: the gradients of
-      each worker change the parameters |
+    | each gradient counts | with `axis_name`, in place of the row above: the gradients
+      of each worker change the parameters |
 
     Sharding and `run` need several devices: `python -m delayjax.testing` starts some on
     the CPU, or set `jax.config.update("jax_num_cpu_devices", 8)` before all else.
@@ -55,18 +55,18 @@ def check(
     Args:
         tx: the transformation.
         params: its parameters, a tree of arrays or shapes. The gradients are drawn from
-            a normal distribution. A small tree of several dtypes finds most: the
-            example's, say.
+            a normal distribution. A small tree of several dtypes, as in the example,
+            finds most errors.
         extra_args: (step, params) -> the extra arguments of `update`, a dictionary. By
-            default what producers of late gradients hand on: `staleness`,
+            default the arguments that producers of late gradients hand on: `staleness`,
             `stale_params`, `value` and `worker`; with `axis_name` none.
         axis_name: the workers' axis, if `tx` has collectives over it. The workers hold
             the same parameters; `check_averaging` is for models that differ.
         workers: the number of workers. `run` needs as many devices.
         devices: the devices to use, by default all.
         tolerance: the largest difference, relative above 1 and absolute below, for
-            rounding in another order; ten times that where workers sum in another
-            order. bfloat16 and float16 are given some units in their last bit.
+            rounding in another order; ten times as much where workers sum in another
+            order. bfloat16 and float16 may differ by some units in their last bit.
 
     Returns:
         A report. `report.require()` raises an `AssertionError` with what fails. It

@@ -94,8 +94,8 @@ def adasync(
             repeat.
 
     Returns:
-        `init(params, key, model_state=None)` and `step(state, batches)` for a scan of
-        your own, with batches [P, ...], of which the first K are used. The state holds
+        `init(params, key, model_state=None)` and `step(state, batches)` for your own
+        scan, with batches [P, ...], of which the first K are used. The state holds
         (max_staleness + 1) parameter trees (none for the synchronous schemes), one
         model state, and P x draws times. A step costs K gradients one after the other,
         and O(K P) for the clocks.
@@ -208,7 +208,7 @@ def _wait(
         read_versions = read_versions.at[slot].set(read_version[worker])
         remaining = (remaining - waited).at[worker].set(jnp.inf)
         clocks = remaining, read_version, tasks
-        if scheme.repeats:  # the last one waits for the update
+        if scheme.repeats:  # the last worker waits for the update
             again = (each == worker) & (slot < state.k - 1)
             clocks = begin(clocks, again, step)
         return clocks, workers, read_versions, seconds + waited
@@ -248,7 +248,7 @@ def _choose(
         c = initial**2 / (workers - initial) * ratio
         # (sqrt(c^2 + 4 c P) - c) / 2 would lose its digits for large c
         wanted = 2.0 * workers / (1.0 + jnp.sqrt(1.0 + 4.0 * workers / c))
-    wanted = jnp.where(wanted > 0, wanted, 0.0)  # with a loss of nan K stays
+    wanted = jnp.where(wanted > 0, wanted, 0.0)  # if the loss is nan, K stays
     k = jnp.clip(jnp.round(wanted), state.k, workers).astype(jnp.int32)
     return state._replace(
         k=jnp.where(is_over, k, state.k),

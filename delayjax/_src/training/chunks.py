@@ -96,7 +96,7 @@ def _add(row: Row, has_loss: bool, block: Any, gathered: Gathered) -> Gathered:
     at = _read(row, chunk) if row.shared is None else row.shared
     taken = _take(row, at, chunk, gathered.worker_state)
     numbered = jax.tree.leaves(at.number)
-    # of a shared version one age for all
+    # all gradients at a shared version have one age
     ages = row.state.version - at.number if numbered else chunk.ages
     ages = jnp.where(chunk.there, ages, -1)
     values, used, each_state = taken.gradients, chunk.there, gathered.each_state
@@ -157,10 +157,10 @@ def _take(
 ) -> gradients.Taken:
     """The gradients of a chunk, leaves [c, ...]."""
 
-    def take(params, given, own):
+    def take(params, given, state):
         batch, key = given
         model_state = row.state.model_state
-        return gradients.take(row.setup.grad_fn, params, batch, key, model_state, own)
+        return gradients.take(row.setup.grad_fn, params, batch, key, model_state, state)
 
     of_each = jax.tree.map(lambda leaf: leaf[chunk.workers], worker_state)
     if row.setup.shared:

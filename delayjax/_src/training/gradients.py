@@ -73,8 +73,8 @@ def check(
         f"{must} with gradients like the parameters", gradients, params
     )
     for name, new, old in zip(names, after, states, strict=False):
-        rule = f"{must} with a {name.replace('_', ' ')} like the given"
-        trees.check_same_types(rule, new, old)
+        kind = name.replace("_", " ")
+        trees.check_same_types(f"{must} with a {kind} like the given {kind}", new, old)
     return Taken(gradients, metrics, *after)
 
 

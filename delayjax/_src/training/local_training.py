@@ -142,7 +142,7 @@ def local_training(
 def _checked(
     worker_state: Any, tx: optax.GradientTransformationExtraArgs, params: Any
 ) -> dict[str, Any]:
-    """What a worker keeps: nothing, its number of steps, its optimizer's state."""
+    """A worker's state as a dict, with `steps`, `opt_state`, both or nothing."""
     kept = {} if worker_state is None else worker_state
     if not isinstance(kept, dict) or not kept.keys() <= {"steps", "opt_state"}:
         raise TypeError(

@@ -54,8 +54,8 @@ def replay(
 ) -> Replay:
     """Trains along the trace of a cluster.
 
-    Update t takes the K gradients of its row of the trace. Each is taken on a batch of
-    its own, at exactly the version that its worker had read, and is used once:
+    Update t takes the K gradients of its row of the trace. Each is taken on another
+    batch, at exactly the version that its worker had read, and is used once:
 
         x_{t+1} = x_t + tx( (1/K) sum_k each( g(x_{t - tau_k}; batch_k) ) )
 
@@ -66,7 +66,7 @@ def replay(
         s_{t+1} = mean_k s'_k,    (g_k, s'_k) of x_{t - tau_k}, batch_k and s_t
 
     A leaf that is not floating (a counter, a key) comes from the last gradient used.
-    Each worker may have a state too, which goes from one of its gradients to its next.
+    A worker may have a state too, which goes from each of its gradients to the next.
 
     A rule that refuses (`drop_stale`, `kardam`, `zeno_plus_plus`, `refusing`) may be
     `tx`, and be in `each`. A refused gradient is in no sum, and the divisor shrinks by
@@ -86,7 +86,7 @@ def replay(
             `fold_in(fold_in(key, t), k)`.
         tx: the server's optimizer. If the gradients of each update have one version
             (one gradient per update, `hardsync`, groups), it receives that version as
-            `stale_params=` and its `staleness=` (int32). Else it receives the mean
+            `stale_params=` and its `staleness=` (int32). Otherwise it receives the mean
             `staleness=` (float32). If every update has one gradient, it also receives
             `worker=`. If the metrics are one real number, the loss, it also receives
             their mean as `value=`.
@@ -104,24 +104,24 @@ def replay(
 
     Returns:
         `init(params, key, model_state=None, worker_state=None)`. `step(state,
-        (arrivals, batches))`, for a scan of your own over `(trace.arrivals(start,
-        stop), batches)` with batches [n, K, ...], returns the state and a
-        `ReplayReport`. `run(state, batches)` scans
-        the next n updates and donates the state. If a row has fewer than K gradients,
-        its other batches are not used. The report of a row has nan if the row needs a
-        version that is not kept (of another trace, or soon after `resize_history`), or
-        differs from all rows of the given traces (in K, or in having one version).
+        (arrivals, batches))`, for your own scan over `(trace.arrivals(start, stop),
+        batches)` with batches [n, K, ...], returns the state and a `ReplayReport`.
+        `run(state, batches)` scans the next n updates and donates the state. If a row
+        has fewer than K gradients, its other batches are not used. The report of a row
+        has nan if the row needs a version that is not kept (of another trace, or soon
+        after `resize_history`), or differs from all rows of the given traces (in K, or
+        in having one version).
 
         The state holds one model state and `max_versions` parameter trees, none if no
-        gradient is late: each version until its last gradient has arrived, so at most
-        min(P, largest staleness + 1) of them; with a `read_spread` the last ones,
-        largest staleness + 1. `versions.pushed` is the number of rows done, and
-        `version` the number of updates applied, which is smaller if a rule refused
-        some. An update needs `chunk` more of both, for any number of workers. It costs
-        the gradients, one write and K reads of a tree. Under `vmap` use
-        `ring.vmap_axes(state)`. A run that is saved and restored between two calls of
-        `run` ends in the same bits, also along a longer trace of the same simulation:
-        see `Trace.max_versions`.
+        gradient is late. It keeps each version until its last gradient has arrived, so
+        at most min(P, largest staleness + 1) versions; with a `read_spread` it keeps
+        the last (largest staleness + 1). `versions.pushed` is the number of rows done,
+        and `version` the number of updates applied, which is smaller if a rule refused
+        some. An update needs memory for `chunk` more of both trees, for any number of
+        workers. It costs the gradients, one write and K reads of a tree. Under `vmap`
+        use `ring.vmap_axes(state)`. A run that is saved and restored between two calls
+        of `run` ends in the same bits, also along a longer trace of the same
+        simulation: see `Trace.max_versions`.
 
     Raises:
         ValueError: if the trace needs more than `max_versions`, (in `init`) gradients

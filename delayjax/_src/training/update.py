@@ -78,7 +78,7 @@ def _fits(setup: Setup, arrivals: Arrivals) -> jax.Array:
 
 
 def _counted(gathered: chunks.Gathered) -> ReplayReport:
-    """The means over the gradients of an update, and how many are used."""
+    """The means over the gradients of an update, and the number of used gradients."""
     total_age = jnp.maximum(gathered.ages, 0).sum(dtype=jnp.int32)
     mean_age = total_age / jnp.maximum(gathered.used, 1)
     return ReplayReport(
@@ -134,14 +134,14 @@ def _without_refused(
     gathered: chunks.Gathered,
     report: ReplayReport,
 ) -> tuple[ReplayState, ReplayReport]:
-    """The state and the report, where rules refused some of the gradients."""
+    """The state and the report, without effects of gradients that rules refused."""
     opt_state = after.opt_state
     if refusal.refuses(before.each_state):
         has_some = (gathered.used > 0) | (gathered.there == 0)
         after = _moved_where(has_some, after, before, *_MOVED)
     if refusal.refuses(opt_state):
         applied = refusal.was_applied(opt_state)
-        # the rule has kept the optimizer, and its memory moves
+        # the rule has kept the optimizer's state, and its own memory changes
         after = _moved_where(applied, after, before, *_MADE)
         report = report._replace(
             staleness=jnp.where(applied, report.staleness, 0.0),
@@ -154,13 +154,13 @@ def _without_refused(
 def _moved_where(
     moves: jax.Array, after: ReplayState, before: ReplayState, *names: str
 ) -> ReplayState:
-    """`after`, with these parts as they were before where nothing moves."""
+    """`after` if it `moves`; otherwise with these fields of `before`."""
     new, old = ({n: getattr(state, n) for n in names} for state in (after, before))
     return after._replace(**optax.tree.where(moves, new, old))
 
 
 def _nan_unless(is_kept: jax.Array, report: ReplayReport) -> ReplayReport:
-    """The report; nan unless all versions that were read are kept."""
+    """The report, with nan unless the row fits and all its versions are kept."""
     metrics, staleness = jax.tree.map(
         lambda mean: jnp.where(is_kept, mean, jnp.nan),
         (report.metrics, report.staleness),

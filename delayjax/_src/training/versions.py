@@ -15,11 +15,11 @@ class Version(NamedTuple):
     """A version of the parameters in the history."""
 
     params: Any
-    number: Any  # updates that were applied before, int32 []; () where all are
+    number: Any  # updates that were applied before, int32 []; () if all are applied
 
 
 def none(newest: Version, capacity: int, *, slotted: bool) -> rings.Ring:
-    """An empty history of versions like `newest`: of the last ones, or in slots."""
+    """An empty history of versions like `newest`, in a ring or in slots."""
     init = slots.init if slotted else rings.init
     return init(_kept(newest, capacity), capacity)
 
@@ -27,7 +27,7 @@ def none(newest: Version, capacity: int, *, slotted: bool) -> rings.Ring:
 def push(
     kept: rings.Ring, newest: Version, capacity: int, slot: jax.Array
 ) -> rings.Ring:
-    """The history with the newest version; in this slot, if it has any."""
+    """The history with the newest version; in `slot`, if it has slots."""
     item = _kept(newest, capacity)
     if isinstance(kept.slots, slots.Numbered):
         return slots.push(kept, item, slot)
@@ -40,7 +40,7 @@ def _kept(newest: Version, capacity: int) -> Version:
 
 
 def places(kept: rings.Ring, arrivals: Arrivals) -> jax.Array:
-    """Where the version of each gradient is: its slot, or its age in a ring."""
+    """The place of each gradient's version: its slot, or its age in a ring."""
     if isinstance(kept.slots, slots.Numbered):
         return arrivals.slot
     return jnp.maximum(arrivals.staleness, 0)
@@ -84,7 +84,7 @@ def are_kept(kept: rings.Ring, arrivals: Arrivals, capacity: int) -> jax.Array:
 
 
 def check_capacity(params: Any, kept: rings.Ring, capacity: int) -> None:
-    """Checks that a state keeps so many versions."""
+    """Checks that a state keeps at least `capacity` versions."""
     held = min(map(len, jax.tree.leaves(kept.slots)), default=1)
     if jax.tree.leaves(params) and held < capacity:
         raise ValueError(

@@ -29,12 +29,12 @@ class Layout:
         return tuple(self.counts[name] for name in axes)
 
     def abstract_mesh(self) -> AbstractMesh:
-        """A mesh with the axes of the workers, and others that the step may name."""
+        """A mesh with the workers' axes, and with other axes that the step may name."""
         if self.mesh is not None:
             return self.mesh.abstract_mesh
-        there = jax.sharding.get_abstract_mesh()
-        further = (*there.auto_axes, *there.explicit_axes)
-        sizes = {name: there.shape[name] for name in further} | self.counts
+        mesh = jax.sharding.get_abstract_mesh()
+        further = (*mesh.auto_axes, *mesh.explicit_axes)
+        sizes = {name: mesh.shape[name] for name in further} | self.counts
         auto = (AxisType.Auto,) * len(sizes)
         return AbstractMesh(tuple(sizes.values()), tuple(sizes), axis_types=auto)
 
@@ -72,13 +72,13 @@ class Layout:
         """Shapes of all parts; if `typed`, with their sharding over Explicit axes."""
 
         def of_all(leaf, leaf_axes):
-            of = self._type(self.spec(leaf), leaf_axes) if typed else None
-            return _shaped(leaf, (*self.sizes(leaf_axes), *leaf.shape), of)
+            sharding = self._type(self.spec(leaf), leaf_axes) if typed else None
+            return _shaped(leaf, (*self.sizes(leaf_axes), *leaf.shape), sharding)
 
         return each(of_all, tree, axes)
 
     def _type(self, spec: P, axes: tuple[str, ...] = ()) -> NamedSharding | None:
-        """The sharding over Explicit axes in the type of a leaf; None without these."""
+        """The sharding over Explicit axes in a leaf's type; None without such axes."""
         mesh = self.mesh
         if mesh is None or not mesh.abstract_mesh.explicit_axes:
             return None
@@ -87,6 +87,6 @@ class Layout:
 
 
 def _shaped(
-    leaf: Any, shape: tuple[int, ...], of: NamedSharding | None
+    leaf: Any, shape: tuple[int, ...], sharding: NamedSharding | None
 ) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jnp.result_type(leaf), sharding=of)
+    return jax.ShapeDtypeStruct(shape, jnp.result_type(leaf), sharding=sharding)

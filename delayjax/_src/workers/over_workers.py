@@ -39,13 +39,13 @@ def by_vmap(
     """The state and the metrics of all workers after a step, by `vmap`.
 
     Args:
-        step: of one worker.
+        step: the step of one worker.
         counts: the number of workers along each axis.
         differing: the axes over which each leaf of the state differs.
-        metrics: the same for the metrics, a tree of `PartitionSpec`s.
+        metrics: the axes over which each metric differs, a tree of `PartitionSpec`s.
         specs: how a worker's leaves are sharded over other axes.
-        state: of all workers.
-        batch: of all workers.
+        state: the state of all workers.
+        batch: the batch of all workers.
     """
     leaves, structure = jax.tree.flatten(state)
 

@@ -24,8 +24,8 @@ class ResultAxes(NamedTuple):
 
 
 AxesFinder = Callable[[str, Any, Any, Axes], ResultAxes]
-"""(name, state, batch, differing) -> the axes of the results of a step. `name` is the
-argument that the state of all workers is; `differing` are its leaves that differ."""
+"""(name, state, batch, differing) -> the axes of the results of a step. Errors call the
+state `name`; `differing` are the axes over which each of its leaves differs."""
 
 
 def axes_finder(step: Step, layout: Layout) -> AxesFinder:
@@ -39,12 +39,12 @@ def axes_finder(step: Step, layout: Layout) -> AxesFinder:
             layout.shapes_of_one("batch", batch, batch_axes),
         )
         leaves, structure = jax.tree.flatten(one)
-        there = structure, layout.abstract_mesh(), *leaves
-        if (differing, there) not in known:
+        kind = structure, layout.abstract_mesh(), *leaves
+        if (differing, kind) not in known:
             result_axes = find_axes(step, layout, *one, differing)
-            # the axes of this step's results are those of the next one's
-            known[differing, there] = known[result_axes.state, there] = result_axes
-        return known[differing, there]
+            # the results of the next step have the same axes
+            known[differing, kind] = known[result_axes.state, kind] = result_axes
+        return known[differing, kind]
 
     return find
 
@@ -52,7 +52,7 @@ def axes_finder(step: Step, layout: Layout) -> AxesFinder:
 def find_axes(
     step: Step, layout: Layout, state: Any, batch: Any, differing: Axes
 ) -> ResultAxes:
-    """The axes with the fewest leaves that differ; the leaves `differing` are some.
+    """The axes with the fewest leaves that differ, among them all `differing` leaves.
 
     The step is traced with more and more differing leaves, until it returns the types
     that it was given. `state` and `batch` are shapes of one worker's parts.
@@ -122,7 +122,10 @@ def axes_of_held(axes_of: AxesFinder, held: WorkerState, batch: Any) -> ResultAx
 def workers_of(
     step: Step, layout: Layout, hold: Callable, execute: Callable
 ) -> Workers:
-    """Workers, by functions of (leaf, axes, spec) and of (result_axes, held, batch)."""
+    """`Workers` whose leaves `hold` places and whose steps `execute` takes.
+
+    hold(leaf, axes, spec) -> leaf; execute(result_axes, held, batch) -> results.
+    """
     axes_of = axes_finder(step, layout)
 
     def init_fn(state, batch, shared=None):
@@ -142,7 +145,7 @@ def workers_of(
 def _traced(
     step: Step, layout: Layout, state: Any, batch: Any, differing: Axes
 ) -> ResultAxes:
-    """What differs after a step, by types, if `differing` differs before it."""
+    """The axes that types show after a step, if `differing` has the axes before it."""
     names, result_axes = layout.names, []
 
     def varies(leaf, before=()):
@@ -151,7 +154,7 @@ def _traced(
 
     def of_one(held, batch):
         after, metrics = of_part(step, differing, names)(held, batch)
-        rule = "`step` must return (state, metrics) with a state like its own"
+        rule = "`step` must return (state, metrics) with a state like the given state"
         trees.check_same_types(rule, after, state)
         differ = tuple(map(varies, jax.tree.leaves(after), differing))
         specs = jax.tree.map(lambda leaf: P(*varies(leaf)), metrics)
@@ -181,8 +184,9 @@ def _check_sums(
 ) -> None:
     """Checks that leaves stay shared under `vmap`, which sums no gradient.
 
-    By types, JAX sums the gradient of parameters that workers share. `vmap` does not:
-    there it differs, and `vmap` refuses to return it as one result for all workers.
+    `shard_map` sums the gradient of parameters that workers share, as their types ask.
+    `vmap` does not sum: the gradient differs between workers, and `vmap` refuses to
+    return it as one result for all workers.
     """
     returned = []
 
@@ -192,11 +196,11 @@ def _check_sums(
         return result
 
     is_simulated = layout.mesh is None
-    there = jax.sharding.get_abstract_mesh() if is_simulated else layout.abstract_mesh()
+    mesh = jax.sharding.get_abstract_mesh() if is_simulated else layout.abstract_mesh()
     batch_axes = (layout.names,) * len(jax.tree.leaves(batch))
     on_all = functools.partial(by_vmap, watched, layout.counts, *result_axes, ())
     try:
-        with jax.sharding.use_abstract_mesh(shardings.auto_axes(there)):
+        with jax.sharding.use_abstract_mesh(shardings.auto_axes(mesh)):
             jax.eval_shape(
                 on_all,
                 layout.shapes_of_all(state, result_axes.state, typed=False),
@@ -208,6 +212,6 @@ def _check_sums(
                 "The step's gradient is summed over the workers, as `vmap` would not:"
                 " write jax.value_and_grad(loss)(workers.vary(params), batch)."
             ) from error
-        if not there.explicit_axes:
+        if not mesh.explicit_axes:
             raise  # the step itself failed
-        # else the step names Explicit axes, which `vmap` does not have
+        # otherwise the step names Explicit axes, which `vmap` does not have

@@ -22,17 +22,17 @@ def run(step: Step, mesh: Mesh, *, axis_name: axes.AxisName = "workers") -> Work
     Args:
         step: (state, batch) -> (state, metrics) of one worker, as in `simulate`.
         mesh: devices, with this axis, or several axes. Over its other axes each leaf
-            of the state stays sharded as `init` was given it. Axes may be Auto or
+            of the state keeps the sharding that it had in `init`. Axes may be Auto or
             Explicit.
         axis_name: the workers' axis, or several axes.
 
     Returns:
-        As `simulate`. `init` also places the state: each device holds the shared leaves
-        and its worker's part of the others. Place batches over `axis_name` along their
-        first dimension, or they move at each step. On CPU devices XLA copies a history
-        that differs between workers at each step. Call `init` outside of `jit`: inside,
-        JAX does not say how arrays lie on Auto axes, and each device would hold all of
-        the state that is sharded over these.
+        The same as `simulate`. `init` also places the state: each device holds the
+        shared leaves, and its worker's part of the other leaves. Place batches over
+        `axis_name` along their first dimension, or they move at each step. On CPU
+        devices XLA copies a history that differs between workers at each step. Call
+        `init` outside of `jit`: inside, JAX does not show how arrays are sharded over
+        Auto axes, and each device would hold the whole of such arrays.
 
     Example:
         >>> from jax.sharding import AxisType
@@ -54,7 +54,7 @@ def run(step: Step, mesh: Mesh, *, axis_name: axes.AxisName = "workers") -> Work
 
     def place(leaf, leaf_axes, spec):
         shape = (*layout.sizes(leaf_axes), *jnp.shape(leaf))
-        if explicit:  # as the types of the step's results say it
+        if explicit:  # with all dimensions, as in the types of the step's results
             spec = P(*spec, *(None,) * (jnp.ndim(leaf) - len(spec)))
         held = NamedSharding(mesh, P(*leaf_axes, *spec))
         if is_on_host(leaf):  # it may not fit on a device

@@ -40,12 +40,13 @@ def simulate(
         `init(state, batch, shared=None)` makes the `WorkerState` from the state of one
         worker, made outside of any axis, and the batch of all workers for one step,
         leaves [P, ...] (arrays or shapes). `shared` says which parts must stay the same
-        on all workers: a prefix tree of bools, or of names of axes. By default, in a
-        pair (params, rest), the first part must; in another state all leaves must.
-        With `shared=False` each worker trains its own model.
+        on all workers: a prefix tree of bools, or of names of axes. By default the
+        first part of a pair (params, rest) must stay the same, or all leaves of another
+        state. With `shared=False` each worker trains its own model.
 
         `step(workers_state, batch)` takes one step. `jit` it with the state donated, or
-        scan it. Leaves and metrics that differ have a leading axis for each such axis.
+        scan it. A leaf or metric has a leading axis for each axis over which it
+        differs.
 
     Raises:
         ValueError: in `init` and `step`, if a shared leaf would differ between workers

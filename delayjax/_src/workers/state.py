@@ -78,7 +78,7 @@ class WorkerState:
 
         def place(leaf, axes, spec):
             spec = P(*axes, *shardings.over(mesh.shape, spec))
-            if mesh.abstract_mesh.explicit_axes:  # as the step's results say it
+            if mesh.abstract_mesh.explicit_axes:  # the spec names all dimensions
                 spec = P(*spec, *(None,) * (jnp.ndim(leaf) - len(spec)))
             kind = "pinned_host" if is_on_host(leaf) else None
             return NamedSharding(mesh, spec, memory_kind=kind)

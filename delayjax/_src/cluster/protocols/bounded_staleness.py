@@ -9,7 +9,7 @@ from delayjax._src.cluster.server import Server
 from delayjax._src.ground import checks, kinds
 
 Bound = int | Callable[[int], int]
-"""A bound on staleness, in updates: one number, or version -> the bound there."""
+"""A bound on staleness, in updates: one number, or a function, version -> bound."""
 
 
 @remembered
@@ -24,13 +24,13 @@ def bounded_staleness(
     Args:
         bound: the largest staleness, in updates: one number, or a function of the
             version that the gradient is applied to (0 at the first update).
-        late: "drop" (Rudra, arXiv:1509.04210): the server refuses a gradient that is
-            too old, and its worker reads and goes on. "restart": as soon as the
+        late: "drop" (Rudra, arXiv:1509.04210): the server drops a gradient that is too
+            old, and its worker reads and goes on. "restart": as soon as the
             gradient of a worker would be too old, the worker stops, reads and begins a
             new gradient. "wait": while an update would make a gradient in flight too
             old, the server collects gradients for one update; their workers idle until
             then.
-        batch: gradients an update; with "wait" at least as many.
+        batch: gradients in an update; with "wait" the least number of gradients.
 
     Example:
         >>> from delayjax.cluster import Cluster, exponential, simulate
@@ -62,7 +62,7 @@ def rennala(batch: int) -> Protocol:
     norm eps with a better time complexity.
 
     Args:
-        batch: gradients an update, S; tau = 0.
+        batch: S, gradients in an update; tau = 0.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
@@ -118,7 +118,7 @@ def ringmaster(bound: Bound, *, stop: bool = False) -> Protocol:
 
 
 def _at_version(bound: Bound, *, at_least: int = 0) -> Callable[[int], int]:
-    """A function, version -> the bound there, checked."""
+    """A function, version -> the bound, which checks the bound."""
 
     def checked(version):
         largest = bound(version) if callable(bound) else bound
@@ -170,8 +170,8 @@ def _restart(server: Server, largest: Callable[[int], int], batch: int) -> None:
 
 
 def _wait(server: Server, largest: Callable[[int], int], batch: int) -> None:
-    started = [0] * server.num_workers  # at this version; a worker reads it or a later
-    in_flight = {0: server.num_workers}  # started at a version
+    started = [0] * server.num_workers  # the version when each worker started
+    in_flight = {0: server.num_workers}  # version -> workers that started at it
     oldest = 0
     held = []
     for arrival in server:

@@ -8,12 +8,12 @@ from delayjax._src.ground import checks
 def event_triggered(probability: float) -> Protocol:
     """Asynchronous SGD in which each gradient is sent with some probability.
 
-    A worker that does not send drops its gradient, reads and goes on: nu -> p nu, mean
-    tau = p (P - 1). This models the trigger of Yu, Chen and Poor, arXiv:2406.11159; to
-    decide by the gradient's value, use `refusing` in `replay`.
+    A worker that does not send drops its gradient, reads and goes on. There are p times
+    as many updates, and the mean tau is p (P - 1). This models the trigger of Yu, Chen
+    and Poor, arXiv:2406.11159; to decide by a gradient, use `refusing` in `replay`.
 
     Args:
-        probability: p in [1e-5, 1], that a gradient is sent.
+        probability: p in [1e-5, 1], the probability that a gradient is sent.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate

@@ -45,14 +45,14 @@ def fedbuff(buffer: kinds.PositiveInt, *, concurrency: kinds.PositiveInt) -> Pro
         Nguyen et al., Federated learning with buffered asynchronous aggregation,
         AISTATS 2022, arXiv:2106.06639, algorithm 1, and its code
         facebookresearch/FLSim; Xie, Koyejo and Gupta, Asynchronous federated
-        optimization, 2019, arXiv:1903.03934. The staleness and the rates are derived
-        here: the C clients that train at some time are a certain set with a probability
-        in proportion to the product of their mean times.
+        optimization, 2019, arXiv:1903.03934. The staleness and the rates are ours: the
+        probability that a certain set of C clients trains at some time is proportional
+        to the product of their mean times.
     """
 
     def run(server):
         server.check_workers("concurrency", concurrency)
-        server.leave_out()  # clients are drawn: some may never be
+        server.leave_out()  # clients are drawn: some may never start
         idle = list(range(server.num_workers))
 
         def start_one():

@@ -21,8 +21,8 @@ def gradient_coding(
         load: r; a task takes r times as long as the gradient of one part. 1 is
             `hardsync`.
         dynamic: whether workers are dealt to the clusters again after each update, so
-            that each cluster has about as many late workers; then every worker needs
-            the data of every cluster.
+            that all clusters have about equally many late workers; then every worker
+            needs the data of every cluster.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate

@@ -18,9 +18,10 @@ def groups(
 
         x_{t+1} = x_t - eta (1/|group|) sum_{i in group} g_i(x_{t - tau})
 
-    A group has neighboring workers, who read together and wait for their slowest; mean
-    tau = G - 1. If one group is slower by 1 + d, a run takes 1 / (1 - (1/G) d/(1+d))
-    times as long with dynamic data, 1 + d times with static data.
+    A group has neighboring workers, which read together and wait for the slowest of
+    them; mean tau = G - 1. If one group is 1 + d times slower, a run takes
+    1 / (1 - (1/G) d/(1+d)) times as long with dynamic data, 1 + d times with static
+    data.
 
     Args:
         num_groups: G. 1 is synchronous, P is plain asynchronous SGD.
@@ -76,14 +77,14 @@ def progressive_groups(
 
     Args:
         max_groups: the most groups.
-        tolerance: of time, as a share.
-        every: updates between two decisions.
+        tolerance: the additional time that is allowed, as a share of the time.
+        every: the number of updates between two decisions.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
         >>> cluster = Cluster(4, constant(1.0), slowdown=[1.0, 1.0, 1.0, 4.0])
         >>> trace = simulate(cluster, progressive_groups(4), 40, seed=0)
-        >>> trace.counts[19:22]  # from one group of four to four of one
+        >>> trace.counts[19:22]  # one group of four workers becomes four groups
         array([4, 1, 1])
     """
 
@@ -99,7 +100,7 @@ def progressive_groups(
                 continue
             if server.version % every == 0:
                 wanted = _wanted_groups(times, max_groups, tolerance)
-                # the last one is kept: a slow worker may have no other
+                # each worker's last time is kept: a slow worker may have no other time
                 times = [seconds[-1:] for seconds in times]
                 if wanted != len(team.members):
                     team = _Teams(server, wanted)

@@ -1,7 +1,7 @@
 """Schemes that count to K gradients, and the mean seconds of their updates.
 
 Four schemes of Dutta et al. (Slow and stale gradients can win the race, AISTATS 2018,
-arXiv:1803.01113) take K gradients an update; tau is for any service times and speeds:
+arXiv:1803.01113) take K gradients an update; the mean tau holds for all service times:
 
     scheme          the update takes        the others     early workers     mean tau
     k_sync          K different workers     start anew     idle              0
@@ -22,7 +22,7 @@ from delayjax._src.cluster.service_time import ServiceTime
 from delayjax._src.ground import checks, kinds
 
 _COARSE, _FINE = 256, 4096  # points of a grid of seconds
-_NOTHING = 1e-6  # of a mean
+_NOTHING = 1e-6  # share of a mean that counts as 0
 
 
 @kinds.checked
@@ -30,7 +30,7 @@ _NOTHING = 1e-6  # of a mean
 class KScheme:
     """One of the four schemes with its K: a protocol with known mean seconds."""
 
-    name: str  # of its factory
+    name: str  # the name of its factory
     k: kinds.PositiveInt  # gradients of an update, at most P
     restarts: bool  # whether all workers start anew at an update, or go on, stale
     repeats: bool  # whether an early worker computes one more gradient, or idles
@@ -65,7 +65,7 @@ class KScheme:
         N_i(t) counts the gradients of worker i until t: P(N_i(t) >= n) = F^{*n}(t), a
         convolution on a grid (accurate to 1e-4; 5 ms for K = 8, 0.1 s for 64). For
         other K and T, `k_async` takes longer than `k_batch_async`, and less than
-        `k_sync` if a used task ends sooner than a new one.
+        `k_sync` if a task that has begun ends sooner than a new task.
 
         Args:
             workers: P.
@@ -218,7 +218,7 @@ def _any_k_seconds(k: int, workers: int, service_time: ServiceTime) -> float:
             power = np.fft.rfft(density, 2 * points)  # padded against wrapping
             delivered[n] = np.cumsum(density)
         total = one_worker = -np.diff(delivered, axis=0)  # P(N = n), n < K
-        for bit in f"{workers:b}"[1:]:  # a sum of P: double, and add one where P is odd
+        for bit in f"{workers:b}"[1:]:  # the sum of P workers: double it, or add one
             total = scipy.signal.fftconvolve(total, total, axes=0)[:k]
             if bit == "1":
                 total = scipy.signal.fftconvolve(total, one_worker, axes=0)[:k]

@@ -24,8 +24,8 @@ def mindflayer(
     update unbiased.
 
     Args:
-        trials: B_i, of each worker and update: one number for all workers, or P.
-        allotted_seconds: c_i, for a trial: one number for all workers or P.
+        trials: B_i, the trials of a worker in an update: one number, or P numbers.
+        allotted_seconds: c_i, the time of a trial: one number, or P numbers.
 
     Returns:
         The protocol. The trace's `divisor` is B, with p_i from 10,000 draws of the
@@ -86,6 +86,6 @@ def mindflayer(
             begin()
             begun, chances = server.now, []
 
-    # in short: there may be many workers
+    # shortened, because there may be many workers
     given = f"{reprlib.repr(trials)}, {reprlib.repr(allotted_seconds)}"
     return Protocol(f"mindflayer({given})", run)

@@ -30,7 +30,7 @@ class Ringleader:
 
     def __call__(self, server: Server) -> None:
         workers = set(range(server.num_workers))
-        delivered, kept = set(), set()  # workers in this round's sums, in the next's
+        delivered, kept = set(), set()  # workers in the sums of this round, of the next
         owed = set(workers)  # workers without an update in this round
         server.start_all()
         for arrival in server:

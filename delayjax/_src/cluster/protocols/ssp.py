@@ -16,8 +16,8 @@ def ssp(bound: float) -> Protocol:
 
     Args:
         bound: slack in tasks, s: 0 is bulk synchronous (BSP), `math.inf` asynchronous
-            (ASP). BSP makes P updates a round; with SGD they add up to `hardsync`'s
-            with P times the step.
+            (ASP). BSP makes P updates a round; with SGD their sum is the update of
+            `hardsync` at P times the step size.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
@@ -34,9 +34,9 @@ def ssp(bound: float) -> Protocol:
 
     def run(server):
         completed = [0] * server.num_workers
-        at = {0: server.num_workers}  # how many workers have completed so many tasks
+        at = {0: server.num_workers}  # completed tasks -> the number of workers
         slowest = 0
-        blocked = {}  # completed tasks -> workers held at that
+        blocked = {}  # completed tasks -> workers that wait
         server.start_all()
         for arrival in server:
             server.take(arrival)
@@ -95,7 +95,7 @@ def psp(
             all_others(server)
             return
         completed = [0] * server.num_workers
-        lagging = [0] * server.num_workers  # of the worker's sample
+        lagging = [0] * server.num_workers  # lagging workers in a worker's sample
         draws = [0] * server.num_workers  # samples that the worker has drawn
         # (worker, its completed tasks) -> (worker that waits for them, its draw)
         watchers = {}
