@@ -131,7 +131,7 @@ class _Searcher:
                 processes.together(self._place.upload)
 
     def optimal(self, program: Program) -> Program:
-        """The program whose cells are its series at their optima, and `also_at`."""
+        """The program whose cells are its series at their optima and at `also_at`."""
         cells = []
         for row, optimum in zip(program.rows, self._of[program.name], strict=True):
             optima = [optimum]

@@ -28,7 +28,7 @@ def look(names: list[str], workdir: Path, *, small: bool, jobs: int) -> list[str
 def run_all(
     names: list[str], workdir: Path, *, small: bool, jobs: int, times: int = 1
 ) -> list[str]:
-    """Runs configs, `jobs` at a time, and returns the names of those that failed.
+    """Runs configs, `jobs` at a time, and returns the names of the failed configs.
 
     Args:
         names: the names of the configs.

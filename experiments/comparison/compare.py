@@ -83,7 +83,7 @@ def compare(
 
 
 def gain_tables(clusters: Sequence[str], *, logarithm: bool = False) -> list[Table]:
-    """Tables of the gains over plain delay: the mean of late clusters, and each one.
+    """Tables of gains over plain delay: means over late clusters, and by cluster.
 
     Args:
         clusters: the names of the experiment's clusters.

@@ -137,7 +137,7 @@ def gains(
 
 
 def costs(found: Found) -> dict[str, float]:
-    """{optimizer: the loss that lateness adds to `BEST_PLAIN`, a mean of clusters}."""
+    """{optimizer: the cost of lateness: the mean loss that it adds to `BEST_PLAIN`}."""
     rows = found.results[found.results["rule"] == BEST_PLAIN]
     means = rows.groupby(["optimizer", "cluster"])["train_loss"].mean()
     late = means.drop(NO_DELAY, level="cluster").groupby("optimizer").mean()
@@ -145,14 +145,14 @@ def costs(found: Found) -> dict[str, float]:
 
 
 def bands(found: Found) -> dict[str, float]:
-    """{optimizer: the distance between the gains of two searches of plain delay}."""
+    """{optimizer: its band: how far apart two searches of plain delay are}."""
     table = gains(found).set_index(["rule", "optimizer"])["gain"]
     apart = (table[AGAIN.name] - table[BASELINE.name]).abs()
     return apart.to_dict()
 
 
 def inexact(found: Found) -> dict[str, float]:
-    """{optimizer: two bands, or two tolerances of its searches if that is more}."""
+    """{optimizer: the error of its searches: two bands, or two tolerances if more}."""
     tolerances = found.choice.optima.groupby("optimizer")["tolerance"].max()
     return {
         name: TWICE * max(band, tolerances[name]) for name, band in bands(found).items()
