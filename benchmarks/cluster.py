@@ -1,21 +1,21 @@
-"""What simulating a cluster costs, and what training along its trace costs.
+"""The costs of simulating a cluster, and of training along its trace.
 
     python -m benchmarks.cluster
 
-First the event loop: microseconds a gradient under every protocol, for 8, 1,000 and
-100,000 workers, and the seconds that a million gradients of 1,000 workers take. Then
-training along traces of 8, 1,000 and 100,000 workers whose staleness is cut at 64, one
-gradient an update and 15, and along one of 17 workers with a heavy tail, whose largest
-staleness is at least 10 P, beside
+First the event loop: microseconds per gradient under every protocol, for 8, 1,000 and
+100,000 workers, and the seconds for a million gradients of 1,000 workers. Then training
+along traces of 8, 1,000 and 100,000 workers, whose staleness is cut at 64, with 1 and
+15 gradients per update, and along a trace of 17 workers with a heavy tail, whose
+largest staleness is at least 10 P. Training takes turns with
 
     fresh scan   a `lax.scan` of SGD that averages as many gradients at one version
-    union scan   the same with one gradient of all their examples
+    union scan   a `lax.scan` of SGD with one gradient of all these examples
     fused step   a Python loop over events, one jitted step that reads, differentiates
                  and updates
     eager loop   a Python loop over events, one jitted gradient, Optax called eagerly
 
-all taking turns, and the MiB of the state's versions and of what training needs
-besides.
+The table also has the MiB of the versions in the state, and of all other memory that
+training needs.
 """
 
 import argparse
@@ -39,7 +39,7 @@ HEAVY = 17  # workers with a heavy tail
 
 
 def protocols(workers: int) -> dict[str, Any]:
-    """Every protocol, at sizes that suit so many workers."""
+    """{name: protocol} of all protocols, at sizes that suit this number of workers."""
     p = dj.cluster.protocols
     some, few = max(workers // 2, 1), max(workers // 10, 1)
     return {
@@ -66,10 +66,10 @@ def protocols(workers: int) -> dict[str, Any]:
 
 
 def gradients_in(protocol: Any, workers: int, gradients: int) -> tuple[int, float]:
-    """Simulates about so many gradients; returns how many, and the seconds it took."""
+    """The number of gradients of a simulation, about `gradients`, and its seconds."""
     cluster = dj.cluster.Cluster(workers, dj.cluster.exponential(1.0))
     started = time.perf_counter()
-    # tasks take a second on average, and the last of 100,000 comes after about 12
+    # tasks take 1 s on average, and the last of 100,000 ends after about 12 s
     simulated = max(gradients / workers, 15.0)
     trace = dj.cluster.simulate(cluster, protocol, None, seed=0, seconds=simulated)
     seconds = time.perf_counter() - started
@@ -77,7 +77,7 @@ def gradients_in(protocol: Any, workers: int, gradients: int) -> tuple[int, floa
 
 
 def event_loop(gradients: int) -> None:
-    """Microseconds a gradient, and the seconds of a million at 1,000 workers."""
+    """Prints microseconds per gradient, and seconds per million of 1,000 workers."""
     sizes = (8, 1_000, 100_000)
     columns = " | ".join(f"P = {size:,}: us" for size in sizes)
     print(f"| protocol | {columns} | P = 1,000: s a million |")
@@ -97,18 +97,18 @@ class Problem(NamedTuple):
 
     params: Any
     loss: Callable[[Any, Any], jax.Array]
-    batches: Callable[[int], Any]  # how many -> leaves [n, ...]
+    batches: Callable[[int], Any]  # n -> leaves [n, ...]
 
 
 def digits(batch_size: int) -> Problem:
-    """The runner's default network on scikit-learn's digits."""
+    """The problem of the runner's default network on scikit-learn's digits."""
     task = tasks.digits_mlp(batch_size=batch_size)
     params = task.init(jax.random.key(0))
     return Problem(params, task.loss, lambda n: task.batches(0, 0, n))
 
 
 def quadratic(dimension: int) -> Problem:
-    """1/2 sum_i lambda_i x_i^2 with tabulated gradient noise."""
+    """The problem 1/2 sum_i lambda_i x_i^2 with tabulated gradient noise."""
     curvatures = jnp.linspace(0.01, 1.0, dimension)
 
     def loss(x, noise):
@@ -122,7 +122,7 @@ def quadratic(dimension: int) -> Problem:
 
 
 def replay_of(problem: Problem, trace: dj.cluster.Trace) -> dj.Replay:
-    """SGD along a trace."""
+    """The training by SGD along a trace."""
     gradient = jax.grad(problem.loss)
 
     def grad_fn(params, batch, key):
@@ -135,7 +135,7 @@ def replay_of(problem: Problem, trace: dj.cluster.Trace) -> dj.Replay:
 def compiled_scans(
     problem: Problem, trace: dj.cluster.Trace, batches: Any
 ) -> dict[str, Callable[[Any], Any]]:
-    """Parameters -> parameters after all updates, in one compiled scan each."""
+    """{name: compiled scan}, each from parameters to parameters after all updates."""
     gradient, replay = jax.grad(problem.loss), replay_of(problem, trace)
     arrivals = jax.tree.map(jnp.asarray, trace.arrivals(0, trace.num_updates))
 
@@ -168,7 +168,7 @@ def compiled_scans(
 def python_loops(
     problem: Problem, trace: dj.cluster.Trace, batches: Any, updates: int
 ) -> dict[str, Callable[[Any], Any]]:
-    """The same for the first updates, a Python loop over gradients each."""
+    """{name: Python loop over gradients}, each trains for the first updates."""
     gradient = jax.jit(jax.grad(problem.loss))
     tx = optax.sgd(RATE)
     rows = [
@@ -207,7 +207,7 @@ def python_loops(
 
 
 def training(rounds: int) -> None:
-    """Microseconds an update along traces, beside the four others."""
+    """Prints microseconds per update along traces, beside the four other ways."""
     problems = {
         "digits MLP, m = 4": digits(4),
         "digits MLP, m = 16": digits(16),
@@ -255,7 +255,7 @@ def training(rounds: int) -> None:
                 kept = jax.eval_shape(*start, jax.random.key(0)).versions.slots
                 leaves = jax.tree.leaves(kept)
                 held = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
-                # the program makes its state itself
+                # the program makes its state itself, so that it counts as temporary
                 besides = max(analysis.memory_analysis().temp_size_in_bytes - held, 0)
                 print(
                     f"| {title} | {k} | {workers:,} | {trace.max_staleness} |"
@@ -266,7 +266,7 @@ def training(rounds: int) -> None:
 
 
 def cut_trace(workers: int, k: int, updates: int) -> dj.cluster.Trace:
-    """Asynchronous workers, K gradients an update, none older than `BOUND`."""
+    """The trace of asynchronous workers, k gradients an update, stale up to `BOUND`."""
     return dj.cluster.simulate(
         dj.cluster.Cluster(workers, dj.cluster.exponential(1.0)),
         dj.cluster.protocols.bounded_staleness(BOUND, batch=k),
@@ -276,7 +276,7 @@ def cut_trace(workers: int, k: int, updates: int) -> dj.cluster.Trace:
 
 
 def heavy_trace(updates: int) -> dj.cluster.Trace:
-    """One gradient an update of workers with Pareto times: staleness of 10 P."""
+    """The trace of workers with Pareto times, one gradient an update, stale by 10 P."""
     trace = dj.cluster.simulate(
         dj.cluster.Cluster(HEAVY, dj.cluster.pareto(1.0, 1.5)),
         dj.cluster.protocols.k_async(1),

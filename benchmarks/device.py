@@ -1,4 +1,4 @@
-"""What delayjax costs on the devices of this machine, in one command.
+"""Measures the costs of delayjax on the devices of this machine, in one command.
 
     python -m benchmarks.device --out=.
 
@@ -7,16 +7,16 @@ measures in turn
     history    `benchmarks.history`: a step with a history beside its limit
     training   `benchmarks.training`: a delayed training step; a grid as one program
     memory     `benchmarks.memory`: a history by its formula, the compiler, the device
-    replicas   `benchmarks.replicas`: what averaging of replicas costs a step
-    overlap    `benchmarks.device_overlap`: an all-reduce, and what hides of it
+    replicas   `benchmarks.replicas`: the cost of averaging replicas, per step
+    overlap    `benchmarks.device_overlap`: an all-reduce, and its hidden part
 
-and writes CARD.md and CARD.json, named by the kind of device, as nvidia-h200.md; with
-`--quick` nvidia-h200-quick.md, of sizes so small that only the program is tried. Files
-of an earlier run are replaced.
+and writes a .md and a .json file, named by the kind of device, such as nvidia-h200.md;
+with `--quick` nvidia-h200-quick.md, with sizes so small that they only test the
+program. Files of an earlier run are replaced.
 
-Each part is a process of its own, which is killed after 8 minutes. A part without
-numbers says "not measured" and why, and leaves the others. This process itself takes no
-device: it would keep it from the parts.
+Each part runs in its own process, which is killed after 8 minutes. A part without
+numbers says "not measured" and why; the other parts run all the same. This process
+uses no device, because the parts could not use it then.
 """
 
 import argparse
@@ -36,15 +36,15 @@ from benchmarks.side_by_side import heading, machine
 from benchmarks.tables import NotMeasuredError, Table, not_measured
 
 LIMIT = 480.0  # seconds for a part
-CARD = "card"  # asked of a process, too: what this machine is
+CARD = "card"  # the part that describes the machine
 SMALL = 2**14  # parameters, in a quick run
 
 
-# The parts. Each imports what it needs: what is not installed is missed by it alone.
+# The parts. Each imports what it needs, so that a missing package fails only one part.
 
 
 def of_history(quick: bool) -> Iterable[Table]:
-    """A step with a history."""
+    """The tables of a step with a history."""
     from benchmarks import history
 
     if quick:
@@ -54,7 +54,7 @@ def of_history(quick: bool) -> Iterable[Table]:
 
 
 def of_training(quick: bool) -> Iterable[Table]:
-    """A training step, and a grid of them."""
+    """The tables of a training step, and of a grid of trainings."""
     from benchmarks import training
 
     if quick:
@@ -64,7 +64,7 @@ def of_training(quick: bool) -> Iterable[Table]:
 
 
 def of_memory(quick: bool) -> Iterable[Table]:
-    """What histories need."""
+    """The tables of the memory that histories need."""
     from benchmarks import memory
 
     if quick:
@@ -73,7 +73,7 @@ def of_memory(quick: bool) -> Iterable[Table]:
 
 
 def of_replicas(quick: bool) -> Iterable[Table]:
-    """Averaging."""
+    """The tables of averages of replicas."""
     from benchmarks import replicas
 
     rows = replicas.methods()
@@ -86,7 +86,7 @@ def of_replicas(quick: bool) -> Iterable[Table]:
 
 
 def of_overlap(quick: bool) -> Iterable[Table]:
-    """An all-reduce, and what hides of it."""
+    """The tables of an all-reduce, and of its hidden part."""
     from benchmarks import device_overlap
 
     if quick:
@@ -103,18 +103,18 @@ PARTS: Mapping[str, Callable[[bool], Iterable[Table]]] = {
 }
 
 
-# What the process of a part does.
+# The process of a part.
 
 
 def work(part: str, quick: bool, file: pathlib.Path) -> None:
-    """Keeps each table in the file as soon as it is there, and why one is not."""
+    """Writes each table to the file as soon as it is measured, or why it is not."""
     parts: list[Any] = []
 
     def keep(one):
         parts.append(one)
         whole = file.with_suffix(".new")
         whole.write_text(json.dumps(parts))
-        whole.replace(file)  # it may be killed meanwhile
+        whole.replace(file)  # the process may be killed at any time
 
     try:
         if part == CARD:
@@ -128,17 +128,17 @@ def work(part: str, quick: bool, file: pathlib.Path) -> None:
         keep(not_measured(error))
 
 
-# What the process does that starts them.
+# The process that starts the parts.
 
 
 def command(part: str, file: pathlib.Path, quick: bool) -> list[str]:
-    """Starts the process of a part."""
+    """The command that starts the process of a part."""
     command = [sys.executable, "-m", "benchmarks.device", "--work", part, str(file)]
     return [*command, *["--quick"] * quick]
 
 
 def in_a_process(part: str, quick: bool) -> list[Any]:
-    """What `work` found within `LIMIT`: tables, and last why there are no more."""
+    """The tables that `work` measures within `LIMIT`, and why any are missing."""
     reason = []
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder, "part.json")
@@ -152,12 +152,12 @@ def in_a_process(part: str, quick: bool) -> list[Any]:
 
 
 def slug(kind: str) -> str:
-    """A kind of device as the name of a file."""
+    """The name of a file for a kind of device."""
     return re.sub("[^a-z0-9]+", "-", kind.lower()).strip("-")
 
 
 def section(part: str, results: Iterable[Any]) -> str:
-    """A part in Markdown."""
+    """The Markdown text of a part."""
     blocks = [f"## {part.capitalize()}"]
     for one in results:
         if isinstance(one, str):
@@ -169,7 +169,7 @@ def section(part: str, results: Iterable[Any]) -> str:
 
 
 def page(result: Mapping[str, Any]) -> str:
-    """All parts in Markdown."""
+    """The Markdown text of all parts."""
     quick = " With `--quick`: the numbers say nothing." * result["quick"]
     blocks = [
         f"# {result['machine']['device']}",
@@ -196,15 +196,15 @@ def run(parts: Iterable[str], quick: bool, out: pathlib.Path) -> None:
 
 
 class Flags(argparse.ArgumentParser):
-    """Flags, of which a bad one is refused in one line."""
+    """A parser that refuses a bad flag in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Ends the program."""
+        """Ends the program with the message."""
         self.exit(2, f"{message}\n")
 
 
 def main() -> None:
-    """Measures all parts, or those that are asked for."""
+    """Measures all parts, or the parts that `--parts` names."""
     parser = Flags(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

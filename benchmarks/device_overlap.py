@@ -13,8 +13,8 @@ as communicating. The part
 
     hidden = (compute + communication - overlapped) / min(compute, communication)
 
-of the shorter of the two takes no time of its own; it is cut to 0 .. 1. On an
-accelerator a program is a loop of 50 steps.
+of the shorter one of the two adds no time; it is cut to 0 .. 1. On an accelerator a
+program is a loop of 50 steps.
 """
 
 import argparse
@@ -35,9 +35,9 @@ from benchmarks.tables import NotMeasuredError, Row, Table
 
 SUMMED = 2**20, 2**24, 2**28  # bytes
 PARAMETERS = 10**6, 10**7, 10**8
-SECONDS = 30.0  # that the rounds of a model may take, about
-ROUNDS = 3, 20  # at least, at most
-EXAMPLES = 8, 2**16  # of a device, in a step
+SECONDS = 30.0  # about as long as the rounds of a model may take
+ROUNDS = 3, 20  # the least and the most rounds
+EXAMPLES = 8, 2**16  # the least and the most per device, in a step
 
 BANDWIDTH = {"MiB": "{:g}", "ms": "{:.3f}", "GB/s a device": "{:.2f}"}
 HIDDEN = {
@@ -51,18 +51,18 @@ HIDDEN = {
 
 
 def sent_bytes(size: int, devices: int) -> float:
-    """Bytes that each device sends in an all-reduce of so many bytes, in a ring."""
+    """The bytes that each device sends in an all-reduce of `size` bytes, in a ring."""
     return 2 * (devices - 1) / devices * size
 
 
 def hidden(compute: float, communication: float, overlapped: float) -> float:
-    """The part of the shorter of the two that takes no time of its own."""
+    """The hidden part of the shorter one of compute and communication, 0 to 1."""
     saved = compute + communication - overlapped
     return min(1.0, max(0.0, saved / min(compute, communication)))
 
 
 def all_devices() -> Mesh:
-    """A worker on each device."""
+    """A mesh with a worker on each device."""
     count = len(jax.devices())
     if count < 2:
         raise NotMeasuredError("one device")
@@ -70,13 +70,13 @@ def all_devices() -> Mesh:
 
 
 def placed(mesh: Mesh, values: np.ndarray) -> jax.Array:
-    """[workers, *shape], each worker's on its device."""
+    """The values [workers, *shape], with each worker's values on its device."""
     return jax.device_put(values, NamedSharding(mesh, P("workers")))
 
 
 def all_reduce(mesh: Mesh, size: int, steps: int) -> Contender:
-    """A sum over all devices of so many bytes on each."""
-    # the compiler does not know that they are equal, so it leaves out no sum
+    """A step that sums `size` bytes of each device over all devices."""
+    # the compiler does not know that the rows are equal, so it leaves out no sum
     rows = placed(mesh, np.ones((mesh.size, size // 4), np.float32))
     shares = placed(mesh, np.full((mesh.size, 1), 1 / mesh.size, np.float32))
 
@@ -89,7 +89,7 @@ def all_reduce(mesh: Mesh, size: int, steps: int) -> Contender:
 
 
 def bandwidth_rows(mesh: Mesh, sizes: Sequence[int]) -> Iterator[Row]:
-    """What each device sends a second in all-reduces of so many bytes."""
+    """Rows with the bandwidth of each device, for all-reduces of these sizes."""
     for size in sizes:
         summed = all_reduce(mesh, size, steps_a_program())
         seconds = medians({"sum": summed}, rounds=max(ROUNDS), warmup=1)["sum"]
@@ -101,18 +101,18 @@ def bandwidth_rows(mesh: Mesh, sizes: Sequence[int]) -> Iterator[Row]:
 
 
 def trained_alone(params: Any, batch: jax.Array) -> tuple[Any, Mapping]:
-    """A step without communication: each device has a model of its own."""
+    """A step without communication: each device trains its own model."""
     grads = jax.grad(overlap.loss)(dj.workers.vary(params), batch)
     return optax.tree.add_scale(params, -RATE, grads), {}
 
 
 def soon(contender: Contender) -> float:
-    """Seconds of a step: the least of two rounds after one to warm up."""
+    """The seconds of a step: the least of two rounds, after a round to warm up."""
     return min([contender.seconds() for _ in range(3)][1:])
 
 
 def hidden_row(mesh: Mesh, parameters: int) -> Row:
-    """Times of all steps of a model of about so many parameters."""
+    """A row with the times of all steps, for a model of about `parameters`."""
     params = overlap.perceptron(parameters, jax.random.key(0))
     width = params[0][0].shape[0]
     steps = steps_a_program()
@@ -167,7 +167,7 @@ def hidden_row(mesh: Mesh, parameters: int) -> Row:
 
 
 def tables(sizes: Sequence[int], parameters: Sequence[int]) -> Iterator[Table]:
-    """Both tables, each measured when it is asked for."""
+    """Both tables; each is measured when it is read."""
     mesh = all_devices()
     caption = f"An all-reduce among {mesh.size} devices, of float32 numbers."
     yield Table(caption, BANDWIDTH, bandwidth_rows(mesh, sizes))

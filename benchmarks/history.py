@@ -1,12 +1,12 @@
-"""What a history of gradients costs a step, beside its limit and what users write.
+"""The cost of a history of gradients, beside its limit and histories that users write.
 
     python -m benchmarks.history
 
 SGD on float32 parameters, 10M on a CPU and up to 50M elsewhere; medians of steps that
 take turns. "limit" is a donated program that writes one slot, reads one slot and
-updates: no history can cost less. "copy" is the bytes that the step has to move at the
-bandwidth that a plain copy on this device reaches, measured beside it. On an
-accelerator a program is a loop of 50 steps: calling it may take longer than a step.
+updates: no history can cost less. "copy" is the time to move the step's bytes at the
+bandwidth of a plain copy on this device, measured in the same rounds. On an
+accelerator a program is a loop of 50 steps: a call may take longer than a step.
 """
 
 import argparse
@@ -30,7 +30,7 @@ RATE = 0.01
 DELAYS = 1, 4, 16, 64
 ROUNDS = 30
 ON_CPU, AT_MOST = 10_000_000, 50_000_000  # parameters
-SPARE = 1.25  # times the memory that is counted
+SPARE = 1.25  # factor of the counted memory that must be free
 
 HISTORY = {
     "delay": "{}",
@@ -52,13 +52,13 @@ PEERS = {
 
 
 def size_that_fits(delays: Sequence[int]) -> int:
-    """Parameters whose histories fit into the memory of the device."""
+    """The number of parameters whose histories fit into the memory of the device."""
     device = jax.devices()[0]
     memory = (device.memory_stats() or {}).get("bytes_limit")
     if device.platform == "cpu" or memory is None:
         return ON_CPU
     # two histories and the parameters of both for each delay, all at once; later three
-    # of the longest, and copies of the two that are written by hand
+    # histories of the longest delay, and copies of the two that users write
     at_once = sum(2 * (delay + 2) for delay in delays), 5 * (max(delays) + 2)
     return min(AT_MOST, int(memory / (4 * SPARE * (max(at_once) + 3))))
 
@@ -78,17 +78,17 @@ def optax_step(
 
 
 def plain(grads: jax.Array, steps: int) -> Contender:
-    """Without delay."""
+    """The step of SGD without delay."""
     return optax_step(optax.sgd(RATE), grads, steps)
 
 
 def delayed(delay: int, grads: jax.Array, steps: int) -> Contender:
-    """The same under `dj.delayed`."""
+    """The step of SGD under `dj.delayed`."""
     return optax_step(dj.delayed(optax.sgd(RATE), delay), grads, steps)
 
 
 def limit(delay: int, grads: jax.Array, steps: int) -> Contender:
-    """One slot written, one read, one update; nothing else."""
+    """A step that writes one slot, reads one slot and updates, and nothing else."""
 
     def step(state, grads):
         params, slots, t = state
@@ -103,7 +103,7 @@ def limit(delay: int, grads: jax.Array, steps: int) -> Contender:
 
 
 def tuple_fifo(delay: int, grads: jax.Array, steps: int) -> Contender:
-    """As users write it: a tuple of gradients in the state, shifted at each step."""
+    """A step that users write: a tuple of gradients in the state moves at each step."""
 
     def step(state, grads):
         params, queue = state
@@ -115,7 +115,7 @@ def tuple_fifo(delay: int, grads: jax.Array, steps: int) -> Contender:
 
 
 def read_then_overwrite(delay: int, grads: jax.Array, steps: int) -> Contender:
-    """As users write it: a ring whose oldest slot is read, then overwritten."""
+    """A step that users write: a ring whose oldest slot is read, then overwritten."""
 
     def step(state, grads):
         params, slots, t = state
@@ -130,7 +130,7 @@ def read_then_overwrite(delay: int, grads: jax.Array, steps: int) -> Contender:
 def history_rows(
     size: int, delays: Sequence[int], rounds: int, steps: int
 ) -> list[Row]:
-    """The delayed step beside the plain step, its limit and a copy."""
+    """Rows of the delayed step beside the plain step, its limit and a copy."""
     grads = jnp.full(size, 1e-3)
     contenders = {"plain": plain(grads, steps), "copy": copy(size, steps)}
     for delay in delays:
@@ -142,7 +142,7 @@ def history_rows(
     item = 4 * size  # bytes of one gradient
 
     bandwidth = 2 * item / t["copy"]  # bytes/s
-    # gradient and parameters read, parameters written; a slot written and one read
+    # reads gradient and parameters, writes parameters; writes a slot, and reads one
     least = 5 * item / bandwidth
 
     rows: list[Row] = []
@@ -170,7 +170,7 @@ def history_rows(
 def peers_rows(
     size: int, delays: Sequence[int], rounds: int, steps: int
 ) -> Iterator[Row]:
-    """The delayed step beside the histories that users write by hand."""
+    """Rows of the delayed step beside the histories that users write by hand."""
     grads = jnp.full(size, 1e-3)
     for delay in delays:
         contenders = {
@@ -189,7 +189,7 @@ def peers_rows(
 
 
 def tables(size: int, delays: Sequence[int], rounds: int) -> Iterator[Table]:
-    """Both tables, each measured when it is asked for."""
+    """Both tables; each is measured when it is read."""
     steps = steps_a_program()
     rows = history_rows(size, delays, rounds, steps)
     took = {row["delay"]: row["delayed ms"] for row in rows}

@@ -1,11 +1,11 @@
-"""Kills a run of two processes again and again, and compares what it leaves.
+"""Kills a run of two processes again and again, and compares its results.
 
     python -m benchmarks.kill
     python -m benchmarks.kill --kills=3 --updates=300 --seed=1
 
-One run is left alone. Another, of the same command, gets a SIGKILL at random moments,
-while it starts, trains or saves: process 0, process 1 or both. It is started again
-after each, and let finish after the last. Both must have written the same.
+One run is never killed. Another run of the same command gets a SIGKILL at random
+moments, while it starts, trains or saves: process 0, process 1 or both. It starts again
+after each kill, and finishes after the last. Both runs must write the same results.
 """
 
 import argparse
@@ -33,14 +33,14 @@ ROOT = Path(__file__).parent.parent
 
 
 def get_config() -> ConfigDict:
-    """A grid that trains in seconds, of four workers."""
+    """The config: a grid of four workers that trains in seconds."""
     return ConfigDict(
         dict(learning_rate=(0.01,), delay=(0, 4), width=8, updates=6000, seeds=1)
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """Digits; the workers are devices, of all processes together."""
+    """The experiment: digits, with the devices of all processes as workers."""
 
     def late_mean(learning_rate, delay):
         mean = dj.exchange.mean(optax.adam(learning_rate))
@@ -58,12 +58,12 @@ def experiment(config: ConfigDict) -> Experiment:
 
 
 class Kill(NamedTuple):
-    """What a kill did."""
+    """The moment and the effect of a kill."""
 
-    victims: tuple[int, ...]
-    seconds: float  # since the start
-    update: int  # of the last row written
-    survived_seconds: float  # until the last process had ended
+    victims: tuple[int, ...]  # numbers of the killed processes
+    seconds: float  # from the start of the run to the kill
+    update: int  # of the last row that was written
+    survived_seconds: float  # from the kill to the end of the last process
 
 
 def start(
@@ -78,12 +78,12 @@ def start(
     """Starts the runner in several processes on this machine.
 
     Args:
-        *arguments: of the runner.
-        processes: how many; one does not join any other.
-        devices: of each, simulated on its CPU.
-        timeout_seconds: handed to the runner.
-        of_last: arguments of the last process alone.
-        folders: where each begins, if not all in the checkout.
+        *arguments: arguments of the runner.
+        processes: the number of processes; a single process joins no other.
+        devices: the number of devices of each process, simulated on its CPU.
+        timeout_seconds: the timeout of the runner.
+        of_last: further arguments of the last process.
+        folders: the working folder of each process, by default the checkout.
         config: the config file.
     """
     with socket.socket() as probe:
@@ -119,7 +119,7 @@ def start(
 def finish(
     processes: Sequence[subprocess.Popen], timeout: float = 240
 ) -> tuple[list[int], list[str]]:
-    """Waits for processes; returns their exit codes and what each printed."""
+    """Waits for processes; returns the exit code and the output of each."""
     try:
         outputs = [process.communicate(timeout=timeout)[0] for process in processes]
     finally:
@@ -129,7 +129,7 @@ def finish(
 
 
 def rows(workdir: Path) -> list[dict]:
-    """The rows of metrics.jsonl without the clock, and without a row cut short."""
+    """The rows of metrics.jsonl, without the clock and without an incomplete row."""
     rows = []
     with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
         for line in (workdir / "metrics.jsonl").read_text().splitlines():
@@ -142,7 +142,7 @@ def rows(workdir: Path) -> list[dict]:
 def wait_for_rows(
     workdir: Path, more_than: int, processes: Sequence[subprocess.Popen]
 ) -> bool:
-    """Waits until training has written rows; False where a process ended instead."""
+    """Waits for rows, and returns whether they came before a process ended."""
     while len(rows(workdir)) <= more_than:
         if any(process.poll() is not None for process in processes):
             return False
@@ -162,19 +162,19 @@ def kill_once(
     """Starts the run and kills it at a random moment.
 
     Args:
-        arguments: of the runner.
-        workdir: where the run goes on.
-        victims: the processes to kill.
+        arguments: arguments of the runner.
+        workdir: the folder of the run, which continues there.
+        victims: the numbers of the processes to kill.
         rng: draws the moment.
-        training: seconds; where it is not killed while it starts, it is at most so long
-            after the first row that it writes. 0: as it writes that.
-        least: rows that are there then, beside that; one is before any training.
+        training: the most seconds between the first new row and the kill, unless the
+            kill comes during the start. 0: as soon as this row is written.
+        least: the number of rows before this row; one row is before any training.
 
     Returns:
-        What happened; None where the run ended before.
+        The kill; None if the run ended before it.
 
     Raises:
-        RuntimeError: if it failed before.
+        RuntimeError: if the run failed before the kill.
     """
     before = len(rows(workdir))
     began = time.monotonic()
@@ -182,7 +182,7 @@ def kill_once(
     if training and rng.random() < 0.3:
         time.sleep(rng.uniform(0.0, 8.0))
     else:
-        # a run that goes on forgets the rows after its last checkpoint first
+        # a run that continues first removes the rows after its last checkpoint
         wait_for_rows(workdir, max(before, least), processes)
         time.sleep(rng.uniform(0.0, training))
     ended = any(process.poll() is not None for process in processes)
@@ -202,19 +202,19 @@ def kill_once(
 
 
 def survive(arguments: Sequence[str], folder: Path, *, kills: int, seed: int) -> int:
-    """Kills a run `kills` times and lets it finish, beside one that nobody kills.
+    """Kills a run `kills` times, lets it finish, and compares it with a whole run.
 
     Args:
-        arguments: of the runner.
-        folder: where both are kept.
-        kills: how many.
-        seed: of the moments and of who is killed.
+        arguments: arguments of the runner.
+        folder: the folder of both runs.
+        kills: the number of kills.
+        seed: the seed of the moments and of the killed processes.
 
     Returns:
-        How many kills there were: fewer if the run ended before.
+        The number of kills, which is smaller if the run ended before.
 
     Raises:
-        RuntimeError: if a run fails, or the two have not written the same.
+        RuntimeError: if a run fails, or the two have written different results.
     """
     rng = random.Random(seed)
     whole, killed = folder / "whole", folder / "killed"
@@ -241,14 +241,14 @@ def survive(arguments: Sequence[str], folder: Path, *, kills: int, seed: int) ->
 
 
 def check_ended(processes: Sequence[subprocess.Popen]) -> None:
-    """Waits for a run, and raises what it printed if it fails."""
+    """Waits for a run, and raises an error with its output if it fails."""
     codes, outputs = finish(processes)
     if any(codes):
         raise RuntimeError("\n".join(outputs))
 
 
 def check_same(whole: Path, killed: Path) -> None:
-    """Raises unless both runs have written the same."""
+    """Raises an error unless both runs have written the same results."""
     if rows(whole) != rows(killed):
         raise RuntimeError(f"{killed}/metrics.jsonl differs from {whole}.")
     for name in ("results.csv", "curves.csv"):
@@ -257,7 +257,7 @@ def check_same(whole: Path, killed: Path) -> None:
 
 
 def main() -> None:
-    """Parses the command line and reports."""
+    """Parses the command line, kills a run, and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--updates", type=int, default=6000)
@@ -271,8 +271,8 @@ def main() -> None:
     shutil.rmtree(folder)
     print(
         f"{done} kills of a run of {options.updates} updates in two processes:"
-        " metrics.jsonl (without its clock), results.csv and curves.csv are those of"
-        " the run that nobody killed, bit for bit"
+        " metrics.jsonl (without its clock), results.csv and curves.csv equal the files"
+        " of the run that was never killed, bit for bit"
     )
 
 

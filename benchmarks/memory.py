@@ -1,12 +1,12 @@
-"""What a history costs in memory: by its formula, by the compiler, by the device.
+"""The memory of a history: by its formula, by the compiler, and by the device.
 
     python -m benchmarks.memory
 
 The step is donated SGD on float32 parameters. A history of delay d holds d + 1
 gradients, of 4 bytes a number and of 2 in `ring.cast(bfloat16)`, on the device or on
-its host. "compiled" is what the compiled step takes beyond the same step without delay,
-as XLA counts it; "temporary" is what it needs while it runs. "in use" is by how much
-the device's memory in use grows from before the history is made to after a step.
+its host. "compiled" is the memory of the compiled step beyond the same step without
+delay, as XLA counts it; "temporary" is further memory while it runs. "in use" is the
+growth of the device's memory in use, from before the history is made to after a step.
 """
 
 import argparse
@@ -51,17 +51,17 @@ KINDS: Mapping[str, Kind] = {
 
 
 def history_bytes(size: int, delay: int, item_bytes: int) -> int:
-    """Bytes of delay + 1 gradients."""
+    """The bytes of delay + 1 gradients."""
     return (delay + 1) * size * item_bytes
 
 
 def in_use() -> int | None:
-    """Bytes in use on the device, if it counts them."""
+    """The bytes in use on the device; None if it does not count them."""
     return (jax.devices()[0].memory_stats() or {}).get("bytes_in_use")
 
 
 def stepped(tx: optax.GradientTransformation, size: int) -> tuple[Any, int | None]:
-    """The memory analysis of a donated step, and by how much its state was in use."""
+    """The memory analysis of a donated step, and the growth of the memory in use."""
 
     def step(params, opt_state, grads):
         updates, opt_state = tx.update(grads, opt_state, params)
@@ -79,7 +79,7 @@ def stepped(tx: optax.GradientTransformation, size: int) -> tuple[Any, int | Non
 
 
 def measured(kind: Kind, delay: int, size: int, plain_bytes: int) -> Row:
-    """What a history needs beyond the arguments of a step without delay, in MiB."""
+    """The MiB that a history needs beyond the arguments of a step without delay."""
     tx = dj.delayed(optax.sgd(0.01), delay, history=kind.storage())
     memory, grown = stepped(tx, size)
     device = memory.argument_size_in_bytes - plain_bytes
@@ -92,7 +92,7 @@ def measured(kind: Kind, delay: int, size: int, plain_bytes: int) -> Row:
 
 
 def rows(size: int, delays: Sequence[int]) -> Iterator[Row]:
-    """Every kind of history at every delay."""
+    """A row for every kind of history at every delay."""
     plain, _ = stepped(optax.sgd(0.01), size)
     for name, kind in KINDS.items():
         for delay in delays:
@@ -106,7 +106,7 @@ def rows(size: int, delays: Sequence[int]) -> Iterator[Row]:
 
 
 def tables(size: int, delays: Sequence[int]) -> Iterator[Table]:
-    """The table, measured when it is asked for."""
+    """The table, which is measured when it is read."""
     caption = f"{size:,} float32 parameters, SGD."
     if jax.default_backend() == "cpu":
         caption += " XLA counts a CPU's host memory as its device's."

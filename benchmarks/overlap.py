@@ -1,30 +1,30 @@
-"""How much of a slow all-reduce hides behind computation when it is one step late.
+"""Measures how much of a slow all-reduce hides behind computation, one step late.
 
     python -m benchmarks.overlap --figure=overlap.png
 
-Two processes train a multilayer perceptron with SGD, over a link that is made for it
-(`benchmarks.slow_link`, which needs root), by gloo and on the CPU, whatever else there
-is: two processes cannot share a GPU or TPU. Steps that take turns:
+Two processes train a multilayer perceptron with SGD, over a simulated link
+(`benchmarks.slow_link`, which needs root), by gloo and always on the CPU: two processes
+cannot share a GPU or TPU. These steps take turns:
 
-    compute         no communication: each process on its own
-    communication   `exchange.mean` of a gradient that is there already
-    synchronous     `exchange.mean`: at best the sum of the two
-    overlapped      `exchange.overlapped_mean`: at best the longer of the two
+    compute         no communication: each process trains alone
+    communication   `exchange.mean` of a gradient that is already computed
+    synchronous     `exchange.mean`: takes at best the sum of the two times
+    overlapped      `exchange.overlapped_mean`: takes at best the longer of the two
 
-The batch is chosen so that computing takes about as long as communicating. A step takes
-as long as on the slower process; both begin at the same moment.
+The batch is chosen so that computing takes about as long as communicating. The time of
+a step is its time on the slower process; both begin at the same moment.
 
-With `--islands` the two are islands, which exchange models every five steps, four steps
-late. Times are the means of such a round. A slice is a quarter of the model:
+With `--islands` the processes are islands, which exchange models every five steps, four
+steps late. Times are means over five steps. A slice is a quarter of the model:
 
     communication   `exchange.mean` of a slice, at each step
     synchronous     `averaging.outer` without delay: one exchange of the model a round
     overlapped      `averaging.outer` with the delay: a slice at each step
 
-Sending takes time of the cores as well: gloo copies, the kernel copies, and the link is
-a process. "cores" is what all cores are busy with in a step of computing and in one of
-communicating, over the number of cores: about the least that an overlap can take. "MB"
-is what a process sends in a step, headers included, as its network device counts.
+Sending also takes time on the cores: gloo copies, the kernel copies, and the link is a
+process. "cores" is the busy time of all cores in a step of computing and a step of
+communicating, over the number of cores: about the least time that an overlap can take.
+"MB" is the amount that a process sends in a step, with headers, by its network device.
 """
 
 import argparse
@@ -55,35 +55,35 @@ from experiments.figures import palette, sheets
 
 RATE = 0.01
 LAYERS = 4
-PORT = 1234  # in a namespace of its own
+PORT = 1234  # each link has its own network namespace
 TARGET = 1.15  # of overlapped / max(compute, communication)
 PERIOD, DELAY = 5, 4  # of the islands
-COMPARABLE = 2.0  # the largest quotient of compute and communication that it holds for
+COMPARABLE = 2.0  # the target holds up to this ratio of compute and communication
 STEPS = "compute", "communication", "synchronous", "overlapped"
 CORES = len(os.sched_getaffinity(0))
 
 
 class Cell(NamedTuple):
-    """A model on a link: what was measured."""
+    """The measurements of a model on a link."""
 
     latency_seconds: float
     parameters: int
     examples: int  # of each process, in a step
-    seconds: Mapping[str, Sequence[float]]  # of each kind of step, by round
-    busy: Mapping[str, float]  # seconds of all cores in such a step, the mean of rounds
-    sent: Mapping[str, float]  # bytes that a process sends in such a step, the mean
+    seconds: Mapping[str, Sequence[float]]  # {kind of step: its time in each round}
+    busy: Mapping[str, float]  # {kind of step: busy seconds of all cores, the mean}
+    sent: Mapping[str, float]  # {kind of step: bytes that a process sends, the mean}
 
     @property
     def cores(self) -> float:
-        """Seconds that the cores need to compute and to send, if all work all along."""
+        """The seconds that the cores need to compute and to send, if all are busy."""
         return (self.busy["compute"] + self.busy["communication"]) / CORES
 
     def median(self, step: str) -> float:
-        """Seconds that a step of this kind takes."""
+        """The median seconds of a step of this kind."""
         return statistics.median(self.seconds[step])
 
     def ratio(self, step: str) -> float:
-        """Its time over max(compute, communication): the median of rounds."""
+        """The step's time over max(compute, communication): the median of rounds."""
         pairs = zip(
             *(self.seconds[name] for name in (step, "compute", "communication")),
             strict=True,
@@ -92,22 +92,22 @@ class Cell(NamedTuple):
 
     @property
     def least_ratio(self) -> float:
-        """The least that the cores allow for the overlapped step's ratio."""
+        """The smallest ratio of the overlapped step that the cores allow."""
         longer = max(self.median("compute"), self.median("communication"))
         return max(1.0, self.cores / longer)
 
     @property
     def comparable(self) -> bool:
-        """Whether there is about as much to compute as to communicate."""
+        """Whether computing takes about as long as communicating."""
         quotient = self.median("compute") / self.median("communication")
         return 1 / COMPARABLE <= quotient <= COMPARABLE
 
 
-# What each of the two processes does.
+# Each of the two processes.
 
 
 def perceptron(parameters: int, key: jax.Array) -> list[tuple[jax.Array, jax.Array]]:
-    """Square layers, weights and biases, of about so many numbers in all."""
+    """The weights and biases of square layers, about `parameters` numbers in all."""
     width = round(math.sqrt(parameters / LAYERS))
     keys = jax.random.split(key, LAYERS)
     return [
@@ -117,7 +117,7 @@ def perceptron(parameters: int, key: jax.Array) -> list[tuple[jax.Array, jax.Arr
 
 
 def loss(params: Any, batch: jax.Array) -> jax.Array:
-    """Of an autoencoder."""
+    """The loss of an autoencoder."""
     x = batch
     for weights, biases in params:
         x = jax.nn.relu(x @ weights + biases[None])
@@ -125,7 +125,7 @@ def loss(params: Any, batch: jax.Array) -> jax.Array:
 
 
 def trained_by(tx: optax.GradientTransformation) -> Callable:
-    """One worker's step."""
+    """The training step of one worker."""
 
     def step(state, batch):
         params, opt_state = state
@@ -137,7 +137,7 @@ def trained_by(tx: optax.GradientTransformation) -> Callable:
 
 
 def sent_by(tx: optax.GradientTransformation) -> Callable:
-    """The same with a gradient that is there already: nothing but the exchange."""
+    """The step of one worker that only exchanges a gradient, which the state has."""
 
     def step(state, batch):
         del batch
@@ -150,7 +150,7 @@ def sent_by(tx: optax.GradientTransformation) -> Callable:
 
 
 class Round:
-    """Several steps of a contender, one after the other."""
+    """A round of several steps of a contender, one after the other."""
 
     def __init__(self, contender: Contender, steps: int):
         """Takes `steps` steps of `contender` in a round."""
@@ -166,7 +166,7 @@ class Round:
 
 
 class Pair:
-    """This process and the other."""
+    """The pair of this process and the other process."""
 
     def __init__(self, latency_seconds: float, epoch: float):
         """`epoch`: a moment of the monotonic clock, which both processes read."""
@@ -182,7 +182,7 @@ class Pair:
         )
 
     def on_this_process(self, values: np.ndarray) -> jax.Array:
-        """[2, *shape] of each process's values [*shape]."""
+        """A global array [2, *shape], from the values [*shape] of each process."""
         sharding = NamedSharding(self.mesh, P("workers"))
         return jax.make_array_from_process_local_data(sharding, values[None])
 
@@ -191,14 +191,14 @@ class Pair:
         return int(self._largest(self.on_this_process(np.int32(value))))
 
     def seconds(self, contender: Contender | Round) -> float:
-        """Of a step that both processes begin at the same moment."""
+        """The seconds of a step that both processes begin at the same moment."""
         soon = time.monotonic() - self._epoch + 4 * self._latency + 0.01
         begin = self._epoch + self.larger(math.ceil(1e3 * soon)) / 1e3
         time.sleep(max(0.0, begin - time.monotonic()))
         return contender.seconds()
 
     def agreed(self, contender: Contender | Round) -> float:
-        """The least of two rounds after one to warm up, on the slower process."""
+        """The seconds on the slower process: the least of two rounds after a first."""
         times = [self.seconds(contender) for _ in range(3)][1:]
         return self.larger(round(1e6 * min(times))) / 1e6
 
@@ -222,7 +222,7 @@ def exchanging(
     shared: Any = None,
     **options: Any,
 ) -> Contender:
-    """A step of all workers; `options` are those of `Contender`."""
+    """A contender with a step of all workers; `options` are options of `Contender`."""
     workers = dj.workers.run(step, mesh)
     held = workers.init(state, batch, shared)
     return Contender(
@@ -233,13 +233,13 @@ def exchanging(
 def measured(
     pair: Pair, parameters: int, seconds: float, bucket_bytes: int, islands: bool
 ) -> dict[str, Any]:
-    """Times of all steps of a model, by round.
+    """The times of all steps of a model, by round.
 
     Args:
-        pair: of processes.
-        parameters: of the model, about.
-        seconds: that the rounds may take in all.
-        bucket_bytes: of the exchange of gradients.
+        pair: the two processes.
+        parameters: the approximate number of parameters of the model.
+        seconds: the time that all rounds together may take.
+        bucket_bytes: the size of a bucket in the exchange of gradients.
         islands: whether models are exchanged, and not gradients.
     """
     params = perceptron(parameters, jax.random.key(0))
@@ -284,7 +284,7 @@ def measured(
         for name in STEPS:
             before = busy_seconds(), sent_bytes()
             took = pair.seconds(contenders[name])
-            if turn:  # the first warms up
+            if turn:  # the first round is for warming up
                 times[name].append(took)
                 busy[name] += (busy_seconds() - before[0]) / rounds / steps
                 sent[name] += (sent_bytes() - before[1]) / rounds / steps
@@ -293,20 +293,20 @@ def measured(
 
 
 def diloco(delay: int) -> optax.GradientTransformation:
-    """The outer optimizer of the two processes, which are islands."""
+    """The optimizer of the two processes as islands."""
     nesterov = optax.sgd(0.7, momentum=0.9, nesterov=True)
     return dj.averaging.outer(optax.sgd(RATE), nesterov, period=PERIOD, delay=delay)
 
 
 def sent_bytes() -> int:
-    """The bytes that left through the network device of this process's namespace."""
+    """The bytes that the network device of this process's namespace has sent."""
     lines = pathlib.Path("/proc/net/dev").read_text().splitlines()
     (device,) = [line for line in lines if line.strip().startswith("tun:")]
     return int(device.split(":")[1].split()[8])
 
 
 def busy_seconds() -> float:
-    """Of all cores of this machine since it began, by anybody."""
+    """The seconds that the cores of this machine were busy since it started."""
     user, nice, system, _, _, irq, softirq, *_ = map(
         int, pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:]
     )
@@ -314,7 +314,7 @@ def busy_seconds() -> float:
 
 
 def work(args: argparse.Namespace) -> None:
-    """One of the two processes: prints a line of JSON for each model."""
+    """Runs one of the two processes, which prints a line of JSON for each model."""
     jax.distributed.initialize(args.coordinator, 2, args.rank)
     pair = Pair(args.latency, args.epoch)
     for parameters in args.parameters:
@@ -324,11 +324,11 @@ def work(args: argparse.Namespace) -> None:
         print(json.dumps(result), flush=True)
 
 
-# What the program does that starts them.
+# The program that starts the processes.
 
 
 def run_pair(args: argparse.Namespace, latency: float) -> list[Cell]:
-    """All models over a link of this latency, in seconds."""
+    """The measurements of all models over a link of this latency, in seconds."""
     with slow_link(latency_seconds=latency, bytes_per_second=args.bandwidth) as link:
         processes = [
             link.popen(
@@ -357,7 +357,7 @@ def run_pair(args: argparse.Namespace, latency: float) -> list[Cell]:
 
 
 def outputs(processes: Sequence[subprocess.Popen[str]]) -> list[str]:
-    """What processes print; where one fails the others are killed."""
+    """The outputs of processes; if one fails, the others are killed."""
     with concurrent.futures.ThreadPoolExecutor(len(processes)) as pool:
         running = {pool.submit(process.communicate): process for process in processes}
         for done in concurrent.futures.as_completed(running):
@@ -369,7 +369,7 @@ def outputs(processes: Sequence[subprocess.Popen[str]]) -> list[str]:
 
 
 def merged(latency: float, one: dict[str, Any], other: dict[str, Any]) -> Cell:
-    """A step takes as long as on the slower process."""
+    """The measurements of both processes as one: a step has the slower one's time."""
     seconds = {
         name: [max(pair) for pair in zip(times, other["seconds"][name], strict=True)]
         for name, times in one["seconds"].items()
@@ -379,7 +379,7 @@ def merged(latency: float, one: dict[str, Any], other: dict[str, Any]) -> Cell:
 
 
 def row(cell: Cell) -> str:
-    """A cell as a line of the table."""
+    """The line of a cell in the table."""
     columns = (
         f"{1e3 * cell.latency_seconds:g}",
         f"{cell.parameters / 1e6:.2g}M",
@@ -395,7 +395,7 @@ def row(cell: Cell) -> str:
 
 
 def verdict(cells: Sequence[Cell]) -> str:
-    """Where the target is met."""
+    """A sentence that says in how many rows the target is met."""
     asked = [cell for cell in cells if cell.comparable]
     met = [cell for cell in asked if cell.ratio("overlapped") <= TARGET]
     possible = [
@@ -410,7 +410,7 @@ def verdict(cells: Sequence[Cell]) -> str:
 
 @sheets.STYLED
 def draw(cells: Sequence[Cell], bytes_per_second: float) -> Figure:
-    """Both steps over the longer of compute and communication, by latency."""
+    """A figure of both steps' times over max(compute, communication), by latency."""
     sizes = list(dict.fromkeys(cell.parameters for cell in cells))
     names = palette.styles(["overlapped", "synchronous"])
     handles = palette.handles(names)
@@ -434,13 +434,13 @@ def draw(cells: Sequence[Cell], bytes_per_second: float) -> Figure:
         axis.axhline(1.0, color="0.3", lw=0.8, zorder=0)
         axis.set_xlabel("latency (ms)")
     largest = max(cell.ratio(name) for cell in cells for name in names)
-    axes[0].set_ylim(0.0, 1.08 * largest)  # all share it
+    axes[0].set_ylim(0.0, 1.08 * largest)  # all axes share the limits
     axes[0].set_ylabel("step time /\nmax(compute, communication)")
     return figure
 
 
 def main() -> None:
-    """Prints the table and draws it."""
+    """Prints the table, and draws it if `--figure` is given."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--parameters", type=int, nargs="+", default=[10**5, 10**6, 10**7]

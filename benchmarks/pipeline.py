@@ -1,17 +1,17 @@
-"""What a tick of a pipeline costs: beside its stages alone, and on a pod.
+"""The cost of a tick of a pipeline: compared with its stages alone, and on a pod.
 
     python -m benchmarks.pipeline
     python -m benchmarks.pipeline --topology=v5e:4x4
 
-The first line runs a tick of `pipelines.run` on 8 devices of the CPU. It is timed
-beside the computation of its stages alone: a stage's forward pass, its backward pass
-with the activations made anew, and its update, on one device, times the number of
-stages. In the same rounds `pipelines.mixed` takes the same updates on one device.
+The first command runs a tick of `pipelines.run` on 8 devices of the CPU. It is compared
+with the computation of its stages alone: a stage's forward pass, its backward pass with
+recomputed activations, and its update, on one device, times the number of stages. In
+the same rounds `pipelines.mixed` takes the same updates on one device.
 
-The second line compiles a tick for a pod, with none here (docs/pods.md: it needs the
-extra `tpu` or `cuda`). The time of the computation, and how long a tick waits for what
-it sends, are estimated from the compiled schedule. The bubble is of the same model
-under GPipe and 1F1B with `--microbatches` of them in an update.
+The second command compiles a tick for a pod that need not exist (docs/pods.md: it needs
+the extra `tpu` or `cuda`). The time of the computation, and how long a tick waits for
+messages, are estimated from the compiled schedule. The bubble is given for the same
+model under GPipe and 1F1B with `--microbatches` microbatches in an update.
 """
 
 import argparse
@@ -35,7 +35,7 @@ HEADS = 8
 
 
 def transformer(vocab: int, dtype: Any) -> pipelines.Parts:
-    """A decoder of blocks in plain JAX; a batch is tokens, [B, T + 1]."""
+    """The parts of a decoder in plain JAX; a batch is tokens, [B, T + 1]."""
 
     def normed(x):
         x = x.astype(jnp.float32)
@@ -68,7 +68,7 @@ def transformer(vocab: int, dtype: Any) -> pipelines.Parts:
 
 
 def shapes(layers: int, width: int, vocab: int) -> dict[str, Any]:
-    """The parameters' shapes."""
+    """The shapes of the parameters."""
 
     def matrix(*shape):
         return jax.ShapeDtypeStruct(shape, jnp.float32)
@@ -87,7 +87,7 @@ def shapes(layers: int, width: int, vocab: int) -> dict[str, Any]:
 
 
 def drawn(like: Any) -> Any:
-    """Parameters of these shapes."""
+    """Random parameters of these shapes."""
     leaves, tree = jax.tree.flatten(like)
     keys = jax.random.split(jax.random.key(0), len(leaves))
     return tree.unflatten(
@@ -97,7 +97,7 @@ def drawn(like: Any) -> Any:
 
 
 def measured(args: argparse.Namespace) -> None:
-    """Times a tick beside its stages."""
+    """Measures a tick and its stages, and prints the table."""
     stages, tx = args.stages, optax.adam(1e-3)
     parts = transformer(args.vocab, jnp.float32)
     params = drawn(shapes(args.layers, args.width, args.vocab))
@@ -159,7 +159,7 @@ def measured(args: argparse.Namespace) -> None:
 
 
 def compiled(args: argparse.Namespace) -> None:
-    """Compiles a tick for a pod, with a stash and without."""
+    """Compiles a tick for a pod, with a stash and without, and prints the table."""
     place = chips.topology(args.topology)
     devices, stages = np.array(place.devices()), args.stages
     mesh = Mesh(devices.reshape(stages, -1), ("stages", "data"))
@@ -225,7 +225,7 @@ def compiled(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Prints a table."""
+    """Prints the table of measured times, or of a pod with `--topology`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--topology", help="to compile for, as v5e:4x4 or h100:1x1x8")
     parser.add_argument("--stages", type=int, default=8)

@@ -1,19 +1,19 @@
-"""What averaging of replicas costs a step, beside its limit and what users write.
+"""The cost of averaging replicas per step, beside its limit and what users write.
 
     python -m benchmarks.replicas
 
-64 replicas of the runner's digits MLP, simulated on one device; SGD, medians of steps
-that take turns. PERIOD steps are one compiled, donated loop: what a call costs is
-nobody's, and who averages once a period does so once in it. "limit" is the same loop
-without averaging, a gradient of all examples at the parameters of their replicas, and
-for the averages the bytes that have to be moved, at the bandwidth that a copy of the
-replicas reaches beside it. A step is to take 1.2 x that at most; an average that the
-compiler makes in the same pass as the local step comes below it.
+64 replicas of the runner's digits MLP are simulated on one device; SGD, medians of
+steps that take turns. PERIOD steps are one compiled, donated loop, so that the cost of
+a call is divided among them, and a method that averages once a period does so once in
+the loop. "limit" is the time of the same loop without averages, a gradient of all
+examples at the parameters of their replicas, plus the time to move the bytes of the
+averages at the bandwidth of a copy of the replicas. The goal is at most 1.2 x the
+limit; an average that the compiler joins with the local step takes less than the limit.
 
-NumPy has the same method on arrays of all replicas, with a gradient written by hand;
-PyTorch, if it is installed, has a module for each replica and autograd. Both run on
-the CPU, PyTorch on one thread. Memory is that of one compiled step, in models a
-replica; what "none" needs is not the average's.
+NumPy runs the same method on arrays of all replicas, with a gradient written by hand;
+PyTorch, if it is installed, has a module for each replica and autograd. Both run on the
+CPU, PyTorch on one thread. Memory is the memory of one compiled step, in models per
+replica; the memory of "none" is needed without any average.
 """
 
 import argparse
@@ -32,11 +32,11 @@ from experiments import tasks
 
 WORKERS = 64
 PERIOD = 8  # local steps from one average of all to the next
-GROUP = 8  # sqrt(WORKERS): two patterns, neighbors and those GROUP apart
+GROUP = 8  # sqrt(WORKERS): two patterns, neighbors and replicas that are GROUP apart
 DELAY = 4  # of averages that arrive later, in steps
 RATE = 0.1
 PULL = 0.9 / WORKERS  # of the springs: the library's default
-COPIES = 64  # in one call, which costs as much as several of them
+COPIES = 64  # in one call, as a call costs as much as several copies
 PEERS = "local_sgd", "easgd", "wagma"
 ROUNDS = 30
 BATCHES = 32, 4  # examples a replica
@@ -54,16 +54,16 @@ REPLICAS = {
 
 
 class Method(NamedTuple):
-    """A method, and the least that it moves a step beside the local step."""
+    """A method, and the least amount that its averages move in a step."""
 
     tx: optax.GradientTransformation
-    # what is read and written, in models a replica: by a pass of its own, for no mean
-    # is known before all that enter it have made their step
+    # the amount read and written, in models per replica, in a separate pass: a mean
+    # needs the finished steps of all its replicas
     models: float
 
 
 def methods() -> dict[str, Method]:
-    """The library's, each with what it has to move and why."""
+    """{name: method} of the library's methods, with the amounts that they move."""
     averaging, inner, key = dj.averaging, optax.sgd(RATE), jax.random.key(0)
     seconds = np.random.default_rng(0).exponential(size=(1000, WORKERS))
     in_turn = averaging.first_come(seconds)
@@ -71,19 +71,19 @@ def methods() -> dict[str, Method]:
     return {
         # in one step of the period all models are read and overwritten
         "local_sgd": Method(averaging.local_sgd(inner, period=PERIOD), 2 / PERIOD),
-        # each model read and written, and the center
+        # each model and the center are read and written
         "easgd": Method(averaging.easgd(inner), 2 + center),
-        # the same, one after the other
+        # the same amount, one replica after the other
         "easgd, in turn": Method(averaging.easgd(inner, order=in_turn), 2 + center),
-        # updates read and set to zero, models overwritten; the center
+        # updates are read and set to zero, models overwritten; and the center
         "downpour": Method(averaging.downpour(inner), 2 + 1 + center),
-        # each model read and overwritten, by its group's mean or that of all
+        # each model is read, and overwritten by the mean of its group or of all
         "wagma": Method(averaging.wagma(inner, group_size=GROUP, period=PERIOD), 2),
-        # a replica's own and the drawn one read, their mean written
+        # a replica's model and a drawn model are read, their mean is written
         "gossip": Method(averaging.gossip(inner, key=key), 3),
         # along the ring each model is read once, and written
         "d_psgd": Method(averaging.d_psgd(inner), 2),
-        # a pair read, and its mean written twice
+        # the models of a pair are read, and their mean is written twice
         "ad_psgd": Method(averaging.ad_psgd(inner, key=key), 2),
         # along the hops each model is read once, and written
         "sgp": Method(averaging.sgp(inner), 2),
@@ -92,39 +92,39 @@ def methods() -> dict[str, Method]:
         "delayed_average": Method(
             averaging.delayed_average(inner, DELAY, period=PERIOD), (2 + 4) / PERIOD
         ),
-        # the outbox read for its mean, and again with the models, which are written; a
-        # slot of the history written, another read into the outbox
+        # the outbox is read for its mean, and again with the models, which are written;
+        # a slot of the history is written, another is read into the outbox
         "dga": Method(averaging.dga(inner, DELAY), 4 + 1 + 2),
     }
 
 
 class Problem(NamedTuple):
-    """A model to be replicated, and a batch for each replica."""
+    """A model for all replicas, and a batch for each replica."""
 
-    params: Any  # of one
+    params: Any  # of one replica
     loss: Callable[[Any, Any], jax.Array]
     batch: Any  # leaves [WORKERS, examples, ...]
 
     @property
     def size(self) -> int:
-        """Parameters of all replicas."""
+        """The number of parameters of all replicas."""
         return WORKERS * sum(leaf.size for leaf in jax.tree.leaves(self.params))
 
 
 def digits(examples: int) -> Problem:
-    """The runner's default network on scikit-learn's digits."""
+    """The problem of the runner's default network on scikit-learn's digits."""
     task = tasks.digits_mlp(batch_size=examples)
     batch = jax.tree.map(jnp.asarray, task.batches(0, 0, WORKERS))
     return Problem(task.init(jax.random.key(0)), task.loss, batch)
 
 
 def compiled(step: Callable[[Any, Any], Any], state: Any, batch: Any) -> Contender:
-    """A period of steps `(state, batch) -> state`."""
+    """A contender of a period of steps `(state, batch) -> state`."""
     return Contender(step, state, batch, steps=PERIOD)
 
 
 def simulated(problem: Problem, tx: optax.GradientTransformation) -> Contender:
-    """All workers of a method on one device."""
+    """A contender of all workers of a method, simulated on one device."""
 
     def of_one(state, batch):
         params, opt_state = state
@@ -139,7 +139,7 @@ def simulated(problem: Problem, tx: optax.GradientTransformation) -> Contender:
 
 
 def gradient(problem: Problem) -> Contender:
-    """Local steps and no average, as one would write them."""
+    """A contender of local steps without averages, as a user writes them."""
 
     def step(params, batch):
         grads = jax.vmap(jax.grad(problem.loss))(params, batch)
@@ -152,14 +152,14 @@ def gradient(problem: Problem) -> Contender:
 
 
 def on_host(problem: Problem) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """Images [WORKERS, examples, 64], labels, and the leaves of one model."""
+    """The images [WORKERS, examples, 64], labels, and the leaves of one model."""
     images, labels = map(np.array, (problem.batch["image"], problem.batch["label"]))
     leaves = [np.array(leaf) for leaf in jax.tree.leaves(problem.params)]
     return images.reshape(*labels.shape, -1), labels, leaves
 
 
 def in_numpy(method: str, problem: Problem) -> Run:
-    """A period on arrays of all replicas."""
+    """A run of a period in NumPy, on arrays of all replicas."""
     images, labels, centers = on_host(problem)
     targets = np.eye(10, dtype=np.float32)[labels]
     leaves = [np.repeat(leaf[None], WORKERS, axis=0) for leaf in centers]
@@ -194,7 +194,7 @@ def in_numpy(method: str, problem: Problem) -> Run:
 
 
 def in_torch(method: str, problem: Problem, torch: Any) -> Run:
-    """A period of modules, one for each replica, eagerly."""
+    """A run of a period in eager PyTorch, with a module for each replica."""
     images, labels, (b_0, w_0, b_1, w_1) = on_host(problem)
     examples = list(zip(*map(torch.tensor, (images, labels.astype(int))), strict=True))
     centers = [torch.tensor(leaf) for leaf in (w_0.T, b_0, w_1.T, b_1)]
@@ -244,7 +244,7 @@ def in_torch(method: str, problem: Problem, torch: Any) -> Run:
 def replicas_rows(
     problem: Problem, rows: Mapping[str, Method], rounds: int, torch: Any
 ) -> list[Row]:
-    """Every method beside its limit, its peers and a copy."""
+    """A row for each method, beside its limit, its peers and a copy."""
     ours = {name: simulated(problem, method.tx) for name, method in rows.items()}
     ours["none"] = gradient(problem)
     contenders: dict[str, Contender | Run] = {}
@@ -252,7 +252,7 @@ def replicas_rows(
         contenders[f"{name} in NumPy"] = in_numpy(name, problem)
         if torch is not None:
             contenders[f"{name} in eager PyTorch"] = in_torch(name, problem, torch)
-    # whoever comes right after these pays for threads asleep and a cold cache
+    # the contender right after these would find sleeping threads and a cold cache
     contenders["waking"] = ours["none"]
     contenders |= ours
     contenders["copies"] = copy(problem.size, COPIES)
@@ -296,12 +296,12 @@ def tables(
 
 
 def find_torch() -> Any:
-    """PyTorch, on one thread; None where it is not installed."""
+    """The module of PyTorch, with one thread; None if it is not installed."""
     try:
-        import torch  # of no extra of ours
+        import torch  # no extra of delayjax installs it
     except ImportError:
         return None
-    torch.set_num_threads(1)  # for operators this small more are slower
+    torch.set_num_threads(1)  # with operators this small more threads are slower
     return torch
 
 

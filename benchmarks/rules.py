@@ -1,4 +1,4 @@
-"""What each rule for stale gradients costs a step, beside plain delay.
+"""The cost of each rule for stale gradients per step, compared with plain delay.
 
     python -m benchmarks.rules --csv=experiments/comparison/stored/costs.csv
 
@@ -36,7 +36,7 @@ COLUMNS = {
 
 
 def late(cure: cures.Cure, keep_params: bool) -> optax.GradientTransformationExtraArgs:
-    """A rule inside of `delayed`, with the numbers in the middle of their ranges."""
+    """A rule inside of `delayed`, with its numbers at the middle of their ranges."""
     space = cure.whole_space(SGD)
     trial = cures.Trial(
         optimizer=SGD,
@@ -51,7 +51,7 @@ def late(cure: cures.Cure, keep_params: bool) -> optax.GradientTransformationExt
 
 
 def step_of(tx: Any) -> Any:
-    """A step as Optax users write it, of five workers in turn."""
+    """The step that an Optax user writes, with gradients of five workers in turn."""
 
     def step(state, grads):
         params, opt_state, t = state
@@ -64,7 +64,7 @@ def step_of(tx: Any) -> Any:
 
 
 def begun(tx: Any, size: int) -> Any:
-    """Parameters, the optimizer's state and the step."""
+    """The first state: parameters, the optimizer's state and the number of steps."""
     params = jnp.ones(size)
     return params, tx.init(params), jnp.zeros((), jnp.int32)
 
@@ -86,7 +86,7 @@ def contender(cure: cures.Cure, size: int, grads: jax.Array) -> Contender:
 
 
 def rows(size: int, rounds: int) -> Iterator[Row]:
-    """Each rule beside plain delay."""
+    """A row for each rule, compared with plain delay."""
     grads, item = jnp.full(size, 1e-3), 4 * size
     for cure in cures.CURES:
         if cure in (cures.BASELINE, cures.AGAIN):
@@ -113,7 +113,7 @@ def rows(size: int, rounds: int) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Prints the table, rule by rule."""
+    """Prints the table, a row as soon as a rule is measured."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=10_000_000, help="parameters")
     parser.add_argument("--rounds", type=int, default=20, help="steps of each")

@@ -1,4 +1,4 @@
-"""Times several step functions in turn, so that a noisy machine is noisy for all."""
+"""Times several step functions in turns, so that noise of the machine affects all."""
 
 import datetime
 import functools
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 
 class Contender:
-    """A donated, compiled step and the state it carries."""
+    """A compiled step that donates its state, and this state."""
 
     def __init__(
         self,
@@ -24,16 +24,16 @@ class Contender:
         steps: int = 1,
         options: dict[str, Any] | None = None,
     ):
-        """`step(state, *inputs) -> state`; it is jitted here and its state donated.
+        """Compiles `step(state, *inputs) -> state`, with its state donated.
 
-        With `steps` above 1 the compiled program is a loop of so many steps: what a
-        call costs, which on an accelerator may be more than the step, is shared by all.
-        `options` are the compiler's.
+        With `steps` above 1 the compiled program is a loop of `steps` steps, which
+        share the cost of a call; on an accelerator a call may cost more than a step.
+        `options` are options of the compiler.
         """
 
         def loop(state, *inputs):
             def body(_, state):
-                # else a compiler makes but once what is the same in all steps
+                # else a compiler computes only once what is equal in all steps
                 return step(*jax.lax.optimization_barrier((state, *inputs)))
 
             return jax.lax.fori_loop(0, steps, body, state)
@@ -50,15 +50,15 @@ class Contender:
 
     @functools.cached_property
     def compiled(self) -> Any:
-        """One step alone, compiled, for its memory and cost analysis."""
+        """One compiled step, for its memory and cost analysis."""
         return self._one.compile()
 
     def start(self) -> None:
-        """Begins the program, whose result is then its state."""
+        """Starts the program; its result becomes the state."""
         self.state = self.program(self.state, *self._inputs)
 
     def seconds(self) -> float:
-        """The time of one step, to the last byte of its result."""
+        """The time of one step, until its result is complete."""
         started = time.perf_counter()
         self.start()
         jax.block_until_ready(self.state)
@@ -66,10 +66,10 @@ class Contender:
 
 
 class Run:
-    """A function without arguments, timed to the last byte of its result."""
+    """A function without arguments, timed until its result is complete."""
 
     def __init__(self, function: Callable[[], Any]):
-        """`function` may compile at its first call, which warms it up."""
+        """Takes a function, which may compile at its first call."""
         self._function = function
 
     def seconds(self) -> float:
@@ -82,7 +82,7 @@ class Run:
 def medians(
     contenders: Mapping[str, Contender | Run], *, rounds: int, warmup: int = 3
 ) -> dict[str, float]:
-    """Median seconds of each contender, over rounds in which all take turns."""
+    """{name: median seconds of a contender}, over rounds in which all take turns."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(warmup + rounds):
         for name, contender in contenders.items():
@@ -93,18 +93,18 @@ def medians(
 
 
 def copy(size: int, steps: int) -> Contender:
-    """An array of float32 numbers read and one written, again and again."""
-    # a compiler may take two negations for none
+    """A contender that reads an array of float32 numbers and writes one."""
+    # a compiler may leave out two negations in a row
     return Contender(lambda x: 1.0 - x, jnp.ones(size), steps=steps)
 
 
 def steps_a_program() -> int:
-    """How many short steps to compile into one program: 1 on a CPU, 50 elsewhere."""
+    """The number of short steps in a compiled program: 1 on a CPU, 50 elsewhere."""
     return 1 if jax.default_backend() == "cpu" else 50
 
 
 def machine() -> dict[str, Any]:
-    """Date, versions and devices."""
+    """The date, the versions and the devices, as facts for `heading`."""
     return {
         "date": str(datetime.date.today()),
         "jax": jax.__version__,
@@ -117,7 +117,7 @@ def machine() -> dict[str, Any]:
 
 
 def heading(facts: Mapping[str, Any] | None = None) -> str:
-    """`machine()`, of this process or of another, for the top of a table."""
+    """The line over a table, from `machine()` of this process or another."""
     return (
         "{date}, jax {jax}, Python {python}, {devices} x {device} ({processor}, {cores}"
         " cores)"

@@ -4,21 +4,21 @@
         server = link.popen(0, ["python", "server.py", link.addresses[0]])
         client = link.popen(1, ["python", "client.py", link.addresses[0]])
 
-For Linux, root and /dev/net/tun; it needs no queueing discipline of the kernel (netem).
-Each namespace has one TUN device, and a process of its own, the forwarder, carries
+It needs Linux, root and /dev/net/tun, but no queueing discipline of the kernel (netem).
+Each namespace has one TUN device, and a separate process, the forwarder, carries
 packets between the two. In each direction, a packet of b bytes that arrives at time a
 
     departs    at  max(a, when the packet before departed) + b / bytes_per_second
     is read    at  departure + latency_seconds
 
-and none is ever dropped: the link has an infinite queue. The forwarder sleeps while
-nothing is due. On two x86-64 cores it carries 1 GB/s; a round trip takes 0.05 ms more
-than it should without latency and 0.5 ms more with, and a byte costs 1.4 ns of a core
-beside what TCP does.
+No packet is dropped: the link has an infinite queue. The forwarder sleeps while no
+packet is due. On two x86-64 cores it carries 1 GB/s; a round trip takes 0.05 ms too
+long without latency and 0.5 ms too long with latency, and a byte costs 1.4 ns of a core
+in addition to TCP.
 
-All that exists hangs on the forwarder's open files: the namespaces and devices have no
-names, and vanish with it. It ends when the block is left and when its parent dies, of
-whatever cause, and takes along every process that runs in the namespaces.
+The namespaces and devices have no names. They exist while the forwarder's files are
+open, and vanish with it. The forwarder ends when the block is left or when its parent
+dies, for any reason, and kills every process that runs in the namespaces.
 """
 
 import argparse
@@ -44,7 +44,7 @@ ADDRESSES = "10.0.0.1", "10.0.0.2"  # the same in every link: namespaces do not 
 MTU = 60_000  # bytes; large, so that few packets suffice
 TUN = pathlib.Path("/dev/net/tun")
 
-# of Linux: sched.h, mount.h, if_tun.h
+# constants of Linux, from sched.h, mount.h and if_tun.h
 CLONE_NEWNS, CLONE_NEWNET = 0x00020000, 0x40000000
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 
@@ -55,7 +55,7 @@ class Link:
     addresses = ADDRESSES
 
     def __init__(self, forwarder: int, namespaces: Sequence[tuple[int, int]]):
-        """`namespaces`: of each side, the forwarder's open files of net and mount."""
+        """`namespaces`: for each side the forwarder's open files of net and mount."""
         self._files = [
             [f"/proc/{forwarder}/fd/{number}" for number in side] for side in namespaces
         ]
@@ -64,9 +64,9 @@ class Link:
     def popen(
         self, side: int, argv: Sequence[str], **options: Any
     ) -> subprocess.Popen[Any]:
-        """`subprocess.Popen(argv, **options)` on a side; it dies with the link.
+        """Starts `subprocess.Popen(argv, **options)` on a side; it dies with the link.
 
-        There the host name resolves to that side's own address.
+        On a side the host name resolves to the address of this side.
         """
         network, mounts = self._files[side]
         # entering a mount namespace leads to its root directory
@@ -79,7 +79,7 @@ class Link:
         return process
 
     def kill(self) -> None:
-        """Kills what `popen` started and waits for its end."""
+        """Kills the processes that `popen` started, and waits for their end."""
         for process in self._processes:
             process.kill()
         for process in self._processes:
@@ -88,7 +88,7 @@ class Link:
 
 @contextlib.contextmanager
 def slow_link(*, latency_seconds: float, bytes_per_second: float) -> Iterator[Link]:
-    """Makes the link, and removes it and whatever runs on its sides.
+    """Makes the link; at the end removes it and the processes on its sides.
 
     Args:
         latency_seconds: from one side to the other; a round trip takes twice as long.
@@ -99,7 +99,7 @@ def slow_link(*, latency_seconds: float, bytes_per_second: float) -> Iterator[Li
         PermissionError: without root.
         FileNotFoundError: without /dev/net/tun, `ip` or `nsenter`.
         RuntimeError: if the kernel refuses, or the forwarder ends before the block
-            does; with its words.
+            does; with its error output.
     """
     if not latency_seconds >= 0:
         raise ValueError(
@@ -139,7 +139,7 @@ def slow_link(*, latency_seconds: float, bytes_per_second: float) -> Iterator[Li
 
 
 def check_possible() -> None:
-    """Raises what `slow_link` raises where it cannot work, naming the remedy."""
+    """Raises the error of `slow_link` if it cannot work, with the remedy."""
     if os.geteuid() != 0:
         raise PermissionError(
             "A slow link needs root, to make network namespaces and TUN devices:"
@@ -157,18 +157,18 @@ def check_possible() -> None:
             )
 
 
-# The forwarder's side.
+# The forwarder.
 
 
 def enter(call: str, *arguments: int) -> None:
-    """`unshare` or `setns`, which Python has since 3.12."""
+    """Calls `unshare` or `setns` of Linux, which Python has since 3.12."""
     libc = ctypes.CDLL(None, use_errno=True)
     if getattr(libc, call)(*arguments):
         raise OSError(ctypes.get_errno(), f"{call}: {os.strerror(ctypes.get_errno())}")
 
 
 def make_side(side: int) -> tuple[int, int, int]:
-    """Makes a side; returns its TUN device and namespaces (net, mount), open files."""
+    """Makes a side; returns the open files of its TUN device, net and mount."""
     outside = os.open("/proc/self/ns/mnt", os.O_RDONLY)
     enter("unshare", CLONE_NEWNET | CLONE_NEWNS)
     mount("--make-rprivate", "/")
@@ -193,13 +193,13 @@ def make_side(side: int) -> tuple[int, int, int]:
         subprocess.run(["ip", *line.split()], check=True)
     network = os.open("/proc/self/ns/net", os.O_RDONLY)
     mounts = os.open("/proc/self/ns/mnt", os.O_RDONLY)
-    enter("setns", outside, CLONE_NEWNS)  # the other side begins where this one did
+    enter("setns", outside, CLONE_NEWNS)  # back, so that the other side begins there
     os.close(outside)
     return device, network, mounts
 
 
 def mount(*arguments: str) -> None:
-    """Mounts, seen from this namespace only."""
+    """Mounts a file system, which only this namespace sees."""
     subprocess.run(["mount", *arguments], check=True)
 
 
@@ -233,7 +233,7 @@ def forward(
 
 
 def packets_at(device: int) -> Iterator[bytes]:
-    """What waits at a device; at most as much as it takes not to be late elsewhere."""
+    """The packets that wait at a device, at most 16, so that others are not late."""
     for _ in range(16):
         try:
             yield os.read(device, MTU)
@@ -247,7 +247,7 @@ def kill_all_in(namespaces: Sequence[int]) -> None:
     while True:
         processes = []
         for process in pathlib.Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):  # it has ended meanwhile
+            with contextlib.suppress(OSError):  # a process may have ended
                 if (process / "ns/net").stat().st_ino in inodes:
                     processes.append(int(process.name))
         processes = [pid for pid in processes if pid != os.getpid()]
@@ -256,17 +256,17 @@ def kill_all_in(namespaces: Sequence[int]) -> None:
         for pid in processes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(0.01)  # they may have begun others meanwhile
+        time.sleep(0.01)  # they may have started other processes
 
 
 def main() -> None:
-    """The forwarder: says which files are the namespaces, carries, and kills."""
+    """Runs the forwarder: prints its namespaces' files, carries packets, and kills."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("latency", type=float, help="seconds")
     parser.add_argument("bytes_per_second", type=float)
     args = parser.parse_args()
     sides = [make_side(0), make_side(1)]
-    with contextlib.suppress(PermissionError):  # else it is late when cores are busy
+    with contextlib.suppress(PermissionError):  # it must not be late on busy cores
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     print(*(number for side in sides for number in side[1:]), flush=True)
     try:

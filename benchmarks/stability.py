@@ -1,11 +1,11 @@
-"""What the limits cost, and how exact they are, beside the companion matrix.
+"""The time and the error of stability limits, compared with the companion matrix.
 
     python -m benchmarks.stability
 
-A map of limits, delays 0 to 64 times momenta 0 to 0.99, as `step_limit` finds them; and
-for some of its cells also by bisection on the eigenvalues of the companion matrix, the
-usual way, both taking turns. Then the time of one limit at a long delay, in mean square
-and along a trace, and of a sharpness beside the gradient of its loss.
+First a map of limits for delays 0 to 64 and momenta 0 to 0.99, from `step_limit`. For
+some of its cells the limit is also found in the usual way, by bisection on the
+eigenvalues of the companion matrix; both take turns. Then the time of one limit at a
+long delay, in mean square and along a trace, and of a sharpness beside its gradient.
 """
 
 import argparse
@@ -23,10 +23,10 @@ DELAYS, MOMENTA = range(65), np.linspace(0, 0.99, 154)
 
 
 def companion_limit(delay: int, momentum: float) -> float:
-    """By bisection on the largest root of the recursion, up to twelve digits."""
+    """The limit by bisection on the largest root of the recursion, to twelve digits."""
 
     def radius(step):
-        # z^{tau+2} - (1 + beta) z^{tau+1} + beta z^tau + a z, over what z divides
+        # z^{tau+2} - (1 + beta) z^{tau+1} + beta z^tau + a z, without factors of z
         coefficients = np.zeros(delay + 3)
         coefficients[:3] = 1, -1 - momentum, momentum
         coefficients[delay + 1] += step

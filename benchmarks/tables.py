@@ -1,50 +1,50 @@
-"""What was measured, as rows: printed as Markdown, and kept as JSON."""
+"""Tables of measured rows, which are printed as Markdown and stored as JSON."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 Row = dict[str, Any]
-"""Column -> a number, in the unit that the column's name says, or a text."""
+"""{column: a number, in the unit that the column's name says, or a text}."""
 
 
 class Table(NamedTuple):
-    """Rows, and how they are shown."""
+    """Rows, and the format in which they are shown."""
 
-    caption: str  # what was measured, of which size
-    columns: Mapping[str, str]  # shown, in order: name -> format, as "{:.2f}"
+    caption: str  # the measured quantity and its size
+    columns: Mapping[str, str]  # {shown column: its format, as "{:.2f}"}, in order
     rows: Iterable[Row]
 
     def markdown(self) -> Iterator[str]:
-        """The lines of the table, each as soon as its row is there."""
+        """The lines of the table in Markdown, each as soon as its row is measured."""
         yield f"| {' | '.join(self.columns)} |"
         yield "|---" * len(self.columns) + "|"
         for row in self.rows:
             yield f"| {' | '.join(self.cells(row))} |"
 
     def cells(self, row: Row) -> Iterator[str]:
-        """Numbers in their format, texts as they are, a dash for what is not there."""
+        """The cells of a row: formatted numbers, texts, and a dash for no value."""
         for name, template in self.columns.items():
             value = row.get(name, "-")
             yield value if isinstance(value, str) else template.format(value)
 
     def show(self) -> None:
-        """Prints it, each row as soon as it is there."""
+        """Prints the table, each row as soon as it is measured."""
         print(f"{self.caption}\n")
         for line in self.markdown():
             print(line, flush=True)
         print()
 
     def as_json(self) -> dict[str, Any]:
-        """Its fields, for `Table(**fields)`."""
+        """The fields of the table as JSON values, for `Table(**fields)`."""
         return self._replace(rows=list(self.rows))._asdict()
 
 
 class NotMeasuredError(Exception):
-    """Why there is no such number here, in one line."""
+    """A number cannot be measured here; the message says why, in one line."""
 
 
 def not_measured(error: Exception) -> str:
-    """What stands in the place of numbers after an error, in one line."""
+    """The line that replaces numbers after an error."""
     first = next(iter(str(error).strip().splitlines()), "").replace("|", "/")
     if not isinstance(error, NotMeasuredError):
         first = f"{type(error).__name__}: {first}"

@@ -1,11 +1,11 @@
-"""What delay costs a real training step, and what a grid as one program saves.
+"""The cost of delay in a real training step, and the gain of a grid as one program.
 
     python -m benchmarks.training
 
-First a 10M-parameter character language model, Adam, delay 16, beside the same step
-without delay; on an accelerator a program is a loop of 50 steps. Then a grid of 96
-cells on scikit-learn's digits, compile included: as one program, as one compiled scan
-after another, and as a Python loop that calls one jitted step.
+First a character language model of 10M parameters with Adam and a delay of 16, beside
+the same step without delay; on an accelerator a program is a loop of 50 steps. Then a
+grid of 96 cells on scikit-learn's digits, with the time to compile: as one program, as
+one compiled scan after another, and as a Python loop that calls one jitted step.
 """
 
 import argparse
@@ -51,7 +51,7 @@ WAYS = {
 
 
 def language_model(model: Mapping[str, int], rounds: int) -> Row:
-    """The delayed step beside the undelayed one, taking turns."""
+    """The row of the delayed step and the undelayed step, which take turns."""
     task = tasks.char_lm(**model)
     steps = steps_a_program()
     batch = jax.tree.map(lambda x: jnp.asarray(x[0]), task.batches(0, 0, 1))
@@ -84,12 +84,12 @@ def language_model(model: Mapping[str, int], rounds: int) -> Row:
 
 
 def late_adam(learning_rate, delay):
-    """A cell's optimizer; both numbers are traced."""
+    """The optimizer of a cell; both numbers are traced."""
     return dj.delayed(optax.adam(learning_rate), delay, max_delay=max(DELAYS))
 
 
 def one_program(task: tasks.Task, updates: int) -> None:
-    """All cells in one vmapped, scanned program: the runner's own path."""
+    """Trains all cells in one vmapped, scanned program, as the runner does."""
     (program,) = programs(
         Experiment(
             question="What does a grid as one program save?",
@@ -113,7 +113,7 @@ def one_program(task: tasks.Task, updates: int) -> None:
 
 
 def one_cell(task: tasks.Task):
-    """`init` and `step` of one cell, written by hand, step size and delay traced."""
+    """The functions `init` and `step` of a cell, with traced step size and delay."""
 
     def init(seed, rate, delay):
         params = task.init(jax.random.key(seed))
@@ -129,7 +129,7 @@ def one_cell(task: tasks.Task):
 
 
 def scan_after_scan(task: tasks.Task, data: dict) -> None:
-    """The same cells one after another, each a compiled scan; compiled once."""
+    """Trains the cells one after another by one scan, which is compiled once."""
     init, step = one_cell(task)
 
     @functools.partial(jax.jit, donate_argnums=0)
@@ -142,7 +142,7 @@ def scan_after_scan(task: tasks.Task, data: dict) -> None:
 
 
 def step_after_step(task: tasks.Task, data: dict, updates: int) -> None:
-    """The same cells one after another, a Python loop around one jitted step."""
+    """Trains the cells one after another by a Python loop around one jitted step."""
     init, step = one_cell(task)
     step = jax.jit(step, donate_argnums=0)
     for seed, rate, delay in cells():
@@ -154,12 +154,12 @@ def step_after_step(task: tasks.Task, data: dict, updates: int) -> None:
 
 
 def cells():
-    """Seed, step size and delay of every cell: 3 x 8 x 4."""
+    """The seed, step size and delay of every cell: 3 x 8 x 4 cells."""
     return itertools.product(SEEDS, RATES, DELAYS)
 
 
 def grid_of_cells(updates: int, rounds: int) -> Row:
-    """The three ways to train the same 96 cells, taking turns."""
+    """The row of three ways to train the same 96 cells, which take turns."""
     task = tasks.digits_mlp()
     data = {seed: task.batches(seed, 0, updates) for seed in SEEDS}
     ways: dict[str, Callable[[], None]] = {
@@ -185,7 +185,7 @@ def grid_of_cells(updates: int, rounds: int) -> Row:
 def tables(
     model: Mapping[str, int], rounds: int, updates: Sequence[int], grids: int
 ) -> Iterator[Table]:
-    """Both tables, each measured when it is asked for."""
+    """Both tables; each is measured when it is read."""
     caption = "A character language model, Adam."
     yield Table(caption, STEP, [language_model(model, rounds)])
     caption = "96 digits MLPs, compile included."

@@ -1,9 +1,9 @@
 """Are two numbers a step enough to keep workers together?
 
 A2SGD (Bhattacharya, Yu and Chowdhury, arXiv:2006.07405) sends the mean of the positive
-and of the negative entries of a gradient in place of the gradient. Eight workers whose
-link needs as long for a gradient as a worker does; all-reduce, local SGD, A2SGD and
-workers that send nothing, for the same simulated time, an MLP on scikit-learn's digits.
+and of the negative entries of a gradient in place of the gradient. Eight workers train
+an MLP on scikit-learn's digits for the same simulated time: with all-reduce, local SGD,
+A2SGD, and without any messages. A link needs up to as long for a gradient as a worker.
 
     python -m experiments.main --config=configs/a2sgd.py --workdir=runs/a2sgd
 """
@@ -22,24 +22,24 @@ LIMITS |= positive("seconds", "learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """Four methods on links of three speeds."""
+    """The config: four methods on links of three speeds."""
     return ConfigDict(
         dict(
             workers=8,
             transfer_seconds=(0.0, 0.1, 1.0),  # of a model over a link
-            service_spread=0.1,  # of a gradient's time of 1 s, standard deviation
+            service_spread=0.1,  # standard deviation of a gradient's time, mean 1 s
             period=8,  # steps between two averages of local SGD
             seconds=200.0,  # simulated
             learning_rate=(0.03, 0.1, 0.3, 1.0, 3.0),
-            batch_size=4,  # examples a gradient
+            batch_size=4,  # examples per gradient
             seeds=5,
-            tuning_seeds=3,  # that choose the step size, and are not reported
+            tuning_seeds=3,  # seeds that choose the step size; not reported
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """An arm for each method and link."""
+    """The experiment: an arm for each method and link."""
     compared = {
         "all-reduce": methods.allreduce_sgd(),
         "local SGD": methods.local_sgd(config.period),

@@ -1,10 +1,11 @@
-"""Does a period that follows the models' disagreement beat a period that is kept?
+"""Does a period that follows the models' disagreement beat a fixed period?
 
-Local SGD averages its models every H steps. Adaptive periodic averaging (Jiang and
-Agrawal, arXiv:2007.06134) measures how far the models are apart, over the step size, in
-the first quarter of the run, and then lengthens H where they are closer than that and
-shortens it where they are further apart. Eight workers whose step falls as a cosine, an
-MLP on scikit-learn's digits; what is compared is the loss after as many averages.
+Local SGD averages its models every H steps. In the first quarter of a run, adaptive
+periodic averaging (Jiang and Agrawal, arXiv:2007.06134) measures the distance between
+the models, over the step size. Later it lengthens H where the models are closer than
+that, and shortens H where they are further apart. Eight workers train an MLP on
+scikit-learn's digits, with steps that fall as a cosine. The answer compares the
+training loss and the number of averages.
 
     python -m experiments.main --config=configs/adaptive_period.py \
         --workdir=runs/adaptive_period
@@ -29,23 +30,23 @@ LIMITS |= positive("learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """The adaptive period, and five that are kept."""
+    """The config: the adaptive period, and five fixed periods."""
     return ConfigDict(
         dict(
             workers=8,
-            period=(1, 2, 4, 8, 16),  # steps between two averages, kept
-            first_period=4,  # of the adaptive one
-            learning_rate=(0.1, 0.3, 1.0, 3.0),  # at first
-            batch_size=4,  # examples a gradient
+            period=(1, 2, 4, 8, 16),  # fixed numbers of steps between two averages
+            first_period=4,  # of the adaptive period
+            learning_rate=(0.1, 0.3, 1.0, 3.0),  # in the first step
+            batch_size=4,  # examples per gradient
             updates=800,  # steps of each worker
             seeds=5,
-            tuning_seeds=3,  # that choose the step size, and are not reported
+            tuning_seeds=3,  # seeds that choose the step size; not reported
         )
     )
 
 
 class Counted(NamedTuple):
-    """A state of local SGD, and what is measured of it."""
+    """A state of local SGD, and the numbers that are measured of it."""
 
     state: Any
     averages: jax.Array  # so far
@@ -53,7 +54,7 @@ class Counted(NamedTuple):
 
 
 def counted(tx: Any, period: Callable[[Any], tuple[Any, Any]]) -> Any:
-    """`tx` that counts; `period` says of a state: now, and whether models are equal."""
+    """`tx` that counts; `period`: state -> the period, whether models were averaged."""
 
     def init(params):
         state = tx.init(params)
@@ -68,7 +69,7 @@ def counted(tx: Any, period: Callable[[Any], tuple[Any, Any]]) -> Any:
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """Two programs."""
+    """The experiment: a program for fixed periods, and one for the adaptive period."""
     link = dj.cluster.Communication(latency_seconds=0.0)
     cluster = dj.cluster.Cluster(
         config.workers, dj.cluster.constant(1.0), communication=link
@@ -101,7 +102,7 @@ def experiment(config: ConfigDict) -> Experiment:
         return Effect(metric=metric, against=adaptive, size=percent(10), **options)
 
     return Experiment(
-        question="Does a period that follows disagreement beat a period that is kept?",
+        question="Does a period that follows disagreement beat a fixed period?",
         task=tasks.digits_mlp(batch_size=config.batch_size),
         arms=[arm(kept), arm(adaptive)],
         grid={"learning_rate": config.learning_rate, "period": config.period},

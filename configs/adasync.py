@@ -1,15 +1,15 @@
 """Does it pay to wait for few gradients at first and for more as the loss falls?
 
-AdaSync (Dutta, Wang and Joshi, arXiv:2003.10579) chooses K anew every so many seconds,
-from the loss so far, between K = 1, which is quick, and K = P, which is quiet. Eight
-workers with exponential times, a quadratic whose gradients have noise, against each K
-kept: the simulated time until the loss is below a target, at one step for all and at
-the best step of each. (Without a noise floor, as of softmax regression on separable
-digits, waiting for more gradients only costs time.)
+AdaSync (Dutta, Wang and Joshi, arXiv:2003.10579) waits for K gradients in an update,
+and chooses K again after each interval, from the loss: K = 1 is fast, and K = P has the
+least noise. Eight workers with exponential times minimize a quadratic whose gradients
+have noise. The simulated time until the loss is below a target is compared with each
+fixed K, at one step for all and at the best step of each. (Without a noise floor, as in
+softmax regression on separable digits, waiting for more gradients only costs time.)
 
     python -m experiments.main --config=configs/adasync.py --workdir=runs/adasync
 
-The seconds depend on the losses, so this is a kind of training of its own, `AdaSync`.
+The seconds depend on the losses, so the config has a special training, `AdaSync`.
 """
 
 import math
@@ -28,34 +28,34 @@ LIMITS |= positive("seconds", "learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """AdaSync and four K that are kept."""
+    """The config: AdaSync and four fixed K."""
     return ConfigDict(
         dict(
             workers=8,
-            k=(1, 2, 4, 8),  # gradients of an update, kept
+            k=(1, 2, 4, 8),  # gradients per update, where K is fixed
             interval_seconds=10.0,  # simulated, between two choices of K
             gradient_seconds=1.0,  # mean of exponential times
-            seconds=200.0,  # simulated, at least as long where K is kept
-            target=0.2,  # of the loss, which begins at directions / 2
+            seconds=200.0,  # simulated, as the mean of a fixed K
+            target=0.2,  # the loss to reach; it begins at directions / 2
             learning_rate=(0.005, 0.01, 0.02, 0.05, 0.1, 0.2),
             directions=64,  # of the quadratic, all of curvature 1
             noise=1.0,  # standard deviation of a gradient's noise, in each direction
             seeds=5,
-            tuning_seeds=3,  # that choose the step size, and are not reported
+            tuning_seeds=3,  # seeds that choose the step size; not reported
         )
     )
 
 
-CLOCK = "elapsed_seconds"  # measured: the updates choose how long they take
+CLOCK = "elapsed_seconds"  # measured, since the time of an update depends on losses
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """Five arms."""
+    """The experiment: five arms."""
     service = dj.cluster.exponential(config.gradient_seconds)
     cluster = dj.cluster.Cluster(config.workers, service)
 
     def updates(k):
-        """As many as fit, on average."""
+        """The mean number of updates that fit into the time."""
         scheme = dj.cluster.protocols.k_sync(k)
         return round(config.seconds / scheme.update_seconds(config.workers, service))
 

@@ -1,16 +1,17 @@
 """Why does outer momentum fail where islands wait for nobody?
 
-Four islands of unequal speed send what 10 steps of a new Adam have changed, and begin
-anew from the server's model. The server waits for all four, or takes a step for each
-that arrives: by SGD, with Nesterov's momentum, or with momentum that takes a step once
-in four arrivals (delayed Nesterov). The momentum is 0.9, or searched; the steps of Adam
-and of the server are searched for each, and all are trained with those of islands that
-wait too. With delayed Nesterov islands also take steps by speed (DyLU): 10 on the
-fastest island, and 1 on the slowest, so that a round takes about the same time on each.
-Beside them one island alone. All train on the same number of examples.
+Four islands of unequal speed take 10 steps each with a new Adam, send the change of
+their model, and begin again from the server's model. The server waits for all four
+changes, or takes a step for each change that arrives: by SGD, with Nesterov's momentum,
+or with a momentum that takes a step once in four arrivals (delayed Nesterov). The
+momentum is 0.9, or searched. The steps of Adam and of the server are searched for each
+arm, and each arm is also trained at the optimum of islands that wait. With delayed
+Nesterov islands also take steps by speed (DyLU): 10 on the fastest island, and 1 on the
+slowest, so that a round takes about the same time on each. A control is one island
+alone. All arms train on the same number of examples.
 
-Speeds and classes are those of the toy that Liu et al. (arXiv:2401.09135) released,
-with fewer dimensions and half the spread; `:characters` are of Python's own manual.
+Speeds and classes are from the toy task that Liu et al. (arXiv:2401.09135) released,
+with fewer dimensions and half the spread; `:characters` trains on Python's manual.
 
     python -m experiments.main --config=configs/async_islands.py \
         --workdir=runs/async_islands
@@ -30,7 +31,7 @@ from experiments.results.effects import percent
 from experiments.tasks import Task, batches, char_lm, classify, linen, models
 
 SMALL = {"rounds": 4, "tolerance": 0.5}
-"""What the small size of the book changes, beside the numbers of seeds."""
+"""Values that the small size of the book changes, beside the numbers of seeds."""
 
 LIMITS = at_least(1, "rounds", "steps") | positive("tolerance")
 
@@ -43,7 +44,7 @@ SEARCHED, BY_SPEED = ", searched", ", steps by speed"
 
 
 def toy(*, batch_size: int, dimension: int = 64) -> Task:
-    """Four mixtures of eight Gaussians around points at distance 1 from the origin."""
+    """A task of four classes, each of eight Gaussians around points of norm 1."""
     rng = np.random.default_rng(0)
     centers = rng.normal(size=(4, 8, dimension))
     centers /= np.linalg.norm(centers, axis=-1, keepdims=True)
@@ -64,14 +65,14 @@ TASKS = {"toy": toy, "characters": functools.partial(char_lm, **_SIZE)}
 
 
 def get_config(task: str = "toy") -> ConfigDict:
-    """The toy, or characters."""
+    """The config of the toy task, or of characters."""
     short = task == "characters"
     return ConfigDict(
         dict(
             task=task,  # or my_module:make, a function of the batch
             steps=10,  # H, of an island in a round
             rounds=16 if short else 64,  # of four islands
-            batch_size=2 if short else 8,  # examples or windows a step
+            batch_size=2 if short else 8,  # examples or windows per step
             seeds=8 if short else 16,
             tolerance=0.03 if short else 0.05,  # of the search, a share of the loss
         )
@@ -79,11 +80,11 @@ def get_config(task: str = "toy") -> ConfigDict:
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """Servers that wait for all and for nobody, and one island."""
+    """The experiment: servers that wait for all and for nobody, and one island."""
     protocols, n = dj.cluster.protocols, len(SECONDS)
     rates = {"outer_step": Range(0.3, 10.0)}
 
-    def sgd(outer_step):  # the step of a server is the sum of all that a change causes
+    def sgd(outer_step):  # `outer_step` is the sum of all steps that a change causes
         return optax.sgd(outer_step)
 
     def nesterov(outer_step, outer_decay=0.1):

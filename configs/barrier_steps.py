@@ -1,12 +1,12 @@
 """How far apart do two hundred workers get under each barrier?
 
 Tasks take 1 + Exp(1) s, and 200 s are simulated, as in the paper of PSP (Wang et al.,
-arXiv:1709.07772, whose figures these are): BSP lets nobody run ahead, SSP(4) nobody
-more than 4 tasks, ASP everybody; pBSP and pSSP ask 4 or 10 workers drawn at random in
-place of all, and a waiting worker keeps its sample. In one arm it draws anew every
-0.1 s: the paper leaves open how often. A barrier is good if its workers stay close
-together and do many tasks. Logistic regression on breast cancer data, one example a
-task, gives the workers something to do; `barriers.py` has the learning.
+arXiv:1709.07772). With BSP no worker runs ahead, with SSP(4) at most 4 tasks, with ASP
+without a limit. pBSP and pSSP ask a few workers, drawn at random, in place of all, and
+a waiting worker keeps its sample. In one arm it draws a new sample every 0.1 s: the
+paper does not say how often. A barrier is good if its workers stay close together and
+do many tasks. Each task is one example of logistic regression on breast cancer data;
+`barriers.py` compares the learning.
 
     python -m experiments.main --config=configs/barrier_steps.py \
         --workdir=runs/barrier_steps
@@ -33,15 +33,15 @@ LIMITS |= positive("seconds", "learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """The paper's simulation, and a sample of one and of four beside its ten."""
+    """The config: the paper's simulation, with samples of 1 and 4 beside its 10."""
     return ConfigDict(
         dict(
             workers=200,
-            samples=(1, 4, 10),  # of pBSP, workers that are asked
-            bound=4,  # of SSP and pSSP, tasks that one may be ahead
-            shift_seconds=1.0,  # of a task, to which an exponential time is added
-            mean_seconds=1.0,  # of that
-            poll_seconds=0.1,  # until a waiting worker draws anew, in one arm
+            samples=(1, 4, 10),  # numbers of workers that pBSP asks
+            bound=4,  # tasks that a worker may be ahead under SSP and pSSP
+            shift_seconds=1.0,  # the constant part of the time of a task
+            mean_seconds=1.0,  # mean of the exponential part
+            poll_seconds=0.1,  # until a waiting worker draws again, in one arm
             seconds=200.0,  # simulated
             learning_rate=0.001,
             seeds=5,
@@ -50,12 +50,12 @@ def get_config() -> ConfigDict:
 
 
 def steps(trace: dj.cluster.Trace) -> np.ndarray:
-    """Tasks that each worker has delivered, [workers]."""
+    """The number of tasks that each worker has delivered, [workers]."""
     return np.bincount(trace.worker, minlength=trace.num_workers)
 
 
 def simulations(config: ConfigDict) -> dict[str, Simulation]:
-    """Eight barriers, from the strictest."""
+    """{name: simulation} of eight barriers, the strictest first."""
     ssp, psp = dj.cluster.protocols.ssp, dj.cluster.protocols.psp
     service = dj.cluster.shifted_exponential(config.shift_seconds, config.mean_seconds)
     cluster = dj.cluster.Cluster(config.workers, service)
@@ -76,10 +76,10 @@ class Steps:
     """A figure: how many tasks the workers of each arm have done at the end."""
 
     name: str = "steps"
-    caption: str = "For each barrier the tasks that its workers have done, sorted."
+    caption: str = "The number of tasks that each worker has done, for each barrier."
 
     def draw(self, run: Run) -> Any:
-        """Shares of the workers that have done so many tasks, a curve a barrier."""
+        """Draws the share of workers with at most x tasks, a curve for each barrier."""
         from experiments.figures import palette, sheets  # Matplotlib, when it draws
 
         styles = palette.styles(list(run.traces))
@@ -99,7 +99,7 @@ class Steps:
 
 
 def apart(config: ConfigDict) -> Computed:
-    """How far apart workers are at the end: the standard deviation of their tasks."""
+    """A metric: the standard deviation of the workers' numbers of tasks at the end."""
     simulated = simulations(config)
 
     @functools.cache
@@ -110,7 +110,7 @@ def apart(config: ConfigDict) -> Computed:
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """One step size: what is asked is when tasks are done."""
+    """The experiment: an arm for each barrier, at one step size."""
     bsp = {"barrier": "BSP"}
     return Experiment(
         question="How far apart do two hundred workers get under each barrier?",

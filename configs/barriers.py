@@ -1,11 +1,11 @@
 """How strict must a barrier be?
 
-Thirty-two workers whose tasks take 1 + Exp(1) s, an update for each gradient. BSP lets
-nobody run ahead, SSP nobody more than 2 to 32 tasks (Ho et al., NIPS 2013), ASP
-everybody. With `:PSP`, beside them, PSP asks 1, 4 or 16 workers drawn at random instead
-of all (Wang et al., arXiv:1709.07772; `barrier_steps.py` has their own simulation). The
-simulated time until an MLP on scikit-learn's digits has a training loss of 0.7, step
-and momentum tuned.
+Thirty-two workers have tasks of 1 + Exp(1) s, and each gradient makes an update. With
+BSP no worker runs ahead, with SSP at most 2 to 32 tasks (Ho et al., NIPS 2013), with
+ASP without a limit. `:PSP` adds PSP, which asks 1, 4 or 16 workers drawn at random
+instead of all (Wang et al., arXiv:1709.07772; `barrier_steps.py` has the paper's
+simulation). The result is the simulated time until an MLP on scikit-learn's digits has
+a training loss of 0.7, with step and momentum tuned.
 
     python -m experiments.main --config=configs/barriers.py --workdir=runs/barriers
     python -m experiments.main --config=configs/barriers.py:PSP --workdir=runs/psp
@@ -27,22 +27,22 @@ LIMITS |= below_one("momentum")
 
 
 def get_config(asked: str = "all") -> ConfigDict:
-    """From BSP to ASP, which ask all workers; or PSP beside them."""
+    """The config: barriers that ask all workers, from BSP to ASP; or also PSP."""
     samples = {"all": {}, "PSP": dict(samples=(1, 4, 16))}  # workers that PSP asks
     return ConfigDict(
         dict(
             **named("asked", asked, samples),
             workers=32,
-            bounds=(2, 4, 8, 16, 32),  # of SSP, tasks that one may be ahead of the last
-            shift_seconds=1.0,  # of a task, to which an exponential time is added
-            mean_seconds=1.0,  # of that
+            bounds=(2, 4, 8, 16, 32),  # tasks that a worker may be ahead under SSP
+            shift_seconds=1.0,  # the constant part of the time of a task
+            mean_seconds=1.0,  # mean of the exponential part
             seconds=200.0,  # simulated
-            target=0.7,  # of the training loss, nats
+            target=0.7,  # the training loss to reach, nats
             learning_rate=(0.001, 0.003, 0.01, 0.02, 0.04, 0.1),
             momentum=(0.0, 0.9),
-            batch_size=4,  # examples a gradient
+            batch_size=4,  # examples per gradient
             seeds=20,
-            tuning_seeds=6,  # that choose what is tuned, and are not reported
+            tuning_seeds=6,  # seeds that choose the tuned values; not reported
         )
     )
 
@@ -51,7 +51,7 @@ SHOWN = ("BSP", "SSP, 4 ahead", "PSP, 4 asked", "ASP")
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """An arm for each barrier."""
+    """The experiment: an arm for each barrier."""
     samples = config.get("samples", ())
     ssp, psp = dj.cluster.protocols.ssp, dj.cluster.protocols.psp
     service = dj.cluster.shifted_exponential(config.shift_seconds, config.mean_seconds)

@@ -1,15 +1,15 @@
 """What do rare and small messages save on the way to a training loss?
 
-Two islands train by gradients that are averaged at each step, or by DiLoCo with an
-exchange every 20 steps, whose messages have 32, 8 or 4 bits an entry, or an eighth of
-the entries, as many bytes as 4 bits; beside them one island alone. What a message
-leaves out is sent later. All numbers are searched: the step of Adam, and step and
+Two islands average gradients at each step, or train by DiLoCo with an exchange every 20
+steps. Its messages have 32, 8 or 4 bits per entry, or an eighth of the entries, which
+takes as many bytes as 4 bits. An entry that a message leaves out is sent later. A
+control is one island alone. All numbers are searched: the step of Adam, and step and
 momentum of the outer optimizer.
 
-Until a training loss is reached: the bytes that an island sends for each parameter, and
-the time on three links, in seconds of a local step. Over a link an exchange in float32
+A training loss is reached at two costs: the bytes that an island sends for each
+parameter, and the time on three links, in local steps. On a link an exchange in float32
 takes as long as 1, 10 or 100 local steps, and islands wait for it. Two islands that
-swap what they have rounded send no more entries than a sum does.
+swap their rounded changes send no more entries than a sum does.
 
     python -m experiments.main --config=configs/bytes_to_target.py \
         --workdir=runs/bytes_to_target
@@ -29,7 +29,7 @@ from experiments.results.metrics import Computed
 from experiments.training import methods
 
 SMALL = {"updates": 40, "tolerance": 0.5}
-"""What the small size of the book changes, beside the numbers of seeds."""
+"""Values that the small size of the book changes, beside the numbers of seeds."""
 
 LIMITS = at_least(1, "period") | positive("target", "exchange", "tolerance")
 
@@ -40,36 +40,36 @@ GRADIENTS, ALONE = "gradients", "one island"
 
 
 def get_config() -> ConfigDict:
-    """Two islands."""
+    """The config: two islands, and three links between them."""
     return ConfigDict(
         dict(
             period=20,  # steps between two exchanges
-            exchange=(1.0, 10.0, 100.0),  # of float32, in local steps: three links
-            target=0.3,  # of the training loss, nats
+            exchange=(1.0, 10.0, 100.0),  # time in float32, in local steps: three links
+            target=0.3,  # the training loss to reach, nats
             updates=200,  # of each island
-            batch_size=8,  # examples an island's gradient
+            batch_size=8,  # examples per gradient of an island
             seeds=16,
-            tolerance=0.05,  # of the search, a share of the updates
+            tolerance=0.05,  # of the search, as a share of the updates
         )
     )
 
 
 def models_sent(config: ConfigDict, method: str) -> float:
-    """What an island sends in a step, as a share of the model in float32."""
+    """The mean message of an island per step, as a share of the model in float32."""
     if method in (GRADIENTS, ALONE):
         return float(method == GRADIENTS)
     return BITS[method] / 32 / config.period
 
 
 def bytes_to(config: ConfigDict) -> figures.TimeTo:
-    """The bytes that an island sends for each parameter until the target."""
+    """A metric: the bytes that an island sends for each parameter until the target."""
     sent = functools.partial(models_sent, config)
     cost = Computed("bytes", lambda method: 4.0 * sent(method))
     return figures.TimeTo("train_loss", config.target, "update", cost=cost)
 
 
 def time_to(config: ConfigDict, exchange: float) -> figures.TimeTo:
-    """The time until the target over a link, in seconds of a local step."""
+    """A metric: the time until the target over a link, in local steps."""
     sent = functools.partial(models_sent, config)
     name = f"time_at_{exchange:g}"
     cost = Computed(name, lambda method: 1.0 + exchange * sent(method))
@@ -82,12 +82,12 @@ def adam(learning_rate):
 
 
 def nesterov(outer_step, outer_decay):
-    """The outer optimizer; its step is the sum of all steps that a change causes."""
+    """The outer optimizer; `outer_step` is the sum of steps that a change causes."""
     return optax.sgd(outer_step * outer_decay, 1.0 - outer_decay, nesterov=True)
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """Gradients, four messages of DiLoCo, and one island."""
+    """The experiment: gradients, four messages of DiLoCo, and one island."""
     compressors = {
         "8 bits": dj.exchange.quantized(8),
         "4 bits": dj.exchange.quantized(4),
@@ -98,7 +98,7 @@ def experiment(config: ConfigDict) -> Experiment:
     def arm(name, method, islands=2, grid=outer, near=None):
         cluster = dj.cluster.Cluster(islands, dj.cluster.constant(1.0))
         training, labels = replicas(method, cluster, adam), {"method": name}
-        near = near and {"method": near}  # an arm with an optimum that may be close
+        near = near and {"method": near}  # an arm whose optimum may be close
         return Arm(training=training, labels=labels, grid=grid, contains=near)
 
     def diloco(name):

@@ -1,9 +1,9 @@
 """Which optimizer tolerates late gradients best on a language model?
 
-A decoder-only Transformer on the characters of the standard library's own manual, and
-gradients 0 to 8 updates late. Step and momentum are tuned for each optimizer and delay.
-Momentum is beta_1 of Adam, and both momenta of Muon (matrices, and the rest). SGD takes
-steps along the moving average of the gradients.
+A decoder-only Transformer trains on the characters of Python's manual, with gradients 0
+to 8 updates late. Step and momentum are tuned for each optimizer and delay. Momentum is
+beta_1 of Adam, and both momenta of Muon (of matrices, and of the rest). SGD takes steps
+along the moving average of the gradients.
 
     python -m experiments.main --config=configs/char_lm.py --workdir=runs/char_lm
 """
@@ -28,7 +28,7 @@ LIMITS |= configs.below_one("momentum", "muon_momentum")
 
 
 def get_config() -> ConfigDict:
-    """A Transformer small enough for 648 of them to train on one core."""
+    """The config: a Transformer so small that one core can train 648 of them."""
     return ConfigDict(
         dict(
             delay=(0, 1, 8),  # updates
@@ -38,13 +38,13 @@ def get_config() -> ConfigDict:
             momentum=(0.0, 0.5, 0.9),
             muon_momentum=(0.5, 0.9, 0.97),
             warmup_updates=50,  # then a cosine to zero
-            batch_size=4,  # windows an update
+            batch_size=4,  # windows per update
             context=32,  # characters
             width=32,
             depth=1,  # blocks
             updates=800,
             seeds=5,
-            tuning_seeds=3,  # that choose step and momentum, and are not reported
+            tuning_seeds=3,  # seeds that choose step and momentum; not reported
         )
     )
 
@@ -56,11 +56,11 @@ OPTIMIZERS = {
 }
 SIZES = ("batch_size", "context", "width", "depth")
 FALL = {"SGD": 1.5, "Adam": 0.3, "Muon": 0.3}
-"""At a delay of d the steps of the grid are those without, over 1 + FALL d."""
+"""At a delay of d, the steps without delay are divided by 1 + FALL d."""
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """An arm for each optimizer and delay, since each has its own steps."""
+    """The experiment: an arm for each optimizer and delay, as their steps differ."""
     configs.check_warmup(config)
     max_delay = configs.check_delays("delay", config.delay, config.updates)
     cosine = optax.cosine_decay_schedule(1.0, config.updates)
@@ -114,7 +114,7 @@ def experiment(config: ConfigDict) -> Experiment:
 
 
 def measured(run: Run) -> pd.DataFrame:
-    """The staleness of each best cell, beside the delay that was asked."""
+    """A table of the staleness of each best cell, beside the delay of the config."""
     keys = ["optimizer", "delay", "learning_rate", "momentum"]
     cells = run.best.groupby(keys, as_index=False, sort=False)
     return cells[["staleness_mean", "staleness_max"]].mean()

@@ -1,8 +1,9 @@
 """Does delay compensation undo the harm of a stale gradient?
 
-An MLP on scikit-learn's digits, SGD: plain, DC-ASGD in both forms (Zheng et al.,
-arXiv:1609.08326), and Gap-Aware (Barkai et al., arXiv:1909.10802). At each delay the
-step of each is searched, and the strength of DC-ASGD, until the optimum is found.
+SGD trains an MLP on scikit-learn's digits: plain, with DC-ASGD in both forms (Zheng et
+al., arXiv:1609.08326), and with Gap-Aware (Barkai et al., arXiv:1909.10802). At each
+delay the step of each rule and the strength of DC-ASGD are searched, until the optimum
+is found.
 
     python -m experiments.main --config=configs/compensation.py --workdir=runs/dc
 """
@@ -28,15 +29,15 @@ LIMITS = at_least(0, "delay")
 LIMITS |= positive("tolerance")
 
 SMALL = {"updates": 60, "tolerance": 0.5}
-"""What the small size of the book changes, beside the numbers of seeds."""
+"""Values that the small size of the book changes, beside the numbers of seeds."""
 
 
 def get_config() -> ConfigDict:
-    """Three compensations and none."""
+    """The config: delays, for three compensations and none."""
     return ConfigDict(
         dict(
             delay=(0, 4, 16, 32),  # updates
-            batch_size=32,  # examples an update
+            batch_size=32,  # examples per update
             updates=1000,
             seeds=16,
             tolerance=0.05,  # of the search, a share of the loss
@@ -45,7 +46,7 @@ def get_config() -> ConfigDict:
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """A program for each compensation."""
+    """The experiment: a program for each compensation."""
     max_delay = check_delays("delay", config.delay, config.updates)
 
     def of_late(compensate, learning_rate, delay):

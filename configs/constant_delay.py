@@ -1,9 +1,9 @@
 """Does a constant delay cost accuracy, and does it change the train/test gap?
 
-An MLP on scikit-learn's digits, SGD, gradients 0 to 64 updates late, with the step
-tuned anew at each delay, and with one step kept. At one step the gap between training
-and test loss may fall with the delay (Deng et al., arXiv:2308.09430), but so does the
-progress of training.
+SGD trains an MLP on scikit-learn's digits with gradients 0 to 64 updates late: with the
+step tuned for each delay, and with one step for all. At one step the gap between
+training and test loss may fall with the delay (Deng et al., arXiv:2308.09430), but so
+does the progress of training.
 
     python -m experiments.main --config=configs/constant_delay.py --workdir=runs/gap
 """
@@ -20,22 +20,22 @@ LIMITS |= configs.positive("learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """SGD, and delays longer than the default's."""
+    """The config: SGD, and longer delays than in the default config."""
     return ConfigDict(
         dict(
             learning_rate=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
             delay=(0, 4, 8, 16, 32, 64),  # updates
-            batch_size=32,  # examples an update
+            batch_size=32,  # examples per update
             width=32,  # hidden units
             updates=1500,
             seeds=20,
-            tuning_seeds=6,  # that choose the step size, and are not reported
+            tuning_seeds=6,  # seeds that choose the step size; not reported
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """42 cells, one program."""
+    """The experiment: 42 cells in one program."""
     max_delay = configs.check_delays("delay", config.delay, config.updates)
 
     def late(learning_rate, delay):

@@ -1,11 +1,12 @@
 """Does a momentum for each worker help when many workers are asynchronous?
 
-One momentum on the server takes in gradients of all workers, and each was computed
-before the momentum of the others moved the model. DANA (Hakimi et al.,
-arXiv:1907.11612) keeps a Nesterov momentum for each worker, and a worker takes its
-gradient where all of these momenta will have moved the model. The server's momenta are
-heavy ball, Nesterov's, and one slow one, which decays as DANA's do: by beta within P
-gradients. Asynchronous SGD on scikit-learn's digits, equally many gradients for all.
+One momentum on the server collects gradients of all workers, and each gradient was
+computed before the momentum of the others moved the model. DANA (Hakimi et al.,
+arXiv:1907.11612) keeps a Nesterov momentum for each worker, and a worker computes its
+gradient at the point to which all these momenta will move the model. It is compared
+with three momenta on the server: heavy ball, Nesterov's, and a slow one, which decays
+as DANA's do, by beta in P gradients. All train on scikit-learn's digits by asynchronous
+SGD with the same number of gradients.
 
     python -m experiments.main --config=configs/dana.py --workdir=runs/dana
 """
@@ -24,23 +25,23 @@ LIMITS |= positive("learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """Four momenta and three numbers of workers."""
+    """The config: four momenta and three numbers of workers."""
     return ConfigDict(
         dict(
-            workers=(1, 8, 32),  # of memoryless times
+            workers=(1, 8, 32),  # with memoryless times
             decay=(0.0, 0.5, 0.9, 0.97, 0.99, 0.997),  # beta; 0 is no momentum
             learning_rate=(0.001, 0.003, 0.01, 0.02, 0.03, 0.05, 0.1, 0.3, 1.0),
             width=16,  # hidden units
-            batch_size=32,  # examples a gradient
+            batch_size=32,  # examples per gradient
             updates=1000,
             seeds=20,
-            tuning_seeds=6,  # that choose step and decay, and are not reported
+            tuning_seeds=6,  # seeds that choose step and decay; not reported
         )
     )
 
 
 def one_slow(decay: jax.Array, workers: int) -> optax.GradientTransformation:
-    """Adds beta m / (1 - beta) to g, and m forgets by beta^(1 / P) a gradient."""
+    """A momentum m that adds beta m / (1 - beta) to g, and decays by beta^(1 / P)."""
     kept = jnp.power(decay, 1.0 / workers)
     average = optax.ema(kept, debias=False)
 
@@ -53,7 +54,7 @@ def one_slow(decay: jax.Array, workers: int) -> optax.GradientTransformation:
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """A program for each momentum and number of workers."""
+    """The experiment: a program for each momentum and number of workers."""
 
     def momenta(workers):
         def behind(rule):
@@ -105,7 +106,7 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.over(
                 "workers", **each, title="Which momentum bears many workers, tuned?"
             ),
-            figures.over("workers", **each, **at, title="And if it is 0.9?"),
+            figures.over("workers", **each, **at, title="And at 0.9?"),
             figures.best_step("workers", "learning_rate", **best),
         ],
     )

@@ -1,10 +1,11 @@
 """Do N agents learn N times as fast, where a few messages are very late?
 
-Linear TD(0): each agent walks through ten states on its own, and a server averages what
-the agents send. Delays have a mean of 5 updates: all are 5, or one in ten is 50. Plain
+In linear TD(0) each agent walks through ten states, and a server averages the messages
+of the agents. Delays have a mean of 5 updates: all are 5, or one in ten is 50. Plain
 stochastic approximation uses each message. DASA (Dal Fabbro et al., arXiv:2403.17247)
-keeps those whose parameters moved least since: the nearer half, or all within a reach.
-Counted are the updates until the value function is near its fixed point.
+keeps the messages since which the parameters moved least: the nearer half, or all
+within a reach. The result is the number of updates until the value function is near its
+fixed point.
 
     python -m experiments.main --config=configs/dasa.py --workdir=runs/dasa
 """
@@ -30,27 +31,28 @@ LIMITS |= positive("distance", "target", "reach", "learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """Three rules under two laws of delays with one mean."""
+    """The config: three rules under two laws of delays with one mean."""
     return ConfigDict(
         dict(
             agents=8,
             mean_delay=5,  # updates
-            one_in=(1, 10),  # messages is late, by one_in * mean_delay
-            distance=1.0,  # in each parameter, from the fixed point, at the start
+            one_in=(1, 10),  # one in `one_in` messages is late, by one_in * mean_delay
+            distance=1.0,  # from the fixed point at the start, in each parameter
             target=0.2,  # distance from the fixed point that counts as near
             updates=4000,
             reach=(1.0, 8.0, 64.0),  # in steps along a gradient of norm 1
             learning_rate=(0.004, 0.3, 12),  # first, last, number; equal ratios
             seeds=20,
-            tuning_seeds=10,  # that choose step and reach, and are not reported
+            tuning_seeds=10,  # seeds that choose step and reach; not reported
         )
     )
 
 
 def td(agents: int, distance: float, updates: int, *, discount: float = 0.9) -> Task:
-    """TD(0), 4 features of norm 1, 10 states; D is the stationary law of their chain.
+    """The task TD(0), with 4 features of norm 1 and 10 states.
 
-    The fixed point solves Phi' D (Phi - gamma P Phi) x = Phi' D r.
+    The fixed point solves Phi' D (Phi - gamma P Phi) x = Phi' D r; D is the stationary
+    law of the chain of states.
     """
     chain = np.random.default_rng(0)
     law = chain.random((10, 10)) ** 3
@@ -88,7 +90,7 @@ def td(agents: int, distance: float, updates: int, *, discount: float = 0.9) -> 
 
 
 def nearer_half() -> optax.GradientTransformationExtraArgs:
-    """Keeps the messages whose parameters moved no further than the median."""
+    """A rule that drops the half of messages since which parameters moved furthest."""
 
     def update(updates, state, params, *, stale_params, **extra_args):
         moved = optax.tree.norm(optax.tree.sub(params, stale_params))
@@ -101,7 +103,7 @@ def nearer_half() -> optax.GradientTransformationExtraArgs:
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """A program for each rule, and one agent alone."""
+    """The experiment: a program for each rule, and one agent alone."""
     delays = [one_in * config.mean_delay for one_in in config.one_in]
     max_delay = check_delays("one_in", delays, config.updates)
 

@@ -1,13 +1,13 @@
 """How fast must steps fall, if delays are half of the run?
 
-At update t a gradient is t/2 updates late, as of a worker that slows down all the time.
-DASGD (Zhou et al., arXiv:2107.02919) asks then for steps that fall as 1 / (t log t):
-1 / sqrt(t), the usual choice, falls too slowly. 1 / t is between: in the time log t the
-delay is constant, log 2, so at a curvature lambda it is stable while
+At update t a gradient is t/2 updates late, as if its worker slowed down all the time.
+For this DASGD (Zhou et al., arXiv:2107.02919) has steps that fall as 1 / (t log t): the
+usual choice, 1 / sqrt(t), falls too slowly. 1 / t is between: in the time log t the
+delay is constant, log 2, so that at a curvature lambda it is stable if
 
     first step * lambda < pi / (2 log 2) = 2.27
 
-A quadratic of one curvature with noise; every rule of steps has several first steps.
+The loss is a quadratic of one curvature with noise. Each rule has several first steps.
 
     python -m experiments.main --config=configs/dasgd.py --workdir=runs/dasgd
 """
@@ -23,11 +23,11 @@ LIMITS |= configs.positive("first_step")
 
 
 def get_config() -> ConfigDict:
-    """Three rules of steps, each with four first steps."""
+    """The config: three rules of steps, each with four first steps."""
     return ConfigDict(
         dict(
             first_step=(0.5, 1.0, 2.0, 4.0),
-            share=0.5,  # of the updates so far: the delay
+            share=0.5,  # the delay, as a share of the updates so far
             curvature=1.0,  # of every direction
             directions=8,
             noise=0.1,  # standard deviation of a gradient's noise, in each direction
@@ -38,12 +38,13 @@ def get_config() -> ConfigDict:
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """A program for each rule; its history is as deep as the share of the run."""
+    """The experiment: a program for each rule, with a history for the longest delay."""
     if not (
         0.0 < config.share < 1.0 and min((*config.first_step, config.curvature)) > 0.0
     ):
         raise ValueError(
-            "config.share must be in (0, 1); first_step, curvature positive."
+            "config.share must be in (0, 1), and config.first_step and"
+            " config.curvature must be positive."
         )
     longest = int(config.share * config.updates)
     max_delay = configs.check_delays("share", (longest,), config.updates)

@@ -1,7 +1,7 @@
 """How late may a gradient be before Adam notices?
 
-An MLP on scikit-learn's digits, Adam, gradients 0 to 32 updates late: the step size
-that is best without delay kept at every delay, and the step size tuned anew at each.
+Adam trains an MLP on scikit-learn's digits with gradients 0 to 32 updates late: with
+the step size that is best without delay, and with the step size tuned at each delay.
 
     python -m experiments.main --config=configs/default.py --workdir=runs/default
 """
@@ -24,11 +24,11 @@ def get_config() -> ConfigDict:
             optimizer="adam",  # or sgd, lion, muon, my_module:make (step size -> tx)
             learning_rate=(0.0003, 0.001, 0.003, 0.01, 0.03, 0.1),
             delay=(0, 1, 2, 4, 8, 16, 32),  # updates
-            batch_size=32,  # examples an update; 0 is the full batch
+            batch_size=32,  # examples per update; 0 is the full batch
             width=32,  # hidden units
             updates=1000,
             seeds=16,
-            tuning_seeds=6,  # that choose the step size, and are not reported
+            tuning_seeds=6,  # seeds that choose the step size; not reported
         )
     )
 
@@ -42,7 +42,7 @@ OPTIMIZERS = {
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """42 cells under 22 seeds, one compiled program."""
+    """The experiment: 42 cells under 22 seeds in one compiled program."""
     make = configs.named("optimizer", config.optimizer, OPTIMIZERS)
     max_delay = configs.check_delays("delay", config.delay, config.updates)
 

@@ -1,8 +1,8 @@
 """Are delays of one mean equally harmful, however they are spread?
 
-Gradient descent on a quadratic, under delays that are constant, Poisson, uniform or
-geometric, of the same mean. The lines of the figure are delayjax.stability's limits in
-mean square, of independent delays.
+Gradient descent minimizes a quadratic. Its delays are constant, Poisson, uniform or
+geometric, and have the same mean. The lines of the figure are the limits in mean square
+that `delayjax.stability` computes for independent delays.
 
     python -m experiments.main --config=configs/delay_laws.py --workdir=runs/laws
 """
@@ -27,12 +27,12 @@ STABLE_STEP = figures.LargestStable("learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """48 step sizes and 12 mean delays for each law."""
+    """The config: 48 step sizes and 12 mean delays for each law."""
     return ConfigDict(
         dict(
             law=("constant", "poisson", "uniform", "geometric"),  # of the delays
             mean_delay=(0, 1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24),  # updates
-            max_delay=255,  # updates; a longer delay is as long as this
+            max_delay=255,  # updates; longer delays are cut to this
             learning_rate=tuple(np.geomspace(0.04, 4.0, 48).round(6).tolist()),
             eigenvalues=(0.1, 0.3, 1.0),  # curvatures of the quadratic
             updates=4000,
@@ -42,7 +42,7 @@ def get_config() -> ConfigDict:
 
 
 def limits(config: ConfigDict) -> Callable[[str, float], float]:
-    """The theory: a law and a mean delay -> the largest stable step."""
+    """The theory, as a function: law, mean delay -> the largest stable step."""
     ages = np.arange(config.max_delay + 1)
     chances = {
         "constant": lambda mean: ages == mean,
@@ -63,7 +63,7 @@ def limits(config: ConfigDict) -> Callable[[str, float], float]:
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """2304 cells under five seeds, a program for each law."""
+    """The experiment: 2304 cells under five seeds, a program for each law."""
 
     def late(learning_rate, mean_delay, law, key):
         delays = {
@@ -109,7 +109,7 @@ def experiment(config: ConfigDict) -> Experiment:
 
 
 def stable_steps(found: Found, limit: Callable[[str, float], float]) -> pd.DataFrame:
-    """A row for each mean delay, a column for each law."""
+    """A table of stable steps, a row for each mean delay, a column for each law."""
     table = STABLE_STEP.with_column(found.results, found.curves).pivot_table(
         STABLE_STEP.name, "mean_delay", "law", sort=False
     )

@@ -1,14 +1,14 @@
 """What does an outer optimizer gain over averaging, and does it need several workers?
 
 Four workers take 5 or 20 steps of Adam, then exchange models. Local SGD takes their
-mean; DiLoCo gives the mean change to a second optimizer, SGD with Nesterov momentum.
-Beside them one worker alone, with the same second optimizer: does it gain as much?
-Every number is searched: step and momentum of Adam, and of the outer optimizer.
-Traffic falls as 1 / period.
+mean; DiLoCo gives the mean change to an outer optimizer, SGD with Nesterov momentum. A
+control is one worker alone, with the same outer optimizer: does it gain as much? All
+numbers are searched: step and momentum of Adam, and of the outer optimizer. Traffic
+falls as 1 / period.
 
     python -m experiments.main --config=configs/diloco.py --workdir=runs/diloco
 
-Most of its half hour is the search: 14,758 trainings of eight series.
+Most of its half hour is the search, which has 14,758 trainings of eight series.
 """
 
 import optax
@@ -21,19 +21,19 @@ from experiments.results.effects import percent
 from experiments.training import methods
 
 SMALL = {"updates": 20, "period": (5,)}
-"""What the small size of the book changes, beside the numbers of seeds."""
+"""Values that the small size of the book changes, beside the numbers of seeds."""
 
 LIMITS = at_least(2, "workers") | at_least(1, "period") | positive("tolerance")
 
 
 def get_config() -> ConfigDict:
-    """Two periods."""
+    """The config: four workers that exchange models after two periods."""
     return ConfigDict(
         dict(
             workers=4,
             period=(5, 20),  # steps between two exchanges
             updates=200,  # of each worker
-            batch_size=8,  # examples a worker's gradient
+            batch_size=8,  # examples per gradient of a worker
             seeds=16,
             tolerance=0.05,  # of the search, a share of the loss
         )
@@ -46,12 +46,12 @@ def adam(learning_rate, decay):
 
 
 def nesterov(outer_step, outer_decay):
-    """The outer optimizer; its step is the sum of all steps that a change causes."""
+    """The outer optimizer; `outer_step` is the sum of steps that a change causes."""
     return optax.sgd(outer_step * outer_decay, 1.0 - outer_decay, nesterov=True)
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """Averaging and an outer optimizer, on all workers and on one."""
+    """The experiment: averaging and an outer optimizer, on all workers and on one."""
     check_rounds(config.updates, *config.period)
 
     def cluster(workers):

@@ -1,10 +1,10 @@
 """Which variant of elastic averaging, and how often must workers see the center?
 
-The eight variants of You, Buluc and Demmel (arXiv:1708.02983) on eight workers, and
-Hogwild EASGD with momentum, each meeting the center after 1, 16 or 64 local steps: an
-MLP on scikit-learn's digits.
-Service times are lognormal with mean 1 s, and a message takes 0.1 s, one at a time
-where the center has a lock; all have 400 simulated seconds and their own best step.
+Eight workers train an MLP on scikit-learn's digits with the eight variants of You,
+Buluc and Demmel (arXiv:1708.02983), and with Hogwild EASGD with momentum. A worker
+meets the center after 1, 16 or 64 local steps. Service times are lognormal with mean 1
+s. A message takes 0.1 s; a center with a lock takes one message at a time. Each variant
+trains for 400 simulated seconds, at its best step.
 
     python -m experiments.main --config=configs/easgd_variants.py \
         --workdir=runs/easgd_variants
@@ -38,24 +38,24 @@ LIMITS |= at_least(0, "message_seconds") | positive("seconds", "learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """Nine variants with three periods."""
+    """The config: nine variants with three periods."""
     return ConfigDict(
         dict(
             workers=8,
             period=(1, 16, 64),  # local steps between two meetings
-            service_spread=0.2,  # of a gradient's time of 1 s, standard deviation
-            message_seconds=0.1,  # one at a time where there is a lock
+            service_spread=0.2,  # standard deviation of a gradient's time, mean 1 s
+            message_seconds=0.1,  # of a message; a lock admits one at a time
             seconds=400.0,  # simulated
             learning_rate=(0.0001, 0.0003, 0.001, 0.004, 0.015, 0.06, 0.25, 1.0),
-            batch_size=4,  # examples a gradient
+            batch_size=4,  # examples per gradient
             seeds=16,
-            tuning_seeds=6,  # that choose the step size, and are not reported
+            tuning_seeds=6,  # seeds that choose the step size; not reported
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """An arm for each variant and period."""
+    """The experiment: an arm for each variant and period."""
     link = dj.cluster.Communication(
         message_bytes=config.message_seconds, bytes_per_second=1.0, serial=True
     )

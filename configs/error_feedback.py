@@ -1,9 +1,10 @@
 """How little may workers send, if what was left out is sent later?
 
-Four workers send random blocks of their updates, a share of all (Xu and Huang, DEF,
-arXiv:2004.05298): without memory of the rest, with error feedback, and detached (DEF),
-where a worker takes its gradient part of the way along what it has not sent. SGD is
-in front of the compressor, step and momentum tuned. An MLP on scikit-learn's digits.
+Four workers send random blocks of their updates, a share of all entries (Xu and Huang,
+DEF, arXiv:2004.05298): without memory of the rest, with error feedback, and detached
+(DEF), where a worker computes its gradient at parameters that are moved part of the way
+along its unsent updates. SGD is in front of the compressor, with step and momentum
+tuned. The task is an MLP on scikit-learn's digits.
 
     python -m experiments.main --config=configs/error_feedback.py \
         --workdir=runs/error_feedback
@@ -24,24 +25,24 @@ LIMITS |= below_one("momentum")
 
 
 def get_config() -> ConfigDict:
-    """Three ways to send a share, and all."""
+    """The config: three ways to send a share of the updates, and all of them."""
     return ConfigDict(
         dict(
             workers=4,
-            share=(0.25, 0.0625, 0.015625),  # of an update that is sent
-            strength=0.3,  # of DEF: how far along the error, 0 to 1
+            share=(0.25, 0.0625, 0.015625),  # of an update that a worker sends
+            strength=0.3,  # of DEF: how far parameters move along the error, 0 to 1
             learning_rate=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
             momentum=(0.0, 0.9),  # of each worker
-            batch_size=32,  # examples an update, of all workers
+            batch_size=32,  # examples per update, of all workers
             updates=1000,
             seeds=5,
-            tuning_seeds=3,  # that choose step and momentum, and are not reported
+            tuning_seeds=3,  # seeds that choose step and momentum; not reported
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """Ten arms."""
+    """The experiment: an arm for each method and share."""
 
     def detached(params, state):
         return dj.exchange.detached(params, state, config.strength)
@@ -54,7 +55,7 @@ def experiment(config: ConfigDict) -> Experiment:
             return dj.exchange.mean(optax.sgd(learning_rate, momentum))
 
         def forgetful(learning_rate, momentum, key):
-            """The same blocks of all workers, and the rest is lost."""
+            """All workers send the same blocks; the rest is lost."""
 
             def cut(updates, state, params=None):
                 message, restore = sent(share, key)(updates, state)

@@ -1,9 +1,9 @@
 """Should a federated server update for each client, or for a buffer of them?
 
-Fifty clients have digits of their own, dealt out by a Dirichlet distribution. Twenty of
-them train at any time, and the time of a training has a heavy tail. FedAsync (Xie et
-al., arXiv:1903.03934) mixes in each client's model when it arrives. FedBuff (Nguyen et
-al., arXiv:2106.06639) collects ten deltas for an update; beside it, one. All weight
+A Dirichlet distribution divides the digits among fifty clients. Twenty of them train at
+any time, and the time of a training has a heavy tail. FedAsync (Xie et al.,
+arXiv:1903.03934) mixes in each client's model when it arrives. FedBuff (Nguyen et al.,
+arXiv:2106.06639) collects ten deltas for an update; a control collects one. All weight
 by 1 / sqrt(1 + tau), with the same clients; steps of client and server are tuned.
 
     python -m experiments.main --config=configs/fedbuff.py --workdir=runs/fedbuff
@@ -23,29 +23,29 @@ LIMITS = at_least(0, "target") | positive("seconds", "client_rate", "server_rate
 
 
 def get_config() -> ConfigDict:
-    """FedAsync, FedBuff, and FedBuff's server without a buffer."""
+    """The config: FedAsync, FedBuff, and FedBuff's server without a buffer."""
     return ConfigDict(
         dict(
             clients=50,
             concurrency=20,  # clients that train at any time
-            buffer=10,  # deltas of an update of FedBuff
-            concentration=0.1,  # of the Dirichlet split; small: few classes
+            buffer=10,  # deltas per update of FedBuff
+            concentration=0.1,  # of the Dirichlet split; small: few classes a client
             tail=2.0,  # P(a training takes longer than t) ~ t^-tail; 1 s on average
             seconds=200.0,  # simulated
-            target=0.15,  # training loss, nats
+            target=0.15,  # the training loss to reach, nats
             client_rate=(0.3, 1.0, 3.0, 10.0),
-            mixing=(0.125, 0.25, 0.5, 1.0),  # al of FedAsync
+            mixing=(0.125, 0.25, 0.5, 1.0),  # alpha of FedAsync
             server_rate=(0.25, 0.5, 1.0, 2.0, 4.0, 8.0),  # eta_g of FedBuff
-            batch_size=16,  # examples of a training
+            batch_size=16,  # examples per training
             client_steps=4,
             seeds=8,
-            tuning_seeds=3,  # that choose both steps, and are not reported
+            tuning_seeds=3,  # seeds that choose both steps; not reported
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """Three servers of the same clients."""
+    """The experiment: three servers with the same clients."""
     times = dj.cluster.pareto(1.0 - 1.0 / config.tail, config.tail)  # 1 s on average
     clients = dj.cluster.Cluster(config.clients, times)
     law = dj.modulation.polynomial(0.5)

@@ -1,10 +1,11 @@
 """Until how many workers does gossip keep up with an all-reduce?
 
-Each worker averages its model with one drawn at random: it reads that model (pull), or
-sends its own (push); Jin et al. (arXiv:1611.04581) saw gossip converge faster on up to
-about 32 nodes, and the all-reduce ahead near 100. The simulated time until an MLP on
-scikit-learn's digits has a training loss of 0.3, and the error after as many examples,
-which four to a hundred workers share; each at its best step.
+Each worker averages its model with the model of a worker drawn at random: it reads this
+model (pull), or sends its own (push). Jin et al. (arXiv:1611.04581) saw gossip converge
+faster on up to about 32 nodes, and the all-reduce faster near 100. The results are the
+simulated time until an MLP on scikit-learn's digits has a training loss of 0.3, and the
+error after the same number of examples, on four to a hundred workers, each at its best
+step.
 
     python -m experiments.main --config=configs/gossip.py --workdir=runs/gossip
 """
@@ -24,24 +25,24 @@ LIMITS |= positive("learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """Three methods on four to a hundred workers."""
+    """The config: three methods on four to a hundred workers."""
     return ConfigDict(
         dict(
             workers=(4, 12, 36, 100),
-            service_spread=0.3,  # of a gradient's time of 1 s, standard deviation
+            service_spread=0.3,  # standard deviation of a gradient's time, mean 1 s
             message_seconds=0.2,  # of a model over a link
             learning_rate=(0.1, 0.3, 1.0, 3.0),
-            batch_size=4,  # examples a gradient
-            examples=54_000,  # forty times all of them, of all workers together
-            target=0.3,  # of the training loss, nats
+            batch_size=4,  # examples per gradient
+            examples=54_000,  # forty epochs, of all workers together
+            target=0.3,  # the training loss to reach, nats
             seeds=5,
-            tuning_seeds=3,  # that choose the step size, and are not reported
+            tuning_seeds=3,  # seeds that choose the step size; not reported
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """An arm for each method and number of workers."""
+    """The experiment: an arm for each method and number of workers."""
     compared = {
         "all-reduce": methods.allreduce_sgd(),
         "pull": methods.gossip(),

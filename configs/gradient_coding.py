@@ -1,11 +1,11 @@
-"""Does dealing workers anew help gradient coding against stragglers that stay slow?
+"""Do dynamic clusters help gradient coding against stragglers that stay slow?
 
-Twenty workers in five clusters: each computes three of the data's parts, so that a
-cluster is done without its two slowest. A fifth of the workers is ten times slower, for
-5 to 50 tasks on average or for one. Dynamic clusters deal the slow workers of the last
-update evenly over the clusters (Buyukates et al., arXiv:2011.01922). The update is the
-full gradient whoever delivers, so that only time differs: logistic regression, breast
-cancer data.
+Twenty workers form five clusters. Each worker computes three parts of the data, so that
+a cluster does not wait for its two slowest workers. A fifth of the workers is ten times
+slower, for 5 to 50 tasks on average or for one. Dynamic clusters divide the slow
+workers of the last update evenly (Buyukates et al., arXiv:2011.01922). Every update is
+the full gradient, so that methods differ only in time. The task is logistic regression
+on breast cancer data.
 
     python -m experiments.main --config=configs/gradient_coding.py \
         --workdir=runs/gradient_coding
@@ -25,21 +25,21 @@ LIMITS |= positive("learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """Waiting for all, static and dynamic clusters."""
+    """The config: kinds of stragglers, for three protocols."""
     return ConfigDict(
         dict(
             workers=20,
             clusters=5,
             load=3,  # parts that each worker computes
-            part_seconds=1.0,  # of one part, exponential after a shift of half of it
+            part_seconds=1.0,  # mean of a part; half is constant, half exponential
             slowdown=10.0,  # of a straggler
             slow_share=0.2,  # of the workers
-            stay=(0.8, 0.9, 0.95, 0.98),  # chance that a straggler's next task is slow
+            stay=(0.8, 0.9, 0.95, 0.98),  # chances that a straggler's next task is slow
             learning_rate=(0.1, 0.3, 1.0, 3.0, 10.0),
             updates=200,
             l2=0.1,  # penalty (l2 / 2) |w|^2
             seeds=40,
-            tuning_seeds=3,  # that choose the step size, and are not reported
+            tuning_seeds=3,  # seeds that choose the step size; not reported
         )
     )
 
@@ -48,12 +48,12 @@ ANEW = "drawn anew"
 
 
 def stragglers(stay: float) -> str:
-    """The label of stragglers that stay slow with a chance."""
+    """The label of stragglers that stay slow with this chance."""
     return f"stay slow, {stay:g}"
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """Three protocols with each kind of straggler."""
+    """The experiment: three protocols with each kind of straggler."""
     half, share = 0.5 * config.part_seconds, config.slow_share
     coding = dj.cluster.protocols.gradient_coding
     compared = {
@@ -76,7 +76,7 @@ def experiment(config: ConfigDict) -> Experiment:
     kinds = {stragglers(stay): stay for stay in config.stay} | {ANEW: share}
 
     return Experiment(
-        question="Does dealing workers anew help gradient coding?",
+        question="Do dynamic clusters help gradient coding?",
         task=breast_cancer(batch_size=config.workers, l2=config.l2),
         arms=[
             arm(kind, stay, scheme)

@@ -1,12 +1,13 @@
 """How many groups balance one straggler against staleness?
 
-Sixteen workers, the last of them four times slower. The members of a group wait for
-each other, groups do not (Basu et al., HiPC 2018): one group is synchronous, sixteen
-are asynchronous. Progressive grouping chooses their number, every 5 or every 20
-updates: as few as its formula allows for 1.2 times the time without the straggler. With
-dynamic data whoever is ready takes the next batch; with static data the straggler's
-group must do its share as well. An MLP on scikit-learn's digits, the same number of
-examples for all, SGD with plain steps or with steps divided by staleness.
+The last of sixteen workers is four times slower. The members of a group wait for each
+other, but groups do not (Basu et al., HiPC 2018): one group is synchronous, sixteen are
+asynchronous. Progressive grouping chooses their number every 5 or every 20 updates: the
+fewest groups with which, by its formula, the time is at most 1.2 times the time without
+the straggler. With dynamic data a group that is ready takes the next batch; with static
+data the straggler's group must train on its share as well. An MLP on scikit-learn's
+digits is trained on the same number of examples by SGD, with plain steps or with steps
+divided by staleness.
 
     python -m experiments.main --config=configs/grouping.py --workdir=runs/grouping
 """
@@ -24,19 +25,19 @@ LIMITS |= positive("learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """The cluster without and with a straggler, and 1 to 16 groups."""
+    """The config: the cluster without and with a straggler, and 1 to 16 groups."""
     return ConfigDict(
         dict(
             workers=16,
             slow_factor=4.0,  # of the last worker's times
             groups=(1, 2, 4, 8, 16),
             examine_every=(5, 20),  # updates between choices of progressive grouping
-            service_spread=0.1,  # of a gradient's time of 1 s, standard deviation
+            service_spread=0.1,  # standard deviation of a gradient's time, mean 1 s
             learning_rate=(0.01, 0.03, 0.1, 0.3, 0.6, 1.0, 2.0),
-            batch_size=8,  # examples a gradient
-            examples=27_000,  # twenty times all of them
+            batch_size=8,  # examples per gradient
+            examples=27_000,  # twenty epochs
             seeds=5,
-            tuning_seeds=5,  # that choose the step size, and are not reported
+            tuning_seeds=5,  # seeds that choose the step size; not reported
         )
     )
 
@@ -47,7 +48,7 @@ LAWS = {PLAIN: dj.modulation.polynomial(0.0), DIVIDED: dj.modulation.inverse}
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """Twelve protocols, each with both laws."""
+    """The experiment: twelve protocols, each with both laws."""
     protocols, workers = dj.cluster.protocols, config.workers
     service = dj.cluster.lognormal(1.0, config.service_spread)
     slowdown = [1.0] * (workers - 1) + [config.slow_factor]
@@ -60,7 +61,7 @@ def experiment(config: ConfigDict) -> Experiment:
 
     arms = [arm(protocols.groups(1), equal, grouping="no straggler", groups=1)]
     for kind, counts in dict(dynamic=config.groups, static=config.groups[1:]).items():
-        for count in counts:  # one group is the same with both
+        for count in counts:  # one group has the same data in both
             protocol = protocols.groups(count, data=kind)
             arms.append(arm(protocol, grouping=f"{kind} data", groups=count))
     for every in config.examine_every:

@@ -1,12 +1,13 @@
 """Does a replay of gradients that agree with verification help under delay?
 
-Logistic regression on breast cancer data under geometric delays (the staleness of many
-workers with memoryless service times): SGD, and guided SGD (Sharma, arXiv:2101.07259),
-which at every 10th update uses up to 4 of the last gradients once more. All have the
-same number of gradients and the same steps to choose from. Guided SGD also needs a
-verification loss at each update, the forward pass of `verification` examples: here five
-times as many as a batch has. Last, as many replays without a verification loss. The
-author's code computes an old gradient anew; here it is used again, which costs nothing.
+SGD and guided SGD (Sharma, arXiv:2101.07259) train logistic regression on breast cancer
+data under geometric delays (the staleness of many workers with memoryless service
+times). At every 10th update guided SGD uses up to 4 of the last gradients once more.
+All methods have the same number of gradients and the same step sizes. Guided SGD also
+needs a verification loss at each update, the forward pass of `verification` examples,
+here five times a batch. A control makes as many replays without a verification loss.
+The author's code computes an old gradient again; here the old gradient is stored, which
+costs nothing.
 
     python -m experiments.main --config=configs/guided.py --workdir=runs/guided
 """
@@ -26,25 +27,25 @@ LIMITS |= positive("learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """Plain, and two numbers of replays."""
+    """The config: plain SGD, and two numbers of replays."""
     return ConfigDict(
         dict(
             learning_rate=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0),
             mean_delay=(0, 4, 16),  # of geometric delays, updates
-            max_delay=96,  # updates; a longer delay is as long as this
+            max_delay=96,  # updates; longer delays are cut to this
             period=10,  # rho, updates
-            replays=(1, 4),  # psi, the most gradients replayed at once
+            replays=(1, 4),  # psi, the largest numbers of gradients replayed at once
             verification=42,  # training examples, a tenth as in the author's code
-            batch_size=8,  # examples an update
+            batch_size=8,  # examples per update
             updates=1000,
             seeds=20,
-            tuning_seeds=6,  # that choose the step size, and are not reported
+            tuning_seeds=6,  # seeds that choose the step size; not reported
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """A program for each number of replays."""
+    """The experiment: a program for each number of replays."""
     task = breast_cancer(batch_size=config.batch_size)
     drawn = breast_cancer(batch_size=config.verification).batches(0, 0, 1)
     examples = jax.tree.map(lambda leaf: leaf[0], drawn)

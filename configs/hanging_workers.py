@@ -1,11 +1,11 @@
-"""Who still trains when a gradient may never end?
+"""Which method still trains when a gradient may never end?
 
-Every task hangs for good with a small probability (the infinite-Bernoulli times of
-Maranjyan et al., arXiv:2410.04285), or ends after a time with a heavy tail. A method
-that waits for a gradient, or keeps one worker busy with it, loses that worker, or waits
-long; MindFlayer abandons what takes longer than it allots. Logistic regression on
-breast cancer data, one example a gradient; SGD, its step and momentum tuned for each
-method and kind of task, of Rennala also the batch, and the time that MindFlayer allots.
+A task hangs for ever with a small probability (the infinite-Bernoulli times of
+Maranjyan et al., arXiv:2410.04285), or its time has a heavy tail. A method that waits
+for such a gradient loses a worker, or waits long; MindFlayer gives up a gradient after
+an allotted time. SGD trains logistic regression on breast cancer data, with one example
+per gradient. For each method and kind of task its step and momentum are tuned, and also
+the batch of Rennala and the time that MindFlayer allots.
 
     python -m experiments.main --config=configs/hanging_workers.py \
         --workdir=runs/hanging_workers
@@ -26,28 +26,28 @@ LIMITS |= below_one("momentum")
 
 
 def get_config() -> ConfigDict:
-    """Three methods, without and with hanging tasks, and with heavy tails."""
+    """The config: three methods; hanging tasks or none, and times with heavy tails."""
     return ConfigDict(
         dict(
             workers=16,
             hang_probability=(0.0, 0.02, 0.1),  # of a task
-            gradient_seconds=1.0,  # of a task that ends, at least
+            gradient_seconds=1.0,  # the least time of a task that ends
             tail=1.2,  # P(a task takes longer than t) ~ t^-tail: 6 s on average
-            target=0.25,  # training loss, nats; the least is 0.197
+            target=0.25,  # the training loss to reach, nats; the least is 0.197
             seconds=200.0,  # simulated
-            batch=(4, 16),  # gradients in an update of Rennala
-            allotted_seconds=(1.5, 2.0, 4.0),  # to a gradient of MindFlayer
+            batch=(4, 16),  # gradients per update of Rennala
+            allotted_seconds=(1.5, 2.0, 4.0),  # for a gradient of MindFlayer
             learning_rate=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
             momentum=(0.0, 0.9),
             l2=0.1,  # penalty (l2 / 2) |w|^2
             seeds=8,
-            tuning_seeds=5,  # that choose all that is tuned; not reported
+            tuning_seeds=5,  # seeds that choose all tuned values; not reported
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """An arm for each method and kind of task."""
+    """The experiment: an arm for each method and kind of task."""
     protocols = dj.cluster.protocols
     compared = {
         "ASGD": protocols.k_async(1),
@@ -71,7 +71,7 @@ def experiment(config: ConfigDict) -> Experiment:
     often = max(config.hang_probability)
     quickest = mindflayer(min(config.allotted_seconds))
     return Experiment(
-        question="Who still trains when a gradient may never end?",
+        question="Which method still trains when a gradient may never end?",
         task=breast_cancer(batch_size=1, l2=config.l2),
         arms=[arm(name, tasks) for tasks in services for name in compared],
         grid={"learning_rate": config.learning_rate, "momentum": config.momentum},
@@ -95,10 +95,10 @@ HEAVY = "times with a heavy tail"
 
 
 def mindflayer(seconds: float) -> str:
-    """The name of MindFlayer with a time that it allots."""
+    """The name of MindFlayer that allots this time."""
     return f"MindFlayer, {seconds:g} s"
 
 
 def hang(chance: float) -> str:
-    """The name of tasks that hang with a probability."""
+    """The name of tasks that hang with this probability."""
     return f"{100 * chance:g} % of tasks hang" if chance else "no task hangs"

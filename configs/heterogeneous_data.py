@@ -1,10 +1,10 @@
 """Does asynchrony favor the data of fast workers?
 
-Eight workers with digits of their own, dealt out by a Dirichlet distribution. Worker i
-takes i times as long as the first; as a control all take the same time. ASGD takes more
-gradients from the fast; Ringleader (Maranjyan and Richtarik, arXiv:2509.22860) has a
-table of all workers; Rennala waits for a batch of whoever is ready. Measured: the
-training loss, and by how much the loss is higher on the data of the slower half.
+A Dirichlet distribution divides the digits among eight workers. Worker i takes i times
+as long as the first; in a control all take the same time. ASGD uses more gradients of
+fast workers; Ringleader (Maranjyan and Richtarik, arXiv:2509.22860) has a table with a
+gradient of each worker; Rennala waits for a batch, from any workers. The results are
+the training loss, and how much higher the loss is on the data of the slower half.
 
     python -m experiments.main --config=configs/heterogeneous_data.py \
         --workdir=runs/heterogeneous_data
@@ -38,24 +38,24 @@ LIMITS = at_least(1, "workers") | positive("seconds", "learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """Three methods, on data that differ more or less."""
+    """The config: three methods, on data that differ more or less."""
     return ConfigDict(
         dict(
             workers=8,
-            concentration=(0.05, 100.0),  # of the Dirichlet split; small: few classes
+            concentration=(0.05, 100.0),  # of the Dirichlet split; 0.05: few classes
             power=1.0,  # worker i = 1, 2, ... takes i^power times as long
-            batch=16,  # gradients in an update of Rennala
-            seconds=1500.0,  # simulated; a gradient of the first takes 1 s
+            batch=16,  # gradients per update of Rennala
+            seconds=1500.0,  # simulated; a gradient of the first worker takes 1 s
             learning_rate=(0.3, 1.0, 3.0, 10.0, 30.0),
-            batch_size=8,  # examples a gradient
+            batch_size=8,  # examples per gradient
             seeds=8,
-            tuning_seeds=3,  # that choose the step size, and are not reported
+            tuning_seeds=3,  # seeds that choose the step size; not reported
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """An arm for each method, split and speeds."""
+    """The experiment: an arm for each method, split and speeds."""
     protocols, workers = dj.cluster.protocols, config.workers
     slowdown = np.arange(1.0, workers + 1) ** config.power
     same = np.full(workers, workers / np.sum(1 / slowdown))  # as many gradients
@@ -115,7 +115,7 @@ def experiment(config: ConfigDict) -> Experiment:
 
 
 def task_of(config: ConfigDict, concentration: float) -> Task:
-    """Digits of workers, and how much higher the slower half's loss is."""
+    """The task of workers' digits, with the excess loss on the slower half's data."""
     split = dict(workers=config.workers, concentration=concentration)
     task = digits_mlp(depth=0, batch_size=config.batch_size, **split)
     drawn = digits_mlp(batch_size=0).batches(0, 0, 1)

@@ -2,11 +2,11 @@
 
 Without a lock a worker reads coordinates of different ages (Niu et al.,
 arXiv:1106.5730): each coordinate of its read is up to `spread` of the gradient's
-staleness younger or older than the others. Asynchronous SGD, logistic regression on
-breast cancer data, one example a gradient. All coordinates of an example are nonzero:
-the analysis of Niu et al. needs sparse ones, and the one of Lian et al.
-(arXiv:1506.08272) does not. The excess loss is the training loss at the end less the
-smallest one that there is.
+staleness younger or older than the others. Asynchronous SGD trains logistic regression
+on breast cancer data, with one example per gradient. All coordinates of an example are
+nonzero: the analysis of Niu et al. needs sparse examples, and the analysis of Lian et
+al. (arXiv:1506.08272) does not. The excess loss is the training loss at the end minus
+the smallest possible training loss.
 
     python -m experiments.main --config=configs/hogwild.py --workdir=runs/hogwild
 """
@@ -25,22 +25,22 @@ LIMITS |= positive("learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """Reads of one version, and of versions spread over their staleness."""
+    """The config: reads of one version, and of versions of different ages."""
     return ConfigDict(
         dict(
-            workers=(4, 16, 64),  # beside one
-            spread=(0.0, 0.5, 1.0),  # of a gradient's staleness, over which it is read
+            workers=(4, 16, 64),  # beside one worker
+            spread=(0.0, 0.5, 1.0),  # of the ages in a read, over the staleness
             learning_rate=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1),
             l2=0.1,  # penalty (l2 / 2) |w|^2
-            updates=4096,  # 64 workers are its square root
+            updates=4096,  # the square of 64 workers
             seeds=10,
-            tuning_seeds=5,  # that choose the step size, and are not reported
+            tuning_seeds=5,  # seeds that choose the step size; not reported
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """A program for each number of workers and spread."""
+    """The experiment: a program for each number of workers and spread."""
 
     def arm(workers, spread):
         cluster = dj.cluster.Cluster(workers, dj.cluster.exponential(1.0))
@@ -86,5 +86,5 @@ def experiment(config: ConfigDict) -> Experiment:
 
 
 def ages_of(spread: float) -> str:
-    """The name of reads over a spread."""
+    """The label of reads with this spread of ages."""
     return f"ages ± {100 * spread:g} %" if spread else "one age"

@@ -1,9 +1,9 @@
-"""How many gradients should an update wait for, and of whom?
+"""How many gradients should an update wait for, and of which workers?
 
-The four schemes of Dutta et al. (arXiv:1803.01113) with eight workers: an update after
-the gradients of K distinct workers or after any K, with the rest canceled (sync) or
-left to go on (async). Softmax regression on scikit-learn's digits, plain SGD, everyone
-for the same simulated time, each arm at its best step size.
+Eight workers use the four schemes of Dutta et al. (arXiv:1803.01113): an update waits
+for gradients of K distinct workers or for any K gradients, and the other gradients are
+canceled (sync) or go on (async). Plain SGD trains softmax regression on scikit-learn's
+digits, for the same simulated time in each arm, at the arm's best step size.
 
 Service times are exponential with mean 1 s; `:shifted` adds one second to each, and
 `:pareto` has P(T > t) = 1 / t^2, of infinite variance.
@@ -40,23 +40,23 @@ LIMITS |= configs.positive("seconds", "learning_rate")
 
 
 def get_config(service: str = "exponential") -> ConfigDict:
-    """Sixteen arms under one law of service times."""
+    """The config: sixteen arms under one law of service times."""
     return ConfigDict(
         dict(
             service=service,  # or my_module:law, a `cluster.ServiceTime`
             workers=8,
-            k=(1, 2, 4, 8),  # gradients an update
+            k=(1, 2, 4, 8),  # gradients per update
             seconds=300.0,  # simulated
             learning_rate=(0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
-            batch_size=4,  # examples a gradient
+            batch_size=4,  # examples per gradient
             seeds=20,
-            tuning_seeds=6,  # that choose the step size, and are not reported
+            tuning_seeds=6,  # seeds that choose the step size; not reported
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """Four schemes and their K."""
+    """The experiment: an arm for each scheme and K."""
     service = configs.named("service", config.service, SERVICES)
     cluster = dj.cluster.Cluster(config.workers, service)
 
@@ -65,7 +65,7 @@ def experiment(config: ConfigDict) -> Experiment:
         return dict(scheme=scheme, K=k), along(simulated, optax.sgd)
 
     return Experiment(
-        question="How many gradients should an update wait for, and of whom?",
+        question="How many gradients should an update wait for, and of which workers?",
         task=digits_mlp(depth=0, batch_size=config.batch_size),
         arms=[arm(scheme, k) for k in config.k for scheme in SCHEMES],
         grid={"learning_rate": config.learning_rate},
@@ -96,7 +96,7 @@ def experiment(config: ConfigDict) -> Experiment:
 
 
 def update_seconds(config: ConfigDict, scheme: str, K: int) -> float | None:  # noqa: N803
-    """The theory: mean seconds from update to update; None without a closed form."""
+    """The theory of the mean seconds per update; None without a closed form."""
     service = configs.named("service", config.service, SERVICES)
     with contextlib.suppress(ValueError):
         return SCHEMES[scheme](int(K)).update_seconds(config.workers, service)
@@ -104,7 +104,7 @@ def update_seconds(config: ConfigDict, scheme: str, K: int) -> float | None:  # 
 
 
 def staleness(config: ConfigDict, scheme: str, K: int) -> float:  # noqa: N803
-    """The theory: long-run means, whatever the service times."""
+    """The theory of the mean staleness in the long run, for any service times."""
     workers = config.workers
     means = {"K-async": workers / K - 1, "K-batch-async": (workers - 1) / K}
     return means.get(scheme, 0.0)

@@ -1,10 +1,11 @@
 """Does Kardam save asynchronous training from workers that lie?
 
 Three of ten workers lie: they send -10 times their gradient (sign flip), or noise.
-Plain asynchronous SGD takes all; clipping bounds each; Kardam (Damaskinos et al.,
-arXiv:1802.07928) refuses gradients that change too fast (the Lipschitz filter) or come
-from one worker too often (the frequency filter), and may damp late ones by exp(-0.2
-tau). Softmax regression on digits, step and damping tuned for each attack.
+Plain asynchronous SGD uses all gradients; clipping bounds each gradient; Kardam
+(Damaskinos et al., arXiv:1802.07928) refuses gradients that change too fast (the
+Lipschitz filter) or come from one worker too often (the frequency filter), and may damp
+late gradients by exp(-0.2 tau). The task is softmax regression on digits, with step and
+damping tuned for each attack.
 
     python -m experiments.main --config=configs/kardam.py --workdir=runs/kardam
 """
@@ -29,30 +30,32 @@ ALONE = "Lipschitz filter alone"
 
 
 def get_config() -> ConfigDict:
-    """Two attacks and none, against four servers."""
+    """The config: two attacks and none, against four servers."""
     return ConfigDict(
         dict(
             workers=10,
             attackers=(2, 5, 8),  # numbers of the workers that lie
             factor=-10.0,  # of a sign flip
-            noise=3.0,  # its standard deviation in each coordinate
+            noise=3.0,  # standard deviation of a noise attack in each coordinate
             clip=1.0,  # the largest norm of a clipped gradient
             damping=(0.0, 0.2),  # alpha of Kardam's exp(-alpha tau); 0 for none
             learning_rate=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
-            batch_size=4,  # examples a gradient
-            updates=3000,  # gradients that arrive, refused ones too
-            target=0.2,  # of the training loss, nats
+            batch_size=4,  # examples per gradient
+            updates=3000,  # gradients that arrive, also refused ones
+            target=0.2,  # the training loss to reach, nats
             seeds=5,
-            tuning_seeds=3,  # that choose step and damping, and are not reported
+            tuning_seeds=3,  # seeds that choose step and damping; not reported
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """A program for each server, law of times and attack."""
+    """The experiment: a program for each server, law of times and attack."""
     workers, liars = config.workers, list(config.attackers)
     if len(set(liars)) < len(liars) or not set(liars) < set(range(workers)):
-        raise ValueError(f"config.attackers: some of 0 to {workers - 1}, each once.")
+        raise ValueError(
+            f"config.attackers must hold some of 0 to {workers - 1}, each once."
+        )
     clip = optax.clip_by_global_norm(config.clip)
     attacks = {
         "none": lambda key: optax.identity(),
@@ -116,7 +119,7 @@ def experiment(config: ConfigDict) -> Experiment:
         figures=[
             figures.over("attack", **shown, title="Who learns under an attack?"),
             figures.over("damping", **shown, **flip),
-            figures.over("attack", "dropped", **shown, title="How many are refused?"),
+            figures.over("attack", "dropped", **shown, title="What is refused?"),
             figures.curves(
                 "train_loss",
                 against="update",

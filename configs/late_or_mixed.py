@@ -1,15 +1,15 @@
 """Are late gradients a good stand-in for what a pipeline computes?
 
-A Transformer of 8 blocks on the characters of the standard library's own manual, in 2
-and in 8 stages that never wait: stage s of S has gradients S - 1 - s updates old. A
-pipeline that stashes old weights computes a gradient at mixed versions of the weights
+A Transformer of 8 blocks on the characters of Python's manual runs in 2 and in 8 stages
+that never wait: stage s of S has gradients S - 1 - s updates old. A pipeline that
+stashes old weights computes a gradient at mixed versions of the weights
 (`dj.pipelines.mixed`). Studies often simulate it by a gradient at one version, of which
 each stage uses its part later (`late`), or by one delay of S - 1 updates for all stages
 (`vertical_sync`, which PipeDream offers too). Step and momentum (beta_1 of Adam, beta
-of Muon) are tuned for each. Runs are short: only Muon without delay comes near the
-entropy of a character given the one before it, 2.46 nats. On an H200 it took 4 minutes,
-with its 21 programs in seven processes side by side. Two CPU cores need about four
-hours, and 71 minutes for `--config.seeds=8 --config.tuning_seeds=3`.
+of Muon) are tuned for each. Runs are short: only Muon without delay comes near 2.46
+nats, the entropy of a character given the character before it. On an H200 it took 4
+minutes, with its 21 programs in seven processes side by side. Two CPU cores need about
+four hours, and 71 minutes for `--config.seeds=8 --config.tuning_seeds=3`.
 
     python -m experiments.main --config=configs/late_or_mixed.py \
         --workdir=runs/late_or_mixed
@@ -24,7 +24,7 @@ from experiments.configs import at_least, below_one, check_warmup, positive
 from experiments.training.late_stages import OPTIMIZERS
 
 SMALL = {"updates": 60, "momentum": (0.0, 0.5)}
-"""What the small size of the book changes, beside the numbers of seeds."""
+"""Values that the small size of the book changes, beside the numbers of seeds."""
 
 LIMITS = at_least(1, "width", "depth")
 LIMITS |= at_least(0, "warmup_updates")
@@ -33,7 +33,7 @@ LIMITS |= below_one("momentum")
 
 
 def get_config() -> ConfigDict:
-    """Small enough for a thousand of them to train on one core."""
+    """The config: a model so small that one core can train a thousand of them."""
     return ConfigDict(
         dict(
             stages=(2, 8),  # of `depth` blocks
@@ -42,13 +42,13 @@ def get_config() -> ConfigDict:
             muon_rate=(0.005, 0.015, 0.05, 0.15),
             momentum=(0.0, 0.5, 0.9),
             warmup_updates=25,  # then a cosine to zero
-            batch_size=4,  # windows an update
+            batch_size=4,  # windows per update
             context=16,  # characters
             width=16,
             depth=8,  # blocks
             updates=250,
             seeds=32,
-            tuning_seeds=8,  # that choose step and momentum
+            tuning_seeds=8,  # seeds that choose step and momentum; not reported
         )
     )
 
@@ -61,7 +61,7 @@ PIPELINES = {
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """No delay, and three pipelines, with each optimizer."""
+    """The experiment: no delay, and three pipelines, with each optimizer."""
     check_warmup(config)
     ends = config.warmup_updates, config.updates
     shape = optax.warmup_cosine_decay_schedule(0.0, 1.0, *ends)

@@ -1,10 +1,11 @@
 """Does error feedback on updates undo a delay of one step?
 
-An MLP on scikit-learn's digits. A pipeline with two buffers of weights (PipeDream-2BW)
-has gradients that are one step late; `correct_late_updates` then applies 2 u_t -
-u_{t-1} for the updates u of the optimizer. Its authors (Zmushko et al.,
-arXiv:2606.30634) call this error feedback; the formula is our reading. Step and
-momentum are tuned for each optimizer, without the delay, with it, and corrected.
+An MLP trains on scikit-learn's digits. A pipeline with two buffers of weights
+(PipeDream-2BW) has gradients that are one step late; `correct_late_updates` then
+applies 2 u_t - u_{t-1} for the updates u of the optimizer. Its authors (Zmushko et al.,
+arXiv:2606.30634) call this error feedback; the formula is our reading. For each
+optimizer step and momentum are tuned without the delay, with it, and with the
+correction.
 
     python -m experiments.main --config=configs/late_updates.py \
         --workdir=runs/late_updates
@@ -23,18 +24,18 @@ LIMITS |= below_one("momentum")
 
 
 def get_config() -> ConfigDict:
-    """Three optimizers, fresh, late and corrected."""
+    """The config: three optimizers, and a delay of one update."""
     return ConfigDict(
         dict(
             delay=1,  # updates
             sgd_rate=(0.3, 0.48, 0.76, 1.2, 1.9),
             momentum_rate=(0.04, 0.063, 0.1, 0.16, 0.25),  # of heavy ball
             adam_rate=(0.012, 0.019, 0.03, 0.048, 0.076),
-            batch_size=32,  # examples an update
+            batch_size=32,  # examples per update
             updates=500,
             momentum=(0.5, 0.7, 0.8, 0.9),  # of heavy ball, and beta_1 of Adam
             seeds=20,  # the losses differ much from seed to seed
-            tuning_seeds=20,  # that choose step and momentum, and are not reported
+            tuning_seeds=20,  # seeds that choose step and momentum; not reported
         )
     )
 
@@ -48,7 +49,7 @@ GRADIENTS = ("fresh", "late", "corrected")
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """Nine arms."""
+    """The experiment: each optimizer with fresh, late and corrected gradients."""
     adam = {"learning_rate": config.adam_rate, "momentum": config.momentum}
     heavy = {"learning_rate": config.momentum_rate, "momentum": config.momentum}
     sgd = {"learning_rate": config.sgd_rate, "momentum": (0.0,)}

@@ -1,10 +1,10 @@
 """How much of the time do islands compute, if their link is slow?
 
-Four GPUs that train a model of 30.8 million parameters over Ethernet: they average
-their models after H steps and wait. A study measured the share of the time in which
-they compute (https://github.com/Adnan082/diloco-measured). Here the time follows from
-the bytes of the model, the rate of the link and the seconds of a step without a slow
-link. A quadratic gives the workers something to do: what they learn does not matter.
+Four GPUs train a model of 30.8 million parameters over Ethernet: they average their
+models after H steps and wait. A study measured the share of the time in which they
+compute (https://github.com/Adnan082/diloco-measured). Here the time follows from the
+bytes of the model, the rate of the link, and the seconds of a step on a fast link. The
+workers train on a quadratic, because the model does not matter for the time.
 
     python -m experiments.main --config=configs/link_utilization.py \
         --workdir=runs/link_utilization
@@ -24,15 +24,15 @@ LIMITS |= positive("megabits", "message_bytes", "step_seconds", "learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """The study's four rates and four periods."""
+    """The config: the study's four rates and four periods."""
     return ConfigDict(
         dict(
             workers=4,
             period=(1, 8, 32, 128),  # steps between two exchanges
-            updates=(90, 140, 140, 180),  # that the study counts at each period
-            megabits=(50, 200, 1000, 5000),  # a second, over the link
+            updates=(90, 140, 140, 180),  # steps that the study counts at each period
+            megabits=(50, 200, 1000, 5000),  # per second, over the link
             message_bytes=4 * 30_846_720.0,  # of a model in float32
-            step_seconds=0.0248,  # the study's mean without a limit of the rate
+            step_seconds=0.0248,  # the study's mean on a link without a limit
             learning_rate=0.01,
             seeds=2,
         )
@@ -40,14 +40,14 @@ def get_config() -> ConfigDict:
 
 
 def utilization(config: ConfigDict) -> Computed:
-    """The share of the time in which workers compute."""
+    """A metric: the share of the time in which workers compute."""
     return Computed(
         "utilization", lambda updates, seconds: updates * config.step_seconds / seconds
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """DiLoCo at each period over each link."""
+    """The experiment: DiLoCo at each period over each link."""
 
     def arm(period, updates, megabits):
         link = dj.cluster.Communication(

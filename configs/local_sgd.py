@@ -1,10 +1,9 @@
 """How often must replicas average, and may the average be late?
 
-Local SGD with Adam inside, periods of 1 to 32 steps, beside averages that come late and
-hide behind the local steps (DaSGD, DGA), on four workers: a one-block Transformer on
-the characters of the standard library's own manual. A gradient takes 1 s (lognormal, a
-spread of 0.3), an all-reduce 2 s. All have 600 simulated seconds, and their own best
-step.
+Four workers train a one-block Transformer on the characters of Python's manual. Local
+SGD with Adam averages every 1 to 32 steps; with DaSGD and DGA the averages come late,
+and workers train while they wait for them. A gradient takes 1 s (lognormal, a spread of
+0.3), an all-reduce 2 s. Each method trains for 600 simulated seconds, at its best step.
 
     python -m experiments.main --config=configs/local_sgd.py --workdir=runs/local_sgd
 """
@@ -23,26 +22,26 @@ LIMITS |= positive("seconds", "learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """Seven methods."""
+    """The config: four periods of local SGD, and late averages."""
     return ConfigDict(
         dict(
             workers=4,
             period=(1, 4, 8, 32),  # steps between two averages of local SGD
-            late_by=4,  # steps, of DaSGD's average every 8
-            service_spread=0.3,  # of a gradient's time of 1 s, standard deviation
-            latency_seconds=0.5,  # of a message; an all-reduce of 4 workers is 4
+            late_by=4,  # steps by which averages of DaSGD, every 8 steps, are late
+            service_spread=0.3,  # standard deviation of a gradient's time, mean 1 s
+            latency_seconds=0.5,  # of a message; an all-reduce of 4 workers has 4
             seconds=600.0,  # simulated
             learning_rate=(0.002, 0.004, 0.008, 0.016, 0.032),  # of Adam
-            batch_size=4,  # windows a gradient
+            batch_size=4,  # windows per gradient
             context=32,  # characters
             seeds=5,
-            tuning_seeds=3,  # that choose the step size, and are not reported
+            tuning_seeds=3,  # seeds that choose the step size; not reported
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """An arm for each method."""
+    """The experiment: an arm for each method."""
     cluster = dj.cluster.Cluster(
         config.workers,
         dj.cluster.lognormal(1.0, config.service_spread),

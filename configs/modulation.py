@@ -1,9 +1,9 @@
-"""Does a learning rate that falls with staleness help, and where must it stand?
+"""Does a learning rate that falls with staleness help, before or after the optimizer?
 
-An MLP on scikit-learn's digits under geometric delays (the staleness of many workers
-with memoryless service times), SGD and Adam. Each law stands after the optimizer, where
-it scales the step, and before it, where it weights gradients. The step is tuned for
-each law, optimizer and delay.
+SGD and Adam train an MLP on scikit-learn's digits under geometric delays (the staleness
+of many workers with memoryless service times). Each law is applied after the optimizer,
+where it scales the step, and before it, where it weights gradients. The step is tuned
+for each law, optimizer and delay.
 
     python -m experiments.main --config=configs/modulation.py --workdir=runs/modulation
 """
@@ -23,24 +23,24 @@ LIMITS |= positive("sgd_learning_rate", "adam_learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """None and two laws on both sides of two optimizers."""
+    """The config: no law and two laws, before and after two optimizers."""
     return ConfigDict(
         dict(
             mean_delay=(0, 4, 16),  # of geometric delays, updates
-            max_delay=96,  # updates; a longer delay is as long as this
+            max_delay=96,  # updates; longer delays are cut to this
             sgd_learning_rate=(0.03, 0.1, 0.3, 1.0, 3.0),
             adam_learning_rate=(0.001, 0.003, 0.01, 0.03, 0.1),
             power=0.5,  # of the milder law, 1 / tau^power
-            batch_size=32,  # examples an update
+            batch_size=32,  # examples per update
             updates=1000,
             seeds=8,
-            tuning_seeds=3,  # that choose the step size, and are not reported
+            tuning_seeds=3,  # seeds that choose the step size; not reported
         )
     )
 
 
 def placed(power: float) -> dict[str, Callable[[Any], Any]]:
-    """{law and place: an optimizer -> the two, one after the other}."""
+    """{law and place: optimizer -> the optimizer in a chain with the law}."""
     root = dj.scale_by_staleness(lambda tau: dj.modulation.inverse(tau) ** power)
     inverse = dj.scale_by_staleness(dj.modulation.inverse)
     return {
@@ -53,7 +53,7 @@ def placed(power: float) -> dict[str, Callable[[Any], Any]]:
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """A program for each optimizer, law and place."""
+    """The experiment: a program for each optimizer, law and place."""
     optimizers = {
         "sgd": (optax.sgd, config.sgd_learning_rate),
         "adam": (optax.adam, config.adam_learning_rate),

@@ -1,9 +1,9 @@
 """What do 1 to 8 late updates cost SGD, Adam and Muon, at three sizes of a model?
 
-A Transformer of one block, 8, 16 or 32 wide, on the characters of Python's own manual.
-All gradients are equally late; the first ones wait in the history. Step and momentum
-are tuned for each optimizer, size and delay. `learning_rate` is the rate without
-delay and without momentum: the step is divided by sqrt(1 + delay), and for SGD
+A Transformer of one block, 8, 16 or 32 wide, trains on the characters of Python's
+manual. All gradients are equally late; the first ones wait in the history. Step and
+momentum are tuned for each optimizer, size and delay. `learning_rate` is the rate
+without delay and without momentum: the step is divided by sqrt(1 + delay), and for SGD
 with momentum m it is multiplied by 1 - m, so that all optima lie within one grid.
 
     python -m experiments.main --config=configs/muon_delay.py --workdir=runs/muon_delay
@@ -21,7 +21,7 @@ from experiments import Arm, Effect, Experiment, configs, figures, optimizer, ta
 from experiments.results.sizes import amount
 
 SMALL = {"updates": 60, "momentum": (0.0, 0.5), "muon_momentum": (0.5, 0.8)}
-"""What the small size of the book changes, beside the numbers of seeds."""
+"""Values that the small size of the book changes, beside the numbers of seeds."""
 
 LIMITS = configs.at_least(1, "width")
 LIMITS |= configs.at_least(0, "delay", "warmup_updates")
@@ -30,22 +30,22 @@ LIMITS |= configs.below_one("momentum", "muon_momentum")
 
 
 def get_config() -> ConfigDict:
-    """Three sizes, three optimizers."""
+    """The config: three sizes of a model, and rates of three optimizers."""
     return ConfigDict(
         dict(
             delay=(0, 1, 2, 8),  # updates
             width=(8, 16, 32),  # of the Transformer
-            sgd_rate=(0.2, 0.4, 0.8, 1.6, 3.2),  # over sqrt(1 + delay), as all rates
+            sgd_rate=(0.2, 0.4, 0.8, 1.6, 3.2),  # over sqrt(1 + delay), like all rates
             adam_rate=(0.005, 0.01, 0.02, 0.04, 0.08),
             muon_rate=(0.02, 0.04, 0.08, 0.16, 0.32),
             momentum=(0.0, 0.5, 0.9),  # of SGD, and beta_1 of Adam
             muon_momentum=(0.0, 0.5, 0.8, 0.95),
             warmup_updates=20,  # then a cosine to zero
-            batch_size=8,  # windows an update
+            batch_size=8,  # windows per update
             context=16,  # characters
             updates=200,
             seeds=32,
-            tuning_seeds=8,  # that choose step and momentum, and are not reported
+            tuning_seeds=8,  # seeds that choose step and momentum; not reported
         )
     )
 
@@ -53,7 +53,7 @@ def get_config() -> ConfigDict:
 OPTIMIZERS = {
     "SGD": lambda rate, m: optax.sgd(lambda step: rate(step) * (1.0 - m), m),
     "Adam": lambda rate, m: optax.adam(rate, b1=m),
-    # Adam trains what is no matrix
+    # Adam trains parameters that are no matrices
     "Muon": lambda rate, m: optax.contrib.muon(
         rate, beta=m, adam_b1=m, consistent_rms=0.2
     ),
@@ -61,7 +61,7 @@ OPTIMIZERS = {
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """A program for each optimizer and size."""
+    """The experiment: a program for each optimizer and size."""
     configs.check_warmup(config)
     max_delay = configs.check_delays("delay", config.delay, config.updates)
     cosine = optax.cosine_decay_schedule(1.0, config.updates)

@@ -1,14 +1,15 @@
 """Where does gradient noise leave the loss, and how much higher if gradients are late?
 
 A quadratic of 1024 equal curvatures with noise of standard deviation 0.2, plain SGD.
-Step sizes times delays are one program; the steps 0.587, 0.33, 0.175 and 0.09 are 95 %
-of the limit at delays of 2, 4, 8 and 16. The training loss after 4000 updates, against
+All step sizes and delays are one program; the steps 0.587, 0.33, 0.175 and 0.09 are
+95 % of the limit at delays of 2, 4, 8 and 16. The training loss after 4000 updates is
+compared with the theory
 
     1/2 sum_i lambda_i Var x_i
 
 with the variances of `Dynamics.stationary_variance`. Eight seeds of 1024 directions
-are 8192 samples of a variance: its standard error is sqrt(2/8192) = 1.6 %, and all
-cells of a seed share their noise.
+are 8192 samples of a variance, whose standard error is sqrt(2/8192) = 1.6 %. All cells
+of a seed share their noise.
 
     python -m experiments.main --config=configs/noise_floor.py \
         --workdir=runs/noise_floor
@@ -26,7 +27,7 @@ LIMITS |= configs.positive("learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """45 cells, of which theory says that 12 diverge."""
+    """The config: 45 cells, of which theory says that 12 diverge."""
     return ConfigDict(
         dict(
             learning_rate=(0.03, 0.09, 0.175, 0.33, 0.587),
@@ -41,7 +42,7 @@ def get_config() -> ConfigDict:
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """One program, and the theory of each of its cells."""
+    """The experiment: one program, and the theory of each of its cells."""
     max_delay = configs.check_delays("delay", config.delay, config.updates)
 
     def late(learning_rate, delay):
@@ -96,7 +97,7 @@ def limit(config: ConfigDict, delay: float) -> float:
 
 
 def floor(config: ConfigDict, learning_rate: float, delay: float) -> float:
-    """The loss where noise leaves it, in theory; inf beyond the limit."""
+    """The loss that noise leaves at the end, in theory; inf beyond the limit."""
     if learning_rate >= limit(config, delay):
         return np.inf
     variance = dj.stability.Dynamics(int(delay)).stationary_variance(

@@ -1,13 +1,14 @@
 """What does one late update cost a language model, with Adam and with Muon?
 
-A Transformer of 110,000 parameters on the characters of Python's own manual. Every
-gradient is one update late, as a late all-reduce makes it. Step and momentum of each
-optimizer are searched with and without delay, until the optimum is found.
+A Transformer of 110,000 parameters trains on the characters of Python's manual. Every
+gradient is one update late, as after an all-reduce that overlaps the next step. Step
+and momentum of each optimizer are searched with and without delay, until the optimum is
+found.
 
     python -m experiments.main --config=configs/one_late.py --workdir=runs/one_late
 
-Most of it is the search: 1,208 trainings of four series, which took 160 minutes of two
-cores beside other jobs.
+Most of the run is the search: 1,208 trainings of four series, which took 160 minutes on
+two cores beside other jobs.
 """
 
 import optax
@@ -18,20 +19,20 @@ from experiments import Arm, Effect, Experiment, Range, Search, configs, figures
 from experiments.results.sizes import amount
 
 SMALL = {"updates": 60, "width": 8, "depth": 1, "context": 16}
-"""What the small size of the book changes, beside the numbers of seeds."""
+"""Values that the small size of the book changes, beside the numbers of seeds."""
 
 LIMITS = configs.at_least(1, "width", "depth", "warmup_updates")
 LIMITS |= configs.at_least(0, "delay") | configs.positive("tolerance")
 
 
 def get_config() -> ConfigDict:
-    """A model whose search two cores finish."""
+    """The config: a model so small that two cores can finish the search."""
     return ConfigDict(
         dict(
             delay=(0, 1),  # updates
             width=64,  # of the Transformer
             depth=2,  # blocks
-            batch_size=8,  # windows an update
+            batch_size=8,  # windows per update
             context=64,  # characters
             warmup_updates=40,  # then a cosine to zero
             updates=400,
@@ -43,7 +44,7 @@ def get_config() -> ConfigDict:
 
 OPTIMIZERS = {
     "Adam": lambda rate, momentum: optax.adam(rate, b1=momentum),
-    # Adam trains what is no matrix
+    # Adam trains parameters that are no matrices
     "Muon": lambda rate, momentum: optax.contrib.muon(
         rate, beta=momentum, adam_b1=momentum, consistent_rms=0.2
     ),
@@ -51,7 +52,7 @@ OPTIMIZERS = {
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """Adam and Muon, with and without delay."""
+    """The experiment: Adam and Muon, with and without delay."""
     configs.check_warmup(config)
     configs.check_delays("delay", config.delay, config.updates)
     return Experiment(
@@ -77,7 +78,7 @@ def experiment(config: ConfigDict) -> Experiment:
 
 
 def task(config: ConfigDict):
-    """The characters, and the Transformer that predicts them."""
+    """The task of a Transformer that predicts characters."""
     return tasks.char_lm(
         batch_size=config.batch_size,
         context=config.context,
@@ -87,7 +88,7 @@ def task(config: ConfigDict):
 
 
 def arm(name: str, config: ConfigDict, **end_and_grid) -> Arm:
-    """One optimizer; its schedule ends with the run, or after `updates` of the arm."""
+    """The arm of an optimizer, whose schedule ends with its last update."""
     updates = end_and_grid.get("updates", config.updates)
     shape = optax.warmup_cosine_decay_schedule(0.0, 1.0, config.warmup_updates, updates)
 

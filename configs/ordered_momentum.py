@@ -1,12 +1,12 @@
 """Does momentum help asynchronous SGD if it takes gradients in order?
 
-Heavy ball on the server decays with every gradient, whichever version it was read at.
-Ordered momentum (Shi et al., arXiv:2407.19234) decays once for each bucket of P
-gradients, and puts a late gradient where it would be if it had come in the order of the
-reads. DANA has a momentum for each worker. Asynchronous SGD of 8 and of 32 workers on
-scikit-learn's digits; the times are Pareto of shape 1.5, so that some gradients are
-very late. Equally many gradients for all, step and momentum tuned for each, down to
-none.
+Heavy ball on the server decays with every gradient, at whichever version of the model a
+worker computed it. Ordered momentum (Shi et al., arXiv:2407.19234) decays once for each
+bucket of P gradients, and gives a late gradient the weight that it would have if
+gradients arrived in the order of the reads. DANA has a momentum for each worker.
+Asynchronous SGD trains on scikit-learn's digits with 8 and with 32 workers, whose times
+are Pareto of shape 1.5, so that some gradients are very late. All rules have the same
+number of gradients; step and momentum, which may be 0, are tuned for each.
 
     python -m experiments.main --config=configs/ordered_momentum.py --workdir=runs/order
 """
@@ -25,7 +25,7 @@ LIMITS |= positive("learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """Three momenta and two numbers of workers."""
+    """The config: three momenta and two numbers of workers."""
     return ConfigDict(
         dict(
             workers=(8, 32),
@@ -33,16 +33,16 @@ def get_config() -> ConfigDict:
             decay=(0.0, 0.3, 0.5, 0.7, 0.9, 0.97),  # beta; 0 is no momentum
             learning_rate=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
             width=16,  # hidden units
-            batch_size=32,  # examples a gradient
+            batch_size=32,  # examples per gradient
             updates=600,
             seeds=8,
-            tuning_seeds=4,  # that choose step and decay, and are not reported
+            tuning_seeds=4,  # seeds that choose step and decay; not reported
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """A program for each momentum and number of workers."""
+    """The experiment: a program for each momentum and number of workers."""
     pareto = dj.cluster.pareto(1.0 - 1.0 / config.tail, config.tail)
 
     def arms(workers):

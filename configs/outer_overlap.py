@@ -1,16 +1,16 @@
 """What does an outer step cost that comes late?
 
 Four workers take 10 steps of Adam, then exchange models for an outer optimizer, SGD
-with Nesterov momentum. They wait for the result; or go on, and it arrives 2 or 8 steps
+with Nesterov momentum. They wait for the result, or go on, and it arrives 2 or 8 steps
 later. Then the steps in between are lost (overwriting, as in torchft and MaxText), half
-of them is (blended, Streaming DiLoCo), or none (corrected). Or they take the outer step
-at once, with their own change and with what the others have changed in the round before
-(eager, Eager DiLoCo). Beside them one worker alone with the same outer optimizer, which
-has nothing to wait for. All numbers are searched, for each delay and merge: the step of
-Adam, and step and momentum of the outer optimizer. The loss is measured at x when the
-last exchange has arrived: islands that do not wait train as many steps longer, so that
-all have as many outer steps. Eager islands have as many after their last round, at the
-mean of their x.
+of them is lost (blended, Streaming DiLoCo), or none (corrected). Eager workers take the
+outer step at once, with their own change and the changes of the others in the round
+before (Eager DiLoCo). A control is one worker alone with the same outer optimizer,
+which never waits. All numbers are searched, for each delay and merge: the step of Adam,
+and step and momentum of the outer optimizer. The loss is measured when the last
+exchange has arrived. Workers that do not wait train that many steps longer, so that all
+have the same number of outer steps. Eager workers have them after their last round, and
+the loss of their mean model is measured.
 
     python -m experiments.main --config=configs/outer_overlap.py \
         --workdir=runs/outer_overlap
@@ -26,7 +26,7 @@ from experiments.results.effects import percent
 from experiments.training import methods
 
 SMALL = {"updates": 20, "delay": (2,), "tolerance": 0.5}
-"""What the small size of the book changes, beside the numbers of seeds."""
+"""Values that the small size of the book changes, beside the numbers of seeds."""
 
 LIMITS = at_least(2, "workers") | at_least(1, "period", "delay")
 LIMITS |= positive("tolerance")
@@ -40,14 +40,14 @@ WAITS, EAGER, ALONE = "waits", "eager", "one worker"
 
 
 def get_config() -> ConfigDict:
-    """Two delays."""
+    """The config: four workers, and two delays of an exchange."""
     return ConfigDict(
         dict(
             workers=4,
             period=10,  # steps between two exchanges
             delay=(2, 8),  # steps for which an exchange is in flight
             updates=100,  # of each worker, until the last exchange starts
-            batch_size=8,  # examples a worker's gradient
+            batch_size=8,  # examples per gradient of a worker
             seeds=16,
             tolerance=0.05,  # of the search, a share of the loss
         )
@@ -60,12 +60,12 @@ def adam(learning_rate):
 
 
 def nesterov(outer_step, outer_decay):
-    """The outer optimizer; its step is the sum of all steps that a change causes."""
+    """The outer optimizer; `outer_step` is the sum of steps that a change causes."""
     return optax.sgd(outer_step * outer_decay, 1.0 - outer_decay, nesterov=True)
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """Each merge with each delay, workers that wait, and one worker."""
+    """The experiment: each merge with each delay, workers that wait, and one worker."""
     check_rounds(config.updates, config.period)
 
     def training(method, workers):

@@ -1,20 +1,20 @@
-"""What do late stages cost SGD, Adam and Muon, and what wins it back?
+"""What do late stages cost SGD, Adam and Muon, and which cures help?
 
 A Transformer of 8 blocks on the characters of the standard library's own manual, in
 stages that never wait: stage s of S has gradients S - 1 - s updates old. Without a
 stash ("plain") a backward pass reads other weights than its forward pass. The cures:
 
 - stash: the backward pass reads the weights of its forward pass (PipeDream);
-- prediction: as with a stash, and the forward pass reads x + delay times the last move;
-- PipeMare: no stash, but its T1 and T2, here with the delays of all others;
+- prediction: a stash, and the forward pass reads x + delay * (last change of x);
+- PipeMare: no stash, but its rules T1 and T2, with the delays of all other methods;
 - look-ahead: NAdam with a stash. The share of momentum in its step rises as in 50,000
   updates of the source: `momentum_decay` is 200 over the updates of this run;
 - rotation: Adam in the eigenvectors of each matrix of the blocks, with a stash.
 
-The last two are optimizers, also of one stage. Step and momentum are tuned for each
-optimizer, method and number of stages. Runs are short: a character given the one before
-it has an entropy of 2.46 nats, and only Muon comes near. On an H200 it takes 6 minutes;
-losses are those of a CPU (to 1e-6 nats at small steps).
+The last two are optimizers, which one stage has too. Step and momentum are tuned for
+each optimizer, method and number of stages. Runs are short: only Muon comes near 2.46
+nats, the entropy of a character given the character before it. On an H200 it takes 6
+minutes, with the same losses as on a CPU (to 1e-6 nats at small steps).
 
     python -m experiments.main --config=configs/pipeline_char_lm.py \
         --workdir=runs/pipeline_char_lm
@@ -29,7 +29,7 @@ from experiments import Arm, Effect, Experiment, amount, configs, figures, tasks
 from experiments.training.late_stages import OF_ADAM, late_stages
 
 SMALL = {"updates": 60, "stages": (4, 8), "momentum": (0.0, 0.5)}
-"""What the small size of the book changes, beside the numbers of seeds."""
+"""Values that the small size of the book changes, beside the numbers of seeds."""
 
 LIMITS = configs.at_least(1, "width", "depth", "stages")
 LIMITS |= configs.at_least(0, "warmup_updates")
@@ -38,7 +38,7 @@ LIMITS |= configs.below_one("look_ahead_momentum", "momentum")
 
 
 def get_config() -> ConfigDict:
-    """All methods on characters."""
+    """The config: all methods on characters."""
     return ConfigDict(
         dict(
             stages=(2, 4, 8),  # of `depth` blocks
@@ -48,13 +48,13 @@ def get_config() -> ConfigDict:
             momentum=(0.0, 0.5, 0.9),
             look_ahead_momentum=(0.0, 0.5, 0.9, 0.99),
             warmup_updates=25,  # then a cosine to zero
-            batch_size=4,  # windows an update
+            batch_size=4,  # windows per update
             context=16,  # characters
             width=16,
             depth=8,  # blocks
             updates=250,
             seeds=32,
-            tuning_seeds=8,  # that choose step and momentum
+            tuning_seeds=8,  # seeds that choose step and momentum; not reported
         )
     )
 
@@ -68,7 +68,7 @@ ONE = "one stage"
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """A program for each optimizer, method and number of stages."""
+    """The experiment: a program for each optimizer, method and number of stages."""
     configs.check_warmup(config)
     most = max(config.stages)
     if most > config.depth:
@@ -106,7 +106,7 @@ def experiment(config: ConfigDict) -> Experiment:
 
     shown = dict(panels="optimizer", color="method")
     return Experiment(
-        question="What do late stages cost SGD, Adam and Muon, and what wins it back?",
+        question="What do late stages cost SGD, Adam and Muon, and which cures help?",
         task=tasks.char_lm(
             batch_size=config.batch_size,
             context=config.context,

@@ -1,7 +1,7 @@
-"""At which step does a pipeline that never flushes diverge, and can theory say it?
+"""At which step does a pipeline that never flushes diverge, and does theory predict it?
 
-Linear regression on scikit-learn's diabetes data: the model is a chain of ten layers,
-one for each feature, and the pipeline cuts it into stages. Full batches, no noise.
+For linear regression on scikit-learn's diabetes data the model is a chain of ten
+layers, one for each feature. The pipeline cuts it into stages. Full batches, no noise.
 Stage s of S works with weights that are S - 1 - s updates old. Three pipelines:
 PipeDream (mixed versions of the weights), late gradients of each stage, and vertical
 sync, where all stages are S - 1 late. The limit is not fitted: it is
@@ -27,7 +27,7 @@ from experiments.configs import below_one, positive
 from experiments.tasks import Task
 
 EDGE = figures.LargestStable("relative_step", below={"train_loss": 1.0})
-"""The largest step, over the limit, up to which the loss ends below 1."""
+"""A metric: the largest step, over the limit, up to which the loss ends below 1."""
 KINDS = {
     "mixed versions": dj.pipelines.mixed,
     "late gradients": dj.pipelines.late,
@@ -38,7 +38,7 @@ LIMITS = positive("relative_step") | below_one("momentum")
 
 
 def get_config() -> ConfigDict:
-    """Numbers of stages, and steps around each limit."""
+    """The config: numbers of stages, and steps around each limit."""
     return ConfigDict(
         dict(
             stages=(1, 2, 5, 10),
@@ -46,19 +46,19 @@ def get_config() -> ConfigDict:
             relative_step=tuple(np.geomspace(0.5, 2.0, 30).round(4).tolist()),
             momentum=0.0,
             updates=4000,
-            seeds=2,  # nothing is random: both are the same
+            seeds=2,  # nothing is random: both give the same
         )
     )
 
 
 def features() -> np.ndarray:
-    """Standardized, float32 [442, 10]."""
+    """The standardized features, float32 [442, 10]."""
     x = load_diabetes(scaled=False).data
     return ((x - x.mean(axis=0)) / x.std(axis=0)).astype(np.float32)
 
 
 def least_squares() -> Task:
-    """1/2 mean (sum_l w_l x_l - y)^2, a layer for each feature; the optimum is 0."""
+    """The task 1/2 mean (sum_l w_l x_l - y)^2, a layer a feature; the optimum is 0."""
     x = features()
     optimum = np.random.default_rng(0).normal(size=x.shape[1]).astype(np.float32)
     batch = {"x": x, "y": x @ optimum}
@@ -96,7 +96,7 @@ def limit_of(kind: str, stages: int, momentum: float) -> float:
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """A program for each kind and number of stages."""
+    """The experiment: a program for each kind and number of stages."""
 
     def arm(kind, stages):
         schedule, limit = dj.pipelines.pipedream(stages), limit_of(kind, stages, beta)

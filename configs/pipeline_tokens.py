@@ -5,7 +5,7 @@ simulated on one GPU, on token shards of your own (little-endian uint16;
 docs/experiments.md): 26 million parameters with a width of 160, 122 million with
 `--config.width=448 --config.heads=7`. `--dry_run` prints its memory before it runs. We
 ran 60 updates of 26 million parameters on an H200 with random tokens: compiled in 68 s,
-then 26 updates a second (20,000 take 13 minutes), 6.3 GiB in use, as the dry run says.
+then 26 updates per second (20,000 take 13 minutes), with 6.3 GiB in use, as predicted.
 
     python -m experiments.main --config=configs/pipeline_tokens.py \
         '--config.shards=/data/*.bin' --workdir=runs/large --dry_run
@@ -24,7 +24,7 @@ LIMITS |= configs.below_one("momentum")
 
 
 def get_config() -> ConfigDict:
-    """One method on tokens."""
+    """The config: one method in 32 stages, on tokens."""
     return ConfigDict(
         dict(
             shards="/data/*.bin",  # a path or a pattern
@@ -32,7 +32,7 @@ def get_config() -> ConfigDict:
             optimizer="adam",  # or sgd, muon
             method="stash",  # or plain, PipeMare, prediction, look-ahead, rotation
             stages=32,  # each with one block
-            batch_size=8,  # windows an update
+            batch_size=8,  # windows per update
             context=512,  # tokens
             width=160,
             heads=5,
@@ -47,7 +47,7 @@ def get_config() -> ConfigDict:
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """One cell."""
+    """The experiment: one cell."""
     configs.check_warmup(config)
     configs.named("optimizer", config.optimizer, late_stages.OPTIMIZERS)
     configs.named("method", config.method, late_stages.METHODS)

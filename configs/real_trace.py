@@ -4,11 +4,11 @@ An MLP on scikit-learn's digits is trained along a log, a .csv with the columns
 
     update,time_s,worker,read_version
 
-and a row for each gradient that was applied, or a .npz that `Trace.save` wrote. Where
-no log is given, the log is simulated, and the answer is not about a real cluster: eight
-asynchronous workers, one of them four times as slow. Late gradients, plain and under
-three laws of staleness, against the same updates with every gradient fresh; each has
-its own step size.
+and a row for each gradient that was applied, or a .npz that `Trace.save` wrote. Without
+a log, the config simulates eight asynchronous workers, one of them four times as slow;
+then the answer is not about a real cluster. Late gradients, plain and under three laws
+of staleness, are compared with the same updates from fresh gradients. Each has its own
+best step size.
 
     python -m experiments.main --config=configs/real_trace.py \
         --config.trace=trace.csv --workdir=runs/real_trace
@@ -27,22 +27,22 @@ LIMITS = configs.positive("learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """The whole log, or the first 10 000 updates of it."""
+    """The config: the whole log, or the first 10 000 updates of it."""
     return ConfigDict(
         dict(
-            trace="",  # a .csv or a .npz; empty: a log that is simulated
+            trace="",  # a .csv or a .npz; empty: a simulated log
             updates=10_000,  # at most
             learning_rate=(0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.4),
             power=0.5,  # of the polynomial law
-            batch_size=32,  # examples a gradient
+            batch_size=32,  # examples per gradient
             seeds=5,
-            tuning_seeds=3,  # that choose the step size, and are not reported
+            tuning_seeds=3,  # seeds that choose the step size; not reported
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """Fresh gradients, and late ones under each law."""
+    """The experiment: fresh gradients, and late ones under each law."""
     trace = dj.cluster.load_trace(config.trace) if config.trace else simulated()
     fresh = dataclasses.replace(trace, read_version=trace.update)
     laws = {
@@ -81,7 +81,7 @@ def experiment(config: ConfigDict) -> Experiment:
 
 
 def simulated() -> dj.cluster.Trace:
-    """Eight workers; one is four times as slow."""
+    """The trace of eight simulated workers, of which one is four times as slow."""
     times = dj.cluster.lognormal(1.0, 0.5)
     cluster = dj.cluster.Cluster(8, times, slowdown=[1.0] * 7 + [4.0])
     return dj.cluster.simulate(cluster, dj.cluster.protocols.k_async(1), 4_000, seed=0)

@@ -1,13 +1,13 @@
 """Which threshold of staleness does asynchronous Muon need, if stragglers are heavy?
 
-Sixteen workers; a gradient's time is Pareto of shape 1.5, which has no variance, or
-regular. A worker whose gradient reaches the threshold R stops and begins anew. R is
-fixed and tuned, or adaptive: max(1, floor(sqrt(k))) at update k, with a momentum of
+The times of sixteen workers are Pareto of shape 1.5, which has no variance, or regular.
+A worker whose gradient reaches the threshold R of staleness stops and begins again. R
+is fixed and tuned, or adaptive: max(1, floor(sqrt(k))) at update k, with a momentum of
 weight a_k = 1 / sqrt(k) and a step eta (k + 1)^(-3/4), as in Ringmaster LMO (Sadiev et
-al., arXiv:2605.18174). Beside it: no threshold, with steps also capped at P / tau;
-synchronous Muon; normalized momentum (arXiv:2601.19379) with the same schedules. The
-time until the training loss of a perceptron on scikit-learn's digits is small; steps
-are tuned.
+al., arXiv:2605.18174). It is compared with no threshold, also with steps that are
+capped at P / tau; with synchronous Muon; and with normalized momentum
+(arXiv:2601.19379) under the same schedules. The result is the time until a perceptron
+on scikit-learn's digits has a small training loss; steps are tuned.
 
     python -m experiments.main --config=configs/ringmaster_lmo.py --workdir=runs/lmo
 """
@@ -29,7 +29,7 @@ LIMITS |= positive("learning_rate", "adaptive_rate", "normalized_rate", "seconds
 
 
 def get_config() -> ConfigDict:
-    """Two laws of times, and the thresholds."""
+    """The config: two laws of times, and the thresholds."""
     return ConfigDict(
         dict(
             workers=16,
@@ -41,12 +41,12 @@ def get_config() -> ConfigDict:
             adaptive_rate=(0.125, 0.25, 0.5, 1.0, 2.0),  # eta of the adaptive schedules
             normalized_rate=(0.5, 0.7, 1.0, 1.4, 2.0),
             width=16,  # hidden units
-            batch_size=8,  # examples a gradient
-            target=0.3,  # of the training loss, nats
+            batch_size=8,  # examples per gradient
+            target=0.3,  # the training loss to reach, nats
             seconds=80.0,  # simulated
             synchronous_seconds=400.0,
             seeds=5,
-            tuning_seeds=3,  # that choose step and R, and are not reported
+            tuning_seeds=3,  # seeds that choose step and R; not reported
         )
     )
 
@@ -54,7 +54,7 @@ def get_config() -> ConfigDict:
 def agnostic(
     direction: optax.GradientTransformation, eta: float
 ) -> optax.GradientTransformation:
-    """A step of the adaptive schedules, along a direction of the momentum."""
+    """The optimizer of the adaptive schedules, with a direction for the momentum."""
 
     def kept(k):
         return 1.0 - 1.0 / jnp.sqrt(jnp.maximum(k, 1.0))
@@ -67,14 +67,14 @@ def agnostic(
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """A program for each method and law of times."""
+    """The experiment: a program for each method and law of times."""
     protocols, workers = dj.cluster.protocols, config.workers
     laws = {
         "heavy tails": dj.cluster.pareto(1.0 - 1.0 / config.tail, config.tail),
         "regular": dj.cluster.gamma(1.0, config.shape),
     }
 
-    def muon(learning_rate):  # Adam trains what is no matrix
+    def muon(learning_rate):  # Adam trains parameters that are no matrices
         return optax.contrib.muon(learning_rate, beta=config.momentum)
 
     def capped(learning_rate):

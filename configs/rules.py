@@ -1,12 +1,12 @@
 """Which rule helps with late gradients, where step and momentum are tuned as carefully?
 
-The rules of the comparison, or a rule of yours, beside plain delay: the numbers of each
-are searched on each cluster until the optimum is found.
+The rules of the comparison, or your rule, are compared with plain delay. The numbers of
+each rule are searched on each cluster until the optimum is found.
 
     python -m experiments.main --config=configs/rules.py --workdir=runs/rules \
         --config.rules='("late updates",)'
 
-All rows at the short stage, then those that may gain:
+First all rows at the short stage, then the rows that may gain:
 
     python -m experiments.main --config=configs/rules.py --workdir=runs/digits_short \
         --config.stage=short --config.rules='("all",)'
@@ -35,14 +35,14 @@ def get_config() -> ConfigDict:
             study="digits",  # one of `experiments.comparison.studies`
             stage="full",  # short, full, or long with four times the updates
             optimizers=("adam",),  # among sgd, adam, muon
-            rules=("late updates",),  # or my_module:rule; "all" of the stage
-            seeds=0,  # that are reported; 0: as many as the stage has
+            rules=("late updates",),  # or my_module:rule; "all": all of the stage
+            seeds=0,  # the number of reported seeds; 0: as many as the stage has
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """A row a rule on each cluster, at its optimum there."""
+    """The experiment: each rule on each cluster, at its optimum there."""
     study = configs.named("study", config.study, studies.STUDIES)
     stage = configs.named("stage", config.stage, studies.STAGES)
     if tuple(config.rules) == ("all",):
@@ -71,6 +71,6 @@ def experiment(config: ConfigDict) -> Experiment:
 
 
 def late_gains(found: Found) -> pd.DataFrame:
-    """Gains over plain delay, means over the clusters with late gradients."""
+    """A table of gains over plain delay, means over clusters with late gradients."""
     late = [name for name in found.results["cluster"].unique() if name != NO_DELAY]
     return found.gains(cures.BASELINE.name, by=("optimizer",), cluster=late)

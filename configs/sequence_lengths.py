@@ -1,8 +1,9 @@
-"""Do long sequences make stragglers that waiting for nobody avoids?
+"""Do long sequences make stragglers, and does it help not to wait for them?
 
-A gradient takes as long as its batch is long. Lengths are lognormal, and a worker with
-a long one makes all others wait, as in a Transformer (WAGMA-SGD, arXiv:2005.00124).
-Four methods have the same simulated time; the model is an MLP on scikit-learn's digits.
+The time of a gradient grows with the length of its sequences. Lengths are lognormal,
+and a worker with a long sequence makes all others wait, as in a Transformer (WAGMA-SGD,
+arXiv:2005.00124). Four methods train for the same simulated time; the model is an MLP
+on scikit-learn's digits.
 
     python -m experiments.main --config=configs/sequence_lengths.py \
         --workdir=runs/sequence_lengths
@@ -23,18 +24,18 @@ LIMITS |= positive("seconds", "learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """Four methods under three spreads of lengths."""
+    """The config: four methods under three spreads of lengths."""
     return ConfigDict(
         dict(
             workers=16,
-            spread=(0.0, 0.5, 1.0),  # of a length's logarithm, standard deviation
-            token_seconds=0.004,  # of a gradient, for each token
+            spread=(0.0, 0.5, 1.0),  # standard deviation of a length's logarithm
+            token_seconds=0.004,  # the time of a gradient, for each token
             mean_tokens=100,  # of a sequence
             seconds=240.0,  # simulated
             learning_rate=(0.03, 0.1, 0.3, 1.0, 3.0),
-            batch_size=4,  # examples a gradient
+            batch_size=4,  # examples per gradient
             seeds=20,
-            tuning_seeds=6,  # that choose the step size, and are not reported
+            tuning_seeds=6,  # seeds that choose the step size; not reported
         )
     )
 
@@ -43,14 +44,14 @@ WAITS = "Allreduce-SGD"
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """An arm for each method and spread."""
+    """The experiment: an arm for each method and spread."""
     compared = {
         WAITS: methods.allreduce_sgd(),
         "local SGD": methods.local_sgd(period=8),
         "eager-SGD": methods.eager_sgd(),
         "WAGMA-SGD": methods.wagma(period=11),
     }
-    many = 4096  # lengths of each worker, used again after that
+    many = 4096  # lengths of each worker, which are then repeated
 
     def seconds(spread):
         draw = np.random.default_rng(0).lognormal
@@ -62,13 +63,13 @@ def experiment(config: ConfigDict) -> Experiment:
         service = dj.cluster.by_batch(lambda worker, task: known[worker, task % many])
         return dj.cluster.Cluster(config.workers, service)
 
-    def longest(method, spread):  # the mean time of a step that waits for it
+    def longest(method, spread):  # the mean time of a step that waits for the longest
         return seconds(spread).max(axis=0).mean() if method == WAITS else None
 
     shown = dict(color="method", fixed=False)
     shown["x_label"] = "spread of the logarithm of a length"
     return Experiment(
-        question="Do long sequences make stragglers that waiting for nobody avoids?",
+        question="Do long sequences make stragglers, and does it help not to wait?",
         task=tasks.digits_mlp(batch_size=config.batch_size),
         arms=[
             (

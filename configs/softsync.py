@@ -1,15 +1,15 @@
 """Does dividing each gradient's rate by its staleness rescue n-softsync?
 
-Thirty workers, four examples a gradient, an MLP on scikit-learn's digits; the server
-updates after P / n gradients, so that their staleness is about n. At the step that is
-best for n = 1, kept for all n: no law, each gradient's rate divided by its staleness
-(Zhang et al., arXiv:1511.05950), and the rate divided by the mean staleness (Rudra,
-arXiv:1509.04210). Beside it, the step tuned anew for each n and law. All use the same
-number of examples; momentum 0.9 sits at the server.
+Thirty workers with four examples per gradient train an MLP on scikit-learn's digits.
+The server updates after P / n gradients, so that their staleness is about n. Three laws
+are compared at one step for all n, the best step for n = 1: no law, each gradient's
+rate divided by its staleness (Zhang et al., arXiv:1511.05950), and the rate divided by
+the mean staleness (Rudra, arXiv:1509.04210). The step is also tuned for each n and law.
+All use the same number of examples; the server has a momentum of 0.9.
 
     python -m experiments.main --config=configs/softsync.py --workdir=runs/softsync
 
-configs/tradeoff.py has accuracy against run time of the same protocols.
+`configs/tradeoff.py` compares accuracy with run time for the same protocols.
 """
 
 import optax
@@ -33,24 +33,24 @@ LIMITS |= configs.below_one("momentum")
 
 
 def get_config() -> ConfigDict:
-    """Equal workers with nearly constant service times."""
+    """The config: equal workers with nearly constant service times."""
     return ConfigDict(
         dict(
             workers=30,
-            n=(1, 2, 6, 15, 30),  # an update after workers / n gradients
+            n=(1, 2, 6, 15, 30),  # the server updates after workers / n gradients
             learning_rate=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
             momentum=0.9,
-            service_spread=0.05,  # of a gradient's time of 1 s, standard deviation
-            batch_size=4,  # examples a gradient
-            examples=27_000,  # twenty times all of them
+            service_spread=0.05,  # standard deviation of a gradient's time, mean 1 s
+            batch_size=4,  # examples per gradient
+            examples=27_000,  # twenty epochs
             seeds=5,
-            tuning_seeds=5,  # that choose the step size, and are not reported
+            tuning_seeds=5,  # seeds that choose the step size; not reported
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """An arm for each n and law."""
+    """The experiment: an arm for each n and law."""
     n = min(config.n)
     most = (config.examples // config.batch_size + 1) * n - 1
     if config.workers > most:
@@ -64,7 +64,7 @@ def experiment(config: ConfigDict) -> Experiment:
     cluster = dj.cluster.Cluster(config.workers, lognormal)
 
     def staleness(n):
-        """The mean: each update ages the other P - 1 by one, and uses P // n."""
+        """The mean staleness: an update adds 1 to P - 1 others, and uses P // n."""
         return (config.workers - 1) / (config.workers // n)
 
     def server(learning_rate):

@@ -40,7 +40,7 @@ LIMITS |= configs.positive("learning_rate")
 
 
 def get_config(task: str = "breast_cancer") -> ConfigDict:
-    """60 step sizes and 33 delays; 24 of the perceptron."""
+    """The config: 60 step sizes and 33 delays, or 24 delays of the perceptron."""
     network = task == "digits_mlp"
     smallest, largest = (0.015, 2.0) if network else (0.03, 10.0)
     shown = (*range(17), 18, 20, 22, 24, 26, 28, 32) if network else range(33)
@@ -50,13 +50,13 @@ def get_config(task: str = "breast_cancer") -> ConfigDict:
             delay=tuple(shown),  # updates
             learning_rate=tuple(np.geomspace(smallest, largest, 60).round(6).tolist()),
             updates=1000 if network else 4000,
-            seeds=1 if network else 3,  # one has no interval
+            seeds=1 if network else 3,  # one seed has no interval
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """One program, and the limit of each delay."""
+    """The experiment: one program, and the limit of each delay."""
     task = task_of(config)
     max_delay = configs.check_delays("delay", config.delay, config.updates)
 
@@ -99,9 +99,9 @@ def task_of(config: ConfigDict) -> Task:
 
 
 def limit_of(task: Task) -> Callable[[float], float]:
-    """Delay -> the limit of the step, of a task's largest curvature."""
+    """A function, delay -> the limit of the step, from the task's largest curvature."""
     sharpness = task.facts.get("sharpness")
-    if sharpness is None:  # it is known at the beginning alone, and changes
+    if sharpness is None:  # it is known only at the beginning, and changes
         (batch,) = jax.tree.map(lambda x: x[0], [task.batches(0, 0, 1)])
         params = task.init(jax.random.fold_in(jax.random.key(0), 0))
         sharpness = dj.stability.sharpness(task.loss, params, batch)

@@ -1,12 +1,12 @@
 """How many asynchronous workers are fastest on a network, and how many kill it?
 
-At one step size more workers bring more gradients a second, and later ones; the delay
-equation of Yu, Chen and Poor (arXiv:2406.11159) says how many are fastest for one
-curvature, as in `workers.py`. Here it is a perceptron on scikit-learn's digits, plain
-SGD that updates at each gradient, workers of regular and of memoryless times, of heavy
-tails (Pareto stragglers, whose times have no variance), and of a real job's recorded
-times. Its replicas take the same drawn steps. Fewer than 32 workers are the first ones;
-more are the same ones again.
+At a fixed step size more workers compute more gradients per second, but each is later.
+The delay equation of Yu, Chen and Poor (arXiv:2406.11159) says how many workers are
+fastest for one curvature, as in `workers.py`. Here plain SGD trains a perceptron on
+scikit-learn's digits, with an update for each gradient. Times are regular, memoryless,
+heavy-tailed (Pareto stragglers, whose times have no variance), or the recorded times of
+a real job, from which all workers draw the same steps. Fewer than 32 workers have the
+times of the job's first replicas; more than 32 repeat them.
 
     python -m experiments.main --config=configs/survival.py --workdir=runs/survival
 """
@@ -27,15 +27,15 @@ LIMITS |= positive("learning_rate", "target")
 
 
 def get_config() -> ConfigDict:
-    """Four laws of times, and workers far beyond the limit of the first."""
+    """The config: four laws of times, and workers beyond the limit of regular ones."""
     return ConfigDict(
         dict(
             workers=(1, 2, 4, 8, 16, 32, 64, 128),
             learning_rate=0.1,
             shape=16,  # of the gamma law of the regular times, mean 1 s
             tail=1.5,  # shape of the Pareto law, mean 1 s; at most 2: no variance
-            target=0.3,  # of the training loss, nats
-            batch_size=32,  # examples a gradient
+            target=0.3,  # the training loss to reach, nats
+            batch_size=32,  # examples per gradient
             updates=1500,  # of each arm
             seeds=5,
         )
@@ -43,7 +43,7 @@ def get_config() -> ConfigDict:
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """An arm for each law and number of workers."""
+    """The experiment: an arm for each law and number of workers."""
     laws = {
         "regular": regular(config),
         "memoryless": dj.cluster.exponential(1.0),
@@ -91,5 +91,5 @@ def experiment(config: ConfigDict) -> Experiment:
 
 
 def regular(config: ConfigDict) -> dj.cluster.ServiceTime:
-    """Times of regular workers."""
+    """The law of the times of regular workers."""
     return dj.cluster.gamma(1.0, config.shape)

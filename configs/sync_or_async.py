@@ -1,11 +1,11 @@
 """Synchronous or asynchronous: where does the winner change?
 
-Sixteen equal workers (a lognormal spread of 0.05). A gradient of m examples takes 0.2 +
-0.05 m seconds, and a message 0.01 to 1 s: with batches of 2, 8 and 32 on each worker
-computation over communication goes from 180 down to 0.3. An all-reduce is 2 log2 P
-messages one after the other, a visit to the center of EA-wild is two. The simulated
-time until an MLP on scikit-learn's digits has a training loss of 0.3, by SGD with a
-warm-up, its step and momentum tuned for each cluster.
+Sixteen workers are equal (a lognormal spread of 0.05). A gradient of m examples takes
+0.2 + 0.05 m seconds, and a message 0.01 to 1 s: with batches of 2, 8 and 32 per worker,
+the ratio of computation to communication lies between 180 and 0.3. An all-reduce takes
+2 log2 P messages one after the other, a visit to the center of EA-wild takes two. The
+result is the simulated time until an MLP on scikit-learn's digits has a training loss
+of 0.3, by SGD with a warm-up, with step and momentum tuned for each cluster.
 
     python -m experiments.main --config=configs/sync_or_async.py --workdir=runs/sync
 """
@@ -28,28 +28,28 @@ LIMITS |= positive("seconds", "learning_rate") | below_one("momentum")
 
 
 def get_config() -> ConfigDict:
-    """Two methods, nine clusters and batches."""
+    """The config: two methods, with three latencies and three batches."""
     return ConfigDict(
         dict(
             workers=16,
             latency_seconds=(0.01, 0.1, 1.0),  # of a message
-            batch_size=(2, 8, 32),  # examples a gradient
+            batch_size=(2, 8, 32),  # examples per gradient
             overhead_seconds=0.2,  # of a gradient
             example_seconds=0.05,  # of each example in it
-            service_spread=0.05,  # of a gradient's time, a share of it
+            service_spread=0.05,  # of a gradient's time: standard deviation over mean
             seconds=400.0,  # simulated
-            target=0.3,  # of the training loss, nats
+            target=0.3,  # the training loss to reach, nats
             warmup_updates=20,
             learning_rate=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
             momentum=(0.0, 0.9),
             seeds=5,
-            tuning_seeds=3,  # that choose step and momentum, and are not reported
+            tuning_seeds=3,  # seeds that choose step and momentum; not reported
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """18 arms."""
+    """The experiment: an arm for each batch, latency and method."""
 
     def sgd(learning_rate, momentum):
         def warm(count):

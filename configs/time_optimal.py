@@ -1,10 +1,11 @@
 """Which asynchronous method is fastest when most workers are slow?
 
-Worker i takes sqrt(i) times as long as the first (`:linear`: i times). Measured is the
-time until the full gradient is small; logistic regression on breast cancer data, one
-example a gradient. ASGD, with its steps also capped at P / tau (Mishchenko et al.,
-arXiv:2206.07638), Rennala (arXiv:2305.12387), Ringmaster (arXiv:2501.16168), Ringleader
-(arXiv:2509.22860), MindFlayer (arXiv:2410.04285); step, batch, bound and time tuned.
+Worker i takes sqrt(i) times as long as the first (`:linear`: i times). The result is
+the time until the full gradient of logistic regression on breast cancer data is small,
+with one example per gradient. The methods are ASGD, also with steps capped at P / tau
+(Mishchenko et al., arXiv:2206.07638), Rennala (arXiv:2305.12387), Ringmaster
+(arXiv:2501.16168), Ringleader (arXiv:2509.22860) and MindFlayer (arXiv:2410.04285),
+with step, batch, bound and time tuned.
 
     python -m experiments.main --config=configs/time_optimal.py --workdir=runs/optimal
 """
@@ -34,28 +35,28 @@ LIMITS |= configs.positive("seconds", "learning_rate")
 
 
 def get_config(speeds: str = "sqrt") -> ConfigDict:
-    """Six methods on clusters of three sizes."""
+    """The config: six methods on clusters of three sizes."""
     return ConfigDict(
         dict(
             speeds=speeds,  # worker i = 1, 2, ... takes sqrt(i), or i, times as long
             workers=(32, 128),
-            shift_seconds=0.5,  # of a gradient, to which an exponential time is added
-            mean_seconds=0.5,  # of that
+            shift_seconds=0.5,  # the constant part of the time of a gradient
+            mean_seconds=0.5,  # mean of the exponential part
             seconds=600.0 if speeds == "linear" else 300.0,  # simulated
-            target=0.05,  # of the gradient's norm
-            batch=(4, 8, 16),  # gradients in an update of Rennala
+            target=0.05,  # the norm of the gradient to reach
+            batch=(4, 8, 16),  # gradients per update of Rennala
             bound=(16, 64),  # staleness that Ringmaster accepts, updates
-            allotted_seconds=(2.0, 4.0),  # to a gradient of MindFlayer
+            allotted_seconds=(2.0, 4.0),  # for a gradient of MindFlayer
             learning_rate=(0.006, 0.012, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6),
             l2=0.1,  # penalty (l2 / 2) |w|^2
             seeds=5,
-            tuning_seeds=3,  # that choose, and are not reported
+            tuning_seeds=3,  # seeds that choose all tuned values; not reported
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """A program for each method, threshold and number of workers."""
+    """The experiment: a program for each method, threshold and number of workers."""
     protocols, most = dj.cluster.protocols, max(config.bound)
     slower = configs.named("speeds", config.speeds, dict(sqrt=np.sqrt, linear=np.array))
     service = dj.cluster.shifted_exponential(config.shift_seconds, config.mean_seconds)

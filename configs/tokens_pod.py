@@ -1,26 +1,27 @@
 """Does a language model of 124 million parameters train on a pod with late gradients?
 
-A decoder of GPT-2's smallest size on token shards of your own, in bfloat16, Adam with
-warm-up and cosine; a worker a device, whose mean gradient is used one update late, so
-that its sums may travel while the next gradient is computed. 131,072 tokens an update
-and 2.5 billion in all, 20 for each parameter (Hoffmann et al., arXiv:2203.15556).
+A decoder of GPT-2's smallest size trains on token shards of your own, in bfloat16, by
+Adam with warm-up and cosine. Each device is a worker. Their mean gradient is used one
+update late, so that it may be summed while the next gradient is computed. An update has
+131,072 tokens, the run 2.5 billion, 20 for each parameter (Hoffmann et al.,
+arXiv:2203.15556).
 
     python -m experiments.main --config=configs/tokens_pod.py --distributed \
         '--config.shards=/data/*.bin' --workdir=gs://bucket/tokens
 
-on every host; `--config.exchange=mean` is the synchronous run to compare it with. On
-several slices `--config.groups` is their number, beside `--config.workers`, the number
-of all devices: the workers of a slice average their gradients at once, and the slices'
-means are what is sent late, a share by each worker. With `--config.model=4` a worker is
-four devices, each with a quarter of its parameters, optimizer state and outbox. Shards
-are rows of little-endian uint16, on every host's disk.
+on every host; `--config.exchange=mean` is the synchronous run to compare with. For
+several slices set `--config.groups` to their number, and `--config.workers` to the
+number of all devices: the workers of a slice average their gradients at once, and only
+the means of slices are sent late, a share by each worker. With `--config.model=4` a
+worker is four devices, each with a quarter of its parameters, optimizer state and
+outbox. Shards are rows of little-endian uint16, on every host's disk.
 
-Not run: nothing here has a pod, so that there is neither a wall time nor an expected
-loss. Compiled only (2026-11-23, libtpu 0.0.42.1), for a slice v5e:4x4, of whose 15.75
-GiB a device it needs 10.5. By estimate an update takes 141 ms there, and 142 with
-`mean`; on eight H100 26.4 and 26.0. Lateness pays between slices, where links are slow.
-docs/pods.md says how that is estimated, and prints it for any one shard of at least
-2,050 tokens:
+Not run: we have no pod, so a wall time and an expected loss are missing. The program
+was compiled (2026-11-23, libtpu 0.0.42.1) for a slice v5e:4x4: it needs 10.5 of the
+15.75 GiB of a device. By estimate an update takes 141 ms there, and 142 with `mean`; on
+eight H100 26.4 and 26.0. Lateness helps between slices, where links are slow.
+docs/pods.md explains the estimate, and this command prints it for any one shard of at
+least 2,050 tokens:
 
     python -m experiments.pods.compile_pod --config=configs/tokens_pod.py \
         '--config.shards=shard.bin' --topology=v5e:4x4
@@ -42,16 +43,16 @@ LIMITS |= configs.positive("learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """One cell, one worker a device."""
+    """The config: one cell, a worker on each device."""
     return ConfigDict(
         dict(
             shards="/data/*.bin",  # a path or a pattern
             vocab=50304,  # GPT-2's 50,257, rounded up to a multiple of 128
-            exchange="overlapped_mean",  # an update late; "mean" is not
-            workers=0,  # as many as there are devices, over `model`
-            groups=1,  # of the workers, between which the exchange is; one a slice
+            exchange="overlapped_mean",  # one update late; "mean" is not late
+            workers=0,  # 0: the number of devices, over `model`
+            groups=1,  # groups of workers that exchange means; one for each slice
             model=1,  # devices of a worker, which share its parameters
-            batch_size=128,  # windows an update, of all workers
+            batch_size=128,  # windows per update, of all workers
             context=1024,  # tokens
             width=768,
             depth=12,  # blocks
@@ -65,7 +66,7 @@ def get_config() -> ConfigDict:
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """One run."""
+    """The experiment: one training."""
     exchange = configs.named("exchange", config.exchange, EXCHANGES)
     if config.groups > 1 and not config.workers:
         raise ValueError(

@@ -1,10 +1,11 @@
 """Does YellowFin's closed loop keep the total momentum while delays grow?
 
 Delay acts as momentum. The loop of YellowFin (Zhang and Mitliagkas, arXiv:1706.03471)
-measures the total momentum and moves the explicit one until the total is on its target.
-Beside it, a momentum kept at the target, and none: their totals on quadratics, and
-errors on scikit-learn's digits, with step and target tuned. On digits also YellowFin,
-with a factor of its step tuned, and Adam, equally late.
+measures the total momentum, and changes the explicit momentum until the total is on its
+target. It is compared with a momentum that is fixed at the target, and with none: by
+the total momentum on quadratics, and by the error on scikit-learn's digits, with step
+and target tuned. On digits YellowFin, with a factor of its step tuned, and Adam are
+trained too, equally late.
 
     python -m experiments.main --config=configs/total_momentum.py --workdir=runs/total
 """
@@ -24,12 +25,12 @@ LIMITS |= positive("factor", "adam_rate", "adam_decay")
 
 
 def get_config() -> ConfigDict:
-    """Two quadratics and a network."""
+    """The config: two quadratics and a network."""
     return ConfigDict(
         dict(
             delay=(0, 4, 8),  # updates
             target=0.6,  # of the total momentum on the quadratic
-            digits_target=(0.5, 0.9),  # the same on digits
+            digits_target=(0.5, 0.9),  # of the total momentum on digits
             gain=0.01,  # of the loop, per update
             rate=0.01,  # the step on the quadratic, of curvatures 0.4 to 1.6
             noise=0.3,  # standard deviation of a gradient's noise, in each direction
@@ -41,7 +42,7 @@ def get_config() -> ConfigDict:
             loss=0.2,  # the training loss to reach on digits, nats
             updates=1000,
             seeds=5,
-            tuning_seeds=3,  # that choose step and target, and are not reported
+            tuning_seeds=3,  # seeds that choose step and target; not reported
         )
     )
 
@@ -50,12 +51,12 @@ LOOP, YELLOWFIN, ADAM = "closed loop", "YellowFin", "Adam"
 
 
 def momenta(state):
-    """The momentum applied and the total, of an optimizer with a loop."""
+    """The applied momentum and the total momentum of an optimizer with a loop."""
     return state.momentum, state.loop.estimate
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """A program for each task and momentum."""
+    """The experiment: a program for each task and momentum."""
     max_delay = check_delays("delay", config.delay, config.updates)
     ways = {"none": {}, "kept": {"share": 1.0}, LOOP: {"gain": config.gain}}
 
@@ -70,7 +71,7 @@ def experiment(config: ConfigDict) -> Experiment:
         return late(optax.adam(adam_rate, b1=1.0 - adam_decay), delay)
 
     def steered(gain=0.0, share=0.0):
-        """A loop, which measures alone if its gain is 0; a share of the target kept."""
+        """A loop, which only measures if its gain is 0, and `share` of the target."""
 
         def make(learning_rate, target, delay):
             loop = dj.closed_loop_momentum(learning_rate, target, gain=gain)

@@ -1,9 +1,9 @@
-"""What do accuracy and run time pay for each other when 120 examples are split?
+"""How do accuracy and run time trade off when 120 examples are split?
 
-An update of 120 examples split among P workers: accuracy against simulated run time for
-hardsync, 1-softsync and P-softsync (Zhang et al., arXiv:1511.05950), an MLP on digits.
-A gradient of m examples takes 0.02 + 0.01 m seconds, an assumed cost. Rates are divided
-by staleness. The server's step and momentum are tuned for each.
+An update of 120 examples is split among P workers. Accuracy is compared with simulated
+run time for hardsync, 1-softsync and P-softsync (Zhang et al., arXiv:1511.05950), with
+an MLP on digits. A gradient of m examples takes 0.02 + 0.01 m seconds, an assumed cost.
+Rates are divided by staleness. The server's step and momentum are tuned for each.
 
     python -m experiments.main --config=configs/tradeoff.py --workdir=runs/tradeoff
 """
@@ -32,25 +32,25 @@ LIMITS |= below_one("momentum")
 
 
 def get_config() -> ConfigDict:
-    """One to thirty workers."""
+    """The config: one to thirty workers."""
     return ConfigDict(
         dict(
-            workers=(4, 15, 30),  # beside one
-            split_examples=120,  # of an update of hardsync, among the workers
+            workers=(4, 15, 30),  # beside one worker
+            split_examples=120,  # per update of hardsync, split among the workers
             overhead_seconds=0.02,  # of a gradient
             example_seconds=0.01,  # of each example in it
-            service_spread=0.05,  # of a gradient's time, a share of it
+            service_spread=0.05,  # of a gradient's time: standard deviation over mean
             learning_rate=(0.03, 0.1, 0.2, 0.5, 1.0, 2.0),
             momentum=(0.0, 0.9),
-            examples=27_000,  # twenty times all of them
+            examples=27_000,  # twenty epochs
             seeds=20,
-            tuning_seeds=8,  # that choose step and momentum, and are not reported
+            tuning_seeds=8,  # seeds that choose step and momentum; not reported
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """Three protocols for each number of workers."""
+    """The experiment: three protocols for each number of workers."""
     protocols = dj.cluster.protocols
     inverse = dj.scale_by_staleness(dj.modulation.inverse)
 
@@ -72,7 +72,7 @@ def experiment(config: ConfigDict) -> Experiment:
         arms.append(arm("P-softsync", protocols.n_softsync(workers), workers))
     alone = {"protocol": "hardsync", "workers": 1}
     return Experiment(
-        question="What do accuracy and run time pay for each other?",
+        question="How do accuracy and run time trade off?",
         task=tasks.digits_mlp(),
         arms=arms,
         grid={"learning_rate": config.learning_rate, "momentum": config.momentum},

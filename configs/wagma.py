@@ -1,11 +1,11 @@
 """How much time does it save to wait for no slow worker, and what does it cost?
 
-The imbalance of Li et al. (WAGMA-SGD, arXiv:2005.00124): at each step two of P workers
-take 0.32 s longer than the 0.4 s of the others; a model takes 0.08 s over a link.
-WAGMA-SGD averages in groups of sqrt(P) and waits for nobody, with a global average
-every 11 steps, beside its six baselines, on 16, 64 and 256 workers with a batch of 2
-each. The simulated time until an MLP on scikit-learn's digits has a training loss of
-0.4, each at its best step.
+The imbalance is from Li et al. (WAGMA-SGD, arXiv:2005.00124): at each step two of P
+workers take 0.32 s longer than the 0.4 s of the others; a model takes 0.08 s over a
+link. WAGMA-SGD averages in groups of sqrt(P) without waiting, and over all workers
+every 11 steps. It is compared with its six baselines on 16, 64 and 256 workers with a
+batch of 2 each. The result is the simulated time until an MLP on scikit-learn's digits
+has a training loss of 0.4, each at its best step.
 
     python -m experiments.main --config=configs/wagma.py --workdir=runs/wagma
 """
@@ -24,26 +24,26 @@ LIMITS |= positive("seconds", "learning_rate")
 
 
 def get_config() -> ConfigDict:
-    """Seven methods on three numbers of workers."""
+    """The config: seven methods on three numbers of workers."""
     return ConfigDict(
         dict(
             workers=(16, 64, 256),
             step_seconds=0.4,  # of a gradient
-            sleep_seconds=0.32,  # more, of two workers at each step
+            sleep_seconds=0.32,  # longer, for two workers at each step
             message_seconds=0.08,  # of a model over a link
             period=11,  # steps between two global averages of WAGMA-SGD
             seconds=80.0,  # simulated
-            target=0.4,  # of the training loss, nats
+            target=0.4,  # the training loss to reach, nats
             learning_rate=(0.1, 0.3, 1.0, 3.0),
-            batch_size=2,  # examples a gradient
+            batch_size=2,  # examples per gradient
             seeds=12,
-            tuning_seeds=4,  # that choose the step size, and are not reported
+            tuning_seeds=4,  # seeds that choose the step size; not reported
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """An arm for each method and number of workers."""
+    """The experiment: an arm for each method and number of workers."""
     compared = {
         "WAGMA-SGD": methods.wagma(period=config.period),
         "Allreduce-SGD": methods.allreduce_sgd(),

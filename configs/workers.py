@@ -1,11 +1,12 @@
 """How many asynchronous workers are fastest at one step size, and how many too many?
 
-A quadratic of curvature 1 without noise, plain SGD that updates at each gradient, the
-step 0.05 whatever the number of workers. A gradient takes 1 s in the mean, with a
-coefficient of variation of 1/4, 0.71 and 1. The rate at which the error dies out, from
-the slope of each run, is drawn beside `stability.workers_decay_rate`, which follows
-from the delay equation of Yu, Chen and Poor (arXiv:2406.11159). `:spectrum` adds a
-curvature of 1/5, and leaves out the memoryless times, which have no limit.
+Plain SGD minimizes a quadratic of curvature 1 without noise. Each gradient makes an
+update, with a step of 0.05 for any number of workers. A gradient takes 1 s in the mean,
+with a coefficient of variation of 1/4, 0.71 and 1. The figure compares the rate at
+which the error dies out, the slope of each run, with `stability.workers_decay_rate`,
+which follows from the delay equation of Yu, Chen and Poor (arXiv:2406.11159).
+`:spectrum` adds a curvature of 1/5, and leaves out the memoryless times, which have no
+limit.
 
     python -m experiments.main --config=configs/workers.py --workdir=runs/workers
     python -m experiments.main --config=configs/workers.py:spectrum --workdir=runs/two
@@ -33,7 +34,7 @@ LIMITS |= positive("learning_rate")
 
 
 def get_config(question: str = "curvature") -> ConfigDict:
-    """An arm for each law and number of workers, at least 60 s and 640 gradients."""
+    """The config: laws and numbers of workers, at least 60 s and 640 gradients."""
     spectrum = question == "spectrum"
     return ConfigDict(
         dict(
@@ -43,14 +44,14 @@ def get_config(question: str = "curvature") -> ConfigDict:
             learning_rate=0.05,
             least_seconds=60.0,  # simulated
             least_gradients=640,
-            target=1e-6 if spectrum else 1e-12,  # of the loss
+            target=1e-6 if spectrum else 1e-12,  # the loss to reach
             seeds=8,
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """An arm for each law and number of workers."""
+    """The experiment: an arm for each law and number of workers."""
 
     def arm(law, workers):
         cluster = dj.cluster.Cluster(workers, LAWS[law])

@@ -1,7 +1,7 @@
 """A pjit loop whose gradients are summed one step late: put in your loss and data.
 
     python examples/pod_loop.py /tmp/run 20      # 20 steps
-    python examples/pod_loop.py /tmp/run 40 0    # on from there, without delay
+    python examples/pod_loop.py /tmp/run 40 0    # 20 more, without delay
 
 The second may have other devices. Several hosts need `jax.distributed.initialize()`.
 """
@@ -27,7 +27,7 @@ def loss(params, x):
 
 
 def begin(tx, mesh, width=64, dtype=jnp.float32):
-    """(params, opt_state) on the mesh; call it outside of `jit`."""
+    """The first (params, opt_state) on the mesh; call it outside of `jit`."""
     w = jax.random.normal(jax.random.key(0), (4, width, width), dtype) * width**-0.5
     split, whole = NamedSharding(mesh, P("fsdp")), NamedSharding(mesh, P())
     params = jax.device_put([(w[0], w[1]), (w[2], w[3])], split)
@@ -36,7 +36,7 @@ def begin(tx, mesh, width=64, dtype=jnp.float32):
 
 
 def make_step(tx, mesh, late, places):
-    """(state, batch) -> (state, loss), the state in its `places`."""
+    """The jitted step, (state, batch) -> (state, loss), with the state in `places`."""
     grad = jax.value_and_grad(loss)
     grad_of_shards = jax.vmap(grad, (None, 0), spmd_axis_name="data")
 
@@ -54,7 +54,7 @@ def make_step(tx, mesh, late, places):
 
 
 def train(folder, steps, late=1, shards=2):
-    """Goes on from the last checkpoint; saves every ten steps and at the end."""
+    """Continues from the last checkpoint; saves every ten steps and at the end."""
     mesh = jax.sharding.Mesh(np.reshape(jax.devices(), (shards, -1)), ("data", "fsdp"))
     txs = optax.adam(1e-3), dj.exchange.late_reduce(optax.adam(1e-3), mesh)
     state, first = begin(txs[late], mesh), 0

@@ -1,4 +1,4 @@
-"""A config file: it is executed once, and its values are checked against it."""
+"""Reads config files, and checks the values that flags give against the file's."""
 
 import collections
 import dataclasses
@@ -22,7 +22,7 @@ from experiments.training.experiment import Experiment
 
 
 def knobs(config: ConfigDict) -> dict[str, Any]:
-    """{key: value} of a config, as JSON would read them back."""
+    """{key: value} of a config, with the values that JSON makes of them."""
     return flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
 
 
@@ -36,8 +36,8 @@ class ConfigFile:
 
     Attributes:
         source: the name of the file, with ":question" if the file has several.
-        path: the file.
-        module: what the file defines.
+        path: the path of the file.
+        module: the executed file.
         config: the values of the file for this question.
     """
 
@@ -55,7 +55,7 @@ class ConfigFile:
                 delayjax, such as "default".
 
         Raises:
-            ValueError: if the file cannot be read, or fails, in one line.
+            ValueError: if the file cannot be read, or raises an error.
         """
         shipped, _, question = source.partition(":")
         if (CONFIGS / f"{shipped}.py").is_file():
@@ -77,14 +77,14 @@ class ConfigFile:
 
     @property
     def values(self) -> dict[str, Any]:
-        """{key: value} of the file."""
+        """{key: value} of the file's config."""
         return knobs(self.config)
 
     @property
     def name(self) -> str:
         """The stem of the file, with the question: "workers:spectrum".
 
-        The question that a file answers without one is left out.
+        The default question of a file is left out.
         """
         _, question = _parts(self.source)
         parameters = inspect.signature(self.module.get_config).parameters.values()
@@ -108,11 +108,11 @@ class ConfigFile:
         }
 
     def check(self, chosen: Mapping[str, Any]) -> None:
-        """Checks chosen values against the kind of the file's values.
+        """Checks that chosen values are of the same kind as the file's values.
 
-        A number stays a number, finite in float32; a whole number stays whole; text
-        stays text. Numbers keep the limits that the file declares in `LIMITS`, {key:
-        limit}, if it has them.
+        A number must stay a number, finite in float32; a whole number must stay whole,
+        and text must stay text. Numbers must be within the limits that the file may
+        declare in `LIMITS`, {key: limit}.
 
         Args:
             chosen: {key: value}, as in `knobs`.
@@ -136,10 +136,10 @@ class ConfigFile:
                     )
 
     def experiment(self, config: ConfigDict) -> Experiment:
-        """The experiment of a config's values.
+        """The experiment that the file makes of a config.
 
         Raises:
-            ValueError: where the file itself fails, in one line.
+            ValueError: if the file raises an error, or returns no experiment.
         """
         try:
             made = self.module.experiment(config)
@@ -156,7 +156,7 @@ class ConfigFile:
 
 
 class _Executed(flags.ArgumentParser[ConfigDict]):
-    """Executes the file of --config once; the flags change a copy of its values."""
+    """A parser of --config, which executes the file once and copies its values."""
 
     file: ConfigFile
 
@@ -166,18 +166,18 @@ class _Executed(flags.ArgumentParser[ConfigDict]):
 
     def parse(self, argument: str) -> ConfigDict:
         self.file = ConfigFile.load(argument)
-        there = self.file.values
+        known = self.file.values
         for key in self._keys:
-            if not any(f"{name}.".startswith(f"{key}.") for name in there):
-                raise ValueError(f"it has no key {key!r}; it has {', '.join(there)}.")
+            if not any(f"{name}.".startswith(f"{key}.") for name in known):
+                raise ValueError(f"it has no key {key!r}; it has {', '.join(known)}.")
         return self.file.with_values({}).lock()
 
 
 def parse_flags(argv: list[str], *needed: str) -> ConfigFile:
-    """Parses flags, `needed` among them, and returns the file that --config names.
+    """Parses flags, and returns the file that --config names.
 
-    An error ends the process with one line. Nothing may be given twice of which all
-    values would be taken together, as those of an axis.
+    An error ends the process with one line. It is an error if a flag in `needed` is
+    missing, or if a flag that takes a list, such as an axis, is given twice.
     """
     names = [text.lstrip("-").partition("=")[0] for text in argv if text[:1] == "-"]
     flags.FLAGS["config"].parser = parser = _Executed(names)
@@ -210,7 +210,7 @@ def of_run(record: Mapping[str, Any]) -> tuple[ConfigFile, ConfigDict] | None:
 
 
 def executed(path: Path) -> ModuleType:
-    """The module of a Python file."""
+    """The module that results from the execution of a Python file."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None, path
     module = importlib.util.module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""What config files share: limits of their values, and objects by name."""
+"""Functions that config files share: limits of values, and objects by name."""
 
 import importlib
 import math
@@ -9,10 +9,10 @@ from ml_collections import ConfigDict
 
 
 class Limit(NamedTuple):
-    """What each number of a config's key must be."""
+    """A condition that each number of a config's key must meet."""
 
-    said: str  # after "must be"
-    holds: Callable[[float], bool]
+    said: str  # the words after "must be" in an error
+    holds: Callable[[float], bool]  # number -> whether it meets the condition
 
 
 def at_least(least: float, *keys: str) -> dict[str, Limit]:
@@ -50,12 +50,12 @@ def named(key: str, name: str, offered: Mapping[str, Any]) -> Any:
     """An object by its name, or by its import path "package.module:name".
 
     Args:
-        key: of the config, for errors.
-        name: what the config says.
+        key: the key of the config, for errors.
+        name: the value of this key in the config.
         offered: {name: object}.
 
     Raises:
-        ValueError: if there is no such name, or it cannot be imported.
+        ValueError: if the name is not offered, or cannot be imported.
 
     Example:
         >>> named("optimizer", "math:sqrt", {})(4.0)
@@ -71,7 +71,7 @@ def named(key: str, name: str, offered: Mapping[str, Any]) -> Any:
         )
     try:
         return getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # whatever the module itself raises, too
+    except Exception as error:  # the module may raise any error
         raise ValueError(
             f"config.{key}: {name!r} cannot be imported ({error}). Run from the folder"
             " that holds the module, or install what it needs."
@@ -82,7 +82,7 @@ def check_delays(key: str, delays: Sequence[float], updates: int) -> int:
     """The depth of a history that holds these delays.
 
     Raises:
-        ValueError: if one is negative, or no update of the run can have it.
+        ValueError: if a delay is negative, or as long as the run.
     """
     if updates < 1:
         raise ValueError(f"config.updates must be at least 1, got {updates}.")
@@ -97,14 +97,14 @@ def check_delays(key: str, delays: Sequence[float], updates: int) -> int:
 def check_rounds(updates: int, *periods: int) -> None:
     """Checks that the steps of a run are whole rounds of an outer optimizer.
 
-    The steps after the last exchange would move no center, but count as trained.
+    Steps after the last exchange would count as trained, but would not move the center.
 
     Args:
-        updates: the steps of each worker.
-        *periods: the steps of a round, each of another arm.
+        updates: the number of steps of each worker.
+        *periods: the number of steps in a round, for each arm.
 
     Raises:
-        ValueError: if steps are left over.
+        ValueError: if a period does not divide the steps.
 
     Example:
         >>> check_rounds(105, 5, 10)
@@ -124,7 +124,7 @@ def check_warmup(config: ConfigDict) -> None:
     """Checks that a schedule's warmup ends before the run does.
 
     Raises:
-        ValueError: if it does not.
+        ValueError: if the warmup is as long as the run, or longer.
     """
     if config.warmup_updates >= config.updates:
         raise ValueError(

@@ -1,8 +1,8 @@
 """The commands of an installed wheel, and `experiments` in a notebook beside it.
 
 A wheel has this file as the package `delayjax_runner`, with the folders `experiments`
-and `configs` in it. A project may have a package `experiments` too; so the name is
-bound here, and no folder is added to `sys.path`:
+and `configs` in it. The user's project may also have a package `experiments`, so this
+file adds no folder to `sys.path`, and binds the name only when it is imported:
 
     import delayjax_runner                     # binds the name `experiments`
     from experiments import Experiment, run
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def _folder() -> Path:
-    """The folder of the package: of the wheel, or of the checkout in development."""
+    """The folder of the package `experiments`: in a checkout, or else in the wheel."""
     library = importlib.util.find_spec("delayjax")
     assert library is not None and library.origin is not None
     checkout = Path(library.origin).parents[1]
@@ -23,7 +23,7 @@ def _folder() -> Path:
 
 
 def _bind() -> None:
-    """Makes `experiments` the package of this file.
+    """Binds the name `experiments` to the package of the wheel or the checkout.
 
     Raises:
         ImportError: if another package of this name is imported already.
@@ -47,21 +47,21 @@ def _bind() -> None:
 
 
 def run() -> None:
-    """The command `delayjax-run`: an experiment of a config file."""
+    """The command `delayjax-run`, which runs the experiment of a config file."""
     from experiments import main
 
     main.command_line()
 
 
 def advise() -> None:
-    """The command `delayjax-advise`: advice from recorded times."""
+    """The command `delayjax-advise`, which gives advice from recorded times."""
     from experiments.advise import __main__ as advising
 
     advising.command_line()
 
 
 def draw() -> None:
-    """The command `delayjax-draw`: figures of finished runs."""
+    """The command `delayjax-draw`, which draws the figures of finished runs."""
     from experiments import draw as drawing
 
     drawing.command_line()

@@ -2,7 +2,7 @@
 
     python -m experiments.main --config=configs/default.py --workdir=runs/default
 
-The same command again goes on where the last one stopped.
+The same command continues a run that was stopped.
 """
 
 import dataclasses
@@ -34,14 +34,14 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "The folder to write to; gs:// t
 _SHARD = flags.DEFINE_string(
     "shard",
     "0/1",
-    "i/n: every n-th cell, from number i on. Together 0/n to (n-1)/n are the whole grid"
-    " up to rounding, which cells near their limit of stability enlarge.",
+    "i/n: train every n-th cell, from number i on. The parts 0/n to (n-1)/n together"
+    " are the whole grid, up to rounding, which grows in cells close to instability.",
 )
-_CHECK = flags.DEFINE_bool("check", False, "Exit with 1 where a record is missed.")
+_CHECK = flags.DEFINE_bool("check", False, "Exit with 1 if a record is missed.")
 _RECORD = flags.DEFINE_bool(
     "record", False, "Keep the numbers of this run as the records of the config."
 )
-_QUIET = flags.DEFINE_bool("quiet", False, "No progress, only warnings and errors.")
+_QUIET = flags.DEFINE_bool("quiet", False, "Log only warnings and errors.")
 _DRY_RUN = flags.DEFINE_bool(
     "dry_run", False, "Print the cells and the memory of each program."
 )
@@ -80,7 +80,7 @@ _PROCESS_ID = flags.DEFINE_integer(
 _TIMEOUT = flags.DEFINE_integer(
     "timeout_seconds",
     100,
-    "How long a process may be silent, or late at the start.",
+    "Seconds that a process may be silent, or late at the start.",
     lower_bound=1,
 )
 _COMPILE_CACHE = flags.DEFINE_string(
@@ -89,12 +89,12 @@ _COMPILE_CACHE = flags.DEFINE_string(
     "A folder that keeps compiled programs, gs:// too; by default one in the user's"
     " cache. '' keeps none.",
 )
-# all processes must have the same values of them
+# all processes must have the same values of these flags
 _SHARED_FLAGS = (_WORKDIR, _SHARD, _CHECKPOINT_EVERY, _KEEP_CHECKPOINTS, _DRY_RUN)
 
 
 def main(file: ConfigFile) -> None:
-    """Checks everything that can be checked, then trains, then draws."""
+    """Checks the flags and the experiment, trains, and writes the report."""
     progress.start_log(quiet=_QUIET.value)
     try:
         _check_flags()
@@ -153,12 +153,12 @@ def main(file: ConfigFile) -> None:
                 sys.exit(1)
     except loop.InterruptionError as stop:
         progress.log.info("%s. The same command goes on from there.", stop)
-        # as a shell reports SIGINT and SIGTERM: who requeues a job can tell them apart
+        # the codes of a shell for SIGINT and SIGTERM: a job queue can tell them apart
         sys.exit(130 if stop.by_hand else 143)
     except KeyboardInterrupt:
         print("Stopped. The same command goes on from the last checkpoint.")
-        sys.exit(130)  # as a shell reports SIGINT
-    except TypeError as error:  # of a function in the config file, as a rule
+        sys.exit(130)  # the code of a shell for SIGINT
+    except TypeError as error:  # usually from a function in the config file
         sys.exit(f"error: --config={file.source}: {in_one_line(error)}")
     except (ValueError, OSError, loop.DivergenceError) as error:
         sys.exit(f"error: {error}")
@@ -184,12 +184,12 @@ def keep_compiled(folder: str | None) -> None:
             ) from error
     if folder:
         jax.config.update("jax_compilation_cache_dir", folder)
-        # the quickly compiled too: a short run consists of them
+        # also programs that compile quickly: a short run has no others
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 
 def _check_flags() -> None:
-    """Refuses flags that would be ignored, and numbers that cannot be."""
+    """Raises an error for flags that would be ignored, and for a wrong process id."""
     if not _DISTRIBUTED.value:
         for flag in (_COORDINATOR, _NUM_PROCESSES, _PROCESS_ID, _TIMEOUT):
             if flag.present:
@@ -234,7 +234,7 @@ def _report(
     outcome: Found,
     changed: Mapping[str, Any],
 ) -> bool:
-    """Writes report.html, ends with the answer, and says if all records are met."""
+    """Writes report.html, logs the answer, and returns whether all records are met."""
     from experiments import report  # matplotlib is needed now, and not earlier
 
     place = RunFolder(_WORKDIR.value)
@@ -246,7 +246,7 @@ def _report(
     progress.log.info("report: %s/%s", _WORKDIR.value.rstrip("/"), path.name)
     for judged in verdicts.published:
         if judged.measured is not None or judged.claim.measure is None:
-            progress.log.info("%s", judged)  # the report says why there is none
+            progress.log.info("%s", judged)  # the report explains a missing number
     if _RECORD.value:
         path = statements.record(file, verdicts.records)
         progress.log.info("the records are written to %s", path)
@@ -260,8 +260,8 @@ def _report(
 
 
 def command_line() -> None:
-    """The command line."""
-    # tasks of one's own are found where the command runs
+    """Parses the command line, and runs `main`."""
+    # a config may import the user's modules from the current folder
     sys.path.insert(0, os.getcwd())
     jax.config.config_with_absl()
     app.run(main, flags_parser=_parse_flags)

@@ -1,4 +1,4 @@
-"""Asks what reads the tables of a run to read made-up ones, before training."""
+"""Checks, before training, that answer, figures and statements can read the tables."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,8 +27,8 @@ def check_names(
     """Checks that a run will have the names that its choice, answer and page need.
 
     These are the settings, values of settings, and metrics that `tuned_by`, the answer,
-    figures and statements read. Any other error may be due to the made-up numbers, and
-    passes.
+    figures and statements read from tables with made-up numbers. Any other error may be
+    due to these numbers, and is ignored.
 
     Args:
         experiment: the experiment.
@@ -36,10 +36,10 @@ def check_names(
         metrics: {`kin` of a program: its metrics}; a program that is not in it has the
             metrics of the first.
         stated: the statements and the records; None if these, the answer and the
-            figures may name what the run will not have.
+            figures may use names that the run will not have.
 
     Raises:
-        ValueError: naming what needs a name that no series has.
+        ValueError: if a name is missing; the error says who needs it.
     """
     found = _made_up(experiment, programs, metrics)
     with _naming("`tuned_by`", found):
@@ -65,7 +65,7 @@ def _naming(what: str, found: Found) -> Iterator[None]:
         yield
     except AbsentError as error:
         raise ValueError(f"{what}: {error}") from error
-    except KeyError as error:  # of a table
+    except KeyError as error:  # from a table without this column
         columns = ", ".join(dict.fromkeys([*found.results, *found.curves]))
         raise ValueError(
             f"{what} needs {error.args[0]!r}, which the run will not have: name one of"
@@ -80,14 +80,14 @@ def _made_up(
     programs: Sequence[Program],
     metrics: Mapping[int, Sequence[str]],
 ) -> Found:
-    """The tables of the run, with 1 for each number that training would give."""
+    """The tables of the run, with 1 in place of each number that training gives."""
     first = next(iter(metrics.values()))
     results, curves = [], []
     for program in programs:
         shape = len(program.seeds), program.size
         numbers = {name: np.ones(shape) for name in metrics.get(program.kin, first)}
-        none = np.zeros(shape, int)
-        counters = Counters(none - 1, none[..., None], none, none, none)
+        zeros = np.zeros(shape, int)
+        counters = Counters(zeros - 1, zeros[..., None], zeros, zeros, zeros)
         rows = Rows(program)
         results += rows.results(counters, numbers, numbers)
         curves += curve_rows(
@@ -97,14 +97,14 @@ def _made_up(
             program.rule.evaluates,
         )
     seeds = experiment.seed_numbers[:_SEEDS]
-    chooses = experiment.tuning_seed_numbers[:_SEEDS]
+    tuning_seeds = experiment.tuning_seed_numbers[:_SEEDS]
     kept = [
-        [row for row in table if row["seed"] in (*seeds, *chooses)]
+        [row for row in table if row["seed"] in (*seeds, *tuning_seeds)]
         for table in (results, curves)
     ]
     return split(
         setting_names(programs),
         *kept,
         choice=Choice(experiment.tuned_axes, experiment.tuned_by),
-        tuning_seeds=chooses,
+        tuning_seeds=tuning_seeds,
     )

@@ -53,38 +53,39 @@ def run(
     writers: Sequence[Writer] = (),
     profile: range = range(0),
 ) -> Found:
-    """Trains all cells of an experiment. The same call goes on where it stopped.
+    """Trains all cells of an experiment. The same call continues a stopped run.
 
-    Progress is lines of the log "experiments";
-    `logging.getLogger("experiments").setLevel("WARNING")` turns them off.
+    The progress is written to the log "experiments";
+    `logging.getLogger("experiments").setLevel("WARNING")` turns this off.
 
     Args:
-        experiment: what to train.
+        experiment: the experiment to run.
         workdir: the folder of the run's records and checkpoints; None for a temporary
             one.
-        shard: (i, n): train every n-th cell, from number i on. The parts are the whole
-            grid up to rounding, which cells near their limit of stability enlarge.
-        config: the values that the experiment was made of, for the records.
-        changed: those that are not the config file's own, {key: [own, value]}.
+        shard: (i, n): train every n-th cell, from number i on. All parts together are
+            the whole grid, up to rounding, which grows in cells close to instability.
+        config: {key: value} of the config that made the experiment, for run.json.
+        changed: {key: [value of the config file, value of this run]} where they differ.
         source: the config file.
-        stated: what is said of the run, for a fingerprint in the records; None if
-            nothing is said yet.
-        checkpoint_every: updates; by default every 30 s. A program's end is saved too.
-        keep_checkpoints: whether the checkpoints of a finished run stay, so that more
-            updates or another metric go on from them. Without them these train from
-            update 0, to the same numbers.
-        writers: of the numbers on the way, beside `TensorBoard` in the folder.
-        profile: updates whose chunks JAX profiles, into the folder profile/.
+        stated: the statements and records about the run, for a fingerprint in run.json;
+            None if they are not known yet.
+        checkpoint_every: updates between checkpoints; None for a checkpoint every 30 s.
+            The end of a program is saved too.
+        keep_checkpoints: whether the checkpoints of a finished run stay, so that a run
+            with more updates or other metrics continues from them. Without them it
+            trains from update 0, with the same results.
+        writers: they receive the numbers during training, beside `TensorBoard`.
+        profile: the updates whose chunks JAX profiles, into the folder profile/.
 
     Returns:
         The tables of results and curves.
 
     Raises:
-        ValueError: if the experiment cannot be, or the folder holds another run.
-        OSError: if the disk is full; the same call goes on, once there is room.
-        loop.DivergenceError: if the experiment is one cell under one seed, and meets a
-            loss that is not finite. Of several, each has its rows.
-        loop.InterruptionError: after SIGTERM or Ctrl-C, once the state is saved.
+        ValueError: if the experiment is invalid, or the folder holds another run.
+        OSError: if the disk is full; with free space the same call continues.
+        loop.DivergenceError: if the experiment has one cell and one seed, and its loss
+            is not finite. With several, the results have a row for each.
+        loop.InterruptionError: after SIGTERM or Ctrl-C, when the state is saved.
     """
     if checkpoint_every is not None and checkpoint_every < 1:
         raise ValueError(
@@ -133,7 +134,7 @@ def run(
             stack.callback(place.upload)
             return done
 
-        # where it is refused, none waits for process 0
+        # if process 0 refuses the folder, all processes stop and none waits
         (done,) = processes.any_of(processes.together(opened))
         _say_devices()
         if done:
@@ -178,7 +179,7 @@ def _fingerprint(stated: Sequence[Published | Record]) -> str:
 
 
 def _searched(experiment: Experiment) -> dict[str, Any]:
-    """What a search depends on; only `most` may change in the folder of a run."""
+    """The settings of a search; in the folder of a run only `most` may change."""
     if not experiment.searched:
         return {}
     return dataclasses.asdict(experiment.search) | {
@@ -194,7 +195,7 @@ def _record(
     made: Sequence[Program],
     digests: Mapping[str, digest.Digest],
 ) -> dict[str, Any]:
-    """What run.json says of an experiment and its programs."""
+    """The part of run.json that describes an experiment and its programs."""
     by = experiment.tuned_by
     return {
         "question": experiment.question,
@@ -212,7 +213,7 @@ def _record(
 
 
 def _asked(trainer: Trainer, most: int) -> dict[str, Any]:
-    """What the records of a finished program hold: evaluations, names of metrics.
+    """The evaluations and metrics that the rows of a finished program must have.
 
     If the program is searched, also `most`: with more trainings the optimum may differ.
     """
@@ -231,17 +232,18 @@ def prepared(
     shard: tuple[int, int] = (0, 1),
     stated: Sequence[Published | Record] | None = (),
 ) -> list[Trainer]:
-    """The programs of an experiment, checked and traced; nothing is compiled yet.
+    """A trainer for each program of an experiment, checked and traced, not compiled.
 
     Args:
         experiment: the experiment.
         shard: as in `run`.
         stated: as in `run`; None if the answer, the figures and the statements may name
-            what a changed flag has removed.
+            settings that a changed flag has removed.
 
     Raises:
-        ValueError: if the experiment cannot be, a function of it fails, it or `stated`
-            names what is not there, or its state does not fit.
+        ValueError: if the experiment is invalid, one of its functions fails, it or
+            `stated` names a column or value that the run will not have, or its state
+            does not fit into the memory.
     """
     checked = progress.Lines("checking program %d of %d")
     made = programs(experiment)
@@ -274,7 +276,7 @@ def prepared(
 
 
 def _check_metrics(metrics: Sequence[str], settings: Sequence[str]) -> None:
-    """Checks the names of the metrics."""
+    """Checks that the metrics have `train_loss`, and no name that is taken."""
     if "train_loss" not in metrics:
         raise ValueError(
             "The task's `evaluate` must return 'train_loss', by which a cell counts as"
@@ -285,7 +287,7 @@ def _check_metrics(metrics: Sequence[str], settings: Sequence[str]) -> None:
 
 
 def _say_devices() -> None:
-    """A run that fell back to a CPU shows it here."""
+    """Logs the devices, which shows whether a run fell back to a CPU."""
     devices, processes_ = jax.devices(), jax.process_count()
     where = f" in {processes_} processes" * (processes_ > 1)
     kind, platform = devices[0].device_kind, devices[0].platform
@@ -308,8 +310,8 @@ def _train(
         trainer: the functions of the program.
         place: the folder of the run.
         meter: shows the progress.
-        writers: of the numbers on the way.
-        options: of `loop.run`.
+        writers: they receive the numbers during training.
+        options: options of `loop.run`.
     """
     program = trainer.program
     rows = Rows(program)
@@ -319,7 +321,7 @@ def _train(
         stack.enter_context(saved)
         if processes.is_first():
             stack.enter_context(meter.program(program.name))
-        # first, so that two states are never alive at once
+        # evaluated before a state is restored: memory never holds two states
         fresh = trainer.init()
         initial = jax.device_get(trainer.evaluate(fresh))
         del fresh
@@ -352,7 +354,7 @@ def _train(
                 meter.update(row, ended)
 
         def save(step, state):
-            # the rows first: none may lack up to a checkpoint
+            # the rows first: a checkpoint must not be ahead of the rows
             processes.together(place.upload)
             saved.save(step, state)
 
@@ -382,7 +384,7 @@ def _tables(
     each: Sequence[tuple[_Rows, _Rows]],
     optima: pd.DataFrame | None,
 ) -> Found:
-    """The rows of all programs as tables."""
+    """The tables of results and curves, from the rows of all programs."""
     results, curves = (list(itertools.chain(*part)) for part in zip(*each, strict=True))
     return tables.split(
         setting_names(made),

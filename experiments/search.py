@@ -22,7 +22,7 @@ from experiments.training.experiment import FIRST_SEARCH_SEED, Arm, Experiment
 
 _ARMS = 200
 _SEEDS_OF_AN_ARM = 5_000_000
-"""200 x 5,000,000 seeds behind the first are below 2^31."""
+"""The number of seeds of an arm: 200 times as many from the first on are below 2^31."""
 
 
 class Optimum(NamedTuple):
@@ -30,8 +30,8 @@ class Optimum(NamedTuple):
 
     Attributes:
         series: the labels, and the values of the axes that are not searched.
-        values: of the searched numbers.
-        outcome: of the search.
+        values: {searched number: its value at the optimum}.
+        outcome: the outcome of the search.
     """
 
     series: Mapping[str, Any]
@@ -44,12 +44,12 @@ def at_optima(
 ) -> tuple[list[Trainer], pd.DataFrame | None]:
     """Searches all series with a `Range`.
 
-    What search.csv of the folder has is not trained again.
+    Trainings that search.csv of the folder has are not repeated.
 
     Returns:
-        The trainers of the programs whose cells are the series at their optima, and
-        `also_at`; and a row a series: its optimum, and whether it is found. The rows
-        are None if no program has a `Range`.
+        The trainers of programs whose cells are the series at their optima, and at the
+        optima of `also_at`; and a table with a row for each series: its optimum, and
+        whether it is found. The table is None if no program has a `Range`.
     """
     programs = [trainer.program for trainer in trainers]
     if not any(program.searched for program in programs):
@@ -68,10 +68,10 @@ def at_optima(
 def check_most(programs: Sequence[Program], most: int, place: RunFolder) -> None:
     """Checks that `most` admits the trainings in the folder of the same run.
 
-    A search with a larger `most` begins with the trainings of one with a smaller.
+    A search with a larger `most` begins with the trainings of a search with a smaller.
 
     Raises:
-        ValueError: if it is less than the trainings of a series.
+        ValueError: if `most` is less than the trainings of a series in the folder.
     """
     before = place.info.get("search", {}).get("most", 0)
     if most >= before:
@@ -79,7 +79,7 @@ def check_most(programs: Sequence[Program], most: int, place: RunFolder) -> None
     ledger = _ledger(programs, place)
     ledger.take(ledger.text())
     of_series = collections.Counter(key[:2] for key in ledger.scores)
-    # the file also has what was asked for before a related series had its optimum
+    # the file may have more: trainings from before a related series had its optimum
     trained = min(before, max(of_series.values(), default=0))
     if most < trained:
         raise ValueError(
@@ -90,7 +90,7 @@ def check_most(programs: Sequence[Program], most: int, place: RunFolder) -> None
 
 
 class _Searcher:
-    """Searches the series of programs; those that others contain come first."""
+    """Searches the series of programs; a program that others contain comes first."""
 
     def __init__(
         self, experiment: Experiment, programs: Sequence[Program], place: RunFolder
@@ -116,22 +116,22 @@ class _Searcher:
         """Searches the programs one after another, until no relative is better.
 
         A series that is contained is searched first, and the series that contain it
-        begin at its optimum. Then relatives try each other's optima: a series and
-        those that contain it, whose further numbers are left out.
+        begin at its optimum. Then relatives try each other's optima. The relatives of
+        a series are the series that contain it, and the series that it contains.
         """
         first = processes.is_first()
         read = processes.together(lambda: self._ledger.text() if first else "")
-        self._ledger.take(processes.of_all(read)[0])  # process 0 reads, and all know
+        self._ledger.take(processes.of_all(read)[0])  # process 0 reads for all
         for program in self._programs:
             self._of[program.name] = self._optima(program)
-            processes.together(self._place.upload)  # of process 0 to a bucket
+            processes.together(self._place.upload)  # process 0 uploads to a bucket
         while challenged := self._meet_rivals():
-            for program in challenged:  # what is trained is not trained again
+            for program in challenged:  # known trainings are not repeated
                 self._of[program.name] = self._optima(program)
                 processes.together(self._place.upload)
 
     def optimal(self, program: Program) -> Program:
-        """The program whose cells are its series at their optima, and `also_at`."""
+        """The program whose cells are its series at their optima and at `also_at`."""
         cells = []
         for row, optimum in zip(program.rows, self._of[program.name], strict=True):
             optima = [optimum]
@@ -145,7 +145,7 @@ class _Searcher:
         return program.with_cells(cells)
 
     def table(self) -> pd.DataFrame:
-        """A row a series: its optimum, and whether it is found."""
+        """A table with a row for each series: its optimum, and whether it is found."""
         rows = [
             {**one.series, **one.values, **one.outcome._asdict()}
             for optima in self._of.values()
@@ -155,7 +155,7 @@ class _Searcher:
         return table.assign(why=table["why"].replace("", "found"))
 
     def _optima(self, program: Program) -> list[Optimum]:
-        """Searches all series of a program at once."""
+        """The optima of all series of a program, which are searched at once."""
         askings = [
             _numbered(number, self._asking(program, number, series, axes))
             for number, (series, axes) in enumerate(
@@ -182,9 +182,9 @@ class _Searcher:
                     *families.containing(program, axes, self._programs),
                 ]
                 rivals = self._rivals.setdefault((program.name, number), [])
-                mine = tuple(self._of[program.name][number].values.values())
+                optimum = tuple(self._of[program.name][number].values.values())
                 for point in self._points(program, relatives):
-                    if point != mine and point not in rivals:
+                    if point != optimum and point not in rivals:
                         rivals.append(point)
                         challenged[program.name] = program
         return [*challenged.values()]
@@ -196,13 +196,13 @@ class _Searcher:
         series: Mapping[str, Any],
         axes: Mapping[str, Any],
     ) -> Asking:
-        """The search of a series, which begins where the series that it contains end.
+        """The search of a series; it begins at the optima of series that it contains.
 
         Its seeds are the same in all series of an arm. Another arm has other seeds, so
         that two arms with the same training are searched independently.
         """
         key = program.name, number
-        if key not in self._begun:  # a search that is asked again begins where it did
+        if key not in self._begun:  # a repeated search begins at the same points
             pairs = families.nested(program, axes, self._programs)
             self._begun[key] = self._points(program, pairs)
         return searching.find(
@@ -226,7 +226,7 @@ class _Searcher:
         return [point for point in points if None not in point]
 
     def _answered(self, program: Program, asking: Asking) -> list[Outcome]:
-        """Trains what a search asks for, until it returns."""
+        """The outcomes of a search, after training all points that it asks for."""
         lines = progress.Lines(f"searching {program.name}: %d trainings")
         known = self._ledger.scores
         try:
@@ -250,7 +250,7 @@ class _Searcher:
     def _judged(
         self, program: Program, final: Mapping[str, Any], rows: Sequence[Any]
     ) -> Any:
-        """What the search compares, of the trained cells of one seed."""
+        """The scores of the trained cells of one seed, which the search compares."""
         by = self._experiment.tuned_by
         cells = range(program.size)
         if isinstance(by, str):
@@ -278,16 +278,16 @@ class _Searcher:
 
 
 def _ledger(programs: Sequence[Program], place: RunFolder) -> Ledger:
-    """The trainings of these programs."""
+    """The ledger of the trainings of these programs."""
     return Ledger(place, {one.name: [*one.searched] for one in programs})
 
 
 def _numbers_of(
     program: Program, optimum: Optimum, known: Mapping[str, float] | None = None
 ) -> dict[str, Any]:
-    """An optimum as a point of a program.
+    """An optimum as a point of a program, {number: value}.
 
-    Numbers that the optimum lacks have their known value; others are off.
+    Numbers that the optimum lacks have the value in `known`, or else are off.
     """
     values = {**(known or {}), **optimum.values}
     return {
@@ -297,7 +297,7 @@ def _numbers_of(
 
 
 def _numbered(number: int, asking: Asking) -> Any:
-    """A search whose trials have the number of their series."""
+    """A search that gives each of its trials the number of the series."""
     answer = None
     while True:
         try:
@@ -310,8 +310,8 @@ def _numbered(number: int, asking: Asking) -> Any:
 def first_seeds(arms: Sequence[Arm]) -> list[int]:
     """The first seed of the searches of each arm; 200 arms have no seed in common.
 
-    It depends on the labels of the arm, and seldom on other arms: with other arms
-    beside it an arm keeps its seeds.
+    The first seed depends on the labels of the arm, and seldom on other arms: an arm
+    usually keeps its seeds when other arms are added.
     """
     numbers: list[int] = []
     for arm in arms:
@@ -324,7 +324,7 @@ def first_seeds(arms: Sequence[Arm]) -> list[int]:
 
 
 def _depth(program: Program, programs: Sequence[Program]) -> int:
-    """How many arms a program contains, one in the other."""
+    """The length of the longest chain of arms that a program contains."""
     of_arm = {one.arm: one for one in programs}
     below = [of_arm[arm] for arm in program.contains if arm in of_arm]
     return 1 + max((_depth(one, programs) for one in below), default=-1)

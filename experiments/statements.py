@@ -1,12 +1,12 @@
-"""What is said of a config's runs: sources' statements, and records of our numbers.
+"""Statements about a config's runs: claims of sources, and records of our numbers.
 
-Beside `configs/NAME.py` there may be a file `configs/statements/NAME.py` with one or
-both of the functions
+For `configs/NAME.py` there may be a file `configs/statements/NAME.py` with one or both
+of the functions
 
-    published(config) -> [claims.Published]     what the sources say, with bounds
-    records(config) -> {text: measure}          numbers that guard our results
+    published(config) -> [claims.Published]     claims of sources, with bounds
+    records(config) -> {text: measure}          numbers that later runs must reproduce
 
-and the values of the records are in the table `configs/statements/records.csv`.
+The values of the records are in the table `configs/statements/records.csv`.
 """
 
 import math
@@ -30,10 +30,10 @@ from experiments.training.experiment import Experiment
 
 
 class Verdicts(NamedTuple):
-    """What a run shows of the statements about it.
+    """The verdicts of a run on the statements about it.
 
     Attributes:
-        published: each statement of a source with its verdict.
+        published: each claim of a source with its verdict.
         records: each record with the number of the run.
     """
 
@@ -42,20 +42,20 @@ class Verdicts(NamedTuple):
 
 
 class Statements(NamedTuple):
-    """What is said of a config's runs.
+    """The statements about a config's runs.
 
     Attributes:
-        published: what the sources say; may fail.
-        records: numbers of earlier runs; `--check` compares them.
+        published: claims of sources; a run may contradict them.
+        records: numbers of earlier runs; `--check` compares a run with them.
     """
 
     published: Sequence[Published] = ()
     records: Sequence[Record] = ()
 
     def verdicts(self, run: Run) -> Verdicts:
-        """What a run shows of them.
+        """The verdicts of a run on these statements.
 
-        Records are of the config file's values: a run with others has none.
+        Records hold for the values of the config file: a changed run has none.
         """
         records = () if run.info.get("changed") else self.records
         judged = claims.judge(self.published, run)
@@ -63,7 +63,7 @@ class Statements(NamedTuple):
 
 
 def about(file: ConfigFile, config: ConfigDict) -> Statements:
-    """The statements about a config; none if it has no file of them.
+    """The statements about a config; empty if it has no file of statements.
 
     Raises:
         ValueError: if a function of the file fails.
@@ -90,8 +90,8 @@ def about(file: ConfigFile, config: ConfigDict) -> Statements:
 def config_of(file: str) -> ModuleType:
     """The module of the config file that a file of statements is about.
 
-    A file of statements takes what its config defines from here: a package `configs`
-    may be the user's.
+    A file of statements does not import its config: the package that is called
+    `configs` may be the user's.
 
     Args:
         file: the file of statements, its `__file__`.
@@ -105,22 +105,22 @@ def config_of(file: str) -> ModuleType:
 
 
 def of_run(record: Mapping[str, Any]) -> tuple[Experiment | None, Statements]:
-    """The experiment of a run.json and what is said of it; None without its config."""
-    there = config_files.of_run(record)
-    if there is None:
+    """The experiment of a run.json (None without its config), and its statements."""
+    source = config_files.of_run(record)
+    if source is None:
         return None, Statements()
-    file, config = there
+    file, config = source
     return file.experiment(config), about(file, config)
 
 
 def record(file: ConfigFile, compared: Sequence[Compared]) -> Path:
-    """Keeps the numbers of a run as the records of its config, and returns the file.
+    """Writes the numbers of a run as the records of its config; returns the file.
 
-    The spread of one seed is 0.
+    With one seed the spread is 0.
 
     Raises:
-        ValueError: if a number cannot be measured, is not finite, or if it is finite
-            although some seed never arrives.
+        ValueError: if a number cannot be measured, is not finite, or is a median
+            because some seed never reaches its target.
     """
     for one in compared:
         if (
@@ -140,15 +140,15 @@ def record(file: ConfigFile, compared: Sequence[Compared]) -> Path:
     new = pd.DataFrame(rows, columns=COLUMNS)
     for column in ("value", "spread"):
         new[column] = [f"{number:.4g}" for number in new[column]]
-    there = _read(path)
-    kept = there[there["config"] != name]
+    stored = _read(path)
+    kept = stored[stored["config"] != name]
     table = pd.concat([kept, new]).sort_values("config", kind="stable")
     disk.replace(path, table.to_csv(index=False))
     return path
 
 
 COLUMNS = ["config", "record", "value", "spread"]
-"""Of the table of records."""
+"""The columns of the table of records."""
 
 
 def _records(file: ConfigFile) -> Path:
@@ -166,7 +166,7 @@ def _read(path: Path) -> pd.DataFrame:
 
 
 def _table(file: ConfigFile) -> dict[str, tuple[float, float]]:
-    """{record: its value and spread} of a config."""
+    """{text of a record: its value and spread} of a config."""
     rows = _read(_records(file)).query("config == @file.name")
     numbers = zip(
         rows["value"].astype(float), rows["spread"].astype(float), strict=True

@@ -1,1 +1,1 @@
-"""delayjax beside what people write or install instead."""
+"""A comparison of delayjax with the code that people write or install instead."""

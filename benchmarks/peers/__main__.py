@@ -1,17 +1,18 @@
-"""delayjax beside what people write or install instead: same task, same numbers.
+"""Compares delayjax with the code that people write or install, on the same tasks.
 
     python -m benchmarks.peers --learned_delayed_optim=DIR --ringmaster_lmo=DIR
 
 The flags name checkouts of github.com/fournierlouis/learned_delayed_optim and of
-github.com/vectozavr/ringmaster-lmo; `pip install drjax torch` has the others. What is
-absent is skipped, and named. All contenders of a table take turns in one run; times are
-medians. "difference" is the largest one between the parameters of a peer and ours after
-the same training, over the largest parameter. ringmaster-lmo trains in float64, we in
-float32. Where processes race, no two runs are the same: there are only losses.
+github.com/vectozavr/ringmaster-lmo; `pip install drjax torch` installs the others. A
+peer that is absent is skipped and named. All contenders of a table take turns in one
+run; times are medians. "difference" is the largest difference between the parameters of
+a peer and ours after the same training, over the largest parameter. ringmaster-lmo
+trains in float64, we in float32. Processes that race differ from run to run, so that
+only their losses are compared.
 
-An Optax wrapper with a tuple of gradients is how most people begin. DrJAX is Google's
+Most people begin with an Optax wrapper that has a tuple of gradients. DrJAX is Google's
 library of rounds: broadcast, map, reduce. ringmaster-lmo is the reference of Ringmaster
-and simulates a cluster in a Python loop. PyTorch's Hogwild is its own example:
+and simulates a cluster in a Python loop. PyTorch's Hogwild is an example of PyTorch:
 processes that train one model in shared memory.
 """
 
@@ -39,7 +40,7 @@ def versions() -> str:
 
 
 def tables(args: argparse.Namespace) -> Iterator[Table]:
-    """The four tables, each measured when it is asked for."""
+    """The four tables; each is measured when it is read."""
     caption = f"Histories: SGD on {args.size:,} float32 parameters."
     rows = histories.rows(
         args.size, args.delays, args.rounds, args.learned_delayed_optim
@@ -65,7 +66,7 @@ def tables(args: argparse.Namespace) -> Iterator[Table]:
 
 
 def named(column: str, rows: Iterator[Row]) -> Iterator[Row]:
-    """Rows, or one that says why there are none."""
+    """The rows, or a row that says why there are none."""
     try:
         yield from rows
     except Exception as error:  # a peer that is absent, or fails

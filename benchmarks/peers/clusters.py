@@ -1,4 +1,4 @@
-"""A simulated cluster, and training along it: ours, and ringmaster-lmo's loop."""
+"""Compares a simulated cluster and training along it with ringmaster-lmo's loop."""
 
 import functools
 import importlib
@@ -30,7 +30,7 @@ CURVATURES = np.linspace(0.1, 1.0, 100)
 
 
 class Bowl:
-    """1/2 sum_i a_i x_i^2 in NumPy, as ringmaster-lmo asks for a function."""
+    """The function 1/2 sum_i a_i x_i^2 in NumPy, in the form for ringmaster-lmo."""
 
     def stochastic_gradient(self, point: np.ndarray) -> np.ndarray:
         """The gradient, without noise."""
@@ -38,7 +38,7 @@ class Bowl:
 
 
 def rows(rounds: int, source: str | None) -> Iterator[Row]:
-    """Asynchronous SGD and Ringmaster, with constant times: no number is random."""
+    """Rows of asynchronous SGD and Ringmaster, with constant times: nothing random."""
     file = checkout(source, "ringmaster_lmo", "src/asynchronous/algorithm.py")
     sys.path.insert(0, str(file.parents[2]))
     for workers in (8, 100, 1000):
@@ -75,7 +75,7 @@ def seconds_of(workers: int) -> np.ndarray:
 
 
 def in_their_loop(method: str, workers: int, **how: Any) -> Callable[[int], Any]:
-    """A method of ringmaster-lmo: updates -> the point after so many more."""
+    """A function that runs a method of ringmaster-lmo: further updates -> the point."""
     algorithm = importlib.import_module("src.asynchronous.algorithm")
     transport = importlib.import_module("src.asynchronous.asynchronous_transport")
     signature = importlib.import_module("src.signature")
@@ -96,7 +96,7 @@ def in_their_loop(method: str, workers: int, **how: Any) -> Callable[[int], Any]
 
 
 def along_cluster(protocol: Any, workers: int, updates: int) -> Callable[[], Any]:
-    """Simulates a cluster and trains along it: () -> the point."""
+    """A function that simulates a cluster and trains along it: () -> the point."""
     times = [dj.cluster.constant(seconds) for seconds in seconds_of(workers)]
     cluster = dj.cluster.Cluster(workers, times)
 
@@ -109,7 +109,7 @@ def along_cluster(protocol: Any, workers: int, updates: int) -> Callable[[], Any
         return dj.replay(trace, grad_fn, optax.sgd(RATE / workers))
 
     def run():
-        # the trace that `training` has: their loop simulates in each run, too
+        # the same trace again, because their loop simulates in each run too
         dj.cluster.simulate(cluster, protocol, updates, seed=0)
         trainer = training()
         state = trainer.init(jnp.ones(len(CURVATURES)), jax.random.key(0))

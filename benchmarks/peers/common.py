@@ -1,4 +1,4 @@
-"""What all tables of peers share."""
+"""Functions that all tables of peers share."""
 
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,11 @@ import numpy as np
 from benchmarks.tables import NotMeasuredError
 
 RATE = 0.01
-"""The step of SGD."""
+"""The step size of SGD."""
 
 
 def difference(theirs: Any, ours: Any) -> float:
-    """The largest difference of two trees, over the largest number of ours."""
+    """The largest difference of two trees, over the largest number of `ours`."""
     pairs = zip(jax.tree.leaves(theirs), jax.tree.leaves(ours), strict=True)
     each = [
         (np.abs(np.asarray(a) - np.asarray(b)).max(), np.abs(b).max()) for a, b in pairs
@@ -22,10 +22,10 @@ def difference(theirs: Any, ours: Any) -> float:
 
 
 def checkout(path: str | None, flag: str, file: str) -> Path:
-    """A file of a peer's checkout.
+    """The path of a file in a peer's checkout.
 
     Raises:
-        NotMeasuredError: if it is not there, naming the flag.
+        NotMeasuredError: if the file is missing; the error names the flag.
     """
     if path is None:
         raise NotMeasuredError(f"no --{flag}=DIR")

@@ -1,4 +1,4 @@
-"""A history of gradients in a step: ours, and two that are written by hand."""
+"""Compares our history of gradients in a step with two that are written by hand."""
 
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ COLUMNS = {
 def tuple_fifo(
     inner: optax.GradientTransformation, delay: int
 ) -> optax.GradientTransformation:
-    """As people write it: a tuple of gradients in the state, shifted at each step."""
+    """A wrapper that people write: a tuple of gradients that moves at each step."""
 
     def init_fn(params):
         zeros = optax.tree.zeros_like(params)
@@ -46,14 +46,14 @@ def tuple_fifo(
 def learned_delayed_optim(
     inner: optax.GradientTransformation, delay: int, source: Path
 ) -> optax.GradientTransformation:
-    """Its `delayed_gradients`, in front of an optimizer."""
+    """The peer's `delayed_gradients`, in front of an optimizer."""
     spec = importlib.util.spec_from_file_location("delay_utils", source)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     history = module.delayed_gradients(delay)
 
     def init_fn(params):
-        kept = history.init(params)  # with a bool of Python
+        kept = history.init(params)  # its `update` is a Python bool
         return inner.init(params), kept._replace(update=jnp.asarray(False))
 
     def update_fn(updates, state, params=None):
@@ -66,7 +66,7 @@ def learned_delayed_optim(
 
 
 def of_history(tx: optax.GradientTransformation, size: int) -> Contender:
-    """A step whose gradient differs from step to step."""
+    """A contender whose gradient differs from step to step."""
 
     def step(state):
         params, opt_state, t = state
@@ -81,7 +81,7 @@ def of_history(tx: optax.GradientTransformation, size: int) -> Contender:
 def rows(
     size: int, delays: Sequence[int], rounds: int, source: str | None
 ) -> Iterator[Row]:
-    """Each delay, ours first."""
+    """The rows of each delay, with our history first."""
     for delay in delays:
         makers: dict[str, Callable[[], optax.GradientTransformation]] = {
             "ours": lambda delay=delay: dj.delayed(
@@ -102,7 +102,7 @@ def rows(
                 lacking.append(
                     {"history": name, "delay": delay, "ms": not_measured(error)}
                 )
-        # all have made as many steps: their parameters are to be the same
+        # all have made the same number of steps, so their parameters should be equal
         t = medians(made, rounds=rounds)
         ends = {name: contender.state[0] for name, contender in made.items()}
         for name, contender in made.items():

@@ -1,4 +1,4 @@
-"""Hogwild: processes of PyTorch that race, and our simulation of them."""
+"""Compares Hogwild of PyTorch, whose processes race, with our simulation."""
 
 import importlib
 from collections.abc import Iterator
@@ -25,9 +25,9 @@ COLUMNS = {
 
 
 def rows(gradients: int) -> Iterator[Row]:
-    """The digits MLP: processes of PyTorch, and training along a simulated cluster."""
+    """Rows of the digits MLP: processes of PyTorch, and a simulated cluster."""
     try:
-        importlib.import_module("torch")  # of no extra of ours
+        importlib.import_module("torch")  # no extra of delayjax installs it
     except ImportError as error:
         raise NotMeasuredError("no PyTorch: pip install torch") from error
     task = tasks.digits_mlp(batch_size=32)

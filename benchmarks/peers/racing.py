@@ -1,6 +1,6 @@
 """PyTorch's Hogwild: processes that train one model in shared memory, without locks.
 
-It is PyTorch's own example with the data and the start that `benchmarks.peers` gives.
+It is an example of PyTorch, with data and initial parameters from `benchmarks.peers`.
 Its processes import neither JAX nor delayjax.
 """
 
@@ -14,11 +14,11 @@ import numpy as np
 class Raced(NamedTuple):
     """A model that processes have trained."""
 
-    params: Any  # as they were given, trained
+    params: Any  # the trained parameters, in the given structure
     seconds: float  # from the moment when all processes are ready
 
 
-_SECONDS = 60.0  # that a process may take until it is ready
+_SECONDS = 60.0  # the time that a process may take until it is ready
 
 
 def train(
@@ -28,10 +28,10 @@ def train(
 
     Args:
         params: {layer: {"kernel", "bias"}}, in the order of the layers.
-        batches: images and labels, each leaf [gradients, examples, ...]; process i of
-            so many takes every such batch from number i on.
-        rate: the step of SGD.
-        processes: how many.
+        batches: images and labels, each leaf [gradients, examples, ...]; process i of P
+            takes every P-th batch, from number i on.
+        rate: the step size of SGD.
+        processes: the number of processes, P.
     """
     import torch
     import torch.multiprocessing as mp
@@ -42,7 +42,7 @@ def train(
     model.share_memory()
     images = torch.tensor(np.array(batches["image"]))
     labels = torch.tensor(np.array(batches["label"]).astype(np.int64))
-    # a process that fails before them breaks both barriers, instead of a wait for ever
+    # a process that fails before the barriers breaks both, so that none waits for ever
     ready, go = (context.Barrier(processes + 1, timeout=_SECONDS) for _ in range(2))
     children = [
         context.Process(

@@ -1,4 +1,4 @@
-"""A round of replicas: ours, and DrJAX's."""
+"""Compares our round of replicas with DrJAX's round."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ class Replicas(NamedTuple):
 
 
 def digits(replicas: int, steps: int) -> Replicas:
-    """The runner's network on scikit-learn's digits, 8 examples a gradient."""
+    """The runner's network on scikit-learn's digits, with 8 examples per gradient."""
     task = tasks.digits_mlp(batch_size=8)
     drawn = task.batches(0, 0, steps * replicas)
     batches = jax.tree.map(
@@ -42,7 +42,7 @@ def digits(replicas: int, steps: int) -> Replicas:
 
 
 def in_drjax(problem: Replicas, replicas: int, drjax: Any) -> Contender:
-    """A round: broadcast, local steps, mean."""
+    """A contender of a round in DrJAX: broadcast, local steps, mean."""
 
     @drjax.program(placements={"replicas": replicas})
     def round_(params, batches):
@@ -61,7 +61,7 @@ def in_drjax(problem: Replicas, replicas: int, drjax: Any) -> Contender:
 
 
 def in_ours(problem: Replicas, replicas: int, steps: int) -> Contender:
-    """The same steps of `local_sgd`, simulated on one device."""
+    """A contender of the same steps with `local_sgd`, simulated on one device."""
     tx = dj.averaging.local_sgd(optax.sgd(RATE), period=steps)
 
     def of_one(state, batch):
@@ -83,10 +83,10 @@ def in_ours(problem: Replicas, replicas: int, steps: int) -> Contender:
 
 
 def rows(rounds: int) -> Iterator[Row]:
-    """8 replicas that average after some local steps."""
-    logging.getLogger("absl").setLevel(logging.ERROR)  # that there is no mesh
+    """Rows of 8 replicas that average after some local steps."""
+    logging.getLogger("absl").setLevel(logging.ERROR)  # DrJAX warns without a mesh
     try:
-        import drjax  # of no extra of ours
+        import drjax  # no extra of delayjax installs it
     except ImportError as error:
         raise NotMeasuredError("no DrJAX: pip install drjax") from error
     for steps in (1, 8, 32):

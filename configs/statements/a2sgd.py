@@ -1,4 +1,4 @@
-"""What A2SGD's authors say, and records of `configs/a2sgd.py`."""
+"""Claims of A2SGD's authors, and records of `configs/a2sgd.py`."""
 
 from ml_collections import ConfigDict
 
@@ -8,7 +8,7 @@ from experiments.results.measures import mean, ratio, tuned
 
 
 def accuracies(other: str, seconds: float) -> Measure:
-    """Test accuracy of A2SGD over another method's, each at its best step."""
+    """Test accuracy of A2SGD over the accuracy of another, each at its best step."""
 
     def measure(method):
         return tuned("test_accuracy", method=method, transfer_seconds=seconds)
@@ -17,7 +17,7 @@ def accuracies(other: str, seconds: float) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """That A2SGD converges as an all-reduce does, and the time that it saves."""
+    """The claims that A2SGD converges as an all-reduce does, and saves time."""
     del config
     paper = dict(
         source="Bhattacharya, Yu, Chowdhury (2020), arXiv:2006.07405, abstract"
@@ -46,7 +46,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Steps, and accuracy over an all-reduce's and over silent workers' accuracy."""
+    """The records: steps, and accuracy over all-reduce and over silent workers."""
     slow = max(config.transfer_seconds)
 
     def steps(seconds):

@@ -1,4 +1,4 @@
-"""What the method's authors say, and records of `configs/adaptive_period.py`."""
+"""Claims of the method's authors, and records of `configs/adaptive_period.py`."""
 
 from ml_collections import ConfigDict
 
@@ -10,13 +10,13 @@ ADAPTIVE = dict(method="adaptive")
 
 
 def over_kept(metric: str, period: int) -> Measure:
-    """A number of the adaptive period over the number of a kept period."""
+    """A number of the adaptive period over the number of a fixed period."""
     adaptive = tuned(metric, **ADAPTIVE)
     return ratio(adaptive, tuned(metric, method="kept", period=period))
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """That a period that follows disagreement pays, and what few averages cost."""
+    """The claims that following disagreement pays, and that few averages cost."""
     jiang = "Jiang, Agrawal (2020), arXiv:2007.06134, abstract"
     constant = dict(
         source=jiang,
@@ -58,7 +58,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Loss and averages against the first period kept."""
+    """The records: loss and averages, each over the number of a fixed period."""
     first = config.first_period
     return {
         "Training loss, adaptive": tuned("train_loss", **ADAPTIVE),

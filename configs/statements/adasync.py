@@ -1,4 +1,4 @@
-"""What AdaSync's authors say, and records of `configs/adasync.py`."""
+"""Claims of AdaSync's authors, and records of `configs/adasync.py`."""
 
 from ml_collections import ConfigDict
 
@@ -11,18 +11,18 @@ CLOCK = statements.config_of(__file__).CLOCK
 
 
 def until(config: ConfigDict, **where) -> Measure:
-    """Simulated seconds to the target, at the best step of those in `where`."""
+    """Simulated seconds to the target, at the best step in `where`."""
     return tuned(TimeTo("train_loss", config.target, along=CLOCK), **where)
 
 
 def over_fastest_kept(config: ConfigDict, **where) -> Measure:
-    """Seconds of AdaSync over the seconds of the best kept K, which tuning chooses."""
+    """Seconds of AdaSync over the seconds of the best fixed K, which tuning chooses."""
     each = [until(config, method="K kept", k0=k, **where) for k in config.k]
     return ratio(until(config, method="AdaSync", **where), least(each))
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """AdaSync against all K kept, each tuned."""
+    """The claims about AdaSync against all fixed K, each tuned."""
     return [
         Published(
             text="With the step tuned for each, AdaSync is there before the best K"
@@ -41,7 +41,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """The times, K at the end, and the time of an update that waits for all."""
+    """The records: times, K at the end, and the time of an update with all workers."""
     step, all_8 = dict(learning_rate=0.02), dict(method="K kept", k0=8)
     return {
         "K of AdaSync at the end, step of 0.02": mean("k", method="AdaSync", **step),

@@ -1,4 +1,4 @@
-"""What Liu et al. say of asynchronous islands, and records of `async_islands`."""
+"""Claims of Liu et al. about asynchronous islands, and records of `async_islands`."""
 
 from ml_collections import ConfigDict
 
@@ -17,7 +17,7 @@ def loss(islands: str, server: str) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """The cure, the failure and its cause."""
+    """The claims about the failure of momentum, its cause and its cure."""
     source = "Liu et al. (2024), arXiv:2401.09135"
     setting = (
         "language models of 20 million parameters, four workers that are very"
@@ -73,9 +73,9 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Losses where islands wait, and what each server makes of it."""
+    """The records: the loss of waiting with Nesterov, and other losses over it."""
     nobody = [SGD, NESTEROV, DELAYED]
-    fails = [NESTEROV]  # of characters it diverges at these steps: no number to keep
+    fails = [NESTEROV]  # on characters it diverges at these steps: no number to keep
     if config.task == "toy":
         nobody += [name + _CONFIG.SEARCHED for name in (NESTEROV, DELAYED)]
         fails = []

@@ -1,4 +1,4 @@
-"""What PSP's authors simulated, and records of `configs/barrier_steps.py`."""
+"""Claims of PSP's authors, and records of `configs/barrier_steps.py`."""
 
 from ml_collections import ConfigDict
 
@@ -10,7 +10,7 @@ barrier_steps = statements.config_of(__file__)
 
 
 def each(config: ConfigDict, barrier: str) -> Measure:
-    """Tasks of a worker."""
+    """The mean number of tasks of a worker."""
     done = mean("updates", barrier=barrier)
     return lambda found: done(found) / config.workers
 
@@ -28,7 +28,7 @@ def apart(config: ConfigDict, barrier: str) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """The paper's simulation. The rates of BSP and ASP follow from the task's time."""
+    """The claims of the paper. The rates of BSP and ASP follow from the task's time."""
     bsp, ten, asp = (apart(config, b) for b in ("BSP", "pBSP, 10 asked", "ASP"))
     wang = dict(
         source="Wang, Catterall, Mortier (2017), arXiv:1709.07772, the simulation",
@@ -56,7 +56,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Tasks of a worker, and how far apart workers are."""
+    """The records: tasks of a worker, and how far apart workers are."""
     barriers = ("BSP", "pBSP, 10 asked", "pBSP, 4 asked", "SSP")
     return {
         **{

@@ -1,4 +1,4 @@
-"""What the barriers' authors say, and records of `configs/barriers.py`."""
+"""Claims of the barriers' authors, and records of `configs/barriers.py`."""
 
 from ml_collections import ConfigDict
 
@@ -12,7 +12,7 @@ EFFECT = 1.1  # the smallest ratio of times that is not a tie
 
 
 def until(config: ConfigDict, barrier: str, along: str = "seconds") -> Measure:
-    """Seconds, or updates, to the target; tuning chooses the slack and the sample."""
+    """Seconds or updates to the target; tuning chooses the slack and the sample."""
     binding = [bound for bound in config.bounds if bound <= LARGEST]
     forms = {
         "SSP": [f"SSP, {bound} ahead" for bound in binding],
@@ -30,7 +30,7 @@ def sooner(config: ConfigDict, barrier: str, *others: str) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """SSP in time, or PSP beside all others; and BSP for each update."""
+    """The claims about SSP in time, or PSP beside all others; and BSP per update."""
     wang = dict(
         source="Wang, Catterall, Mortier (2017), arXiv:1709.07772, abstract",
         setting="a convolutional network on MNIST, 6 nodes, Exp(1) s more a task",
@@ -76,7 +76,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """How many updates each makes in 200 s, and what comes of them."""
+    """The records: updates in 200 s, the time to the loss, and accuracies."""
     if "samples" in config:
         asked = "PSP, 4 asked"
         return {f"Updates of {asked}": mean("updates", barrier=asked)}

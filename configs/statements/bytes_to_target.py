@@ -1,4 +1,4 @@
-"""What few bits and rare exchanges cost; records of `configs/bytes_to_target.py`."""
+"""Claims about few bits and rare exchanges; records of `bytes_to_target.py`."""
 
 from ml_collections import ConfigDict
 
@@ -23,7 +23,7 @@ def sent(config: ConfigDict, this: str, other: str) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """What rare and small messages save, and that few bits cost no steps."""
+    """The claims about what small messages save, and that few bits cost no steps."""
     return [
         Published(
             text=f"To one training loss, averaged gradients send at least 100 times the"
@@ -57,7 +57,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Steps and bytes of each message, beside float32."""
+    """The records: steps and bytes of each message, beside float32."""
     # a sparse message does not reach the target under all seeds: no number to keep
     others = ("8 bits", "4 bits", "one island")
     return {

@@ -1,4 +1,4 @@
-"""What is said of late updates and momentum, and records of `configs/char_lm.py`."""
+"""Claims about late updates and momentum, and records of `configs/char_lm.py`."""
 
 from ml_collections import ConfigDict
 
@@ -15,12 +15,12 @@ def loss(name: str, delay: float, **where: float) -> Measure:
 
 
 def cost(name: str, delay: float, **where: float) -> Measure:
-    """What a delay adds to it."""
+    """The held-out loss that a delay adds."""
     return difference(loss(name, delay, **where), loss(name, 0, **where))
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """What the source says of momentum; `one_late` has what one late update costs."""
+    """The claims about momentum; `one_late` has the claims about one late update."""
     del config
     more, less = (cost("Adam", 1, momentum=m) for m in (0.9, 0.0))
     return [
@@ -39,7 +39,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Held-out losses without delay, and what the longest delay adds."""
+    """The records: held-out losses without delay, and the cost of the longest delay."""
     del config
     return {
         **{f"Loss of {name} without delay": loss(name, 0) for name in NAMES},

@@ -1,4 +1,4 @@
-"""What the compensations' authors say, and records of `configs/compensation.py`."""
+"""Claims of the compensations' authors, and records of `configs/compensation.py`."""
 
 from ml_collections import ConfigDict
 
@@ -21,7 +21,7 @@ def error_less(compensation: str, delay: float, other: float) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """Statements about the adaptive form."""
+    """The claims about the adaptive form."""
     del config
     source = "Zheng et al. (2017), arXiv:1609.08326"
     four = dict(source=f"{source}, abstract", at_most=0.0)
@@ -57,7 +57,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Training losses with the step tuned."""
+    """The records: training losses with the step tuned."""
     del config
     return {
         "Training loss 4 late, plain": loss("none", 4),

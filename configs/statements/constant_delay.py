@@ -1,4 +1,4 @@
-"""What is said of the gap under delay, and records of `configs/constant_delay.py`."""
+"""Claims about the gap under delay, and records of `configs/constant_delay.py`."""
 
 from ml_collections import ConfigDict
 
@@ -13,7 +13,7 @@ def gap(delay: float, longest: float) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """What the paper says of one step size."""
+    """The claims of the paper about one step size."""
     *delays, longest = sorted(config.delay)
 
     def most(found):
@@ -38,7 +38,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Accuracies at each one's best step, gaps there, and how much was learned."""
+    """The records: accuracies, gaps and losses at the best steps."""
     return {
         "Test accuracy without delay": tuned("test_accuracy", delay=0),
         "Test accuracy 16 updates late": tuned("test_accuracy", delay=16),

@@ -1,4 +1,4 @@
-"""What DANA's authors say, and records of `configs/dana.py`."""
+"""Claims of DANA's authors, and records of `configs/dana.py`."""
 
 from ml_collections import ConfigDict
 
@@ -8,12 +8,12 @@ from experiments.results.measures import difference, least, ratio, tuned
 
 
 def measure_of(metric: str, momentum: str, workers: int, **decay: float) -> Measure:
-    """A metric at the best step; at the best decay too, where none is given."""
+    """A metric at the best step, and at the best decay if none is given."""
     return tuned(metric, momentum=momentum, workers=workers, **decay)
 
 
 def less(**decay: float) -> Measure:
-    """Test error of DANA less the better one's on the server, 32 workers."""
+    """Test error of DANA less the best error of a server's momentum, 32 workers."""
 
     def error(momentum):
         return measure_of("test_error", momentum, 32, **decay)
@@ -22,7 +22,7 @@ def less(**decay: float) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """With the momentum tuned, and with one of 0.9, as in the paper."""
+    """The claims with the momentum tuned, and with 0.9 as in the paper."""
     del config
     paper = dict(at_most=0.0, bound_is_ours=True)
     paper["said"] = "it outperforms existing methods in final accuracy"
@@ -49,7 +49,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Losses over Nesterov's, and test errors with 32 workers."""
+    """The records: losses over Nesterov's, and test errors with 32 workers."""
     del config
 
     def over_nesterov(workers):

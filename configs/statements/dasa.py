@@ -1,4 +1,4 @@
-"""What Dal Fabbro et al. say of agents that run DASA, and our records."""
+"""Claims of Dal Fabbro et al. about agents that run DASA, and our records."""
 
 from ml_collections import ConfigDict
 
@@ -9,7 +9,7 @@ from experiments.results.metrics import TimeTo
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """What the abstract claims of N agents, and of the mean delay."""
+    """The claims of the abstract about N agents, and about the mean delay."""
     paper = dict(source="Dal Fabbro et al. (2024), arXiv:2403.17247, abstract")
     paper["setting"] = "theory, of stochastic approximation with N agents"
     many, rare = config.agents, max(config.one_in)
@@ -42,14 +42,14 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def until_near(config: ConfigDict, rule: str, **where: int) -> Measure:
-    """Updates until the parameters are near; inf where some seed's never are."""
+    """Updates until the parameters are near; inf if a seed never gets there."""
     near = TimeTo("distance", config.target, along="update")
     where = {"one_in": max(config.one_in), "agents": config.agents} | where
     return tuned(near, rule=rule, **where)
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Updates, what plain averages save, and the mean delay."""
+    """The records: updates, what plain averages save, and the mean delay."""
     return {
         "Updates, plain averages": until_near(config, "plain"),
         "Updates, nearer half": until_near(config, "nearer half"),

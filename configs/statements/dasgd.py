@@ -1,4 +1,4 @@
-"""What is said of delays that grow, and records of `configs/dasgd.py`."""
+"""Claims about delays that grow, and records of `configs/dasgd.py`."""
 
 from ml_collections import ConfigDict
 
@@ -10,7 +10,7 @@ ROOT, HARMONIC, SLOWEST = "1/sqrt(t)", "1/t", "1/(t log t)"
 
 
 def loss(law: str, first: float) -> Measure:
-    """The loss at the end; nan where a seed ends higher."""
+    """The loss at the end; nan if a seed ends higher than it began."""
     return mean("train_loss", law=law, first_step=first)
 
 
@@ -26,7 +26,7 @@ def left(law: str) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """Statements about delays that grow linearly with t."""
+    """The claims about delays that grow linearly with t."""
     del config
     return [
         Published(
@@ -48,7 +48,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Losses at the end, and the first steps up to which the rules are stable."""
+    """The records: losses at the end, and the largest stable first steps."""
     del config
     theory = "Largest stable first step of 1/t, in theory below 2.27"
     return {

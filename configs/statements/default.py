@@ -7,7 +7,7 @@ from experiments.results.measures import tuned
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Test accuracies with the best step at each delay."""
+    """The records: test accuracies with the best step at each delay."""
     del config
     return {
         "Test accuracy without delay": tuned("test_accuracy", delay=0),

@@ -10,7 +10,7 @@ STABLE_STEP, limits = _CONFIG.STABLE_STEP, _CONFIG.limits
 
 
 def stable_step(law: str, mean_delay: float) -> Measure:
-    """The largest step up to which a seed ends no higher; mean over seeds."""
+    """The largest step up to which a seed ends no higher, the mean over seeds."""
 
     def measure(found):
         rows = analysis.where(found.results, law=law, mean_delay=mean_delay)
@@ -21,7 +21,7 @@ def stable_step(law: str, mean_delay: float) -> Measure:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Largest stable steps. Those of the grid are 10 % apart."""
+    """The records: largest stable steps; the steps of the grid are 10 % apart."""
     limit = limits(config)
 
     def over_theory(found):

@@ -1,4 +1,4 @@
-"""That rare exchanges cost nothing, and records of `configs/diloco.py`."""
+"""The claim that rare exchanges cost nothing, and records of `configs/diloco.py`."""
 
 from ml_collections import ConfigDict
 
@@ -13,7 +13,7 @@ def loss(method: str, **where) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """The headline of DiLoCo; the bound was written before the first run."""
+    """DiLoCo's headline claim; its bound was written before the first run."""
     del config
     return [
         Published(
@@ -31,7 +31,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """The losses, and what the outer optimizer gains on four workers and on one."""
+    """The records: losses, and the outer optimizer's gains on four workers and one."""
     del config
     return {
         "Training loss of gradients": tuned("train_loss", method="gradients"),

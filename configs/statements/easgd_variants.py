@@ -1,4 +1,4 @@
-"""What Wongpanich et al., You et al. and Zhang et al. say, and records."""
+"""Claims of Wongpanich et al., You et al. and Zhang et al., and records."""
 
 from ml_collections import ConfigDict
 
@@ -8,12 +8,12 @@ from experiments.results.measures import difference, least, mean, tuned
 
 
 def error(variant: str, period: int) -> Measure:
-    """Test error at the best step; a guess where that ends higher."""
+    """Test error at the best step; the error of a guess if the loss ends higher."""
     return tuned("test_error", lost=0.9, variant=variant, period=period)
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """Elastic averages beside pushes, at each step and rarely."""
+    """The claims about elastic averages and pushes, at each step and rarely."""
     you = "You, Buluc, Demmel (2017), SC, arXiv:1708.02983"
     zhang = dict(
         source="Zhang, Choromanska, LeCun (2015), arXiv:1412.6651 (as we recall)",
@@ -82,7 +82,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Steps with a lock and without, and errors."""
+    """The records: steps with a lock and without, and errors."""
     del config
 
     def steps(variant):

@@ -1,4 +1,4 @@
-"""What Xu and Huang say of DEF, and records."""
+"""Claims of Xu and Huang about DEF, and records."""
 
 from ml_collections import ConfigDict
 
@@ -15,7 +15,7 @@ def best(metric: str, method: str, share: float) -> Measure:
 
 
 def over_all(method: str) -> Measure:
-    """Loss of 1/64 over the loss of all, both with momentum 0.9 at a step of 0.003."""
+    """Loss of 1/64 over the loss of all, with momentum 0.9 and a step of 0.003."""
     at = dict(learning_rate=0.003, momentum=0.9)
     arms = (method, LEAST), ("all", 1.0)
     return ratio(*(mean("train_loss", method=m, share=s, **at) for m, s in arms))
@@ -28,7 +28,7 @@ def over_feedback() -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """DEF against error feedback."""
+    """The claims about DEF and error feedback."""
     del config
     return [
         Published(
@@ -45,7 +45,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Losses at one step, and what is lost with the step tuned."""
+    """The records: a test error with the step tuned, and losses at one step."""
     del config
     return {
         "Test error of a quarter, feedback": best("test_error", "error feedback", 0.25),

@@ -1,4 +1,4 @@
-"""What Nguyen et al. say of FedBuff, and records."""
+"""Claims of Nguyen et al. about FedBuff, and records."""
 
 from ml_collections import ConfigDict
 
@@ -12,7 +12,7 @@ BUFFERED, FEDASYNC, SINGLE = _CONFIG.BUFFERED, _CONFIG.FEDASYNC, _CONFIG.SINGLE
 
 
 def until(config: ConfigDict, this: str, other: str) -> Measure:
-    """Seconds of a server over another's, until the target."""
+    """Seconds of a server to the target, over the seconds of another."""
 
     def soon(server):
         return tuned(TimeTo("train_loss", config.target), server=server)
@@ -21,7 +21,7 @@ def until(config: ConfigDict, this: str, other: str) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """FedBuff against what came before."""
+    """The claims about FedBuff and older methods."""
     source = "Nguyen et al. (2022), AISTATS, arXiv:2106.06639, abstract"
     return [
         Published(
@@ -45,7 +45,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """A staleness, and times until the target."""
+    """The records: a staleness, and times until the target."""
     stale = mean("staleness_mean", server=BUFFERED)  # theory: (20 - 1) / 10
     return {
         "Mean staleness of FedBuff": stale,

@@ -1,4 +1,4 @@
-"""What Jin et al. say of gossip, and records."""
+"""Claims of Jin et al. about gossip, and records."""
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -15,7 +15,7 @@ def error(method: str, workers: int) -> Measure:
 
 
 def behind(workers: int) -> Measure:
-    """Test error of pulled gossip less the all-reduce's."""
+    """Test error of gossip by pull less the test error of the all-reduce."""
     return difference(error("pull", workers), error("all-reduce", workers))
 
 
@@ -31,7 +31,7 @@ def sooner(config: ConfigDict, this: str, other: str, workers: int) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """Ahead on about 32 nodes, behind near 100; the bounds are ours."""
+    """The claims: gossip is ahead on about 32 nodes, behind near 100; our bounds."""
     jin = dict(
         source="Jin et al. (2016), arXiv:1611.04581, abstract (as we recall)",
         setting="ResNet-18 on ImageNet, up to about 128 GPUs",
@@ -41,7 +41,7 @@ def published(config: ConfigDict) -> list[Published]:
     many = sooner(config, "all-reduce", "pull", 100)
 
     def least_ahead(found):
-        """How many times sooner the favored method is, where that is less."""
+        """The smaller speedup of the favored method, on few or on many workers."""
         return np.minimum(few(found), many(found))
 
     return [
@@ -68,7 +68,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Errors on many workers, and the time."""
+    """The records: errors on many workers, and the time."""
     del config
     return {
         "Test error of the all-reduce on 100": error("all-reduce", 100),

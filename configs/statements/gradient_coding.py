@@ -1,4 +1,4 @@
-"""What Buyukates et al. say of dynamic clusters, and records."""
+"""Claims of Buyukates et al. about dynamic clusters, and records."""
 
 import functools
 
@@ -24,14 +24,14 @@ def dynamic(kind: str) -> Measure:
 
 
 def wins(found: Found, stay: float) -> float:
-    """Share of the seeds in which dynamic clusters take less time."""
+    """The share of seeds in which dynamic clusters take less time."""
     table = found.results[found.results["stragglers"] == stragglers(stay)]
     table = table.groupby(["scheme", "seed"]).seconds.mean().unstack(0)
     return float((table["dynamic clusters"] < table["static clusters"]).mean())
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """What dynamic clusters save."""
+    """The claims about the time that dynamic clusters save."""
     each = least([dynamic(stragglers(stay)) for stay in config.stay])
     return [
         Published(
@@ -51,7 +51,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Times of both schemes; without memory the past says nothing of who is slow."""
+    """The records: ratios of times, and a share of seeds."""
     short = min(config.stay)
     kind = stragglers(short)
     coded = ratio(seconds("static clusters", kind), seconds("no coding", kind))

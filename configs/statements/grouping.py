@@ -1,4 +1,4 @@
-"""What Basu et al. say of progressive grouping, and records."""
+"""Claims of Basu et al. about progressive grouping, and records."""
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -7,14 +7,14 @@ from experiments import Found, Published, claims, statements
 from experiments.results.estimates import Measure
 from experiments.results.measures import difference, mean, ratio, tuned
 
-TIME = 1.2  # over the time without a straggler, of the source
+TIME = 1.2  # the source's limit, over the time without a straggler
 
 _CONFIG = statements.config_of(__file__)
 DIVIDED, progressive = _CONFIG.DIVIDED, _CONFIG.progressive
 
 
 def slower(grouping: str, **where: int) -> Measure:
-    """The run's time over that without a straggler."""
+    """The time of a run over the time without a straggler."""
     run = mean("seconds", grouping=grouping, **where)
     return ratio(run, mean("seconds", grouping="no straggler"))
 
@@ -30,7 +30,7 @@ def change(grouping: str, **where: int) -> Measure:
 
 
 def with_fewest(config: ConfigDict) -> Measure:
-    """`change` of the fewest groups of dynamic data within the time.
+    """`change` of the fewest groups with dynamic data that are within `TIME`.
 
     The tuning seeds choose their number; it is nan if none is within the time.
     """
@@ -50,7 +50,7 @@ def with_fewest(config: ConfigDict) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """What progressive grouping costs; how often it looks again is not published."""
+    """The claims about progressive grouping; its source does not give the interval."""
     basu = dict(
         source="Basu, Saxena, Panja, Verma, HiPC 2018, abstract",
         setting="one node is later by more than 300 %; model and data not public",
@@ -93,7 +93,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Times, and accuracies with steps divided by staleness."""
+    """The records: times, and accuracies with steps divided by staleness."""
     del config
     one, four, all_of = (dict(grouping="dynamic data", groups=n) for n in (1, 4, 16))
     return {

@@ -1,4 +1,4 @@
-"""What Sharma says of guided SGD, and records."""
+"""Claims of Sharma about guided SGD, and records."""
 
 from ml_collections import ConfigDict
 
@@ -10,19 +10,19 @@ GUIDED, UNVERIFIED, PLAIN = "up to 4", "4, unverified", "none"
 
 
 def tuned_over_plain(delay: float) -> Measure:
-    """Training loss of guided SGD over SGD's, each at its best step."""
+    """Training loss of guided SGD over the loss of SGD, each at its best step."""
     at = dict(mean_delay=delay)
     return ratio(*(tuned("train_loss", replays=r, **at) for r in (GUIDED, PLAIN)))
 
 
 def small_over_plain(replays: str) -> Measure:
-    """The same at a step of 0.01 and a mean delay of 16."""
+    """Training loss over the loss of SGD, at a step of 0.01 and a mean delay of 16."""
     at = dict(learning_rate=0.01, mean_delay=16)
     return ratio(*(mean("train_loss", replays=r, **at) for r in (replays, PLAIN)))
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """At equal data and each at its best step."""
+    """The claims with equal data, each method at its best step."""
     del config
     at = dict(mean_delay=16)
     accuracies = (tuned("test_accuracy", replays=r, **at) for r in (GUIDED, PLAIN))
@@ -40,7 +40,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Training losses over SGD's training loss."""
+    """The records: training losses over SGD's training loss."""
     del config
     return {
         "Loss, guided / SGD, mean delay 4": tuned_over_plain(4),

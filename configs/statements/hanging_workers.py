@@ -1,4 +1,4 @@
-"""What Maranjyan et al. say of MindFlayer, and records."""
+"""Claims of Maranjyan et al. about MindFlayer, and records."""
 
 from ml_collections import ConfigDict
 
@@ -12,7 +12,7 @@ hang, mindflayer = _CONFIG.hang, _CONFIG.mindflayer
 
 
 def gradients(method: str, chance: float) -> Measure:
-    """The gradients that were used until the end."""
+    """The number of gradients that were used until the end."""
     return mean("examples", method=method, tasks=hang(chance))
 
 
@@ -22,13 +22,13 @@ def loss(method: str, chance: float) -> Measure:
 
 
 def until(config: ConfigDict, *methods: str) -> Measure:
-    """Seconds to the target, of the method that tuning chooses, with heavy tails."""
+    """Seconds to the target with heavy tails, of the method that tuning chooses."""
     time = TimeTo("train_loss", config.target)
     return least([soonest(time, method=name, tasks=_CONFIG.HEAVY) for name in methods])
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """What the abstract claims of MindFlayer."""
+    """The claim of the abstract about MindFlayer."""
     flayers = map(mindflayer, config.allotted_seconds)
     rivals = ["ASGD", *(f"Rennala, batch {size}" for size in config.batch)]
     return [
@@ -49,7 +49,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Losses and gradients of MindFlayer, which gets 0.9 in 1.5 s of each worker."""
+    """The records: losses and gradients; MindFlayer gets 0.9 per worker in 1.5 s."""
     name = mindflayer(min(config.allotted_seconds))
     used = gradients(name, 0.1)
     return {

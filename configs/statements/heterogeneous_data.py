@@ -1,4 +1,4 @@
-"""What Maranjyan and Richtarik say of Ringleader, and records."""
+"""Claims of Maranjyan and Richtarik about Ringleader, and records."""
 
 from ml_collections import ConfigDict
 
@@ -16,7 +16,7 @@ def loss(method: str, data: str = UNLIKE, metric: str = "train_loss") -> Measure
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """Beside the methods that are here, and the paper's comparison."""
+    """The claims about the methods that are here, and the paper's comparison."""
     del config
     paper = dict(source="Maranjyan, Richtarik (2025), arXiv:2509.22860, abstract")
     paper["said"] = (
@@ -45,7 +45,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """What slow data lose, and losses."""
+    """The records: the excess loss on the data of slow workers, and losses."""
     del config
     equal_data = loss("ASGD", ALIKE, "slow_data_excess_loss")
     return {

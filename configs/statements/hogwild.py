@@ -1,4 +1,4 @@
-"""What Lian et al. and Niu et al. say of workers without a lock, and records."""
+"""Claims of Lian et al. and Niu et al. about workers without a lock, and records."""
 
 from ml_collections import ConfigDict
 
@@ -15,12 +15,12 @@ def excess(workers: int, spread: float) -> Measure:
 
 
 def mixed(workers: int) -> Measure:
-    """Excess loss of reads of all ages over reads of one age."""
+    """Excess loss of reads of all ages over the excess loss of reads of one age."""
     return ratio(excess(workers, 1.0), excess(workers, 0.0))
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """The number of workers that costs nothing, and what a lock costs."""
+    """The claims about the number of workers that costs nothing, and about a lock."""
     most = config.workers[-1]
     return [
         Published(
@@ -46,7 +46,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """What mixed ages change, and a mean staleness, P - 1."""
+    """The records: the change by mixed ages, and a mean staleness, P - 1."""
     del config
     return {
         "All ages over one, 16 workers": mixed(16),

@@ -1,4 +1,4 @@
-"""What Dutta et al. say of the K schemes, and records."""
+"""Claims of Dutta et al. about the K schemes, and records."""
 
 from ml_collections import ConfigDict
 
@@ -26,7 +26,7 @@ COMPARED = {
         [("K-sync", 8), ("K-batch-async", 4)],
     ),
 }
-"""By law of service times: updates, staleness and accuracies of which arms."""
+"""{law of service times: the arms whose updates, staleness and accuracies count}."""
 
 
 def accuracy(scheme: str, k: int) -> Measure:
@@ -35,7 +35,7 @@ def accuracy(scheme: str, k: int) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """Asynchronous SGD against waiting for all, each at its own step."""
+    """The claims about asynchronous SGD and waiting for all, each at its best step."""
     del config
     dutta = dict(
         source="Dutta, Joshi, Ghosh, Dube, Nagpurkar (2018), arXiv:1803.01113,"
@@ -69,9 +69,9 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Updates and staleness over theory, accuracies, and arms that are the same.
+    """The records: updates and staleness over theory, accuracies, and equal arms.
 
-    Of Pareto times, of infinite variance, 300 s are far from the long run.
+    With Pareto times, whose variance is infinite, 300 s are far from the long run.
     """
     measures = {}
     updates, ages, ends = COMPARED.get(config.service, ((), (), ()))
@@ -95,5 +95,5 @@ def records(config: ConfigDict) -> dict[str, Measure]:
 
 
 def over(theory: float, column: str, scheme: str, k: int) -> Measure:
-    """A mean over what theory says."""
+    """A mean over the number that theory predicts."""
     return ratio(mean(column, scheme=scheme, K=k), lambda found: theory)

@@ -1,4 +1,4 @@
-"""What Kardam's authors say, and records of `configs/kardam.py`."""
+"""Claims of Kardam's authors, and records of `configs/kardam.py`."""
 
 import functools
 
@@ -18,13 +18,13 @@ refused = functools.partial(tuned, "dropped", server="Kardam", attack="none")
 
 
 def error(server: str, times: str = "equal", **where: float | str) -> Measure:
-    """Test error, of a sign flip if not said; a seed that ends higher has a guess's."""
+    """Test error, by default with a sign flip; a seed that ends higher has `GUESS`."""
     at = dict(server=server, times=times, attack="sign flip") | where
     return tuned("test_error", lost=GUESS, **at)
 
 
 def harm(found: Found) -> float:
-    """Kardam's error under attack less plain SGD's without; the largest of four."""
+    """Kardam's error under attack less plain SGD's without one; the largest of four."""
     each = [
         difference(
             error("Kardam", times, attack=attack), error("plain", times, attack="none")
@@ -36,7 +36,7 @@ def harm(found: Found) -> float:
 
 
 def slowdown(config: ConfigDict) -> Measure:
-    """Updates of the Lipschitz filter, undamped, over plain SGD's; the larger."""
+    """Updates of the undamped Lipschitz filter over plain SGD's; the larger ratio."""
     time = TimeTo("train_loss", config.target, along="update")
 
     def updates(server, times, **damping):
@@ -50,7 +50,7 @@ def slowdown(config: ConfigDict) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """What Kardam saves from liars, and what it costs without them."""
+    """The claims about Kardam with liars, and its cost without liars."""
     paper = dict(source="Damaskinos et al. (2018), arXiv:1802.07928, abstract")
     paper["setting"] = "CIFAR-100 and EMNIST"
     more = difference(*(error(server, attack="none") for server in ("Kardam", "plain")))
@@ -101,7 +101,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """A share refused, and test errors, with equal times if not said otherwise."""
+    """The records: a share refused, and test errors, by default with equal times."""
     del config
     gone = mean("ended_higher", server="plain", attack="sign flip")
     damped = error("Kardam", "memoryless", damping=0.2)

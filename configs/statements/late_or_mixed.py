@@ -1,4 +1,4 @@
-"""What Marin saw of late stages, and records of `configs/late_or_mixed.py`."""
+"""Claims of Marin about late stages, and records of `configs/late_or_mixed.py`."""
 
 from ml_collections import ConfigDict
 
@@ -14,7 +14,7 @@ def loss(name: str, kind: str, stages: int | None = 8) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """What the Marin project saw; no paper says how far `late` is from `mixed`."""
+    """The claims of the Marin project; no paper compares `late` with `mixed`."""
     del config
     return [
         Published(
@@ -35,7 +35,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Losses at mixed versions in 8 stages."""
+    """The records: losses at mixed versions in 8 stages."""
     del config
     names = ("sgd", "adam", "muon")
     return {f"Loss of {name}, mixed": loss(name, "mixed") for name in names}

@@ -1,4 +1,4 @@
-"""What error feedback's authors say, and records of `configs/late_updates.py`."""
+"""Claims of error feedback's authors, and records of `configs/late_updates.py`."""
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -16,9 +16,9 @@ def loss(name: str, gradients: str) -> Measure:
 
 
 def recovered(name: str) -> Measure:
-    """The share of what the delay costs that the correction gives back.
+    """The share of the cost of the delay that the correction recovers.
 
-    It is nan if the delay costs nothing.
+    It is nan if the delay does not raise the loss.
     """
     fresh, late, corrected = (loss(name, gradients) for gradients in GRADIENTS)
 
@@ -30,10 +30,10 @@ def recovered(name: str) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """What error feedback recovers of a delay of one update.
+    """The claims about what error feedback recovers after a delay of one update.
 
-    That Muon bears the delay is another sentence of the same abstract, and the headline
-    of `one_late`.
+    The same abstract claims that Muon bears the delay: this is the headline of
+    `one_late`.
     """
     del config
     paper = dict(
@@ -72,7 +72,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """What one late update does to a training loss."""
+    """The records: the change of a training loss by one late update."""
     del config
     late, fresh = loss("SGD", "late"), loss("SGD", "fresh")
     return {"SGD, late / fresh": ratio(late, fresh)}

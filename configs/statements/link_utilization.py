@@ -1,4 +1,4 @@
-"""What a study of four GPUs measured, and records of `link_utilization`."""
+"""Measurements of a study with four GPUs, and records of `link_utilization`."""
 
 import math
 
@@ -31,7 +31,7 @@ def utilization(config: ConfigDict, period: int, megabits: int) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """The study's headline, and its table."""
+    """The claims: the study's headline, and its table."""
 
     def furthest(found):
         return max(
@@ -75,7 +75,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Utilization at the ends of the table."""
+    """The records: utilization at the ends of the table."""
     return {
         f"Utilization, H = {period}, {rate} Mbit/s": utilization(config, period, rate)
         for period in (1, 128)

@@ -1,4 +1,4 @@
-"""That late averages pay, and records of `configs/local_sgd.py`."""
+"""The claims that late averages pay, and records of `configs/local_sgd.py`."""
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -14,10 +14,10 @@ def loss(method: str, **where) -> Measure:
 
 
 def hidden(config: ConfigDict) -> Measure:
-    """The share of an average's time that DaSGD hides, beside local SGD every 8.
+    """The share of an average's time that DaSGD hides, compared with local SGD.
 
-    Both average every 8 steps. What a step of DaSGD takes less is over the time of an
-    all-reduce, 2 log2(workers) messages, by 8.
+    Both average every 8 steps. The time that a step of DaSGD saves is divided by an
+    eighth of the time of an all-reduce, 2 log2(workers) messages.
     """
     period = 8
     spent = 2 * np.log2(config.workers) * config.latency_seconds / period
@@ -35,7 +35,7 @@ def hidden(config: ConfigDict) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """That late averages pay, and what they hide."""
+    """The claims that late averages pay, and hide their time."""
     return [
         Published(
             text="In the same time DaSGD has at most the test loss of local SGD that"
@@ -74,7 +74,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """How many steps fit, and the losses."""
+    """The records: the number of steps that fit, and the losses."""
     del config
     return {
         "Steps of gradients": mean("updates", method="gradients"),

@@ -1,4 +1,4 @@
-"""What a law of staleness is said to do, and records of `configs/modulation.py`."""
+"""Claims about laws of staleness, and records of `configs/modulation.py`."""
 
 from ml_collections import ConfigDict
 
@@ -13,7 +13,7 @@ def loss(optimizer: str, law: str) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """At each one's best step."""
+    """The claims about laws of staleness, each at its best step."""
     del config
     return [
         Published(
@@ -30,7 +30,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Training losses at a mean delay of 16; for SGD the two places are the same."""
+    """The records: losses at a mean delay of 16; SGD's are equal at both places."""
     del config
     places = ratio(loss("sgd", "root before"), loss("sgd", "root after"))
     return {

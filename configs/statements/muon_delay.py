@@ -1,4 +1,4 @@
-"""What late updates are said to cost, and records of `configs/muon_delay.py`."""
+"""Claims about the cost of late updates, and records of `configs/muon_delay.py`."""
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -9,7 +9,7 @@ from experiments.results.measures import Formed, difference, ratio, tuned
 
 
 def gap(name: str, width: int, delay: int) -> Measure:
-    """What a delay costs: the test loss with it less the loss without it, nats."""
+    """The cost of a delay: the test loss with it less the loss without it, nats."""
     late, fresh = (
         tuned("test_loss", optimizer=name, width=width, delay=tau) for tau in (delay, 0)
     )
@@ -17,7 +17,7 @@ def gap(name: str, width: int, delay: int) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """At all sizes here; AdamH, of the source, is not here."""
+    """The claims at all sizes here; AdamH, which the source has, is not here."""
     each = [
         ratio(gap("Muon", width, 8), gap("Adam", width, 8)) for width in config.width
     ]
@@ -39,7 +39,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """What a delay of 8 costs at the largest size, and one update Muon over Adam."""
+    """The records: costs at the largest size, of 8 late updates and of one."""
     del config
     return {
         "Cost of 8, SGD": gap("SGD", 32, 8),

@@ -13,14 +13,14 @@ floor = statements.config_of(__file__).floor
 
 
 def over_theory(found: Found, config: ConfigDict) -> pd.Series:
-    """Measured over theory of all cells below the limit, means over seeds."""
+    """Measured loss over theory of each cell below the limit, means over seeds."""
     cells = found.results.groupby(["learning_rate", "delay"])["train_loss"].mean()
     theory = np.array([floor(config, *cell) for cell in cells.index])
     return (cells / theory)[np.isfinite(theory)]
 
 
 def against_theory(found: Found, config: ConfigDict) -> int:
-    """How many cells end higher below the limit, or do not beyond it."""
+    """The number of cells that end higher below the limit, or not beyond it."""
     cells = found.results.groupby(["learning_rate", "delay"])["ended_higher"]
     beyond = np.array([np.isinf(floor(config, *cell)) for cell in cells.min().index])
     return int(np.where(beyond, cells.min() < 1, cells.max() > 0).sum())
@@ -33,7 +33,7 @@ def cost(learning_rate: float, delay: float) -> Measure:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """How far training is from theory, and what a delay costs."""
+    """The records: training over theory, and the cost of a delay."""
 
     def typical(found):
         return float(over_theory(found, config).mean())

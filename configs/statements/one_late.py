@@ -1,4 +1,4 @@
-"""What one late update is said to cost, and records of `configs/one_late.py`."""
+"""A claim about the cost of one late update, and records of `configs/one_late.py`."""
 
 from ml_collections import ConfigDict
 
@@ -13,12 +13,12 @@ def loss(name: str, delay: int) -> Measure:
 
 
 def gap(name: str) -> Measure:
-    """What one late update costs, nats."""
+    """The cost of one late update, nats."""
     return difference(loss(name, 1), loss(name, 0))
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """The bound is the ratio of the source's two numbers."""
+    """The claim; its bound is the ratio of the source's two numbers."""
     del config
     return [
         Published(
@@ -35,7 +35,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """The losses, and what one late update costs."""
+    """The records: the losses, and the cost of one late update."""
     del config
     return {
         "Test loss of Adam": loss("Adam", 0),

@@ -1,4 +1,4 @@
-"""The abstract's statements, and records of `configs/ordered_momentum.py`."""
+"""Claims of the abstract, and records of `configs/ordered_momentum.py`."""
 
 from ml_collections import ConfigDict
 
@@ -8,12 +8,12 @@ from experiments.results.measures import least, ratio, tuned
 
 
 def loss(momentum: str, workers: int, **decay: float) -> Measure:
-    """Training loss at the end, at the step that other seeds find best, and decay."""
+    """Training loss at the end, at the best step and decay of other seeds."""
     return tuned("train_loss", momentum=momentum, workers=workers, **decay)
 
 
 def over_ball(workers: int) -> Measure:
-    """Loss of ordered momentum over heavy ball's, both at 0.9."""
+    """Loss of ordered momentum over the loss of heavy ball, both at 0.9."""
     both = (loss(name, workers, decay=0.9) for name in ("ordered", "heavy ball"))
     return ratio(*both)
 
@@ -24,7 +24,7 @@ def over_none(momentum: str, workers: int) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """The abstract's statements, with 32 workers."""
+    """The claims of the abstract, with 32 workers."""
     del config
     paper = dict(source="Shi, Yang, Li (2024), arXiv:2407.19234, abstract")
     paper |= dict(bound_is_ours=True)
@@ -53,7 +53,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Losses over each other, with 8 and with 32 workers."""
+    """The records: ratios of losses, with 8 and with 32 workers."""
     del config
     return {
         "Loss, ordered / heavy ball, 8 workers": over_ball(8),

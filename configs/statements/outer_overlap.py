@@ -1,4 +1,4 @@
-"""That a short delay costs little and a long one more; records of `outer_overlap`."""
+"""Claims that short delays cost less than long ones; records of `outer_overlap`."""
 
 from ml_collections import ConfigDict
 
@@ -16,7 +16,7 @@ def over_waiting(merge: str, **where) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """The headline of Streaming DiLoCo, and Eager DiLoCo's table."""
+    """The claims: the headline of Streaming DiLoCo, and Eager DiLoCo's table."""
     short, long = min(config.delay), max(config.delay)
     return [
         Published(
@@ -56,7 +56,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """The loss of each merge and delay, and of one worker, over waiting."""
+    """The records: losses of each merge and delay, and of one worker, over waiting."""
     return {
         "Training loss of workers that wait": tuned("train_loss", merge=_CONFIG.WAITS),
         "Loss of one worker over waiting": over_waiting(_CONFIG.ALONE),

@@ -1,4 +1,4 @@
-"""What is said of late stages and cures, and records of `pipeline_char_lm`."""
+"""Claims about late stages and cures, and records of `pipeline_char_lm`."""
 
 from ml_collections import ConfigDict
 
@@ -30,18 +30,18 @@ def cost(optimizer: str, method: str) -> Measure:
 
 
 def left(optimizer: str, method: str) -> Measure:
-    """What a method's 8 stages cost, over what they cost with a stash alone."""
+    """The cost of 8 stages with a method, over their cost with only a stash."""
     return ratio(cost(optimizer, method), cost(optimizer, "stash"))
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """The sources train other models, and longer: compare signs and ratios alone."""
+    """The claims. The sources train larger models, so only signs and ratios count."""
     beside_none = difference(loss("adam", "look-ahead", 8), loss("adam", "one stage"))
     others = ("stash", "prediction", "plain", "PipeMare", "look-ahead")
     lowest_of_others = least([loss("adam", method, 8) for method in others])
 
     def needed(found):
-        """The share of its updates after which rotation has the others' lowest loss."""
+        """The share of updates that rotation needs for the others' lowest loss."""
         until = TimeTo("test_loss", lowest_of_others(found), along="update")
         rotation = dict(optimizer="adam", method="rotation", stages=8)
         return soonest(until, **rotation)(found) / config.updates
@@ -80,7 +80,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Losses without late stages, and in 8 of them."""
+    """The records: losses without late stages, and in 8 of them."""
     del config
     known = [
         ("adam", "one stage", None),

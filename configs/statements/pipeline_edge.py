@@ -11,7 +11,7 @@ EDGE = statements.config_of(__file__).EDGE
 
 
 def edges(which: Callable[..., float]) -> Measure:
-    """The smallest or largest edge of all pipelines, over its limit."""
+    """The smallest or largest edge of all pipelines, each over its limit."""
 
     def measure(found):
         return float(which(EDGE.with_column(found.results, found.curves)[EDGE.name]))
@@ -20,7 +20,7 @@ def edges(which: Callable[..., float]) -> Measure:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """The last step below the limit, where theory is right; no seed varies."""
+    """The records: by theory, the last step below the limit; seeds do not vary."""
     del config
     return {
         "Smallest edge over the limit": edges(min),

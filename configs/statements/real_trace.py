@@ -12,17 +12,17 @@ def late(metric: str, law: str) -> Measure:
 
 
 def cost(metric: str) -> Measure:
-    """What late gradients add to a metric of fresh ones, without a law."""
+    """A metric of late gradients without a law, less the metric of fresh gradients."""
     return difference(late(metric, "none"), tuned(metric, gradients="fresh"))
 
 
 def by(law: str) -> Measure:
-    """The training loss of late gradients under a law over that without one."""
+    """The training loss of late gradients under a law over the loss without a law."""
     return ratio(late("train_loss", law), late("train_loss", "none"))
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Numbers of the simulated log."""
+    """The records: numbers of the simulated log."""
     del config
     return {
         "Training loss, late, no law": late("train_loss", "none"),

@@ -1,4 +1,4 @@
-"""The abstracts' statements, and records of `configs/ringmaster_lmo.py`."""
+"""Claims of the abstracts, and records of `configs/ringmaster_lmo.py`."""
 
 from ml_collections import ConfigDict
 
@@ -9,7 +9,7 @@ from experiments.results.metrics import TimeTo
 
 
 def until(config: ConfigDict, method: str, times: str = "heavy tails") -> Measure:
-    """Seconds to the target, at the step (and R) that other seeds find best."""
+    """Seconds to the target, at the best step (and R) of other seeds."""
     if method == "fixed R":
         return least([until(config, radius, times) for radius in fixed(config)])
     return tuned(TimeTo("train_loss", config.target), method=method, times=times)
@@ -21,12 +21,12 @@ def fixed(config: ConfigDict) -> list[str]:
 
 
 def over(config: ConfigDict, this: str, other: str, **at: str) -> Measure:
-    """Seconds of a method over another's."""
+    """Seconds of a method over the seconds of another."""
     return ratio(until(config, this, **at), until(config, other, **at))
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """The abstracts' statements. Which baselines they mean is from the paper's code."""
+    """The claims of the abstracts; the paper's code says which baselines they mean."""
     source = "Sadiev, Maranjyan, Ilin, Richtárik (2026), arXiv:2605.18174, abstract"
     paper = dict(
         source=source,
@@ -79,6 +79,6 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Seconds of each method with stragglers of heavy tails."""
+    """The records: seconds of each method with stragglers of heavy tails."""
     names = "adaptive R", "fixed R", "no threshold", "capped", "normalized"
     return {f"Seconds of {name}, heavy tails": until(config, name) for name in names}

@@ -10,7 +10,7 @@ late_gains = statements.config_of(__file__).late_gains
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """The gain of a row that helps."""
+    """The records: the gain of a rule that helps."""
     del config
     return {"Nats that late updates gain over plain delay": gain}
 

@@ -1,4 +1,4 @@
-"""What sources say of long sequences, and our numbers."""
+"""Claims of sources about long sequences, and records."""
 
 from ml_collections import ConfigDict
 
@@ -10,7 +10,7 @@ WAITS = statements.config_of(__file__).WAITS
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """What the authors of WAGMA-SGD and of eager-SGD report."""
+    """The claims of the authors of WAGMA-SGD and of eager-SGD."""
     most = max(config.spread)
 
     def saved(method, *others):
@@ -42,7 +42,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Steps, an error, and losses at a step of 0.1, where lengths vary most."""
+    """The records: steps, an error, and losses at a step of 0.1, for varied lengths."""
     most, wagma = max(config.spread), "WAGMA-SGD"
 
     def steps(method):

@@ -1,4 +1,4 @@
-"""What Zhang et al. say of n-softsync, and our numbers."""
+"""Claims of Zhang et al. about n-softsync, and records."""
 
 from ml_collections import ConfigDict
 
@@ -9,7 +9,7 @@ from experiments.results.measures import difference, kept, mean, tuned
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """With the step tuned, and at the step for n = 1, as the paper has it."""
+    """The claims with the step tuned, and with the step for n = 1, as in the paper."""
     del config
     source = "Zhang, Gupta, Lian, Liu (2016), arXiv:1511.05950"
     zhang = dict(
@@ -54,7 +54,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Accuracies at the step for n = 1 and at each one's own, and a mean staleness."""
+    """The records: accuracies at the step for n = 1 and at best steps; a staleness."""
     del config
     return {
         "Test accuracy, n = 1": fixed(1, "none"),
@@ -66,6 +66,6 @@ def records(config: ConfigDict) -> dict[str, Measure]:
 
 
 def fixed(n: int, law: str) -> Measure:
-    """Test accuracy at the step that is best for n = 1; a guess if it ends higher."""
+    """Test accuracy at the best step for n = 1; of a guess if the loss ends higher."""
     at_one = dict(n=1, law="none")
     return kept("test_accuracy", best_at=at_one, lost=0.1, n=n, law=law)

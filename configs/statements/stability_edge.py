@@ -13,7 +13,7 @@ level_of, limit_of, task_of = _CONFIG.level_of, _CONFIG.limit_of, _CONFIG.task_o
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Steps over the limit. One seed has no spread; the perceptron's are ours."""
+    """The records: steps over the limit. The perceptron's spread is our choice."""
     task = task_of(config)
     limit, level = limit_of(task), level_of(task)
 

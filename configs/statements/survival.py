@@ -1,4 +1,4 @@
-"""What Yu, Chen and Poor say of many workers, and our numbers."""
+"""Claims of Yu, Chen and Poor about many workers, and records."""
 
 import functools
 
@@ -17,7 +17,7 @@ regular = statements.config_of(__file__).regular
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """The paper's findings, on regular workers and a network."""
+    """The claims of the paper, on regular workers and a network."""
     stated = dict(
         source="Yu, Chen, Poor (2024), arXiv:2406.11159, abstract",
         setting="synthetic models and MNIST, losses that are not convex included",
@@ -38,7 +38,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Speedups of each law, and where the fastest number is."""
+    """The records: speedups of each law, and the fastest number of workers."""
     limit = limit_of(config)
 
     def over_limit(found):
@@ -61,12 +61,12 @@ def records(config: ConfigDict) -> dict[str, Measure]:
 
 
 def until(config: ConfigDict, law: str, workers: int) -> Measure:
-    """Simulated seconds until the target; inf where some seed never gets there."""
+    """Simulated seconds until the target; inf if a seed never gets there."""
     return tuned(TimeTo("train_loss", config.target), law=law, workers=workers)
 
 
 def limit_of(config: ConfigDict) -> float:
-    """The number of regular workers that diverges, of the curvature at the start."""
+    """The number of regular workers that diverges, from the curvature at the start."""
     step = config.learning_rate * sharpness()
     return dj.stability.optimal_workers(step, regular(config)).limit
 

@@ -1,4 +1,4 @@
-"""What Wongpanich, You and Demmel say of both kinds of solvers, and our numbers."""
+"""Claims of Wongpanich, You and Demmel about both kinds of solvers, and records."""
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -11,7 +11,7 @@ from experiments.results.metrics import TimeTo
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """The faster solver at both ends, and with small batches and quick messages."""
+    """The claims about the faster solver at both ends, and at small, quick batches."""
     few, many = min(config.batch_size), max(config.batch_size)
     quick, slow = min(config.latency_seconds), max(config.latency_seconds)
     paper = dict(
@@ -26,7 +26,7 @@ def published(config: ConfigDict) -> list[Published]:
     )
 
     def least_ahead(found):
-        """How many times sooner the favored solver is, where that is less."""
+        """The smaller speedup of the favored solver, at the two ends."""
         return np.minimum(large(found), slowed(found))
 
     return [
@@ -53,7 +53,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Times of EA-wild over the all-reduce's, and one time in seconds."""
+    """The records: times of EA-wild over the all-reduce, and one time in seconds."""
     text = "Seconds of EA-wild / all-reduce, batch"
     return {
         "Seconds of the all-reduce, batch 8, 0.01 s": until(
@@ -74,6 +74,6 @@ def times(config: ConfigDict, batch: int, latency: float) -> Measure:
 
 
 def until(config: ConfigDict, method: str, batch: int, latency: float) -> Measure:
-    """Simulated seconds until the target; inf where some seed never gets there."""
+    """Simulated seconds until the target; inf if a seed never gets there."""
     where = dict(method=method, batch_size=batch, latency_seconds=latency)
     return tuned(TimeTo("train_loss", config.target), **where)

@@ -1,4 +1,4 @@
-"""What Maranjyan, Tyurin and Richtarik say of Ringmaster, and our numbers."""
+"""Claims of Maranjyan, Tyurin and Richtarik about Ringmaster, and records."""
 
 from ml_collections import ConfigDict
 
@@ -10,7 +10,7 @@ from experiments.results.metrics import TimeTo
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """What more workers do, and the order of two methods."""
+    """The claims about more workers, and about the order of two methods."""
     source = "Maranjyan, Tyurin, Richtarik (2025), arXiv:2501.16168"
     paper = dict(
         setting="a quadratic, 6174 workers of t_i = i + |N(0, i)|, and MNIST",
@@ -45,7 +45,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Seconds on 32 and on 128 workers.
+    """The records: seconds on 32 and on 128 workers.
 
     Rennala drops each gradient of an earlier update, so a worker that is slower than an
     update never counts: its 128 workers are about as fast as 32 by construction.
@@ -62,7 +62,7 @@ def records(config: ConfigDict) -> dict[str, Measure]:
 
 
 def until(config: ConfigDict, method: str, workers: int) -> Measure:
-    """Seconds to the target, at the step and threshold that other seeds find best."""
+    """Seconds to the target, at the best step and threshold of other seeds."""
     thresholds = {
         "Rennala": [f", {size} a batch" for size in config.batch],
         "Ringmaster": [f", below {bound}" for bound in config.bound],

@@ -1,4 +1,4 @@
-"""What Zhang and Mitliagkas say of the closed loop, and our numbers."""
+"""Claims of Zhang and Mitliagkas about the closed loop, and records."""
 
 from ml_collections import ConfigDict
 
@@ -14,7 +14,7 @@ LOOP, YELLOWFIN, ADAM = _CONFIG.LOOP, _CONFIG.YELLOWFIN, _CONFIG.ADAM
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """What the abstract claims of YellowFin."""
+    """The claims of the abstract about YellowFin."""
     late = max(config.delay)
     return [
         Published(
@@ -34,7 +34,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Momenta at a delay of 8, and an error."""
+    """The records: momenta at a delay of 8, and an error."""
     del config
     return {
         "Total 8 late, loop": total(LOOP, 8),
@@ -49,7 +49,7 @@ def records(config: ConfigDict) -> dict[str, Measure]:
 
 
 def updates(config: ConfigDict, name: str) -> Measure:
-    """Updates to the loss on digits, at the largest delay."""
+    """The updates until the loss on digits is reached, at the largest delay."""
     time = TimeTo("train_loss", config.loss, along="update")
     return soonest(time, task="digits", momentum=name, delay=max(config.delay))
 

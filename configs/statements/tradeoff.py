@@ -1,4 +1,4 @@
-"""What Zhang et al. say of accuracy and run time, and our numbers."""
+"""Claims of Zhang et al. about accuracy and run time, and records."""
 
 from ml_collections import ConfigDict
 
@@ -7,11 +7,11 @@ from experiments.results.estimates import Measure
 from experiments.results.measures import difference, mean, ratio, tuned
 
 RECIPE = dict(learning_rate=0.03, momentum=0.9)
-"""Step and momentum as they were before both were tuned."""
+"""The step and momentum of the recipe, from before both were tuned."""
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """Accuracies; the cost of a gradient is assumed, so that run times follow."""
+    """The claims about accuracies; run times depend on an assumed cost."""
     zhang = "Zhang, Gupta, Lian, Liu (2016), arXiv:1511.05950, Section 5.1"
     accurate = Published(
         text="P-softsync of thirty workers ends as accurate as hardsync",
@@ -32,7 +32,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Accuracies, one at the recipe's momentum; run times over hardsync of 30."""
+    """The records: accuracies, one with the recipe's momentum; relative run times."""
     del config
     return {
         "Accuracy, hardsync": accuracy("hardsync"),

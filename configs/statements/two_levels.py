@@ -1,4 +1,4 @@
-"""What Mohamad, Alamri and Bouchachia say of two levels, and our numbers."""
+"""Claims of Mohamad, Alamri and Bouchachia about two levels, and records."""
 
 from ml_collections import ConfigDict
 
@@ -11,7 +11,7 @@ seconds = statements.config_of(__file__).seconds
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """What the abstract claims of cores and workers, within the bounds of its proof."""
+    """The claims of the abstract about cores and workers, within the proof's bounds."""
     paper = dict(
         source="Mohamad, Alamri, Bouchachia (2022), arXiv:2210.02882, abstract"
     )
@@ -50,7 +50,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Within the bounds and beyond, at the best step and at a step of 0.01."""
+    """The records: excess losses at the best step, and a share of lost seeds."""
     del config
     return {
         "Excess loss, 1 worker of 1 core": excess(1, 1),

@@ -1,4 +1,4 @@
-"""What Li et al. say of WAGMA-SGD and of eager-SGD, and our numbers."""
+"""Claims of Li et al. about WAGMA-SGD and eager-SGD, and records."""
 
 from ml_collections import ConfigDict
 
@@ -18,7 +18,7 @@ def until(config: ConfigDict, method: str, workers: int) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """Time on many workers; accuracy on 64, as many as the paper's for ResNet-50."""
+    """The claims about time on many workers, and accuracy on 64 as for ResNet-50."""
     li = "Li et al. (2021), arXiv:2005.00124"
     resnet = dict(
         setting="ResNet-50 on ImageNet, 64 GPUs, two sleep 0.32 s at each step",
@@ -27,14 +27,14 @@ def published(config: ConfigDict) -> list[Published]:
     )
 
     def slower(workers):
-        """Its time over the time of the fastest other method."""
+        """The time of WAGMA-SGD over the time of the fastest other method."""
         return ratio(
             until(config, "WAGMA-SGD", workers),
             least([until(config, other, workers) for other in OTHERS]),
         )
 
     def slowest(found):
-        """The same, where it is furthest behind."""
+        """The largest of these ratios on at least 64 workers."""
         return max(slower(count)(found) for count in config.workers if count >= 64)
 
     return [
@@ -76,7 +76,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Steps, lateness, and three accuracies."""
+    """The records: steps, lateness, and three accuracies."""
     del config
 
     def measure_of(metric, workers):

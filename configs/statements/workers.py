@@ -1,4 +1,4 @@
-"""What Yu, Chen and Poor say of many workers on a quadratic, and our numbers."""
+"""Claims of Yu, Chen and Poor about many workers on a quadratic, and records."""
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -11,7 +11,7 @@ from experiments.results.metrics import TimeTo
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """The paper's findings, on regular workers."""
+    """The claims of the paper, on regular workers."""
     single = len(config.eigenvalues) == 1
     few = 8 if single else 24
     yu = dict(
@@ -47,7 +47,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """Seconds until the target, who gets there, and a mean staleness."""
+    """The records: seconds to the target, a share that gets there, a mean staleness."""
     seconds = {"gamma 16": (1, 8, 24), "gamma 2": (24, 32)}
     if len(config.eigenvalues) == 1:
         seconds = {"gamma 16": (1, 8, 16), "gamma 2": (8, 32), "exponential": (8, 96)}
@@ -69,5 +69,5 @@ def records(config: ConfigDict) -> dict[str, Measure]:
 
 
 def until(config: ConfigDict, law: str, workers: int) -> Measure:
-    """Simulated seconds until the target; inf where some seed never gets there."""
+    """Simulated seconds until the target; inf if a seed never gets there."""
     return tuned(TimeTo("train_loss", config.target), law=law, workers=workers)

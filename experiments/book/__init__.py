@@ -1,1 +1,1 @@
-"""The book: every config in one command, and what each shows of its sources."""
+"""The book: runs all configs, and compares them with the statements of sources."""

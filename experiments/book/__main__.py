@@ -1,15 +1,15 @@
-"""Runs every config, and binds what came out into one page.
+"""Runs every config, and writes all results on one page.
 
     python -m experiments.book --workdir=runs/book
     python -m experiments.book --workdir=runs/book --only=softsync,k_async:pareto
 
-Each config has its own folder in the work directory. The same command goes on where it
-was interrupted. `--size=small` reports three seeds of each and one more chooses; three
-configs also train for fewer updates and try fewer values. So fewer statements are
-decided. With `--size=full` a config whose headline is undecided is run again with twice
-its seeds, and then with four times as many. `--jobs=2` runs two configs side by side,
-as most use little more than one core: two cores need 46 minutes for the small size. It
-writes book.html and book.csv into the work directory.
+Each config has its own folder in the work directory. The same command continues an
+interrupted book. `--size=small` reports at most three seeds of each config and tunes on
+one more; long configs also train for fewer updates. So it decides fewer statements.
+With `--size=full` a config whose headline is undecided is run again with twice its
+seeds, and then with four times as many. `--jobs=2` runs two configs side by side: most
+use little more than one core, so that two cores need 46 minutes for the small size. The
+command writes book.html and book.csv into the work directory.
 """
 
 import datetime
@@ -28,13 +28,13 @@ _WORKDIR = flags.DEFINE_string(
 )
 _ONLY = flags.DEFINE_list("only", [], "Names of configs, with their forms.")
 _SIZE = flags.DEFINE_enum(
-    "size", "small", ("small", "full"), "How many seeds and updates."
+    "size", "small", ("small", "full"), "The number of seeds and updates."
 )
 _JOBS = flags.DEFINE_integer("jobs", 1, "Configs that run side by side.", lower_bound=1)
 
 
 def main(argv: list[str]) -> None:
-    """Runs what is not finished, then writes the page."""
+    """Runs the configs that are not finished, then writes the page and its table."""
     logging.getLogger("jax").setLevel(logging.WARNING)  # it logs each missing backend
     if len(argv) > 1:
         raise app.UsageError(f"unknown arguments: {' '.join(argv[1:])}")
@@ -47,10 +47,10 @@ def main(argv: list[str]) -> None:
     workdir.mkdir(parents=True, exist_ok=True)
     wanted = [name for name in _ONLY.value or SYSTEMS if name not in NOT_RUN]
     failed = runs.look(wanted, workdir, small=_SIZE.value == "small", jobs=_JOBS.value)
-    bound = [entries.entry_of(name, workdir) for name in _ONLY.value or SYSTEMS]
+    members = [entries.entry_of(name, workdir) for name in _ONLY.value or SYSTEMS]
     path = workdir / "book.html"
-    disk.replace(path, page.html(about(), entries.corrected(bound)))
-    table = entries.table(bound).assign(about=about())
+    disk.replace(path, page.html(about(), entries.corrected(members)))
+    table = entries.table(members).assign(about=about())
     disk.replace(workdir / "book.csv", table.to_csv(index=False))
     print(f"the book: {path}, its table: {workdir / 'book.csv'}")
     if failed:
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> None:
 
 
 def about() -> str:
-    """When, with what and at which size the book was made."""
+    """The size, the versions and the date of the book, as text."""
     installed = software.versions()
     names = ("delayjax", "jax", "jaxlib", "optax", "numpy")
     versions = ", ".join(f"{name} {installed[name]}" for name in names)

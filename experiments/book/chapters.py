@@ -1,4 +1,4 @@
-"""Which configs the book has, in which order, and the system that each is about."""
+"""The configs of the book in their order, and the system that each is about."""
 
 CHAPTERS: dict[str, dict[str, str]] = {
     "Delay and step size": {
@@ -84,7 +84,7 @@ NOT_RUN = {
     "tokens_pod": "it needs a pod and a file of tokens",
     "pipeline_tokens": "it needs a file of tokens",
 }
-"""Configs that the command does not run, and why."""
+"""{config that the command does not run: the reason}."""
 
 COUNTED_WITH = {
     "workers:spectrum": "workers",
@@ -101,15 +101,15 @@ COUNTED_WITH = {
     "outer_overlap": "bytes_to_target",
     "easgd_variants": "sync_or_async",
 }
-"""{config: another, whose headline is the claim of the same abstract}.
+"""{config: another config, whose headline is the claim of the same abstract}.
 
-Such a config has further statements alone, so that an abstract counts once. Of the
-three laws of times of `k_async` the shifted one decides, which favors the claim least:
-by theory the slowest of eight workers takes 1.9 times the mean time there, and 2.5 and
-2.7 times under the others, so that not to wait saves least.
+Such a config has no headline, so that each abstract counts once. `k_async` has three
+laws of times. The shifted law decides, because it favors the claim least: in theory the
+slowest of eight workers takes 1.9 times the mean time under it, and 2.5 and 2.7 times
+under the others, so that an update that does not wait saves least under it.
 """
 
 SYSTEMS = {
     name: about for chapter in CHAPTERS.values() for name, about in chapter.items()
 }
-"""The systems by the names of their configs, with their forms."""
+"""{config, with its form: the system that it is about}."""

@@ -1,4 +1,4 @@
-"""What the book has of each config, as plain data: its answer, and what is said."""
+"""The entry of a config in the book, as plain data: its answer and statements."""
 
 import enum
 import shlex
@@ -22,7 +22,7 @@ from experiments.training.experiment import Experiment
 _OF_ALL = ("config", "system", "question", "status", "answer", "reason", "minutes")
 _OF_ALL += ("ran_on",)
 COLUMNS = _OF_ALL + Statement._fields
-"""Of the table: a row a statement, and one of a config without statements."""
+"""The columns of the table, with a row for each statement, or for a config without."""
 
 
 DECIDED = (claims.REPRODUCED, claims.SAME_DIRECTION, claims.NOT_REPRODUCED)
@@ -38,20 +38,20 @@ class Status(enum.StrEnum):
 
 
 class Entry(NamedTuple):
-    """What the book says of a config.
+    """The part of the book about one config.
 
     Attributes:
-        config: its name, with its form: "k_async:pareto".
-        question: that it asks.
-        status: whether there is a run.
-        answer: of the run.
+        config: the name of the config, with its form: "k_async:pareto".
+        question: the question of the config.
+        status: whether the book has a run of the config.
+        answer: the answer of the run.
         reason: why there is no answer.
-        statements: of its sources.
-        minutes: that its runs took.
+        statements: the statements of its sources, with their verdicts.
+        minutes: the time that its runs took.
         ran_on: devices and the version of JAX, as "1 x cpu, jax 0.10.2".
         edited: whether statements were edited after the run began.
         picture: the first figure of the run.
-        among_all: what a correction over all headlines of the book says of the verdict;
+        among_all: the result of a correction over all headlines of the book, as text;
             see `corrected`.
     """
 
@@ -69,12 +69,12 @@ class Entry(NamedTuple):
 
     @property
     def system(self) -> str:
-        """What it is about."""
+        """The system that the config is about."""
         return SYSTEMS[self.config]
 
     @property
     def shown(self) -> str:
-        """The answer, or that there is none and why.
+        """The answer, or a text that there is no answer, with the reason.
 
         Example:
             >>> Entry("dana", "Why?", Status.NOT_HERE, reason="it needs a pod").shown
@@ -82,12 +82,12 @@ class Entry(NamedTuple):
         """
         if self.answer:
             return self.answer
-        said = "No answer" if self.status is Status.RUN else self.status.capitalize()
-        return f"{said}: {self.reason}." if self.reason else f"{said}."
+        state = "No answer" if self.status is Status.RUN else self.status.capitalize()
+        return f"{state}: {self.reason}." if self.reason else f"{state}."
 
     @property
     def verdict(self) -> str:
-        """About the system: of its headline.
+        """The verdict of the headline, or a text that says why there is none.
 
         Example:
             >>> Entry("dana", "Why?", Status.NOT_YET).verdict
@@ -103,10 +103,10 @@ class Entry(NamedTuple):
 
     @property
     def headline(self) -> Statement | None:
-        """The statement that decides about the system, its first; None: nothing does.
+        """The first statement, which decides about the system; None if it does not.
 
-        A demonstration decides nothing, nor does a config whose abstract counts with
-        another one.
+        A demonstration decides nothing, and neither does a config whose abstract counts
+        with another config.
         """
         first = next(iter(self.statements), None)
         if self.config in COUNTED_WITH or first is None:
@@ -115,7 +115,7 @@ class Entry(NamedTuple):
 
     @property
     def further(self) -> list[Statement]:
-        """The statements that may fail, and decide nothing about the system."""
+        """The statements that may fail, but do not decide about the system."""
         return [
             one
             for one in self.statements
@@ -129,12 +129,12 @@ class Entry(NamedTuple):
 
     @property
     def command(self) -> str:
-        """That runs the config alone."""
+        """The shell command that runs only this config."""
         return shlex.join(command(self.config, f"runs/{place(self.config)}"))
 
 
 def in_chapters(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
-    """{chapter: its entries}, in the order of the book."""
+    """{chapter: its entries} in the order of the book, without empty chapters."""
     known = {entry.config: entry for entry in entries}
     chapters = {
         title: [known[config] for config in names if config in known]
@@ -144,14 +144,14 @@ def in_chapters(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
 
 
 def corrected(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries with the verdicts of their headlines corrected over the book.
+    """The entries, with verdicts of headlines that are corrected for their number.
 
-    The p-values of all headlines that have one are Holm's. A headline whose p-value is
-    above 5 %, or that has none, is undecided.
+    The p-values of all headlines that have one get Holm's correction. A headline whose
+    corrected p-value is above 5 %, or that has no p-value, becomes undecided.
 
     Example:
-        >>> said = dict.fromkeys(Statement._fields, "") | {"verdict": "reproduced"}
-        >>> stated = [[Statement(**said | {"p": p})] for p in ("0.02", "0.04")]
+        >>> fields = dict.fromkeys(Statement._fields, "") | {"verdict": "reproduced"}
+        >>> stated = [[Statement(**fields | {"p": p})] for p in ("0.02", "0.04")]
         >>> both = [Entry("dana", "?", Status.RUN, statements=each) for each in stated]
         >>> [(one.verdict, one.among_all) for one in corrected(both)][0]
         ('reproduced', 'p = 0.04 among the 2 headlines that have one')
@@ -188,7 +188,7 @@ def _among(entry: Entry, p: float | None, count: int) -> Entry:
 
 
 def place(config: str, times: int = 1) -> str:
-    """The folder of a config's run, with `times` its seeds.
+    """The name of the folder for a run of a config with `times` as many seeds.
 
     Example:
         >>> place("k_async:pareto"), place("dana", 2)
@@ -213,11 +213,11 @@ def command(config: str, workdir: str | Path) -> list[str]:
 
 
 FEW = {"seeds": 3, "tuning_seeds": 1}
-"""How many seeds the small size reports, and how many choose, at most."""
+"""The largest numbers of reported seeds and of tuning seeds in the small size."""
 
 
 def small(config: str) -> list[str]:
-    """The flags that make a run small: few seeds, and what the config's `SMALL` says.
+    """The flags that make a run small: few seeds, and the values in `SMALL`.
 
     A config that trains long has a mapping `SMALL` of values for a shorter training.
     """
@@ -233,13 +233,13 @@ def small(config: str) -> list[str]:
 
 
 def further(config: str, times: int) -> list[str]:
-    """The flags that give a run `times` the seeds of the config."""
+    """The flags that give a run `times` as many seeds as the config has."""
     seeds = ConfigFile.load(source(config)).values["seeds"]
     return [f"--config.seeds={times * seeds}"] if times > 1 else []
 
 
 def entry_of(config: str, workdir: Path) -> Entry:
-    """The entry of a config, of its run with the most seeds if there is one."""
+    """The entry of a config, with its finished run that has the most seeds, if any."""
     file = ConfigFile.load(source(config))
     question = (file.module.__doc__ or "").strip().splitlines()[0]
     if config in NOT_RUN:
@@ -258,7 +258,7 @@ def entry_of(config: str, workdir: Path) -> Entry:
         why = f"the folder holds a run of another config ({error})"
         return Entry(config, question, Status.NOT_YET, reason=why)
     if experiment is None:
-        why = f"{info.get('source')} is not there"
+        why = f"{info.get('source')} is missing"
         return Entry(config, question, Status.NOT_YET, reason=why)
     run = Run.read(path)
     answer, reason = _answer(experiment, run)
@@ -277,21 +277,21 @@ def entry_of(config: str, workdir: Path) -> Entry:
 
 
 def _not_yet(claim: claims.Published) -> Statement:
-    """A statement of a config that has no run."""
+    """The statement of a claim, for a config that has no run."""
     verdict = claims.NOT_TESTED if claim.measure is None else str(Status.NOT_YET)
     why = claim.tried if claim.measure is None else ""
     return Statement.of(claims.Judged(claim, None, verdict, why))
 
 
 def _answer(experiment: Experiment, run: Run) -> tuple[str, str]:
-    """The answer, and why there is none."""
+    """The answer of a run, and the reasons why parts of it are missing."""
     made = effects.answers(run, experiment.effects)
     texts = [one.text for one in made if isinstance(one, effects.Answer)]
     return " ".join(texts), "; ".join(one for one in made if isinstance(one, str))
 
 
 def _picture(config: str, experiment: Experiment, path: Path) -> Picture | None:
-    """The first picture of a run, in the order of its experiment."""
+    """The first figure of the experiment of which a run has a file; else None."""
     folder = path / "figures"
     for figure in experiment.figures:
         for kind in (".svg", ".png"):
@@ -303,7 +303,7 @@ def _picture(config: str, experiment: Experiment, path: Path) -> Picture | None:
 
 
 def table(entries: Iterable[Entry]) -> pd.DataFrame:
-    """All entries as one table, a row a statement; all of it is text."""
+    """A table of all entries, with a row for each statement; all cells are text."""
     rows = [row for entry in entries for row in _rows(entry)]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
@@ -316,7 +316,7 @@ def _rows(entry: Entry) -> list[Mapping[str, str]]:
 
 
 def from_table(table: pd.DataFrame) -> list[Entry]:
-    """The entries of such a table, without their pictures."""
+    """The entries of a table that `table` made, without their pictures."""
     entries = []
     for _, rows in table.groupby("config", sort=False):
         first = rows.iloc[0]

@@ -1,10 +1,10 @@
-"""The book as a page, and texts from the table of a full run.
+"""Writes the pages that show the book, from the table of a full run.
 
     python -m experiments.book.page --table=runs/book/book.csv
 
-The entries are kept in docs/book.csv, in place of older entries of their configs, and
-docs/book.md shows it. The README counts the systems by their verdicts, and
-docs/experiments.md lists all configs with the time of each.
+The entries of the table replace older entries of the same configs in docs/book.csv.
+Then docs/book.md shows all entries, the README counts the systems by their verdicts,
+and docs/experiments.md lists all configs with the time of each.
 """
 
 from collections import Counter
@@ -44,37 +44,37 @@ VERDICTS += (claims.NOT_REPRODUCED, claims.UNDECIDED)
 """The verdicts that the README counts, in the order of its columns."""
 
 _TABLE = flags.DEFINE_string(
-    "table", None, "book.csv of a full run; None: the kept one."
+    "table", None, "book.csv of a full run; by default docs/book.csv alone."
 )
 
 
 def read(path: Path = TABLE) -> tuple[str, list[Entry]]:
-    """When and with what a table was made, and its entries, corrected over the book."""
+    """The versions and dates of a table, and its entries, which are `corrected`."""
     table = pd.read_csv(path, dtype=str, na_filter=False)
     return "; ".join(table["about"].unique()), corrected(from_table(table))
 
 
 def keep(path: Path) -> None:
-    """Puts the entries of a table into the kept table, in place of those it has.
+    """Puts the entries of a table into docs/book.csv, in place of older entries.
 
     Raises:
-        ValueError: if the table is of no full run.
+        ValueError: if the table is not of a full run.
     """
-    new, there = (pd.read_csv(f, dtype=str, na_filter=False) for f in (path, TABLE))
+    new, kept = (pd.read_csv(f, dtype=str, na_filter=False) for f in (path, TABLE))
     small = new.loc[~new["about"].str.startswith("full size; "), "about"]
     if len(small):
         raise ValueError(
             f"{path} must be of a full run, got {small.iloc[0]!r}: run experiments.book"
             " with --size=full."
         )
-    table = pd.concat([there[~there["config"].isin(new["config"])], new])
+    table = pd.concat([kept[~kept["config"].isin(new["config"])], new])
     order = {name: n for n, name in enumerate(SYSTEMS)}
     table = table.sort_values("config", key=lambda name: name.map(order), kind="stable")
     disk.replace(TABLE, table.to_csv(index=False))
 
 
 def markdown(about: str, entries: Sequence[Entry]) -> str:
-    """docs/book.md."""
+    """The text of docs/book.md."""
     minutes: dict[str, float] = {}
     for entry in entries:
         if entry.ran_on:
@@ -96,7 +96,7 @@ def markdown(about: str, entries: Sequence[Entry]) -> str:
 
 
 def html(about: str, entries: Sequence[Entry]) -> str:
-    """book.html, which needs no network."""
+    """The text of book.html, a page that loads no other file."""
     systems: dict[str, list[str]] = {}
     for entry in entries:
         systems.setdefault(entry.verdict, []).append(entry.system)
@@ -106,11 +106,10 @@ def html(about: str, entries: Sequence[Entry]) -> str:
 
 
 def readme_table(entries: Sequence[Entry]) -> str:
-    """How many systems of each chapter have which verdict, for the README.
+    """The README's table: the number of systems with each verdict, by chapter.
 
-    A config without a statement is none of them, nor is one that is counted with
-    another one. The last row counts the further statements; demonstrations are not
-    among them.
+    It leaves out configs without a statement, and configs in `COUNTED_WITH`. The last
+    row counts the further statements, without demonstrations.
     """
     rows, total = [], Counter[str]()
     systems = [
@@ -122,19 +121,19 @@ def readme_table(entries: Sequence[Entry]) -> str:
         anchor = title.lower().replace(" ", "-")
         rows.append([Markdown(f"[{title}](docs/book.md#{anchor})"), *_cells(counts)])
     rows.append(["all", *_cells(total)])
-    below = [one.verdict for entry in entries for one in entry.further]
-    rows.append(["further statements", *_cells(Counter(below))])
+    further = [one.verdict for entry in entries for one in entry.further]
+    rows.append(["further statements", *_cells(Counter(further))])
     return markdown_table(["systems", *VERDICTS, claims.NO_OPTIMUM], rows)
 
 
 def _cells(counts: Counter[str]) -> list[str]:
-    """The numbers of a row; those without a verdict are the last one."""
+    """The cells of a row: a number for each verdict, then the number of all others."""
     known = [counts[name] for name in VERDICTS]
     return [str(count or "") for count in (*known, counts.total() - sum(known))]
 
 
 def configs_list(entries: Sequence[Entry]) -> str:
-    """A row for each config file: its question, its forms and how long a run took."""
+    """A table of config files: the question, the forms, and the time of a run."""
     files: dict[str, list[Entry]] = {}
     for entry in entries:
         files.setdefault(entry.config.partition(":")[0], []).append(entry)
@@ -149,7 +148,7 @@ def configs_list(entries: Sequence[Entry]) -> str:
 
 
 def _took(entry: Entry) -> str:
-    """The time of a run, and its device unless that is a CPU."""
+    """The time of a run, and its device unless it is a CPU."""
     if entry.status is not Status.RUN:
         return str(entry.status)
     minutes = entry.minutes
@@ -159,7 +158,7 @@ def _took(entry: Entry) -> str:
 
 
 def main(argv: list[str]) -> None:
-    """Writes the page and the lists."""
+    """Writes docs/book.md, and the tables of the README and of docs/experiments.md."""
     if len(argv) > 1:
         raise app.UsageError(f"unknown arguments: {' '.join(argv[1:])}")
     if _TABLE.value is not None:

@@ -1,4 +1,4 @@
-"""Runs configs, some side by side, each in a process and a folder of its own."""
+"""Runs configs side by side, each in its own process and folder."""
 
 import signal
 import subprocess
@@ -12,7 +12,7 @@ from experiments.results import claims
 
 
 def look(names: list[str], workdir: Path, *, small: bool, jobs: int) -> list[str]:
-    """Runs configs, and those that stay undecided with more seeds unless `small`.
+    """Runs configs; unless `small`, runs undecided ones again with more seeds.
 
     Returns:
         The names of runs that failed.
@@ -28,14 +28,14 @@ def look(names: list[str], workdir: Path, *, small: bool, jobs: int) -> list[str
 def run_all(
     names: list[str], workdir: Path, *, small: bool, jobs: int, times: int = 1
 ) -> list[str]:
-    """Runs configs, `jobs` of them side by side, and returns those that failed.
+    """Runs configs, `jobs` at a time, and returns the names of the failed configs.
 
     Args:
-        names: of the configs.
+        names: the names of the configs.
         workdir: the folder that has a folder for each run.
         small: whether each run has few seeds.
-        jobs: how many run side by side.
-        times: the look at their headlines: each has `times` its seeds.
+        jobs: the number of configs that run side by side.
+        times: the factor by which each run has more seeds than its config.
 
     Raises:
         SystemExit: with 130 or 143, if SIGINT or SIGTERM stopped a run.
@@ -60,7 +60,7 @@ def run_all(
                 each.result()
         except KeyboardInterrupt:
             sys.exit(130)
-        finally:  # runs that have begun end first: they save their state
+        finally:  # the runs that have begun save their state and end first
             pool.shutdown(cancel_futures=True)
     if code := stopped(codes):
         sys.exit(code)
@@ -69,6 +69,7 @@ def run_all(
 
 def stopped(codes: dict[str, int]) -> int | None:
     """130 or 143 if SIGINT or SIGTERM stopped one of the runs, else None."""
-    by_signal = {-signal.SIGINT: 130, -signal.SIGTERM: 143}  # before a run handles them
+    # a run that a signal ends before it handles signals has a negative code
+    by_signal = {-signal.SIGINT: 130, -signal.SIGTERM: 143}
     shown = [by_signal.get(code, code) for code in list(codes.values())]
     return next((code for code in shown if code in (130, 143)), None)

@@ -1,1 +1,1 @@
-"""Rules for stale gradients on equal terms: all tuned, on the same clusters."""
+"""A comparison of rules for stale gradients, all tuned on the same clusters."""

@@ -7,7 +7,7 @@ NO_DELAY = "no delay"
 
 
 def clusters() -> dict[str, dj.cluster.Cluster]:
-    """The clusters by name: of 1, 5 and 17 workers.
+    """{name: cluster} of the comparison, with 1, 5 and 17 workers.
 
     A gradient is applied when it arrives, so the mean staleness of P workers is P - 1.
 
@@ -15,9 +15,9 @@ def clusters() -> dict[str, dj.cluster.Cluster]:
     |---|---|---|
     | no delay | | 0 |
     | constant | all equal | P - 1 |
-    | memoryless | exponential | geometric, P - 1 in the mean |
-    | straggler | lognormal, a spread of 0.3 | of one worker 5 times slower, large |
-    | heavy tails | Pareto of shape 1.5, the same straggler | large, now and then |
+    | memoryless | exponential | geometric, mean P - 1 |
+    | straggler | lognormal, a spread of 0.3; one worker 5 times slower | large for it |
+    | heavy tails | Pareto of shape 1.5, the same straggler | sometimes large for all |
     """
     made = dj.cluster.Cluster
     exponential, constant = dj.cluster.exponential(1.0), dj.cluster.constant(1.0)
@@ -34,17 +34,17 @@ def clusters() -> dict[str, dj.cluster.Cluster]:
 
 
 def some(*names: str) -> dict[str, dj.cluster.Cluster]:
-    """The clusters of these names, and the one without delay."""
+    """{name: cluster}: the cluster without delay, and the clusters of these names."""
     known = clusters()
     return {name: known[name] for name in (NO_DELAY, *names)}
 
 
 def late() -> dict[str, dj.cluster.Cluster]:
-    """All but the one without delay."""
+    """{name: cluster}: all clusters except the cluster without delay."""
     return {name: one for name, one in clusters().items() if name != NO_DELAY}
 
 
 def recorded() -> dict[str, dj.cluster.Cluster]:
-    """The cluster without delay, and 17 workers with the times of a recorded job."""
+    """{name: cluster}: no delay, and 17 workers with the times of a recorded job."""
     steps = recorded_job(workers=17).service("steps")
     return some() | {"recorded, 16": dj.cluster.Cluster(17, steps)}

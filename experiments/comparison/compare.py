@@ -1,4 +1,4 @@
-"""Rules on equal terms, as an experiment: all searched, on the same clusters."""
+"""An experiment that compares rules, each with searched numbers on each cluster."""
 
 import dataclasses
 import inspect
@@ -32,18 +32,18 @@ def compare(
     shape: Shape = lambda updates: lambda step: 1.0,
     **options: Any,
 ) -> Experiment:
-    """Rules, and plain delay, each with its numbers searched on each cluster.
+    """An experiment: plain delay and rules, with numbers searched on each cluster.
 
     Args:
-        cures: the rows. Plain delay is always one.
-        task: what is minimized. Its model has no state, and its loss no key.
-        optimizers: by name.
-        clusters: by name; by default all of the comparison with late gradients. One
-            gradient an update, applied as it arrives.
-        updates: gradients that are evaluated, in all.
-        shape: of the learning rate over time.
-        **options: of `Experiment`, such as `seeds` or `search`. Its report has two
-            tables of gains, before those of `tables`.
+        cures: the rows; plain delay is always added.
+        task: the task to minimize. Its model has no state, and its loss needs no key.
+        optimizers: {name: optimizer}.
+        clusters: {name: cluster}; by default all clusters with late gradients. Each
+            gradient makes one update when it arrives.
+        updates: the number of gradients that a training computes, also on the server.
+        shape: the shape of the learning rate over time.
+        **options: options of `Experiment`, such as `seeds` or `search`. The report
+            shows two tables of gains before the tables of the option `tables`.
 
     Example:
         >>> import optax
@@ -63,12 +63,12 @@ def compare(
         for cure in (BASELINE, *others)
         if cure.optimizers is None or name in cure.optimizers
     ]
-    there = {(arm.labels["optimizer"], arm.labels["rule"]) for arm in arms}
+    pairs = {(arm.labels["optimizer"], arm.labels["rule"]) for arm in arms}
     for i, arm in enumerate(arms):
-        inside = arm.contains
-        if inside and (inside["optimizer"], inside["rule"]) not in there:
+        inner = arm.contains
+        if inner and (inner["optimizer"], inner["rule"]) not in pairs:
             arms[i] = dataclasses.replace(arm, contains=None)
-    asked = dict(
+    arguments = dict(
         question="Which rule helps with late gradients?",
         task=task,
         arms=arms,
@@ -77,16 +77,16 @@ def compare(
         evaluations=1,
         search=Search(),
     )
-    asked |= options
-    gained = gain_tables([*clusters], logarithm=asked["search"].relative)
-    return Experiment(**asked | {"tables": [*gained, *options.get("tables", ())]})
+    arguments |= options
+    gained = gain_tables([*clusters], logarithm=arguments["search"].relative)
+    return Experiment(**arguments | {"tables": [*gained, *options.get("tables", ())]})
 
 
 def gain_tables(clusters: Sequence[str], *, logarithm: bool = False) -> list[Table]:
-    """The gains of all rules over plain delay: of all late clusters, and of each.
+    """Tables of gains over plain delay: means over late clusters, and by cluster.
 
     Args:
-        clusters: the names of those of the comparison.
+        clusters: the names of the experiment's clusters.
         logarithm: whether the search compares logarithms, as `Search.relative` says.
     """
     late = [name for name in clusters if name != NO_DELAY]
@@ -96,11 +96,11 @@ def gain_tables(clusters: Sequence[str], *, logarithm: bool = False) -> list[Tab
         return table.sort_values([*by, "gain"], ascending=[True] * len(by) + [False])
 
     loss = "logarithm of the training loss" if logarithm else "training loss"
-    said = f"What rules gain: the {loss} of plain delay less the rule's"
-    means = f"{said}, a mean over the clusters with late gradients"
+    caption = f"Gains of rules: the {loss} of plain delay minus the {loss} of the rule"
+    means = f"{caption}, a mean over the clusters with late gradients"
     each = Table(
         "gains_by_cluster",
-        f"{said}, on each cluster",
+        f"{caption}, on each cluster",
         lambda run: gains(run, ["optimizer", "cluster"]),
     )
     if not late:
@@ -120,7 +120,7 @@ def _arm(
     updates: int,
     shape: Shape,
 ) -> Arm:
-    """A rule with an optimizer."""
+    """The arm of a rule with an optimizer, on all its clusters."""
     updates = round(updates / cure.gradients)
     space = cure.whole_space(optimizer)
     workers = [cluster.workers for cluster in clusters.values()]
@@ -135,7 +135,7 @@ def _arm(
         trial = Trial(optimizer, numbers, schedule, mean, most, updates, server_loss)
         return cure.make(trial)
 
-    # the numbers of the space are its arguments
+    # an experiment reads the names of the searched numbers from the signature
     kind = inspect.Parameter.KEYWORD_ONLY
     named = [inspect.Parameter(axis, kind) for axis in ("cluster", *space)]
     make.__signature__ = inspect.Signature(named)

@@ -1,4 +1,4 @@
-"""The published rules for stale gradients, and what explains them, as rows to tune."""
+"""The rows of the comparison: published rules for stale gradients, and controls."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -18,8 +18,8 @@ class Optimizer(NamedTuple):
     Attributes:
         direction: 1 - momentum -> a transformation of gradients into directions; the
             update is the direction times minus the learning rate.
-        learning_rate: the range that is searched.
-        nesterov: as `direction`, with Nesterov's momentum; None if `direction` has it.
+        learning_rate: the range in which the learning rate is searched.
+        nesterov: `direction` with Nesterov's momentum; None if `direction` has it.
     """
 
     direction: Callable[[Any], optax.GradientTransformation]
@@ -28,12 +28,12 @@ class Optimizer(NamedTuple):
 
     @property
     def space(self) -> Space:
-        """The numbers that it is tuned over."""
+        """{name: range} of the optimizer's numbers that are searched."""
         return {"learning_rate": self.learning_rate, "decay": MOMENTUM}
 
 
 def _sgd(decay: Any) -> optax.GradientTransformation:
-    # an average of gradients: the best learning rate depends less on the momentum
+    # with an average of gradients the best learning rate depends less on the momentum
     return optax.ema(1 - decay, debias=False)
 
 
@@ -62,28 +62,28 @@ OPTIMIZERS = {
 """SGD with momentum m_t = beta m_{t-1} + (1 - beta) g_t, Adam and Muon."""
 
 MOMENTUM = Range(0.01, 1.5)
-"""Of `decay` = 1 - beta: from a momentum of 0.99 over none to a negative one, -0.5."""
+"""The range of `decay` = 1 - beta: the momentum beta lies between -0.5 and 0.99."""
 
 
 class Trial(NamedTuple):
-    """What a row's optimizer is made of, in one training."""
+    """The parts that a row's optimizer is made of, in one training."""
 
     optimizer: Optimizer
-    numbers: Mapping[str, Any]  # of the row's space; may be traced
+    numbers: Mapping[str, Any]  # {name: value} of the row's space; may be traced
     shape: optax.Schedule  # step -> factor of the learning rate
     mean: Any  # the mean staleness, int32 []; may be traced
-    most: int  # the most workers of a cluster
-    updates: int  # of the training
-    loss: Callable[[Any], Any]  # parameters -> loss on data of the server's own
+    most: int  # the number of workers of the largest cluster
+    updates: int  # the number of updates of the training
+    loss: Callable[[Any], Any]  # parameters -> loss on a batch of the server
 
     @property
     def rate(self) -> Any:
-        """The learning rate, without its shape."""
+        """The learning rate, before `shape` scales it."""
         return self.numbers["learning_rate"]
 
     @property
     def number(self) -> Any:
-        """The rule's own number, if it has one."""
+        """The number of the rule that the search tunes: "own" in its space."""
         if "own" not in self.numbers:
             raise ValueError(
                 '`trial.number` needs a range: give the Cure space={"own": Range(..)}.'
@@ -107,7 +107,7 @@ class Trial(NamedTuple):
     def descent(
         self, *before: Any, after: Sequence[Any] = (), direction: Any = None
     ) -> optax.GradientTransformationExtraArgs:
-        """The optimizer, with rules before it and after it."""
+        """The optimizer in a chain: `before`, direction, learning rate, `after`."""
         direction = self.direction if direction is None else direction
         rate = optax.scale_by_learning_rate(self.schedule)
         return optax.chain(*before, direction, rate, *after)
@@ -115,7 +115,7 @@ class Trial(NamedTuple):
     def stepped(
         self, rule: Any, *, direction: Any = None
     ) -> optax.GradientTransformationExtraArgs:
-        """The optimizer with a rule in place of the learning rate."""
+        """The optimizer in a chain where a rule replaces the learning rate."""
         direction = self.direction if direction is None else direction
         return optax.chain(direction, rule, optax.scale_by_schedule(self.shape))
 
@@ -128,7 +128,7 @@ BASELINES, STEP_SIZE, CORRECTION, MOMENTA, REFUSAL, WITHOUT_DELAY = KINDS = (
     "refusal",
     "helps without delay too",
 )
-"""The kinds of rows, in the order of tables."""
+"""The kinds of rows, in the order in which tables show them."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -136,25 +136,25 @@ class Cure:
     """A row of the comparison: a rule, or plain delay.
 
     Attributes:
-        name: in tables.
+        name: the name of the row in tables.
         make: trial -> the server's optimizer.
-        space: the rule's own numbers.
-        shared: numbers of the optimizer that are searched too: `learning_rate`, and
-            `decay` (1 - momentum).
+        space: {name: range} of the numbers that only this row searches.
+        shared: names of the optimizer's numbers that the row searches too:
+            `learning_rate`, and `decay` (1 - momentum).
         kind: one of `KINDS`.
-        function: of delayjax, as a reader calls it.
-        source: who published it; "ours" where nobody did, to our knowledge.
-        optimizers: the names of those that it goes with; by default all.
+        function: the function of delayjax, as a reader calls it.
+        source: who published the rule; "ours" if nobody did, to our knowledge.
+        optimizers: the optimizers, by name, that the rule is run with; default all.
         output: (parameters, optimizer's state) -> the parameters that are evaluated.
-        gradients: evaluations of a gradient for each one that arrives.
-        at_constant: whether it is more than another learning rate where all delays
-            are equal.
-        reads_delay: whether it is told the staleness, or the old parameters: then
-            `told_the_mean` makes a twin of it that is not.
-        undelayed: whether it is trained without delay too: it needs no delay to help.
-        contains: {"rule": the name of the row that it is where its own numbers are off,
-            or have the values that stand here beside the name}; None for plain delay,
-            if it has the numbers of plain delay and can switch off all others.
+        gradients: the gradients that are computed for each gradient that arrives.
+        at_constant: whether the row is run where all delays are equal; False if the
+            rule is only another learning rate there.
+        reads_delay: whether the rule receives the staleness or the old parameters: then
+            `delay_blind_twin` makes a row without this knowledge.
+        undelayed: whether the row is also run without delay, where it may help too.
+        contains: {"rule": the name of another row, number: value}: this row equals the
+            other one if the numbers that only this row searches are off, or have these
+            values. None: plain delay, if its numbers are searched, others can be off.
     """
 
     name: str
@@ -173,13 +173,13 @@ class Cure:
     contains: Mapping[str, Any] | None = None
 
     def contained(self) -> Mapping[str, Any] | None:
-        """`contains`, or that it contains plain delay; None if it contains no row."""
+        """`contains`, or by default plain delay; None if this row contains no other."""
         has_all = {"learning_rate", "decay"} <= {*self.shared} and self.space
         off = all(one.off is not None for one in self.space.values())
         return self.contains or ({"rule": BASELINE.name} if has_all and off else None)
 
     def whole_space(self, optimizer: Optimizer) -> Space:
-        """The shared numbers, then the rule's own."""
+        """{name: range} of all searched numbers: the optimizer's, then the rule's."""
         known = optimizer.space
         return {name: known[name] for name in self.shared} | dict(self.space)
 
@@ -188,14 +188,14 @@ class AverageState(NamedTuple):
     """State of `averaging`."""
 
     inner_state: Any
-    average: Any  # of the parameters, like them
-    count: jax.Array  # updates, int32 []
+    average: Any  # the average of the parameters, in their structure
+    count: jax.Array  # the number of updates, int32 []
 
 
 def averaging(
     inner: optax.GradientTransformation, decay: Any
 ) -> optax.GradientTransformationExtraArgs:
-    """Keeps an average of the parameters beside the training, for evaluation.
+    """An optimizer that keeps an average of the parameters, for their evaluation.
 
     a_t = a_{t-1} + max(decay, 1/(t + 1)) (x_t - a_{t-1})
     """
@@ -220,7 +220,7 @@ def averaging(
 
 
 def quasi_hyperbolic(decay: Any, share: Any) -> optax.GradientTransformation:
-    """One slow momentum beside the gradient: (1 - share) g_t + share m_t.
+    """A mean of the gradient and a slow momentum: (1 - share) g_t + share m_t.
 
     m_t = (1 - decay) m_{t-1} + decay g_t (Ma and Yarats, 2019, arXiv:1810.06801).
     """
@@ -234,24 +234,24 @@ def quasi_hyperbolic(decay: Any, share: Any) -> optax.GradientTransformation:
     return optax.GradientTransformation(slow.init, update_fn)
 
 
-TWIN = ", told the mean"
-"""Ends the name of a delay-blind twin."""
+TWIN = ", delay-blind twin"
+"""The end of the name of a delay-blind twin."""
 
 
 class BlindState(NamedTuple):
-    """State of `told_the_mean`."""
+    """State of `delay_blind_twin`."""
 
     inner_state: Any
-    versions: Any  # the last parameters
-    count: jax.Array  # updates, int32 []
+    versions: Any  # a ring of the last parameters
+    count: jax.Array  # the number of updates, int32 []
 
 
-def told_the_mean(cure: Cure) -> Cure:
-    """The delay-blind twin of a rule: it is told the mean staleness at every update.
+def delay_blind_twin(cure: Cure) -> Cure:
+    """The twin of a rule that receives the mean staleness at every update.
 
-    It gets the mean staleness as `staleness=`, the parameters of so many updates ago as
-    `stale_params=` and the workers in turn as `worker=`. What the rule gains over its
-    twin, it gains by knowing the delay.
+    It receives the mean staleness as `staleness=`, the parameters that are this many
+    updates old as `stale_params=`, and the workers in turn as `worker=`. The difference
+    between the rule and its twin is the gain from knowing each delay.
     """
 
     def make(trial):
@@ -264,7 +264,7 @@ def told_the_mean(cure: Cure) -> Cure:
         def update_fn(updates, state, params=None, **extra_args):
             versions = dj.ring.push(state.versions, params)
             old = dj.ring.read(versions, jnp.minimum(trial.mean, state.count), params)
-            means = dict(
+            means = dict(  # in place of the true values
                 staleness=trial.mean,
                 stale_params=old,
                 worker=state.count % trial.workers,
@@ -287,12 +287,12 @@ def told_the_mean(cure: Cure) -> Cure:
 
 
 def _behind(law: Callable[[Trial], Any]) -> Callable[[Trial], Any]:
-    """A law behind the optimizer: a factor of its learning rate."""
+    """A `make` that puts a law after the optimizer, where it scales the step."""
     return lambda t: t.descent(after=[dj.scale_by_staleness(law(t))])
 
 
 def _kardam(t: Trial) -> optax.GradientTransformation:
-    """Its filter against as many attackers as it bears. There are none."""
+    """Kardam's filter, for the most attackers that it tolerates; here are none."""
     return dj.kardam(
         t.descent(),
         workers=t.most,  # workers that never send do not count in its quantile
@@ -314,25 +314,25 @@ def _zeno(t: Trial) -> optax.GradientTransformation:
 
 
 def _server_params(params: Any, opt_state: Any) -> Any:
-    """The parameters without what was applied in place of updates to come."""
+    """The parameters without the part that was applied ahead of later updates."""
     ahead = optax.tree.get(opt_state, "ahead")
     return jax.tree.map(jnp.subtract, params, ahead)
 
 
 def _decaying(t: Trial, factor: optax.Schedule) -> Any:
-    """The optimizer with a further factor of its learning rate."""
+    """The optimizer, with its learning rate multiplied by a further factor."""
     shape = t.shape
     return t._replace(shape=lambda step: shape(step) * factor(step)).descent()
 
 
 def _schedule_free(t: Trial) -> Any:
-    """Gradients between the sequence without momentum and its average."""
+    """The optimizer in schedule-free form: gradients between iterate and average."""
     inner = t.descent(direction=t.optimizer.direction(1.0))
     return optax.contrib.schedule_free(inner, t.schedule, b1=1 - t.numbers["decay"])
 
 
 def _slow_direction(t: Trial) -> Any:
-    """A slow momentum, and the rest of the optimizer without a momentum."""
+    """The optimizer's direction, with a slow momentum in place of its momentum."""
     slow = quasi_hyperbolic(t.numbers["decay"], t.number)
     return optax.chain(slow, t.optimizer.direction(1.0))
 
@@ -342,9 +342,9 @@ def _one(low: float, high: float, **options: Any) -> Space:
 
 
 _LARGE = 1e6
-"""A bound that nothing reaches: "off"."""
+"""A bound that no value reaches: it switches a rule off."""
 _SLOW = {"decay": Range(0.001, 1.0, off=1.0)}  # beta = 0.9^(1/16) is 1 - 0.0066
-_SGD = ("sgd",)  # the rule has an optimizer of its own, or is made for this one
+_SGD = ("sgd",)  # the rule contains its optimizer, or is published for SGD alone
 _LAW = dict(kind=STEP_SIZE, at_constant=False, reads_delay=True)
 _RULE = dict(kind=CORRECTION, reads_delay=True)
 
@@ -586,7 +586,7 @@ CURES = (
         function="guided",
         source="Sharma 2021",
         kind=CORRECTION,
-        gradients=4 / 3,  # a loss more, a third of a gradient
+        gradients=4 / 3,  # one more loss costs a third of a gradient
     ),
     Cure(
         "late updates",
@@ -611,7 +611,7 @@ CURES = (
         kind=MOMENTA,
         optimizers=_SGD,
         reads_delay=True,
-        undelayed=True,  # it is Nesterov's momentum there
+        undelayed=True,  # without delay DANA is Nesterov's momentum
     ),
     Cure(
         "closed loop",
@@ -624,7 +624,7 @@ CURES = (
         optimizers=_SGD,
         reads_delay=True,
     ),
-    Cure(  # it tunes its own step: a schedule outside would mislead its loop
+    Cure(  # it tunes the step itself: a schedule outside of it would mislead its loop
         "YellowFin",
         lambda t: dj.yellowfin(factor=t.rate, closed_loop=True),
         shared=("learning_rate",),
@@ -661,7 +661,7 @@ CURES = (
         function="zeno_plus_plus",
         source="Xie et al. 2020",
         kind=REFUSAL,
-        gradients=1.1,  # the server takes one at every tenth
+        gradients=1.1,  # the server computes one gradient in ten updates
     ),
 )
-"""The rows, each as its paper has it, but for the ranges, which are ours."""
+"""The rows. Each rule follows its paper; the ranges of the search are ours."""

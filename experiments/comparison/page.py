@@ -1,12 +1,12 @@
-"""Keeps finished runs of the comparison as tables, and makes docs/rules.md of these.
+"""Stores finished runs of the comparison as tables, and makes docs/rules.md of them.
 
-The README has a table of the rows that gain.
+It also makes the README's table of the rows that gain.
 
     python -m experiments.comparison.page runs/digits_short_sgd runs/digits_short_adam
 
 A study at a stage has one table. A run adds its rows, or replaces the rows of the same
-rule and optimizer, so several runs may make a table. Without runs it makes the page and
-its figure of the tables that are there.
+rule and optimizer, so several runs may fill one table. Without runs the command makes
+the page and its figure again from the stored tables.
 """
 
 from collections.abc import Sequence
@@ -48,8 +48,8 @@ README = ROOT / "README.md"
 FIGURE = ROOT / "docs" / "rules.png"
 _NAMES = {"sgd": "SGD", "adam": "Adam", "muon": "Muon"}
 _SOURCES = {cure.name: cure for cure in CURES}
-_MUCH = 1 / 3  # of what lateness costs
-_SHOWN = 1.35  # times what lateness costs: the end of the figure's scale
+_MUCH = 1 / 3  # of the cost of lateness: a row in the README gains as much somewhere
+_SHOWN = 1.35  # times the cost of lateness: the end of the figure's scale
 _BAND = "0.9"
 _KINDS = {
     (True, True): "knows no delay",
@@ -57,7 +57,7 @@ _KINDS = {
     (True, False): "knows no delay, no gain seen",
     (False, False): "for late gradients, no gain seen",
 }
-"""{(whether a rule needs no delay, whether its gain or loss is sure): the legend's}."""
+"""{(rule does not read the delay, its gain or loss is certain): legend entry}."""
 
 
 class Part(NamedTuple):
@@ -65,18 +65,18 @@ class Part(NamedTuple):
 
     study: str
     stage: str
-    about: str  # what made it
+    about: str  # the versions and dates of its runs
     found: Found
-    rows: pd.DataFrame  # the verdicts
+    rows: pd.DataFrame  # of `verdicts`
 
     @property
     def title(self) -> str:
-        """The heading."""
+        """The heading of the part."""
         return f"{self.study}, {self.stage}"
 
     @property
     def costs(self) -> str:
-        """What lateness costs the better of plain and no momentum on each cluster."""
+        """A Markdown table: the losses of `BEST_PLAIN`, and the cost of lateness."""
         best = self.found.where(rule=tables.BEST_PLAIN).results
         means = best.groupby(["optimizer", "cluster"], sort=False)["train_loss"].mean()
         clusters = [*self.found.results["cluster"].unique()]
@@ -91,7 +91,7 @@ class Part(NamedTuple):
 
     @property
     def optimizers(self) -> dict[str, str]:
-        """{optimizer: the table of its rows}; delay-blind rows come first."""
+        """{optimizer: the Markdown table of its rows, delay-blind rows first}."""
         shown = {}
         for optimizer, rows in self.rows.groupby("optimizer", sort=False):
             records = rows.to_dict("records")
@@ -104,8 +104,8 @@ class Part(NamedTuple):
 
     @property
     def beaten(self) -> list[str]:
-        """For each optimizer the rows that gain, delay-blind ones first."""
-        said = []
+        """A sentence for each optimizer: the rows that gain, delay-blind rows first."""
+        sentences = []
         for optimizer, rows in self.rows.groupby("optimizer", sort=False):
             names = {True: [], False: []}
             for row in rows[rows["verdict"] == GAINS].to_dict("records"):
@@ -113,20 +113,20 @@ class Part(NamedTuple):
                     f"{row['rule']} {row['gain']:+.3f} nats"
                 )
             blind, reads = (", ".join(names[key]) or "nothing" for key in (True, False))
-            said.append(
+            sentences.append(
                 f"{_NAMES[str(optimizer)]}: without knowledge of the delay {blind};"
                 f" rules for late gradients: {reads}."
             )
-        return said
+        return sentences
 
     @property
     def chosen(self) -> str:
-        """The numbers at the optima: medians over the late clusters, and their ends."""
+        """A Markdown table of the numbers at the optima, medians over late clusters."""
         optima = self.found.choice.optima
-        there = optima["found"] & (optima["cluster"] != NO_DELAY)
-        there &= optima["rule"] != tables.BEST_PLAIN
+        late = optima["found"] & (optima["cluster"] != NO_DELAY)
+        late &= optima["rule"] != tables.BEST_PLAIN
         rows = []
-        for keys, group in optima[there].groupby(["optimizer", "rule"], sort=False):
+        for keys, group in optima[late].groupby(["optimizer", "rule"], sort=False):
             optimizer, rule = keys
             cure = _SOURCES.get(rule.removesuffix(TWIN))
             space = {} if cure is None else cure.space
@@ -140,7 +140,7 @@ class Part(NamedTuple):
 
     @property
     def agreement(self) -> float:
-        """Kendall's tau between two halves of the seeds, of rows that differ."""
+        """Kendall's tau between the orders of rows in two halves of the seeds."""
         return order_agrees(self.found, least=tables.inexact(self.found))
 
 
@@ -157,19 +157,19 @@ _HEADER += ["of the cost", "verdict"]
 
 
 def _is_blind(rule: str) -> bool:
-    """Whether a row needs no delay to help: no law, correction or refusal."""
+    """Whether a row may help without delay, and does not read the delay."""
     cure = _SOURCES.get(rule.removesuffix(TWIN))
     return cure is not None and cure.undelayed and not cure.reads_delay
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    """A row of the table of an optimizer."""
+    """The cells of a row in the table of an optimizer."""
     cure = _SOURCES.get(row["rule"].removesuffix(TWIN))
-    whence = (
+    origins = (
         [] if cure is None else [cure.function and f"`{cure.function}`", cure.source]
     )
-    said = ", ".join(filter(None, whence))
-    name = markdown_text(row["rule"]) + f" ({said})" * bool(said)
+    origin = ", ".join(filter(None, origins))
+    name = markdown_text(row["rule"]) + f" ({origin})" * bool(origin)
     if row["verdict"] in (NO_OPTIMUM, DIVERGES):
         return [Markdown(name), *[""] * 7, row["verdict"]]
     parts = [_signed(row[part]) for part in ("median", "constant", "random", "test")]
@@ -182,14 +182,14 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 def _spread(values: pd.Series, searched: Range | None) -> str:
-    """Median (smallest to largest), and on how many clusters the number is off."""
+    """Median (smallest to largest) of a number, and on how many clusters it is off."""
     values = values.dropna()
     on = values if searched is None else values[values != searched.off]
     middle, low, high = on.median(), on.min(), on.max()
-    said = [] if on.empty else [f"{middle:.2g} ({low:.2g} to {high:.2g})"]
+    texts = [] if on.empty else [f"{middle:.2g} ({low:.2g} to {high:.2g})"]
     if len(on) < len(values):
-        said.append(f"off on {len(values) - len(on)} of {len(values)}")
-    return ", ".join(said)
+        texts.append(f"off on {len(values) - len(on)} of {len(values)}")
+    return ", ".join(texts)
 
 
 def _signed(value: float) -> str:
@@ -197,7 +197,7 @@ def _signed(value: float) -> str:
 
 
 def parts() -> list[Part]:
-    """All stored tables, in the order of the studies and stages."""
+    """A part for each stored table, in the order of the studies and stages."""
     made = []
     for study in studies.STUDIES:
         for stage in studies.STAGES:
@@ -210,7 +210,7 @@ def parts() -> list[Part]:
 
 
 def markdown(made: Sequence[Part]) -> str:
-    """docs/rules.md."""
+    """The text of docs/rules.md."""
     return render(
         "rules.md",
         parts=made,
@@ -220,9 +220,9 @@ def markdown(made: Sequence[Part]) -> str:
 
 
 def readme_table(made: Sequence[Part]) -> str:
-    """The rows that gain a third of what lateness costs in a short stage.
+    """The README's table: rows that gain a third of the cost of lateness.
 
-    For the README; docs/rules.md has all rows.
+    It has the short stages of the studies; docs/rules.md has all rows.
     """
     columns = {
         f"{part.study}, {_NAMES[str(optimizer)]}": (part, str(optimizer), rows)
@@ -235,12 +235,12 @@ def readme_table(made: Sequence[Part]) -> str:
     ]
     body = []
     for cure in sorted(CURES, key=lambda cure: not _is_blind(cure.name)):
-        its = [rows[rows["rule"] == cure.name] for *_, rows in columns.values()]
-        gains = pd.concat(its).query("verdict == @GAINS")
+        each = [rows[rows["rule"] == cure.name] for *_, rows in columns.values()]
+        gains = pd.concat(each).query("verdict == @GAINS")
         if (gains["share"] >= _MUCH).any():
             cells = [
                 "" if cure.optimizers and one not in cure.optimizers else _cell(rows)
-                for rows, (_, one, _) in zip(its, columns.values(), strict=True)
+                for rows, (_, one, _) in zip(each, columns.values(), strict=True)
             ]
             name = f"`{cure.function}`" if cure.function else markdown_text(cure.name)
             body.append([Markdown(name), *cells])
@@ -249,9 +249,9 @@ def readme_table(made: Sequence[Part]) -> str:
 
 
 def _cell(rows: pd.DataFrame) -> str:
-    """A sure gain or loss of a rule.
+    """The gain or loss of a rule if it is certain, else an empty text.
 
-    "?": without a finite mean at an optimum; "not run": with this optimizer.
+    "?": the rule has no optimum, or diverges; "not run": not with this optimizer.
     """
     for row in rows.to_dict("records"):
         if row["verdict"] in (NO_OPTIMUM, DIVERGES):
@@ -273,9 +273,9 @@ def keep(folders: Sequence[str]) -> None:
 
 @sheets.STYLED
 def draw(part: Part) -> Any:
-    """The gains of all rows that have one, from the largest; a panel an optimizer.
+    """A figure of all gains, the largest first, with a panel for each optimizer.
 
-    A loss of more than lateness costs has no place on the scale.
+    A row whose loss is beyond the scale is marked "lower".
     """
     rows = part.rows[~part.rows["verdict"].isin([NO_OPTIMUM, DIVERGES])]
     rows = rows.sort_values("gain", ascending=False)

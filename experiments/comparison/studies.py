@@ -20,7 +20,7 @@ _THREE = ("memoryless, 4", "memoryless, 16", "constant, 4")
 
 
 def _warm_cosine(updates: int) -> optax.Schedule:
-    """A warm-up of a tenth, then a cosine to zero."""
+    """A schedule: a warm-up in a tenth of the updates, times a cosine to zero."""
     cosine = optax.cosine_decay_schedule(1.0, updates)
     return lambda step: jnp.minimum(1, (step + 1) / (0.1 * updates)) * cosine(step)
 
@@ -29,16 +29,16 @@ class Study(NamedTuple):
     """A task on which the rules are compared.
 
     Attributes:
-        task: makes the task.
-        updates: gradients that are evaluated, in all.
+        task: a function that makes the task.
+        updates: the number of gradients that a training computes.
         tolerance: {optimizer: tolerance of its searches}, in nats, or in logarithms of
-            the loss if `relative`. It is about a twentieth of what lateness costs the
-            optimizer: half of the gain that matters.
-        clusters: makes all of its clusters.
-        few: the names of the late clusters of the stages that have fewer.
-        shape: of the learning rate over time.
+            the loss if `relative`. It is about a twentieth of the cost of lateness for
+            the optimizer: half of the gain that matters.
+        clusters: a function that makes all clusters of the study, {name: cluster}.
+        few: the names of the late clusters in stages without `all_clusters`.
+        shape: the shape of the learning rate over time.
         relative: whether logarithms of losses are compared.
-        optimizers: by name.
+        optimizers: {name: optimizer}.
     """
 
     task: Callable[[], Task]
@@ -52,12 +52,12 @@ class Study(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """How much of a study is run.
+    """The size at which a study is run.
 
     Attributes:
-        search: of each series, without its tolerance.
+        search: the search of each series; the study sets its tolerance.
         seeds: the number of reported seeds.
-        all_clusters: whether it has all clusters of the study, and not only a few.
+        all_clusters: whether all clusters of the study are used, and not only `few`.
         horizon: a factor of the number of updates.
         undelayed: whether rows that need no delay are trained without delay too.
     """
@@ -74,7 +74,7 @@ STAGES = {
     "full": Stage(Search(repeats=3), 100, all_clusters=True, undelayed=True),
     "long": Stage(Search(repeats=2), seeds=60, horizon=4),
 }
-"""Every row is run in the short stage. Rows that may gain go on to the others."""
+"""Every row is run in the short stage; rows that may gain also in the other stages."""
 
 
 def _digits() -> Task:
@@ -111,10 +111,10 @@ STUDIES = {
         },
     ),
 }
-"""The first three are the tasks of every row; the others vary the digits.
+"""The first three run every row; the others test a few rows in further settings.
 
 `char_lm` is a character language model, trained past its bigram entropy (2.46 nats);
-`cnn` a convolutional network on the digits' images.
+`cnn` is a convolutional network on the images of digits.
 """
 
 
@@ -125,15 +125,15 @@ def experiment(
     optimizers: Sequence[str],
     **options: Any,
 ) -> Experiment:
-    """A study at a stage.
+    """The experiment of a study at a stage.
 
     Args:
         study: one of `STUDIES`, or your own.
         stage: one of `STAGES`.
-        rows: of the comparison, beside plain delay.
-        optimizers: names of the study's optimizers. The smallest of their tolerances
-            holds for all.
-        **options: of `Experiment`, in place of the stage's.
+        rows: the rules, beside plain delay.
+        optimizers: names of the study's optimizers. The search uses the smallest of
+            their tolerances.
+        **options: options of `Experiment`, which replace the options of the stage.
 
     Raises:
         ValueError: if the study lacks an optimizer.
@@ -144,8 +144,8 @@ def experiment(
             f"`optimizers` must be among {', '.join(study.tolerance)} in this study,"
             f" got {tuple(optimizers)}."
         )
-    every = study.clusters()
-    some = every if stage.all_clusters else (clusters.NO_DELAY, *study.few)
+    known = study.clusters()
+    used = known if stage.all_clusters else (clusters.NO_DELAY, *study.few)
     if not stage.undelayed:
         rows = [dataclasses.replace(row, undelayed=False) for row in rows]
     search = dataclasses.replace(
@@ -157,7 +157,7 @@ def experiment(
         rows,
         study.task(),
         {name: study.optimizers[name] for name in optimizers},
-        clusters={name: every[name] for name in some},
+        clusters={name: known[name] for name in used},
         updates=stage.horizon * study.updates,
         shape=study.shape,
         **{"search": search, "seeds": stage.seeds} | options,
@@ -168,17 +168,17 @@ def stored(study: str, stage: str) -> Found:
     """The stored table of a study at a stage.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if this table is not stored.
     """
     file = tables.file(study, stage)
     return tables.read(file, relative=STUDIES[study].relative)
 
 
 def rows_of(study: str, stage: str) -> list[cures.Cure]:
-    """The rows of a stage: all in the short one, then those that it does not stop.
+    """The rows of a stage: all in the short stage, later only rows that may gain.
 
-    A row that the short stage has not run yet goes on too. A row that reads the delay
-    has its delay-blind twin beside it.
+    A row that the short stage has not run yet goes on too. For each row that reads the
+    delay, its delay-blind twin is added.
 
     Raises:
         ValueError: if the short stage is not stored.
@@ -186,12 +186,13 @@ def rows_of(study: str, stage: str) -> list[cures.Cure]:
     if stage == "short":
         return [*cures.CURES]
     found = stored(study, "short")
-    on = tables.going_on(found)
-    run = found.choice.optima.groupby("rule")["optimizer"].agg(set)
+    going_on = tables.going_on(found)
+    trained = found.choice.optima.groupby("rule")["optimizer"].agg(set)
     rows = []
     for cure in cures.CURES:
         able = {*(cure.optimizers or STUDIES[study].tolerance)}
-        left = able - run.get(cure.name, set()) | on.get(cure.name, set())
-        if left:
-            rows.append(dataclasses.replace(cure, optimizers=tuple(sorted(left))))
-    return [*rows, *(cures.told_the_mean(cure) for cure in rows if cure.reads_delay)]
+        new = able - trained.get(cure.name, set())
+        names = tuple(sorted(new | going_on.get(cure.name, set())))
+        if names:
+            rows.append(dataclasses.replace(cure, optimizers=names))
+    return [*rows, *(cures.delay_blind_twin(cure) for cure in rows if cure.reads_delay)]

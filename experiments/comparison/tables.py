@@ -1,6 +1,6 @@
-"""The stored tables of the comparison: a row a series at its optimum, with its losses.
+"""The stored tables of the comparison: each series at its optimum, with its losses.
 
-A study at a stage is the file experiments/comparison/stored/STUDY_STAGE.csv.
+The table of a study at a stage is experiments/comparison/stored/STUDY_STAGE.csv.
 """
 
 import dataclasses
@@ -19,14 +19,14 @@ from experiments.results.tables import Found
 
 FOLDER = Path(__file__).with_name("stored")
 BEST_PLAIN = "best plain"
-"""The better one, on each cluster, of plain delay and what is nested in it."""
+"""The better row, on each cluster, of plain delay with momentum and without it."""
 
 NESTED = (BASELINE.name, NO_MOMENTUM.name)
 SHARE_OF_COST = 0.1
-"""The gain that matters, as a share of what lateness costs."""
+"""The smallest gain that matters, as a share of the cost of lateness."""
 
 TWICE = 2.0
-"""Two bands, or two tolerances: what two searches may leave between equal rows."""
+"""Two equal rows may differ by two bands, or by two tolerances of their searches."""
 
 NUMBERS = ("learning_rate", "decay", "own")
 _OF_SEARCH = ("found", "score", "trainings", "tolerance")
@@ -38,14 +38,14 @@ _COLUMNS = (*_KEYS, *NUMBERS, *_OF_SEARCH, *_LOSSES, "about")
 def write(
     found: Found, path: Path, about: str, tolerances: Mapping[str, float]
 ) -> None:
-    """Writes the rows of a run: series, optimum, and losses of all seeds in order.
+    """Writes a row for each series of a run: its optimum, and the losses of all seeds.
 
-    Rows of the same rule and optimizer in the file are replaced, others stay.
+    Rows of the same rule and optimizer in the file are replaced; other rows stay.
 
     Args:
-        found: of runs of `configs/rules.py`.
+        found: the tables of a run of `configs/rules.py`.
         path: the file.
-        about: what made the rows.
+        about: the versions and the date of the run.
         tolerances: {optimizer: the tolerance of its searches}.
     """
     optima = pd.DataFrame(found.choice.optima).set_index(_KEYS)
@@ -70,10 +70,10 @@ def write(
         )
     table = pd.DataFrame(rows, columns=list(_COLUMNS))
     if path.exists():
-        there = pd.read_csv(path, dtype=str)
-        series = pd.MultiIndex.from_frame(there[_KEYS[:2]])
+        stored = pd.read_csv(path, dtype=str)
+        series = pd.MultiIndex.from_frame(stored[_KEYS[:2]])
         new = series.isin(pd.MultiIndex.from_frame(table[_KEYS[:2]]))
-        table = pd.concat([there[~new], table])
+        table = pd.concat([stored[~new], table])
     disk.replace(path, table.to_csv(index=False))
 
 
@@ -83,14 +83,14 @@ def file(study: str, stage: str) -> Path:
 
 
 def read(path: Path, *, relative: bool = False) -> Found:
-    """A stored table as a run, beside its rows those of `BEST_PLAIN`.
+    """A stored table as the tables of a run, with the rows of `BEST_PLAIN` added.
 
     Args:
         path: the file.
-        relative: whether the losses become their logarithms, as `Search.relative` says.
+        relative: whether losses become their logarithms, as `Search.relative` says.
 
     Raises:
-        ValueError: if there is no such file.
+        ValueError: if the file does not exist.
     """
     if not path.exists():
         raise ValueError(
@@ -115,7 +115,7 @@ def read(path: Path, *, relative: bool = False) -> Found:
 
 
 def _best_plain(table: pd.DataFrame) -> pd.DataFrame:
-    """Its rows. The seeds of the searches choose, not the reported seeds."""
+    """The rows of `BEST_PLAIN`; the seeds of the searches choose them."""
     nested = table[table["rule"].isin(NESTED)]
     best = nested.loc[nested.groupby(["optimizer", "cluster"])["score"].idxmin()]
     return best.assign(rule=BEST_PLAIN)
@@ -129,15 +129,15 @@ def gains(
     Args:
         found: a stored table.
         by: settings that get separate rows.
-        of: the loss.
+        of: the column of the loss.
     """
     late = [name for name in found.results["cluster"].unique() if name != NO_DELAY]
-    there = dataclasses.replace(found, choice=found.choice._replace(by=of))
-    return there.gains(BEST_PLAIN, by=by, cluster=late)
+    by_loss = dataclasses.replace(found, choice=found.choice._replace(by=of))
+    return by_loss.gains(BEST_PLAIN, by=by, cluster=late)
 
 
 def costs(found: Found) -> dict[str, float]:
-    """{optimizer: what lateness costs `BEST_PLAIN`}, a mean over the late clusters."""
+    """{optimizer: the cost of lateness: the mean loss that it adds to `BEST_PLAIN`}."""
     rows = found.results[found.results["rule"] == BEST_PLAIN]
     means = rows.groupby(["optimizer", "cluster"])["train_loss"].mean()
     late = means.drop(NO_DELAY, level="cluster").groupby("optimizer").mean()
@@ -145,14 +145,14 @@ def costs(found: Found) -> dict[str, float]:
 
 
 def bands(found: Found) -> dict[str, float]:
-    """{optimizer: the distance between plain delay and plain delay searched again}."""
+    """{optimizer: its band: how far apart two searches of plain delay are}."""
     table = gains(found).set_index(["rule", "optimizer"])["gain"]
     apart = (table[AGAIN.name] - table[BASELINE.name]).abs()
     return apart.to_dict()
 
 
 def inexact(found: Found) -> dict[str, float]:
-    """{optimizer: two bands, or two tolerances of its searches if these are more}."""
+    """{optimizer: the error of its searches: two bands, or two tolerances if more}."""
     tolerances = found.choice.optima.groupby("optimizer")["tolerance"].max()
     return {
         name: TWICE * max(band, tolerances[name]) for name, band in bands(found).items()
@@ -160,10 +160,10 @@ def inexact(found: Found) -> dict[str, float]:
 
 
 def thresholds(found: Found) -> dict[str, float]:
-    """{optimizer: the gain, in nats, that a row must have been able to have}.
+    """{optimizer: the gain, in nats, that must be possible for a row to go on}.
 
-    It is 10 % of what lateness costs the optimizer on the task: less would not change
-    what a reader does. Where the search is less exact than that, it is `inexact`.
+    It is 10 % of the cost of lateness for the optimizer: a smaller gain would not
+    change the choice of a reader. It is `inexact` if the search is less exact.
     """
     least = inexact(found)
     return {
@@ -173,14 +173,14 @@ def thresholds(found: Found) -> dict[str, float]:
 
 
 def going_on(found: Found) -> dict[str, set[str]]:
-    """{rule: the optimizers with which it goes on from the short stage}.
+    """{rule: the optimizers with which the later stages run it}.
 
-    A row stops if its interval of 95 % lies below the threshold. A row without optimum
-    goes on, and so does plain delay with all that measures it.
+    A row stops if its 95 % interval lies below the threshold. A row without an optimum
+    goes on; so do plain delay, its second search and plain delay without momentum.
     """
     least = thresholds(found)
-    on: dict[str, set[str]] = {name: set(least) for name in (*NESTED, AGAIN.name)}
+    names: dict[str, set[str]] = {name: set(least) for name in (*NESTED, AGAIN.name)}
     for row in gains(found).to_dict("records"):
         if not row["found"] or not row["high"] < least[row["optimizer"]]:
-            on.setdefault(row["rule"], set()).add(row["optimizer"])
-    return on
+            names.setdefault(row["rule"], set()).add(row["optimizer"])
+    return names

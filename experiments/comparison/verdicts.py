@@ -1,4 +1,4 @@
-"""What a stored table says of each row: its gain, how sure it is, and a verdict."""
+"""A verdict on each row of a stored table: its gain, and how certain the gain is."""
 
 import dataclasses
 import math
@@ -21,22 +21,22 @@ _KEYS = ["optimizer", "rule"]
 
 
 def verdicts(found: Found) -> pd.DataFrame:
-    """A row a rule and optimizer, its gain over the better of plain and no momentum.
+    """A table with the gain of each rule with each optimizer over `BEST_PLAIN`.
 
-    Gains are differences of the training loss, or of its logarithm, and means over the
-    late clusters, paired by seed.
+    Gains are differences of the training loss, or of its logarithm, paired by seed, and
+    means over the late clusters.
 
     Args:
         found: a stored table, see `tables.read`.
 
     Returns:
-        `gain`, `low` and `high`: the interval of 95 %, so that `high` is what the row
-        could have gained unseen. `p`: of the t test over seeds, Holm's over all rows
-        that have an optimum. `median`: over the clusters' gains. `constant`, `random`:
-        means over the clusters where all delays are equal, and over the others. `test`:
-        the gain in test loss. `share`: of what lateness costs the optimizer. `verdict`:
-        a gain counts if p is below 0.05 and it is at least `tables.inexact`; a row that
-        diverges under one seed is named so.
+        `gain`, `low` and `high`: the gain and its 95 % interval; a gain up to `high`
+        may be unseen. `p`: of the t test over seeds, with Holm's correction for all
+        rows that have an optimum. `median`: of the gains on single clusters.
+        `constant`, `random`: mean gains on the clusters where all delays are equal, and
+        on the others. `test`: the gain in test loss. `share`: the gain over the cost of
+        lateness. `verdict`: a gain counts if p is below 0.05 and the gain is at least
+        `tables.inexact`; a row that diverges under one seed has the verdict `DIVERGES`.
     """
     late = [name for name in found.results["cluster"].unique() if name != NO_DELAY]
     constant = [name for name in late if name.startswith("constant")]
@@ -44,11 +44,11 @@ def verdicts(found: Found) -> pd.DataFrame:
     rows = rows.drop(tables.BEST_PLAIN, level="rule", errors="ignore")
     each = tables.gains(found, by=["optimizer", "cluster"])
     columns = {"median": each.groupby(_KEYS)["gain"].median()}
-    for name, those in {
+    for name, clusters in {
         "constant": constant,
         "random": [name for name in late if name not in constant],
     }.items():
-        part = each[each["cluster"].isin(those)]
+        part = each[each["cluster"].isin(clusters)]
         columns[name] = part.groupby(_KEYS)["gain"].mean()
     columns["test"] = tables.gains(found, of="test_loss").set_index(_KEYS)["gain"]
     rows = rows.assign(**columns)
@@ -70,7 +70,7 @@ def verdicts(found: Found) -> pd.DataFrame:
 
 
 def _p_values(rows: pd.DataFrame, seeds: int) -> np.ndarray:
-    """Two-sided, from the interval: half = t_{0.975} times the standard error."""
+    """Two-sided p-values: half an interval is t_{0.975} times the standard error."""
     half = (rows["high"] - rows["low"]).to_numpy() / 2
     quantile = stats.t.ppf(0.975, seeds - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -81,7 +81,7 @@ def _p_values(rows: pd.DataFrame, seeds: int) -> np.ndarray:
 def _verdict(row: dict[str, float], least: float) -> str:
     if not row["found"]:
         return NO_OPTIMUM
-    # under one seed or more: a gain of minus infinity, without an interval
+    # a row that diverges under a seed has a gain of minus infinity
     if row["gain"] == -math.inf:
         return DIVERGES
     sure = row["p"] < LEVEL and abs(row["gain"]) >= least
@@ -93,11 +93,11 @@ def order_agrees(found: Found, *, least: dict[str, float]) -> float:
 
     Args:
         found: a stored table.
-        least: {optimizer: nats}: only pairs of rows count whose gains differ by more
-            in all seeds.
+        least: {optimizer: nats}: a pair of rows counts only if their gains over all
+            seeds differ by more.
 
     Returns:
-        (pairs in the same order - pairs in another) / pairs; nan without pairs.
+        (pairs in the same order - pairs in opposite orders) / pairs; nan without pairs.
     """
     even = found.results["seed"] % 2 == 0
     halves = [

@@ -247,7 +247,7 @@ def test_the_gains_of_clusters_are_those_of_losses_made_by_hand(tmp_path):
     assert each.name == "gains_by_cluster"
 
 
-def test_a_blind_twin_is_told_the_mean_and_the_parameters_of_then():
+def test_a_blind_twin_receives_the_mean_staleness_and_the_parameters_of_then():
     told = []
 
     def telling(trial):
@@ -257,8 +257,8 @@ def test_a_blind_twin_is_told_the_mean_and_the_parameters_of_then():
 
         return optax.GradientTransformationExtraArgs(lambda p: (), update)
 
-    twin = cures.told_the_mean(cures.Cure("telling", telling))
-    assert twin.name == "telling, told the mean"
+    twin = cures.delay_blind_twin(cures.Cure("telling", telling))
+    assert twin.name == "telling, delay-blind twin"
     trial = trial_of("sgd", {"learning_rate": 1.0}, workers=3)
     tx = twin.make(trial)
     state = tx.init(jnp.float32(0.0))

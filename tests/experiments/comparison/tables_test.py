@@ -102,9 +102,9 @@ def test_rows_that_go_on_have_a_blind_twin_if_they_read_the_delay(
     found = by_hand(**changed, **{"hinge law": (-0.2, 0.0)})
     tables.write(found, tables.file("digits", "short"), "by hand", TOLERANCES)
     rows = {row.name: row for row in studies.rows_of("digits", "full")}
-    assert {*changed, "polynomial law, told the mean"} <= {*rows}
+    assert {*changed, "polynomial law, delay-blind twin"} <= {*rows}
     assert rows["hinge law"].optimizers == ("adam", "muon")  # SGD's is stopped
-    assert "clipping, told the mean" not in rows
+    assert "clipping, delay-blind twin" not in rows
     assert rows["late updates"].optimizers == ("adam", "muon", "sgd")
     assert len(studies.rows_of("digits", "short")) == len(cures.CURES)
     # nothing stops a row, or an optimizer, that the short stage has not run yet
