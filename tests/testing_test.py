@@ -161,6 +161,19 @@ def bare(params):
     return jax.tree.map(lambda p: jnp.zeros(p.shape, p.dtype), params)
 
 
+# the last four are bound before a check begins, as by `from jax import device_count`
+COUNTS = {
+    "jax.devices": lambda: len(jax.devices()),
+    "jax.local_devices": lambda: len(jax.local_devices()),
+    "the name of a backend": lambda: len(jax.devices("cpu")),
+    "a compiled function": jax.jit(lambda: jax.device_count() + jnp.zeros(())),
+    "device_count": jax.device_count,
+    "local_device_count": jax.local_device_count,
+    "devices": lambda devices=jax.devices: len(devices()),
+    "local_devices": lambda devices=jax.local_devices: len(devices()),
+}
+
+
 # name: (transformation, the promise that it breaks, what the sentence says)
 MUTANTS = {
     "raises": (
@@ -224,6 +237,13 @@ MUTANTS = {
         ),
         *("devices are not counted", "the number of devices changes the operations"),
     ),
+    **{
+        f"counts devices by {name}": (
+            lambda count=count: by_age(lambda staleness: 1.0 / count()),
+            *("devices are not counted", "the number of devices changes the operatio"),
+        )
+        for name, count in COUNTS.items()
+    },
     "begins with the number of devices": (
         lambda: fading(begin=lambda params: jnp.zeros(()) + jax.device_count()),
         *("devices are not counted", "the number of devices changes the operations"),
@@ -345,6 +365,22 @@ def test_a_sound_rule_keeps_all_promises():
     assert {promise for _, promise, _ in MUTANTS.values()} == {
         row.promise for row in report.rows
     }
+
+
+def test_a_check_leaves_the_devices_as_they_are():
+    def answers():
+        counts = jax.device_count(), jax.local_device_count()
+        return jax.devices(), jax.local_devices(), *counts
+
+    before = answers()
+
+    def on_a_device(u, factor):
+        with jax.ensure_compile_time_eval():  # an operation that is run in the trace
+            two = jax.device_put(jnp.ones(2), jax.devices()[0]).sum()
+        return (u * two).astype(u.dtype)
+
+    testing.check(fading(weigh=on_a_device), PARAMS, devices=ONE).require()
+    assert answers() == before
 
 
 def test_a_rule_may_refuse_a_mean_staleness_by_its_name():

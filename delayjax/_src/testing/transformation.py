@@ -35,8 +35,8 @@ def check(
     | jit is eager | five steps, compiled or not |
     | scan is the loop | `jax.lax.scan` of the steps |
     | vmap is each alone | two seeds together |
-    | devices are not counted | with other answers of `jax.device_count` and
-      `jax.local_device_count`, called as these, `init` and `update` are the same |
+    | devices are not counted | with other answers of `jax.devices`, `local_devices`,
+      `device_count` and `local_device_count`, `init` and `update` are the same |
     | buffers are distinct | parameters, gradients and state, which are donated |
     | unknown extra arguments | `update(..., weather="fair")` changes nothing |
     | a checkpoint goes on | a state saved after two steps and restored: same bits |
