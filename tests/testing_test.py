@@ -5,6 +5,7 @@ Each mutant below breaks one promise, and must be found in the row of that promi
 
 import functools
 import itertools
+import math
 import re
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from delayjax import testing
 from delayjax._src.testing import protocol, replicas, transformation
 from delayjax._src.testing.command import main
 from delayjax._src.testing.report import report_on
+from delayjax.cluster import protocols
 from tests.cluster.wrong import (
     backwards,
     deaf,
@@ -159,6 +161,19 @@ def bare(params):
     return jax.tree.map(lambda p: jnp.zeros(p.shape, p.dtype), params)
 
 
+# the last four are bound before a check begins, as by `from jax import device_count`
+COUNTS = {
+    "jax.devices": lambda: len(jax.devices()),
+    "jax.local_devices": lambda: len(jax.local_devices()),
+    "the name of a backend": lambda: len(jax.devices("cpu")),
+    "a compiled function": jax.jit(lambda: jax.device_count() + jnp.zeros(())),
+    "device_count": jax.device_count,
+    "local_device_count": jax.local_device_count,
+    "devices": lambda devices=jax.devices: len(devices()),
+    "local_devices": lambda devices=jax.local_devices: len(devices()),
+}
+
+
 # name: (transformation, the promise that it breaks, what the sentence says)
 MUTANTS = {
     "raises": (
@@ -222,6 +237,13 @@ MUTANTS = {
         ),
         *("devices are not counted", "the number of devices changes the operations"),
     ),
+    **{
+        f"counts devices by {name}": (
+            lambda count=count: by_age(lambda staleness: 1.0 / count()),
+            *("devices are not counted", "the number of devices changes the operatio"),
+        )
+        for name, count in COUNTS.items()
+    },
     "begins with the number of devices": (
         lambda: fading(begin=lambda params: jnp.zeros(()) + jax.device_count()),
         *("devices are not counted", "the number of devices changes the operations"),
@@ -343,6 +365,22 @@ def test_a_sound_rule_keeps_all_promises():
     assert {promise for _, promise, _ in MUTANTS.values()} == {
         row.promise for row in report.rows
     }
+
+
+def test_a_check_leaves_the_devices_as_they_are():
+    def answers():
+        counts = jax.device_count(), jax.local_device_count()
+        return jax.devices(), jax.local_devices(), *counts
+
+    before = answers()
+
+    def on_a_device(u, factor):
+        with jax.ensure_compile_time_eval():  # an operation that is run in the trace
+            two = jax.device_put(jnp.ones(2), jax.devices()[0]).sum()
+        return (u * two).astype(u.dtype)
+
+    testing.check(fading(weigh=on_a_device), PARAMS, devices=ONE).require()
+    assert answers() == before
 
 
 def test_a_rule_may_refuse_a_mean_staleness_by_its_name():
@@ -627,10 +665,52 @@ def forgets_worker_2(server):
             server.start(arrival.worker)
 
 
+def forgets_worker_2_late(server):
+    server.start_all()
+    for arrival in server:
+        if arrival.worker != 2 or server.version <= 31:
+            server.take(arrival)
+            server.update()
+            server.start(arrival.worker)
+
+
+def never_restarts_worker_2(server):
+    server.start_all()
+    for arrival in server:
+        server.take(arrival)
+        server.update()
+        if arrival.worker != 2:
+            server.start(arrival.worker)
+
+
+def drops_worker_2(server):
+    """And never starts it again."""
+    server.start_all()
+    for arrival in server:
+        if arrival.worker == 2:
+            server.drop(arrival)
+        else:
+            server.take(arrival)
+            server.update()
+            server.start(arrival.worker)
+
+
+def loses_worker_2_at_a_limit(server):
+    """Does not start it again after its first task, which fails."""
+    for worker in range(server.num_workers):
+        server.start(worker, limit=0.01 if worker == 2 else math.inf)
+    for arrival in server:
+        if not arrival.failed:
+            server.take(arrival)
+            server.update()
+            server.start(arrival.worker)
+
+
 # protocol: the promise that it breaks, what the sentence says
 PROTOCOLS = {
     deaf: ("each gradient is taken once", "neither taken nor dropped"),
     forgets_worker_2: ("each gradient is taken once", "worker 2 .* neither taken nor"),
+    forgets_worker_2_late: ("each gradient is taken once", "worker 2 .* neither"),
     twice: ("each gradient is taken once", "must receive each gradient once"),
     made_up: ("each gradient is taken once", "must receive each gradient once"),
     failed: ("each gradient is taken once", "must receive .*failed=True"),
@@ -638,6 +718,9 @@ PROTOCOLS = {
         "all workers are started",
         "the workers 2, 3, 4, 5 are never started",
     ),
+    never_restarts_worker_2: ("all workers are started", "worker 2 is not started ag"),
+    drops_worker_2: ("all workers are started", "worker 2 is not started again"),
+    loses_worker_2_at_a_limit: ("all workers are started", "worker 2 is not started"),
     returns: ("it serves to the end", "must serve until"),
     starts_none: ("it serves to the end", "must make updates"),
     stops: ("it serves to the end", "waits forever"),
@@ -652,6 +735,42 @@ def test_a_wrong_protocol_is_found_in_the_row_of_its_promise(method, monkeypatch
     promise, sentence = PROTOCOLS[method]
     check = functools.partial(testing.check_protocol, lambda: method)
     assert_found(check, promise, sentence, monkeypatch)
+
+
+def leaves_worker_2_out(server):
+    """After its first gradient, and says so."""
+    server.start_all()
+    for arrival in server:
+        server.take(arrival)
+        server.update()
+        if arrival.worker == 2:
+            server.leave_out([2])
+        else:
+            server.start(arrival.worker)
+
+
+# in which workers wait, are drawn, are left out or are woken
+PATIENT = [
+    leaves_worker_2_out,
+    *(protocols.k_sync(2), protocols.k_batch_async(2), protocols.n_softsync(2)),
+    *(protocols.round_robin(), protocols.event_triggered(0.1), protocols.ringleader()),
+    *(protocols.ringmaster(4, stop=True), protocols.rennala(3)),
+    *(protocols.fedbuff(2, concurrency=2), protocols.gradient_coding(2, 2)),
+    *(protocols.groups(6, data="static"), protocols.progressive_groups(6)),
+    *(
+        protocols.mindflayer([0, 1, 2, 1, 1, 3], 4.0),
+        protocols.ssp(1),
+        protocols.psp(1, 2),
+    ),
+    *(protocols.psp(2, 0, poll_seconds=0.5), protocols.ssp(0)),
+    protocols.bounded_staleness(6, late="wait", batch=2),
+]
+
+
+@pytest.mark.parametrize("updates", [20, 60])
+@pytest.mark.parametrize("protocol", PATIENT, ids=repr)
+def test_a_sound_protocol_keeps_all_promises(protocol, updates):
+    testing.check_protocol(lambda: protocol, updates=updates).require()
 
 
 def test_a_version_that_is_counted_wrong_is_found(monkeypatch):

@@ -156,7 +156,7 @@ class Server:
             self.start(worker)
 
     def leave_out(self, workers: Iterable[int] | None = None) -> None:
-        """Allows the protocol never to start these workers, by default all."""
+        """Allows the protocol not to start these workers (again), by default all."""
         self._must_start -= set(range(self.num_workers) if workers is None else workers)
 
     def check_workers(self, name: str, value: int) -> int:

@@ -24,8 +24,8 @@ SEEDS = 1, 2, 3
 REMEDIES = {
     "it serves to the end": "loop `for arrival in server:` until it ends by itself, and"
     " call server.update() now and then.",
-    "all workers are started": "call server.start_all() before the loop, or"
-    " server.leave_out(workers).",
+    "all workers are started": "call server.start_all() before the loop and"
+    " server.start(arrival.worker) in it, or server.leave_out(workers).",
     "each gradient is taken once": "call server.take(arrival) or server.drop(arrival)"
     " once for each arrival that has not failed.",
     "time does not run back": "leave server.now alone.",
@@ -48,15 +48,17 @@ def check_protocol(
     | promise | what is compared |
     |---|---|
     | it serves to the end | all updates are made, and nothing waits forever |
-    | all workers are started | unless they are left out |
+    | all workers are started | and again within `patience` updates after each gradient,
+      unless they are left out |
     | each gradient is taken once | each arrival is taken or dropped, before its worker
-      brings the next one and within half of the updates |
+      brings the next one and within `patience` updates |
     | time does not run back | arrivals and updates come in order |
     | staleness is counted right | versions in the trace, and counted beside it |
     | the same seed, the same trace | simulated twice, and made anew |
 
     The clusters: workers of different constant speed, exponential times, and Pareto
-    times over a slow serial link.
+    times over a slow serial link. `patience` is a third of the updates, or two updates
+    for each worker if these are more; a fault that begins later is not found.
 
     Args:
         make: a function without arguments that makes the protocol, as
@@ -104,6 +106,8 @@ class _Watched:
     """A server that notes what its protocol does."""
 
     unstarted: set[int]
+    left_out: set[int]
+    idle: dict[int, tuple[servers.Arrival, int]]  # a worker's last arrival, the version
     arrivals: list[servers.Arrival]  # kept, so that no id comes twice
     settled: dict[int, int]  # by id, how often an arrival was taken or dropped
     made_up: list[servers.Arrival]  # taken or dropped, but not handed out
@@ -114,6 +118,8 @@ class _Watched:
         vars(self).update(
             _server=server,
             unstarted=set(range(server.num_workers)),
+            left_out=set(),
+            idle={},
             arrivals=[],
             settled={},
             made_up=[],
@@ -135,6 +141,7 @@ class _Watched:
 
     def __next__(self) -> servers.Arrival:
         arrival = next(self._server)
+        self.idle[arrival.worker] = arrival, self._server.version
         return self._handed_out(arrival, self._read[arrival.worker])
 
     def decode(self, *args: Any) -> servers.Arrival:
@@ -150,6 +157,7 @@ class _Watched:
     def start(self, worker: int, **options: Any) -> None:
         self._server.start(worker, **options)
         self.unstarted.discard(worker)
+        self.idle.pop(worker, None)
         version = options.get("read_version")
         self._read[worker] = self._server.version if version is None else version
 
@@ -157,10 +165,15 @@ class _Watched:
         for worker in range(self._server.num_workers) if workers is None else workers:
             self.start(worker)
 
+    def wake(self, worker: int, seconds: float) -> None:
+        self._server.wake(worker, seconds)
+        self.idle.pop(worker, None)
+
     def leave_out(self, workers: Any = None) -> None:
         everyone = range(self._server.num_workers)
-        self.unstarted.difference_update(everyone if workers is None else workers)
-        self._server.leave_out(workers)
+        self.left_out.update(everyone if workers is None else workers)
+        self.unstarted -= self.left_out
+        self._server.leave_out(self.left_out)
 
     def take(self, arrival: servers.Arrival) -> None:
         self._settle(arrival)
@@ -183,11 +196,27 @@ class _Watched:
             self.stale.extend(version - read for read in self._taken)
         self._taken.clear()
 
+    def is_long_ago(self, version: int) -> bool:
+        """Whether more than `patience` updates were made after a version."""
+        patience = max(self._server.num_updates / 3, 2 * self._server.num_workers)
+        return self._server.version - version > patience
+
+    def left_idle(self) -> servers.Arrival | None:
+        """The last gradient, settled or failed, of a worker that is not started again.
+
+        A protocol may let a worker wait for others for some updates.
+        """
+        for worker, (arrival, version) in self.idle.items():
+            is_settled = arrival.failed or self.settled[id(arrival)]
+            if is_settled and worker not in self.left_out and self.is_long_ago(version):
+                return arrival
+        return None
+
     def lost(self) -> servers.Arrival | None:
         """A gradient that its protocol forgot.
 
         It was not taken or dropped before its worker delivered the next gradient; or,
-        if its worker delivers no other, within half of the updates. A protocol may hold
+        if its worker delivers no other, within `patience` updates. A protocol may hold
         a gradient for some updates.
         """
         last: dict[int, servers.Arrival] = {}
@@ -196,8 +225,8 @@ class _Watched:
             if before and not before.failed and not self.settled[id(before)]:
                 return before
             last[arrival.worker] = arrival
-            is_old = self._server.version - version > self._server.num_updates / 2
-            if is_old and not arrival.failed and not self.settled[id(arrival)]:
+            is_open = not arrival.failed and not self.settled[id(arrival)]
+            if is_open and self.is_long_ago(version):
                 return arrival
         return None
 
@@ -280,6 +309,12 @@ class _Contract:
             if run.is_never_started and run.seen is not None:
                 missing = ", ".join(map(str, sorted(run.seen.unstarted)))
                 raise BrokenError(f"the workers {missing} are never started.")
+            last = run.seen and run.seen.left_idle()
+            if last:
+                raise BrokenError(
+                    f"worker {last.worker} is not started again after its gradient that"
+                    f" arrived at {last.arrived:.3g} s."
+                )
 
     def each_gradient_is_taken_once(self) -> None:
         for run in self.runs.values():

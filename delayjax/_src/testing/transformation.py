@@ -36,7 +36,8 @@ def check(
     | scan is the loop | `jax.lax.scan` of the steps |
     | vmap is each alone | two seeds together |
     | devices are not counted | `init` and `update` do not change if calls of
-      `jax.device_count` and `jax.local_device_count` return other numbers |
+      `jax.devices`, `local_devices`, `device_count` and `local_device_count` return
+      other answers |
     | buffers are distinct | parameters, gradients and state, which are donated |
     | unknown extra arguments | `update(..., weather="fair")` changes nothing |
     | a checkpoint goes on | a state saved after two steps and restored: same bits |

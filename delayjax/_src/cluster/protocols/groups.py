@@ -54,6 +54,7 @@ def groups(
             group = team.gather(arrival)
             if group is not None:
                 left[group] -= 1
+                server.leave_out(() if left[group] else team.members[group])
                 server.start_all(team.members[group] if left[group] else ())
 
     return Protocol(f"groups({num_groups}, data={data!r})", run)
@@ -73,7 +74,8 @@ def progressive_groups(
         1 / (1 - (1/G) d/(1+d)) <= 1 + tolerance,    d = slowest mean task / median - 1
 
     so that a run takes at most 1 + tolerance times as long as without the straggler.
-    When G changes, all workers abandon their tasks and start new ones.
+    When G changes, all workers abandon their tasks and start new ones, and the
+    gradients of groups that are not complete are dropped.
 
     Args:
         max_groups: the most groups.
@@ -103,6 +105,7 @@ def progressive_groups(
                 # each worker's last time is kept: a slow worker may have no other time
                 times = [seconds[-1:] for seconds in times]
                 if wanted != len(team.members):
+                    team.drop()
                     team = _Teams(server, wanted)
                     server.start_all()
                     continue
@@ -134,6 +137,11 @@ class _Teams:
         self._gathered[group] = []
         self._server.update()
         return group
+
+    def drop(self) -> None:
+        """Drops the gradients of groups that are not complete."""
+        for arrival in itertools.chain(*self._gathered):
+            self._server.drop(arrival)
 
 
 def _wanted_groups(times: list[list[float]], max_groups: int, tolerance: float) -> int:
