@@ -131,6 +131,7 @@ def run(
             check_most(made, experiment.search.most, place)
             place.begin(record, first_traces(made), finished=done)
             stack.callback(place.upload)
+            place.upload()  # run.json, before a search has checkpoints in the bucket
             return done
 
         # where it is refused, none waits for process 0

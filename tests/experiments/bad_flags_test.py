@@ -148,6 +148,8 @@ CASES = {
     **flag("workdir", "", "README.md", "no://x"),
     "--workdir=/": "--workdir=/ is /, which holds more than a run: name a folder in it",
     f"--workdir={ROOT}": "which holds more than a run: name a folder in it",
+    "--workdir=experiments": "which holds more than a run: name a folder in it",
+    "--workdir=~": "which holds more than a run: name a folder in it",
     "--workdir=~no_such_user/run": "--workdir=~no_such_user/run: ",
     "--workdir=/proc/none": "--workdir=/proc/none cannot be written",
     "--shard=2/2": "--shard must be i/n with 0 <= i < n, got '2/2'",

@@ -76,3 +76,18 @@ def test_the_first_seed_s_trace_is_kept_as_far_as_the_run_goes(tmp_path):
     assert kept.num_updates == 12
     record = json.loads((tmp_path / "run.json").read_text())
     assert record["traces"] == [{"file": "traces/all.npz", "labels": {"law": "none"}}]
+
+
+def test_a_run_that_is_killed_as_it_writes_its_first_traces_is_taken_back(
+    tmp_path, monkeypatch
+):
+    cluster = dj.cluster.Cluster(2, dj.cluster.exponential(1.0))
+    trace = dj.cluster.simulate(cluster, dj.cluster.protocols.k_async(1), 8, seed=0)
+    traces = {"all": ({}, trace)}
+    with monkeypatch.context() as patch:
+        patch.setattr(dj.cluster.Trace, "save", lambda *of: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            begun(tmp_path, traces)
+    assert (tmp_path / "traces").exists()
+    begun(tmp_path, traces)
+    assert dj.cluster.load_trace(tmp_path / "traces" / "all.npz").num_updates == 8
