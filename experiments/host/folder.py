@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -182,10 +183,17 @@ class RunFolder:
                 self._uploaded[here] = written
 
     def remove_checkpoints(self, program: str = "") -> None:
-        """Removes all checkpoints, or the checkpoints of one program."""
-        path = self.checkpoints / program
-        if path.exists():
-            path.rmtree()
+        """Removes the run's checkpoints, or one program's; other files stay."""
+        names = [program] if program else [p["name"] for p in self.info["programs"]]
+        written = [re.escape(name) for name in names]
+        written += ["search-[0-9a-f]{8}"] * (not program)
+        pattern = rf"({'|'.join(written)})(-broken-\d+)?"
+        there = [*self.checkpoints.iterdir()] if self.checkpoints.exists() else []
+        for path in there:
+            if re.fullmatch(pattern, path.name):
+                path.rmtree()
+        if there and not any(self.checkpoints.iterdir()):
+            self.checkpoints.rmdir()
 
     # run.json: the record of the run
 

@@ -325,5 +325,6 @@ def _name(columns: Mapping[str, Any], grid: Mapping[str, Any]) -> str:
     for key, value in columns.items():
         shown = f"{label(value):g}" if isinstance(value, float) else str(label(value))
         parts.append(f"{key}={shown}" if key in grid or is_number(value) else shown)
-    slug = re.sub(r"[^\w.=+-]+", "_", "-".join(parts)).strip("_-")
+    # no dots at the ends: checkpoints/.. would be the folder of the run
+    slug = re.sub(r"[^\w.=+-]+", "_", "-".join(parts)).strip("_-.")
     return slug[:100] or "all"

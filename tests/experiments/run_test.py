@@ -487,6 +487,23 @@ def test_a_file_of_someone_else_is_not_overwritten_or_removed(tmp_path, name):
     assert file.read_text() == "a,b\n1,2\n"
 
 
+def test_the_end_of_a_run_removes_only_checkpoints_that_the_run_wrote(folder):
+    there = folder / "checkpoints"
+    for name in ("of-another-program", "search-mine"):
+        (there / name).mkdir()
+        (there / name / "notes.txt").write_text("mine")
+    (there / "notes.txt").write_text("mine")
+    for name in ("all-broken-20", "search-0123abcd"):  # left by an interrupted run
+        (there / name).mkdir()
+    before = {path for path in folder.rglob("*") if there not in path.parents}
+    run(experiment(), str(folder))
+    assert {str(path.relative_to(there)) for path in there.rglob("*")} == {
+        *("notes.txt", "of-another-program", "of-another-program/notes.txt"),
+        *("search-mine", "search-mine/notes.txt"),
+    }
+    assert before <= {*folder.rglob("*")}
+
+
 def test_of_several_cells_one_that_diverges_alone_in_its_program_has_its_row(tmp_path):
     arms = [
         ({"step": name}, lambda rate=rate: optax.sgd(rate))
