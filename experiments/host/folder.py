@@ -63,6 +63,7 @@ class RunFolder:
         try:
             self._place = epath.Path(text).expanduser()
             self.path = Path(text).expanduser()
+            home = Path(text.partition("/")[0]).expanduser()
         except KeyError:  # an unknown scheme
             raise ValueError(
                 f"--workdir={text}: no storage is called {text.partition('://')[0]!r}:"
@@ -70,6 +71,10 @@ class RunFolder:
             ) from None
         except RuntimeError as error:  # an unknown home
             raise ValueError(f"--workdir={text}: {error}: give a folder.") from None
+        if text.startswith("~") and not home.is_dir():  # as /nonexistent, of ~nobody
+            raise ValueError(
+                f"--workdir={text}: there is no folder {home}: give another folder."
+            )
         self._is_remote = "://" in text
         if self._is_remote:
             self.path = Path(tempfile.mkdtemp(prefix="delayjax-"))

@@ -1,6 +1,8 @@
 """A run's folder takes its own run back, and refuses others."""
 
 import json
+import pwd
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -58,6 +60,22 @@ def test_an_unwritable_folder_is_refused(tmp_path):
         RunFolder(tmp_path / "file" / "run").locked(),
     ):
         pass
+
+
+@pytest.mark.parametrize("place", ["~", "~/run", "~nobody", "~nobody/run"])
+def test_a_home_that_does_not_exist_is_refused_and_not_made(
+    place, tmp_path, monkeypatch
+):
+    home = tmp_path / "none"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: SimpleNamespace(pw_dir=str(home)))
+    message = f"--workdir={place}: there is no folder {home}: give another"
+    with (
+        pytest.raises(ValueError, match=message),
+        RunFolder(place).locked(),
+    ):
+        pass
+    assert not home.exists()
 
 
 def test_the_first_seed_s_trace_is_kept_as_far_as_the_run_goes(tmp_path):
