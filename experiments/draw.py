@@ -63,7 +63,8 @@ def _draw_together(asked: argparse.Namespace) -> None:
     out = Path(asked.out or ".")
     if out.suffix != f".{asked.format}":
         out = out / f"{figure.name}.{asked.format}"
-    print(sheets.save(figure.draw(Run.read(*asked.runs)), out))
+    run = Run.read(*asked.runs)
+    print(sheets.save(figure.draw(run), out, run.not_found()))
 
 
 def _draw_trace(path: Path, out: Path, format: str) -> None:

@@ -132,6 +132,7 @@ def run(
             check_most(made, experiment.search.most, place)
             place.begin(record, first_traces(made), finished=done)
             stack.callback(place.upload)
+            place.upload()  # run.json, before a search has checkpoints in the bucket
             return done
 
         # if process 0 refuses the folder, all processes stop and none waits

@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -32,6 +33,8 @@ TUNING = "tuning"
 _TABLES = (*(f"{name}.csv" for name in TABLES), "optima.csv")
 _TABLES += tuple(f"{TUNING}/{name}.csv" for name in TABLES)
 _RECORDS = ("run.json", "metrics.jsonl", "search.csv")
+_FOLDERS = ("checkpoints/", f"{TUNING}/", "traces/", "figures/", "tensorboard/")
+_FOLDERS += ("profile/",)
 # a resumed run reads these; checkpoints are read from their place
 _READ = (*_RECORDS, *_TABLES, "traces/*.npz")
 
@@ -60,6 +63,7 @@ class RunFolder:
         try:
             self._place = epath.Path(text).expanduser()
             self.path = Path(text).expanduser()
+            home = Path(text.partition("/")[0]).expanduser()
         except KeyError:  # an unknown scheme
             raise ValueError(
                 f"--workdir={text}: no storage is called {text.partition('://')[0]!r}:"
@@ -67,6 +71,10 @@ class RunFolder:
             ) from None
         except RuntimeError as error:  # an unknown home
             raise ValueError(f"--workdir={text}: {error}: give a folder.") from None
+        if text.startswith("~") and not home.is_dir():  # as /nonexistent, of ~nobody
+            raise ValueError(
+                f"--workdir={text}: there is no folder {home}: give another folder."
+            )
         self._is_remote = "://" in text
         if self._is_remote:
             self.path = Path(tempfile.mkdtemp(prefix="delayjax-"))
@@ -115,7 +123,11 @@ class RunFolder:
                 use by another run.
         """
         place = self.path.resolve()
-        if place == place.parent or (place / ".git").exists():
+        if (
+            place in (place.parent, Path(os.path.expanduser("~")).resolve())
+            or (place / ".git").exists()
+            or (not self._record.exists() and software.has_tracked_files(place))
+        ):
             raise ValueError(
                 f"--workdir={self.path} is {place}, which holds more than a run: name a"
                 f" folder in it, as {self.path / 'runs'}."
@@ -165,7 +177,9 @@ class RunFolder:
 
     def upload(self) -> None:
         """Copies the files that have changed; does nothing for a local folder."""
-        for here in self.path.rglob("*") if self._is_remote else ():
+        every = self.path.rglob("*") if self._is_remote else ()
+        # run.json first: without it the next command would refuse the other files
+        for here in sorted(every, key=lambda path: path != self._record):
             written = here.stat().st_mtime_ns
             if here.is_file() and self._uploaded.get(here) != written:
                 path = self._place / here.relative_to(self.path)
@@ -174,10 +188,17 @@ class RunFolder:
                 self._uploaded[here] = written
 
     def remove_checkpoints(self, program: str = "") -> None:
-        """Removes all checkpoints, or the checkpoints of one program."""
-        path = self.checkpoints / program
-        if path.exists():
-            path.rmtree()
+        """Removes the run's checkpoints, or one program's; other files stay."""
+        names = [program] if program else [p["name"] for p in self.info["programs"]]
+        written = [re.escape(name) for name in names]
+        written += ["search-[0-9a-f]{8}"] * (not program)
+        pattern = rf"({'|'.join(written)})(-broken-\d+)?"
+        there = [*self.checkpoints.iterdir()] if self.checkpoints.exists() else []
+        for path in there:
+            if re.fullmatch(pattern, path.name):
+                path.rmtree()
+        if there and not any(self.checkpoints.iterdir()):
+            self.checkpoints.rmdir()
 
     # run.json: the record of the run
 
@@ -245,10 +266,10 @@ class RunFolder:
         for name, reason in reasons.items():
             log.info("%s begins at update 0: %s", name, reason)
             self.remove_checkpoints(name)
-        saved = []
-        for name, (labels, trace) in traces.items():
-            saved.append({"file": f"traces/{name}.npz", "labels": dict(labels)})
-            _save_trace(self.path / saved[-1]["file"], trace)
+        saved = [
+            {"file": f"traces/{name}.npz", "labels": dict(labels)}
+            for name, (labels, _) in traces.items()
+        ]
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self._update(
             {"started": now, "wall_seconds": 0.0, "finished": {}, "tables": {}}
@@ -265,15 +286,18 @@ class RunFolder:
             # a run that is read again was made before
             | (_made_with(before) if finished else {})
         )
+        for item, (_, trace) in zip(saved, traces.values(), strict=True):
+            _save_trace(self.path / item["file"], trace)
 
     def _check_empty(self) -> None:
-        """Checks that the run would not replace files that no run wrote."""
-        files = (*_RECORDS, *_TABLES, "report.html")
-        theirs = [name for name in files if (self.path / name).exists()]
+        """Checks that the run would not replace or remove files that no run wrote."""
+        files = (*_RECORDS, *_TABLES, "report.html", *_FOLDERS)
+        theirs = [name for name in files if (self._place / name).exists()]
         if theirs:
             raise ValueError(
                 f"--workdir={self.path} has {theirs[0]}, but no run.json: no run wrote"
-                " this file, and it would be overwritten. Choose another --workdir."
+                " it, and this run would replace or remove it. Choose another"
+                " --workdir."
             )
 
     def finish(self, programs: Mapping[str, Any]) -> None:

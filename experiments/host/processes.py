@@ -41,8 +41,12 @@ def join(
         ValueError: if the coordinator is no HOST:PORT, its port is taken, or JAX cannot
             detect an argument that is not given.
     """
-    if coordinator and not re.fullmatch(r".+:\d{1,5}", coordinator):
-        raise ValueError(f"--coordinator must be HOST:PORT, got {coordinator!r}.")
+    given = re.fullmatch(r".+:(\d{1,5})", coordinator or "host:1")
+    if not given or not 1 <= int(given[1]) <= 65535:  # JAX would wait, and abort
+        raise ValueError(
+            "--coordinator must be HOST:PORT, with a port of 1 .. 65535, got"
+            f" {coordinator!r}."
+        )
     progress.log.info(
         "joining the other processes; if one is missing after --timeout_seconds=%d,"
         " JAX aborts",

@@ -30,10 +30,18 @@ def git_hash() -> str:
         return "unknown"
 
 
-def _git(*arguments: str) -> str:
+def has_tracked_files(folder: Path) -> bool:
+    """Whether Git tracks files of a folder; False without Git or without the folder."""
+    try:
+        return bool(_git("ls-files", folder=folder))
+    except (OSError, subprocess.CalledProcessError):
+        return False
+
+
+def _git(*arguments: str, folder: Path = Path(__file__).parent) -> str:
     done = subprocess.run(
         ["git", *arguments],
-        cwd=Path(__file__).parent,
+        cwd=folder,
         capture_output=True,
         text=True,
         check=True,

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from experiments.host.failures import in_one_line
 from experiments.results import analysis
 from experiments.results.column_words import words
 from experiments.results.estimates import jackknife
@@ -387,10 +388,21 @@ def answers(found: Found, effects: Sequence[Effect]) -> list[Answer | str]:
     made: list[Answer | str] = []
     for effect in effects or usual(found):
         try:
-            made.append(effect.answer(found))
+            answer = effect.answer(found)
+            if not isinstance(answer, Answer):
+                raise TypeError(f"it returned {answer!r}, and no `Answer`")
+            made.append(answer)
         except Exception as error:  # a changed flag removed settings, or a theory fails
-            made.append(
-                f"{words(effect._column)} cannot be compared with {effect._base()}:"
-                f" {type(error).__name__}: {error}"
-            )
+            made.append(_failed(effect, error))
     return made
+
+
+def _failed(effect: Any, error: Exception) -> str:
+    """Why an effect, or an object of the user's own, has no answer."""
+    if not isinstance(effect, Effect):
+        return f"{type(effect).__name__} has no answer: {in_one_line(error)}"
+    name = getattr(effect.metric, "name", effect.metric)
+    return (
+        f"{words(str(name))} cannot be compared with {effect._base()}:"
+        f" {type(error).__name__}: {error}"
+    )

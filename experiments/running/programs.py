@@ -227,7 +227,7 @@ def _contained(experiment: Experiment, arm: Arm) -> dict[int, dict[str, float]]:
 
 
 def _check_contained(programs: Sequence[Program]) -> None:
-    """Checks that a contained arm is a point of its arm."""
+    """Checks that a contained arm is a point of its arm, and does not contain it."""
     of_arm = {program.arm: program for program in programs}
     for program in programs:
         for number, values in program.contains.items():
@@ -243,6 +243,17 @@ def _check_contained(programs: Sequence[Program]) -> None:
                     f" number of that arm, and `off` or a value in each further one:"
                     f" {name!r} is a number that the arm {why}."
                 )
+    contained = {p.arm: number for p in programs for number in p.contains}
+    for arm in contained:
+        chain = [arm]
+        while chain[-1] in contained and contained[chain[-1]] not in chain:
+            chain.append(contained[chain[-1]])
+        if contained.get(chain[-1]) == arm:
+            names = [str(dict(of_arm[number].labels)) for number in (*chain, arm)]
+            raise ValueError(
+                "`contains` must not lead from an arm back to it, got:"
+                f" {names[0]} contains {', which contains '.join(names[1:])}."
+            )
 
 
 def _check_axes(
@@ -325,5 +336,6 @@ def _name(columns: Mapping[str, Any], grid: Mapping[str, Any]) -> str:
     for key, value in columns.items():
         shown = f"{label(value):g}" if isinstance(value, float) else str(label(value))
         parts.append(f"{key}={shown}" if key in grid or is_number(value) else shown)
-    slug = re.sub(r"[^\w.=+-]+", "_", "-".join(parts)).strip("_-")
+    # no dots at the ends: checkpoints/.. would be the folder of the run
+    slug = re.sub(r"[^\w.=+-]+", "_", "-".join(parts)).strip("_-.")
     return slug[:100] or "all"

@@ -148,7 +148,10 @@ CASES = {
     **flag("workdir", "", "README.md", "no://x"),
     "--workdir=/": "--workdir=/ is /, which holds more than a run: name a folder in it",
     f"--workdir={ROOT}": "which holds more than a run: name a folder in it",
+    "--workdir=experiments": "which holds more than a run: name a folder in it",
+    "--workdir=~": "which holds more than a run: name a folder in it",
     "--workdir=~no_such_user/run": "--workdir=~no_such_user/run: ",
+    "--workdir=~nobody": "",  # its home is / on some systems, and elsewhere no folder
     "--workdir=/proc/none": "--workdir=/proc/none cannot be written",
     "--shard=2/2": "--shard must be i/n with 0 <= i < n, got '2/2'",
     **flag("shard", "a/b", "1", "", "-1/2", "99/100", "0/0", "1.0/2"),
@@ -158,6 +161,10 @@ CASES = {
     **flag("num_processes", "2", "two"),
     **flag("process_id", "1"),
     **flag("timeout_seconds", "0", "1.5"),
+    **{
+        f"--distributed --num_processes=2 --process_id=0 --coordinator={place}": ""
+        for place in ("host", "host:0", "host:99999")
+    },
     "--distributed --num_processes=0": "",
     "--distributed --timeout_seconds=-1": "",
     "--distributed --num_processes=2 --process_id=2": "",

@@ -301,7 +301,14 @@ def test_several_runs_are_drawn_together(tmp_path, capsys):
     main([*folders, *options, f"--out={tmp_path}"])
     path = tmp_path / "test_error_over_delay.svg"
     assert capsys.readouterr().out.strip() == str(path)
-    assert path.read_text().startswith("<?xml")
+    text = path.read_text()
+    assert text.startswith("<?xml") and "No optimum" not in text
+    optima = [(delay, RATES[0], delay == 1) for delay in (0, 1, 4)]
+    optima = pd.DataFrame(optima, columns=["delay", "learning_rate", "found"])
+    optima.to_csv(tmp_path / "b/optima.csv", index=False)
+    main([*folders, *options, f"--out={tmp_path}"])
+    assert "No optimum is found of delay=0; delay=4." in path.read_text()
+    (tmp_path / "b/optima.csv").unlink()
     main([folders[0]])
     assert (tmp_path / "a/report.html").exists()
     with pytest.raises(ValueError, match="holds no finished run"):

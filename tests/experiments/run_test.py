@@ -473,12 +473,35 @@ def test_a_bad_line_of_the_metrics_costs_that_line_alone(folder):
     assert cell["update"].tolist() == [0, 10, 20, 30, 40]
 
 
-@pytest.mark.parametrize("name", ["results.csv", "curves.csv", "report.html"])
-def test_a_file_of_someone_else_is_not_overwritten(tmp_path, name):
-    (tmp_path / name).write_text("a,b\n1,2\n")
+OF_A_RUN = ("results.csv", "curves.csv", "report.html", "checkpoints/", "tuning/")
+OF_A_RUN += ("traces/", "figures/", "tensorboard/", "profile/")
+
+
+@pytest.mark.parametrize("name", OF_A_RUN)
+def test_a_file_of_someone_else_is_not_overwritten_or_removed(tmp_path, name):
+    file = tmp_path / name / ("mine" * name.endswith("/"))
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match=f"has {name}, but no run.json: no run wrote"):
         run(experiment(), str(tmp_path))
-    assert (tmp_path / name).read_text() == "a,b\n1,2\n"
+    assert file.read_text() == "a,b\n1,2\n"
+
+
+def test_the_end_of_a_run_removes_only_checkpoints_that_the_run_wrote(folder):
+    there = folder / "checkpoints"
+    for name in ("of-another-program", "search-mine"):
+        (there / name).mkdir()
+        (there / name / "notes.txt").write_text("mine")
+    (there / "notes.txt").write_text("mine")
+    for name in ("all-broken-20", "search-0123abcd"):  # left by an interrupted run
+        (there / name).mkdir()
+    before = {path for path in folder.rglob("*") if there not in path.parents}
+    run(experiment(), str(folder))
+    assert {str(path.relative_to(there)) for path in there.rglob("*")} == {
+        *("notes.txt", "of-another-program", "of-another-program/notes.txt"),
+        *("search-mine", "search-mine/notes.txt"),
+    }
+    assert before <= {*folder.rglob("*")}
 
 
 def test_of_several_cells_one_that_diverges_alone_in_its_program_has_its_row(tmp_path):

@@ -556,6 +556,13 @@ def test_arms_cannot_contain_each_other():
     both[0] = dataclasses.replace(both[0], contains={"rule": "scaled"})
     with pytest.raises(ValueError, match="'factor' is a number that the arm lacks"):
         programs(experiment(training=None, arms=both))
+    circle = [
+        Arm(training=late, labels={"rule": rule}, contains={"rule": other})
+        for rule, other in ("ab", "bc", "cb")
+    ]
+    message = "'rule': 'b'.* contains .*'rule': 'c'.*, which contains .*'rule': 'b'"
+    with pytest.raises(ValueError, match=message):
+        programs(experiment(training=None, arms=circle))
 
 
 def test_a_line_that_cannot_be_read_is_named(whole, tmp_path):

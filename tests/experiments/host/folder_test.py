@@ -1,6 +1,8 @@
 """A run's folder takes its own run back, and refuses others."""
 
 import json
+import pwd
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -60,6 +62,22 @@ def test_an_unwritable_folder_is_refused(tmp_path):
         pass
 
 
+@pytest.mark.parametrize("place", ["~", "~/run", "~nobody", "~nobody/run"])
+def test_a_home_that_does_not_exist_is_refused_and_not_made(
+    place, tmp_path, monkeypatch
+):
+    home = tmp_path / "none"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: SimpleNamespace(pw_dir=str(home)))
+    message = f"--workdir={place}: there is no folder {home}: give another"
+    with (
+        pytest.raises(ValueError, match=message),
+        RunFolder(place).locked(),
+    ):
+        pass
+    assert not home.exists()
+
+
 def test_the_first_seed_s_trace_is_kept_as_far_as_the_run_goes(tmp_path):
     def followed(service, updates):
         cluster = dj.cluster.Cluster(2, dj.cluster.exponential(service))
@@ -76,3 +94,18 @@ def test_the_first_seed_s_trace_is_kept_as_far_as_the_run_goes(tmp_path):
     assert kept.num_updates == 12
     record = json.loads((tmp_path / "run.json").read_text())
     assert record["traces"] == [{"file": "traces/all.npz", "labels": {"law": "none"}}]
+
+
+def test_a_run_that_is_killed_as_it_writes_its_first_traces_is_taken_back(
+    tmp_path, monkeypatch
+):
+    cluster = dj.cluster.Cluster(2, dj.cluster.exponential(1.0))
+    trace = dj.cluster.simulate(cluster, dj.cluster.protocols.k_async(1), 8, seed=0)
+    traces = {"all": ({}, trace)}
+    with monkeypatch.context() as patch:
+        patch.setattr(dj.cluster.Trace, "save", lambda *of: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            begun(tmp_path, traces)
+    assert (tmp_path / "traces").exists()
+    begun(tmp_path, traces)
+    assert dj.cluster.load_trace(tmp_path / "traces" / "all.npz").num_updates == 8

@@ -42,6 +42,7 @@ class Bucket(MemoryFileSystem):
 def bucket(monkeypatch):
     Bucket.store.clear()
     Bucket.written.clear()
+    Bucket.pseudo_dirs[:] = [""]  # a bucket has no empty folders
     fsspec.register_implementation("gcs", Bucket, clobber=True)
     return epath.Path("gs://bucket")
 

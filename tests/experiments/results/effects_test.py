@@ -239,6 +239,37 @@ def test_an_answer_says_which_name_is_not_there(changes, message):
     assert re.search(message, said)
 
 
+class Own:
+    """An answer of a user's own, which is no `Effect`."""
+
+    def __init__(self, made):
+        self._made = made
+
+    def answer(self, found):
+        return self._made(found)
+
+
+def failing(found):
+    raise RuntimeError("no\nnumber")
+
+
+@pytest.mark.parametrize(
+    ("effect", "message"),
+    [
+        (Own(failing), r"Own has no answer: .*_test.py, line \d+: RuntimeError: no numb"),
+        (Own(lambda found: 3), "Own has no answer: TypeError: it returned 3, and no `An"),
+        (one(metric=3), "3 cannot be compared with delay=0: AttributeError: "),
+    ],
+)
+def test_an_answer_that_fails_is_one_line_and_the_others_are_made(effect, message):
+    of = of_delays((0.1, 0.1), (0.2, 0.2))
+    said, other = effects.answers(of, [effect, one()])
+    assert re.match(message, said) and "\n" not in said
+    assert other.table["reading"].tolist() == ["higher"]
+    (shown,) = effects.answers(of, [Own(one().answer)])
+    assert shown.text == other.text
+
+
 def test_a_ratio_matters_from_its_factor_on_and_not_from_its_logarithm():
     """log 1.103 is below 0.1, and 1.103 is above 1.1."""
     for factor, reading in ((1.103, "higher"), (1.097, "within"), (1 / 1.103, "lower")):

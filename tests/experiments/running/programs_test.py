@@ -124,6 +124,12 @@ def test_programs_have_names_of_their_own():
     assert len(set(names)) == 2
 
 
+def test_no_program_has_the_name_of_a_folder_above_its_checkpoints():
+    arms = [({"n": ".."}, optax.sgd), ({"n": "."}, optax.sgd)]
+    names = [p.name for p in of(None, arms=arms, grid={"learning_rate": (0.1,)})]
+    assert names == ["all", "all-2"]
+
+
 @pytest.mark.parametrize("parts", [1, 2, 3, 7])
 def test_the_parts_of_a_grid_are_the_whole(parts):
     whole = of(grid=GRID, static=("delay",))
