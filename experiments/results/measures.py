@@ -36,7 +36,8 @@ def soonest(time: TimeTo, **where: Any) -> Measure:
     """The mean over seeds of a time, at the values of the tuned axes with the least.
 
     Args:
-        time: the time to a value; it chooses, whatever the experiment is tuned by.
+        time: the time to a value; it chooses, whatever the experiment is tuned by,
+            except where numbers were searched.
         **where: {label or axis: value}: the settings that count.
     """
 
