@@ -20,8 +20,6 @@ class Choice(NamedTuple):
         optima: one row per series with searched numbers: the optimum, its score, and
             whether it is found; None if nothing was searched. Without tuning seeds the
             scores choose the other axes of these series.
-        unfound: a list to which `best` adds the rows of series whose optimum is not
-            found; None: it does not.
     """
 
     axes: tuple[str, ...] = ()
@@ -29,7 +27,6 @@ class Choice(NamedTuple):
     results: pd.DataFrame | None = None
     curves: pd.DataFrame | None = None
     optima: pd.DataFrame | None = None
-    unfound: list[pd.DataFrame] | None = None
 
     def but(self, *axes: str | None) -> "Choice":
         """The choice with these axes shown instead of tuned."""
@@ -43,8 +40,6 @@ class Choice(NamedTuple):
             return results
         if self.optima is not None:
             results = self._at_optima(results, names)
-            if self.unfound is not None:
-                self.unfound.append(results[~self.are_found(results)])
         judged = self.judged(results, curves)
         if self.results is None:
             tuning = self._scored(judged)
