@@ -221,14 +221,19 @@ def _how_chosen(run: Run) -> str:
         return ""
     what = f" at its best {' and '.join(map(words, run.tuned))}"
     by = f"the least {words(run.choice.column)}"
-    if run.choice.optima is not None and not run.choice.seeds:
-        trainings = run.choice.optima["trainings"].sum()
-        return f"{what}: {by}, searched in {trainings:,} trainings on other seeds"
-    if not run.choice.seeds:
-        chosen = f"{what}, chosen on these seeds by {by}"
-        return f"{chosen}, which makes it look better than it is"
     seeds = ", ".join(map(str, run.choice.seeds))
-    return f"{what}, chosen by {by} on the seeds {seeds}, which are not reported"
+    listed = "on these seeds, which makes it look better than it is"
+    if seeds:
+        listed = f"on the seeds {seeds}, which are not reported"
+    if run.choice.optima is None:
+        return f"{what}, chosen by {by} {listed}"
+    trainings = run.choice.optima["trainings"].sum()
+    searched = f"{what}: {by}, searched in {trainings:,} trainings on other seeds"
+    rest = run.results[~run.choice.are_searched(run.results)]
+    # without tuning seeds a series that is not searched is chosen by its own seeds
+    if seeds or len(run.choice.best(rest, run.curves)) < len(rest):
+        return f"{searched}; what is not searched is chosen {listed}"
+    return searched
 
 
 def _cell(value: Any, diverged: bool) -> Any:

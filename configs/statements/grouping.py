@@ -3,7 +3,7 @@
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import Found, Published, claims, statements
+from experiments import Published, claims, statements
 from experiments.results.estimates import Measure
 from experiments.results.measures import difference, mean, ratio, tuned
 
@@ -36,11 +36,10 @@ def with_fewest(config: ConfigDict) -> Measure:
     """
 
     def measure(found):
-        tuning = Found(found.choice.results, found.choice.curves, found.choice)
         within = [
             count
             for count in config.groups
-            if slower("dynamic data", groups=count)(tuning) <= TIME
+            if slower("dynamic data", groups=count)(found.tuning) <= TIME
         ]
         if not within:
             return np.nan

@@ -17,10 +17,9 @@ class Choice(NamedTuple):
         by: the metric whose smallest value is best.
         results: the results of the tuning seeds; None if the reported seeds choose.
         curves: the curves of the tuning seeds.
-        optima: one row per series with searched numbers: the optimum, and whether it is
-            found; None if nothing was searched.
-        unfound: a list to which `best` adds the rows of series whose optimum is not
-            found; None: it does not.
+        optima: one row per series with searched numbers: the optimum, its score, and
+            whether it is found; None if nothing was searched. Without tuning seeds the
+            scores choose the other axes of these series.
     """
 
     axes: tuple[str, ...] = ()
@@ -28,7 +27,6 @@ class Choice(NamedTuple):
     results: pd.DataFrame | None = None
     curves: pd.DataFrame | None = None
     optima: pd.DataFrame | None = None
-    unfound: list[pd.DataFrame] | None = None
 
     def but(self, *axes: str | None) -> "Choice":
         """The choice with these axes shown instead of tuned."""
@@ -42,12 +40,11 @@ class Choice(NamedTuple):
             return results
         if self.optima is not None:
             results = self._at_optima(results, names)
-            if self.unfound is not None:
-                self.unfound.append(results[~self.are_found(results)])
-        tuning = None
-        if self.results is not None:
-            tuning = self.judged(self.results, self.curves)
         judged = self.judged(results, curves)
+        if self.results is None:
+            tuning = self._scored(judged)
+        else:
+            tuning = self.judged(self.results, self.curves)
         rows = analysis.best(judged, axes, by=self.column, tuning=tuning)
         keys = [*names, "seed"]
         return rows[keys].merge(results, on=keys)[[*results]]
@@ -65,11 +62,14 @@ class Choice(NamedTuple):
         """
         if self.optima is None:
             return pd.Series(True, rows.index)
-        series = self._series(rows)
-        of_optima = zip(_keys(self.optima, series), self.optima["found"], strict=True)
-        not_found = {key for key, is_optimum in of_optima if not is_optimum}
-        are_found = [key not in not_found for key in _keys(rows, series)]
-        return pd.Series(are_found, rows.index, dtype=bool)
+        without = self.optima[~self.optima["found"].astype(bool)]
+        return ~_are_in(without, rows, self._series(rows))
+
+    def are_searched(self, rows: pd.DataFrame) -> pd.Series:
+        """Whether each row belongs to a series with searched numbers."""
+        if self.optima is None:
+            return pd.Series(False, rows.index)
+        return _are_in(self.optima, rows, self._series(rows))
 
     def _series(self, rows: pd.DataFrame) -> list[str]:
         """The settings that distinguish series."""
@@ -77,13 +77,25 @@ class Choice(NamedTuple):
 
     def _at_optima(self, results: pd.DataFrame, names: list[str]) -> pd.DataFrame:
         """The rows at the optimum of their series; all rows if none was searched."""
-        series = self._series(results)
-        searched = {*_keys(self.optima, series)}
         columns = [name for name in names if name in self.optima]
-        optima = {*_keys(self.optima, columns)}
-        both = zip(_keys(results, series), _keys(results, columns), strict=True)
-        kept = [key not in searched or place in optima for key, place in both]
-        return results[pd.Series(kept, results.index, dtype=bool)]
+        are_optima = _are_in(self.optima, results, columns)
+        return results[~self.are_searched(results) | are_optima]
+
+    def _scored(self, judged: pd.DataFrame) -> pd.DataFrame | None:
+        """The rows at optima with the scores of their searches, which choose."""
+        if self.optima is None:
+            return None
+        columns = [c for c in analysis.settings(judged) if c in self.optima]
+        scores = dict(
+            zip(_keys(self.optima, columns), self.optima["score"], strict=True)
+        )
+        of_rows = [scores.get(place) for place in _keys(judged, columns)]
+        score = pd.Series(of_rows, judged.index, dtype=float)
+        searched = self.are_searched(judged)
+        new = {self.column: judged[self.column].where(~searched, score)}
+        for fate in {*metrics.FATES} & {*judged}:  # of the reported seeds
+            new[fate] = judged[fate].where(~searched, 0)
+        return judged.assign(**new)
 
     def judged(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
         """The results with the column of the metric that decides."""
@@ -98,6 +110,15 @@ class Choice(NamedTuple):
     def seeds(self) -> list[int]:
         """The tuning seeds; none if the reported seeds choose."""
         return [] if self.results is None else sorted(set(self.results["seed"]))
+
+
+def _are_in(
+    table: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str]
+) -> pd.Series:
+    """Whether each of the rows has the values that a row of the table has."""
+    keys = {*_keys(table, columns)}
+    are_in = [key in keys for key in _keys(rows, columns)]
+    return pd.Series(are_in, rows.index, dtype=bool)
 
 
 def _keys(table: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:

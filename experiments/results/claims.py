@@ -4,11 +4,13 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from experiments.results.estimates import Estimate, Measure, estimate
+from experiments.results.measures import Formed
 from experiments.results.tables import Found
+from experiments.results.watching import watched
 
 REPRODUCED = "reproduced"
 SAME_DIRECTION = "same direction"
@@ -35,6 +37,7 @@ CHOSEN_UNSEEN = (
 )
 """What a headline says in `tried` whose author had read no result."""
 
+_NOT_FOUND = "no optimum is found"
 _SPREADS = 4
 _ROUNDING = 0.001
 
@@ -47,8 +50,9 @@ class Published:
     in `tried`, and the book counts these. The 95 % interval over the seeds decides:
     inside the bounds it is "reproduced", outside "not reproduced", and if a bound is
     within the interval "undecided". Inside of a bound that is ours it is "same
-    direction", and never "reproduced". It is "no verdict" if the number belongs to a
-    searched series whose optimum is not found.
+    direction", and never "reproduced". It is "no verdict" if the measure reads
+    rows of a searched series whose optimum is not found: all rows that `where` chooses
+    count as read.
 
     The first statement of a config is the headline of its system: what the abstract of
     the source claims. Its verdict is the verdict about the system. A demonstration is
@@ -232,22 +236,26 @@ def judge(published: Sequence[Published], found: Found) -> list[Judged]:
         if claim.measure is None:
             judged.append(Judged(claim, None, NOT_TESTED, claim.tried))
             continue
-        unfound: list[Any] = []
-        choice = found.choice._replace(unfound=unfound)
-        watched = dataclasses.replace(found, choice=choice)
-        measured, reason = _measured(claim.measure, watched)
+        unfound: list[bool] = []
+        measured, reason = _measured(claim.measure, found, unfound)
         verdict = _verdict(claim, measured)
-        if any(len(rows) for rows in unfound):
-            verdict, reason = NO_OPTIMUM, reason or "no optimum is found"
+        if unfound:
+            verdict, reason = NO_OPTIMUM, reason or _NOT_FOUND
         judged.append(Judged(claim, measured, verdict, reason))
     return judged
 
 
 def compare(records: Sequence[Record], found: Found) -> list[Compared]:
-    """Measures records again. A record that cannot be measured is missed."""
+    """Measures records again. A record that cannot be measured is missed.
+
+    A record of a series whose optimum is not found is not measured.
+    """
     compared = []
     for record in records:
-        measured, reason = _measured(record.measure, found)
+        unfound: list[bool] = []
+        measured, reason = _measured(record.measure, found, unfound)
+        if unfound:
+            measured, reason = None, _NOT_FOUND
         met = (
             measured is not None
             and abs(measured.value - record.value) <= record.tolerance
@@ -257,10 +265,13 @@ def compare(records: Sequence[Record], found: Found) -> list[Compared]:
 
 
 def _measured(
-    measure: Callable[[Found], float], found: Found
+    measure: Measure, found: Found, unfound: list[bool]
 ) -> tuple[Estimate | None, str]:
+    """The number with its interval, or why there is none; `unfound` as in `watched`."""
+    form = getattr(measure, "form", "mean")
     try:
-        return estimate(measure, found), ""
+        watching = Formed(lambda part: measure(watched(part, unfound)), form)
+        return estimate(watching, found), ""
     except Exception as error:  # a function of the config, on data it may not know
         return None, f"{type(error).__name__}: {error}"
 

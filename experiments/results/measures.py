@@ -36,13 +36,15 @@ def soonest(time: TimeTo, **where: Any) -> Measure:
     """The mean over seeds of a time, at the values of the tuned axes with the least.
 
     Args:
-        time: the time to a value; it chooses, whatever the experiment is tuned by.
+        time: the time to a value; it chooses, whatever the experiment is tuned by,
+            except where numbers were searched.
         **where: {label or axis: value}: the settings that count.
     """
 
     def measure(found):
-        choice = found.choice._replace(by=time)
-        return tuned(time, **where)(dataclasses.replace(found, choice=choice))
+        part = found.where(**where)
+        choice = part.choice._replace(by=time)
+        return tuned(time)(dataclasses.replace(part, choice=choice))
 
     return measure
 
@@ -53,8 +55,8 @@ def kept(
     """`tuned`, but at the values that are best for the settings `best_at`."""
 
     def measure(found):
-        reference = found.where(**best_at).best
-        rows = found.choice.kept(found.where(**where).results, reference)
+        reference, part = found.where(**best_at).best, found.where(**where)
+        rows = part.choice.kept(part.results, reference)
         return _mean(rows, metric, lost)
 
     return measure
@@ -126,10 +128,7 @@ def least(measures: Sequence[Measure]) -> Measure:
 
 def smallest(measures: Sequence[Measure], found: Found) -> int:
     """The index of the smallest measure on the tuning seeds, or the reported ones."""
-    choice, chooses = found.choice, found
-    if choice.results is not None:
-        chooses = Found(choice.results, choice.curves, choice)
-    values = [measure(chooses) for measure in measures]
+    values = [measure(found.tuning) for measure in measures]
     return int(np.nan_to_num(values, nan=np.inf).argmin())
 
 

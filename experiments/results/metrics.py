@@ -23,7 +23,7 @@ class Made(Protocol):
         ...
 
 
-_FATES = ("diverged", "ended_higher")  # of a training, which a metric may outlive
+FATES = ("diverged", "ended_higher")  # of a training, which a metric may outlive
 
 Metric = str | Made
 """A column of the results, or a metric that is made."""
@@ -106,7 +106,7 @@ class TimeTo(NamedTuple):
         rest = results.drop(columns=self.name, errors="ignore")
         merged = rest.merge(column, on=keys, how="left")
         merged[self.name] *= self._costs(merged)
-        return merged.drop(columns=[*_FATES], errors="ignore")
+        return merged.drop(columns=[*FATES], errors="ignore")
 
     def ends(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.Series:
         """The last time of the clock in the curves of each row of `results`."""
@@ -151,4 +151,4 @@ class LargestStable(NamedTuple):
         rows = rows.assign(**{self.name: rows[self.axis].where(~failed, 0.0)})
         most = rows.groupby(keys, dropna=False, sort=False)[self.name].transform("max")
         rows = rows.assign(**{self.name: most}).drop_duplicates(keys)
-        return rows.drop(columns=[self.axis, *_FATES, "fails"], errors="ignore")
+        return rows.drop(columns=[self.axis, *FATES, "fails"], errors="ignore")

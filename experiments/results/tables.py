@@ -54,6 +54,14 @@ class Found:
         return self.choice.best(self.results, self.curves)
 
     @property
+    def tuning(self) -> Self:
+        """The tables of the seeds that choose: tuning seeds, or the reported seeds."""
+        results, curves = self.choice.results, self.choice.curves
+        if results is None:
+            return self
+        return dataclasses.replace(self, results=results, curves=curves)
+
+    @property
     def tuned(self) -> list[str]:
         """The axes whose best values are shown: of several values, or searched."""
         optima = self.choice.optima

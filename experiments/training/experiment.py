@@ -75,6 +75,7 @@ class Experiment:
             `figures.TimeTo`.
         tuning_seeds: seeds that choose the best value and are not reported: their
             number (3 is the seeds 1000, 1001, 1002), or a tuple. Without them the
+            scores of the searches choose where a series has a `Range`. Elsewhere the
             reported `seeds` choose the best value, which then looks better than on
             other seeds; the report says so.
         search: the effort of the search for the optimum of the ranges, see `Search`.

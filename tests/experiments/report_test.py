@@ -206,13 +206,14 @@ def test_the_final_table_has_each_series_at_its_best_step(tmp_path):
         assert row["of all its trainings, diverged"] == f"{cells.diverged.mean():.0%}"
     words = shown(report.write(run))
     assert "delay (updates) best step size training loss (nats)" in words
-    assert "chosen on these seeds by the least training loss" in words
+    assert "chosen by the least training loss on these seeds, which makes" in words
 
 
 def test_the_shares_are_of_each_series_in_whatever_order_its_optimum_stands(tmp_path):
     run = made(tmp_path)
     rows = [(0, RATES[-1]), (1, RATES[0]), (4, RATES[0])]
-    optima = pd.DataFrame(rows, columns=["delay", "learning_rate"]).assign(found=True)
+    optima = pd.DataFrame(rows, columns=["delay", "learning_rate"])
+    optima = optima.assign(found=True, score=0.0)
     run = dataclasses.replace(run, choice=Choice(("learning_rate",), optima=optima))
     table = report.final_table(run).set_index("delay")
     assert sorted(table.index) == [0, 1, 4] and [*table.index] != [0, 1, 4]

@@ -22,6 +22,7 @@ from experiments import (
     Search,
     Simulation,
     along,
+    report,
     run,
     search,
     tasks,
@@ -404,6 +405,26 @@ def test_nested_series_that_go_on_forget_the_optima_of_a_short_search(nested, tm
     again = run(NESTED, tmp_path)
     pd.testing.assert_frame_equal(again.choice.optima, whole.choice.optima)
     pd.testing.assert_frame_equal(again.results, whole.results, rtol=0)
+
+
+def test_the_search_chooses_a_listed_axis_and_the_report_says_so(tmp_path):
+    """A period beside a `Range`, with reported seeds that would choose another."""
+    whole_number = experiment(
+        grid={"learning_rate": Range(0.01, 1.0), "delay": (0, 3)},
+        tuned="delay",
+        seeds=1,
+        search=COARSE,
+    )
+    found = run(whole_number, tmp_path)
+    optima = found.choice.optima.sort_values("score")
+    results = found.results.copy()
+    late = results["delay"] == optima["delay"].iloc[-1]
+    results["train_loss"] = results["train_loss"].where(~late, 0.0)
+    found = dataclasses.replace(found, results=results)
+    assert [*found.best["delay"]] == [*optima["delay"].head(1)]
+    text = report.write(Run.read(tmp_path), whole_number).read_text()
+    trainings = f"{optima['trainings'].sum():,} trainings on other seeds: means"
+    assert f"the least training loss, searched in {trainings}" in text
 
 
 def test_a_shard_has_whole_families():

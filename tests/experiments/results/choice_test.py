@@ -1,9 +1,11 @@
 """Which rows of a run are at the optima that were searched."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from experiments.results.choice import Choice
+from experiments.results.metrics import TimeTo
 
 COLUMNS = ["rule", "window", "rate", "decay", "seed", "train_loss"]
 ROWS = [
@@ -17,8 +19,8 @@ ROWS = [
     ("c", None, 0.3, None, 0, 1.0),
 ]
 OPTIMA = pd.DataFrame(
-    [("a", 0.1, 0.5, True), ("b", 0.2, None, False)],
-    columns=["rule", "rate", "decay", "found"],
+    [("a", 0.1, 0.5, 0.9, True), ("b", 0.2, None, 0.9, False)],
+    columns=["rule", "rate", "decay", "score", "found"],
 )
 RESULTS = pd.DataFrame(ROWS, columns=COLUMNS)
 
@@ -37,9 +39,6 @@ def test_the_best_rows_are_those_at_the_optima_and_of_what_was_not_searched():
 def test_what_was_not_searched_counts_as_found():
     found = choice().are_found(RESULTS)
     assert found.tolist() == [True, True, False, True, True]
-    unfound = []
-    choice(unfound=unfound).best(RESULTS, pd.DataFrame())
-    assert [*unfound[0]["rule"]] == ["b"]
 
 
 def test_kept_rows_have_the_values_of_the_reference_seed_by_seed():
@@ -52,7 +51,7 @@ def test_kept_rows_have_the_values_of_the_reference_seed_by_seed():
 
 def test_one_series_without_a_label_is_found_or_not():
     results = RESULTS[RESULTS["rule"] == "b"].drop(columns=["rule", "window", "decay"])
-    one = Choice(("rate",), optima=OPTIMA[["rate", "found"]].tail(1))
+    one = Choice(("rate",), optima=OPTIMA[["rate", "score", "found"]].tail(1))
     assert one.are_found(results).tolist() == [False]
     assert len(one.best(results, pd.DataFrame())) == 1
     assert one.are_found(results.iloc[:0]).empty
@@ -65,9 +64,39 @@ def test_numbers_among_words_are_the_same_settings_in_both_tables():
         columns=["K", "rate", "seed", "train_loss"],
     )
     optima = pd.DataFrame([(4.0, 0.1, False)], columns=["K", "rate", "found"])
+    optima = optima.assign(score=1.0)
     chosen = Choice(("rate",), optima=optima)
     assert chosen.are_found(results).tolist() == [False, True]
     assert [*chosen.best(results, pd.DataFrame())["K"]] == ["4", "all"]
+
+
+@pytest.mark.parametrize("metric", ["train_loss", TimeTo("train_loss", 0.6, "update")])
+def test_the_scores_of_the_searches_choose_a_listed_axis_and_no_reported_seed(metric):
+    def choice_of(scores):
+        rows = [("a", 1, 0.1), ("a", 2, 0.3)]
+        optima = pd.DataFrame(rows, columns=["rule", "period", "rate"])
+        optima = optima.assign(score=scores, found=True)
+        return Choice(("rate", "period"), metric, optima=optima)
+
+    # period 1 diverges under a reported seed, where period 2 is better too
+    losses = {("a", 1, 0.1): (9.0, np.nan), ("a", 2, 0.3): (0.1, 0.1)}
+    # where nothing is searched the reported seeds choose, because no others do
+    losses |= {("b", 1, 0.2): (1.0, 1.0), ("b", 2, 0.2): (0.5, 0.5)}
+    cells = [(*one, s, losses[one][s]) for one in losses for s in (0, 1)]
+    columns = ["rule", "period", "rate", "seed", "train_loss"]
+    results = pd.DataFrame(cells, columns=columns)
+    results["diverged"] = results["train_loss"].isna().astype(int)
+    curves = results.drop(columns="diverged").assign(update=3)
+    for scores, period in (((0.1, 0.2), 1), ((0.2, 0.1), 2), ((np.nan, 0.1), 2)):
+        best = choice_of(scores).best(results, curves)
+        periods = best.groupby("rule")["period"].unique().map(list).to_dict()
+        assert periods == {"a": [period], "b": [2]}
+    # tuning seeds choose where there are any
+    tuning = results.assign(seed=results["seed"] + 1000)
+    chosen = choice_of((0.1, 0.2))._replace(results=tuning, curves=curves)
+    if metric == "train_loss":
+        best = chosen.best(results, curves)
+        assert [*best[best["rule"] == "a"]["period"].unique()] == [2]
 
 
 @pytest.mark.parametrize("setting", [True, False])

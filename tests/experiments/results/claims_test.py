@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from experiments.results import claims
+from experiments.results import claims, measures
+from experiments.results.choice import Choice
 from experiments.results.claims import (
     DEMONSTRATION,
     NO_OPTIMUM,
@@ -21,6 +22,7 @@ from experiments.results.claims import (
     Record,
 )
 from experiments.results.estimates import Estimate, holm
+from experiments.results.metrics import TimeTo
 from experiments.results.tables import Found
 
 VALUES = (0.9, 1.0, 1.1)
@@ -202,6 +204,80 @@ def test_a_record_that_is_not_measured_or_has_no_value_is_missed():
     first, second = claims.compare(rows, found())
     assert not first.met and "not measured (AttributeError" in str(first)
     assert not second.met and "no value" in str(second)
+
+
+def searched(tuning):
+    """Rule a, whose optimum is found, and rule b, whose optimum is not."""
+    rows = [
+        (rule, rate, seed, loss + seed / 100, 0)
+        for rule, rate, loss in (("a", 0.1, 1.0), ("b", 0.2, 2.0))
+        for seed in range(3)
+    ]
+    columns = ["rule", "rate", "seed", "train_loss", "diverged"]
+    results = pd.DataFrame(rows, columns=columns)
+    curves = results.assign(update=results["train_loss"])
+    optima = results.drop_duplicates("rule").assign(score=1.0, found=[True, False])
+    choice = Choice(("rate",), optima=optima[["rule", "rate", "score", "found"]])
+    if tuning:
+        first, last = (t.assign(seed=t["seed"] + 9) for t in (results, curves))
+        choice = choice._replace(results=first, curves=last)
+    return Found(results, curves, choice)
+
+
+TIME = TimeTo("train_loss", 9.0, along="update")
+
+
+@pytest.mark.parametrize("tuning", [False, True])
+@pytest.mark.parametrize(
+    "of_rule",
+    [
+        lambda **of: measures.tuned("train_loss", **of),
+        lambda **of: measures.tuned(TIME, **of),
+        lambda **of: measures.soonest(TIME, **of),
+        lambda **of: measures.mean("train_loss", **of),
+        lambda **of: measures.kept("train_loss", best_at={"rule": "a"}, **of),
+        lambda **of: measures.kept("rate", best_at=of, rule="a"),
+        lambda **of: measures.largest_stable("rate", **of),
+        lambda **of: measures.share("diverged", **of),
+        lambda **of: measures.ratio(*[measures.mean("train_loss", **of)] * 2),
+        lambda **of: measures.least([measures.mean("train_loss", **of)]),
+        lambda **of: measures.least(
+            [measures.mean("train_loss", rule="a"), measures.mean("train_loss", **of)]
+        ),
+        lambda **of: lambda found: found.where(**of).results["train_loss"].mean(),
+        lambda **of: lambda found: found.where(**of).curves["train_loss"].mean(),
+        lambda **of: lambda found: found.where(**of).best["train_loss"].mean(),
+        lambda **of: lambda found: found.where(**of).choice.optima["rate"].min(),
+        lambda **of: lambda found: found.tuning.where(**of).results["seed"].min(),
+        lambda **of: lambda found: (found.where(**of).results["train_loss"] < 9).mean(),
+    ],
+)
+def test_what_reads_a_series_without_an_optimum_has_no_verdict(of_rule, tuning):
+    tables = searched(tuning)
+    for rule, is_found in (("a", True), ("b", False), (("a", "b"), False)):
+        measure = of_rule(rule=rule)
+        claim = statement(measure=measure, at_most=99.0)
+        (judged,) = claims.judge([claim], tables)
+        (compared,) = claims.compare([Record("a", measure, 1.0, 99.0)], tables)
+        assert (judged.verdict != NO_OPTIMUM) == is_found == compared.met
+        if not is_found:
+            assert "no optimum is found" in judged.shown
+            assert "not measured (no optimum is found)" in str(compared)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda found: found.results["train_loss"].mean(),
+        lambda found: found.results.query("rule == 'a'")["train_loss"].mean(),
+        lambda found: found.gains("a")["gain"].item(),
+        lambda found: dataclasses.replace(found, choice=Choice()).best["rate"].mean(),
+        measures.mean("train_loss"),
+    ],
+)
+def test_what_reads_all_rows_reads_the_series_without_an_optimum(read):
+    (judged,) = claims.judge([statement(measure=read, at_most=9.0)], searched(False))
+    assert judged.verdict == NO_OPTIMUM
 
 
 @pytest.mark.parametrize("numbers", [(np.inf, 0.1), (1.0, np.inf), (1.0, -0.1)])

@@ -202,7 +202,7 @@ def test_a_series_without_an_optimum_has_no_verdict():
     results = results[["delay", "learning_rate", "seed", "train_loss"]]
     optima = pd.DataFrame(
         {"delay": [0, 8], "learning_rate": [0.1, 0.1], "found": [True, False]}
-    )
+    ).assign(score=0.1)
     choice = Choice(("learning_rate",), optima=optima)
     table = one().table(Found(results, pd.DataFrame(), choice))
     assert table["reading"].tolist() == ["no optimum"]

@@ -124,7 +124,7 @@ def test_optima_that_are_not_found_are_said():
             for found in [(rule, cluster) != ("mine", "b")]
         ]
     )
-    choice = Choice(("learning_rate",), optima=optima)
+    choice = Choice(("learning_rate",), optima=optima.assign(score=0.1))
     table = Found(RESULTS, pd.DataFrame(), choice).gains("plain", by=["cluster"])
     assert list(table["found"]) == [True, False, True, True]
     # only rows at the optimum count, also where others are less on these seeds

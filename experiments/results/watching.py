@@ -1,0 +1,45 @@
+"""Notes whether a measure reads series whose optimum is not found."""
+
+import dataclasses
+from typing import Any
+
+from experiments.results.tables import Found
+
+_READ = ("results", "curves", "choice")
+
+
+def watched(found: Found, unfound: list[bool]) -> Found:
+    """The tables of a run, which note that somebody reads them.
+
+    `where` and `tuning` choose rows; they note nothing. Every other use of the tables,
+    or of the choice, counts as reading all rows that are left.
+
+    Args:
+        found: the tables.
+        unfound: a list. True is added if the read rows have a series whose optimum is
+            not found.
+    """
+    optima, kind = found.choice.optima, type(found)
+    if optima is None or optima["found"].all():
+        return found
+    fields = [field.name for field in dataclasses.fields(found)]
+
+    def values(of: Found) -> dict[str, Any]:
+        return {name: vars(of)[name] for name in fields}
+
+    class Watched(kind):
+        def __getattribute__(self, name):
+            if name in _READ and not unfound:
+                of = values(self)
+                if not of["choice"].are_found(of["results"]).all():
+                    unfound.append(True)
+            return super().__getattribute__(name)
+
+        def where(self, **settings):
+            return watched(kind(**values(self)).where(**settings), unfound)
+
+        @property
+        def tuning(self):
+            return watched(kind(**values(self)).tuning, unfound)
+
+    return Watched(**values(found))
