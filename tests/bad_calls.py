@@ -1276,8 +1276,8 @@ made(late)
     ValueError: The task or the training takes 'delay', which is no axis of `grid`:
     add it, delay=(value,) for one.
 made(late, grid=GRID | {"delay": (0, 4)})
-    ValueError: `grid['delay']` must not have 4: `delay` must be at most `max_delay` =
-    2, got 4.
+    ValueError: `grid['delay']` must not have 4 with learning_rate=0.1: `delay` must be
+    at most `max_delay` = 2, got 4.
 made(0.1)
     TypeError: `training` must be an Optax transformation, a function that makes one,
     or `along(...)`, `replicas(...)`, `pipelined(...)`, `on_devices(...)`, got 0.1.

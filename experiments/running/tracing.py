@@ -82,20 +82,27 @@ def check_values(task: Task, rule: Rule, grid: Grid, traced: Sequence[str]) -> N
     model = jax.eval_shape(lambda: begun(task, key))
     columns = {axis: column(grid[axis]) for axis in traced}
     first = {axis: values[0] for axis, values in (dict(grid) | columns).items()}
+
+    def check(hyper, what):
+        def begin(model):
+            return rule.init(key, hyper, model)
+
+        try:
+            jax.eval_shape(_over_workers(begin, rule), model)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{what}: {error}") from error
+
+    shown = {axis: f"{axis}={label(values[0])}" for axis, values in grid.items()}
+    if traced:
+        every = ", ".join(shown.values())
+        check(first, f"`grid` must not have {every} (the first values)")
     for axis in traced:
         order = np.argsort(np.asarray(columns[axis]))
-        for i in dict.fromkeys((int(order[0]), int(order[-1]))):
-            hyper = first | {axis: columns[axis][i]}
-
-            def begin(model, hyper=hyper):
-                return rule.init(key, hyper, model)
-
-            try:
-                jax.eval_shape(_over_workers(begin, rule), model)
-            except (ValueError, TypeError) as error:
-                raise ValueError(
-                    f"`grid[{axis!r}]` must not have {grid[axis][i]!r}: {error}"
-                ) from error
+        beside = ", ".join(text for other, text in shown.items() if other != axis)
+        for i in {int(order[0]), int(order[-1])} - {0}:
+            what = f"`grid[{axis!r}]` must not have {grid[axis][i]!r}"
+            what += f" with {beside}" * bool(beside)
+            check(first | {axis: columns[axis][i]}, what)
 
 
 def of_cell(

@@ -10,13 +10,13 @@ from experiments import Experiment, tasks
 from experiments.running.programs import programs
 
 
-def made(training):
+def made(training, grid=None):
     return programs(
         Experiment(
             question="?",
             task=tasks.quadratic(),
             training=training,
-            grid={"rate": (0.1, 0.2)},
+            grid=grid or {"rate": (0.1, 0.2)},
             updates=2,
         )
     )
@@ -66,3 +66,28 @@ def test_any_other_error_is_the_user_s_own_and_is_said(error):
 
     with pytest.raises(ValueError, match=rf"with rate=0\.1 fails: .*{error.__name__}"):
         made(training)
+
+
+def refused(grid):
+    def training(rate, decay):
+        known = not any(isinstance(x, jax.core.Tracer) for x in (rate, decay))
+        if known and (total := float(rate) + float(decay)) >= 1.0:
+            raise ValueError(f"the sum is {total:.2f}")
+        return optax.sgd(rate, decay)
+
+    with pytest.raises(ValueError, match="the sum is") as error:
+        made(training, grid=grid)
+    return str(error.value)
+
+
+def test_a_value_is_blamed_with_the_values_beside_it():
+    """No axis is blamed for the first values, which fail before any is varied."""
+    assert refused({"rate": (0.1, 0.2), "decay": (1.0, 0.0)}) == (
+        "`grid` must not have rate=0.1, decay=1.0 (the first values): the sum is 1.10"
+    )
+    assert refused({"rate": (0.1, 0.2), "decay": (0.5, 0.95)}) == (
+        "`grid['decay']` must not have 0.95 with rate=0.1: the sum is 1.05"
+    )
+    assert refused({"rate": (0.1, 0.6), "decay": (0.5, 0.0)}) == (
+        "`grid['rate']` must not have 0.6 with decay=0.5: the sum is 1.10"
+    )
