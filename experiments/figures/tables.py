@@ -10,6 +10,7 @@ import pandas as pd
 from experiments.figures import palette
 from experiments.results import analysis, metrics
 from experiments.results.analysis import AbsentError
+from experiments.results.choice import Choice
 from experiments.results.column_words import words
 from experiments.results.formulas import formulas
 from experiments.results.metrics import TimeTo
@@ -69,7 +70,7 @@ def choose(
     results = analysis.where(run.results, **(only or {}))
     run = dataclasses.replace(
         run,
-        results=_with_ends(results, axes),
+        results=_with_ends(results, axes, choice),
         curves=analysis.where(run.curves, **(only or {})),
         choice=choice,
     )
@@ -258,13 +259,16 @@ def _panels(settings: pd.DataFrame, varied: Sequence[str]) -> str | None:
     return min(fit)[1] if fit and len(varied) > 1 else None
 
 
-def _with_ends(results: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
+def _with_ends(
+    results: pd.DataFrame, axes: Sequence[str], choice: Choice
+) -> pd.DataFrame:
     """The results with a column `end_of(axis)` for each tuned axis.
 
     It is "smallest" or "largest" if the value is the smallest or the largest number
-    that was tried with the settings of the row; else "". A value of 0 is no end: it
-    turns a momentum or a strength off, and no smaller value makes sense. No value is an
-    end if fewer than three numbers were tried.
+    that was tried with the settings of the row; "limit" if it is at a limit of a
+    searched range; else "". A value of 0 is no end: it turns a momentum or a strength
+    off, and no smaller value makes sense. No value is an end if fewer than three
+    numbers were tried, and no other value of a search is one.
     """
     settings = [name for name in analysis.settings(results) if name not in axes]
     marks = {end_of(axis): "" for axis in axes}
@@ -272,8 +276,11 @@ def _with_ends(results: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
         value = results[axis]
         tried = results.groupby([*settings, "seed"], dropna=False)[axis]
         may_be = (tried.transform("nunique") > 2) & (value != 0)
+        if choice.optima is not None and axis in choice.optima:
+            may_be &= ~choice.are_searched(results)  # the search tried others too
         ends = [may_be & (value == tried.transform(end)) for end in ("min", "max")]
-        marks[end_of(axis)] = np.select(ends, ["smallest", "largest"], "")
+        ends.append(choice.at_limit(results, axis))
+        marks[end_of(axis)] = np.select(ends, ["smallest", "largest", "limit"], "")
     return results.assign(**marks)
 
 
@@ -296,7 +303,7 @@ def edge_notes(chosen: Chosen, label: Callable[[Mapping[str, Any]], str]) -> lis
     longer = np.asarray([analysis.label({c: row[c] for c in varied}) for row in rows])
     live = ~chosen.unfit.to_numpy()
     for axis in chosen.axes:
-        for kind in ("smallest", "largest"):
+        for kind in ("smallest", "largest", "limit"):
             marked = (best[end_of(axis)] == kind).to_numpy() & live
             for end in sorted(set(best[axis][marked])):
                 here = marked & (best[axis] == end).to_numpy()
@@ -304,6 +311,8 @@ def edge_notes(chosen: Chosen, label: Callable[[Mapping[str, Any]], str]) -> lis
                 names = dict.fromkeys(np.where(mixed, longer, labels)[here])
                 who = "; ".join(filter(None, names))
                 text = f"the best {words(axis)} is the {kind} one tried, {end:g}."
+                if kind == "limit":
+                    text = f"the best {words(axis)} is at its limit, {end:g}."
                 notes.append(f"{who}: {text}" if who else text)
     return notes
 

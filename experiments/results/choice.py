@@ -7,6 +7,7 @@ import pandas as pd
 
 from experiments.results import analysis, metrics
 from experiments.results.metrics import Metric
+from experiments.training.ranges import AT_LIMIT
 
 
 class Choice(NamedTuple):
@@ -70,6 +71,18 @@ class Choice(NamedTuple):
         if self.optima is None:
             return pd.Series(False, rows.index)
         return _are_in(self.optima, rows, self._series(rows))
+
+    def at_limit(self, rows: pd.DataFrame, axis: str) -> pd.Series:
+        """Whether each row is an optimum at a limit of the range of an axis."""
+        if self.optima is None:
+            return pd.Series(False, rows.index)
+        there = [
+            reason.startswith(AT_LIMIT)
+            and axis in reason.removeprefix(AT_LIMIT).split(", ")
+            for reason in self.optima["why"]
+        ]
+        columns = [name for name in analysis.settings(rows) if name in self.optima]
+        return _are_in(self.optima[there], rows, columns)
 
     def _series(self, rows: pd.DataFrame) -> list[str]:
         """The settings that distinguish series."""

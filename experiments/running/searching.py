@@ -24,7 +24,7 @@ from experiments.running.search_scores import (
     Table,
     Trial,
 )
-from experiments.training.ranges import NEAR, Range, Search
+from experiments.training.ranges import AT_LIMIT, NEAR, Range, Search
 
 
 class Outcome(NamedTuple):
@@ -35,7 +35,8 @@ class Outcome(NamedTuple):
         score: the mean of its scores, the lower the better. If the point is found, the
             mean is over seeds that chose no point before; nan if nothing was trained.
         found: whether the point is an optimum, as `Search` defines it.
-        why: the reason if no optimum is found, or "".
+        why: the reason if no optimum is found; the numbers that are at a limit of a
+            hard range; or "".
         trainings: the number of trainings of the search.
     """
 
@@ -82,10 +83,12 @@ def find(
         _Climb(space, search, table, f"{name}, search {i}", first_seed + i * STREAM)
         for i in range(1, search.repeats + 1)
     ]
-    return table.filled(_agreed(table, search, climbs, first_seed, nested, rivals))
+    agreed = _agreed(space, table, search, climbs, first_seed, nested, rivals)
+    return table.filled(agreed)
 
 
 def _agreed(
+    space: Mapping[str, Range],
     table: "Table",
     search: Search,
     climbs: Sequence["_Climb"],
@@ -106,9 +109,8 @@ def _agreed(
             best = min(ends, key=lambda point: table.mean(point, common))
             if not apart:
                 score = table.mean(best, common)
-                finite = math.isfinite(score)
-                why = "" if finite else "the best point diverges under some seeds"
-                return Outcome(best, score, finite, why, len(table))
+                is_found, why = _is_optimum(space, best, score)
+                return Outcome(best, score, is_found, why, len(table))
             attempt += 1
             # a repeated search begins at other points; the second time also at the
             # best, and at once if that is a rival
@@ -130,6 +132,26 @@ def _agreed(
         if len(table):
             best, score = table.best(centers)
         return Outcome(best, score, False, why, len(table))
+
+
+def _is_optimum(
+    space: Mapping[str, Range], point: Point, score: float
+) -> tuple[bool, str]:
+    """Whether a point on which the searches agree is an optimum; and `why` it is not.
+
+    At a limit of a hard range it is, and `why` names the numbers that are there.
+    """
+    if not math.isfinite(score):
+        return False, "the best point diverges under some seeds"
+    at_limits = [
+        name
+        for (name, one), value in zip(space.items(), point, strict=True)
+        if value != one.off and not one.limits[0] < value < one.limits[1]
+    ]
+    endless = [name for name in at_limits if not space[name].is_hard]
+    if endless:
+        return False, f"the scores fall without end along {', '.join(endless)}"
+    return True, AT_LIMIT * bool(at_limits) + ", ".join(at_limits)
 
 
 def together(askings: Sequence[Asking]) -> Asking:

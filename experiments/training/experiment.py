@@ -72,7 +72,7 @@ class Experiment:
         tuned: the axes of which each series gets the best value, in tables, figures and
             claims. Rows that are equal in all other axes and labels form one series.
         tuned_by: the metric whose smallest value is best: a column of the results, or a
-            `figures.TimeTo`.
+            `figures.TimeTo` without `cost`.
         tuning_seeds: seeds that choose the best value and are not reported: their
             number (3 is the seeds 1000, 1001, 1002), or a tuple. Without them the
             scores of the searches choose where a series has a `Range`. Elsewhere the
@@ -125,6 +125,7 @@ class Experiment:
         self._check_end()
         self._check_seeds()
         self._check_columns()
+        self._check_tuned_by()
         self._check_report()
 
     def _check_report(self):
@@ -141,6 +142,16 @@ class Experiment:
                     f"`{name}` must be a list of objects with `{attribute}`, got"
                     f" {parts!r}."
                 )
+
+    def _check_tuned_by(self):
+        """Checks the metric that chooses: the records of a run must have all of it."""
+        by = self.tuned_by
+        if not isinstance(by, str) and getattr(by, "cost", by) is not None:
+            raise ValueError(
+                "`tuned_by` must be a column of the results or a `TimeTo` without"
+                f" `cost`, got {by!r}: the records of a run cannot keep a function."
+                " The measure `soonest` chooses by a cost."
+            )
 
     def _check_end(self):
         ends = [self.updates, self.seconds, self.examples]

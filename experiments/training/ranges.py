@@ -105,15 +105,23 @@ class Range:
         return self.coordinate(self.low), self.coordinate(self.high)
 
     @property
+    def is_hard(self) -> bool:
+        """Whether values outside of `low` .. `high` are impossible."""
+        return self.scale == LINEAR if self.hard is None else self.hard
+
+    @property
     def limits(self) -> tuple[float, float]:
         """The smallest and the largest value that a search may try."""
-        if self.hard or (self.hard is None and self.scale == LINEAR):
+        if self.is_hard:
             return self.low, self.high
         least, most = _SMALLEST if self.scale == LOG else -_LARGEST, _LARGEST
         if self.off is not None and least < self.off < most:
             return (self.off, most) if self.off <= self.low else (least, self.off)
         return least, most
 
+
+AT_LIMIT = "at the limit of "
+"""The beginning of what is said of numbers that end at a limit of a hard range."""
 
 Space = dict[str, Range]
 """{name of a searched number: its range}."""
@@ -126,9 +134,10 @@ class Search:
     A series (one combination of all values that are not searched) is *found* when
 
     - for each number that is on, values at a factor of 1.25 below and above were
-      tried, and none is better by more than `tolerance`. Values at a factor of 2, the
-      minimum of a fit, and the best points with an optional number "off" or "on" are
-      tried too;
+      tried, and none is better by more than `tolerance`. At a limit of a hard range
+      there are values on one side only, and the column `why` says so. Values at a
+      factor of 2, the minimum of a fit, and the best points with an optional number
+      "off" or "on" are tried too;
     - `repeats` searches, which begin at other points and have other seeds, end at
       points that agree: compared under seeds that none of them used, none is worse
       than the best by more than `tolerance`.

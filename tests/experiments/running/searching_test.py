@@ -179,7 +179,7 @@ def test_no_tried_neighbor_of_a_found_point_is_better_by_the_tolerance(case, pai
     for number in range(2):
         result = searched_case(case, pairs, number)
         assert result.outcome.found
-        assert not result.outcome.why
+        assert result.outcome.why == "at the limit of a" * (case == "hard")
         every = [compared(result, space, i) for i in range(1, Search().repeats + 1)]
         wanted = set(sides(space, result.outcome.point))
         # one of the searches has ended there
@@ -206,8 +206,32 @@ def test_the_search_follows_an_optimum_out_of_its_range_and_not_out_of_a_hard_on
     assert math.isclose(point[0], 30.0, rel_tol=0.25)
     assert searched_case("hard", 0.005, 0).outcome.point == (3.0,)
     low = Range(0.0, 0.9, scale="linear")
-    point = searched(lambda a: a, dict(a=low), Noise(0.005)).outcome.point
-    assert point == (0.0,)
+    outcome = searched(lambda a: a, dict(a=low), Noise(0.005)).outcome
+    assert outcome.point == (0.0,)
+    assert outcome.found and outcome.why == "at the limit of a"
+
+
+@pytest.mark.parametrize("way", [-1, 1])
+def test_a_slope_without_end_has_no_optimum(way):
+    """The search ends at the last value that float32 has, and nothing is behind it."""
+    space = dict(a=Range(0.1, 1.0), b=Range(0.1, 1.0, hard=True))
+    search = Search(repeats=1, tolerance=0.05)
+    outcome = searched(
+        lambda a, b: -way * math.log10(a) - math.log10(b),
+        space,
+        Noise(0.005),
+        search=search,
+    ).outcome
+    assert outcome.point == (10.0 ** (30 * way), 1.0)
+    assert not outcome.found and outcome.why == "the scores fall without end along a"
+
+
+@pytest.mark.parametrize("off", [0.1, 1.0])
+def test_off_is_no_limit(off):
+    space = dict(a=Range(0.1, 1.0, off=off, hard=True))
+    sign = 1 if off == 0.1 else -1
+    outcome = searched(lambda a: sign * a, space, Noise(0.005)).outcome
+    assert outcome.point == (off,) and outcome.found and not outcome.why
 
 
 def test_four_numbers_in_a_bowl_are_found():

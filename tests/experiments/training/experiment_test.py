@@ -2,9 +2,12 @@ import optax
 import pytest
 
 from experiments import Arm, Experiment, Range, tasks
+from experiments.results.metrics import Computed, TimeTo
 from experiments.training.rules import arguments
 
 QUADRATIC = tasks.quadratic()
+PRICE = Computed("bytes", lambda learning_rate: 8.0)
+COST = TimeTo("train_loss", 0.2, along="update", cost=PRICE)
 
 
 def experiment(**changes):
@@ -52,6 +55,9 @@ def test_what_must_be_given_is_told_from_what_may_be():
         ({"updates": 2**31}, "from 1 to 2,147,483,647, got 2147483648"),
         ({"updates": None, "seconds": float("inf")}, "positive and finite, got inf"),
         ({"evaluate_every": 0}, "`evaluate_every` must be a whole number from 1 to"),
+        # their functions are not in the records, from which the report is made
+        ({"tuned_by": PRICE}, "`tuned_by` must be a column of the results or a `Tim"),
+        ({"tuned_by": COST}, "a `TimeTo` without `cost`, got TimeTo.*cost=Computed"),
         ({"seeds": 0}, "`seeds` must be a whole number from 1 to 10,000, got 0"),
         ({"seeds": 10_001}, "`seeds` must be a whole number from 1 to 10,000, got 1"),
         ({"seeds": 2.5}, "`seeds` must be a whole number from 1 to 10,000, got 2.5"),

@@ -11,6 +11,7 @@ from matplotlib.colors import to_hex
 from experiments import figures
 from experiments.figures import tables
 from experiments.results import analysis
+from experiments.results.choice import Choice
 from tests.experiments.figures.legible import check_legible, legend, texts
 from tests.experiments.figures.runs import DELAYS, RATES, SEEDS, limit, made, valley
 
@@ -409,6 +410,21 @@ def test_no_name_is_said_to_be_at_both_ends(tmp_path):
             f"delay=0, a; {b}: the best step size is the smallest one tried, 0.03.",
             "delay=4, a: the best step size is the largest one tried, 0.3.",
         ]
+
+
+def test_an_optimum_at_a_limit_is_noted_and_no_other_optimum_is_an_end(tmp_path):
+    """Three steps are shown, as with `also_at`; the search tried steps beyond them."""
+    run = made(tmp_path, learning_rate=RATES[:3], delay=(0, 4))
+    rows = [(0, RATES[0], "at the limit of learning_rate"), (4, RATES[2], "found")]
+    optima = pd.DataFrame(rows, columns=["delay", "learning_rate", "why"])
+    optima = optima.assign(found=True, score=0.0)
+    run = dataclasses.replace(run, choice=Choice(("learning_rate",), optima=optima))
+    chosen = tables.choose(run, "test_error", None, "delay")
+    note = f"the best step size is at its limit, {RATES[0]:g}."
+    named = tables.name(chosen.best, ["delay"])
+    assert tables.edge_notes(chosen, named.label) == [f"delay=0: {note}"]
+    shown = texts(figures.over("delay", "train_loss", fixed=False).draw(run))
+    assert any(note in one.replace("\n", " ") for one in shown), shown
 
 
 def test_where_one_value_was_tried_it_is_no_end(tmp_path):
