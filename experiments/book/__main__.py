@@ -49,8 +49,9 @@ def main(argv: list[str]) -> None:
     failed = runs.look(wanted, workdir, small=_SIZE.value == "small", jobs=_JOBS.value)
     bound = [entries.entry_of(name, workdir) for name in _ONLY.value or SYSTEMS]
     path = workdir / "book.html"
-    disk.replace(path, page.html(about(), entries.corrected(bound)))
-    table = entries.table(bound).assign(about=about())
+    made = f"{_SIZE.value} size; {about()}"
+    disk.replace(path, page.html(made, entries.corrected(bound)))
+    table = entries.table(bound).assign(size=_SIZE.value, about=about())
     disk.replace(workdir / "book.csv", table.to_csv(index=False))
     print(f"the book: {path}, its table: {workdir / 'book.csv'}")
     if failed:
@@ -58,11 +59,11 @@ def main(argv: list[str]) -> None:
 
 
 def about() -> str:
-    """When, with what and at which size the book was made."""
+    """When and with what the book was made."""
     installed = software.versions()
     names = ("delayjax", "jax", "jaxlib", "optax", "numpy")
     versions = ", ".join(f"{name} {installed[name]}" for name in names)
-    return f"{_SIZE.value} size; {versions}; {datetime.date.today().isoformat()}"
+    return f"{versions}; {datetime.date.today().isoformat()}"
 
 
 if __name__ == "__main__":

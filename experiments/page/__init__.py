@@ -63,6 +63,7 @@ class Statement(NamedTuple):
     p: str
     verdict: str
     tried: str
+    chosen: str  # a `claims.Chosen`
 
     @classmethod
     def of(cls, judged: claims.Judged) -> "Statement":
@@ -71,7 +72,7 @@ class Statement(NamedTuple):
         whence = claim.source, claim.setting, claim.said
         p = "" if math.isnan(judged.chance) else f"{judged.chance:.2g}"
         outcome = claim.expected, judged.shown, p, judged.verdict
-        return cls(claim.text, *whence, *outcome, claim.tried)
+        return cls(claim.text, *whence, *outcome, claim.tried, str(claim.chosen))
 
     @property
     def cells(self) -> list[str]:
@@ -84,8 +85,10 @@ class Statement(NamedTuple):
     @property
     def note(self) -> str:
         """What a reader must know beside the row; "" where the row says all."""
-        there = self.tried and self.verdict != claims.NOT_TESTED
-        return f"{self.statement}: {self.tried}" if there else ""
+        tried = self.tried if self.verdict != claims.NOT_TESTED else ""
+        notes = filter(None, [tried, claims.CHOSEN_NOTES.get(self.chosen)])
+        said = " ".join(notes)
+        return f"{self.statement}: {said}" if said else ""
 
 
 class Markdown(str):
