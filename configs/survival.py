@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Effect, Experiment, Simulation, along, figures, percent
-from experiments.configs import at_least, positive
+from experiments.configs import at_least, compared, positive
 from experiments.tasks import digits_mlp
 from experiments.training.recorded_job import recorded_job
 
@@ -68,7 +68,7 @@ def experiment(config: ConfigDict) -> Experiment:
     with_eight = {
         "against": {"workers": 8},
         "size": percent(10),
-        "where": {"workers": tuple(n for n in config.workers if 8 <= n <= 64)},
+        "where": compared("workers", config.workers, 8, 64, against=8),
     }
     return Experiment(
         question="How many asynchronous workers kill the training of a network?",

@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Effect, Experiment, Simulation, along, figures, percent
-from experiments.configs import at_least, positive
+from experiments.configs import at_least, compared, positive
 from experiments.tasks import quadratic
 
 LAWS = {
@@ -67,8 +67,7 @@ def experiment(config: ConfigDict) -> Experiment:
         steps = config.learning_rate * np.asarray(config.eigenvalues)
         return dj.stability.workers_decay_rate(steps, int(workers), LAWS[law]).min()
 
-    # all of few laws
-    shown = config.workers[2:] if len(config.law) < 3 else config.workers[2:7]
+    most = np.inf if len(config.law) < 3 else 32  # fewer of many laws
     return Experiment(
         question="How many asynchronous workers are fastest, and how many too many?",
         task=quadratic(config.eigenvalues),
@@ -80,7 +79,7 @@ def experiment(config: ConfigDict) -> Experiment:
             metric=figures.TimeTo("train_loss", config.target),
             against={"workers": 8},
             size=percent(10),
-            where={"workers": shown},
+            where=compared("workers", config.workers, 4, most, against=8),
         ),
         figures=[
             figures.over(

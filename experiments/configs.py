@@ -78,6 +78,31 @@ def named(key: str, name: str, offered: Mapping[str, Any]) -> Any:
         ) from error
 
 
+def compared(
+    key: str, values: Sequence[float], least: float, most: float, *, against: float
+) -> dict[str, tuple[float, ...]]:
+    """The rows that an effect compares: `where` of the values from `least` to `most`.
+
+    If a flag has left no other value there, all values are compared.
+
+    Args:
+        key: the setting.
+        values: all values of it.
+        least: the least value that is compared.
+        most: the largest one.
+        against: the value with which the others are compared.
+
+    Example:
+        >>> compared("workers", (1, 4, 8, 64), 4, 32, against=8)
+        {'workers': (4, 8)}
+        >>> compared("workers", (1, 8), 4, 32, against=8)
+        {}
+    """
+    others = {value for value in values if least <= value <= most} - {against}
+    rows = tuple(value for value in values if value in others | {against})
+    return {key: rows} if others else {}
+
+
 def check_delays(key: str, delays: Sequence[float], updates: int) -> int:
     """The depth of a history that holds these delays.
 

@@ -1,6 +1,7 @@
 """Checks, before training, that answer, figures and statements can read the tables."""
 
 import contextlib
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ from experiments.results import analysis
 from experiments.results.analysis import AbsentError
 from experiments.results.choice import Choice
 from experiments.results.claims import Published, Record
+from experiments.results.formulas import formula
 from experiments.results.tables import Found, curve_rows, split
 from experiments.running.cells import Counters
 from experiments.running.program import Program, setting_names
@@ -65,7 +67,9 @@ def _naming(what: str, found: Found) -> Iterator[None]:
         yield
     except AbsentError as error:
         raise ValueError(f"{what}: {error}") from error
-    except KeyError as error:  # from a table without this column
+    except KeyError as error:
+        if not _of_a_table(error):
+            return
         columns = ", ".join(dict.fromkeys([*found.results, *found.curves]))
         raise ValueError(
             f"{what} needs {error.args[0]!r}, which the run will not have: name one of"
@@ -73,6 +77,13 @@ def _naming(what: str, found: Found) -> Iterator[None]:
         ) from error
     except Exception:  # the numbers are made up
         return
+
+
+def _of_a_table(error: KeyError) -> bool:
+    """Whether a table lacks a column: pandas raised the error, outside of a theory."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    of_theory = any(frame.f_code is formula.__code__ for frame in frames)
+    return frames[-1].f_globals["__name__"].startswith("pandas.") and not of_theory
 
 
 def _made_up(

@@ -1437,6 +1437,9 @@ published(measure=None)
 published(at_least=2.0)
     ValueError: `Published` 'It is less' needs `at_least` <= `at_most`, got 2.0 and
     1.0: no number is within them.
+published(chosen="latter")
+    ValueError: `Published` 'It is less' needs `chosen` among first, later, unseen, got
+    'latter'.
 experiments.claims.Record("loss", len, INF, 0.1)
     ValueError: `Record` 'loss' needs a finite value and spread, got inf and 0.1.
 experiments.measures.mean("train_loss", learning_rate=0.3)(finished())

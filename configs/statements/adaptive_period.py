@@ -30,7 +30,7 @@ def published(config: ConfigDict) -> list[Published]:
             text="The adaptive period ends with a smaller training loss than a kept"
             " period of 8, which takes about as many averages",
             measure=over_kept("train_loss", 8),
-            tried=claims.CHOSEN_LATER,
+            chosen=claims.Chosen.LATER,
             **constant,
         ),
         Published(

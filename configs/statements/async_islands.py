@@ -37,7 +37,8 @@ def published(config: ConfigDict) -> list[Published]:
             at_most=1.0,
             bound_is_ours=True,
             tried="For as many examples, and not in seconds. On the toy the momentum"
-            f" of both is searched. {claims.CHOSEN_UNSEEN}",
+            " of both is searched.",
+            chosen=claims.Chosen.UNSEEN,
         ),
         Published(
             text="With delayed Nesterov alone they end no higher either",

@@ -48,7 +48,8 @@ def published(config: ConfigDict) -> list[Published]:
             said="it improves the convergence speed and scalability of SGD",
             measure=sooner(config, "PSP", "BSP", "ASP", "SSP"),
             at_least=EFFECT,
-            tried=f"{tie} {claims.CHOSEN_UNSEEN}",
+            tried=tie,
+            chosen=claims.Chosen.UNSEEN,
             **wang,
         )
     else:
@@ -62,7 +63,8 @@ def published(config: ConfigDict) -> list[Published]:
             measure=sooner(config, "SSP", "BSP", "ASP"),
             at_least=EFFECT,
             bound_is_ours=True,
-            tried=f"{tie} {claims.CHOSEN_UNSEEN}",
+            tried=tie,
+            chosen=claims.Chosen.UNSEEN,
         )
     updates = (until(config, barrier, "update") for barrier in ("BSP", "ASP"))
     rest = Published(

@@ -39,7 +39,8 @@ def published(config: ConfigDict) -> list[Published]:
             bound_is_ours=True,
             tried="The source has 100 steps between exchanges. Over 20 and at equal"
             " steps the ratio is 20 x 32 / 4 = 160, so that 100 allows 1.6 times the"
-            f" steps of gradients. {claims.CHOSEN_UNSEEN}",
+            " steps of gradients.",
+            chosen=claims.Chosen.UNSEEN,
         ),
         Published(
             text="DiLoCo with 4 bits an entry needs no more than 10 % more steps than"

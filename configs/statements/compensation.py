@@ -42,7 +42,8 @@ def published(config: ConfigDict) -> list[Published]:
             " 8.19 % against 9.27 %",
             measure=ratio(*of_both),
             tried="Gradients of the source's 4 workers are 3 updates late. Step and"
-            f" strength are searched. {claims.CHOSEN_UNSEEN}",
+            " strength are searched.",
+            chosen=claims.Chosen.UNSEEN,
             **(four | from_table),
         ),
         Published(

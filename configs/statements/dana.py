@@ -36,13 +36,13 @@ def published(config: ConfigDict) -> list[Published]:
             " has a smaller test error than the better of heavy ball and Nesterov's"
             " momentum on the server",
             measure=less(),
-            tried=claims.CHOSEN_UNSEEN,
+            chosen=claims.Chosen.UNSEEN,
             **paper,
         ),
         Published(
             text="The same, with a momentum of 0.9 for all",
             measure=less(decay=0.9),
-            tried=claims.CHOSEN_UNSEEN,
+            chosen=claims.Chosen.UNSEEN,
             **paper,
         ),
     ]

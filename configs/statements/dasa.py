@@ -26,7 +26,8 @@ def published(config: ConfigDict) -> list[Published]:
             bound_is_ours=True,
             tried="Half of N-fold. That DASA keeps the nearer half of the messages is"
             " from summaries of the paper; its text was not at hand. The next"
-            f" statement has plain averages beside it. {claims.CHOSEN_LATER}",
+            " statement has plain averages beside it.",
+            chosen=claims.Chosen.LATER,
             **paper,
         ),
         Published(

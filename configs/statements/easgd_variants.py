@@ -51,7 +51,8 @@ def published(config: ConfigDict) -> list[Published]:
             at_most=0.0,
             bound_is_ours=True,
             tried="EA-wild has a momentum of 0 or 0.9, as its rivals have; tuning"
-            f" seeds choose. {claims.CHOSEN_UNSEEN}",
+            " seeds choose.",
+            chosen=claims.Chosen.UNSEEN,
         ),
         ahead("Async EASGD", "Async SGD", "is faster"),
         ahead("Async MEASGD", "Async MSGD", "is faster and steadier"),

@@ -33,7 +33,8 @@ def published(config: ConfigDict) -> list[Published]:
             at_least=1.0,
             bound_is_ours=True,
             tried="2.5 is the most among the settings of the source, so it bounds none"
-            f" of them from below. {claims.CHOSEN_UNSEEN}",
+            " of them from below.",
+            chosen=claims.Chosen.UNSEEN,
         ),
         Published(
             text="FedBuff is more efficient than synchronous federated learning",

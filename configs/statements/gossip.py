@@ -53,7 +53,8 @@ def published(config: ConfigDict) -> list[Published]:
             measure=Formed(least_ahead, "ratio"),
             at_least=1.0,
             tried="The smaller of both ratios of times. Gossip is pulled; no elastic"
-            f" average is among the methods. {claims.CHOSEN_LATER}",
+            " average is among the methods.",
+            chosen=claims.Chosen.LATER,
             **jin,
         ),
         Published(

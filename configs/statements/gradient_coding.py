@@ -45,7 +45,8 @@ def published(config: ConfigDict) -> list[Published]:
             measure=Formed(each, "ratio"),
             at_most=0.7,
             tried="The source's placement of data allows less: there a worker can only"
-            f" join clusters whose data it holds. {claims.CHOSEN_LATER}",
+            " join clusters whose data it holds.",
+            chosen=claims.Chosen.LATER,
         ),
     ]
 

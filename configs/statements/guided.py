@@ -34,7 +34,7 @@ def published(config: ConfigDict) -> list[Published]:
             measure=difference(*accuracies),
             at_least=0.0,
             bound_is_ours=True,
-            tried=claims.CHOSEN_LATER,
+            chosen=claims.Chosen.LATER,
         ),
     ]
 

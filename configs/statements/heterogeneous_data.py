@@ -32,7 +32,8 @@ def published(config: ConfigDict) -> list[Published]:
             at_most=1.0,
             bound_is_ours=True,
             tried="The abstract's claim, read for this run: all have the same time and"
-            f" their best step. {claims.CHOSEN_UNSEEN}",
+            " their best step.",
+            chosen=claims.Chosen.UNSEEN,
             **paper,
         ),
         Published(

@@ -64,7 +64,8 @@ def published(config: ConfigDict) -> list[Published]:
             at_most=0.05,
             bound_is_ours=True,
             tried="Step and damping are the best for each server, attack and law of"
-            f" times. {claims.CHOSEN_UNSEEN}",
+            " times.",
+            chosen=claims.Chosen.UNSEEN,
             **paper,
         ),
         Published(
@@ -76,7 +77,8 @@ def published(config: ConfigDict) -> list[Published]:
             at_most=1 / (1 - len(config.attackers) / config.workers),
             tried="Refused gradients count as updates. The frequency filter, in our"
             " strict form, refuses 2 f / n of an honest stream in random order by"
-            f" construction, so it is not in this number. {claims.CHOSEN_UNSEEN}",
+            " construction, so it is not in this number.",
+            chosen=claims.Chosen.UNSEEN,
             **paper,
         ),
         Published(

@@ -49,15 +49,15 @@ def published(config: ConfigDict) -> list[Published]:
             measure=recovered("Adam"),
             at_least=0.5,
             tried="On an earlier, coarser grid one late update cost Adam nothing that"
-            " the seeds saw: there is no share then, and nothing is decided."
-            f" {claims.CHOSEN_LATER}",
+            " the seeds saw: there is no share then, and nothing is decided.",
+            chosen=claims.Chosen.LATER,
             **paper,
         ),
         Published(
             text=f"{feedback} at most 90 % of what one late update costs Adam",
             measure=recovered("Adam"),
             at_most=0.9,
-            tried=claims.CHOSEN_LATER,
+            chosen=claims.Chosen.LATER,
             **paper,
         ),
         Published(
@@ -65,7 +65,8 @@ def published(config: ConfigDict) -> list[Published]:
             measure=recovered("heavy ball"),
             at_least=0.5,
             tried="The source corrects any optimizer. Heavy ball was the headline while"
-            f" Adam had no share. {claims.CHOSEN_LATER}",
+            " Adam had no share.",
+            chosen=claims.Chosen.LATER,
             **paper,
         ),
     ]

@@ -32,8 +32,8 @@ def published(config: ConfigDict) -> list[Published]:
             measure=Formed(lambda found: np.max([one(found) for one in each]), "ratio"),
             at_most=1.0,
             bound_is_ours=True,
-            tried="AdamH is not Adam, so the ratio of the source, 0.384, is no bound."
-            f" {claims.CHOSEN_UNSEEN}",
+            tried="AdamH is not Adam, so the ratio of the source, 0.384, is no bound.",
+            chosen=claims.Chosen.UNSEEN,
         ),
     ]
 

@@ -38,7 +38,7 @@ def published(config: ConfigDict) -> list[Published]:
             " asynchronous methods with momentum",
             measure=ratio(loss("ordered", 32), least(others)),
             at_most=1.0,
-            tried=claims.CHOSEN_LATER,
+            chosen=claims.Chosen.LATER,
             **paper,
         ),
         Published(

@@ -57,7 +57,8 @@ def published(config: ConfigDict) -> list[Published]:
             measure=Formed(needed, "ratio"),
             at_most=1 - 0.817,
             tried="The schedule of each step still ends with all updates, not where the"
-            f" loss is reached. {claims.CHOSEN_UNSEEN}",
+            " loss is reached.",
+            chosen=claims.Chosen.UNSEEN,
         ),
         Published(
             text="Look-ahead in 8 stages is better than Adam without late stages",

@@ -27,7 +27,7 @@ def published(config: ConfigDict) -> list[Published]:
             measure=saved("WAGMA-SGD", WAITS, "local SGD", "eager-SGD"),
             at_least=0.0,
             bound_is_ours=True,
-            tried=claims.CHOSEN_UNSEEN,
+            chosen=claims.Chosen.UNSEEN,
         ),
         Published(
             text="Where videos vary in length eager-SGD loses no accuracy",

@@ -25,7 +25,7 @@ def published(config: ConfigDict) -> list[Published]:
             said="superior effectiveness, compared with the conventional ASGD",
             measure=difference(*laws),
             at_least=0.0,
-            tried=claims.CHOSEN_LATER,
+            chosen=claims.Chosen.LATER,
             **(zhang | dict(source=f"{source}, abstract")),
         ),
         Published(

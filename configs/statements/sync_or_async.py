@@ -38,7 +38,8 @@ def published(config: ConfigDict) -> list[Published]:
             measure=Formed(least_ahead, "ratio"),
             at_least=1.0,
             tried="The smaller of both ratios of times. Batches decide how long a"
-            f" gradient takes. {claims.CHOSEN_LATER}",
+            " gradient takes.",
+            chosen=claims.Chosen.LATER,
             **paper,
         ),
         Published(

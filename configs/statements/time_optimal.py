@@ -31,7 +31,7 @@ def published(config: ConfigDict) -> list[Published]:
             said="ASGD becomes inefficient as the number of workers grows; Ringmaster"
             " has the optimal time complexity",
             measure=ratio(slower("Ringmaster"), slower("ASGD")),
-            tried=claims.CHOSEN_LATER,
+            chosen=claims.Chosen.LATER,
             **paper,
         ),
         Published(

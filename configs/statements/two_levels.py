@@ -33,7 +33,8 @@ def published(config: ConfigDict) -> list[Published]:
             at_least=workers * cores / 2,
             bound_is_ours=True,
             tried="Half of a proportional speed-up. A core is a delay here; all cores"
-            f" of a worker compute at the same time. {claims.CHOSEN_LATER}",
+            " of a worker compute at the same time.",
+            chosen=claims.Chosen.LATER,
             **paper,
         ),
         Published(

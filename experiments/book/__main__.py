@@ -49,8 +49,9 @@ def main(argv: list[str]) -> None:
     failed = runs.look(wanted, workdir, small=_SIZE.value == "small", jobs=_JOBS.value)
     members = [entries.entry_of(name, workdir) for name in _ONLY.value or SYSTEMS]
     path = workdir / "book.html"
-    disk.replace(path, page.html(about(), entries.corrected(members)))
-    table = entries.table(members).assign(about=about())
+    made = f"{_SIZE.value} size; {about()}"
+    disk.replace(path, page.html(made, entries.corrected(members)))
+    table = entries.table(members).assign(size=_SIZE.value, about=about())
     disk.replace(workdir / "book.csv", table.to_csv(index=False))
     print(f"the book: {path}, its table: {workdir / 'book.csv'}")
     if failed:
@@ -58,11 +59,11 @@ def main(argv: list[str]) -> None:
 
 
 def about() -> str:
-    """The size, the versions and the date of the book, as text."""
+    """The versions and the date of the book, as text."""
     installed = software.versions()
     names = ("delayjax", "jax", "jaxlib", "optax", "numpy")
     versions = ", ".join(f"{name} {installed[name]}" for name in names)
-    return f"{_SIZE.value} size; {versions}; {datetime.date.today().isoformat()}"
+    return f"{versions}; {datetime.date.today().isoformat()}"
 
 
 if __name__ == "__main__":

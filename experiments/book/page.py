@@ -51,7 +51,8 @@ _TABLE = flags.DEFINE_string(
 def read(path: Path = TABLE) -> tuple[str, list[Entry]]:
     """The versions and dates of a table, and its entries, which are `corrected`."""
     table = pd.read_csv(path, dtype=str, na_filter=False)
-    return "; ".join(table["about"].unique()), corrected(from_table(table))
+    about = table["size"] + " size; " + table["about"]
+    return "; ".join(about.unique()), corrected(from_table(table))
 
 
 def keep(path: Path) -> None:
@@ -61,11 +62,11 @@ def keep(path: Path) -> None:
         ValueError: if the table is not of a full run.
     """
     new, kept = (pd.read_csv(f, dtype=str, na_filter=False) for f in (path, TABLE))
-    small = new.loc[~new["about"].str.startswith("full size; "), "about"]
-    if len(small):
+    sizes = {*new.get("size", ["none"])}
+    if sizes != {"full"}:
         raise ValueError(
-            f"{path} must be of a full run, got {small.iloc[0]!r}: run experiments.book"
-            " with --size=full."
+            f"{path} must be of a full run, got the sizes {', '.join(sorted(sizes))}:"
+            " run experiments.book with --size=full."
         )
     table = pd.concat([kept[~kept["config"].isin(new["config"])], new])
     order = {name: n for n, name in enumerate(SYSTEMS)}
@@ -82,6 +83,7 @@ def markdown(about: str, entries: Sequence[Entry]) -> str:
     took = [f"{minutes[where]:.0f} minutes on {where}" for where in sorted(minutes)]
     stated = [entry.headline for entry in entries if entry.headline]
     decided = [one for one in stated if one.verdict in DECIDED]
+    chosen = Counter(one.chosen for one in stated)
     return render(
         "book.md",
         about=about,
@@ -89,9 +91,9 @@ def markdown(about: str, entries: Sequence[Entry]) -> str:
         chapters=in_chapters(entries),
         headlines=len(stated),
         decided=len(decided),
-        later=sum(claims.CHOSEN_LATER in one.tried for one in stated),
-        unseen=sum(claims.CHOSEN_UNSEEN in one.tried for one in stated),
-        later_decided=sum(claims.CHOSEN_LATER in one.tried for one in decided),
+        later=chosen[claims.Chosen.LATER],
+        unseen=chosen[claims.Chosen.UNSEEN],
+        later_decided=sum(one.chosen == claims.Chosen.LATER for one in decided),
     )
 
 

@@ -63,6 +63,7 @@ class Statement(NamedTuple):
     p: str
     verdict: str
     tried: str
+    chosen: str  # a `claims.Chosen`
 
     @classmethod
     def of(cls, judged: claims.Judged) -> "Statement":
@@ -71,7 +72,7 @@ class Statement(NamedTuple):
         origin = claim.source, claim.setting, claim.said
         p = "" if math.isnan(judged.chance) else f"{judged.chance:.2g}"
         outcome = claim.expected, judged.shown, p, judged.verdict
-        return cls(claim.text, *origin, *outcome, claim.tried)
+        return cls(claim.text, *origin, *outcome, claim.tried, str(claim.chosen))
 
     @property
     def cells(self) -> list[str]:
@@ -83,9 +84,11 @@ class Statement(NamedTuple):
 
     @property
     def note(self) -> str:
-        """The text below the table, about what was tried; "" if the row says it."""
-        needed = self.tried and self.verdict != claims.NOT_TESTED
-        return f"{self.statement}: {self.tried}" if needed else ""
+        """The text below the table: what was tried, and when it was chosen."""
+        tried = self.tried if self.verdict != claims.NOT_TESTED else ""
+        notes = filter(None, [tried, claims.CHOSEN_NOTES.get(self.chosen)])
+        text = " ".join(notes)
+        return f"{self.statement}: {text}" if text else ""
 
 
 class Markdown(str):

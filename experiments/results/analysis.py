@@ -279,7 +279,8 @@ def half_interval(values: np.ndarray) -> float:
 def where(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
     """The rows whose columns have these values, or one value of a tuple.
 
-    Numbers are compared in float32. None means that a row lacks the setting.
+    Numbers are compared in float32. None means that a row lacks the setting. An empty
+    tuple has no value: no row is left.
 
     Raises:
         KeyError: if there is no such column.
@@ -293,8 +294,10 @@ def where(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
     """
     for name, value in values.items():
         among = value if isinstance(value, (tuple, list)) else (value,)
-        equal = [_equal(frame[name], one) for one in among]
-        frame = frame[np.any(equal, axis=0)]
+        column, equal = frame[name], np.zeros(len(frame), bool)
+        for one in among:
+            equal |= _equal(column, one)
+        frame = frame[equal]
     return frame
 
 

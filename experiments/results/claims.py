@@ -1,6 +1,7 @@
 """Statements of papers and what a run shows of them; records of our numbers."""
 
 import dataclasses
+import enum
 import hashlib
 import json
 import math
@@ -26,16 +27,22 @@ LOOKS = (1, 2, 4)
 A config is run with its seeds. If its headline is undecided, it is run with twice the
 seeds, then with four times, and then no more."""
 
-CHOSEN_LATER = (
-    "Chosen when results were known: an outside reader refused the earlier headline."
-)
-"""What a headline says in `tried` that is no older than the results."""
 
-CHOSEN_UNSEEN = (
-    "Chosen when results were known, by one who had not read them: an outside reader"
-    " refused the earlier headline."
-)
-"""What a headline says in `tried` whose author had read no result."""
+class Chosen(enum.StrEnum):
+    """Whether a statement was chosen before the results of its config were known."""
+
+    FIRST = "first"  # before any result
+    LATER = "later"  # when results were known
+    UNSEEN = "unseen"  # then too, by an author who had not read the results
+
+
+CHOSEN_NOTES: dict[str, str] = {
+    Chosen.LATER: "Chosen when results were known: an outside reader refused the"
+    " earlier headline.",
+    Chosen.UNSEEN: "Chosen when results were known, by one who had not read them: an"
+    " outside reader refused the earlier headline.",
+}
+"""The sentences that a page shows of statements that were not chosen first."""
 
 _NOT_FOUND = "no optimum is found"
 _SPREADS = 4
@@ -46,8 +53,8 @@ _ROUNDING = 0.001
 class Published:
     """A statement of a source, and the bounds by which a run judges it.
 
-    It is written before the run and may fail; a headline that is not has `CHOSEN_LATER`
-    in `tried`, and the book counts these. The 95 % interval over the seeds decides:
+    It is written before the run and may fail; `chosen` says if it is not, and the book
+    counts such headlines. The 95 % interval over the seeds decides:
     inside the bounds it is "reproduced", outside "not reproduced", and if a bound is
     within the interval "undecided". Inside of a bound that is ours it is "same
     direction", and never "reproduced". It is "no verdict" if the measure reads
@@ -72,6 +79,7 @@ class Published:
             spread over the seeds, or about one step size that is not tuned.
         tried: what was tried if it is not reproduced; why it cannot be tested; or what
             a reader must know about the bound.
+        chosen: whether it was chosen before the results were known.
     """
 
     text: str
@@ -84,6 +92,7 @@ class Published:
     bound_is_ours: bool = False
     demonstration: bool = False
     tried: str = ""
+    chosen: Chosen = Chosen.FIRST
 
     def __post_init__(self):
         bounded = self.at_least > -math.inf or self.at_most < math.inf
@@ -101,6 +110,11 @@ class Published:
             raise ValueError(
                 f"`Published` {self.text!r} has no `measure`: say in `tried` why it"
                 " cannot be tested here."
+            )
+        if self.chosen not in [*Chosen]:
+            raise ValueError(
+                f"`Published` {self.text!r} needs `chosen` among {', '.join(Chosen)},"
+                f" got {self.chosen!r}."
             )
 
     @property
@@ -287,7 +301,7 @@ def _verdict(claim: Published, measured: Estimate | None) -> str:
 
 
 def digest(published: Sequence[Published]) -> str:
-    """A fingerprint of statements and their bounds, without `tried`."""
+    """A fingerprint of statements and their bounds, without `tried` and `chosen`."""
     stated = [
         [
             claim.text,

@@ -170,3 +170,33 @@ def test_a_config_makes_an_experiment_whose_claims_can_fail(file, question, tmp_
         alone = dict(training=None, arms=[arm], grid=grid, tuned=tuned)
         one = dataclasses.replace(made, **alone, **short)
         assert programs.programs(one)
+
+
+@pytest.mark.parametrize(
+    ("name", "workers", "compared"),
+    [
+        ("workers", (1, 8), None),
+        ("workers", (1, 8, 16, 64), (8, 16)),
+        ("survival", (1, 8), None),
+        ("survival", (1, 2, 8, 16, 64, 128), (8, 16, 64)),
+    ],
+)
+def test_an_answer_compares_what_a_flag_has_left(name, workers, compared):
+    file = ConfigFile.load(name)
+    made = file.experiment(file.with_values({"workers": workers}))
+    expected = {} if compared is None else {"workers": compared}
+    assert [effect.where for effect in made.effects] == [expected] * len(made.effects)
+
+
+def test_the_answer_of_time_optimal_names_the_workers_that_it_compares():
+    file = ConfigFile.load("time_optimal")
+    made = file.experiment(file.with_values({"workers": (128, 32, 64)}))
+    most, more = made.effects
+    assert (most.where, most.name) == (
+        {"workers": 128},
+        "time to the target on 128 workers",
+    )
+    assert (more.against, more.name) == (
+        {"workers": 32},
+        "time to the target on 64 and 128 workers",
+    )

@@ -79,3 +79,16 @@ def test_a_statement_says_what_was_tried_but_once():
     untested = claims.Published(**asked)
     own = Statement.of(claims.Judged(untested, None, claims.NOT_TESTED, "more seeds"))
     assert (own.measured, own.note) == ("more seeds", "")
+
+
+def test_a_statement_says_when_it_was_chosen():
+    asked = dict(text="It halves", source="Doe", said="half", tried="more seeds")
+    notes = []
+    for chosen in claims.Chosen:
+        claim = claims.Published(**asked, chosen=chosen)
+        statement = Statement.of(claims.Judged(claim, None, claims.UNDECIDED))
+        assert statement.chosen == str(chosen)
+        notes.append(statement.note)
+    later, unseen = claims.CHOSEN_NOTES.values()
+    said = "It halves: more seeds"
+    assert notes == [said, f"{said} {later}", f"{said} {unseen}"]

@@ -4,6 +4,7 @@ import functools
 import math
 
 import optax
+import pandas as pd
 import pytest
 
 import delayjax as dj
@@ -176,6 +177,23 @@ def test_what_made_up_numbers_cannot_decide_is_no_error(tmp_path):
     whole = experiment(answer=late, figures=drawn, tuned=(), **TIMED)
     stated = [claimed(of_numbers), claimed(of_records)]
     assert len(prepared(whole, stated=stated)) == 1
+
+
+def test_a_user_s_function_that_looks_up_what_it_lacks_is_no_error():
+    """The columns of the tables are all there: the report will say what fails."""
+
+    def of_a_dict(delay):
+        return {}["boom"]
+
+    def of_a_table(delay):
+        return pd.DataFrame()["boom"]
+
+    drawn = [figures.over("delay", "train_loss", theory=of_a_dict)]
+    whole = experiment(
+        answer=[effect(against=of_a_dict), effect(against=of_a_table)], figures=drawn
+    )
+    stated = [claimed(lambda found: of_a_dict(0))]
+    check_names(whole, ASKED(), {0: ["train_loss"]}, stated)
 
 
 def test_a_changed_flag_may_remove_what_the_answer_names(tmp_path):

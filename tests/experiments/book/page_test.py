@@ -20,7 +20,7 @@ from experiments.results import claims
 
 def bound(*verdicts):
     said = dict(source="Doe (2020)", setting="a net", said="half", bound="at most 0.5")
-    said |= dict(measured="0.4", p="", tried="more seeds")
+    said |= dict(measured="0.4", p="", tried="more seeds", chosen="first")
     stated = [
         Statement(statement=f"number {i}", verdict=own, **said)
         for i, own in enumerate(verdicts)
@@ -80,6 +80,20 @@ def test_a_headline_without_a_p_value_is_undecided_and_says_so():
     )
     assert (second.verdict, second.among_all) == ("not tested", "")
     assert third.among_all == "p = 0.04 among the 1 headlines that have one"
+
+
+def test_the_page_counts_the_headlines_that_were_chosen_when_results_were_known():
+    """By their field, whatever the words of their notes are."""
+    bound = [with_p("reproduced", "0.01"), with_p("undecided", "")]
+    bound += [with_p("undecided", ""), with_p("undecided", "")]
+    for n, chosen in enumerate(("later", "later", "unseen", "first")):
+        first, below = bound[n].statements
+        first = first._replace(chosen=chosen)
+        below = below._replace(chosen="later")
+        bound[n] = bound[n]._replace(statements=(first, below))
+    text = " ".join(page.markdown("full size; today", bound).split())
+    said = "2 of the 4 headlines, and 1 of the 1 that have a verdict, were chosen when"
+    assert said in text and "; 1 more were chosen then by one" in text
 
 
 def test_a_demonstration_is_no_headline_and_not_among_those_that_are_corrected():
@@ -225,10 +239,11 @@ def test_the_list_of_configs_has_a_row_a_file_with_its_forms_and_times():
     assert "| 5 min, NVIDIA H200 |" in page.configs_list([form._replace(minutes=4.7)])
 
 
-def made(path, about, answers):
+def made(path, about, answers, size="full"):
     """A table of runs that gave these answers."""
     runs = [Entry(name, "Why?", Status.RUN, said) for name, said in answers.items()]
-    entries.table(runs).assign(about=about).to_csv(path, index=False)
+    table = entries.table(runs).assign(size=size, about=about)
+    table.to_csv(path, index=False)
     return path
 
 
@@ -238,9 +253,9 @@ def test_a_run_of_some_configs_replaces_their_entries_and_keeps_the_others(
     old = dict.fromkeys(("default", "softsync", "dana"), "old")
     monkeypatch.setattr(page, "TABLE", made(tmp_path / "kept.csv", "then", old))
     new = {"dana": "new", "softsync": "new"}
-    page.keep(made(tmp_path / "book.csv", "full size; now", new))
+    page.keep(made(tmp_path / "book.csv", "now", new))
     about, kept = page.read(page.TABLE)
-    assert about == "then; full size; now"
+    assert about == "full size; then; full size; now"
     assert {one.config: one.answer for one in kept} == old | new
     assert [one.config for one in kept] == [one for one in SYSTEMS if one in old]
 
@@ -250,8 +265,8 @@ def test_a_table_of_a_small_run_is_refused_and_changes_nothing(tmp_path, monkeyp
         page, "TABLE", made(tmp_path / "kept.csv", "then", {"dana": "old"})
     )
     before = page.TABLE.read_text()
-    path = made(tmp_path / "book.csv", "small size; today", {"dana": "new"})
-    with pytest.raises(ValueError, match="must be of a full run, got 'small size"):
+    path = made(tmp_path / "book.csv", "today", {"dana": "new"}, size="small")
+    with pytest.raises(ValueError, match="must be of a full run, got the sizes small"):
         page.keep(path)
     assert page.TABLE.read_text() == before
 
@@ -315,9 +330,12 @@ def test_the_kept_statements_are_those_of_the_configs(name):
     source = entries.source(name)
     file = ConfigFile.load(source)
     stated = statements.about(file, file.config).published
-    asked = [(own.text, own.source, own.said, own.expected) for own in stated]
+    asked = [
+        (own.text, own.source, own.said, own.expected, own.chosen) for own in stated
+    ]
     said = [
-        (own.statement, own.source, own.said, own.bound) for own in entry.statements
+        (own.statement, own.source, own.said, own.bound, own.chosen)
+        for own in entry.statements
     ]
     assert said == asked
     assert {own.verdict for own in entry.statements} <= {

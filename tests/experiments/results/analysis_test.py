@@ -66,6 +66,11 @@ def test_tuning_seeds_choose_among_the_values_that_are_shown():
     assert found.equals(analysis.best(only, ["learning_rate"], tuning=judges))
 
 
+def test_an_empty_tuple_leaves_no_row():
+    table = frame()
+    assert analysis.where(table, learning_rate=()).equals(table.iloc[:0])
+
+
 def test_a_cell_that_a_seed_lacks_is_not_best():
     rows = [(0.1, 0, 1.0), (0.2, 0, 2.0), (0.2, 1, 2.0)]
     table = pd.DataFrame(rows, columns=["learning_rate", "seed", "train_loss"])
