@@ -12,4 +12,5 @@ from experiments.tasks.networks import linen as linen
 from experiments.tasks.networks import nnx as nnx
 from experiments.tasks.quadratic import quadratic as quadratic
 from experiments.tasks.task import Task as Task
+from experiments.tasks.temporal_difference import linear_td as linear_td
 from experiments.tasks.tokens import tokens as tokens
