@@ -7,6 +7,7 @@ from experiments.tasks.digits import digits_cnn as digits_cnn
 from experiments.tasks.digits import digits_mlp as digits_mlp
 from experiments.tasks.images import images as images
 from experiments.tasks.language import predict_next as predict_next
+from experiments.tasks.mixtures import gaussian_mixtures as gaussian_mixtures
 from experiments.tasks.networks import Network as Network
 from experiments.tasks.networks import linen as linen
 from experiments.tasks.networks import nnx as nnx
