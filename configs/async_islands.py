@@ -28,7 +28,7 @@ from experiments import Arm, Effect, Experiment, Range, Search, Simulation, alon
 from experiments.configs import at_least, named, positive
 from experiments.figures import bars, curves
 from experiments.results.effects import percent
-from experiments.tasks import Task, batches, char_lm, classify, linen, models
+from experiments.tasks import char_lm, gaussian_mixtures
 
 SMALL = {"rounds": 4, "tolerance": 0.5}
 """Values that the small size of the book changes, beside the numbers of seeds."""
@@ -42,26 +42,8 @@ ALL, NONE, ONE = "wait for all", "wait for nobody", "one island"
 SGD, NESTEROV, DELAYED = "SGD", "Nesterov", "delayed Nesterov"
 SEARCHED, BY_SPEED = ", searched", ", steps by speed"
 
-
-def toy(*, batch_size: int, dimension: int = 64) -> Task:
-    """A task of four classes, each of eight Gaussians around points of norm 1."""
-    rng = np.random.default_rng(0)
-    centers = rng.normal(size=(4, 8, dimension))
-    centers /= np.linalg.norm(centers, axis=-1, keepdims=True)
-
-    def draw(size):
-        label, which = rng.integers(4, size=size), rng.integers(8, size=size)
-        points = centers[label, which] + 0.25 * rng.normal(size=(size, dimension))
-        return {"image": np.float32(points), "label": np.int32(label)}
-
-    train, test = draw(4096), draw(1024)
-    network = linen(models.MLP(width=32, depth=1, classes=4))
-    shuffled = batches.shuffled(train, batch_size)
-    return classify(network, shuffled, train, test, examples=batch_size)
-
-
 _SIZE = dict(context=32, width=16, evaluated_tokens=4096)
-TASKS = {"toy": toy, "characters": functools.partial(char_lm, **_SIZE)}
+TASKS = {"toy": gaussian_mixtures, "characters": functools.partial(char_lm, **_SIZE)}
 
 
 def get_config(task: str = "toy") -> ConfigDict:

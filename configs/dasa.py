@@ -10,11 +10,8 @@ fixed point.
     python -m experiments.main --config=configs/dasa.py --workdir=runs/dasa
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from ml_collections import ConfigDict
 
@@ -22,10 +19,9 @@ import delayjax as dj
 from experiments import Arm, Effect, Experiment, figures
 from experiments.configs import at_least, check_delays, positive
 from experiments.results.sizes import percent
-from experiments.tasks import Task
+from experiments.tasks import linear_td
 from experiments.training.gradients import optimizer
 
-NONE = 1e30  # a reach that drops no message
 LIMITS = at_least(2, "agents") | at_least(1, "one_in") | at_least(0, "mean_delay")
 LIMITS |= positive("distance", "target", "reach", "learning_rate")
 
@@ -41,52 +37,24 @@ def get_config() -> ConfigDict:
             target=0.2,  # distance from the fixed point that counts as near
             updates=4000,
             reach=(1.0, 8.0, 64.0),  # in steps along a gradient of norm 1
-            learning_rate=(0.004, 0.3, 12),  # first, last, number; equal ratios
+            learning_rate=(
+                0.004,
+                0.0059,
+                0.0088,
+                0.013,
+                0.0192,
+                0.0285,
+                0.0422,
+                0.0624,
+                0.0924,
+                0.1368,
+                0.2026,
+                0.3,
+            ),
             seeds=20,
             tuning_seeds=10,  # seeds that choose step and reach; not reported
         )
     )
-
-
-def td(agents: int, distance: float, updates: int, *, discount: float = 0.9) -> Task:
-    """The task TD(0), with 4 features of norm 1 and 10 states.
-
-    The fixed point solves Phi' D (Phi - gamma P Phi) x = Phi' D r; D is the stationary
-    law of the chain of states.
-    """
-    chain = np.random.default_rng(0)
-    law = chain.random((10, 10)) ** 3
-    law /= law.sum(axis=1, keepdims=True)
-    rewards, features = chain.normal(size=10), chain.normal(size=(10, 4))
-    features /= np.linalg.norm(features, axis=1, keepdims=True)
-    weighted = features.T * np.linalg.matrix_power(law, 1000)[0]
-    matrix = weighted @ (features - discount * law @ features)
-    solution = np.linalg.solve(matrix, weighted @ rewards).astype(np.float32)
-
-    @functools.cache
-    def visited(seed):
-        states = [np.zeros(agents, int)]
-        for draws in np.random.default_rng(seed).random((updates, agents, 1)):
-            states.append((draws > law[states[-1]].cumsum(axis=1)).sum(axis=1))
-        return np.array(states)
-
-    def batches(seed, start, stop):
-        return visited(seed)[start:stop], visited(seed)[start + 1 : stop + 1]
-
-    rewards, features = jnp.float32(rewards), jnp.float32(features)
-
-    def loss(x, batch):
-        now, then = batch
-        values = features @ x
-        wanted = jax.lax.stop_gradient(rewards[now] + discount * values[then])
-        return 0.5 * jnp.mean((wanted - values[now]) ** 2)
-
-    def evaluate(x):
-        away = jnp.linalg.norm(x - solution)
-        return {"train_loss": 0.5 * away**2, "distance": away}
-
-    begin = jnp.asarray(solution + distance)
-    return Task(lambda key: begin, loss, batches=batches, evaluate=evaluate)
 
 
 def nearer_half() -> optax.GradientTransformationExtraArgs:
@@ -107,8 +75,8 @@ def experiment(config: ConfigDict) -> Experiment:
     delays = [one_in * config.mean_delay for one_in in config.one_in]
     max_delay = check_delays("one_in", delays, config.updates)
 
-    def arm(rule, agents, reach=(NONE,)):
-        def late(learning_rate, reach, one_in, key):
+    def arm(rule, agents, kept=None, **grid):
+        def late(learning_rate, one_in, key, reach=None):
             def delay(step):
                 of_step = jax.random.fold_in(key, step)
                 if agents > 1:
@@ -116,28 +84,28 @@ def experiment(config: ConfigDict) -> Experiment:
                 is_late = jax.random.uniform(of_step) * one_in < 1
                 return jnp.where(is_late, one_in * config.mean_delay, 0)
 
-            by_reach = dj.step_sizes.dasa(learning_rate, reach)
+            drop = kept if reach is None else dj.step_sizes.dasa(learning_rate, reach)
             mean = dj.exchange.mean if agents > 1 else optax.chain
-            kept = nearer_half() if rule == "nearer half" else by_reach
-            tx = optax.chain(kept, mean(optax.sgd(learning_rate)))
+            tx = optax.chain(drop, mean(optax.sgd(learning_rate)))
             return dj.delayed(tx, delay, max_delay=max_delay, keep_params=True)
 
         training = optimizer(late, workers=agents)
         labels = {"rule": rule, "agents": agents}
-        task = td(agents, config.distance, config.updates)
-        return Arm(training=training, labels=labels, grid={"reach": reach}, task=task)
+        task = linear_td(agents, distance=config.distance)
+        return Arm(training=training, labels=labels, grid=grid, task=task)
 
     many = config.agents
     near = figures.TimeTo("distance", config.target, along="update")
-    rates = np.geomspace(*config.learning_rate).round(4).tolist()
     return Experiment(
         question="Do N agents learn N times as fast, if a few messages are very late?",
-        task=td(many, config.distance, config.updates),
+        task=linear_td(many, distance=config.distance),
         arms=[
-            *(arm("plain", 1), arm("plain", many), arm("nearer half", many)),
-            arm("reach", many, config.reach),
+            arm("plain", 1, optax.identity()),
+            arm("plain", many, optax.identity()),
+            arm("nearer half", many, nearer_half()),
+            arm("reach", many, reach=config.reach),
         ],
-        grid={"learning_rate": rates, "one_in": config.one_in},
+        grid={"learning_rate": config.learning_rate, "one_in": config.one_in},
         seeds=config.seeds,
         tuned=("learning_rate", "reach"),
         tuned_by=near,

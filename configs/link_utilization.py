@@ -48,6 +48,12 @@ def utilization(config: ConfigDict) -> Computed:
 
 def experiment(config: ConfigDict) -> Experiment:
     """The experiment: DiLoCo at each period over each link."""
+    counts = len(config.period), len(config.updates)
+    if counts[0] != counts[1]:
+        raise ValueError(
+            "config.updates must hold one number for each value of config.period, got"
+            f" {counts[1]} numbers for {counts[0]} values."
+        )
 
     def arm(period, updates, megabits):
         link = dj.cluster.Communication(
@@ -75,7 +81,7 @@ def experiment(config: ConfigDict) -> Experiment:
         evaluations=1,
         answer=Effect(
             metric=share,
-            against={"period": config.period[0]},
+            against={"period": min(config.period)},
             size=percent(10),
             where={"megabits": slowest},
             name=f"share of the time, {slowest} Mbit/s",

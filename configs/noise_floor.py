@@ -52,6 +52,10 @@ def experiment(config: ConfigDict) -> Experiment:
         level = floor(config, learning_rate, delay)
         return level if np.isfinite(level) else None  # None: it diverges
 
+    latest = max(config.delay)
+    judged = [delay for delay in config.delay if delay in (0, 4, latest)]
+    below = [step for step in config.learning_rate if step < limit(config, latest)]
+    stable = below or [min(config.learning_rate)]
     beside = dict(color="learning_rate", theory=theory)
     return Experiment(
         question="Where does gradient noise leave the loss if gradients are late?",
@@ -67,16 +71,13 @@ def experiment(config: ConfigDict) -> Experiment:
                 metric="train_loss",
                 against=theory,
                 size=percent(10),
-                where={"delay": config.delay[::4]},
+                where={"delay": judged},
             ),
             Effect(
                 metric="train_loss",
                 against={"delay": 0},
                 size=percent(10),
-                where={
-                    "learning_rate": sorted(config.learning_rate)[:2],
-                    "delay": config.delay[::4],
-                },
+                where={"learning_rate": stable, "delay": judged},
             ),
         ],
         figures=[

@@ -65,6 +65,7 @@ METHODS = {
     "sgd": ("stash", "prediction"),
 }
 ONE = "one stage"
+SIZES = ("batch_size", "context", "width", "depth")
 
 
 def experiment(config: ConfigDict) -> Experiment:
@@ -108,12 +109,7 @@ def experiment(config: ConfigDict) -> Experiment:
     return Experiment(
         question="What do late stages cost SGD, Adam and Muon, and which cures help?",
         task=tasks.char_lm(
-            batch_size=config.batch_size,
-            context=config.context,
-            width=config.width,
-            depth=config.depth,
-            evaluated_tokens=2048,
-            in_parts=True,
+            **{key: config[key] for key in SIZES}, evaluated_tokens=2048, in_parts=True
         ),
         arms=[
             arm(name, stages) for name in METHODS for stages in (ONE, *METHODS[name])

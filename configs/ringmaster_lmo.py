@@ -74,6 +74,9 @@ def experiment(config: ConfigDict) -> Experiment:
         "regular": dj.cluster.gamma(1.0, config.shape),
     }
 
+    rules = {"no threshold": protocols.k_async(1)}
+    rules |= {f"R = {r}": protocols.ringmaster(r, stop=True) for r in config.bound}
+
     def muon(learning_rate):  # Adam trains parameters that are no matrices
         return optax.contrib.muon(learning_rate, beta=config.momentum)
 
@@ -99,14 +102,6 @@ def experiment(config: ConfigDict) -> Experiment:
             seconds=config.synchronous_seconds if waits else config.seconds,
         )
 
-    def fixed(times):
-        free = arm("no threshold", times, protocols.k_async(1))
-        stopping = {r: protocols.ringmaster(r, stop=True) for r in config.bound}
-        return [
-            free,
-            *(arm(f"R = {r}", times, protocol) for r, protocol in stopping.items()),
-        ]
-
     adaptive = protocols.ringmaster(lambda k: max(1, math.isqrt(k)), stop=True)
     heavy = [
         ("adaptive R", adaptive, adaptive_muon, "adaptive_rate"),
@@ -120,7 +115,7 @@ def experiment(config: ConfigDict) -> Experiment:
         task=digits_mlp(width=config.width, batch_size=config.batch_size),
         arms=[
             *(arm(name, "heavy tails", *rest) for name, *rest in heavy),
-            *(arm for times in laws for arm in fixed(times)),
+            *(arm(name, times, rules[name]) for times in laws for name in rules),
         ],
         seeds=config.seeds,
         tuned="learning_rate",

@@ -10,6 +10,8 @@ trained too, equally late.
     python -m experiments.main --config=configs/total_momentum.py --workdir=runs/total
 """
 
+import functools
+
 import numpy as np
 import optax
 from ml_collections import ConfigDict
@@ -19,9 +21,8 @@ from experiments import Arm, Effect, Experiment, amount, figures, optimizer, poi
 from experiments.configs import at_least, check_delays, positive
 from experiments.tasks import digits_mlp, quadratic
 
-LIMITS = at_least(0, "delay", "target", "noise")
-LIMITS |= positive("gain", "rate", "learning_rate", "loss")
-LIMITS |= positive("factor", "adam_rate", "adam_decay")
+LIMITS = at_least(0, "delay", "target", "noise") | positive("gain", "rate", "loss")
+LIMITS |= positive("learning_rate", "factor", "adam_rate", "adam_decay")
 
 
 def get_config() -> ConfigDict:
@@ -50,18 +51,10 @@ def get_config() -> ConfigDict:
 LOOP, YELLOWFIN, ADAM = "closed loop", "YellowFin", "Adam"
 
 
-def momenta(state):
-    """The applied momentum and the total momentum of an optimizer with a loop."""
-    return state.momentum, state.loop.estimate
-
-
 def experiment(config: ConfigDict) -> Experiment:
     """The experiment: a program for each task and momentum."""
     max_delay = check_delays("delay", config.delay, config.updates)
-    ways = {"none": {}, "kept": {"share": 1.0}, LOOP: {"gain": config.gain}}
-
-    def late(rule, delay):
-        return dj.delayed(rule, delay, max_delay=max_delay, keep_params=True)
+    late = functools.partial(dj.delayed, max_delay=max_delay, keep_params=True)
 
     def yellowfin(factor, delay):
         tuner = dj.yellowfin(factor=factor, closed_loop=True, gain=config.gain)
@@ -70,57 +63,54 @@ def experiment(config: ConfigDict) -> Experiment:
     def adam(adam_rate, adam_decay, delay):
         return late(optax.adam(adam_rate, b1=1.0 - adam_decay), delay)
 
-    def steered(gain=0.0, share=0.0):
+    def steered(learning_rate, target, delay, *, gain=0.0, share=0.0):
         """A loop, which only measures if its gain is 0, and `share` of the target."""
+        loop = dj.closed_loop_momentum(learning_rate, target, gain=gain)
+        return late(optax.chain(loop, optax.trace(share * target)), delay)
 
-        def make(learning_rate, target, delay):
-            loop = dj.closed_loop_momentum(learning_rate, target, gain=gain)
-            return late(optax.chain(loop, optax.trace(share * target)), delay)
-
-        return optimizer(make, seen=lambda memory: momenta(memory.inner_state[0]))
-
+    numbers = {"none": {}, "kept": {"share": 1.0}, LOOP: {"gain": config.gain}}
+    ways = {way: functools.partial(steered, **numbers[way]) for way in numbers}
     curvatures = np.linspace(0.4, 1.6, config.directions).tolist()
-    digits = digits_mlp(width=16)
+    levels = {"no noise": 0.0, "noise": config.noise}
+    tasks = {name: quadratic(curvatures, noise=levels[name]) for name in levels}
+    tasks["digits"] = digits_mlp(width=16)
+    tuned = dict(learning_rate=config.learning_rate, target=config.digits_target)
+    tuned |= {axis: config[axis] for axis in ("factor", "adam_rate", "adam_decay")}
     fixed = dict(target=(config.target,), learning_rate=(config.rate,))
-    tuned = dict(target=config.digits_target, learning_rate=config.learning_rate)
-    compared = {
-        "no noise": dict(task=quadratic(curvatures), grid=fixed),
-        "noise": dict(task=quadratic(curvatures, noise=config.noise), grid=fixed),
-        "digits": dict(task=digits, grid=tuned),
-    }
 
-    def arm(name, way):
-        labels = dict(task=name, momentum=way)
-        return Arm(training=steered(**ways[way]), labels=labels, **compared[name])
+    def momenta(memory):  # the applied one, and the total; none of Adam
+        loop = optax.tree.get(memory, "loop")
+        return loop and (optax.tree.get(memory, "momentum"), loop.estimate)
 
-    def rival(name, make, seen, *axes):
-        labels, grid = dict(task="digits", momentum=name), {k: config[k] for k in axes}
-        return Arm(training=optimizer(make, seen=seen), labels=labels, grid=grid)
+    def arm(task, momentum, make):
+        training = optimizer(make, seen=momenta)
+        labels = dict(task=task, momentum=momentum)
+        grid = {} if task == "digits" else fixed
+        return Arm(training=training, labels=labels, task=tasks[task], grid=grid)
+
+    def measured(i):
+        return lambda model, task: model.state[i] if model.state else np.float32(np.nan)
 
     def shown(metric, title, task="no noise", **only):
         of = dict(fixed=False, color="momentum", title=title)
         return figures.over("delay", metric, only={"task": (task,)} | only, **of)
 
-    no_loop = np.full(2, np.nan, np.float32)  # of Adam
     rivals = {"momentum": (YELLOWFIN, ADAM)}
     return Experiment(
         question="Does a closed loop keep the total momentum while delays grow?",
-        task=digits,
+        task=tasks["digits"],
         arms=[
-            *(arm(name, way) for name in compared for way in ways),
-            rival(YELLOWFIN, yellowfin, lambda m: momenta(m.inner_state), "factor"),
-            rival(ADAM, adam, lambda m: (), "adam_rate", "adam_decay"),
+            *(arm(name, *way) for name in tasks for way in ways.items()),
+            arm("digits", YELLOWFIN, yellowfin),
+            arm("digits", ADAM, adam),
         ],
-        grid={"delay": config.delay},
+        grid={"delay": config.delay, **tuned},
         seeds=config.seeds,
-        tuned=("learning_rate", "target", "factor", "adam_rate", "adam_decay"),
+        tuned=[*tuned],
         tuning_seeds=config.tuning_seeds,
         updates=config.updates,
         evaluations=50,
-        measure={
-            "applied_momentum": lambda model, task: (model.state or no_loop)[0],
-            "total_momentum": lambda model, task: (model.state or no_loop)[1],
-        },
+        measure={"applied_momentum": measured(0), "total_momentum": measured(1)},
         answer=[
             Effect(
                 metric="total_momentum",

@@ -88,7 +88,7 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.curves(
                 "test_error",
                 against="seconds",
-                only={"workers": config.workers[-1:]},
+                only={"workers": (max(config.workers),)},
             ),
             figures.over("workers", "test_error", color="protocol", fixed=False),
         ],

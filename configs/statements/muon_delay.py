@@ -5,7 +5,7 @@ from ml_collections import ConfigDict
 
 from experiments import Published, claims
 from experiments.results.estimates import Measure
-from experiments.results.measures import Formed, difference, ratio, tuned
+from experiments.results.measures import difference, extreme, ratio, tuned
 
 
 def gap(name: str, width: int, delay: int) -> Measure:
@@ -29,7 +29,7 @@ def published(config: ConfigDict) -> list[Published]:
             said="a loss gap of 0.850 for Muon, and of 2.213 for AdamH",
             setting="mixture of experts, width 512, a uniform delay; Muon's step is not"
             " tuned",
-            measure=Formed(lambda found: np.max([one(found) for one in each]), "ratio"),
+            measure=extreme(np.max, each),
             at_most=1.0,
             bound_is_ours=True,
             tried="AdamH is not Adam, so the ratio of the source, 0.384, is no bound.",

@@ -6,7 +6,7 @@ from ml_collections import ConfigDict
 from experiments import claims
 from experiments.results.claims import Published
 from experiments.results.estimates import Measure
-from experiments.results.measures import Formed, ratio, tuned
+from experiments.results.measures import extreme, ratio, tuned
 from experiments.results.metrics import TimeTo
 
 
@@ -25,17 +25,13 @@ def published(config: ConfigDict) -> list[Published]:
         *(until(config, method, few, slow) for method in ("all-reduce", "EA-wild"))
     )
 
-    def least_ahead(found):
-        """The smaller speedup of the favored solver, at the two ends."""
-        return np.minimum(large(found), slowed(found))
-
     return [
         Published(
             text="With large batches and quick messages the all-reduce is there first,"
             " and EA-wild with small batches and slow messages",
             said="a high ratio of computation to communication favors synchronous"
             " solvers, a low one asynchronous solvers",
-            measure=Formed(least_ahead, "ratio"),
+            measure=extreme(np.min, [large, slowed]),
             at_least=1.0,
             tried="The smaller of both ratios of times. Batches decide how long a"
             " gradient takes.",

@@ -1,11 +1,12 @@
 """Claims of Li et al. about WAGMA-SGD and eager-SGD, and records."""
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from experiments import claims
 from experiments.results.claims import Published
 from experiments.results.estimates import Measure
-from experiments.results.measures import Formed, difference, least, mean, ratio, tuned
+from experiments.results.measures import difference, extreme, least, mean, ratio, tuned
 from experiments.results.metrics import TimeTo
 
 OTHERS = ("Allreduce-SGD", "eager-SGD", "local SGD", "D-PSGD", "AD-PSGD", "SGP")
@@ -33,10 +34,7 @@ def published(config: ConfigDict) -> list[Published]:
             least([until(config, other, workers) for other in OTHERS]),
         )
 
-    def slowest(found):
-        """The largest of these ratios on at least 64 workers."""
-        return max(slower(count)(found) for count in config.workers if count >= 64)
-
+    many = [slower(count) for count in config.workers if count >= 64]
     return [
         Published(
             text="On 64 and on 256 workers WAGMA-SGD reaches the loss before the"
@@ -45,7 +43,7 @@ def published(config: ConfigDict) -> list[Published]:
             said="the fastest time to solution; up to 1,024 GPUs",
             setting="ResNet-50, a Transformer and reinforcement learning, on 64 to"
             " 1,024 GPUs",
-            measure=Formed(slowest, "ratio"),
+            measure=extreme(np.max, many),
             at_most=1.0,
             bound_is_ours=True,
             tried="Other seeds choose the fastest rival. What a message costs, 0.08 s"

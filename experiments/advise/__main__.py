@@ -24,6 +24,7 @@ from absl import app, flags
 import delayjax as dj
 from experiments import page
 from experiments.advise import facts, pictures
+from experiments.figures import sheets
 from experiments.page import Picture
 
 _OUT = flags.DEFINE_string("out", "advice.html", "The page to write.")
@@ -130,7 +131,10 @@ def _advise(log: Path, out: Path) -> None:
         log=log.name,
         verdicts=verdicts,
         facts=[*last, *first],
-        pictures=[Picture.of(text, pictures.png(fig)) for text, fig in drawn.items()],
+        pictures=[
+            Picture.of(text, sheets.svg(figure).encode(), ".svg")
+            for text, figure in drawn.items()
+        ],
         assumed=assumed,
         **facts.tables(advices),
     )

@@ -1,6 +1,5 @@
 """Three pictures of a cluster: who waits, staleness, speed against staleness."""
 
-import io
 import math
 from collections.abc import Mapping, Sequence
 
@@ -90,10 +89,3 @@ def speed_against_staleness(advices: Mapping[float, dj.cluster.Advice]) -> Figur
     axes[len(axes) // 2].set_xlabel("mean staleness, updates")
     axes[0].set_ylabel(f"times as fast to the target\nas {names[0]}")
     return figure
-
-
-def png(figure: Figure) -> bytes:
-    """The bytes of a figure's PNG file."""
-    file = io.BytesIO()
-    figure.savefig(file, format="png", facecolor="white")
-    return file.getvalue()

@@ -1,12 +1,14 @@
 """Colors, markers and dashes that distinguish lines, and the entries of legends."""
 
+import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-# the colors of Okabe and Ito without yellow, which is too light for a line
+# the colors of Okabe and Ito without yellow; orange and sky are darker on a white page
 _BLUE, _RED, _GREEN, _PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
-_ORANGE, _SKY, _BLACK = "#E69F00", "#56B4E9", "#000000"
+_ORANGE, _SKY, _BLACK = "#B8860B", "#3399D6", "#000000"
 COLORS = (_BLUE, _RED, _GREEN, _PINK, _ORANGE, _SKY, _BLACK)
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
@@ -14,6 +16,10 @@ _DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 THEORY_LINE = {"lw": 1.2, "ls": ":"}
 THEORY = {"color": COLORS[6], "marker": "D", "mfc": "none", "ls": ""}
 NOTE_COLOR = "#A33B00"
+_ON_DARK = {_BLUE: "#3a97d4", _ORANGE: "#E69F00", _SKY: "#56B4E9", _BLACK: "#e6e6e6"}
+_REPETITIONS = 8  # of the colors, which have a color on a dark page
+# of `_viridis`: the last color that is seen on a white page, the first on a dark page
+_LAST_ON_WHITE, _FIRST_ON_DARK = 148, 102
 
 
 class Style(NamedTuple):
@@ -30,15 +36,12 @@ def styles(labels: Sequence[str], *, ordered: bool = False) -> dict[str, Style]:
     Args:
         labels: the labels of the lines.
         ordered: whether the labels are values of a number: if they are many, the colors
-            go from light to dark.
+            go from light to dark; on a dark page, from dark to light.
     """
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
     count = len(labels)
     if count > len(COLORS) and ordered:
-        shades = colormaps["viridis_r"]
-        colors = [to_hex(shades(0.1 + 0.9 * i / (count - 1))) for i in range(count)]
+        steps = [i / (count - 1) for i in range(count)]
+        colors = [_viridis()[round(_LAST_ON_WHITE * (1 - step))] for step in steps]
     else:
         times = math.ceil(count / len(COLORS))
         colors = [_darker(color, i / times) for i in range(times) for color in COLORS]
@@ -53,11 +56,48 @@ def styles(labels: Sequence[str], *, ordered: bool = False) -> dict[str, Style]:
     }
 
 
+@functools.cache
+def on_dark() -> dict[str, str]:
+    """{color of a line, as #rrggbb: the color that replaces it on a dark page}.
+
+    Darker repetitions of a color become lighter ones. Other colors are seen on both
+    pages.
+    """
+    replaced = {}
+    for i, color in enumerate(_viridis()[: _LAST_ON_WHITE + 1]):
+        # the dark colors become the light ones
+        place = 255 - (255 - _FIRST_ON_DARK) * i / _LAST_ON_WHITE
+        replaced[color] = _viridis()[round(place)]
+    shares = {i / times for times in range(1, _REPETITIONS + 1) for i in range(times)}
+    for color, share in itertools.product(COLORS, shares):
+        light = _lighter(_ON_DARK.get(color, color), share)
+        replaced[_darker(color, share)] = light
+    return replaced
+
+
+@functools.cache
+def _viridis() -> list[str]:
+    """The 256 colors of viridis, from dark to light."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    return [to_hex(colormaps["viridis"](i)) for i in range(256)]
+
+
 def _darker(color: str, share: float) -> str:
     """The color moved by a share towards black; black is moved towards gray."""
+    return _moved(color, share, 0.0 if color != _BLACK else 0.75)
+
+
+def _lighter(color: str, share: float) -> str:
+    """The color moved by a share towards white; the lightest is moved towards gray."""
+    return _moved(color, share, 1.0 if color != _ON_DARK[_BLACK] else 0.3)
+
+
+def _moved(color: str, share: float, end: float) -> str:
+    """The color moved by a share towards the gray `end`, of 0 (black) to 1 (white)."""
     from matplotlib.colors import to_hex, to_rgb
 
-    end = 0.0 if color != _BLACK else 0.75
     return to_hex([(1 - share) * part + share * end for part in to_rgb(color)])
 
 

@@ -34,7 +34,7 @@ STYLED = matplotlib.rc_context(
 _DPI = 150
 _WIDTH = 6.0  # inches: 900 pixels, the width of a README
 _NOTES_SHOWN = 3
-# {color: the color that replaces it in an SVG on a dark page}
+# {color: the color that replaces it in an SVG on a dark page}; lines: `palette.on_dark`
 _DARK = {
     "black": "#e6e6e6",
     "0.3": "#bdbdbd",
@@ -43,7 +43,6 @@ _DARK = {
     "0.94": "#2e2e2e",
     "0.955": "#242424",
     "white": "#161616",
-    palette.COLORS[0]: "#3a97d4",
     palette.NOTE_COLOR: "#ffa366",
 }
 
@@ -71,24 +70,38 @@ def save(figure: Figure, path: Path | str, note: str = "") -> Path:
             legend.set_bbox_to_anchor((0, 0, 1, 1), transform=figure.transFigure)
         figure.text(0.02, -0.01, text, color=palette.NOTE_COLOR, va="top")
         options["bbox_inches"] = "tight"
-    if path.suffix != ".svg":
+    if path.suffix == ".svg":
+        path.write_text(svg(figure, **options), encoding="utf-8")
+    else:
         figure.savefig(path, **options)
-        return path
-    written = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": "figure"}):  # the same file each time
-        options |= {"facecolor": "none", "metadata": {"Date": None}}
-        figure.savefig(written, format="svg", **options)
-    head, root, body = written.getvalue().partition("<svg")
-    tag, end, body = body.partition(">")
-    path.write_text(f"{head}{root}{tag}{end}{_dark_style()}{body}", encoding="utf-8")
     return path
 
 
-def _dark_style() -> str:
+@STYLED
+def svg(figure: Figure, **options: Any) -> str:
+    """The text of a figure's .svg, without background, also for a dark page.
+
+    Args:
+        figure: the figure.
+        **options: of `Figure.savefig`.
+    """
+    written = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": "figure"}):  # the same file each time
+        options |= {"format": "svg", "facecolor": "none", "metadata": {"Date": None}}
+        figure.savefig(written, **options)
+    head, root, body = written.getvalue().partition("<svg")
+    tag, end, body = body.partition(">")
+    return f"{head}{root}{tag}{end}{_dark_style(body)}{body}"
+
+
+def _dark_style(body: str) -> str:
     """CSS with the colors of a dark page; SVG files do not name a black fill."""
+    fixed = {to_hex(color): dark for color, dark in _DARK.items()}
+    there = sorted(set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", body)) - {*fixed})
+    lines = {c: palette.on_dark()[c] for c in there if c in palette.on_dark()}
     rules = [
-        f'[style*="{kind}: {to_hex(color)}"]{{{kind}:{dark}!important}}'
-        for color, dark in _DARK.items()
+        f'[style*="{kind}: {color}"]{{{kind}:{dark}!important}}'
+        for color, dark in (fixed | lines).items()
         for kind in ("fill", "stroke")
     ]
     text = f":root,svg{{fill:{_DARK['black']}}}{''.join(rules)}"

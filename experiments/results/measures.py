@@ -1,7 +1,7 @@
 """The measures of claims: numbers from a run's tables."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,7 +70,8 @@ def mean(metric: str, **where: Any) -> Measure:
 def largest_stable(over: str, **where: Any) -> Measure:
     """The largest value up to which no seed ends higher than it began; or nan.
 
-    A seed that diverges counts as one that ends higher.
+    A seed that diverges counts as one that ends higher. The least stable seed decides;
+    `metrics.LargestStable` has a number for each seed, and `tuned` takes their mean.
     """
 
     def measure(found):
@@ -130,6 +131,29 @@ def smallest(measures: Sequence[Measure], found: Found) -> int:
     """The index of the smallest measure on the tuning seeds, or the reported ones."""
     values = [measure(found.tuning) for measure in measures]
     return int(np.nan_to_num(values, nan=np.inf).argmin())
+
+
+def extreme(
+    choose: Callable[[Sequence[float]], Any], measures: Sequence[Measure]
+) -> Measure:
+    """The largest or the smallest number of several measures; nan if one is nan.
+
+    If all are ratios, its interval is also that of the logarithm.
+
+    Args:
+        choose: `np.max` or `np.min`.
+        measures: the measures.
+
+    Example:
+        >>> extreme(np.max, [lambda found: 2.0, lambda found: 3.0])(None)
+        3.0
+    """
+
+    def measure(found):
+        return float(choose([one(found) for one in measures]))
+
+    are_ratios = all(getattr(one, "form", "mean") == "ratio" for one in measures)
+    return Formed(measure, "ratio") if are_ratios else measure
 
 
 def difference(this: Measure, other: Measure) -> Measure:

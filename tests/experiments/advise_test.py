@@ -60,6 +60,8 @@ def test_a_log_becomes_tables_and_a_page(tmp_path):
     assert "3 workers and 60 steps, with a mean of 3 s" in done.stdout
     page = html.unescape(out.read_text())
     assert page.count("<img") == 3 and page.count("k_sync(2)</th>") == 2
+    # these have no white background on a dark page
+    assert page.count("data:image/svg+xml") == 3 and "data:image/png" not in page
     assert all(text in page for text in (first, slow))
     for noise in ("0", "1"):
         (verdict,) = [own for own in lines if own.startswith(f"Noise {noise}:")]

@@ -135,6 +135,9 @@ CASES = {
     "--config=configs/diloco.py --config.period=(5,30) --config.updates=100": (
         "config.updates must be a multiple of config.period = 30"
     ),
+    "--config=configs/link_utilization.py --config.period=(1,8)": (
+        "config.updates must hold one number for each value of config.period, got 4"
+    ),
     **of("softsync", "--config.momentum=1.5", "--config.workers=100000"),
     **of("softsync", "--config.examples=10"),
     **of("pipeline_char_lm", "--config.stages=(0,)", "--config.stages=(2,9)"),

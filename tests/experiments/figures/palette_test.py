@@ -72,6 +72,32 @@ def test_an_svg_has_no_background_and_is_read_on_a_light_and_on_a_dark_page(tmp_
     assert contrast(letters, "#161616") > 4.5
 
 
+def on_dark_page(svg, color):
+    """The color of a line of this color, in an SVG on a dark page."""
+    assert f"stroke: {to_hex(color)}" in svg
+    there = re.findall(rf'stroke: {to_hex(color)}"\]{{stroke:(#\w+)!', svg)
+    return there[0] if there else color
+
+
+@pytest.mark.parametrize(("count", "ordered"), [(7, False), (14, False), (12, True)])
+def test_each_line_of_many_is_seen_on_a_light_and_on_a_dark_page(
+    count, ordered, tmp_path
+):
+    styles = palette.styles([f"line {i}" for i in range(count)], ordered=ordered)
+    figure, (axis,) = sheets.STYLED(sheets.sheet)("Why?", [""])
+    for i, style in enumerate(styles.values()):
+        axis.plot([0, 1], [i, i + 1], color=style.color, marker=style.marker)
+    text = sheets.save(figure, tmp_path / "figure.svg").read_text()
+    light = [to_hex(style.color) for style in styles.values()]
+    dark = [on_dark_page(text, color) for color in light]
+    assert len({*light}) == len({*dark}) == count
+    assert min(contrast(color, "white") for color in light) >= 3
+    assert min(contrast(color, "#161616") for color in dark) >= 3
+    if ordered:  # away from the page, from line to line
+        assert sorted(light, key=luminance, reverse=True) == light
+        assert sorted(dark, key=luminance) == dark
+
+
 def test_the_same_figure_is_the_same_file(tmp_path):
     def written(name):
         figure, (axis,) = sheets.sheet("Why?", ["a"])

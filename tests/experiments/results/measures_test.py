@@ -116,6 +116,24 @@ def test_a_seed_that_ends_higher_counts_as_lost_too_and_is_not_stable():
     assert stable(own) == pytest.approx(0.01)
 
 
+@pytest.mark.parametrize(("choose", "expected"), [(np.max, 7.0), (np.min, -2.0)])
+def test_an_extreme_is_of_all_measures_and_of_none_if_one_is_nan(choose, expected):
+    numbers = [lambda found, x=x: x for x in (3.0, 7.0, -2.0)]
+    measure = measures.extreme(choose, numbers)
+    assert measure(GRID) == expected and not hasattr(measure, "form")
+    for place in range(4):
+        nan = [*numbers[:place], lambda found: math.nan, *numbers[place:]]
+        assert math.isnan(measures.extreme(choose, nan)(GRID))
+
+
+def test_an_extreme_of_ratios_has_the_interval_of_a_ratio():
+    times = [measures.ratio(lambda f, x=x: x, lambda f: 2.0) for x in (3.0, 8.0)]
+    assert measures.extreme(np.min, times).form == "ratio"
+    assert measures.extreme(np.min, times)(GRID) == 1.5
+    mixed = [*times, measures.difference(*times)]
+    assert not hasattr(measures.extreme(np.min, mixed), "form")
+
+
 def test_a_ratio_to_what_never_arrives_is_0_and_with_few_seeds_decides_nothing():
     """Of 0 a statement takes the direction alone; see the tests of estimates."""
     never = measures.ratio(lambda found: 3.0, lambda found: math.inf)

@@ -18,6 +18,7 @@ TASKS = [
     "char_lm",
     "tokens",
     "tfds",
+    "gaussian_mixtures",
     *STATEFUL,
 ]
 
@@ -81,6 +82,8 @@ def plain(name, shards, images, options):
             return tasks.char_lm(**TEXT | options)
         case "tokens":
             return tasks.tokens(shards, vocab=16, **TEXT | options)
+        case "gaussian_mixtures":
+            return tasks.gaussian_mixtures(**dict(batch_size=8, width=8) | options)
         case "tfds":
             options = dict(batch_size=8, data_dir=images) | options
             return tasks.images("tiny_images", **options)
