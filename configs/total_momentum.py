@@ -2,10 +2,9 @@
 
 Delay acts as momentum. The loop of YellowFin (Zhang and Mitliagkas, arXiv:1706.03471)
 measures the total momentum, and changes the explicit momentum until the total is on its
-target. It is compared with a momentum that is fixed at the target, and with none: by
-the total momentum on quadratics, and by the error on scikit-learn's digits, with step
-and target tuned. On digits YellowFin, with a factor of its step tuned, and Adam are
-trained too, equally late.
+target. It is compared with a momentum fixed at the target, and with none: by the total
+momentum on quadratics, and by the error on scikit-learn's digits, with step and target
+tuned. On digits also YellowFin, with a tuned factor of its step, and Adam are trained.
 
     python -m experiments.main --config=configs/total_momentum.py --workdir=runs/total
 """
