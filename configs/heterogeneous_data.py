@@ -21,6 +21,8 @@ from experiments import (
     Arm,
     Effect,
     Experiment,
+    Range,
+    Search,
     Simulation,
     along,
     amount,
@@ -34,7 +36,10 @@ _TITLE = "How much worse are the data of slow workers fitted?"
 UNLIKE, ALIKE = "unequal data", "equal data"
 SLOW, SAME = "unequal speeds", "equal speeds"
 
-LIMITS = at_least(1, "workers") | positive("seconds", "learning_rate")
+LIMITS = at_least(1, "workers") | positive("seconds", "tolerance")
+
+SMALL = {"tolerance": 0.5}
+"""What the small size of the book changes, beside the numbers of seeds."""
 
 
 def get_config() -> ConfigDict:
@@ -46,10 +51,9 @@ def get_config() -> ConfigDict:
             power=1.0,  # worker i = 1, 2, ... takes i^power times as long
             batch=16,  # gradients per update of Rennala
             seconds=1500.0,  # simulated; a gradient of the first worker takes 1 s
-            learning_rate=(0.3, 1.0, 3.0, 10.0, 30.0),
             batch_size=8,  # examples per gradient
             seeds=8,
-            tuning_seeds=3,  # seeds that choose the step size; not reported
+            tolerance=0.05,  # tolerance of the search, as a share of the loss
         )
     )
 
@@ -85,10 +89,9 @@ def experiment(config: ConfigDict) -> Experiment:
             for data, speeds in ((UNLIKE, SLOW), (UNLIKE, SAME), (ALIKE, SLOW))
             for name in methods
         ],
-        grid={"learning_rate": config.learning_rate},
+        grid={"learning_rate": Range(0.3, 30.0)},
         seeds=config.seeds,
-        tuned="learning_rate",
-        tuning_seeds=config.tuning_seeds,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         seconds=config.seconds,
         answer=[
             Effect(
