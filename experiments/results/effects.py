@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from experiments.host.failures import in_one_line
 from experiments.results import analysis
 from experiments.results.column_words import words
 from experiments.results.estimates import jackknife
@@ -383,7 +384,7 @@ def usual(found: Found) -> list[Effect]:
 
 
 def answers(found: Found, effects: Sequence[Effect]) -> list[Answer | str]:
-    """The answer of each effect, or the reason why it cannot be measured."""
+    """The answer of each effect, or in one line why it cannot be measured."""
     made: list[Answer | str] = []
     for effect in effects or usual(found):
         try:
@@ -391,6 +392,6 @@ def answers(found: Found, effects: Sequence[Effect]) -> list[Answer | str]:
         except Exception as error:  # a changed flag removed settings, or a theory fails
             made.append(
                 f"{words(effect._column)} cannot be compared with {effect._base()}:"
-                f" {type(error).__name__}: {error}"
+                f" {in_one_line(error)}"
             )
     return made
