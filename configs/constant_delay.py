@@ -62,9 +62,7 @@ def experiment(config: ConfigDict) -> Experiment:
         ],
         figures=[
             figures.over("delay", "test_error"),
-            figures.over(
-                "delay", "gap", title="How does delay change the train/test gap?"
-            ),
+            figures.over("delay", "gap"),
             figures.best_step("delay"),
             figures.curves("train_loss"),
         ],

@@ -86,7 +86,6 @@ def experiment(config: ConfigDict) -> Experiment:
 
     each = dict(color="momentum", fixed=False)
     at = dict(only={"decay": (0.9,)}, name="at_0.9")
-    best = dict(color="momentum", title="Which step size is best?")
     return Experiment(
         question="Does a momentum for each worker help when many are asynchronous?",
         task=tasks.digits_mlp(width=config.width, batch_size=config.batch_size),
@@ -106,7 +105,7 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.over(
                 "workers", **each, title="Which momentum bears many workers, tuned?"
             ),
-            figures.over("workers", **each, **at, title="And at 0.9?"),
+            figures.over("workers", **each, **at, title="And if it is 0.9?"),
             figures.best_step("workers", "learning_rate", **best),
         ],
     )

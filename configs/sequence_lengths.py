@@ -89,7 +89,7 @@ def experiment(config: ConfigDict) -> Experiment:
             Effect(metric="test_error", against={"method": WAITS}, size=points(1)),
         ],
         figures=[
-            figures.over("spread", title="Who is the most accurate?", **shown),
+            figures.over("spread", **shown),
             figures.over("spread", "updates", title="How many updates fit?", **shown),
             figures.update_times(theory=longest),
         ],

@@ -82,9 +82,7 @@ def experiment(config: ConfigDict) -> Experiment:
             Effect(metric="train_loss", **with_eight),
         ],
         figures=[
-            figures.over(
-                "workers", time, color="law", fixed=False, title="How many workers?"
-            ),
+            figures.over("workers", time, color="law", fixed=False),
             figures.curves("train_loss", against="seconds", panels="law"),
         ],
     )

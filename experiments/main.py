@@ -21,6 +21,7 @@ from experiments.config_files import ConfigFile, knobs, parse_flags
 from experiments.host import processes, progress
 from experiments.host.failures import in_one_line, of_changed
 from experiments.host.folder import RunFolder
+from experiments.results import effects
 from experiments.results.runs import Run
 from experiments.results.tables import Found
 from experiments.run import prepared, run
@@ -255,7 +256,8 @@ def _report(
             progress.log.info("%s", one)
     if changed:
         progress.log.info("values changed: %s", ", ".join(changed))
-    progress.log.info("%s", "\n".join([outcome.question, *map(str, outcome.answers)]))
+    answers = [str(one) for one in outcome.answers if isinstance(one, effects.Answer)]
+    progress.log.info("%s", "\n".join([outcome.question, *answers]))
     return all(one.met for one in verdicts.records)
 
 

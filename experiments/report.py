@@ -105,8 +105,9 @@ def _answers(run: Run, experiment: Experiment | None) -> list[dict[str, Any]]:
     answers = []
     for answer in run.answers or effects.answers(run, asked):
         if isinstance(answer, str):
-            why = _failed("`answer` fails", answer)
-            answers.append({"text": why, "table": None})
+            if not run.answers:  # `run` has logged its own
+                _failed("`answer` fails", answer)
+            answers.append({"text": f"`answer` fails: {answer}", "table": None})
             continue
         rows = answer.shown.to_numpy().tolist()
         table = Table(_EFFECTS, [*answer.shown], rows)

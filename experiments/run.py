@@ -172,6 +172,10 @@ def run(
             if processes.is_first():
                 place.remove_checkpoints()
     answers = effects.answers(outcome, experiment.effects)
+    if processes.is_first():
+        for why in answers:
+            if isinstance(why, str):
+                progress.log.warning("`answer` fails: %s", why)
     return dataclasses.replace(outcome, question=experiment.question, answers=answers)
 
 

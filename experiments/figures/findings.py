@@ -30,8 +30,9 @@ def over(table: pd.DataFrame, x: str, metric: str) -> str:
     first, last = table.iloc[0], table.iloc[-1]
     rises = first["mean"] < last["mean"]
     low, high = (first, last) if rises else (last, first)
-    inside = table["mean"].between(low["mean"], high["mean"]).all()
-    if not inside or low["high"] >= high["low"]:
+    # a mean beyond an end may be the end's, where their intervals overlap
+    inside = (table["high"] >= low["low"]) & (table["low"] <= high["high"])
+    if not inside.all() or low["high"] >= high["low"]:
         return ""
     verb = "rises" if rises else "falls"
     means, ends = (f"{first[c]:.3g} to {last[c]:.3g}" for c in ("mean", x))

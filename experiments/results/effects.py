@@ -384,7 +384,7 @@ def usual(found: Found) -> list[Effect]:
 
 
 def answers(found: Found, effects: Sequence[Effect]) -> list[Answer | str]:
-    """The answer of each effect, or the reason why it cannot be measured."""
+    """The answer of each effect, or in one line why it cannot be measured."""
     made: list[Answer | str] = []
     for effect in effects or usual(found):
         try:
@@ -404,5 +404,5 @@ def _failed(effect: Any, error: Exception) -> str:
     name = getattr(effect.metric, "name", effect.metric)
     return (
         f"{words(str(name))} cannot be compared with {effect._base()}:"
-        f" {type(error).__name__}: {error}"
+        f" {in_one_line(error)}"
     )

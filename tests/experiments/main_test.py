@@ -215,3 +215,31 @@ def test_the_end_of_a_run_is_told_and_its_time_is_kept(whole):
     lines = [line for line in output.splitlines() if "update 400/400" in line]
     assert len(lines) == 1 and "0 s left" in lines[0]
     assert json.loads((whole[0] / "run.json").read_text())["wall_seconds"] > 0
+
+
+FAILING = """
+from experiments import Effect, percent
+from tests.support.tiny import experiment as tiny, get_config
+import dataclasses
+
+
+def theory(delay):
+    raise RuntimeError("boom\\nmore")
+
+
+def experiment(config):
+    answer = Effect(metric="train_loss", against=theory, size=percent(10))
+    return dataclasses.replace(tiny(config), answer=answer)
+"""
+
+
+def test_an_answer_that_fails_is_one_line(tmp_path, forks, compiled):
+    config = tmp_path / "failing.py"
+    config.write_text(FAILING)
+    asked = f"--config={config}", f"--workdir={tmp_path / 'run'}", compiled
+    code, output = forks.finish(*asked, "--config.updates=20")
+    lines = [line for line in output.splitlines() if "boom" in line or "more" in line]
+    assert code == 0 and len(lines) == 1, output
+    assert "`answer` fails: training loss cannot be compared with theory" in lines[0]
+    assert lines[0].endswith("RuntimeError: boom more")
+    assert "RuntimeError: boom more" in (tmp_path / "run/report.html").read_text()

@@ -838,3 +838,24 @@ def test_a_shard_without_the_settings_of_an_answer_is_no_error(tmp_path):
     found = run(whole, tmp_path / "plain", shard=(0, 2))
     assert found.results["rule"].unique().tolist() == ["plain"]
     assert "cannot be compared with share=0.5" in found.answers[0]
+
+
+def test_an_answer_that_fails_is_one_line_of_the_log(tmp_path, caplog):
+    def theory():
+        raise RuntimeError("boom\nmore")
+
+    asked = Experiment(
+        question="Which?",
+        task=tasks.quadratic((1.0,)),
+        training=optax.sgd,
+        grid={"learning_rate": (0.1, 0.2)},
+        updates=3,
+        answer=Effect(metric="train_loss", against=theory, size=percent(10)),
+    )
+    found = run(asked, tmp_path)
+    said = [one.getMessage() for one in caplog.records if "boom" in one.getMessage()]
+    assert said == [f"`answer` fails: {found.answers[0]}"]
+    assert said[0].startswith(
+        "`answer` fails: training loss cannot be compared with theory: "
+    )
+    assert said[0].endswith("RuntimeError: boom more")

@@ -35,6 +35,13 @@ def test_a_valley_a_peak_or_one_value_neither_rises_nor_falls(means):
     assert trend(table(means, 0.01)) == ""
 
 
+def test_a_mean_between_may_lie_beyond_an_end_as_far_as_intervals_overlap():
+    said = "Test error rises from 1 to 4 over delay 0 to 3"
+    assert trend(table((1.0, 0.95, 4.03, 4.0), 0.04)) == said
+    assert trend(table((1.0, 0.91, 4.0, 4.0), 0.04)) == ""
+    assert trend(table((1.0, 4.09, 4.0, 4.0), 0.04)) == ""
+
+
 @pytest.mark.parametrize("own", [{"lost": True}, {"seeds": 1}])
 def test_nothing_is_said_of_one_seed_or_of_what_is_lost(own):
     assert trend(table((1.0, 2.0), 0.1, **own)) == ""

@@ -223,9 +223,9 @@ def test_points_are_shown_as_points():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (dict(against={"law": "none"}), r"ValueError: `against` names \['law'\]"),
+        (dict(against={"law": "none"}), r"no law: `against` names \['law'\]"),
         (dict(where={"dleay": 3}), "KeyError: 'dleay'"),
-        (dict(where={"delay": 5}), "with delay=0: AbsentError: no row has"),
+        (dict(where={"delay": 5}), "with delay=0: no row has"),
         (dict(metric="test_acuracy"), "KeyError: 'test_acuracy'"),
         (dict(metric=TimeTo("train_loss", 0.1)), "KeyError: 'seconds'"),
         (dict(metric=LargestStable("rate")), "KeyError: 'rate'"),
