@@ -185,6 +185,16 @@ def test_a_worker_that_is_always_slow_is_slow_after_the_log_too():
     assert speed.factors[-1] <= work
 
 
+@pytest.mark.parametrize(("spread", "noise"), [(0.1, 0.02), (1.0, 0.3), (0.5, 0.02)])
+def test_independent_steps_that_workers_share_do_not_make_slowness_last(spread, noise):
+    """Long steps are long for all workers: as many samples as steps."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        steps = rng.lognormal(0.0, spread, 100)
+        seconds = steps * rng.lognormal(0.0, noise, (8, 100))
+        assert cluster.Recorded(seconds).lasts() == "task"
+
+
 def test_phases_whose_tasks_differ_are_refused():
     spec = cluster.Cluster(8, cluster.exponential(1.0), phases(8, 9000.0))
     with pytest.raises(ValueError, match="slowness lasts with the clock or with one"):

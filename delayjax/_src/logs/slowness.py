@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 
 _CORRELATED = 0.1  # a smaller correlation at lag 1 does not matter
+_SURE = 3.0  # standard deviations of the correlation of independent steps
 _NOISE = 0.02  # the largest variance of log times within a phase: 14 %
 
 
@@ -17,9 +18,11 @@ def lasts_with(seconds: np.ndarray) -> Literal["clock", "task"]:
 
         sum_k x_k x_{k+1} / sum_k x_k^2
 
-    over all workers is above 0.1, and above 2 / sqrt(tasks). Then a task must take as
-    long as the next one, but for 14 %: else a short task makes a worker fast for as
-    long as it waits, and its mean speed would be wrong by the variance of log times.
+    over all workers is above 0.1, and above 3 / sqrt(n). n counts the times that vary
+    independently: workers that are slow in the same steps count once. If no worker's
+    times vary by over 14 %, both answers are about the same. A task must take as long
+    as the next one, but for 14 %: else a short task makes a worker fast for as long as
+    it waits, and its mean speed would be wrong by the variance of log times.
 
     Args:
         seconds: of the tasks, float64 [W, T]; nan is a gap.
@@ -27,23 +30,34 @@ def lasts_with(seconds: np.ndarray) -> Literal["clock", "task"]:
     Raises:
         ValueError: if slowness lasts for several tasks, and tasks differ by more.
     """
+    correlation, chance = _correlation(seconds)
+    if correlation <= max(_CORRELATED, _SURE * chance):
+        return "task"
     logs = [np.log(row[~np.isnan(row)]) for row in seconds]
-    centered = [row - row.mean() for row in logs]
-    above = sum((row[1:] * row[:-1]).sum() for row in centered)
-    below, count = sum((row**2).sum() for row in centered), sum(map(len, logs))
-    if below <= 1e-12 * count:  # each worker's times are constant
-        return "task"
-    if above / below <= max(_CORRELATED, 2 / math.sqrt(count)):
-        return "task"
     steps = np.concatenate([np.diff(row) for row in logs])
     noise = (np.median(np.abs(steps)) / 0.6745) ** 2 / 2  # 0.6745: of a normal law
     if noise > _NOISE:
         raise ValueError(
             "`seconds` must show whether slowness lasts with the clock or with one"
-            f" task, got a correlation of {above / below:.2f} and noise of"
+            f" task, got a correlation of {correlation:.2f} and noise of"
             f" {math.sqrt(2 * noise):.0%}: use slowdowns() (clock) or service() (task)."
         )
     return "clock"
+
+
+def _correlation(seconds: np.ndarray) -> tuple[float, float]:
+    """The correlation of successive log times, and its standard deviation by chance."""
+    logs = np.log(seconds)
+    logs -= np.nanmean(logs, axis=1, keepdims=True)
+    if np.nanvar(logs, axis=1).max() <= _NOISE:
+        return 0.0, 0.0
+    rows = [row[~np.isnan(row)] for row in logs]
+    count, table = sum(map(len, rows)), np.nan_to_num(logs)
+    products = table @ table.T
+    total = products.trace()
+    independent = count / len(rows) * total**2 / (products**2).sum()
+    above = sum((row[1:] * row[:-1]).sum() for row in rows)
+    return above / total, 1 / math.sqrt(independent)
 
 
 def block_length(series: np.ndarray) -> int:
