@@ -8,7 +8,7 @@ It prints tables of protocols, and writes a page with three pictures. A .csv has
 columns worker, step and seconds, and perhaps start; without it every worker has every
 step; other columns are ignored. `cluster.load_recorded` says more. How the cluster is
 simulated is what `Recorded.cluster` finds out: slowness lasts with the clock, or with
-one task. --resample is a choice of your own.
+one task. If the log does not show it, --lasts or --resample is your choice.
 """
 
 import dataclasses
@@ -38,13 +38,17 @@ _START_SECONDS = flags.DEFINE_string(
     "",
     "What is subtracted from starts that are a clock's: first, or a number.",
 )
+_LASTS = flags.DEFINE_enum(
+    "lasts", None, ["clock", "task"], "With what slowness lasts, if you know it."
+)
 _RESAMPLE = flags.DEFINE_string(
     "resample",
-    "",
+    None,
     "How steps are drawn, in place of what the log shows: steps (each at random), block"
     " (if all steps were recorded: slow phases last as long), a block length, or wrap"
     " (the recorded order).",
 )
+flags.mark_flags_as_mutual_exclusive(["lasts", "resample"])
 _WORKERS = flags.DEFINE_integer(
     "workers", 0, "How many workers; 0 is as many as recorded.", lower_bound=0
 )
@@ -112,7 +116,8 @@ def _advise(log: Path, out: Path) -> None:
         verdicts[f"Noise {noise:g}"] = advice.verdict
         print(f"\nNoise {noise:g}: {advice.verdict}\n\n{advice.table()}", flush=True)
     last = facts.decides(advices)
-    assumed = facts.simulated(recorded, cluster.workers, _RESAMPLE.value)
+    choices = _RESAMPLE.value, _LASTS.value
+    assumed = facts.simulated(recorded, cluster.workers, *choices)
     assumed += [own for advice in advices.values() for own in advice.assumptions]
     assumed = list(dict.fromkeys(assumed))  # most are the same for each noise
     print("\n".join(["", *last, *assumed]))
@@ -174,11 +179,11 @@ def _cluster(recorded: dj.cluster.Recorded) -> dj.cluster.Cluster:
         service = recorded.service(_resample(_RESAMPLE.value))
         return dj.cluster.Cluster(workers, service)
     try:
-        return recorded.cluster(workers)
+        return recorded.cluster(workers, lasts=_LASTS.value)
     except ValueError as error:
         raise ValueError(
-            f"{error} Here --resample=steps is the task; --resample=block draws slow"
-            " phases with their length, by the number of the task."
+            f'{error} Here cluster(lasts="clock") is --lasts=clock, and'
+            ' service("block") is --resample=block.'
         ) from error
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 
@@ -115,18 +116,25 @@ def decides(advices: Mapping[float, dj.cluster.Advice]) -> list[str]:
     ]
 
 
-def simulated(recorded: dj.cluster.Recorded, workers: int, resample: str) -> list[str]:
+def simulated(
+    recorded: dj.cluster.Recorded,
+    workers: int,
+    resample: str | None = None,
+    lasts: Literal["clock", "task"] | None = None,
+) -> list[str]:
     """What the simulated cluster has of the recorded one.
 
     Args:
         recorded: the times of the tasks.
         workers: of the simulated cluster.
-        resample: the choice of the user; "" is none.
+        resample: the choice of the user; None is none.
+        lasts: likewise.
     """
     how = f"--resample={resample}, all workers together."
     if not resample:
-        how = _LASTS[recorded.lasts()]
-    if not resample and recorded.lasts() == "clock" and recorded.starts is None:
+        lasts = lasts or recorded.lasts()
+        how = _LASTS[lasts]
+    if lasts == "clock" and recorded.starts is None:
         how += " The log has no `start`: all workers begin a step together."
     said = [
         f"{recorded.workers} workers and {recorded.seconds.shape[1]} steps, with a mean"

@@ -144,7 +144,8 @@ def test_half_a_link_is_refused(tmp_path, half):
 def test_islands_that_are_slow_for_some_time_are_drawn_in_blocks():
     link = dj.cluster.Communication(0.5)
     recorded = Recorded(phases(0.1))
-    by_clock = dataclasses.replace(recorded.cluster(), communication=link)
+    by_clock = recorded.cluster(lasts="clock")
+    by_clock = dataclasses.replace(by_clock, communication=link)
     drawn = dj.cluster.Cluster(4, recorded.service("block"), communication=link)
     (said,) = facts.periods(by_clock, recorded)
     assert f"from H = {drawn.shortest_period(0.05)} steps on" in said
@@ -195,7 +196,8 @@ def phases(noise=0.0):
 
 def test_the_page_says_with_what_slowness_lasts(tmp_path):
     log, out = write(tmp_path / "times.csv", phases()), tmp_path / "advice.html"
-    by_clock = run(log, f"--out={out}", "--noise=0", "--momentum=0.5", *FAST)
+    options = "--lasts=clock", "--noise=0", "--momentum=0.5", *FAST
+    by_clock = run(log, f"--out={out}", *options)
     assert not by_clock.error
     page = html.unescape(out.read_text())
     for said in (
@@ -219,11 +221,15 @@ def test_the_page_says_with_what_slowness_lasts(tmp_path):
     assert speeds == pytest.approx(right, rel=0.03)
 
 
-def test_a_log_that_does_not_show_how_long_slowness_lasts_names_the_flag(tmp_path):
-    log = write(tmp_path / "times.csv", phases(noise=0.4))
+@pytest.mark.parametrize("noise", [0.0, 0.4])
+def test_a_log_that_does_not_show_how_long_slowness_lasts_names_the_flag(
+    tmp_path, noise
+):
+    log = write(tmp_path / "times.csv", phases(noise))
     done = run(log, f"--out={tmp_path}/advice.html", "--noise=0", *FAST)
-    assert "Here --resample=steps is the task" in done.error and "\n" not in done.error
-    options = "--resample=steps", "--noise=0", *FAST
+    assert 'service("block") is --resample=block' in done.error
+    assert "\n" not in done.error
+    options = "--resample=block", "--noise=0", *FAST
     assert not run(log, f"--out={tmp_path}/advice.html", *options).error
 
 
@@ -245,7 +251,7 @@ def test_gaps_do_not_count_in_what_is_said():
     assert "Worker 2 takes 4 times" in said
     assert "in place of 2.5 s" in said  # 4 s and 1 s
     assert facts.doubts(recorded) == []
-    assert "a mean of 1.6 s" in facts.simulated(recorded, 3, "")[0]  # 240 / 150
+    assert "a mean of 1.6 s" in facts.simulated(recorded, 3)[0]  # 240 / 150
     (axis,) = pictures.waiting(seconds).axes
     heights = [bar.get_height() for bar in axis.patches]
     # computes: of workers 2, 0, 1; waits: worker 2 never, others 3 s in half of steps

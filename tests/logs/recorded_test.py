@@ -146,6 +146,62 @@ def test_a_synchronous_log_gives_the_speed_of_other_protocols(name):
         assert updates_of(recorded.cluster(), seconds) == pytest.approx(truth, rel=0.03)
 
 
+def slow_tasks(between):
+    """20 of 60 tasks take 5 s: those of long documents, say, and not by the clock.
+
+    A batch with long and short documents has a time in between.
+    """
+    rng = np.random.default_rng(0)
+    seconds = np.ones((8, 600))
+    for row, first in zip(seconds, rng.integers(60, size=8), strict=True):
+        task = (np.arange(600) + first) % 60
+        row[task < 20] = 5.0
+        if between:
+            edges = (task == 59) | (task == 20)
+            row[edges] = rng.uniform(1.0, 5.0, edges.sum())
+    return seconds
+
+
+@pytest.mark.parametrize("between", [False, True])
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_slow_tasks_are_not_called_slow_phases_of_the_clock(noise, between):
+    seconds = slow_tasks(between)
+    seconds *= np.random.default_rng(1).lognormal(0.0, noise, seconds.shape)
+    recorded = cluster.Recorded(seconds)
+    match = r'workers that wait for .*: use cluster\(lasts="clock"\) .*"block"\)'
+    with pytest.raises(ValueError, match=match):
+        recorded.cluster()
+    by_task = cluster.Cluster(8, recorded.service("block"))
+    run = cluster.simulate(by_task, protocols.k_async(1), 6000, seed=0)
+    right = 8 / seconds.mean()
+    assert run.summary().updates_per_second == pytest.approx(right, rel=0.03)
+
+
+def test_what_lasts_may_be_chosen():
+    log = synchronous(TRUTHS["phases"], steps=60)
+    with pytest.raises(ValueError, match="must show whether"):
+        log.cluster()  # too short
+    truth = updates_of(TRUTHS["phases"], 270.0)
+    by_clock = log.cluster(lasts="clock")
+    assert updates_of(by_clock, 270.0) == pytest.approx(truth, rel=0.03)
+    by_task = log.cluster(lasts="task")
+    assert by_task.draw(0, 4000, seed=0).mean() == pytest.approx(
+        log.seconds[0].mean(), rel=0.05
+    )
+
+
+def test_a_log_without_waits_has_the_speeds_by_the_clock():
+    """With noise that waits would make too fast."""
+    truth = cluster.Cluster(8, cluster.lognormal(1.0, 0.3), phases(8, 2400.0))
+    log = cluster.simulate(truth, protocols.k_async(1), None, seconds=1800.0, seed=0)
+    recorded = record_of(log)
+    assert recorded.lasts() == "clock"
+    right = pytest.approx(updates_of(truth, 1600.0), rel=0.03)
+    assert updates_of(recorded.cluster(), 1600.0) == right
+    noisy = record_of(simulate(cluster.exponential(1.0), EVERY["ASGD"], 4000))
+    assert noisy.lasts() == "task"
+
+
 @pytest.mark.parametrize("first", [None, 7.0])
 def test_half_of_a_wait_belongs_to_the_task_before_and_half_to_the_task_after(first):
     """Two workers are slow in turn, and wait for one another; `first` is in `starts`.
@@ -155,7 +211,7 @@ def test_half_of_a_wait_belongs_to_the_task_before_and_half_to_the_task_after(fi
     """
     seconds = np.repeat([[1.0, 5.0], [5.0, 1.0]], 20, axis=1)
     begun = first and first + np.broadcast_to(5.0 * np.arange(40), seconds.shape)
-    spec = cluster.Recorded(seconds, begun).cluster()
+    spec = cluster.Recorded(seconds, begun).cluster(lasts="clock")
     log_begins, mean = first or 0.0, seconds.mean()
     lengths = [(98.0, 102.0), (100.0, 96.0)]  # of the phases, until the last task ends
     for speed, (before, after), (one, two) in zip(
@@ -195,10 +251,13 @@ def test_independent_steps_that_workers_share_do_not_make_slowness_last(spread, 
         assert cluster.Recorded(seconds).lasts() == "task"
 
 
-def test_phases_whose_tasks_differ_are_refused():
+@pytest.mark.parametrize("lasts", [None, "clock"])
+def test_phases_whose_tasks_differ_are_refused(lasts):
     spec = cluster.Cluster(8, cluster.exponential(1.0), phases(8, 9000.0))
-    with pytest.raises(ValueError, match="slowness lasts with the clock or with one"):
-        synchronous(spec).cluster()
+    free = cluster.simulate(spec, protocols.k_async(1), 4000, seed=0)
+    for log in (synchronous(spec), record_of(free)):
+        with pytest.raises(ValueError, match=r"tasks that differ by .*\(clock\)\.$"):
+            log.cluster(lasts=lasts)
 
 
 def test_more_workers_take_the_times_of_the_recorded_ones_in_turn():

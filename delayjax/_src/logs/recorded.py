@@ -13,7 +13,7 @@ from delayjax._src.cluster.service_time import ServiceTime, constant, empirical
 from delayjax._src.ground import checks
 from delayjax._src.logs.arrays import as_starts, as_steps, as_times, check_entries
 from delayjax._src.logs.resampled import Resampled
-from delayjax._src.logs.slowness import block_length, lasts_with
+from delayjax._src.logs.slowness import Lasts, block_length, lasts_with
 
 _STEADY = 4e-4  # a variance of log times of 2 %
 _EQUAL = 0.01  # a spread of a tenth
@@ -137,7 +137,9 @@ class Recorded:
         self._check_consecutive()
         return block_length(self.seconds)
 
-    def cluster(self, workers: int | None = None) -> Cluster:
+    def cluster(
+        self, workers: int | None = None, *, lasts: Lasts | None = None
+    ) -> Cluster:
         """The recorded cluster, for `simulate` under any protocol.
 
         A log shows how long tasks took, and not how fast a worker was while it waited.
@@ -155,6 +157,7 @@ class Recorded:
 
         Args:
             workers: P; worker w is the recorded worker w % W. By default W.
+            lasts: "clock" or "task", where you know it; the log may not show it.
 
         Raises:
             ValueError: if the log does not say with what slowness lasts.
@@ -176,7 +179,7 @@ class Recorded:
         count = checks.check_bound("workers", count, at_least=1)
         recorded = [w % self.workers for w in range(count)]
         self._warn_of_waits()
-        if lasts_with(self.seconds) == "task":
+        if lasts_with(self.seconds, self._starts(), lasts) == "task":
             return Cluster(count, Resampled(self._filled()[recorded], 1))
         mean = float(np.nanmean(self.seconds))
         each = _slowdowns(self.seconds, self._starts(), middle=True)
@@ -187,18 +190,23 @@ class Recorded:
         ]
         return Cluster(count, constant(mean), slow)
 
-    def lasts(self) -> Literal["clock", "task"]:
+    def lasts(self) -> Lasts:
         """With what slowness lasts: the clock, or one task alone; see `cluster`.
+
+        A worker is slow for several tasks if successive times are correlated. In a log
+        without waits this counts as the clock. A worker that waits becomes slow unseen,
+        between two tasks, but fast again within a long task. So with the clock times
+        increase at once and decrease in two parts, which a rank test shows.
 
         Raises:
             ValueError: if the log does not say it.
 
         Example:
             >>> phases = np.repeat([[1.0, 5.0], [5.0, 1.0]], 20, axis=1)
-            >>> Recorded(phases).lasts()
+            >>> Recorded(phases, starts=phases.cumsum(axis=1) - phases).lasts()
             'clock'
         """
-        return lasts_with(self.seconds)
+        return lasts_with(self.seconds, self._starts())
 
     def _warn_of_waits(self) -> None:
         """Warns where times seem to be from barrier to barrier."""
