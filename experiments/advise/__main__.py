@@ -15,6 +15,7 @@ import dataclasses
 import math
 import sys
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -96,12 +97,15 @@ def _advise(log: Path, out: Path) -> None:
         raise ValueError("--noise must hold a number, got none: leave the flag out.")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        recorded = _recorded(log)
-        recorded, rest = facts.whole_step(recorded, _STEP_SECONDS.value)
-        cluster = _with_link(_cluster(recorded))
-        islands = facts.periods(cluster, recorded)
+        try:
+            recorded = _recorded(log)
+            recorded, rest = facts.whole_step(recorded, _STEP_SECONDS.value)
+            cluster = _with_link(_cluster(recorded))
+            islands = facts.periods(cluster, recorded)
+        except ValueError as error:  # what was warned of may be its cause
+            raise ValueError(" ".join([str(error), *_texts(caught)])) from error
     first = [rest, *facts.slow_worker(recorded), *facts.doubts(recorded), *islands]
-    first += [str(warning.message) for warning in caught]
+    first += _texts(caught)
     verdicts, advices = {}, {}
     for noise in noises:
         advices[noise] = advice = dj.cluster.advise(
@@ -137,6 +141,11 @@ def _advise(log: Path, out: Path) -> None:
     )
     out.write_text(shown, "utf-8")
     print(f"the page: {out}")
+
+
+def _texts(caught: Iterable[warnings.WarningMessage]) -> list[str]:
+    """The texts of warnings, each once."""
+    return list(dict.fromkeys(str(warning.message) for warning in caught))
 
 
 def _number(name: str, text: str) -> float:

@@ -233,13 +233,28 @@ def test_a_log_that_does_not_show_how_long_slowness_lasts_names_the_flag(
     assert not run(log, f"--out={tmp_path}/advice.html", *options).error
 
 
-def test_times_that_contain_the_barrier_are_a_sentence_of_the_page(tmp_path):
+@pytest.mark.parametrize("options", [(), ("--resample=steps",), ("--step_seconds=3",)])
+def test_times_that_contain_the_barrier_are_a_sentence_of_the_page(tmp_path, options):
     seconds = np.tile(np.random.default_rng(0).uniform(1.0, 2.0, 60), (3, 1))
     log, out = write(tmp_path / "times.csv", seconds), tmp_path / "advice.html"
-    done = run(log, f"--out={out}", "--noise=0", *FAST)
+    done = run(log, f"--out={out}", "--noise=0", *options, *FAST)
     assert not done.error  # and no warning, which would be an error here
     for said in (done.stdout, html.unescape(out.read_text())):
-        assert "nearly equal for all workers in each step" in said
+        assert said.count("nearly equal for all workers in each step") == 1
+
+
+def test_an_error_does_not_hide_what_was_warned_of(tmp_path):
+    """Slow phases of all workers, with the wait for the slowest one."""
+    rng = np.random.default_rng(0)
+    seconds = np.repeat(rng.uniform(1.0, 9.0, 10), 10) * rng.uniform(0.95, 1, (3, 100))
+    log, out = write(tmp_path / "times.csv", seconds), f"--out={tmp_path}/advice.html"
+    done = run(log, out, "--noise=0", *FAST)
+    assert "workers that wait for" in done.error
+    assert done.error.count("nearly equal for all workers in each step") == 1
+    milliseconds = write(tmp_path / "times.csv", 1000 * seconds)
+    done = run(milliseconds, out, "--step_seconds=9", *FAST)
+    assert "`step_seconds` must be" in done.error
+    assert "If these are milliseconds, divide them by 1000" in done.error
 
 
 def test_gaps_do_not_count_in_what_is_said():

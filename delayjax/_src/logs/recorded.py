@@ -15,7 +15,7 @@ from delayjax._src.logs.arrays import as_starts, as_steps, as_times, check_entri
 from delayjax._src.logs.resampled import Resampled
 from delayjax._src.logs.slowness import Lasts, block_length, lasts_with
 
-_STEADY = 4e-4  # a variance of log times of 2 %
+_STEADY = 1e-6  # a variance of log times of 0.1 %
 _EQUAL = 0.01  # a spread of a tenth
 
 
@@ -84,6 +84,8 @@ class Recorded:
             ValueError: if a time is missing (use `slowdowns`), or for blocks where
                 `steps` has gaps.
 
+        It warns of times that may contain a barrier, as `cluster` does.
+
         Example:
             >>> from delayjax.cluster import Cluster
             >>> recorded = Recorded([[1.0, 2.0, 1.0], [1.5, 4.0, 1.5]])
@@ -95,6 +97,7 @@ class Recorded:
             Annals of Statistics 17(3), 1989.
         """
         self._check_complete("service")
+        self._warn_of_barrier()
         lengths = {"wrap": lambda: None, "steps": lambda: 1, "block": self.block_length}
         if isinstance(resample, str) and resample in lengths:
             return Resampled(self.seconds, lengths[resample]())
@@ -178,7 +181,7 @@ class Recorded:
         count = self.workers if workers is None else workers
         count = checks.check_bound("workers", count, at_least=1)
         recorded = [w % self.workers for w in range(count)]
-        self._warn_of_waits()
+        self._warn_of_barrier()
         if lasts_with(self.seconds, self._starts(), lasts) == "task":
             return Cluster(count, Resampled(self._filled()[recorded], 1))
         mean = float(np.nanmean(self.seconds))
@@ -208,7 +211,7 @@ class Recorded:
         """
         return lasts_with(self.seconds, self._starts())
 
-    def _warn_of_waits(self) -> None:
+    def _warn_of_barrier(self) -> None:
         """Warns where times seem to be from barrier to barrier."""
         if self.workers < 2 or self.seconds.shape[1] < 10:
             return
@@ -218,8 +221,8 @@ class Recorded:
         if between > _STEADY and within < _EQUAL * between:
             warnings.warn(
                 "`seconds` are nearly equal for all workers in each step"
-                f" ({math.sqrt(within):.1%} apart, while steps differ by"
-                f" {math.sqrt(between):.1%}): a timer around an all-reduce also counts"
+                f" ({math.sqrt(within):.2%} apart, while steps differ by"
+                f" {math.sqrt(between):.2%}): a timer around an all-reduce also counts"
                 " the wait for the slowest worker, and then no protocol seems to help."
                 " Log the time until the gradient is ready, before it is sent.",
                 stacklevel=3,
