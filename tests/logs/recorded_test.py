@@ -59,6 +59,7 @@ def record_of(trace):
     return cluster.Recorded(table[0], starts=table[1])
 
 
+@pytest.mark.filterwarnings("ignore:`starts` show that workers wait")
 @pytest.mark.parametrize("name", ["ASGD", "2-softsync", "hardsync", "ssp(1)"])
 def test_slowdowns_by_the_clock_give_back_the_run_that_was_recorded(name):
     once = simulate(cluster.gamma(1.0, 2.0), EVERY[name], slowdown=[1, 1, 3, 1, 1])
@@ -75,6 +76,14 @@ def test_slowdowns_by_the_clock_give_back_the_run_that_was_recorded(name):
     assert ends > 0.7 * once.seconds[-1]
 
 
+def test_slowdowns_of_workers_that_wait_are_for_the_protocol_of_the_log():
+    log = synchronous(TRUTHS["jitter"], steps=30)
+    with pytest.warns(UserWarning, match=r"wait for \d+% .* Recorded.cluster\(\)"):
+        log.slowdowns()
+    record_of(simulate(cluster.exponential(1.0), EVERY["ASGD"])).slowdowns()  # none
+
+
+@pytest.mark.filterwarnings("ignore:`starts` show that workers wait")
 def test_a_slowdown_holds_until_the_worker_s_next_task_and_its_mean_outside():
     recorded = cluster.Recorded(
         [[1.0, np.nan, 5.0], [2.0, 4.0, 3.0]],
@@ -229,6 +238,7 @@ def test_half_of_a_wait_belongs_to_the_task_before_and_half_to_the_task_after(fi
                 assert lasts == pytest.approx(factor), at
 
 
+@pytest.mark.filterwarnings("ignore:`starts` show that workers wait")
 def test_a_worker_that_is_always_slow_is_slow_after_the_log_too():
     slow = cluster.Cluster(
         2, cluster.lognormal(1.0, 0.05), [*phases(2, 300.0), cluster.Slowdown(1, 5.0)]
@@ -297,6 +307,7 @@ def test_a_task_that_begins_in_the_one_before_is_refused():
     cluster.Recorded([[2.0, 2.0]], starts=[[0.0, 1.985]])  # rounding
 
 
+@pytest.mark.filterwarnings("ignore:`starts` show that workers wait")
 def test_many_slowdowns_of_a_worker_are_read_in_one_pass():
     size = 20_000
     recorded = cluster.Recorded(

@@ -13,7 +13,7 @@ from delayjax._src.cluster.service_time import ServiceTime, constant, empirical
 from delayjax._src.ground import checks
 from delayjax._src.logs.arrays import as_starts, as_steps, as_times, check_entries
 from delayjax._src.logs.resampled import Resampled
-from delayjax._src.logs.slowness import Lasts, block_length, lasts_with
+from delayjax._src.logs.slowness import Lasts, block_length, lasts_with, waiting_share
 
 _STEADY = 1e-6  # a variance of log times of 0.1 %
 _EQUAL = 0.01  # a spread of a tenth
@@ -253,7 +253,8 @@ class Recorded:
 
         times as long as the mean. Before its first task and after its last one a worker
         has the mean speed that the log shows of it. So the protocol of the log takes
-        the recorded times again; for another protocol use `cluster`.
+        the recorded times again; for another protocol use `cluster`. If workers wait, a
+        warning says so.
 
         Returns:
             Slowdowns for each recorded task, and for the times before and after. With
@@ -270,6 +271,13 @@ class Recorded:
         """
         if self.starts is None:
             raise ValueError("`starts` must be given for slowdowns, got None.")
+        if waiting := waiting_share(self.seconds, self.starts):
+            warnings.warn(
+                f"`starts` show that workers wait for {waiting:.0%} of the time: use"
+                " slowdowns() for the protocol of the log alone, and Recorded.cluster()"
+                " for others.",
+                stacklevel=2,
+            )
         each = _slowdowns(self.seconds, self.starts, middle=False)
         return [item for rows in each for item in rows]
 
