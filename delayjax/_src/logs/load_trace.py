@@ -14,7 +14,6 @@ from delayjax._src.ground import kinds
 from delayjax._src.logs.table import Table, checked_start
 
 _COLUMNS = ("update", "time_s", "worker", "read_version")
-_MANY = 1000  # larger numbers of workers may be of processes
 
 
 @kinds.checked
@@ -56,8 +55,8 @@ def load_trace(
             needs this option.
         sort: whether to sort the rows by `update`; rows of one update keep their order.
         num_workers: P of a log; by default the largest worker plus 1. Without it,
-            numbers above 999 and above the number of rows count as names, with a
-            warning.
+            numbers count as names, with a warning, if none is 0 or if most numbers up
+            to the largest are absent.
 
     Example:
         >>> import tempfile
@@ -197,8 +196,10 @@ class _Log(Table):
             remedy = f"give num_workers={worker.max() + 1}"
             must = f"lie in 0 .. {num_workers - 1}"
             self.check("worker", worker < num_workers, must, remedy)
-        elif worker.max() >= max(len(worker), _MANY):  # numbers of processes, say
-            known, worker = np.unique(worker, return_inverse=True)
+            return worker
+        known, renumbered = np.unique(worker, return_inverse=True)
+        if known[0] > 0 or 2 * len(known) <= known[-1]:  # of processes, or from 1 on
+            worker = renumbered
             warnings.warn(
                 f"{self.path}: workers {known[0]}, ..., {known[-1]} are renumbered to 0"
                 f" .. {len(known) - 1}, in their order: give num_workers, above"
