@@ -193,7 +193,14 @@ def test_a_row_that_is_there_twice_is_refused_where_updates_have_one_row(tmp_pat
     each_twice = [row for row in GOOD_ROWS[:2] for _ in (0, 1)]
     with pytest.raises(ValueError, match=r"line 3: `update` must have one row"):
         load(tmp_path, "\n".join([HEADER, *each_twice]))
+    # two gradients an update
+    rows = [f"{row // 2},{row // 2},{row % 4},0" for row in range(10)]
+    assert load(tmp_path, "\n".join([HEADER, *rows])).counts.tolist() == [2] * 5
+    with pytest.raises(ValueError, match=r"line 8: `update` must have 2 rows, as the"):
+        load(tmp_path, "\n".join([HEADER, *rows[:6], rows[5], *rows[6:]]))
     # a fast worker may give two gradients at one version to one update
+    twice = [*rows[:5], rows[4], *rows[6:]]
+    assert load(tmp_path, "\n".join([HEADER, *twice])).counts.tolist() == [2] * 5
     trace = load(tmp_path, "\n".join([HEADER, *GOOD_ROWS, "2,2.0,1,1"]))
     assert trace.counts.tolist() == [1, 2, 2]
 
