@@ -39,6 +39,7 @@ _START_SECONDS = flags.DEFINE_string(
     "",
     "What is subtracted from starts that are a clock's: first, or a number.",
 )
+_SORT = flags.DEFINE_boolean("sort", False, "Whether to sort the rows by step.")
 _LASTS = flags.DEFINE_enum(
     "lasts", None, ["clock", "task"], "With what slowness lasts, if you know it."
 )
@@ -173,6 +174,7 @@ def _recorded(path: Path) -> dj.cluster.Recorded:
         columns=columns,
         operations=_OPERATIONS.value or None,
         start_seconds=start,
+        sort=_SORT.value,
     )
     seconds = recorded.seconds[: _WORKERS.value or None]
     steps = ~np.isnan(seconds).all(axis=0)  # that one of these workers has

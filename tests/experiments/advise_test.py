@@ -166,6 +166,14 @@ def test_more_and_fewer_workers_than_recorded(tmp_path):
     assert "hardsync()" in more and "rennala(6)" in more
 
 
+def test_rows_may_be_sorted_by_step(tmp_path):
+    log, out = tmp_path / "times.csv", f"--out={tmp_path}/advice.html"
+    rows = [f"{worker},{step},1.0" for step in range(9, -1, -1) for worker in range(2)]
+    log.write_text("\n".join(["worker,step,seconds", *rows]))
+    assert "give sort=True" in run(log, out, "--noise=0", *FAST).error
+    assert not run(log, out, "--sort", "--noise=0", *FAST).error
+
+
 def test_starts_are_read_and_a_clock_s_times_need_a_flag(tmp_path):
     """Worker 1 lacks step 2: a gap, which needs starts."""
     rows = [

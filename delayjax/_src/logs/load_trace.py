@@ -46,7 +46,8 @@ def load_trace(
     Args:
         path: a .npz, or a log: a .csv, .tsv or .jsonl, perhaps with .gz, or a .parquet.
             Columns are separated by the first of , ; tab | and space that is in the
-            header. A log needs pandas, pip install 'delayjax[logs]'.
+            header, and lines that begin with # are comments. A log needs pandas, pip
+            install 'delayjax[logs]'.
         columns: {name above: name in the file}, for columns with other names.
         first_update: the number of the log's first update, if the log begins in the
             middle of a run. The trace counts from 0; older versions become version 0.
