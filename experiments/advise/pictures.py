@@ -63,17 +63,17 @@ def speed_against_staleness(advices: Mapping[float, dj.cluster.Advice]) -> Figur
     Args:
         advices: by the noise, with the same protocols; each has a panel.
     """
-    first = next(iter(advices.values())).choices
-    names = [own.protocol for own in first]
+    one = next(iter(advices.values()))
+    names = [own.protocol for own in one.choices]
     styles = palette.styles(names)
     panels = [f"noise {noise:g}" for noise in advices]
     title = "How fast is a protocol, and how late are its gradients?"
     figure, axes = sheets.sheet(title, panels, palette.handles(styles), columns=3)
     for axis, advice in zip(axes, advices.values(), strict=True):
         for own in advice.choices:
-            mean, low, high = own.times_as_fast_as(advice.choices[0])
-            if not math.isfinite(mean):
+            if not own.reaches:
                 continue
+            mean, low, high = own.times_as_fast_as(advice.first)
             style = styles[own.protocol]
             axis.errorbar(
                 own.mean_staleness.mean,
@@ -88,7 +88,7 @@ def speed_against_staleness(advices: Mapping[float, dj.cluster.Advice]) -> Figur
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes[0].set_ylim(bottom=0)  # of all panels, now that all markers are there
     axes[len(axes) // 2].set_xlabel("mean staleness, updates")
-    axes[0].set_ylabel(f"times as fast to the target\nas {names[0]}")
+    axes[0].set_ylabel(f"times as fast to the target\nas {one.first.protocol}")
     return figure
 
 
