@@ -11,6 +11,10 @@ from delayjax._src.advice.islands import Islands
 
 _WORTH = 1.1  # late gradients must be so many times as fast
 _EQUAL = 1.15  # another model or batch size may change a ratio by this factor
+_COVERS = (
+    " Intervals are of the simulated times: another model changes a ratio by"
+    f" {_EQUAL - 1:.0%} or more."
+)
 _UNSEEN = 0.1  # of an equal share of the gradients
 _HEAD = ("protocol", "s/update", "s/gradient", "idle", "used", "staleness", "largest")
 _HEAD += ("step limit", "s to target", "times as fast")
@@ -201,7 +205,7 @@ class Advice(NamedTuple):
                 f" {_precise(fastest, fresh)} times as fast, which is not significantly"
                 f" more than {_WORTH} times."
             )
-        return said + _without(best)
+        return said + _COVERS + _without(best)
 
     def _about_equal(self, late: Choice, fresh: Choice) -> bool:
         """Whether the mean ratio of the two times is too close to 1 for a decision."""
