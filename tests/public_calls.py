@@ -980,7 +980,7 @@ ROWS = (
     call(cluster.empirical, drawn, samples=([1.0, 2.0], no.numbers)),
     call(
         cluster.Recorded,
-        lambda recorded: recorded.slowdowns(),
+        lambda recorded: recorded.cluster(),
         seconds=(SECONDS, no.table | no.some(-SECONDS, SECONDS * math.inf)),
         starts=(STARTS, no.table.filter(lambda v: v is not None) | no.some(-STARTS)),
         steps=(None, or_none(no.integers) | no.some([2, 1, 0, 3], range(3))),

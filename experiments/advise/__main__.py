@@ -8,13 +8,14 @@ It prints tables of protocols, and writes a page with three pictures. A .csv has
 columns worker, step and seconds. A column start is optional; without it every worker
 must have every step. Other columns are ignored: see `cluster.load_recorded`.
 `Recorded.cluster` decides from the times whether slowness lasts with the clock or with
-one task. --resample replaces this decision.
+one task. If the log does not show it, give --lasts or --resample.
 """
 
 import dataclasses
 import math
 import sys
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +40,18 @@ _START_SECONDS = flags.DEFINE_string(
     "",
     "The seconds to subtract from starts: a number, or first for the first start.",
 )
+_SORT = flags.DEFINE_boolean("sort", False, "Whether to sort the rows by step.")
+_LASTS = flags.DEFINE_enum(
+    "lasts", None, ["clock", "task"], "With what slowness lasts, if you know it."
+)
 _RESAMPLE = flags.DEFINE_string(
     "resample",
-    "",
+    None,
     "How steps are drawn; by default the log decides: steps (each one at random), block"
     " (blocks, so that slow phases keep their length; needs all steps), a block length,"
     " or wrap (the recorded order).",
 )
+flags.mark_flags_as_mutual_exclusive(["lasts", "resample"])
 _WORKERS = flags.DEFINE_integer(
     "workers", 0, "The number of workers; 0: all recorded workers.", lower_bound=0
 )
@@ -97,12 +103,15 @@ def _advise(log: Path, out: Path) -> None:
         raise ValueError("--noise must hold a number, got none: leave the flag out.")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        recorded = _recorded(log)
-        recorded, rest = facts.whole_step(recorded, _STEP_SECONDS.value)
-        cluster = _with_link(_cluster(recorded))
-        islands = facts.periods(cluster, recorded)
+        try:
+            recorded = _recorded(log)
+            recorded, rest = facts.whole_step(recorded, _STEP_SECONDS.value)
+            cluster = _with_link(_cluster(recorded))
+            islands = facts.periods(cluster, recorded)
+        except ValueError as error:  # what was warned of may be its cause
+            raise ValueError(" ".join([str(error), *_texts(caught)])) from error
     first = [rest, *facts.slow_worker(recorded), *facts.doubts(recorded), *islands]
-    first += [str(warning.message) for warning in caught]
+    first += _texts(caught)
     verdicts, advices = {}, {}
     for noise in noises:
         advices[noise] = advice = dj.cluster.advise(
@@ -117,7 +126,8 @@ def _advise(log: Path, out: Path) -> None:
         verdicts[f"Noise {noise:g}"] = advice.verdict
         print(f"\nNoise {noise:g}: {advice.verdict}\n\n{advice.table()}", flush=True)
     last = facts.decides(advices)
-    assumed = facts.simulated(recorded, cluster.workers, _RESAMPLE.value)
+    choices = _RESAMPLE.value, _LASTS.value
+    assumed = facts.simulated(recorded, cluster.workers, *choices)
     assumed += [text for advice in advices.values() for text in advice.assumptions]
     assumed = list(dict.fromkeys(assumed))  # most are the same for each noise
     print("\n".join(["", *last, *assumed]))
@@ -140,6 +150,11 @@ def _advise(log: Path, out: Path) -> None:
     )
     out.write_text(shown, "utf-8")
     print(f"the page: {out}")
+
+
+def _texts(caught: Iterable[warnings.WarningMessage]) -> list[str]:
+    """The texts of warnings, each once."""
+    return list(dict.fromkeys(str(warning.message) for warning in caught))
 
 
 def _number(name: str, text: str) -> float:
@@ -167,6 +182,7 @@ def _recorded(path: Path) -> dj.cluster.Recorded:
         columns=columns,
         operations=_OPERATIONS.value or None,
         start_seconds=start,
+        sort=_SORT.value,
     )
     seconds = recorded.seconds[: _WORKERS.value or None]
     steps = ~np.isnan(seconds).all(axis=0)  # steps of at least one worker
@@ -182,11 +198,11 @@ def _cluster(recorded: dj.cluster.Recorded) -> dj.cluster.Cluster:
         service = recorded.service(_resample(_RESAMPLE.value))
         return dj.cluster.Cluster(workers, service)
     try:
-        return recorded.cluster(workers)
+        return recorded.cluster(workers, lasts=_LASTS.value)
     except ValueError as error:
         raise ValueError(
-            f"{error} In this command, --resample=steps means one task, and"
-            " --resample=block keeps the length of slow phases, counted in tasks."
+            f'{error} Here cluster(lasts="clock") is --lasts=clock, and'
+            ' service("block") is --resample=block.'
         ) from error
 
 

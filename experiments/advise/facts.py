@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 
@@ -115,18 +116,25 @@ def decides(advices: Mapping[float, dj.cluster.Advice]) -> list[str]:
     ]
 
 
-def simulated(recorded: dj.cluster.Recorded, workers: int, resample: str) -> list[str]:
+def simulated(
+    recorded: dj.cluster.Recorded,
+    workers: int,
+    resample: str | None = None,
+    lasts: Literal["clock", "task"] | None = None,
+) -> list[str]:
     """Sentences: how the simulated cluster is made from the recorded times.
 
     Args:
         recorded: the times of the tasks.
         workers: the number of workers in the simulated cluster.
-        resample: the value of --resample; "" if the user gives none.
+        resample: the value of --resample; None if the user gives none.
+        lasts: the value of --lasts; None if the user gives none.
     """
     how = f"--resample={resample}, all workers together."
     if not resample:
-        how = _LASTS[recorded.lasts()]
-    if not resample and recorded.lasts() == "clock" and recorded.starts is None:
+        lasts = lasts or recorded.lasts()
+        how = _LASTS[lasts]
+    if lasts == "clock" and recorded.starts is None:
         how += " The log has no `start`: all workers begin a step together."
     sentences = [
         f"{recorded.workers} workers and {recorded.seconds.shape[1]} steps, with a mean"

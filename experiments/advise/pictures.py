@@ -62,17 +62,17 @@ def speed_against_staleness(advices: Mapping[float, dj.cluster.Advice]) -> Figur
     Args:
         advices: {noise: advice}, all with the same protocols; a noise has a panel.
     """
-    first = next(iter(advices.values())).choices
-    names = [choice.protocol for choice in first]
+    one = next(iter(advices.values()))
+    names = [choice.protocol for choice in one.choices]
     styles = palette.styles(names)
     panels = [f"noise {noise:g}" for noise in advices]
     title = "How fast is a protocol, and how late are its gradients?"
     figure, axes = sheets.sheet(title, panels, palette.handles(styles), columns=3)
     for axis, advice in zip(axes, advices.values(), strict=True):
         for choice in advice.choices:
-            mean, low, high = choice.times_as_fast_as(advice.choices[0])
-            if not math.isfinite(mean):
+            if not choice.reaches:
                 continue
+            mean, low, high = choice.times_as_fast_as(advice.first)
             style = styles[choice.protocol]
             axis.errorbar(
                 choice.mean_staleness.mean,
@@ -87,5 +87,5 @@ def speed_against_staleness(advices: Mapping[float, dj.cluster.Advice]) -> Figur
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes[0].set_ylim(bottom=0)  # for all panels, after all markers are drawn
     axes[len(axes) // 2].set_xlabel("mean staleness, updates")
-    axes[0].set_ylabel(f"times as fast to the target\nas {names[0]}")
+    axes[0].set_ylabel(f"times as fast to the target\nas {one.first.protocol}")
     return figure

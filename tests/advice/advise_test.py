@@ -11,6 +11,7 @@ from delayjax._src.advice.advice import Advice, Choice, Mean
 from delayjax.cluster import (
     Cluster,
     Recorded,
+    Slowdown,
     advise,
     constant,
     exponential,
@@ -166,15 +167,46 @@ def test_with_momentum_late_gradients_need_smaller_steps():
     assert limits[1] < 0.3 * limits[0]
 
 
-def test_a_dead_worker_loses_the_protocols_that_wait_for_it_alone():
-    from delayjax.cluster import Slowdown
+def advise_without(worker, *tried):
+    """Advice on a cluster of four where a worker is dead from 5 s on."""
+    dead = Cluster(4, constant(1.0), [Slowdown(worker, math.inf, start_seconds=5.0)])
+    return advise(dead, protocols=tried, **FEW)
 
-    dead = Cluster(4, constant(1.0), [Slowdown(3, math.inf, start_seconds=5.0)])
-    tried = [protocols.hardsync(), protocols.k_async(1)]
-    advice = advise(dead, protocols=tried, **FEW)
+
+def test_a_dead_worker_loses_the_protocols_that_wait_for_it_alone():
+    hung = protocols.hardsync(), protocols.ssp(3)
+    advice = advise_without(3, *hung, protocols.k_sync(3), protocols.k_async(1))
     assert advice.choices[0].seconds_to_target.mean == math.inf
-    assert advice.best.protocol == "k_async(1)"
-    assert "A worker never revives: hardsync() waits forever" in str(advice)
+    assert [choice.hangs for choice in advice.choices] == [True, True, False, False]
+    assert advice.first.protocol == advice.fresh.protocol == "k_sync(3)"
+    assert advice.late.protocol == "k_async(1)" and advice.dead == (3,)
+    assert "hardsync() and ssp(3) wait forever for worker 3." in advice.verdict
+    assert "inf" not in str(advice) and "nan" not in str(advice)
+    assert advice.rows()[1] == ("hardsync()", *["-"] * 7, "never", "-")
+    assert advice.rows()[3][-1] == "1 (1 to 1)"
+
+
+def test_a_protocol_that_hangs_is_not_called_one_without_late_gradients():
+    advice = advise_without(2, protocols.ssp(3), protocols.k_async(1))
+    assert advice.fresh is None
+    assert advice.verdict.startswith("k_async(1) reaches the target in ")
+    assert "No protocol without late gradients reaches the target." in advice.verdict
+    assert advice.verdict.endswith(" ssp(3) waits forever for worker 2.")
+
+
+def test_if_every_protocol_hangs_one_sentence_says_so():
+    verdict = advise_without(3, protocols.hardsync(), protocols.ssp(3)).verdict
+    assert verdict == "Every protocol waits forever for worker 3: remove it."
+    several = advise_without((1, 3), protocols.hardsync()).verdict
+    assert several == "Every protocol waits forever for workers 1 and 3: remove them."
+
+
+def test_a_protocol_that_misses_the_target_has_no_ratio():
+    rows = choice("all", [math.inf, 9.0], 0), choice("late", [20.0, 20.0], 3)
+    advice = Advice(rows, ())
+    assert advice.first is rows[1]
+    assert advice.verdict.endswith(" all never reaches the target.")
+    assert "inf" not in str(advice) and "nan" not in str(advice)
 
 
 def test_a_row_says_how_many_times_as_fast_as_the_first_it_is():
@@ -186,10 +218,19 @@ def test_a_row_says_how_many_times_as_fast_as_the_first_it_is():
 def test_the_verdict_shows_the_ratio_that_decides():
     rows = choice("all", [30.0, 30.0], 0), choice("late", ratio_of_thirty(1.098), 3)
     said = Advice(rows, ()).verdict
-    assert said.endswith(
+    assert (
         "It is 1.2 (1.098 to 1.311) times as fast, which is not significantly more than"
-        " 1.1 times."
-    )
+        " 1.1 times. "
+    ) in said
+
+
+@pytest.mark.parametrize("seconds", [(10.0, 10.0), (30.0, 31.0), (90.0, 90.0)])
+def test_each_verdict_says_what_its_intervals_cover(seconds):
+    rows = choice("all", [30.0, 30.0], 0), choice("late", seconds, 3)
+    for tried in (rows, rows[:1], rows[1:]):
+        said = Advice(tried, ()).verdict
+        assert said.count("of the simulated times") == 1
+        assert "another model changes" in said and "by 15% or more." in said
 
 
 @pytest.mark.parametrize(("share", "unseen"), [(0.04, [1]), (0.06, [])])
@@ -222,7 +263,7 @@ def test_what_is_used_is_neither_idle_nor_thrown_away():
 
 def test_late_protocols_alone_are_not_called_better_than_fresh_ones():
     verdict = Advice((choice("late", [20.0, 20.0], 3),), ()).verdict
-    assert verdict.endswith("No protocol without late gradients was tried.")
+    assert "No protocol without late gradients was tried." in verdict
 
 
 def test_recorded_times_give_their_own_rows():

@@ -146,7 +146,8 @@ def test_half_a_link_is_refused(tmp_path, half):
 def test_islands_that_are_slow_for_some_time_are_drawn_in_blocks():
     link = dj.cluster.Communication(0.5)
     recorded = Recorded(phases(0.1))
-    by_clock = dataclasses.replace(recorded.cluster(), communication=link)
+    by_clock = recorded.cluster(lasts="clock")
+    by_clock = dataclasses.replace(by_clock, communication=link)
     drawn = dj.cluster.Cluster(4, recorded.service("block"), communication=link)
     (said,) = facts.periods(by_clock, recorded)
     assert f"from H = {drawn.shortest_period(0.05)} steps on" in said
@@ -165,6 +166,14 @@ def test_more_and_fewer_workers_than_recorded(tmp_path):
     more = run(log, out, "--workers=6", "--noise=0", *FAST).stdout
     assert "worker w modulo 3. Such copies are slow together" in more
     assert "hardsync()" in more and "rennala(6)" in more
+
+
+def test_rows_may_be_sorted_by_step(tmp_path):
+    log, out = tmp_path / "times.csv", f"--out={tmp_path}/advice.html"
+    rows = [f"{worker},{step},1.0" for step in range(9, -1, -1) for worker in range(2)]
+    log.write_text("\n".join(["worker,step,seconds", *rows]))
+    assert "give sort=True" in run(log, out, "--noise=0", *FAST).error
+    assert not run(log, out, "--sort", "--noise=0", *FAST).error
 
 
 def test_starts_are_read_and_a_clock_s_times_need_a_flag(tmp_path):
@@ -197,7 +206,8 @@ def phases(noise=0.0):
 
 def test_the_page_says_with_what_slowness_lasts(tmp_path):
     log, out = write(tmp_path / "times.csv", phases()), tmp_path / "advice.html"
-    by_clock = run(log, f"--out={out}", "--noise=0", "--momentum=0.5", *FAST)
+    options = "--lasts=clock", "--noise=0", "--momentum=0.5", *FAST
+    by_clock = run(log, f"--out={out}", *options)
     assert not by_clock.error
     page = html.unescape(out.read_text())
     for said in (
@@ -221,21 +231,40 @@ def test_the_page_says_with_what_slowness_lasts(tmp_path):
     assert speeds == pytest.approx(right, rel=0.03)
 
 
-def test_a_log_that_does_not_show_how_long_slowness_lasts_names_the_flag(tmp_path):
-    log = write(tmp_path / "times.csv", phases(noise=0.4))
+@pytest.mark.parametrize("noise", [0.0, 0.4])
+def test_a_log_that_does_not_show_how_long_slowness_lasts_names_the_flag(
+    tmp_path, noise
+):
+    log = write(tmp_path / "times.csv", phases(noise))
     done = run(log, f"--out={tmp_path}/advice.html", "--noise=0", *FAST)
-    assert "--resample=steps means one task" in done.error and "\n" not in done.error
-    options = "--resample=steps", "--noise=0", *FAST
+    assert 'service("block") is --resample=block' in done.error
+    assert "\n" not in done.error
+    options = "--resample=block", "--noise=0", *FAST
     assert not run(log, f"--out={tmp_path}/advice.html", *options).error
 
 
-def test_times_that_contain_the_barrier_are_a_sentence_of_the_page(tmp_path):
+@pytest.mark.parametrize("options", [(), ("--resample=steps",), ("--step_seconds=3",)])
+def test_times_that_contain_the_barrier_are_a_sentence_of_the_page(tmp_path, options):
     seconds = np.tile(np.random.default_rng(0).uniform(1.0, 2.0, 60), (3, 1))
     log, out = write(tmp_path / "times.csv", seconds), tmp_path / "advice.html"
-    done = run(log, f"--out={out}", "--noise=0", *FAST)
+    done = run(log, f"--out={out}", "--noise=0", *options, *FAST)
     assert not done.error  # and no warning, which would be an error here
     for said in (done.stdout, html.unescape(out.read_text())):
-        assert "nearly equal for all workers in each step" in said
+        assert said.count("nearly equal for all workers in each step") == 1
+
+
+def test_an_error_does_not_hide_what_was_warned_of(tmp_path):
+    """Slow phases of all workers, with the wait for the slowest one."""
+    rng = np.random.default_rng(0)
+    seconds = np.repeat(rng.uniform(1.0, 9.0, 10), 10) * rng.uniform(0.95, 1, (3, 100))
+    log, out = write(tmp_path / "times.csv", seconds), f"--out={tmp_path}/advice.html"
+    done = run(log, out, "--noise=0", *FAST)
+    assert "workers that wait for" in done.error
+    assert done.error.count("nearly equal for all workers in each step") == 1
+    milliseconds = write(tmp_path / "times.csv", 1000 * seconds)
+    done = run(milliseconds, out, "--step_seconds=9", *FAST)
+    assert "`step_seconds` must be" in done.error
+    assert "If these are milliseconds, divide them by 1000" in done.error
 
 
 def test_gaps_do_not_count_in_what_is_said():
@@ -247,7 +276,7 @@ def test_gaps_do_not_count_in_what_is_said():
     assert "Worker 2 takes 4 times" in said
     assert "in place of 2.5 s" in said  # 4 s and 1 s
     assert facts.doubts(recorded) == []
-    assert "a mean of 1.6 s" in facts.simulated(recorded, 3, "")[0]  # 240 / 150
+    assert "a mean of 1.6 s" in facts.simulated(recorded, 3)[0]  # 240 / 150
     (axis,) = pictures.waiting(seconds).axes
     heights = [bar.get_height() for bar in axis.patches]
     # computes: of workers 2, 0, 1; waits: worker 2 never, others 3 s in half of steps

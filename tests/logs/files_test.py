@@ -75,6 +75,10 @@ LOOKS = {
     "BOM": lambda rows: "\ufeff" + "\n".join(rows),
     "empty rows": lambda rows: "\n\n".join([*rows, "", ""]),
     "CRLF, BOM, empty rows": lambda rows: "\ufeff" + "\r\n\r\n".join([*rows, ""]),
+    "comments": lambda rows: "\n".join(
+        ["# of job 3, made by a, b; c", "", *rows[:2], "#", *rows[2:], "# end"]
+    ),
+    "CRLF, BOM, comments": lambda rows: "\ufeff# job 3\r\n" + "\r\n".join(rows),
     "more columns": with_column,
     "other order": turned,
     "more values than columns": lambda rows: "\n".join(
@@ -98,6 +102,13 @@ def test_a_csv_may_look_like_this(look, reader, tmp_path):
     path = tmp_path / "log.csv"
     path.write_bytes(LOOKS[look](rows).encode())
     check(read(path))
+
+
+def test_an_error_counts_lines_of_comments(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("# job 3\n\nworker,step,seconds\n#1\na#1,0,1.0\na#2,0,soon")
+    with pytest.raises(ValueError, match=r"line 6 \(worker a#2, step 0\)"):
+        cluster.load_recorded(path)
 
 
 def as_file(path, rows, kind):

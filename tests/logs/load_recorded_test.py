@@ -105,6 +105,7 @@ def test_workers_are_in_the_order_of_their_numbers(tmp_path):
     np.testing.assert_array_equal(recorded.seconds, SECONDS[::-1])
 
 
+@pytest.mark.filterwarnings("ignore:`starts` show that workers wait")
 def test_a_task_that_is_missing_is_a_gap_where_starts_are_known(tmp_path):
     recorded = load(tmp_path, [HEADER, *TASKS[:2], *TASKS[3:]])
     gap = np.zeros_like(SECONDS, bool)

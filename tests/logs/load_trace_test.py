@@ -4,7 +4,6 @@ import datetime
 import itertools
 import pickle
 import re
-import warnings
 
 import numpy as np
 import pytest
@@ -151,25 +150,38 @@ def test_workers_may_have_names_which_are_numbered_in_their_order(tmp_path):
         load(tmp_path, text, num_workers=2)
 
 
-def test_large_numbers_of_workers_count_as_names_unless_num_workers_is_given(tmp_path):
-    """Ids of processes, say: four of them are no 123,460 workers."""
-    rows = [re.sub(r",(\d),", r",12345\1,", row) for row in GOOD_ROWS]
-    text = "\n".join([HEADER, *rows])
-    with pytest.warns(
-        UserWarning, match=r"123450, .*, 123452 are renumbered to 0 .. 2"
-    ):
+@pytest.mark.parametrize(
+    ("ids", "rows"),
+    [
+        ((123456, 123459), 4),
+        ((123456, 123459), 130_000),
+        ((500, 501, 503), 20),
+        ((1, 2, 3, 4), 40),
+        ((3,), 1),
+        ((0, 4), 2),
+        ((0, 1000), 5000),
+    ],
+)
+def test_numbers_of_workers_may_be_of_processes_or_count_from_1(ids, rows, tmp_path):
+    """As names; however many rows there are. 123,460 workers are too many."""
+    each = [ids[row % len(ids)] for row in range(rows)]
+    text = "\n".join(["worker,staleness", *(f"{one},0" for one in each)])
+    match = f"workers {ids[0]}, .*, {ids[-1]} are renumbered to 0 .. {len(ids) - 1}, "
+    with pytest.warns(UserWarning, match=match):
         trace = load(tmp_path, text)
-    oracle.assert_same(trace, GOOD)
-    assert trace.num_workers == 3
-    declared = load(tmp_path, text, num_workers=123453)
-    assert declared.num_workers == 123453 and declared.worker[0] == 123451
-    for largest, workers in ((999, 1000), (1000, 2)):  # as documented
-        text = f"worker,staleness\n0,0\n{largest},0"
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            assert load(tmp_path, text).num_workers == workers
-    many = "\n".join(["worker,staleness", *(f"{2 * w % 1201},0" for w in range(1201))])
-    assert load(tmp_path, many).num_workers == 1201  # as many as rows
+    assert trace.num_workers == len(ids)
+    np.testing.assert_array_equal(trace.worker, np.arange(rows) % len(ids))
+    declared = load(tmp_path, text, num_workers=ids[-1] + 1)
+    assert declared.num_workers == ids[-1] + 1
+    np.testing.assert_array_equal(declared.worker, each)
+
+
+@pytest.mark.parametrize("ids", [(0, 1, 2), (0, 3), (0, 2, 3, 5), (0,)])
+def test_a_worker_may_have_no_gradient_in_the_log(ids, tmp_path):
+    text = "\n".join(["worker,staleness", *(f"{one},0" for one in ids)])
+    trace = load(tmp_path, text)  # without a warning
+    assert trace.num_workers == ids[-1] + 1
+    np.testing.assert_array_equal(trace.worker, ids)
 
 
 def test_a_row_that_is_there_twice_is_refused_where_updates_have_one_row(tmp_path):
@@ -181,7 +193,14 @@ def test_a_row_that_is_there_twice_is_refused_where_updates_have_one_row(tmp_pat
     each_twice = [row for row in GOOD_ROWS[:2] for _ in (0, 1)]
     with pytest.raises(ValueError, match=r"line 3: `update` must have one row"):
         load(tmp_path, "\n".join([HEADER, *each_twice]))
+    # two gradients an update
+    rows = [f"{row // 2},{row // 2},{row % 4},0" for row in range(10)]
+    assert load(tmp_path, "\n".join([HEADER, *rows])).counts.tolist() == [2] * 5
+    with pytest.raises(ValueError, match=r"line 8: `update` must have 2 rows, as the"):
+        load(tmp_path, "\n".join([HEADER, *rows[:6], rows[5], *rows[6:]]))
     # a fast worker may give two gradients at one version to one update
+    twice = [*rows[:5], rows[4], *rows[6:]]
+    assert load(tmp_path, "\n".join([HEADER, *twice])).counts.tolist() == [2] * 5
     trace = load(tmp_path, "\n".join([HEADER, *GOOD_ROWS, "2,2.0,1,1"]))
     assert trace.counts.tolist() == [1, 2, 2]
 

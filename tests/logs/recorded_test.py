@@ -59,6 +59,7 @@ def record_of(trace):
     return cluster.Recorded(table[0], starts=table[1])
 
 
+@pytest.mark.filterwarnings("ignore:`starts` show that workers wait")
 @pytest.mark.parametrize("name", ["ASGD", "2-softsync", "hardsync", "ssp(1)"])
 def test_slowdowns_by_the_clock_give_back_the_run_that_was_recorded(name):
     once = simulate(cluster.gamma(1.0, 2.0), EVERY[name], slowdown=[1, 1, 3, 1, 1])
@@ -75,6 +76,14 @@ def test_slowdowns_by_the_clock_give_back_the_run_that_was_recorded(name):
     assert ends > 0.7 * once.seconds[-1]
 
 
+def test_slowdowns_of_workers_that_wait_are_for_the_protocol_of_the_log():
+    log = synchronous(TRUTHS["jitter"], steps=30)
+    with pytest.warns(UserWarning, match=r"wait for \d+% .* Recorded.cluster\(\)"):
+        log.slowdowns()
+    record_of(simulate(cluster.exponential(1.0), EVERY["ASGD"])).slowdowns()  # none
+
+
+@pytest.mark.filterwarnings("ignore:`starts` show that workers wait")
 def test_a_slowdown_holds_until_the_worker_s_next_task_and_its_mean_outside():
     recorded = cluster.Recorded(
         [[1.0, np.nan, 5.0], [2.0, 4.0, 3.0]],
@@ -146,6 +155,62 @@ def test_a_synchronous_log_gives_the_speed_of_other_protocols(name):
         assert updates_of(recorded.cluster(), seconds) == pytest.approx(truth, rel=0.03)
 
 
+def slow_tasks(between):
+    """20 of 60 tasks take 5 s: those of long documents, say, and not by the clock.
+
+    A batch with long and short documents has a time in between.
+    """
+    rng = np.random.default_rng(0)
+    seconds = np.ones((8, 600))
+    for row, first in zip(seconds, rng.integers(60, size=8), strict=True):
+        task = (np.arange(600) + first) % 60
+        row[task < 20] = 5.0
+        if between:
+            edges = (task == 59) | (task == 20)
+            row[edges] = rng.uniform(1.0, 5.0, edges.sum())
+    return seconds
+
+
+@pytest.mark.parametrize("between", [False, True])
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_slow_tasks_are_not_called_slow_phases_of_the_clock(noise, between):
+    seconds = slow_tasks(between)
+    seconds *= np.random.default_rng(1).lognormal(0.0, noise, seconds.shape)
+    recorded = cluster.Recorded(seconds)
+    match = r'workers that wait for .*: use cluster\(lasts="clock"\) .*"block"\)'
+    with pytest.raises(ValueError, match=match):
+        recorded.cluster()
+    by_task = cluster.Cluster(8, recorded.service("block"))
+    run = cluster.simulate(by_task, protocols.k_async(1), 6000, seed=0)
+    right = 8 / seconds.mean()
+    assert run.summary().updates_per_second == pytest.approx(right, rel=0.03)
+
+
+def test_what_lasts_may_be_chosen():
+    log = synchronous(TRUTHS["phases"], steps=60)
+    with pytest.raises(ValueError, match="must show whether"):
+        log.cluster()  # too short
+    truth = updates_of(TRUTHS["phases"], 270.0)
+    by_clock = log.cluster(lasts="clock")
+    assert updates_of(by_clock, 270.0) == pytest.approx(truth, rel=0.03)
+    by_task = log.cluster(lasts="task")
+    assert by_task.draw(0, 4000, seed=0).mean() == pytest.approx(
+        log.seconds[0].mean(), rel=0.05
+    )
+
+
+def test_a_log_without_waits_has_the_speeds_by_the_clock():
+    """With noise that waits would make too fast."""
+    truth = cluster.Cluster(8, cluster.lognormal(1.0, 0.3), phases(8, 2400.0))
+    log = cluster.simulate(truth, protocols.k_async(1), None, seconds=1800.0, seed=0)
+    recorded = record_of(log)
+    assert recorded.lasts() == "clock"
+    right = pytest.approx(updates_of(truth, 1600.0), rel=0.03)
+    assert updates_of(recorded.cluster(), 1600.0) == right
+    noisy = record_of(simulate(cluster.exponential(1.0), EVERY["ASGD"], 4000))
+    assert noisy.lasts() == "task"
+
+
 @pytest.mark.parametrize("first", [None, 7.0])
 def test_half_of_a_wait_belongs_to_the_task_before_and_half_to_the_task_after(first):
     """Two workers are slow in turn, and wait for one another; `first` is in `starts`.
@@ -155,7 +220,7 @@ def test_half_of_a_wait_belongs_to_the_task_before_and_half_to_the_task_after(fi
     """
     seconds = np.repeat([[1.0, 5.0], [5.0, 1.0]], 20, axis=1)
     begun = first and first + np.broadcast_to(5.0 * np.arange(40), seconds.shape)
-    spec = cluster.Recorded(seconds, begun).cluster()
+    spec = cluster.Recorded(seconds, begun).cluster(lasts="clock")
     log_begins, mean = first or 0.0, seconds.mean()
     lengths = [(98.0, 102.0), (100.0, 96.0)]  # of the phases, until the last task ends
     for speed, (before, after), (one, two) in zip(
@@ -173,6 +238,7 @@ def test_half_of_a_wait_belongs_to_the_task_before_and_half_to_the_task_after(fi
                 assert lasts == pytest.approx(factor), at
 
 
+@pytest.mark.filterwarnings("ignore:`starts` show that workers wait")
 def test_a_worker_that_is_always_slow_is_slow_after_the_log_too():
     slow = cluster.Cluster(
         2, cluster.lognormal(1.0, 0.05), [*phases(2, 300.0), cluster.Slowdown(1, 5.0)]
@@ -185,10 +251,23 @@ def test_a_worker_that_is_always_slow_is_slow_after_the_log_too():
     assert speed.factors[-1] <= work
 
 
-def test_phases_whose_tasks_differ_are_refused():
+@pytest.mark.parametrize(("spread", "noise"), [(0.1, 0.02), (1.0, 0.3), (0.5, 0.02)])
+def test_independent_steps_that_workers_share_do_not_make_slowness_last(spread, noise):
+    """Long steps are long for all workers: as many samples as steps."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        steps = rng.lognormal(0.0, spread, 100)
+        seconds = steps * rng.lognormal(0.0, noise, (8, 100))
+        assert cluster.Recorded(seconds).lasts() == "task"
+
+
+@pytest.mark.parametrize("lasts", [None, "clock"])
+def test_phases_whose_tasks_differ_are_refused(lasts):
     spec = cluster.Cluster(8, cluster.exponential(1.0), phases(8, 9000.0))
-    with pytest.raises(ValueError, match="slowness lasts with the clock or with one"):
-        synchronous(spec).cluster()
+    free = cluster.simulate(spec, protocols.k_async(1), 4000, seed=0)
+    for log in (synchronous(spec), record_of(free)):
+        with pytest.raises(ValueError, match=r"tasks that differ by .*\(clock\)\.$"):
+            log.cluster(lasts=lasts)
 
 
 def test_more_workers_take_the_times_of_the_recorded_ones_in_turn():
@@ -209,13 +288,17 @@ def test_gaps_leave_the_law_of_each_worker_s_times_as_it_is():
     assert drawn.std() == pytest.approx(np.nanstd(seconds[1]), rel=0.1)
 
 
-def test_times_from_barrier_to_barrier_are_seen():
+@pytest.mark.parametrize(("spread", "apart"), [(0.5, 1e-3), (0.01, 5e-4), (0.003, 0)])
+def test_times_from_barrier_to_barrier_are_seen(spread, apart):
+    """Also where a steady worker is the slowest in each step."""
     rng = np.random.default_rng(0)
-    steps = rng.uniform(1.0, 2.0, 200)
-    every = steps * (1 + 0.001 * rng.random((4, 200)))
-    with pytest.warns(UserWarning, match="also counts the wait for the slowest"):
-        cluster.Recorded(every).cluster()
-    cluster.Recorded(steps * rng.uniform(0.8, 1.2, (4, 200))).cluster()  # no warning
+    steps = rng.uniform(1.0, 1.0 + 2 * spread, 200)
+    recorded = cluster.Recorded(steps * (1 + apart * rng.normal(size=(4, 200))))
+    for use in (recorded.cluster, recorded.service):
+        with pytest.warns(UserWarning, match="also counts the wait for the slowest"):
+            use()
+    for distinct in (0.5 * spread, 0.2):  # no warning
+        cluster.Recorded(steps * rng.uniform(1 - distinct, 1, (4, 200))).service()
 
 
 def test_a_task_that_begins_in_the_one_before_is_refused():
@@ -224,6 +307,7 @@ def test_a_task_that_begins_in_the_one_before_is_refused():
     cluster.Recorded([[2.0, 2.0]], starts=[[0.0, 1.985]])  # rounding
 
 
+@pytest.mark.filterwarnings("ignore:`starts` show that workers wait")
 def test_many_slowdowns_of_a_worker_are_read_in_one_pass():
     size = 20_000
     recorded = cluster.Recorded(

@@ -1,7 +1,7 @@
 """The result of `advise`: a row for each protocol, a verdict, and a table as text."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +11,10 @@ from delayjax._src.advice.islands import Islands
 
 _WORTH = 1.1  # late gradients must be this many times as fast
 _EQUAL = 1.15  # another model or batch size may change a ratio by this factor
+_COVERS = (
+    " Intervals are of the simulated times: another model changes a ratio by"
+    f" {_EQUAL - 1:.0%} or more."
+)
 _UNSEEN = 0.1  # of an equal share of the gradients
 _HEAD = ("protocol", "s/update", "s/gradient", "idle", "used", "staleness", "largest")
 _HEAD += ("step limit", "s to target", "times as fast")
@@ -85,6 +89,16 @@ class Choice(NamedTuple):
         return Mean.of_ratios(other.seconds_by_seed, self.seconds_by_seed)
 
     @property
+    def hangs(self) -> bool:
+        """Whether the protocol waits forever; then the other fields mean nothing."""
+        return math.isinf(self.seconds_per_update.mean)
+
+    @property
+    def reaches(self) -> bool:
+        """Whether the protocol reaches the target."""
+        return math.isfinite(self.seconds_to_target.mean)
+
+    @property
     def unseen(self) -> list[int]:
         """The workers with less than a tenth of an equal share of the gradients."""
         shares = self.gradient_shares
@@ -95,15 +109,22 @@ class Advice(NamedTuple):
     """The result of `advise`. `str(advice)` is the verdict and a table.
 
     Attributes:
-        choices: a row for each protocol; the others are compared with the first.
+        choices: a row for each protocol; the others are compared with `first`.
         assumptions: sentences that state the assumptions.
         islands: how often workers with their own models exchange them; None if messages
             take no time, or a slowdown begins or ends.
+        dead: the workers that never revive.
     """
 
     choices: tuple[Choice, ...]
     assumptions: tuple[str, ...]
     islands: Islands | None = None
+    dead: tuple[int, ...] = ()
+
+    @property
+    def first(self) -> Choice:
+        """The first protocol that reaches the target; if none does, the first one."""
+        return next((one for one in self.choices if one.reaches), self.choices[0])
 
     @property
     def fastest(self) -> Choice:
@@ -112,14 +133,14 @@ class Advice(NamedTuple):
 
     @property
     def fresh(self) -> Choice | None:
-        """The fastest protocol without late gradients, if one was tried."""
-        fresh = [one for one in self.choices if not one.max_staleness]
+        """The fastest protocol without late gradients, if one reaches the target."""
+        fresh = [one for one in self.choices if one.reaches and not one.max_staleness]
         return _fastest(fresh) if fresh else None
 
     @property
     def late(self) -> Choice | None:
-        """The fastest protocol with late gradients, if one was tried."""
-        late = [one for one in self.choices if one.max_staleness]
+        """The fastest protocol with late gradients, if one reaches the target."""
+        late = [one for one in self.choices if one.reaches and one.max_staleness]
         return _fastest(late) if late else None
 
     @property
@@ -132,11 +153,25 @@ class Advice(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Whether late gradients pay, the best protocol, and its cost."""
-        best, fastest, fresh = self.best, self.fastest, self.fresh
-        if not math.isfinite(fastest.seconds_to_target.mean):
-            return "No protocol reaches the target: take a higher target."
-        late = self.late
+        """Whether late gradients pay, the best protocol, its cost, and which hang."""
+        hang = [one.protocol for one in self.choices if one.hangs]
+        short = [one.protocol for one in self.choices if not (one.hangs or one.reaches)]
+        who = _workers(self.dead) if self.dead else "tasks that never end"
+        if len(hang) == len(self.choices):
+            them = "it" if len(self.dead) == 1 else "them"
+            return f"Every protocol waits forever for {who}: remove {them}."
+        said = "No protocol reaches the target: take a higher target."
+        if self.first.reaches:
+            said = self._comparison()
+            if short:
+                said += f" {_all(short, 'never reaches', 'never reach')} the target."
+        if hang:
+            said += f" {_all(hang, 'waits', 'wait')} forever for {who}."
+        return said
+
+    def _comparison(self) -> str:
+        """The best protocol, its gain, and its cost."""
+        best, fastest, fresh, late = self.best, self.fastest, self.fresh, self.late
         if fresh and late and self._about_equal(late, fresh):
             return (
                 f"About equal: {fresh.protocol} without late gradients reaches the"
@@ -147,13 +182,14 @@ class Advice(NamedTuple):
                 f"{_without(best)}"
             )
         reached = f"{best.protocol} reaches the target in {best.seconds_to_target} s"
-        if best is not self.choices[0]:
-            first = self.choices[0]
-            gain = best.times_as_fast_as(first)
-            reached += f", {gain} times as fast as {first.protocol}"
+        if best is not self.first:
+            gain = best.times_as_fast_as(self.first)
+            reached += f", {gain} times as fast as {self.first.protocol}"
         if not fresh:
-            return f"{reached}. No protocol without late gradients was tried."
-        if best is not fresh:
+            tried = all(one.max_staleness for one in self.choices)
+            said = f"{reached}. No protocol without late gradients "
+            said += "was tried." if tried else "reaches the target."
+        elif best is not fresh:
             said = (
                 f"Late gradients pay: {reached}. Without late gradients"
                 f" {fresh.protocol} takes {fresh.seconds_to_target} s,"
@@ -169,7 +205,7 @@ class Advice(NamedTuple):
                 f" {_precise(fastest, fresh)} times as fast, which is not significantly"
                 f" more than {_WORTH} times."
             )
-        return said + _without(best)
+        return said + _COVERS + _without(best)
 
     def _about_equal(self, late: Choice, fresh: Choice) -> bool:
         """Whether the mean ratio of the two times is too close to 1 for a decision."""
@@ -177,7 +213,7 @@ class Advice(NamedTuple):
 
     def rows(self) -> list[tuple[str, ...]]:
         """The table as text: a row of names, and a row for each protocol."""
-        return [_HEAD, *(_row(one, self.choices[0]) for one in self.choices)]
+        return [_HEAD, *(_row(one, self.first) for one in self.choices)]
 
     def table(self) -> str:
         """The rows as lines of text."""
@@ -207,15 +243,32 @@ def _without(choice: Choice) -> str:
     """A sentence that names the workers with (almost) no applied gradient, if any."""
     if not choice.unseen:
         return ""
-    *others, last = map(str, choice.unseen)
-    who = f"workers {', '.join(others)} and {last}" if others else f"worker {last}"
     return (
-        f" {choice.protocol} applies (almost) no gradients of {who}: data that no other"
-        " worker has are not learned."
+        f" {choice.protocol} applies (almost) no gradients of"
+        f" {_workers(choice.unseen)}: data that no other worker has are not learned."
     )
 
 
+def _workers(numbers: Sequence[int]) -> str:
+    return f"worker{'s' * (len(numbers) > 1)} {_list(map(str, numbers))}"
+
+
+def _all(protocols: Sequence[str], one: str, several: str) -> str:
+    """The protocols, and the verb in the right number."""
+    return f"{_list(protocols)} {several if len(protocols) > 1 else one}"
+
+
+def _list(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def _row(choice: Choice, first: Choice) -> tuple[str, ...]:
+    if choice.hangs:
+        return choice.protocol, *["-"] * (len(_HEAD) - 3), "never", "-"
+    to_target = "never", "-"
+    if choice.reaches:
+        to_target = str(choice.seconds_to_target), str(choice.times_as_fast_as(first))
     return (
         choice.protocol,
         digits(choice.seconds_per_update.mean),
@@ -225,6 +278,5 @@ def _row(choice: Choice, first: Choice) -> tuple[str, ...]:
         f"{choice.mean_staleness.mean:.3g}",
         str(choice.max_staleness),
         f"{choice.step_limit.mean:.3g}",
-        str(choice.seconds_to_target),
-        str(choice.times_as_fast_as(first)),
+        *to_target,
     )

@@ -79,7 +79,7 @@ def advise(
     Raises:
         ValueError: if the cluster has one worker, or an argument is out of its range.
             A protocol that waits forever for a dead worker is no error: its times are
-            infinite.
+            infinite, and the verdict names it.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant
@@ -106,13 +106,11 @@ def advise(
         _choice(name_of(protocol), its_runs)
         for protocol, its_runs in zip(given, runs, strict=True)
     ]
-    assumptions = [*_assumptions(cluster, bowl, seeds)]
-    hang = [one.protocol for one in choices if math.isinf(one.seconds_per_update.mean)]
-    if hang:
-        who = " and ".join(hang)
-        assumptions.insert(0, f"A worker never revives: {who} waits forever.")
+    assumptions = tuple(_assumptions(cluster, bowl, seeds))
     islands = Islands.from_cluster(cluster)
-    return Advice(tuple(choices), tuple(assumptions), islands)
+    ends = [speed.factors[-1] for speed in cluster.speeds()]
+    dead = tuple(worker for worker, end in enumerate(ends) if math.isinf(end))
+    return Advice(tuple(choices), assumptions, islands, dead)
 
 
 def _usual(workers: int) -> tuple[Callable[[Server], None], ...]:
@@ -243,7 +241,7 @@ def _assumptions(cluster: Cluster, bowl: Bowl, seeds: int) -> Iterator[str]:
     yield (
         "Staleness in updates, without the first tenth of the updates; largest: from"
         " the first update on. Step limit: the largest stable step of SGD over the one"
-        " without delay. Times as fast: as the first protocol."
+        " without delay. Times as fast: as the first protocol that reaches the target."
     )
     if cluster.communication is None:
         yield "Messages take no time."

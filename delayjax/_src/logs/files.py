@@ -5,6 +5,7 @@ import gzip
 import importlib
 import io
 import json
+import re
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -75,7 +76,13 @@ def _text(path: Path, parse: Any, **options: Any) -> Any:
 
 
 def _separated(text: str, pandas: Any) -> Cells:
-    """Columns that the first of , ; tab | and space in the header separates."""
+    """Columns that the first of , ; tab | and space in the header separates.
+
+    A line that begins with # is a comment: an empty line, which counts.
+    """
+    text = re.sub(r"(?m)^#.*", "", text)
+    lines, text = text.count("\n"), text.lstrip("\r\n")
+    above = lines - text.count("\n")  # the header
     first, _, body = text.partition("\n")
     separator = next((mark for mark in ",;\t|" if mark in first), " ")
     names = next(csv.reader([first], delimiter=separator, skipinitialspace=True), [])
@@ -93,7 +100,7 @@ def _separated(text: str, pandas: Any) -> Cells:
         dtype=str,  # float() is exact, and an error shows the text
         keep_default_na=False,
     ).fillna("")  # a row may have fewer
-    rows.index += 2
+    rows.index += above + 2
     rows = rows[(rows != "").any(axis=1)]
     return Cells([name.strip() for name in names], rows, "line")
 

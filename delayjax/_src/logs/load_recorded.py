@@ -61,7 +61,8 @@ def load_recorded(
         path: a .csv, .tsv or .jsonl, perhaps with .gz, a .parquet, a profile or report
             in .json or .json.gz, or a folder of these, one for each process or step.
             Columns are separated by the first of , ; tab | and space that is in the
-            header. A log needs pandas, pip install 'delayjax[logs]'.
+            header, and lines that begin with # are comments. A log needs pandas, pip
+            install 'delayjax[logs]'.
         columns: {name above: name in the file}, for columns with other names;
             {"start": None} leaves that column out.
         operations: the names of the operations that are computation.

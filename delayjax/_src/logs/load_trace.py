@@ -14,7 +14,6 @@ from delayjax._src.ground import kinds
 from delayjax._src.logs.table import Table, checked_start
 
 _COLUMNS = ("update", "time_s", "worker", "read_version")
-_MANY = 1000  # larger numbers of workers may be the numbers of processes
 
 
 @kinds.checked
@@ -42,12 +41,13 @@ def load_trace(
     update, without `time_s` the times are nan, without `worker` all gradients are of
     worker 0. Other columns are ignored. Names of workers are numbered in their order
     (host10 comes after host2). An error names the line, the column and the value. A
-    repeated row is refused if without it each update has one gradient.
+    repeated row is refused if without it all updates have equally many gradients.
 
     Args:
         path: a .npz, or a log: a .csv, .tsv or .jsonl, perhaps with .gz, or a .parquet.
             Columns are separated by the first of , ; tab | and space that is in the
-            header. A log needs pandas, pip install 'delayjax[logs]'.
+            header, and lines that begin with # are comments. A log needs pandas, pip
+            install 'delayjax[logs]'.
         columns: {name above: name in the file}, for columns with other names.
         first_update: the number of the log's first update, if the log begins in the
             middle of a run. The trace counts from 0; older versions become version 0.
@@ -56,8 +56,8 @@ def load_trace(
             needs this option.
         sort: whether to sort the rows by `update`; rows of one update keep their order.
         num_workers: P of a log; by default the largest worker plus 1. Without it,
-            numbers above 999 and above the number of rows count as names, with a
-            warning.
+            numbers count as names, with a warning, if none is 0 or if most numbers up
+            to the largest are absent.
 
     Example:
         >>> import tempfile
@@ -197,8 +197,10 @@ class _Log(Table):
             remedy = f"give num_workers={worker.max() + 1}"
             must = f"lie in 0 .. {num_workers - 1}"
             self.check("worker", worker < num_workers, must, remedy)
-        elif worker.max() >= max(len(worker), _MANY):  # perhaps numbers of processes
-            known, worker = np.unique(worker, return_inverse=True)
+            return worker
+        known, renumbered = np.unique(worker, return_inverse=True)
+        if known[0] > 0 or 2 * len(known) <= known[-1]:  # of processes, or from 1 on
+            worker = renumbered
             warnings.warn(
                 f"{self.path}: workers {known[0]}, ..., {known[-1]} are renumbered to 0"
                 f" .. {len(known) - 1}, in their order: give num_workers, above"
@@ -208,11 +210,14 @@ class _Log(Table):
         return worker
 
     def _check_repeated(self, update: np.ndarray, *read: np.ndarray) -> None:
-        """Refuses a repeated row, if without it each update has one gradient."""
+        """Refuses a repeated row, if without it all updates have as many gradients."""
         rows = self.columns.assign(update=update, worker=read[0], read_version=read[1])
         sound = ~rows.duplicated(["update", "worker", "read_version"]).to_numpy()
-        once, several = np.bincount(update[sound]) == 1, np.ptp(read[0]) > 0
+        once, several = np.bincount(update[sound]), np.ptp(read[0]) > 0
         uneven = np.ptp(np.bincount(update)) > 0
-        if "update" in self.names and once.all() and (several or uneven):
+        # a worker may give two gradients at one version to each update
+        suspect = uneven or (several and once[0] == 1)
+        if "update" in self.names and np.ptp(once) == 0 and suspect:
+            usual = "one row" if once[0] == 1 else f"{once[0]} rows"
             remedy = "leave out one of the two rows"
-            self.check("update", sound, "have one row, as the others have", remedy)
+            self.check("update", sound, f"have {usual}, as the others have", remedy)

@@ -13,9 +13,9 @@ from delayjax._src.cluster.service_time import ServiceTime, constant, empirical
 from delayjax._src.ground import checks
 from delayjax._src.logs.arrays import as_starts, as_steps, as_times, check_entries
 from delayjax._src.logs.resampled import Resampled
-from delayjax._src.logs.slowness import block_length, lasts_with
+from delayjax._src.logs.slowness import Lasts, block_length, lasts_with, waiting_share
 
-_STEADY = 4e-4  # a variance of log times of 2 %
+_STEADY = 1e-6  # a variance of log times of 0.1 %
 _EQUAL = 0.01  # a spread of a tenth
 
 
@@ -85,6 +85,8 @@ class Recorded:
             ValueError: if a time is missing (use `slowdowns`), or for blocks where
                 `steps` has gaps.
 
+        It warns of times that may contain a barrier, as `cluster` does.
+
         Example:
             >>> from delayjax.cluster import Cluster
             >>> recorded = Recorded([[1.0, 2.0, 1.0], [1.5, 4.0, 1.5]])
@@ -96,6 +98,7 @@ class Recorded:
             Annals of Statistics 17(3), 1989.
         """
         self._check_complete("service")
+        self._warn_of_barrier()
         lengths = {"wrap": lambda: None, "steps": lambda: 1, "block": self.block_length}
         if isinstance(resample, str) and resample in lengths:
             return Resampled(self.seconds, lengths[resample]())
@@ -138,7 +141,9 @@ class Recorded:
         self._check_consecutive()
         return block_length(self.seconds)
 
-    def cluster(self, workers: int | None = None) -> Cluster:
+    def cluster(
+        self, workers: int | None = None, *, lasts: Lasts | None = None
+    ) -> Cluster:
         """The recorded cluster, for `simulate` under any protocol.
 
         A log shows how long tasks took, and not how fast a worker was while it waited.
@@ -156,6 +161,7 @@ class Recorded:
 
         Args:
             workers: P; worker w is the recorded worker w % W. By default W.
+            lasts: "clock" or "task", where you know it; the log may not show it.
 
         Raises:
             ValueError: if the log does not show how long slowness lasts.
@@ -176,8 +182,8 @@ class Recorded:
         count = self.workers if workers is None else workers
         count = checks.check_bound("workers", count, at_least=1)
         recorded = [w % self.workers for w in range(count)]
-        self._warn_of_waits()
-        if lasts_with(self.seconds) == "task":
+        self._warn_of_barrier()
+        if lasts_with(self.seconds, self._starts(), lasts) == "task":
             return Cluster(count, Resampled(self._filled()[recorded], 1))
         mean = float(np.nanmean(self.seconds))
         each = _slowdowns(self.seconds, self._starts(), middle=True)
@@ -188,20 +194,25 @@ class Recorded:
         ]
         return Cluster(count, constant(mean), slow)
 
-    def lasts(self) -> Literal["clock", "task"]:
+    def lasts(self) -> Lasts:
         """Whether slowness lasts with the clock, or for one task alone; see `cluster`.
+
+        A worker is slow for several tasks if successive times are correlated. In a log
+        without waits this counts as the clock. A worker that waits becomes slow unseen,
+        between two tasks, but fast again within a long task. So with the clock times
+        increase at once and decrease in two parts, which a rank test shows.
 
         Raises:
             ValueError: if the log does not show it.
 
         Example:
             >>> phases = np.repeat([[1.0, 5.0], [5.0, 1.0]], 20, axis=1)
-            >>> Recorded(phases).lasts()
+            >>> Recorded(phases, starts=phases.cumsum(axis=1) - phases).lasts()
             'clock'
         """
-        return lasts_with(self.seconds)
+        return lasts_with(self.seconds, self._starts())
 
-    def _warn_of_waits(self) -> None:
+    def _warn_of_barrier(self) -> None:
         """Warns if the times seem to contain the wait for the slowest worker."""
         if self.workers < 2 or self.seconds.shape[1] < 10:
             return
@@ -211,8 +222,8 @@ class Recorded:
         if between > _STEADY and within < _EQUAL * between:
             warnings.warn(
                 "`seconds` are nearly equal for all workers in each step"
-                f" ({math.sqrt(within):.1%} apart, while steps differ by"
-                f" {math.sqrt(between):.1%}): a timer around an all-reduce also counts"
+                f" ({math.sqrt(within):.2%} apart, while steps differ by"
+                f" {math.sqrt(between):.2%}): a timer around an all-reduce also counts"
                 " the wait for the slowest worker, and then no protocol seems to help."
                 " Log the time until the gradient is ready, before it is sent.",
                 stacklevel=3,
@@ -243,7 +254,8 @@ class Recorded:
 
         times as long as the mean. Before its first task and after its last task a
         worker has its mean speed in the log. So under the protocol of the log tasks
-        take the recorded times; for another protocol use `cluster`. Needs `starts`.
+        take the recorded times; for another protocol use `cluster`. Needs `starts`. If
+        workers wait, a warning says so.
 
         Returns:
             Slowdowns for each recorded task, and for the times before and after. With
@@ -260,6 +272,13 @@ class Recorded:
         """
         if self.starts is None:
             raise ValueError("`starts` must be given for slowdowns, got None.")
+        if waiting := waiting_share(self.seconds, self.starts):
+            warnings.warn(
+                f"`starts` show that workers wait for {waiting:.0%} of the time: use"
+                " slowdowns() for the protocol of the log alone, and Recorded.cluster()"
+                " for others.",
+                stacklevel=2,
+            )
         each = _slowdowns(self.seconds, self.starts, middle=False)
         return [item for rows in each for item in rows]
 
