@@ -106,6 +106,6 @@ def experiment(config: ConfigDict) -> Experiment:
                 "workers", **each, title="Which momentum bears many workers, tuned?"
             ),
             figures.over("workers", **each, **at, title="And if it is 0.9?"),
-            figures.best_step("workers", "learning_rate", **best),
+            figures.best_step("workers", "learning_rate", color="momentum"),
         ],
     )
