@@ -883,7 +883,9 @@ state_of(dj.delayed(SGD, 2), PARAMS | {"seed": KEY})
 stepped(dj.delayed(dj.drop_stale(SGD, 4), {"w": 1, "b": 2}))
     TypeError: `drop_stale` needs one `staleness` for all leaves, got...
 dj.resize_history(state_of(dj.delayed(SGD, 2)), state_of(dj.delayed(SGD, 4), W_ALONE))
-    ValueError: `like` must have the structure of `state`, PyTreeDef...
+    ValueError: `like` must have the structure of `state`, got ['w'] in place of
+    ['b']: make it with `init` of the same optimizer and parameters. Only a producer of
+    staleness or a rule that refuses may be added or left.
 dj.delayed(2, SGD)
     TypeError: `inner` must be an Optax transformation, got 2.
 dj.delayed([SGD], 2)
@@ -968,10 +970,8 @@ dj.staleness(PARAMS)
     ValueError: `opt_state` must hold one staleness, got 0: pass one part of
     the state.
 dj.resize_history(state_of(dj.delayed(SGD, 2)), dj.delayed(SGD, 4))
-    ValueError: `like` must have the structure of `state`,
-    PyTreeDef(CustomNode(namedtuple[DelayedState], [*, *, *,
-    (CustomNode(namedtuple[EmptyState], []),... []))])), got
-    PyTreeDef(CustomNode(namedtuple[GradientTransformationExtraArgs], [*, *])).
+    ValueError: `like` must have the structure of `state`, got .init in place of
+    nothing: make it with `init` of the same optimizer and parameters. Only a...
 dj.delivered(SGD, {"w": 1, "b": 2})
     ValueError: `delay` must be one for all leaves, got {'w': 1, 'b': 2}.
 dj.delivered(SGD, 2, idle="skip")

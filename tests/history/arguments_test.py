@@ -208,7 +208,7 @@ STATES = [
         lambda: dj.resize_history(
             of_depth(2).init(PARAMS), dj.delayed(optax.adam(0.1), 4).init(PARAMS)
         ),
-        "`like` must have the structure of `state`, .*, got .*ScaleByAdamState",
+        r"the structure of `state`, got \.inner_state\[0\]\.count in place of nothing",
     ),
     (
         lambda: resized(jnp.zeros(3), jnp.zeros(4)),

@@ -250,6 +250,17 @@ def test_a_resized_state_holds_no_buffer_twice_and_may_be_donated(delay, depth, 
 
 CLIP, ADAM = optax.clip_by_global_norm(1.0), optax.adam(0.1)
 TREE = {"w": jnp.ones((4, 3)), "embed": jnp.ones((5, 2))}
+
+
+def refusing(inner):
+    """With a rule that remembers how many gradients it has seen, and refuses a few."""
+
+    def rule(grads, seen, params, **extra_args):
+        return seen % 3 != 2, grads, seen + 1
+
+    return dj.refusing(inner, rule, begin=lambda params: jnp.zeros((), jnp.int32))
+
+
 # the optimizer without a producer of staleness, and with one
 ADOPTED = {
     "around": (ADAM, lambda delay: dj.delayed(ADAM, delay)),
@@ -278,6 +289,9 @@ ADOPTED = {
     "delivered": (ADAM, lambda delay: dj.delivered(ADAM, delay)),
     "a delay in a delay": (ADAM, lambda delay: dj.delayed(dj.delayed(ADAM, delay), 1)),
     "injected": (ADAM, lambda delay: dj.inject_staleness(dj.delayed(ADAM, delay))),
+    "with a rule around": (ADAM, lambda delay: refusing(dj.delayed(ADAM, delay))),
+    "around a rule": (ADAM, lambda delay: dj.delayed(dj.drop_stale(ADAM, 1), delay)),
+    "in a rule": (refusing(ADAM), lambda delay: refusing(dj.delayed(ADAM, delay))),
 }
 
 
@@ -310,13 +324,56 @@ def test_a_delay_is_adopted_and_left_and_the_optimizer_goes_on(name):
     where = [x.unsafe_buffer_pointer() for x in jax.tree.leaves(adopted)]
     assert len(set(where)) == len(where)
     # the history is as at the first step, and the optimizer as it was
-    if hasattr(adopted, "inner_state"):
+    if hasattr(adopted, "inner_state") and not hasattr(state, "memory"):
         chex.assert_trees_all_equal(
             adopted._replace(inner_state=()), like._replace(inner_state=())
         )
     left = dj.resize_history(adopted, plain.init(TREE))
     assert types(left) == types(state)
     chex.assert_trees_all_equal(left, state)
+
+
+def test_a_rule_is_adopted_and_left_around_a_history_that_goes_on():
+    late = dj.delayed(ADAM, 2)
+    _, state = stepped(late, late.init(TREE), range(4))
+    adopted = dj.resize_history(state, refusing(late).init(TREE))
+    chex.assert_trees_all_equal(adopted.inner_state, state)
+    assert (adopted.memory, adopted.dropped) == (0, 0)
+    # the rule uses its first two gradients
+    updates, adopted = stepped(refusing(late), adopted, (4, 5))
+    expected, state = stepped(late, state, (4, 5))
+    chex.assert_trees_all_equal(updates, expected)
+    left = dj.resize_history(adopted, late.init(TREE))
+    chex.assert_trees_all_equal(left, state)
+    # which history would go on is not said
+    with pytest.raises(ValueError, match=r"got \.applied in place of \.staleness"):
+        dj.resize_history(
+            dj.delayed(refusing(ADAM), 2).init(TREE), refusing(late).init(TREE)
+        )
+
+
+@pytest.mark.parametrize("layers", [1, 24])
+def test_a_state_of_another_optimizer_is_named_by_one_path(layers):
+    params = {
+        f"layer{i:02}": {"w": jnp.ones(2), "b": jnp.ones(1)} for i in range(layers)
+    }
+    like = dj.delayed(optax.chain(CLIP, ADAM), 2).init(params)
+    named = r"got \.inner_state\[1\]\[0\]\.count in place of \.inner_state\[0\]\.count"
+    with pytest.raises(ValueError, match=named) as caught:
+        dj.resize_history(ADAM.init(params), like)
+    assert len(str(caught.value)) < 300
+    # in a history, where the parameters are others
+    other = dj.delayed(ADAM, 2).init(params | {"norm": jnp.ones(2)})
+    with pytest.raises(ValueError, match=r"got .*'norm'.* in place of") as caught:
+        dj.resize_history(dj.delayed(ADAM, 2).init(params), other)
+    assert len(str(caught.value)) < 300
+    with pytest.raises(ValueError, match=r"got \.init in place of \[0\]\.count"):
+        dj.resize_history(ADAM.init(params), ADAM)
+    tuples = jax.tree.map(lambda x: x, tuple(ADAM.init(params)[0])), ()
+    with pytest.raises(ValueError, match=r"got \[0\]\[0\] in place of \[0\]\.count"):
+        dj.resize_history(ADAM.init(params), tuples)
+    with pytest.raises(ValueError, match="got other containers in place of its cont"):
+        dj.resize_history((), optax.EmptyState())
 
 
 @pytest.mark.parametrize("warmup", ["fresh", "skip", "zeros"])

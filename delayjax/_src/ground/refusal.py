@@ -53,9 +53,9 @@ def register_producer(kind: type[T]) -> type[T]:
     return kind
 
 
-def wraps_producer(state: Any) -> bool:
-    """Whether a state belongs to a producer of staleness and has an inner state."""
-    return type(state) in _PRODUCERS and hasattr(state, "inner_state")
+def wraps_optimizer(state: Any) -> bool:
+    """Whether a producer of staleness, or a rule that refuses, holds a state inside."""
+    return type(state) in (RefusingState, *_PRODUCERS) and hasattr(state, "inner_state")
 
 
 def check_place(name: str, state: Any, *, alone: bool = True) -> None:

@@ -1,7 +1,9 @@
 """Changes the depth of a history, or leaves its slots out of a checkpoint."""
 
 import functools
+import itertools
 import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -64,7 +66,8 @@ def resize_history(state: Any, like: Any, *, reset: Any = None) -> Any:
         becomes due at its last step.
         Where only `like` has a producer of staleness (`delayed`), the history is empty,
         its clock begins at 0 and it warms up; the state of the optimizer goes on. Where
-        only `state` has one, its gradients are dropped, and the optimizer goes on.
+        only `state` has one, its gradients are dropped, and the optimizer goes on. In
+        the same way a rule that refuses (`refusing`) begins, or is left.
 
     Raises:
         ValueError: if `like` belongs to another transformation or to other parameters;
@@ -88,10 +91,7 @@ def resize_history(state: Any, like: Any, *, reset: Any = None) -> Any:
     new, structure = parts_of(like)
     (_, was), (_, wanted) = parts_of(state), parts_of(bare)
     if was != wanted:
-        raise ValueError(
-            f"`like` must have the structure of `state`, {parts_of(given)[1]}, got"
-            f" {wanted}."
-        )
+        raise _other_leaves(state, bare, shared_clocks.is_history)
     if reset is not None:
         state = _with_reset(state, bare, reset)
     old, _ = parts_of(state)
@@ -104,22 +104,30 @@ def resize_history(state: Any, like: Any, *, reset: Any = None) -> Any:
 
 
 def _with_producers(state: Any, like: Any) -> Any:
-    """A state with the producers of staleness that `like` has, and with no others."""
+    """A state with the producers and rules that refuse of `like`, and no others."""
 
     def parts_of(node):
         return jax.tree.flatten(node, is_leaf=lambda part: part is not node)
 
-    if type(state) is not type(like):
-        if refusal.wraps_producer(like):
+    around, wanted_around = (list(_wrappers(tree)) for tree in (state, like))
+    if around[:1] != wanted_around[:1]:
+        if around and around[0] not in wanted_around:
+            return _with_producers(state.inner_state, like)
+        if wanted_around and wanted_around[0] not in around:
             inner_state = _with_producers(state, like.inner_state)
             # without the slots, so that an empty history is not copied
             return strip_history(like)._replace(inner_state=inner_state)
-        if refusal.wraps_producer(state):
-            return _with_producers(state.inner_state, like)
     (parts, kind), (others, wanted) = parts_of(state), parts_of(like)
     if kind != wanted or shared_clocks.is_history(state) or treedef_is_leaf(kind):
         return state
     return kind.unflatten(map(_with_producers, parts, others))
+
+
+def _wrappers(state: Any) -> Iterator[type]:
+    """The producers and rules that refuse around an optimizer, the outermost first."""
+    while refusal.wraps_optimizer(state):
+        yield type(state)
+        state = state.inner_state
 
 
 def _with_reset(state: Any, like: Any, reset: Any) -> Any:
@@ -183,14 +191,29 @@ def _check_changes(new: Any, old: Any, beside: Any) -> None:
         ]
     got, was = (jax.tree.structure(tree, is_leaf=_is_none) for tree in (new, old))
     if got != was:
-        raise ValueError(
-            f"`like` must have the structure of `state`, {was}, got {got}."
-        )
+        raise _other_leaves(old, new, _is_none)
     both = list(zip(leaves(new), leaves(old), strict=True))
     allowed *= len(both) if len(allowed) == 1 else 1
     for ((path, n), (_, o)), depth in zip(both, allowed, strict=False):
         if changes(n, o) not in ([], depth):
             raise _no_depth(path, n, o)
+
+
+def _other_leaves(state: Any, like: Any, is_leaf: Callable[[Any], bool]) -> ValueError:
+    """The error where two trees differ in structure. It names the first difference."""
+
+    def paths(tree):
+        leaves = jax.tree.leaves_with_path(tree, is_leaf=is_leaf)
+        return [trees.path_name(path) for path, _ in leaves]
+
+    both = itertools.zip_longest(paths(state), paths(like), fillvalue="nothing")
+    pairs = ((was, got) for was, got in both if was != got)
+    was, got = next(pairs, ("its containers", "other containers"))
+    return ValueError(
+        f"`like` must have the structure of `state`, got {got} in place of {was}: make"
+        " it with `init` of the same optimizer and parameters. Only a producer of"
+        " staleness or a rule that refuses may be added or left."
+    )
 
 
 def _no_depth(path: Any, new: jax.Array, old: jax.Array) -> ValueError:
