@@ -27,8 +27,9 @@ class Estimate(NamedTuple):
         value: the number from all seeds.
         error: its standard error; nan with one seed, or if a number is infinite or nan.
         seeds: the number of seeds.
-        form: "mean"; "ratio", whose interval is that of its logarithm; "share" of the
-            seeds, whose interval is that of Clopper and Pearson; or "median" over
+        form: "mean"; "amount", a mean of one series under whose seeds no number is
+            negative, or "ratio": their interval is that of the logarithm; "share" of
+            the seeds, whose interval is that of Clopper and Pearson; or "median" over
             the seeds, where a number is infinite or nan.
         ranges: what each seed alone says of a median: the lowest and the highest
             number that agree with it.
@@ -54,7 +55,7 @@ class Estimate(NamedTuple):
         """The t interval with seeds - 1 degrees of freedom; nan with one seed.
 
             value +- t error                           for a mean
-            value exp(-+ t error / value)              for a ratio
+            value exp(-+ t error / value)              for an amount or a ratio
 
         The interval of a median has no moment: n seeds in order, it is
 
@@ -90,7 +91,7 @@ class Estimate(NamedTuple):
             return np.nan, np.nan
         # the quantile of t; `stats.t.ppf` takes thirty times as long
         half = special.stdtrit(self.seeds - 1, 0.5 + level / 2) * self.error
-        if self.form == "ratio":
+        if self.form in ("amount", "ratio"):
             factor = np.exp(half / abs(self.value)) if half else 1.0
             return float(self.value / factor), float(self.value * factor)
         return float(self.value - half), float(self.value + half)
@@ -134,7 +135,8 @@ def estimate(measure: Measure, found: Found) -> Estimate:
     usual standard error; it also holds for best values and times. For a ratio m is its
     logarithm, and the error is value times the error of m. If tuning seeds choose the
     best values, these values are fixed; otherwise each m_i chooses them with the other
-    seeds. For a share of seeds the error is sqrt(value (1 - value) / n).
+    seeds. For a share of seeds the error is sqrt(value (1 - value) / n). An amount that
+    is negative under a seed is a mean.
 
     "Never" is a value. If an m_i is not finite, as the time to a loss that a seed never
     reaches, the error is nan, and the interval is that of the median over seeds, each
@@ -168,9 +170,12 @@ def estimate(measure: Measure, found: Found) -> Estimate:
         of_seeds = [float(measure(only(found, seed))) for seed in _seeds(found)]
         ranges = tuple(_range(each, form) for each in of_seeds)
         return Estimate(value, np.nan, one.seeds, "median", ranges)
-    if form != "ratio":
-        return one
-    return Estimate(value, one.error * value, one.seeds, form)
+    if form == "ratio":
+        return Estimate(value, one.error * value, one.seeds, form)
+    if form == "amount":
+        of_seeds = [float(measure(only(found, seed))) for seed in _seeds(found)]
+        form = "amount" if value > 0 and min(of_seeds) >= 0 else "mean"
+    return one._replace(form=form)
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:

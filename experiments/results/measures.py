@@ -29,7 +29,7 @@ def tuned(metric: Metric, *, lost: float = np.nan, **where: Any) -> Measure:
         rows = with_column(metric, part.best, part.curves)
         return _mean(rows, column(metric), lost)
 
-    return measure
+    return Formed(measure, "amount")
 
 
 def soonest(time: TimeTo, **where: Any) -> Measure:
@@ -46,7 +46,7 @@ def soonest(time: TimeTo, **where: Any) -> Measure:
         choice = part.choice._replace(by=time)
         return tuned(time)(dataclasses.replace(part, choice=choice))
 
-    return measure
+    return Formed(measure, "amount")
 
 
 def kept(
@@ -59,12 +59,12 @@ def kept(
         rows = part.choice.kept(part.results, reference)
         return _mean(rows, metric, lost)
 
-    return measure
+    return Formed(measure, "amount")
 
 
 def mean(metric: str, **where: Any) -> Measure:
     """The mean of a metric over all cells and seeds of some settings."""
-    return lambda found: _mean(found.where(**where).results, metric)
+    return Formed(lambda found: _mean(found.where(**where).results, metric), "amount")
 
 
 def largest_stable(over: str, **where: Any) -> Measure:
@@ -124,7 +124,9 @@ def least(measures: Sequence[Measure]) -> Measure:
 
     It tunes a label in this way.
     """
-    return lambda found: measures[smallest(measures, found)](found)
+    forms = {getattr(measure, "form", "mean") for measure in measures}
+    form = forms.pop() if len(forms) == 1 else "mean"
+    return Formed(lambda found: measures[smallest(measures, found)](found), form)
 
 
 def smallest(measures: Sequence[Measure], found: Found) -> int:

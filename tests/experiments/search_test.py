@@ -1,5 +1,6 @@
 """A run that searches: its optima, its records, its end and its resumption."""
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -425,6 +426,30 @@ def test_the_search_chooses_a_listed_axis_and_the_report_says_so(tmp_path):
     text = report.write(Run.read(tmp_path), whole_number).read_text()
     trainings = f"{optima['trainings'].sum():,} trainings on other seeds: means"
     assert f"the least training loss, searched in {trainings}" in text
+
+
+def test_more_cells_than_a_call_elsewhere_has_would_hardly_save_calls():
+    """A bowl of two numbers, of which one can be off, is searched as on any device."""
+
+    def calls(width):
+        space = {"a": Range(1e-3, 3.0), "b": Range(0.01, 1.0, off=1.0)}
+        asking = searching.find(space, Search(repeats=1), "a series", first_seed=0)
+        noise, answer, count = np.random.default_rng(0), None, 0
+        trained = type("", (), {"width": width})()
+        with contextlib.suppress(StopIteration):
+            while True:
+                asked = asking.send(answer)
+                each = [(0, trial) for trial in asked]
+                count += len(trials.Trials.calls(trained, each))
+                of_seeds = {trial.seed: noise.normal() for trial in asked}
+                answer = [
+                    np.log10(a / 0.03) ** 2 + np.log10(b / 0.1) ** 2 + of_seeds[seed]
+                    for (a, b), seed in asked
+                ]
+        return count
+
+    few, most = calls(trials._ELSEWHERE), calls(4 * trials._ELSEWHERE)
+    assert most < few < 1.1 * most
 
 
 def test_a_shard_has_whole_families():

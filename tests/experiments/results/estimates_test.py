@@ -5,9 +5,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from experiments.results import analysis
 from experiments.results.choice import Choice
 from experiments.results.estimates import Estimate, estimate, holm
-from experiments.results.measures import ratio, tuned
+from experiments.results.measures import difference, least, ratio, tuned
+from experiments.results.measures import mean as mean_of
 from experiments.results.tables import Found
 
 
@@ -47,6 +49,28 @@ def test_of_a_ratio_of_means_it_is_the_formula_of_the_delta_method():
     r = above.mean() / below.mean()
     residual = (above - r * below) / below.mean()
     assert own.error == pytest.approx(residual.std() / np.sqrt(500), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        tuned("train_loss"),
+        mean_of("train_loss"),
+        least([tuned("train_loss"), mean_of("train_loss", arm="a")]),
+    ],
+)
+def test_the_interval_of_an_amount_is_that_of_the_tables(measure):
+    """A loss, an error and a time are not negative, and no end of an interval is."""
+    for values in ([0.001, 0.002, 0.2], [0.0, 0.0, 3.0], [0.0] * 3, [1.0, 1.1, 1.2]):
+        own = estimate(measure, found(values))
+        (row,) = analysis.spread(table(values), "train_loss", []).to_dict("records")
+        assert own.interval() == pytest.approx((row["low"], row["high"]), abs=1e-12)
+        assert own.interval()[0] >= 0
+    # numbers that may be negative, as a gap, have the interval of a mean
+    own = estimate(measure, found([-0.001, 0.002, 0.2]))
+    assert own == estimate(mean, found([-0.001, 0.002, 0.2])) and own.interval()[0] < 0
+    of_both = difference(measure, lambda found: 0.0)
+    assert estimate(of_both, found([0.001, 0.002, 0.2])).form == "mean"
 
 
 def test_curves_lose_the_seed_too():
