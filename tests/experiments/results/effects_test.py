@@ -256,8 +256,8 @@ def failing(found):
 @pytest.mark.parametrize(
     ("effect", "message"),
     [
-        (Own(failing), r"Own has no answer: .*_test.py, line \d+: RuntimeError: no numb"),
-        (Own(lambda found: 3), "Own has no answer: TypeError: it returned 3, and no `An"),
+        (Own(failing), r"Own has no answer: .*_test.py, line \d+: RuntimeError: no n"),
+        (Own(lambda found: 3), "Own has no answer: TypeError: it returned 3, and no `"),
         (one(metric=3), "3 cannot be compared with delay=0: AttributeError: "),
     ],
 )
