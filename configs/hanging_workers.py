@@ -19,7 +19,7 @@ from experiments import Effect, Experiment, Simulation, along, amount, figures
 from experiments.configs import at_least, below_one, positive
 from experiments.tasks import breast_cancer
 
-LIMITS = at_least(1, "workers")
+LIMITS = at_least(2, "workers")  # one worker that hangs ends all
 LIMITS |= at_least(0, "gradient_seconds", "allotted_seconds", "l2", "target")
 LIMITS |= positive("seconds", "learning_rate", "tail")
 LIMITS |= below_one("momentum")

@@ -208,6 +208,7 @@ class Traces:
         else:
             ends = [_within(source, seed, request, each) for seed in request.seeds]
         if min(ends) == 0:
+            _check_hanging(source, request.seeds[ends.index(0)], request)
             raise ValueError(
                 "No update is done within the experiment's `seconds` or `examples`:"
                 " raise them."
@@ -440,6 +441,17 @@ def _fitting(trace: dj.cluster.Trace, request: Request, each: np.ndarray) -> int
         examples = _examples(trace, each)[np.cumsum(trace.counts)]
         fitting = min(fitting, np.searchsorted(examples, request.examples, "right"))
     return int(fitting)
+
+
+def _check_hanging(source: Any, seed: int, request: Request) -> None:
+    """Raises if a simulation has no update because all of its workers hang."""
+    if getattr(source, "may_hang", False):
+        seconds = 100 * (request.seconds or math.inf)
+        if not source.trace(seed, 1, seconds).num_updates:
+            raise ValueError(
+                f"Under seed {seed} all workers hang before the first update: give the"
+                " cluster more workers, or lower the probability that a task hangs."
+            )
 
 
 def _within(source: Simulation, seed: int, request: Request, each: np.ndarray) -> int:

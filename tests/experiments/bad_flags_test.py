@@ -128,6 +128,7 @@ CASES = {
     **of("muon_delay", "--config.muon_rate=(-0.1,)", "--config.warmup_updates=400"),
     **of("pipeline_char_lm", "--config.warmup_updates=400"),
     **of("easgd_variants", "--config.workers=1"),
+    **of("hanging_workers", "--config.workers=1"),
     **of("survival", "--config.target=0.0"),
     "--config=configs/outer_overlap.py --config.updates=105": (
         "config.updates must be a multiple of config.period = 10"

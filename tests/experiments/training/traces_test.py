@@ -461,3 +461,17 @@ def test_an_error_of_a_protocol_is_no_end(monkeypatch):
     cluster = dj.cluster.Cluster(2, dj.cluster.constant(1.0))
     with pytest.raises(ValueError, match="`refuses` makes no progress"):
         Simulation(cluster, refuses, may_hang=True).trace(0, 10, math.inf)
+
+
+@pytest.mark.parametrize(
+    ("chance", "seconds", "message"),
+    [
+        (0.99, 200.0, "Under seed 3 all workers hang before the first update"),
+        (0.0, 0.5, "`seconds` or `examples`: raise them"),
+    ],
+)
+def test_workers_that_all_hang_are_blamed_and_not_the_seconds(chance, seconds, message):
+    cluster = dj.cluster.Cluster(1, dj.cluster.infinite_bernoulli(1.0, chance))
+    source = Simulation(cluster, dj.cluster.protocols.k_async(1), may_hang=True)
+    with pytest.raises(ValueError, match=message):
+        program_of(along(source, server), updates=None, seconds=seconds)
