@@ -2,8 +2,8 @@
 
 docs/numbers.csv has a row a number: the page, its text, the number as written, and
 where it comes from. That is a column of a .csv file, of the rows `where`; or, of what
-was measured by hand, a page with the table and the command. `take` is min, max or mean,
-or a pattern whose group is the number in a text.
+was measured by hand, a page with the table and the command. `take` is min, max, mean or
+median, or a pattern whose group is the number in a text.
 """
 
 import re
@@ -42,7 +42,7 @@ def taken(row):
     has_comment = path.read_text().startswith("#")
     table = pd.read_csv(path, skiprows=int(has_comment))
     values = table.query(row["where"])[row["column"]]
-    if row["take"] in ("min", "max", "mean"):
+    if row["take"] in ("min", "max", "mean", "median"):
         return getattr(values, row["take"])()
     (text,) = set(values)
     return re.search(row["take"], text)[1]
