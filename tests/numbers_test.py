@@ -81,3 +81,14 @@ def test_each_quantity_of_a_page_has_a_row(page):
 )
 def test_a_quantity_is_a_decimal_number_or_has_a_unit(text, quantities):
     assert QUANTITY.findall(text) == quantities
+
+
+def test_the_updates_from_which_one_program_is_faster_are_those_of_its_table():
+    """Where the lines through the two rows cross, to a hundred updates."""
+    page = on("docs/costs.md")
+    rows = re.findall(r"\| (\d+),000 \| (\d+\.\d+) s \| (\d+\.\d+) s ", page)
+    (few, one, other), (many, one_later, other_later) = ([*map(float, r)] for r in rows)
+    slower = (other_later - other - one_later + one) / (many - few)
+    updates = round(1000 * (few + (one - other) / slower), -2)
+    said = f"below about {updates:,.0f} updates one scan after another is faster"
+    assert said in page
