@@ -15,13 +15,15 @@ largest staleness is at least 10 P. Training takes turns with
     eager loop   a Python loop over events, one jitted gradient, Optax called eagerly
 
 The table also has the MiB of the versions in the state, and of all other memory that
-training needs.
+training needs. The heavy tail alone:
+
+    python -m benchmarks.cluster --gradients=0 --workers 17
 """
 
 import argparse
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -206,7 +208,7 @@ def python_loops(
     return {"fused step": step_loop, "eager loop": eager_loop}
 
 
-def training(rounds: int) -> None:
+def training(rounds: int, clusters: Sequence[int]) -> None:
     """Prints microseconds per update along traces, beside the four other ways."""
     problems = {
         "digits MLP, m = 4": digits(4),
@@ -221,7 +223,7 @@ def training(rounds: int) -> None:
     print("|---" * (len(names) + 7) + "|")
     for title, problem in problems.items():
         for k in (1, 15):
-            for workers in (8, HEAVY, 1_000, 100_000):
+            for workers in clusters:
                 updates, looped = 6_000 // k, 300 // k
                 if workers != HEAVY:
                     trace = cut_trace(workers, k, updates)
@@ -292,11 +294,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gradients", type=int, default=200_000, help="simulated")
     parser.add_argument("--rounds", type=int, default=5, help="trainings of each kind")
+    of_traces = 8, HEAVY, 1_000, 100_000
+    parser.add_argument("--workers", type=int, nargs="*", default=of_traces)
     args = parser.parse_args()
     print(f"{heading()}\n")
-    event_loop(args.gradients)
-    print()
-    training(args.rounds)
+    if args.gradients:
+        event_loop(args.gradients)
+        print()
+    training(args.rounds, args.workers)
 
 
 if __name__ == "__main__":
