@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import importlib.util
 import inspect
 import json
@@ -210,7 +211,14 @@ def of_run(record: Mapping[str, Any]) -> tuple[ConfigFile, ConfigDict] | None:
 
 
 def executed(path: Path) -> ModuleType:
-    """The module that results from the execution of a Python file."""
+    """The module of a Python file, which is executed again only if it has changed."""
+    written = path.stat()
+    return _module(path.absolute(), written.st_mtime_ns, written.st_size)
+
+
+@functools.cache
+def _module(path: Path, *version: int) -> ModuleType:
+    """The module of a version of a file."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None, path
     module = importlib.util.module_from_spec(spec)

@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
+from scipy.sparse.csgraph import connected_components
 
 import delayjax as dj
 import delayjax.testing
@@ -154,6 +156,57 @@ def test_imports_lead_downwards_only(building):
 def test_sideways_and_upward_imports_are_seen(name, own, target, forbidden):
     found = BUILDINGS[name].forbids(own.split("."), target.split("."))
     assert found == forbidden
+
+
+def modules(package):
+    """{name: the tree of its code} of the modules of a package."""
+    trees = sources(ROOT / package)
+    paths = [path.relative_to(ROOT).with_suffix("") for path in trees]
+    names = [".".join(path.parts).removesuffix(".__init__") for path in paths]
+    return dict(zip(names, trees.values(), strict=True))
+
+
+def circles(trees):
+    """The groups of modules that import each other, by way of others too."""
+    numbers = {name: number for number, name in enumerate(trees)}
+    imports = np.zeros((len(trees), len(trees)))
+    for name, tree in trees.items():
+        for target in imported(tree):
+            for module in (target, target.rpartition(".")[0]):  # or a name of a module
+                if module in numbers:
+                    imports[numbers[name], numbers[module]] = 1
+                    break
+    _, groups = connected_components(imports, connection="strong")
+    names = np.array([*trees])
+    members = [names[groups == group].tolist() for group in range(groups.max() + 1)]
+    return [names for names in members if len(names) > 1]
+
+
+@pytest.mark.parametrize("package", ["delayjax", "experiments"])
+def test_no_modules_import_each_other(package):
+    assert circles(modules(package)) == []
+
+
+def test_circles_of_imports_are_seen():
+    code = {
+        "a": "import b.c",
+        "b.c": "from d import x",
+        "d": "from a import y",
+        "e": "import a",
+    }
+    assert circles({name: ast.parse(text) for name, text in code.items()}) == [
+        ["a", "b.c", "d"]
+    ]
+
+
+def test_config_files_alone_executes_files_and_a_wheel_its_package():
+    loaders = {
+        str(path.relative_to(ROOT))
+        for folder in ("experiments", "configs")
+        for path in sources(ROOT / folder)
+        if "spec_from_file_location" in path.read_text()
+    }
+    assert loaders == {"experiments/config_files.py", "experiments/installed.py"}
 
 
 def test_no_module_of_the_runner_is_loaded_by_a_string():

@@ -6,23 +6,27 @@ from experiments.results import analysis
 from experiments.results.column_words import words
 
 
-def over(table: pd.DataFrame, x: str, metric: str) -> str:
+def over(table: pd.DataFrame, x: str, metric: str, *, less_is_better: bool) -> str:
     """A title: how a series changes with `x`, or which one is least at the last `x`.
 
     Args:
         table: has the columns `x`, `label`, mean, low, high, seeds and `lost`.
         x: a setting whose values are numbers.
         metric: the metric in words.
+        less_is_better: whether a smaller number of the metric is better.
 
     Example:
         >>> columns = ["delay", "label", "mean", "low", "high", "seeds", "lost"]
         >>> rows = [[d, "", 1 + d, 0.9 + d, 1.1 + d, 3, False] for d in (0, 4)]
-        >>> over(pd.DataFrame(rows, columns=columns), "delay", "loss")
+        >>> table = pd.DataFrame(rows, columns=columns)
+        >>> over(table, "delay", "loss", less_is_better=True)
         'Loss rises from 1 to 5 over delay 0 to 4'
     """
     table = table[table[x].notna()].sort_values(x)
     end = table[x].max()
     if table["label"].nunique() > 1:
+        if not less_is_better:
+            return ""
         last = table[table[x] == end].assign(name=table["label"])
         return least(last, metric, f" at {analysis.label({x: end})}")
     if len(table) < 2 or table["seeds"].min() < 2 or table["lost"].any():
@@ -40,7 +44,7 @@ def over(table: pd.DataFrame, x: str, metric: str) -> str:
 
 
 def least(rows: pd.DataFrame, metric: str, place: str = "") -> str:
-    """A title that names the least row; "" if more is better or an interval overlaps.
+    """A title that names the least row; "" if an interval overlaps.
 
     Args:
         rows: has the columns `name`, mean, low, high, seeds and `lost`.
@@ -53,9 +57,8 @@ def least(rows: pd.DataFrame, metric: str, place: str = "") -> str:
         >>> least(pd.DataFrame(rows, columns=columns), "test error", " at the end")
         'a has the least test error at the end, 1'
     """
-    better = any(word in metric for word in ("loss", "error", "time"))
     live = rows[~rows["lost"]].sort_values("mean")
-    if not better or len(live) < 2 or live["seeds"].min() < 2:
+    if len(live) < 2 or live["seeds"].min() < 2:
         return ""
     first, others = live.iloc[0], live.iloc[1:]
     if first["high"] >= others["low"].min():

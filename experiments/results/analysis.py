@@ -87,8 +87,7 @@ _FACTS += ("staleness_mean", "staleness_p99", "staleness_max")
 
 def is_fact(column: str, frame: pd.DataFrame) -> bool:
     """Whether a column is valid even if the model diverges."""
-    timed = "_to_" in column  # reaching the value counts, not a later divergence
-    return timed or column in _FACTS or column in settings(frame)
+    return column in _FACTS or column in settings(frame)
 
 
 def distinguishing(frame: pd.DataFrame) -> list[str]:

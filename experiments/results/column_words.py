@@ -1,5 +1,6 @@
 """The names of columns in titles and on axes, with their units."""
 
+import re
 from typing import Any
 
 _OF_UPDATES = ("delay", "mean_delay", "period", "period_now")
@@ -21,18 +22,22 @@ _COLUMNS = {  # (in words, unit)
 }
 
 
+_TIME_TO = re.compile(r"(.+?)_to_(.+)_(-?\d[\d.e+-]*)")
+"""The column of a `metrics.TimeTo`: its clock, its metric and its value."""
+
+
 def words(column: str) -> str:
     """A column in words.
 
     Example:
-        >>> words("train_loss"), words("batch_size")
-        ('training loss', 'batch size')
+        >>> words("train_loss"), words("batch_size"), words("distance_to_optimum")
+        ('training loss', 'batch size', 'distance to optimum')
+        >>> words("seconds_to_train_loss_0.3")
+        'time to training loss 0.3'
     """
-    along, to, rest = column.partition("_to_")
-    if to:
-        metric, _, value = rest.rpartition("_")
-        clock = words(along).removeprefix("simulated ")
-        return f"{clock} to {words(metric)} {value}"
+    if time_to := _TIME_TO.fullmatch(column):
+        clock, metric, value = time_to.groups()
+        return f"{words(clock).removeprefix('simulated ')} to {words(metric)} {value}"
     if column.startswith("largest_stable_"):
         return f"largest stable {words(column.removeprefix('largest_stable_'))}"
     return _COLUMNS.get(column, (column.replace("_", " "), ""))[0]
@@ -61,10 +66,11 @@ def with_unit(column: str, loss_unit: str = "") -> str:
         >>> with_unit("delay"), with_unit("test_loss", "nats")
         ('delay (updates)', 'test loss (nats)')
     """
-    unit = _COLUMNS.get(column.partition("_to_")[0], ("", ""))[1]
-    if "_to_" not in column and column.endswith(("accuracy", "error")):
+    time_to = _TIME_TO.fullmatch(column)
+    unit = _COLUMNS.get(time_to[1] if time_to else column, ("", ""))[1]
+    if column.endswith(("accuracy", "error")):
         unit = "share"
-    elif "_to_" not in column and (column.endswith("loss") or column == "gap"):
+    elif column.endswith("loss") or column == "gap":
         unit = loss_unit
     return f"{words(column)} ({unit})" if unit else words(column)
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from experiments.host.failures import in_one_line
 from experiments.results import analysis
-from experiments.results.column_words import words
+from experiments.results.column_words import with_unit, words
 from experiments.results.estimates import jackknife
 from experiments.results.formulas import formulas
 from experiments.results.metrics import Metric, TimeTo, column, with_column
@@ -308,7 +308,7 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         return pd.DataFrame(
             {
                 "series": self._labels(table),
-                self._column: [_number(value) for value in table["here"]],
+                with_unit(self._column): [_number(value) for value in table["here"]],
                 "compared with": [_number(value) for value in table["there"]],
                 f"{kind} (95 % interval)": [
                     self.size.interval(row) for row in table.to_dict("records")
@@ -342,7 +342,7 @@ def _numbered(rows: pd.DataFrame, by: Sequence[str]) -> pd.Series:
     return rows.groupby([*by], dropna=False, sort=False).ngroup()
 
 
-_NAMED = 4
+_NAMED = 8  # series with an interval each, in a sentence
 
 
 def _listed(labels: Sequence[str], rows: pd.DataFrame, effect: Effect) -> str:

@@ -43,6 +43,18 @@ def with_column(
     return metric.with_column(results, curves)
 
 
+def less_is_better(metric: Metric) -> bool:
+    """Whether a metric is a loss, an error or a time: a smaller number is better.
+
+    Example:
+        >>> less_is_better("test_error"), less_is_better("lifetime")
+        (True, False)
+    """
+    name = column(metric)
+    timed = isinstance(metric, TimeTo) or name == "seconds"
+    return timed or name == "gap" or name.endswith(("loss", "error"))
+
+
 class Computed(NamedTuple):
     """A metric that is a function of settings and seed, not a column of the results.
 

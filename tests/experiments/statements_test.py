@@ -57,6 +57,21 @@ def recorded(source, *losses):
     )
 
 
+def test_a_config_is_executed_once_until_its_file_changes(source, tmp_path):
+    log = tmp_path / "log"
+    count = f"\nwith open({str(log)!r}, 'a') as file:\n    file.write('.')\n"
+    Path(source).write_text(CONFIG + count)
+    path = tmp_path / "statements" / "mine.py"
+    known = "from experiments import statements\nstatements.config_of(__file__)\n"
+    path.write_text(known + STATED)
+    stated(source)
+    stated(source)
+    assert log.read_text() == "."
+    Path(source).write_text(CONFIG + 2 * count)
+    stated(source)
+    assert log.read_text() == "..."
+
+
 def test_a_config_without_statements_has_none(tmp_path):
     (tmp_path / "mine.py").write_text(CONFIG)
     assert stated(str(tmp_path / "mine.py")) == statements.Statements()

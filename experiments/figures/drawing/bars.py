@@ -12,7 +12,7 @@ from experiments.figures import findings, palette, tables
 from experiments.figures.figure import Figure, Only, Theory, beside
 from experiments.results.column_words import loss_unit, with_unit, words
 from experiments.results.formulas import formulas
-from experiments.results.metrics import Metric, column
+from experiments.results.metrics import Metric, column, less_is_better
 from experiments.results.runs import Run
 
 _BAND = "0.955"  # the color behind every other row
@@ -60,7 +60,9 @@ def bars(
             title=title,
             notes=tables.edge_notes(chosen, rows.label),
             question=f"Which has the least {words(of)}?",
-            finding="" if color or panels else findings.least(alone, words(of)),
+            finding=findings.least(alone, words(of))
+            if less_is_better(metric) and not (color or panels)
+            else "",
             lost=chosen.fate,
             wide=tables.crowds(of),
         )

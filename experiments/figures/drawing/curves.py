@@ -11,6 +11,7 @@ from experiments.figures.figure import Figure, Only, Theory, beside
 from experiments.results import analysis
 from experiments.results.column_words import do, loss_unit, with_unit, words
 from experiments.results.formulas import formulas
+from experiments.results.metrics import less_is_better
 from experiments.results.runs import Run
 from experiments.results.tables import Found
 
@@ -90,7 +91,7 @@ def curves(
             tables.edge_notes(chosen, named.label),
             question=f"How {do(metric)} fall{best * bool(chosen.axes)}?",
             finding=findings.least(pd.concat(last), words(metric), " at the end")
-            if last and len(named.panels) == 1
+            if last and len(named.panels) == 1 and less_is_better(metric)
             else "",
         )
         shown = table[~table["lost"]]

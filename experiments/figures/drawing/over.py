@@ -15,7 +15,7 @@ from experiments.results.analysis import AbsentError
 from experiments.results.column_words import do, loss_unit, with_unit, words
 from experiments.results.decay import DecayRate
 from experiments.results.formulas import formula
-from experiments.results.metrics import Metric, column
+from experiments.results.metrics import Metric, column, less_is_better
 from experiments.results.runs import Run
 from experiments.results.tables import Found
 
@@ -123,7 +123,10 @@ def over(
         starred = theory is not None and isinstance(metric, DecayRate)
         joined = theory is None or best
         if joined:
-            texts["finding"] = findings.over(table[table["kind"] == "tuned"], x, what)
+            shown = table[table["kind"] == "tuned"]
+            texts["finding"] = findings.over(
+                shown, x, what, less_is_better=less_is_better(metric)
+            )
         handles = palette.handles(named.styles, dashes=False, lines=joined)
         handles += _kept(chosen, table, x, fixed)
         if theory is not None:

@@ -66,6 +66,11 @@ def test_tuning_seeds_choose_among_the_values_that_are_shown():
     assert found.equals(analysis.best(only, ["learning_rate"], tuning=judges))
 
 
+def test_a_metric_whose_name_has_to_in_it_is_not_valid_if_the_model_diverges():
+    assert not analysis.is_fact("distance_to_optimum", frame())
+    assert analysis.is_fact("seconds", frame()) and analysis.is_fact("law", frame())
+
+
 def test_an_empty_tuple_leaves_no_row():
     table = frame()
     assert analysis.where(table, learning_rate=()).equals(table.iloc[:0])

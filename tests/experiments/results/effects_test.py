@@ -299,3 +299,18 @@ def test_a_time_beyond_the_end_of_a_short_curve_may_be_longer_than_any(short, lo
         curves=pd.concat([brief.curves, whole.curves], ignore_index=True),
     )
     assert one(metric=to).table(of)["reading"].tolist() == ["undecided"]
+
+
+def test_a_sentence_has_the_interval_of_each_of_eight_series_and_the_largest_of_more():
+    for count, intervals in ((8, 8), (9, 1)):
+        delays = range(1 + count)
+        rows = [(d, s, 1.0 + d) for d in delays for s in range(2)]
+        answer = one().answer(found(rows, ["delay", "seed", "train_loss"]))
+        assert str(answer).count(" times)") == intervals
+        assert ("(largest at delay=9: 10 to 10 times)" in str(answer)) == (count == 9)
+
+
+def test_the_shown_table_has_words_and_units_above_its_columns():
+    rows = [(d, s, 0.1 + d) for d in (0, 8) for s in (0, 1)]
+    answer = one("test_error").answer(found(rows, ["delay", "seed", "test_error"]))
+    assert [*answer.shown][:3] == ["series", "test error (share)", "compared with"]
