@@ -768,7 +768,9 @@ PATIENT = [
 
 
 @pytest.mark.parametrize("updates", [20, 60])
-@pytest.mark.parametrize("protocol", PATIENT, ids=repr)
+@pytest.mark.parametrize(
+    "protocol", PATIENT, ids=lambda one: getattr(one, "__name__", None) or repr(one)
+)
 def test_a_sound_protocol_keeps_all_promises(protocol, updates):
     testing.check_protocol(lambda: protocol, updates=updates).require()
 
