@@ -3,11 +3,11 @@
 A Dirichlet distribution divides the digits among eight workers. Worker i takes i times
 as long as the first; in a control all take the same time. ASGD uses more gradients of
 fast workers; Ringleader (Maranjyan and Richtarik, arXiv:2509.22860) has a table with a
-gradient of each worker; Rennala waits for a batch, from any workers. The results are
-the training loss, and how much higher the loss is on the data of the slower half.
+gradient of each worker; Rennala waits for a batch, from any workers. The step of each
+is searched. The results are the training loss, and how much higher the loss is on the
+data of the slower half.
 
-    python -m experiments.main --config=configs/heterogeneous_data.py \
-        --workdir=runs/heterogeneous_data
+    python -m experiments.main --config=configs/heterogeneous_data.py --workdir=runs/het
 """
 
 import dataclasses
@@ -32,14 +32,13 @@ from experiments import (
 from experiments.configs import at_least, positive
 from experiments.tasks import Task, batches, digits_mlp
 
-_TITLE = "How much worse are the data of slow workers fitted?"
 UNLIKE, ALIKE = "unequal data", "equal data"
 SLOW, SAME = "unequal speeds", "equal speeds"
 
 LIMITS = at_least(1, "workers") | positive("seconds", "tolerance")
 
 SMALL = {"tolerance": 0.5}
-"""What the small size of the book changes, beside the numbers of seeds."""
+"""Values that the small size of the book changes, beside the numbers of seeds."""
 
 
 def get_config() -> ConfigDict:
@@ -110,7 +109,11 @@ def experiment(config: ConfigDict) -> Experiment:
             ),
         ],
         figures=[
-            figures.bars("slow_data_excess_loss", color="method", title=_TITLE),
+            figures.bars(
+                "slow_data_excess_loss",
+                color="method",
+                title="How much worse are slow workers' data?",
+            ),
             figures.bars("train_loss", color="method"),
             figures.curves("train_loss", against="seconds", panels="data"),
         ],
