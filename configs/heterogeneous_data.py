@@ -32,6 +32,7 @@ from experiments import (
 from experiments.configs import at_least, positive
 from experiments.tasks import Task, batches, digits_mlp
 
+_TITLE = "How much worse are the data of slow workers fitted?"
 UNLIKE, ALIKE = "unequal data", "equal data"
 SLOW, SAME = "unequal speeds", "equal speeds"
 
@@ -109,11 +110,7 @@ def experiment(config: ConfigDict) -> Experiment:
             ),
         ],
         figures=[
-            figures.bars(
-                "slow_data_excess_loss",
-                color="method",
-                title="How much worse are slow workers' data?",
-            ),
+            figures.bars("slow_data_excess_loss", color="method", title=_TITLE),
             figures.bars("train_loss", color="method"),
             figures.curves("train_loss", against="seconds", panels="data"),
         ],
