@@ -3,9 +3,8 @@
 A Dirichlet distribution divides the digits among eight workers. Worker i takes i times
 as long as the first; in a control all take the same time. ASGD uses more gradients of
 fast workers; Ringleader (Maranjyan and Richtarik, arXiv:2509.22860) has a table with a
-gradient of each worker; Rennala waits for a batch, from any workers. The step of each
-is searched. The results are the training loss, and how much higher the loss is on the
-data of the slower half.
+gradient of each worker; Rennala waits for a batch. The step of each is searched. The
+results are the training loss, and how much higher it is on the data of the slower half.
 
     python -m experiments.main --config=configs/heterogeneous_data.py --workdir=runs/het
 """
