@@ -93,7 +93,7 @@ def test_the_page_counts_the_headlines_that_were_chosen_when_results_were_known(
         bound[n] = bound[n]._replace(statements=(first, below))
     text = " ".join(page.markdown("full size; today", bound).split())
     said = "2 of the 4 headlines, and 1 of the 1 that have a verdict, were chosen when"
-    assert said in text and "; 1 more were chosen then by one" in text
+    assert said in text and "; 1 more were chosen then by a" in text
 
 
 def test_a_demonstration_is_no_headline_and_not_among_those_that_are_corrected():
