@@ -1037,8 +1037,8 @@ dj.fedasync(0.5, law=0.5)
     TypeError: `law` must be a function, got 0.5.
 stepped(dj.fedasync(0.5), staleness=1)
     TypeError: `fedasync` needs the extra argument `stale_params`, but received none:
-    wrap the whole chain, `delayed(optax.chain(...), delay,... over workers hands none
-    on: compensate before it, or pass `stale_params=` to `update`.
+    wrap the whole chain, `delayed(optax.chain(...), delay,... over workers hands on no
+    old parameters: compensate before the mean, or pass `stale_params=` to `update`.
 stepped(dj.fedasync(0.5, law=modulation.polynomial), staleness=1, stale_params=PARAMS)
     TypeError: `law(staleness)` must be a real number, got polynomial(Array(1,
     dtype=int32...)).

@@ -51,6 +51,5 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     equal_data = loss("ASGD", ALIKE, "slow_data_excess_loss")
     return {
         "What slow data lose where data are alike, ASGD": equal_data,
-        "ASGD's training loss, unequal data": loss("ASGD"),
         "Ringleader's": loss("Ringleader"),
     }
