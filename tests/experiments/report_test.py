@@ -304,8 +304,9 @@ def test_several_runs_are_drawn_together(tmp_path, capsys):
     assert capsys.readouterr().out.strip() == str(path)
     text = path.read_text()
     assert text.startswith("<?xml") and "No optimum" not in text
-    optima = [(delay, RATES[0], delay == 1, "-") for delay in (0, 1, 4)]
-    optima = pd.DataFrame(optima, columns=["delay", "learning_rate", "found", "why"])
+    optima = [(delay, RATES[0], delay == 1) for delay in (0, 1, 4)]
+    optima = pd.DataFrame(optima, columns=["delay", "learning_rate", "found"])
+    optima = optima.assign(why="-", score=0.0)
     optima.to_csv(tmp_path / "b/optima.csv", index=False)
     main([*folders, *options, f"--out={tmp_path}"])
     assert "No optimum is found of delay=0; delay=4." in path.read_text()
