@@ -595,7 +595,7 @@ def test_an_operation_within_another_one_would_count_twice_and_is_refused(tmp_pa
     write_json(tmp_path / "0.json", kineto(0))
     write_json(tmp_path / "1.json", kineto(1))
     operations = ["ProfilerStep#5", "ProfilerStep#6", "backward"]
-    match = r"`start` must not be before the last operation has ended, .* contain others"
+    match = r"`start` must not be before the last operation has ended, .* that contain"
     with pytest.raises(ValueError, match=match):
         cluster.load_recorded(tmp_path, operations=operations, start_seconds="first")
 
