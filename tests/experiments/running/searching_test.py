@@ -362,7 +362,7 @@ def test_losses_of_different_scale_are_found_by_their_logarithms():
 @pytest.mark.parametrize("diverged", [math.nan, math.inf])
 def test_what_diverges_is_never_found(diverged):
     def cliff(a):
-        return diverged if a > 0.1 else -(math.log10(a / 0.1) ** 2) - a
+        return diverged if a > 0.1 else math.log10(a / 0.1) ** 2 - a
 
     for name in "abcdefgh":
         result = searched(cliff, dict(a=RATE), Noise(0.005), name)
