@@ -18,7 +18,7 @@ from scipy import stats
 
 import delayjax as dj
 from experiments import Effect, Experiment, configs, figures, percent, tasks
-from experiments.results.tables import Found
+from experiments.results.runs import Run
 
 LIMITS = configs.at_least(0, "mean_delay", "max_delay")
 LIMITS |= configs.positive("learning_rate")
@@ -108,9 +108,9 @@ def experiment(config: ConfigDict) -> Experiment:
     )
 
 
-def stable_steps(found: Found, limit: Callable[[str, float], float]) -> pd.DataFrame:
+def stable_steps(result: Run, limit: Callable[[str, float], float]) -> pd.DataFrame:
     """A table of stable steps, a row for each mean delay, a column for each law."""
-    table = STABLE_STEP.with_column(found.results, found.curves).pivot_table(
+    table = STABLE_STEP.with_column(result.results, result.curves).pivot_table(
         STABLE_STEP.name, "mean_delay", "law", sort=False
     )
     for law, each in table.items():

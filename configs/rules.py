@@ -23,7 +23,7 @@ from ml_collections import ConfigDict
 from experiments import Effect, Experiment, amount, configs, figures, percent
 from experiments.comparison import cures, studies
 from experiments.comparison.clusters import NO_DELAY
-from experiments.results.tables import Found
+from experiments.results.runs import Run
 
 LIMITS = configs.at_least(0, "seeds")
 
@@ -70,7 +70,7 @@ def experiment(config: ConfigDict) -> Experiment:
     return dataclasses.replace(made, answer=answer)
 
 
-def late_gains(found: Found) -> pd.DataFrame:
+def late_gains(run: Run) -> pd.DataFrame:
     """A table of gains over plain delay, means over clusters with late gradients."""
-    late = [name for name in found.results["cluster"].unique() if name != NO_DELAY]
-    return found.gains(cures.BASELINE.name, by=("optimizer",), cluster=late)
+    late = [name for name in run.results["cluster"].unique() if name != NO_DELAY]
+    return run.gains(cures.BASELINE.name, by=("optimizer",), cluster=late)

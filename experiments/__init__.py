@@ -6,11 +6,9 @@ from experiments.results import measures as measures
 from experiments.results.claims import Published as Published
 from experiments.results.effects import Effect as Effect
 from experiments.results.runs import Run as Run
-from experiments.results.runs import load as load
 from experiments.results.sizes import amount as amount
 from experiments.results.sizes import percent as percent
 from experiments.results.sizes import points as points
-from experiments.results.tables import Found as Found
 from experiments.run import run as run
 from experiments.training import Simulation as Simulation
 from experiments.training import along as along

@@ -5,7 +5,6 @@
 The same command continues a run that was stopped.
 """
 
-import dataclasses
 import os
 import sys
 from collections.abc import Mapping
@@ -23,7 +22,6 @@ from experiments.host.failures import in_one_line, of_changed
 from experiments.host.folder import RunFolder
 from experiments.results import effects
 from experiments.results.runs import Run
-from experiments.results.tables import Found
 from experiments.run import prepared, run
 from experiments.running import loop
 from experiments.running.costs import costs
@@ -232,18 +230,15 @@ def _report(
     experiment: Experiment,
     file: ConfigFile,
     stated: Statements,
-    outcome: Found,
+    outcome: Run,
     changed: Mapping[str, Any],
 ) -> bool:
     """Writes report.html, logs the answer, and returns whether all records are met."""
     from experiments import report  # matplotlib is needed now, and not earlier
 
-    place = RunFolder(_WORKDIR.value)
-    place.download()
-    finished = dataclasses.replace(Run.read(place.path), answers=outcome.answers)
-    verdicts = stated.verdicts(finished)
-    path = report.write(finished, experiment, verdicts)
-    place.upload()
+    verdicts = stated.verdicts(outcome)
+    path = report.write(outcome, experiment, verdicts)
+    RunFolder(_WORKDIR.value).upload()
     progress.log.info("report: %s/%s", _WORKDIR.value.rstrip("/"), path.name)
     for judged in verdicts.published:
         if judged.measured is not None or judged.claim.measure is None:

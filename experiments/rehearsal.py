@@ -11,7 +11,8 @@ from experiments.results.analysis import AbsentError
 from experiments.results.choice import Choice
 from experiments.results.claims import Published, Record
 from experiments.results.formulas import formula
-from experiments.results.tables import Found, curve_rows, split
+from experiments.results.runs import Run
+from experiments.results.tables import curve_rows, split
 from experiments.running.cells import Counters
 from experiments.running.program import Program, setting_names
 from experiments.running.rows import Rows
@@ -43,26 +44,26 @@ def check_names(
     Raises:
         ValueError: if a name is missing; the error says who needs it.
     """
-    found = _made_up(experiment, programs, metrics)
-    with _naming("`tuned_by`", found):
-        judged = found.choice.judged(found.results, found.curves)
-        analysis.require(judged, found.choice.column)
+    run = _made_up(experiment, programs, metrics)
+    with _naming("`tuned_by`", run):
+        judged = run.choice.judged(run.results, run.curves)
+        analysis.require(judged, run.choice.column)
     if stated is None:
         return
     readers = [("`answer`", effect) for effect in experiment.effects]
     readers += [(f"figure {figure.name!r}", figure) for figure in experiment.figures]
     for what, reader in readers:
         if hasattr(reader, "check"):
-            with _naming(what, found):
-                reader.check(found)
+            with _naming(what, run):
+                reader.check(run)
     for one in stated:
         if one.measure is not None:
-            with _naming(f"statement {one.text!r}", found):
-                one.measure(found)
+            with _naming(f"statement {one.text!r}", run):
+                one.measure(run)
 
 
 @contextlib.contextmanager
-def _naming(what: str, found: Found) -> Iterator[None]:
+def _naming(what: str, run: Run) -> Iterator[None]:
     try:
         yield
     except AbsentError as error:
@@ -70,7 +71,7 @@ def _naming(what: str, found: Found) -> Iterator[None]:
     except KeyError as error:
         if not _of_a_table(error):
             return
-        columns = ", ".join(dict.fromkeys([*found.results, *found.curves]))
+        columns = ", ".join(dict.fromkeys([*run.results, *run.curves]))
         raise ValueError(
             f"{what} needs {error.args[0]!r}, which the run will not have: name one of"
             f" its settings and metrics, {columns}."
@@ -90,7 +91,7 @@ def _made_up(
     experiment: Experiment,
     programs: Sequence[Program],
     metrics: Mapping[int, Sequence[str]],
-) -> Found:
+) -> Run:
     """The tables of the run, with 1 in place of each number that training gives."""
     first = next(iter(metrics.values()))
     results, curves = [], []
@@ -113,9 +114,10 @@ def _made_up(
         [row for row in table if row["seed"] in (*seeds, *tuning_seeds)]
         for table in (results, curves)
     ]
-    return split(
+    made = split(
         setting_names(programs),
         *kept,
         choice=Choice(experiment.tuned_axes, experiment.tuned_by),
         tuning_seeds=tuning_seeds,
     )
+    return Run(*made)

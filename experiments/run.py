@@ -20,7 +20,6 @@ from experiments.results import claims, effects, tables
 from experiments.results.choice import Choice
 from experiments.results.claims import Published, Record
 from experiments.results.runs import Run
-from experiments.results.tables import Found
 from experiments.results.writers import TensorBoard, Writer, scalars
 from experiments.running import costs, digest, execution, loop
 from experiments.running.families import sharded
@@ -52,7 +51,7 @@ def run(
     keep_checkpoints: bool = False,
     writers: Sequence[Writer] = (),
     profile: range = range(0),
-) -> Found:
+) -> Run:
     """Trains all cells of an experiment. The same call continues a stopped run.
 
     The progress is written to the log "experiments";
@@ -78,7 +77,7 @@ def run(
         profile: the updates whose chunks JAX profiles, into the folder profile/.
 
     Returns:
-        The tables of results and curves.
+        The tables of the run and its folder, as `Run.read` reads them, with the answers.
 
     Raises:
         ValueError: if the experiment is invalid, or the folder holds another run.
@@ -140,9 +139,6 @@ def run(
         _say_devices()
         if done:
             progress.log.info("the run is finished: its records are read")
-            if not processes.is_first():
-                place.download()
-            outcome = Run.read(place.path)
         else:
             if processes.is_first():
                 stack.callback(lambda: place.spent(time.monotonic() - started))
@@ -158,11 +154,11 @@ def run(
                 alone=shard[1] == 1 and len(made) == 1,
             )
             each = [_train(one, place, meter, writers, options) for one in trainers]
-            outcome = _tables(experiment, made, each, optima)
+            measured = _tables(experiment, made, each, optima)
 
             def write():
                 if processes.is_first():
-                    tables.write(place, outcome)
+                    tables.write(place, *measured)
                     place.finish(asked)
                     place.upload()
 
@@ -171,6 +167,9 @@ def run(
             processes.wait("the run is finished")
             if processes.is_first():
                 place.remove_checkpoints()
+        if not processes.is_first():
+            place.download()
+        outcome = Run.read(place.path)
     answers = effects.answers(outcome, experiment.effects)
     if processes.is_first():
         for why in answers:
@@ -388,8 +387,8 @@ def _tables(
     made: Sequence[Program],
     each: Sequence[tuple[_Rows, _Rows]],
     optima: pd.DataFrame | None,
-) -> Found:
-    """The tables of results and curves, from the rows of all programs."""
+) -> tuple[pd.DataFrame, pd.DataFrame, Choice]:
+    """The tables of results and curves, and the choice, from the rows of all programs."""
     results, curves = (list(itertools.chain(*part)) for part in zip(*each, strict=True))
     return tables.split(
         setting_names(made),

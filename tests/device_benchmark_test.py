@@ -35,9 +35,9 @@ def test_a_program_of_several_steps_takes_them_all():
         for n in (1, SEVERAL)
     )
     medians({"one": one, "several": several}, rounds=1, warmup=0)
-    for found, steps in ((one, 1), (several, SEVERAL)):
+    for actual, steps in ((one, 1), (several, SEVERAL)):
         expected = a**steps * start + b * sum(a**t for t in range(steps))
-        np.testing.assert_allclose(found.state, expected, rtol=1e-6)
+        np.testing.assert_allclose(actual.state, expected, rtol=1e-6)
 
 
 def test_the_time_is_that_of_one_step(monkeypatch):
@@ -59,8 +59,8 @@ def test_nothing_is_moved_out_of_the_loop_of_steps():
     along = P(), P("workers")
     both = jax.shard_map(step, mesh=mesh, in_specs=(along,), out_specs=along)
     state = jnp.zeros(1), jnp.ones(4)
-    found = str(Contender(both, state, steps=SEVERAL).program.as_text())
-    loop, main = found.split("ENTRY")
+    actual = str(Contender(both, state, steps=SEVERAL).program.as_text())
+    loop, main = actual.split("ENTRY")
     assert " all-reduce(" in loop and " while(" in main
     assert " all-reduce(" not in main
 
@@ -68,12 +68,12 @@ def test_nothing_is_moved_out_of_the_loop_of_steps():
 @pytest.mark.parametrize("steps", [1, SEVERAL])
 def test_traffic_and_memory_are_those_of_one_step(steps):
     size, delay = 2**14, 2
-    found = history.delayed(delay, jnp.ones(size), steps).compiled
+    actual = history.delayed(delay, jnp.ones(size), steps).compiled
     moved = 3 + 2  # in and out: parameters; in: the gradient; a slot written, one read
-    accessed = found.cost_analysis()["bytes accessed"]
+    accessed = actual.cost_analysis()["bytes accessed"]
     assert abs(accessed / (4 * size) - moved) < 0.01
     held = 1 + (delay + 1) + 1  # parameters, slots, gradient
-    arguments = found.memory_analysis().argument_size_in_bytes
+    arguments = actual.memory_analysis().argument_size_in_bytes
     assert abs(arguments / (4 * size) - held) < 0.01
 
 
@@ -164,22 +164,22 @@ def test_an_error_is_one_line_of_a_table():
     assert not_measured(ValueError()) == "not measured: ValueError: "
 
 
-def tables_of(found):
+def tables_of(actual):
     """Tables that `json` has kept; they must be all that was found."""
-    assert found and not [one for one in found if isinstance(one, str)], found
-    return [Table(**one) for one in found]
+    assert actual and not [one for one in actual if isinstance(one, str)], actual
+    return [Table(**one) for one in actual]
 
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
     """What each part finds in this process, at the sizes of a quick run."""
-    folder, found = tmp_path_factory.mktemp("parts"), {}
+    folder, actual = tmp_path_factory.mktemp("parts"), {}
 
     def part(name):
-        if name not in found:
+        if name not in actual:
             device.work(name, True, folder / f"{name}.json")
-            found[name] = json.loads((folder / f"{name}.json").read_text())
-        return found[name]
+            actual[name] = json.loads((folder / f"{name}.json").read_text())
+        return actual[name]
 
     return part
 
@@ -195,9 +195,9 @@ COUNTS = {  # rows of each table
 
 @pytest.mark.parametrize("part", device.PARTS)
 def test_a_part_measures_all_of_its_columns(quick, part):
-    found = tables_of(quick(part))
-    assert tuple(len([*table.rows]) for table in found) == COUNTS[part]
-    for table in found:
+    actual = tables_of(quick(part))
+    assert tuple(len([*table.rows]) for table in actual) == COUNTS[part]
+    for table in actual:
         for row in table.rows:
             there = set(table.columns) & set(row)
             missing = set(table.columns) - there
@@ -332,9 +332,9 @@ REASONS = {
 def test_a_part_that_fails_leaves_the_others_and_what_it_had(monkeypatch, tmp_path):
     def command(part, file, quick):
         assert not quick
-        found = [MACHINE] if part == device.CARD else [FOUND.as_json()]
+        actual = [MACHINE] if part == device.CARD else [FOUND.as_json()]
         program = SPEAK + ENDS.get(part, "")
-        return [sys.executable, "-Sc", program, str(file), json.dumps(found)]
+        return [sys.executable, "-Sc", program, str(file), json.dumps(actual)]
 
     monkeypatch.setattr(device, "command", command)
     monkeypatch.setattr(device, "LIMIT", 2.0)

@@ -104,9 +104,9 @@ def test_a_history_is_named_as_its_parameter_with_none_in_front(spec, stacked):
         optimizer.opt_state.gradients.slots,
         optimizer.opt_state.origins.slots.params,
     ):
-        found = ring["inner"]["kernel"].get_metadata("out_sharding", None)
-        assert found == stacked
-        assert type(found) is type(stacked)
+        result = ring["inner"]["kernel"].get_metadata("out_sharding", None)
+        assert result == stacked
+        assert type(result) is type(stacked)
         assert ring["inner"]["kernel"].get_value().shape == (DEPTH + 1, 16, 8)
     # the model's own metadata is left alone
     assert model.inner.kernel.get_metadata("out_sharding", None) == spec
@@ -114,9 +114,9 @@ def test_a_history_is_named_as_its_parameter_with_none_in_front(spec, stacked):
 
 def test_a_sharding_meant_for_optimizers_is_lengthened_too():
     model = Net(nnx.Rngs(0), optimizer_sharding=(None, "fsdp"))
-    found = kernel(optimizer_of(model))
-    assert found.get_metadata("out_sharding") == (None, None, "fsdp")
-    assert found.get_value().sharding.spec == P(None, None, "fsdp")
+    result = kernel(optimizer_of(model))
+    assert result.get_metadata("out_sharding") == (None, None, "fsdp")
+    assert result.get_value().sharding.spec == P(None, None, "fsdp")
 
 
 def test_an_older_name_of_the_metadata_is_lengthened_too():
@@ -124,9 +124,9 @@ def test_an_older_name_of_the_metadata_is_lengthened_too():
     model = Net(nnx.Rngs(0))
     model.inner.kernel._var_metadata["sharding_names"] = (None, "fsdp")
     slots = dj.ring.init(nnx.state(model, nnx.Param), 2).slots
-    found = slots["inner"]["kernel"].get_metadata()
-    assert found["out_sharding"] == (None, None, "fsdp")  # as its value was read before
-    assert "sharding_names" not in found
+    result = slots["inner"]["kernel"].get_metadata()
+    assert result["out_sharding"] == (None, None, "fsdp")  # as its value was read before
+    assert "sharding_names" not in result
 
 
 def make_both():
@@ -248,9 +248,9 @@ def delay_trees():
 @pytest.mark.parametrize("name", ["a State of Params", "a prefix State", "a dict"])
 def test_an_nnx_state_is_a_tree_of_delays(name):
     _, optimizer, _ = trained(delay=delay_trees()[name])
-    found = dj.staleness(nnx.as_pure(optimizer.opt_state))
-    assert found["inner"] == {"bias": 2, "kernel": 2}
-    assert found["outer"]["bias"] == (2 if name == "a State of Params" else 0)
+    result = dj.staleness(nnx.as_pure(optimizer.opt_state))
+    assert result["inner"] == {"bias": 2, "kernel": 2}
+    assert result["outer"]["bias"] == (2 if name == "a State of Params" else 0)
 
 
 @pytest.mark.parametrize("kind", [flax.core.freeze, dict])

@@ -177,8 +177,8 @@ def test_delays_may_be_named_as_the_parameters_are():
     """A tree of delays made by `jax.tree.map` has the boxes of the model."""
     delays = jax.tree.map(lambda leaf: 2 if leaf.ndim else 0, model())
     _, state = losses(dj.delayed(optax.sgd(0.1), delays))
-    found = dj.staleness(state)
-    assert [int(age) for age in jax.tree.leaves(found)] == [2, 2, 0]
+    result = dj.staleness(state)
+    assert [int(age) for age in jax.tree.leaves(result)] == [2, 2, 0]
 
 
 def test_a_named_history_changes_its_depth():

@@ -113,13 +113,13 @@ def test_as_many_protocols_are_named_as_there_are():
 
 def recipes():
     """{its comment: the transformation} of each recipe."""
-    names, found = {}, {}
+    names, result = {}, {}
     exec("import jax, optax\nimport delayjax as dj", names)
     for text in re.split(r"\n\n", RECIPES):
         lines = text.splitlines(keepends=True)
         comment = "".join(line for line in lines if line[0] == "#")
-        found[comment] = eval(text.removeprefix(comment), names)
-    return found
+        result[comment] = eval(text.removeprefix(comment), names)
+    return result
 
 
 def test_the_recipes_are_transformations():
@@ -170,17 +170,17 @@ def test_a_config_of_ones_own_answers_and_its_statements_are_measured(
     config.updates, config.learning_rate, config.seeds = 10, (0.01, 0.1), 2
     experiment = file.experiment(config)
     assert experiment.question == file.module.__doc__
-    found = run(experiment, str(tmp_path / "run"))
-    assert len(found.results) == 2 * 2 * 2 * 2
+    result = run(experiment, str(tmp_path / "run"))
+    assert len(result.results) == 2 * 2 * 2 * 2
     (tmp_path / "statements").mkdir()
     (tmp_path / "statements" / "momentum.py").write_text(OWN_STATEMENTS)
     stated = statements.about(file, config)
-    (judged,) = claims.judge(stated.published, found)
-    (compared,) = claims.compare(stated.records, found)
+    (judged,) = claims.judge(stated.published, result)
+    (compared,) = claims.compare(stated.records, result)
     assert judged.measured is not None and compared.measured is not None
-    (answer,) = found.answers
+    (answer,) = result.answers
     assert answer.table["momentum"].tolist() == [0.0] * 2
-    assert "compared with momentum=0.9" in str(found)
+    assert "compared with momentum=0.9" in str(result)
 
 
 @pytest.mark.parametrize(

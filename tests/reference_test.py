@@ -20,13 +20,13 @@ PAGES = ROOT / "docs" / "reference"
 
 def public_modules():
     """{name: module}: the root's modules, and theirs."""
-    found = {"delayjax": dj}
+    result = {"delayjax": dj}
     for name in ["", ".cluster"]:
         parent = importlib.import_module(f"delayjax{name}")
         for info in pkgutil.iter_modules(parent.__path__, f"{parent.__name__}."):
             if not info.name.endswith("._src"):
-                found[info.name] = importlib.import_module(info.name)
-    return found
+                result[info.name] = importlib.import_module(info.name)
+    return result
 
 
 MODULES = public_modules()

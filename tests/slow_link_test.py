@@ -186,13 +186,13 @@ def namespace_of(pid):
 
 def in_use():
     """The network namespaces that a process is in."""
-    found = set()
+    result = set()
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         try:
-            found.add(namespace_of(process.name))
+            result.add(namespace_of(process.name))
         except OSError:  # it has ended meanwhile
             continue
-    return found
+    return result
 
 
 SLEEP = ("sh", "-c", "echo; sleep 1000 & wait")  # a child of its own

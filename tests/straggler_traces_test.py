@@ -49,16 +49,16 @@ def test_a_replica_is_as_slow_as_its_slowest_stage(job):
     copies, stages, *_ = FACTS[job]
     with (DATA / f"{job}.csv").open() as file:
         rows = list(csv.DictReader(file))
-    found = replicas(job)
-    assert found.steps is not None
-    for worker, step in ((0, 0), (copies - 1, len(found.steps) - 1)):
+    result = replicas(job)
+    assert result.steps is not None
+    for worker, step in ((0, 0), (copies - 1, len(result.steps) - 1)):
         own = [
             float(row["seconds"])
             for row in rows
-            if int(row["replica"]) == worker and int(row["step"]) == found.steps[step]
+            if int(row["replica"]) == worker and int(row["step"]) == result.steps[step]
         ]
         assert len(own) == stages
-        assert found.seconds[worker, step] == max(own)
+        assert result.seconds[worker, step] == max(own)
 
 
 @each_job

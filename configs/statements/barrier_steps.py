@@ -12,16 +12,16 @@ barrier_steps = statements.config_of(__file__)
 def each(config: ConfigDict, barrier: str) -> Measure:
     """The mean number of tasks of a worker."""
     done = mean("updates", barrier=barrier)
-    return lambda found: done(found) / config.workers
+    return lambda run: done(run) / config.workers
 
 
 def apart(config: ConfigDict, barrier: str) -> Measure:
     """Standard deviation of the workers' tasks at the end, mean over seeds."""
     metric = barrier_steps.apart(config)
 
-    def measure(found):
-        rows = analysis.where(found.results, barrier=barrier)
-        rows = metric.with_column(rows, found.curves)
+    def measure(run):
+        rows = analysis.where(run.results, barrier=barrier)
+        rows = metric.with_column(rows, run.curves)
         return float(rows[metric.name].mean())
 
     return measure

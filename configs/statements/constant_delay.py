@@ -16,10 +16,10 @@ def published(config: ConfigDict) -> list[Published]:
     """The claims of the paper about one step size."""
     *delays, longest = sorted(config.delay)
 
-    def most(found):
+    def most(run):
         """The largest change of the gap, of all delays but the longest."""
-        late = (gap(delay, longest)(found) for delay in delays if delay > 0)
-        return max(late) - gap(0, longest)(found)
+        late = (gap(delay, longest)(run) for delay in delays if delay > 0)
+        return max(late) - gap(0, longest)(run)
 
     return [
         Published(

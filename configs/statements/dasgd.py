@@ -17,8 +17,8 @@ def loss(law: str, first: float) -> Measure:
 def left(law: str) -> Measure:
     """The largest share of the first loss that is left at the end, of all steps."""
 
-    def measure(found):
-        curves = analysis.where(found.curves, law=law)
+    def measure(run):
+        curves = analysis.where(run.curves, law=law)
         means = curves.groupby(["first_step", "update"]).train_loss.mean().unstack()
         return float((means.iloc[:, -1] / means.iloc[:, 0]).max(skipna=False))
 

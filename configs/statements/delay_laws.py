@@ -12,9 +12,9 @@ STABLE_STEP, limits = _CONFIG.STABLE_STEP, _CONFIG.limits
 def stable_step(law: str, mean_delay: float) -> Measure:
     """The largest step up to which a seed ends no higher, the mean over seeds."""
 
-    def measure(found):
-        rows = analysis.where(found.results, law=law, mean_delay=mean_delay)
-        table = STABLE_STEP.with_column(rows, found.curves)
+    def measure(run):
+        rows = analysis.where(run.results, law=law, mean_delay=mean_delay)
+        table = STABLE_STEP.with_column(rows, run.curves)
         return float(table[STABLE_STEP.name].mean())
 
     return measure
@@ -24,8 +24,8 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: largest stable steps; the steps of the grid are 10 % apart."""
     limit = limits(config)
 
-    def over_theory(found):
-        return stable_step("geometric", 4)(found) / limit("geometric", 4)
+    def over_theory(run):
+        return stable_step("geometric", 4)(run) / limit("geometric", 4)
 
     return {
         "Stable step, mean 16, constant": stable_step("constant", 16),

@@ -4,7 +4,7 @@ import functools
 
 from ml_collections import ConfigDict
 
-from experiments import Found, Published, claims, statements
+from experiments import Published, Run, claims, statements
 from experiments.results.estimates import Measure
 from experiments.results.measures import Formed, least, mean, ratio
 
@@ -23,9 +23,9 @@ def dynamic(kind: str) -> Measure:
     return ratio(*(seconds(scheme, kind) for scheme in schemes))
 
 
-def wins(found: Found, stay: float) -> float:
+def wins(run: Run, stay: float) -> float:
     """The share of seeds in which dynamic clusters take less time."""
-    table = found.results[found.results["stragglers"] == stragglers(stay)]
+    table = run.results[run.results["stragglers"] == stragglers(stay)]
     table = table.groupby(["scheme", "seed"]).seconds.mean().unstack(0)
     return float((table["dynamic clusters"] < table["static clusters"]).mean())
 

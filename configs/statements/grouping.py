@@ -35,15 +35,15 @@ def with_fewest(config: ConfigDict) -> Measure:
     The tuning seeds choose their number; it is nan if none is within the time.
     """
 
-    def measure(found):
+    def measure(run):
         within = [
             count
             for count in config.groups
-            if slower("dynamic data", groups=count)(found.tuning) <= TIME
+            if slower("dynamic data", groups=count)(run.tuning) <= TIME
         ]
         if not within:
             return np.nan
-        return change("dynamic data", groups=min(within))(found)
+        return change("dynamic data", groups=min(within))(run)
 
     return measure
 

@@ -96,4 +96,4 @@ def records(config: ConfigDict) -> dict[str, Measure]:
 
 def over(theory: float, column: str, scheme: str, k: int) -> Measure:
     """A mean over the number that theory predicts."""
-    return ratio(mean(column, scheme=scheme, K=k), lambda found: theory)
+    return ratio(mean(column, scheme=scheme, K=k), lambda run: theory)

@@ -22,9 +22,9 @@ def recovered(name: str) -> Measure:
     """
     fresh, late, corrected = (loss(name, gradients) for gradients in GRADIENTS)
 
-    def share(found):
-        cost = late(found) - fresh(found)
-        return (late(found) - corrected(found)) / cost if cost > 0 else np.nan
+    def share(run):
+        cost = late(run) - fresh(run)
+        return (late(run) - corrected(run)) / cost if cost > 0 else np.nan
 
     return share
 

@@ -23,9 +23,9 @@ def utilization(config: ConfigDict, period: int, megabits: int) -> Measure:
     """The share of the time in which islands compute."""
     metric = _CONFIG.utilization(config)
 
-    def measure(found):
-        rows = analysis.where(found.results, period=period, megabits=megabits)
-        return float(metric.with_column(rows, found.curves)[metric.name].mean())
+    def measure(run):
+        rows = analysis.where(run.results, period=period, megabits=megabits)
+        return float(metric.with_column(rows, run.curves)[metric.name].mean())
 
     return measure
 
@@ -33,9 +33,9 @@ def utilization(config: ConfigDict, period: int, megabits: int) -> Measure:
 def published(config: ConfigDict) -> list[Published]:
     """The claims: the study's headline, and its table."""
 
-    def furthest(found):
+    def furthest(run):
         return max(
-            math.exp(abs(math.log(utilization(config, period, rate)(found) / share)))
+            math.exp(abs(math.log(utilization(config, period, rate)(run) / share)))
             for period, row in MEASURED.items()
             for rate, share in row.items()
         )

@@ -3,7 +3,7 @@
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import Found, Published
+from experiments import Published, Run
 from experiments.results.claims import Chosen
 from experiments.results.estimates import Measure
 from experiments.results.measures import difference, mean, tuned
@@ -23,14 +23,14 @@ def hidden(config: ConfigDict) -> Measure:
     period = 8
     spent = 2 * np.log2(config.workers) * config.latency_seconds / period
 
-    def step(found: Found, **where) -> float:
+    def step(run: Run, **where) -> float:
         """Seconds of a step of all workers."""
-        seconds, examples = (mean(c, **where)(found) for c in ("seconds", "examples"))
+        seconds, examples = (mean(c, **where)(run) for c in ("seconds", "examples"))
         return seconds * config.workers * config.batch_size / examples
 
-    def share(found: Found) -> float:
-        waits = step(found, method="local SGD", period=period)
-        return (waits - step(found, method="DaSGD")) / spent
+    def share(run: Run) -> float:
+        waits = step(run, method="local SGD", period=period)
+        return (waits - step(run, method="DaSGD")) / spent
 
     return share
 

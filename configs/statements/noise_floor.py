@@ -7,21 +7,21 @@ from ml_collections import ConfigDict
 from experiments import statements
 from experiments.results.estimates import Measure
 from experiments.results.measures import mean, ratio
-from experiments.results.tables import Found
+from experiments.results.runs import Run
 
 floor = statements.config_of(__file__).floor
 
 
-def over_theory(found: Found, config: ConfigDict) -> pd.Series:
+def over_theory(run: Run, config: ConfigDict) -> pd.Series:
     """Measured loss over theory of each cell below the limit, means over seeds."""
-    cells = found.results.groupby(["learning_rate", "delay"])["train_loss"].mean()
+    cells = run.results.groupby(["learning_rate", "delay"])["train_loss"].mean()
     theory = np.array([floor(config, *cell) for cell in cells.index])
     return (cells / theory)[np.isfinite(theory)]
 
 
-def against_theory(found: Found, config: ConfigDict) -> int:
+def against_theory(run: Run, config: ConfigDict) -> int:
     """The number of cells that end higher below the limit, or not beyond it."""
-    cells = found.results.groupby(["learning_rate", "delay"])["ended_higher"]
+    cells = run.results.groupby(["learning_rate", "delay"])["ended_higher"]
     beyond = np.array([np.isinf(floor(config, *cell)) for cell in cells.min().index])
     return int(np.where(beyond, cells.min() < 1, cells.max() > 0).sum())
 
@@ -35,11 +35,11 @@ def cost(learning_rate: float, delay: float) -> Measure:
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: training over theory, and the cost of a delay."""
 
-    def typical(found):
-        return float(over_theory(found, config).mean())
+    def typical(run):
+        return float(over_theory(run, config).mean())
 
-    def wrong(found):
-        return against_theory(found, config)
+    def wrong(run):
+        return against_theory(run, config)
 
     return {
         "Mean of measured over theory": typical,

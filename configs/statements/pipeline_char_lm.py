@@ -40,11 +40,11 @@ def published(config: ConfigDict) -> list[Published]:
     others = ("stash", "prediction", "plain", "PipeMare", "look-ahead")
     lowest_of_others = least([loss("adam", method, 8) for method in others])
 
-    def needed(found):
+    def needed(run):
         """The share of updates that rotation needs for the others' lowest loss."""
-        until = TimeTo("test_loss", lowest_of_others(found), along="update")
+        until = TimeTo("test_loss", lowest_of_others(run), along="update")
         rotation = dict(optimizer="adam", method="rotation", stages=8)
-        return soonest(until, **rotation)(found) / config.updates
+        return soonest(until, **rotation)(run) / config.updates
 
     return [
         Published(

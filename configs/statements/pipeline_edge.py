@@ -13,8 +13,8 @@ EDGE = statements.config_of(__file__).EDGE
 def edges(which: Callable[..., float]) -> Measure:
     """The smallest or largest edge of all pipelines, each over its limit."""
 
-    def measure(found):
-        return float(which(EDGE.with_column(found.results, found.curves)[EDGE.name]))
+    def measure(run):
+        return float(which(EDGE.with_column(run.results, run.curves)[EDGE.name]))
 
     return measure
 

@@ -4,7 +4,7 @@ from ml_collections import ConfigDict
 
 from experiments import statements
 from experiments.results.estimates import Measure
-from experiments.results.tables import Found
+from experiments.results.runs import Run
 
 late_gains = statements.config_of(__file__).late_gains
 
@@ -15,7 +15,7 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     return {"Nats that late updates gain over plain delay": gain}
 
 
-def gain(found: Found) -> float:
+def gain(run: Run) -> float:
     """The gain of late updates with the first optimizer."""
-    table = late_gains(found)
+    table = late_gains(run)
     return float(table[table["rule"] == "late updates"]["gain"].iloc[0])

@@ -20,7 +20,7 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     def over_limit(which, measure, *delays):
         return {
             f"{which}, {delay} late, over the limit": ratio(
-                measure(delay), lambda found, delay=delay: limit(delay)
+                measure(delay), lambda run, delay=delay: limit(delay)
             )
             for delay in delays
         }
@@ -48,8 +48,8 @@ def records(config: ConfigDict) -> dict[str, Measure]:
 def settled(delay: float, level: float) -> Measure:
     """The largest step at which all seeds end below a loss; 0 if there is none."""
 
-    def largest(found):
-        cells = analysis.where(found.results, delay=delay)
+    def largest(run):
+        cells = analysis.where(run.results, delay=delay)
         loss = cells["train_loss"].where(cells["diverged"] == 0, np.inf)
         worst = loss.fillna(np.inf).groupby(cells["learning_rate"]).max()
         return max(worst.index[worst < level], default=0.0)

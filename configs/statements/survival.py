@@ -41,8 +41,8 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: speedups of each law, and the fastest number of workers."""
     limit = limit_of(config)
 
-    def over_limit(found):
-        times = {n: until(config, "regular", n)(found) for n in config.workers}
+    def over_limit(run):
+        times = {n: until(config, "regular", n)(run) for n in config.workers}
         return min(times, key=times.get) / limit
 
     measures = {"The fastest number over the limit, regular": over_limit}

@@ -58,9 +58,9 @@ def updates(config: ConfigDict, name: str) -> Measure:
 def total(momentum: str, delay: float, task: str = "no noise") -> Measure:
     """The total momentum, a mean over the last 40 % of a run."""
 
-    def measure(found):
+    def measure(run):
         at = dict(task=task, momentum=momentum, delay=delay)
-        rows = analysis.where(found.curves, **at)
+        rows = analysis.where(run.curves, **at)
         return float(rows[rows["update"] > 600].total_momentum.mean())
 
     return measure

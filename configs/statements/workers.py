@@ -52,8 +52,8 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     if len(config.eigenvalues) == 1:
         seconds = {"gamma 16": (1, 8, 16), "gamma 2": (8, 32), "exponential": (8, 96)}
 
-    def arrived(found):
-        curves = analysis.where(found.curves, law="gamma 16", workers=32)
+    def arrived(run):
+        curves = analysis.where(run.curves, law="gamma 16", workers=32)
         times = analysis.time_to(curves, "train_loss", config.target)
         return np.isfinite(times).mean()
 

@@ -39,7 +39,6 @@ from experiments.page import (
     render,
 )
 from experiments.results.runs import Run
-from experiments.results.tables import Found
 from experiments.training.ranges import Range
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +65,7 @@ class Part(NamedTuple):
     study: str
     stage: str
     about: str  # the versions and dates of its runs
-    found: Found
+    run: Run
     rows: pd.DataFrame  # of `verdicts`
 
     @property
@@ -77,13 +76,13 @@ class Part(NamedTuple):
     @property
     def costs(self) -> str:
         """A Markdown table: the losses of `BEST_PLAIN`, and the cost of lateness."""
-        best = self.found.where(rule=tables.BEST_PLAIN).results
+        best = self.run.where(rule=tables.BEST_PLAIN).results
         means = best.groupby(["optimizer", "cluster"], sort=False)["train_loss"].mean()
-        clusters = [*self.found.results["cluster"].unique()]
+        clusters = [*self.run.results["cluster"].unique()]
         columns = [tables.bands, tables.inexact, tables.thresholds]
-        values = [column(self.found) for column in columns]
+        values = [column(self.run) for column in columns]
         rows = []
-        for name, cost in tables.costs(self.found).items():
+        for name, cost in tables.costs(self.run).items():
             numbers = *means[name][clusters], cost, *(column[name] for column in values)
             rows.append([_NAMES[name], *map("{:.4f}".format, numbers)])
         header = ["", *clusters, "cost, mean", "band", "exact to", "threshold"]
@@ -122,7 +121,7 @@ class Part(NamedTuple):
     @property
     def chosen(self) -> str:
         """A Markdown table of the numbers at the optima, medians over late clusters."""
-        optima = self.found.choice.optima
+        optima = self.run.choice.optima
         late = optima["found"] & (optima["cluster"] != NO_DELAY)
         late &= optima["rule"] != tables.BEST_PLAIN
         rows = []
@@ -141,7 +140,7 @@ class Part(NamedTuple):
     @property
     def agreement(self) -> float:
         """Kendall's tau between the orders of rows in two halves of the seeds."""
-        return order_agrees(self.found, least=tables.inexact(self.found))
+        return order_agrees(self.run, least=tables.inexact(self.run))
 
 
 _HEADER = [
@@ -203,9 +202,9 @@ def parts() -> list[Part]:
         for stage in studies.STAGES:
             file = tables.file(study, stage)
             if file.exists():
-                found = studies.stored(study, stage)
+                run = studies.stored(study, stage)
                 about = "; ".join(pd.read_csv(file)["about"].unique())
-                made.append(Part(study, stage, about, found, verdicts(found)))
+                made.append(Part(study, stage, about, run, verdicts(run)))
     return made
 
 
@@ -231,7 +230,7 @@ def readme_table(made: Sequence[Part]) -> str:
         for optimizer, rows in part.rows.groupby("optimizer", sort=False)
     }
     costs = [
-        f"{tables.costs(part.found)[one]:.3f}" for part, one, _ in columns.values()
+        f"{tables.costs(part.run)[one]:.3f}" for part, one, _ in columns.values()
     ]
     body = []
     for cure in sorted(CURES, key=lambda cure: not _is_blind(cure.name)):
@@ -279,7 +278,7 @@ def draw(part: Part) -> Any:
     """
     rows = part.rows[~part.rows["verdict"].isin([NO_OPTIMUM, DIVERGES])]
     rows = rows.sort_values("gain", ascending=False)
-    costs, least = tables.costs(part.found), tables.inexact(part.found)
+    costs, least = tables.costs(part.run), tables.inexact(part.run)
     titles = {
         one: f"{_NAMES[one]}: cost {costs[one]:.3f}"
         for one in part.rows["optimizer"].unique()

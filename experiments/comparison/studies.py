@@ -10,7 +10,7 @@ import optax
 from experiments import tasks
 from experiments.comparison import clusters, cures, tables
 from experiments.comparison.compare import Shape, compare
-from experiments.results.tables import Found
+from experiments.results.runs import Run
 from experiments.tasks.task import Task
 from experiments.training.experiment import Experiment
 from experiments.training.ranges import Range, Search
@@ -164,7 +164,7 @@ def experiment(
     )
 
 
-def stored(study: str, stage: str) -> Found:
+def stored(study: str, stage: str) -> Run:
     """The stored table of a study at a stage.
 
     Raises:
@@ -185,9 +185,9 @@ def rows_of(study: str, stage: str) -> list[cures.Cure]:
     """
     if stage == "short":
         return [*cures.CURES]
-    found = stored(study, "short")
-    going_on = tables.going_on(found)
-    trained = found.choice.optima.groupby("rule")["optimizer"].agg(set)
+    run = stored(study, "short")
+    going_on = tables.going_on(run)
+    trained = run.choice.optima.groupby("rule")["optimizer"].agg(set)
     rows = []
     for cure in cures.CURES:
         able = {*(cure.optimizers or STUDIES[study].tolerance)}

@@ -15,7 +15,7 @@ from experiments.comparison.clusters import NO_DELAY
 from experiments.comparison.cures import AGAIN, BASELINE, NO_MOMENTUM
 from experiments.host import disk
 from experiments.results.choice import Choice
-from experiments.results.tables import Found
+from experiments.results.runs import Run
 
 FOLDER = Path(__file__).with_name("stored")
 BEST_PLAIN = "best plain"
@@ -36,21 +36,21 @@ _COLUMNS = (*_KEYS, *NUMBERS, *_OF_SEARCH, *_LOSSES, "about")
 
 
 def write(
-    found: Found, path: Path, about: str, tolerances: Mapping[str, float]
+    run: Run, path: Path, about: str, tolerances: Mapping[str, float]
 ) -> None:
     """Writes a row for each series of a run: its optimum, and the losses of all seeds.
 
     Rows of the same rule and optimizer in the file are replaced; other rows stay.
 
     Args:
-        found: the tables of a run of `configs/rules.py`.
+        run: the tables of a run of `configs/rules.py`.
         path: the file.
         about: the versions and the date of the run.
         tolerances: {optimizer: the tolerance of its searches}.
     """
-    optima = pd.DataFrame(found.choice.optima).set_index(_KEYS)
+    optima = pd.DataFrame(run.choice.optima).set_index(_KEYS)
     rows = []
-    for key, group in found.results.groupby(_KEYS, sort=False):
+    for key, group in run.results.groupby(_KEYS, sort=False):
         optimum, group = optima.loc[key], group.sort_values("seed")
         numbers = [name for name in NUMBERS if pd.notna(optimum.get(name))]
         diverged = group["diverged"].to_numpy() > 0
@@ -82,7 +82,7 @@ def file(study: str, stage: str) -> Path:
     return FOLDER / f"{study}_{stage}.csv"
 
 
-def read(path: Path, *, relative: bool = False) -> Found:
+def read(path: Path, *, relative: bool = False) -> Run:
     """A stored table as the tables of a run, with the rows of `BEST_PLAIN` added.
 
     Args:
@@ -111,7 +111,7 @@ def read(path: Path, *, relative: bool = False) -> Found:
     optima = table[[*_KEYS, *numbers, *_OF_SEARCH]]
     optima = optima.assign(found=optima["found"].astype(bool))
     choice = Choice(tuple(numbers), "train_loss", optima=optima)
-    return Found(pd.DataFrame(rows), pd.DataFrame(), choice)
+    return Run(pd.DataFrame(rows), pd.DataFrame(), choice)
 
 
 def _best_plain(table: pd.DataFrame) -> pd.DataFrame:
@@ -122,65 +122,65 @@ def _best_plain(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def gains(
-    found: Found, *, by: Sequence[str] = ("optimizer",), of: str = "train_loss"
+    run: Run, *, by: Sequence[str] = ("optimizer",), of: str = "train_loss"
 ) -> pd.DataFrame:
     """The gains of all rows over `BEST_PLAIN`: means over the late clusters.
 
     Args:
-        found: a stored table.
+        run: a stored table.
         by: settings that get separate rows.
         of: the column of the loss.
     """
-    late = [name for name in found.results["cluster"].unique() if name != NO_DELAY]
-    by_loss = dataclasses.replace(found, choice=found.choice._replace(by=of))
+    late = [name for name in run.results["cluster"].unique() if name != NO_DELAY]
+    by_loss = dataclasses.replace(run, choice=run.choice._replace(by=of))
     return by_loss.gains(BEST_PLAIN, by=by, cluster=late)
 
 
-def costs(found: Found) -> dict[str, float]:
+def costs(run: Run) -> dict[str, float]:
     """{optimizer: the cost of lateness: the mean loss that it adds to `BEST_PLAIN`}."""
-    rows = found.results[found.results["rule"] == BEST_PLAIN]
+    rows = run.results[run.results["rule"] == BEST_PLAIN]
     means = rows.groupby(["optimizer", "cluster"])["train_loss"].mean()
     late = means.drop(NO_DELAY, level="cluster").groupby("optimizer").mean()
     return (late - means.xs(NO_DELAY, level="cluster")).to_dict()
 
 
-def bands(found: Found) -> dict[str, float]:
+def bands(run: Run) -> dict[str, float]:
     """{optimizer: its band: how far apart two searches of plain delay are}."""
-    table = gains(found).set_index(["rule", "optimizer"])["gain"]
+    table = gains(run).set_index(["rule", "optimizer"])["gain"]
     apart = (table[AGAIN.name] - table[BASELINE.name]).abs()
     return apart.to_dict()
 
 
-def inexact(found: Found) -> dict[str, float]:
+def inexact(run: Run) -> dict[str, float]:
     """{optimizer: the error of its searches: two bands, or two tolerances if more}."""
-    tolerances = found.choice.optima.groupby("optimizer")["tolerance"].max()
+    tolerances = run.choice.optima.groupby("optimizer")["tolerance"].max()
     return {
-        name: TWICE * max(band, tolerances[name]) for name, band in bands(found).items()
+        name: TWICE * max(band, tolerances[name]) for name, band in bands(run).items()
     }
 
 
-def thresholds(found: Found) -> dict[str, float]:
+def thresholds(run: Run) -> dict[str, float]:
     """{optimizer: the gain, in nats, that must be possible for a row to go on}.
 
     It is 10 % of the cost of lateness for the optimizer: a smaller gain would not
     change the choice of a reader. It is `inexact` if the search is less exact.
     """
-    least = inexact(found)
+    least = inexact(run)
     return {
         name: max(SHARE_OF_COST * cost, least[name])
-        for name, cost in costs(found).items()
+        for name, cost in costs(run).items()
     }
 
 
-def going_on(found: Found) -> dict[str, set[str]]:
+def going_on(run: Run) -> dict[str, set[str]]:
     """{rule: the optimizers with which the later stages run it}.
 
     A row stops if its 95 % interval lies below the threshold. A row without an optimum
     goes on; so do plain delay, its second search and plain delay without momentum.
     """
-    least = thresholds(found)
+    least = thresholds(run)
     names: dict[str, set[str]] = {name: set(least) for name in (*NESTED, AGAIN.name)}
-    for row in gains(found).to_dict("records"):
+    for row in gains(run).to_dict("records"):
         if not row["found"] or not row["high"] < least[row["optimizer"]]:
             names.setdefault(row["rule"], set()).add(row["optimizer"])
     return names

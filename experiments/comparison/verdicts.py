@@ -10,7 +10,7 @@ from scipy import stats
 from experiments.comparison import tables
 from experiments.comparison.clusters import NO_DELAY
 from experiments.results.estimates import holm
-from experiments.results.tables import Found
+from experiments.results.runs import Run
 
 GAINS, LOSES, NOTHING_SEEN = "gains", "loses", "no gain seen"
 DIVERGES, NO_OPTIMUM = "diverges", "no optimum"
@@ -20,14 +20,14 @@ LEVEL = 0.05
 _KEYS = ["optimizer", "rule"]
 
 
-def verdicts(found: Found) -> pd.DataFrame:
+def verdicts(run: Run) -> pd.DataFrame:
     """A table with the gain of each rule with each optimizer over `BEST_PLAIN`.
 
     Gains are differences of the training loss, or of its logarithm, paired by seed, and
     means over the late clusters.
 
     Args:
-        found: a stored table, see `tables.read`.
+        run: a stored table, see `tables.read`.
 
     Returns:
         `gain`, `low` and `high`: the gain and its 95 % interval; a gain up to `high`
@@ -38,11 +38,11 @@ def verdicts(found: Found) -> pd.DataFrame:
         lateness. `verdict`: a gain counts if p is below 0.05 and the gain is at least
         `tables.inexact`; a row that diverges under one seed has the verdict `DIVERGES`.
     """
-    late = [name for name in found.results["cluster"].unique() if name != NO_DELAY]
+    late = [name for name in run.results["cluster"].unique() if name != NO_DELAY]
     constant = [name for name in late if name.startswith("constant")]
-    rows = tables.gains(found).set_index(_KEYS)
+    rows = tables.gains(run).set_index(_KEYS)
     rows = rows.drop(tables.BEST_PLAIN, level="rule", errors="ignore")
-    each = tables.gains(found, by=["optimizer", "cluster"])
+    each = tables.gains(run, by=["optimizer", "cluster"])
     columns = {"median": each.groupby(_KEYS)["gain"].median()}
     for name, clusters in {
         "constant": constant,
@@ -50,12 +50,12 @@ def verdicts(found: Found) -> pd.DataFrame:
     }.items():
         part = each[each["cluster"].isin(clusters)]
         columns[name] = part.groupby(_KEYS)["gain"].mean()
-    columns["test"] = tables.gains(found, of="test_loss").set_index(_KEYS)["gain"]
+    columns["test"] = tables.gains(run, of="test_loss").set_index(_KEYS)["gain"]
     rows = rows.assign(**columns)
-    seeds = found.results["seed"].nunique()
+    seeds = run.results["seed"].nunique()
     rows["p"] = np.nan
     rows.loc[rows["found"], "p"] = holm(_p_values(rows[rows["found"]], seeds))
-    costs, inexact = tables.costs(found), tables.inexact(found)
+    costs, inexact = tables.costs(run), tables.inexact(run)
     optimizers = rows.index.get_level_values("optimizer")
     rows["share"] = rows["gain"] / optimizers.map(costs).to_numpy()
     rows["verdict"] = [
@@ -88,25 +88,25 @@ def _verdict(row: dict[str, float], least: float) -> str:
     return NOTHING_SEEN if not sure else GAINS if row["gain"] > 0 else LOSES
 
 
-def order_agrees(found: Found, *, least: dict[str, float]) -> float:
+def order_agrees(run: Run, *, least: dict[str, float]) -> float:
     """Kendall's tau between the gains of rows in two halves of the seeds.
 
     Args:
-        found: a stored table.
+        run: a stored table.
         least: {optimizer: nats}: a pair of rows counts only if their gains over all
             seeds differ by more.
 
     Returns:
         (pairs in the same order - pairs in opposite orders) / pairs; nan without pairs.
     """
-    even = found.results["seed"] % 2 == 0
+    even = run.results["seed"] % 2 == 0
     halves = [
-        tables.gains(dataclasses.replace(found, results=found.results[mask])).set_index(
+        tables.gains(dataclasses.replace(run, results=run.results[mask])).set_index(
             _KEYS
         )["gain"]
         for mask in (even, ~even)
     ]
-    whole = tables.gains(found).set_index(_KEYS)["gain"]
+    whole = tables.gains(run).set_index(_KEYS)["gain"]
     signs = []
     for optimizer, gains in whole.groupby(level="optimizer"):
         keys = list(gains[np.isfinite(gains)].index)

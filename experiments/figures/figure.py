@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments.results.runs import Run
-from experiments.results.tables import Found
 
 Theory = Callable[..., float | None] | Mapping[Any, float]
 """A function whose arguments have the names of settings, or a table {value: number}."""
@@ -27,7 +26,7 @@ class Figure(NamedTuple):
     called: str
     caption: str
     drawing: Callable[[Run], Any]
-    check: Callable[[Found], None] = lambda found: None
+    check: Callable[[Run], None] = lambda run: None
 
     @property
     def name(self) -> str:

@@ -15,7 +15,6 @@ from experiments.results.column_words import words
 from experiments.results.formulas import formulas
 from experiments.results.metrics import TimeTo
 from experiments.results.runs import Run
-from experiments.results.tables import Found
 
 _MOST = 6  # series that one panel can hold
 
@@ -83,7 +82,7 @@ def choose(
 
 
 def check(
-    found: Found,
+    run: Run,
     metric: metrics.Metric,
     *,
     only: Mapping[str, Any] | None,
@@ -93,7 +92,7 @@ def check(
     """Checks that tables have the settings, values and metric that a figure shows.
 
     Args:
-        found: the tables.
+        run: the tables.
         metric: a column of the results, or a metric that is computed.
         only: {setting: the values shown}.
         fixed: {setting: value}; other types are ignored.
@@ -105,8 +104,8 @@ def check(
     kept = fixed if isinstance(fixed, Mapping) else {}
     one_each = {argument: {name: ()} for argument, name in shown.items() if name}
     for argument, settings in {"only": only or {}, "fixed": kept, **one_each}.items():
-        analysis.check_settings(argument, found.results, settings)
-    rows = metrics.with_column(metric, found.results, found.curves)
+        analysis.check_settings(argument, run.results, settings)
+    rows = metrics.with_column(metric, run.results, run.curves)
     if isinstance(metric, str):  # a computed metric may be nan for a short curve
         analysis.require(rows, metric)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from experiments.results.estimates import Estimate, Measure, estimate
 from experiments.results.measures import Formed
-from experiments.results.tables import Found
+from experiments.results.runs import Run
 from experiments.results.watching import watched
 
 REPRODUCED = "reproduced"
@@ -243,7 +243,7 @@ class Compared(NamedTuple):
         return f"{self.measured.value:.5g}, spread {self.measured.error:.2g}"
 
 
-def judge(published: Sequence[Published], found: Found) -> list[Judged]:
+def judge(published: Sequence[Published], run: Run) -> list[Judged]:
     """Judges statements by the intervals of a run."""
     judged = []
     for claim in published:
@@ -251,7 +251,7 @@ def judge(published: Sequence[Published], found: Found) -> list[Judged]:
             judged.append(Judged(claim, None, NOT_TESTED, claim.tried))
             continue
         unfound: list[bool] = []
-        measured, reason = _measured(claim.measure, found, unfound)
+        measured, reason = _measured(claim.measure, run, unfound)
         verdict = _verdict(claim, measured)
         if unfound:
             verdict, reason = NO_OPTIMUM, reason or _NOT_FOUND
@@ -259,7 +259,7 @@ def judge(published: Sequence[Published], found: Found) -> list[Judged]:
     return judged
 
 
-def compare(records: Sequence[Record], found: Found) -> list[Compared]:
+def compare(records: Sequence[Record], run: Run) -> list[Compared]:
     """Measures records again. A record that cannot be measured is missed.
 
     A record of a series whose optimum is not found is not measured.
@@ -267,7 +267,7 @@ def compare(records: Sequence[Record], found: Found) -> list[Compared]:
     compared = []
     for record in records:
         unfound: list[bool] = []
-        measured, reason = _measured(record.measure, found, unfound)
+        measured, reason = _measured(record.measure, run, unfound)
         if unfound:
             measured, reason = None, _NOT_FOUND
         met = (
@@ -279,13 +279,13 @@ def compare(records: Sequence[Record], found: Found) -> list[Compared]:
 
 
 def _measured(
-    measure: Measure, found: Found, unfound: list[bool]
+    measure: Measure, run: Run, unfound: list[bool]
 ) -> tuple[Estimate | None, str]:
     """The number with its interval, or why there is none; `unfound` as in `watched`."""
     form = getattr(measure, "form", "mean")
     try:
         watching = Formed(lambda part: measure(watched(part, unfound)), form)
-        return estimate(watching, found), ""
+        return estimate(watching, run), ""
     except Exception as error:  # a function of the config, on data it may not know
         return None, f"{type(error).__name__}: {error}"
 

@@ -14,8 +14,8 @@ from experiments.results.column_words import with_unit, words
 from experiments.results.estimates import jackknife
 from experiments.results.formulas import formulas
 from experiments.results.metrics import Metric, TimeTo, column, with_column
+from experiments.results.runs import Run
 from experiments.results.sizes import Size, percent, points
-from experiments.results.tables import Found
 
 HIGHER, LOWER, WITHIN = "higher", "lower", "within"
 UNDECIDED, NO_OPTIMUM = "undecided", "no optimum"
@@ -56,7 +56,7 @@ class Effect:
     Example:
         >>> rows = [(0, 0, 0.10), (0, 1, 0.12), (8, 0, 0.20), (8, 1, 0.22)]
         >>> columns = ["delay", "seed", "test_error"]
-        >>> found = Found(pd.DataFrame(rows, columns=columns), pd.DataFrame())
+        >>> found = Run(pd.DataFrame(rows, columns=columns), pd.DataFrame())
         >>> from experiments.results.sizes import amount
         >>> one = Effect(metric="test_error", against={"delay": 0}, size=points(1))
         >>> print(one.answer(found))
@@ -68,7 +68,7 @@ class Effect:
         >>> rows = [(r, d, s, 1 + abs(r - best) + s) for r in (1, 2)
         ...         for d, best in ((0, 1), (8, 2)) for s in (0, 1)]
         >>> columns = ["learning_rate", "delay", "seed", "train_loss"]
-        >>> found = Found(pd.DataFrame(rows, columns=columns), pd.DataFrame(),
+        >>> found = Run(pd.DataFrame(rows, columns=columns), pd.DataFrame(),
         ...               found.choice._replace(axes=("learning_rate",)))
         >>> one = Effect(metric="train_loss", against={"delay": 0}, size=amount(0.5),
         ...              kept={"delay": 0})
@@ -80,7 +80,7 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
 
         >>> rows = [("plain", 1, 0, 2.0), ("plain", 9, 0, 5.0), ("rule", 9, 0, 3.0)]
         >>> columns = ["rule", "workers", "seed", "train_loss"]
-        >>> found = Found(pd.DataFrame(rows, columns=columns), pd.DataFrame())
+        >>> found = Run(pd.DataFrame(rows, columns=columns), pd.DataFrame())
         >>> one = Effect(metric="train_loss", against={"rule": "plain"},
         ...              size=amount(1), mean_over=("workers",))
         >>> one.table(found)[["rule", "effect"]].values.tolist()
@@ -107,7 +107,7 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
                 f" got {self.against!r}."
             )
 
-    def table(self, found: Found) -> pd.DataFrame:
+    def table(self, run: Run) -> pd.DataFrame:
         """One row per comparison: settings, `here`, `there`, `effect`, `low`, `high`.
 
         Effects of a ratio are ratios. `reading` is the reading of the interval.
@@ -115,9 +115,9 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         Raises:
             ValueError: if no row has the settings `where` or `against`.
         """
-        found = found.where(**self.where)
-        measured = found.results
-        names = [c for c in analysis.settings(measured) if c not in found.choice.axes]
+        run = run.where(**self.where)
+        measured = run.results
+        names = [c for c in analysis.settings(measured) if c not in run.choice.axes]
         # a number for each series, the same with and without a seed
         number = _numbered(measured, names)
         series = measured[names].assign(series=number).drop_duplicates("series")
@@ -125,7 +125,7 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         if pairs.empty:
             raise ValueError(f"no row can be compared with {self._base()}.")
         results = measured.assign(series=number)
-        numbered = dataclasses.replace(found, results=results)
+        numbered = dataclasses.replace(run, results=results)
         names = [*pd.Index(names).drop([*self.mean_over])]
         groups = _numbered(pairs, names)
         rows = pairs.assign(group=groups).drop_duplicates("group")
@@ -133,14 +133,14 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         def mean(values: ArrayLike) -> np.ndarray:
             return np.bincount(groups, np.asarray(values, float)) / np.bincount(groups)
 
-        def sides(part: Found) -> tuple[pd.DataFrame, pd.DataFrame]:
+        def sides(part: Run) -> tuple[pd.DataFrame, pd.DataFrame]:
             means = self._means(part)
             this = means.reindex(pairs["series"])
             if callable(self.against):
                 return this, pd.DataFrame({"value": pairs["theory"], "never": False})
             return this, means.reindex(pairs["base"])
 
-        def effects(part: Found) -> np.ndarray:
+        def effects(part: Run) -> np.ndarray:
             this, other = (side["value"].to_numpy(float) for side in sides(part))
             with np.errstate(divide="ignore", invalid="ignore"):
                 return mean(np.log(this / other) if self.size.ratio else this - other)
@@ -156,11 +156,11 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         table = rows[names].assign(here=here, there=there)
         table = table.assign(effect=shown(value), low=shown(low), high=shown(high))
         readings = list(map(self._reading, here, there, low, high))
-        optimum = mean(self._are_found(found, measured, number, pairs)) == 1
+        optimum = mean(self._are_found(run, measured, number, pairs)) == 1
         table["reading"] = np.where(optimum, readings, NO_OPTIMUM)
         return table.reset_index(drop=True)
 
-    def check(self, found: Found) -> None:
+    def check(self, run: Run) -> None:
         """Checks that tables have all settings, values and metrics that are named.
 
         Raises:
@@ -175,15 +175,15 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
             "kept": self.kept,
             "mean_over": over,
         }.items():
-            analysis.check_settings(argument, found.results, settings)
+            analysis.check_settings(argument, run.results, settings)
         if isinstance(self.metric, str):
-            analysis.require(found.results, self.metric)
-        self.table(found)
+            analysis.require(run.results, self.metric)
+        self.table(run)
 
-    def answer(self, found: Found) -> "Answer":
+    def answer(self, run: Run) -> "Answer":
         """The effects as a sentence and a table."""
-        table = self.table(found)
-        return Answer(self._sentence(found, table), self._shown(table), table)
+        table = self.table(run)
+        return Answer(self._sentence(run, table), self._shown(table), table)
 
     def _pairs(self, series: pd.DataFrame, names: list[str]) -> pd.DataFrame:
         """Each series with the series that it is compared with."""
@@ -200,30 +200,30 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         base = base[[*keys, "series"]].rename(columns={"series": "base"})
         return others.merge(base, on=keys) if keys else others.merge(base, how="cross")
 
-    def _means(self, found: Found) -> pd.DataFrame:
+    def _means(self, run: Run) -> pd.DataFrame:
         """The metric of each series: `value`, a mean over the seeds, and `never`.
 
         The value is nan if a seed is lost. `never` says whether a seed never reaches
         the value of a `TimeTo`: it counts as the end of its curve.
         """
-        choice = found.choice.but(getattr(self.metric, "axis", None))
-        best = choice.best(found.results, found.curves)
+        choice = run.choice.but(getattr(self.metric, "axis", None))
+        best = choice.best(run.results, run.curves)
         if self.kept:
-            best = choice.kept(found.results, analysis.where(best, **self.kept))
-        best = with_column(self.metric, best, found.curves)
+            best = choice.kept(run.results, analysis.where(best, **self.kept))
+        best = with_column(self.metric, best, run.curves)
         values, never = best[self._column], pd.Series(False, best.index)
         if isinstance(self.metric, TimeTo):
             never = np.isinf(values)
-            values = values.clip(upper=self.metric.ends(best, found.curves).to_numpy())
+            values = values.clip(upper=self.metric.ends(best, run.curves).to_numpy())
         elif not analysis.is_fact(self._column, best):
             values = values.where(~analysis.lost(best))
         measured = pd.DataFrame({"value": values, "never": never})
         by_series = measured.groupby(best["series"])
         return by_series.agg({"value": lambda x: x.mean(skipna=False), "never": "any"})
 
-    def _are_found(self, found, rows, number, pairs) -> np.ndarray:
+    def _are_found(self, run, rows, number, pairs) -> np.ndarray:
         """Whether the optimum of both series of a pair is found, if it is searched."""
-        each = found.choice.are_found(rows).groupby(number).all()
+        each = run.choice.are_found(rows).groupby(number).all()
         both = pairs["series"].map(each)
         if "base" in pairs:
             both &= pairs["base"].map(each)
@@ -261,16 +261,16 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         ]
         return [analysis.label(row) for row in table[varied].to_dict("records")]
 
-    def _sentence(self, found: Found, table: pd.DataFrame) -> str:
+    def _sentence(self, run: Run, table: pd.DataFrame) -> str:
         name = self.name or words(self._column)
-        axes = [axis for axis in found.choice.axes if axis in found.results]
+        axes = [axis for axis in run.choice.axes if axis in run.results]
         shown = {*self.where, getattr(self.metric, "axis", None)}
         free = [axis for axis in axes if axis not in shown]
         tuned = " and ".join(map(words, free))
         fact = isinstance(self.metric, str) and analysis.is_fact(
-            self._column, found.results
+            self._column, run.results
         )
-        by = found.choice.column
+        by = run.choice.column
         least = f" (least {words(by)})" if by != self._column else ""
         each = f", each with its best {tuned}{least}" if free and not fact else ""
         over = " and ".join(f"every {words(name)}" for name in self.mean_over)
@@ -367,28 +367,28 @@ def _number(value: float) -> str:
     return "never" if np.isinf(value) else "lost" if np.isnan(value) else f"{value:.4g}"
 
 
-def usual(found: Found) -> list[Effect]:
+def usual(run: Run) -> list[Effect]:
     """The comparison of a run whose experiment has no `answer`.
 
     Each series is compared with the first one, in the metric by which it is tuned. An
     effect of 10 % matters, or of 1 point if the metric is an error.
     """
-    names = [c for c in analysis.settings(found.results) if c not in found.choice.axes]
-    varied = analysis.distinguishing(found.results[names])
+    names = [c for c in analysis.settings(run.results) if c not in run.choice.axes]
+    varied = analysis.distinguishing(run.results[names])
     if not varied:
         return []
-    first = found.results[varied[0]].dropna().iloc[0]
-    metric = found.choice.by
+    first = run.results[varied[0]].dropna().iloc[0]
+    metric = run.choice.by
     size = points(1) if str(metric).endswith("error") else percent(10)
     return [Effect(metric=metric, against={varied[0]: first}, size=size)]
 
 
-def answers(found: Found, effects: Sequence[Effect]) -> list[Answer | str]:
+def answers(run: Run, effects: Sequence[Effect]) -> list[Answer | str]:
     """The answer of each effect, or in one line why it cannot be measured."""
     made: list[Answer | str] = []
-    for effect in effects or usual(found):
+    for effect in effects or usual(run):
         try:
-            answer = effect.answer(found)
+            answer = effect.answer(run)
             if not isinstance(answer, Answer):
                 raise TypeError(f"it returned {answer!r}, and no `Answer`")
             made.append(answer)

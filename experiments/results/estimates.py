@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy import special, stats
 
-from experiments.results.tables import Found
+from experiments.results.runs import Run
 
 _ROUNDING = 1e-12
 """Of a probability, between 1 - level and the sum of a binomial law."""
@@ -16,7 +16,7 @@ _ROUNDING = 1e-12
 _EQUAL = 1e-9
 """The largest standard error, as a share of the number, that rounding explains."""
 
-Measure = Callable[[Found], float]
+Measure = Callable[[Run], float]
 """The tables of a run -> a number."""
 
 
@@ -126,7 +126,7 @@ class Estimate(NamedTuple):
         return decided
 
 
-def estimate(measure: Measure, found: Found) -> Estimate:
+def estimate(measure: Measure, run: Run) -> Estimate:
     """A number of a run with its standard error, by the jackknife over seeds.
 
         error^2 = (n - 1) / n sum_i (m_i - mean m)^2
@@ -148,14 +148,14 @@ def estimate(measure: Measure, found: Found) -> Estimate:
     Args:
         measure: the tables of a run -> a number; its attribute `form`, if it has one,
             is the form of the estimate.
-        found: the tables.
+        run: the tables.
 
     Raises:
         Exception: any error of `measure` on the whole tables.
     """
     form = getattr(measure, "form", "mean")
     if form == "share":
-        value, seeds = float(measure(found)), found.results["seed"].nunique()
+        value, seeds = float(measure(run)), run.results["seed"].nunique()
         error = np.sqrt(value * (1 - value) / seeds) if seeds > 1 else np.nan
         return Estimate(value, float(error), seeds, form)
 
@@ -164,16 +164,16 @@ def estimate(measure: Measure, found: Found) -> Estimate:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.array([np.log(value) if form == "ratio" else value])
 
-    (one,) = jackknife(number, found)
-    value = float(measure(found))
+    (one,) = jackknife(number, run)
+    value = float(measure(run))
     if one.seeds > 1 and np.isnan(one.error):
-        of_seeds = [float(measure(only(found, seed))) for seed in _seeds(found)]
+        of_seeds = [float(measure(only(run, seed))) for seed in _seeds(run)]
         ranges = tuple(_range(each, form) for each in of_seeds)
         return Estimate(value, np.nan, one.seeds, "median", ranges)
     if form == "ratio":
         return Estimate(value, one.error * value, one.seeds, form)
     if form == "amount":
-        of_seeds = [float(measure(only(found, seed))) for seed in _seeds(found)]
+        of_seeds = [float(measure(only(run, seed))) for seed in _seeds(run)]
         form = "amount" if value > 0 and min(of_seeds) >= 0 else "mean"
     return one._replace(form=form)
 
@@ -206,19 +206,19 @@ def _range(number: float, form: str) -> tuple[float, float]:
     return (lowest, middle) if number == lowest else (number, number)
 
 
-def jackknife(numbers: Callable[[Found], np.ndarray], found: Found) -> list[Estimate]:
+def jackknife(numbers: Callable[[Run], np.ndarray], run: Run) -> list[Estimate]:
     """Several numbers of the same tables, each as in `estimate`.
 
     Args:
         numbers: the tables of a run -> float64 [numbers].
-        found: the tables.
+        run: the tables.
     """
-    value = numbers(found)
-    seeds = _seeds(found)
+    value = numbers(run)
+    seeds = _seeds(run)
     count = len(seeds)
     if count < 2:
         return [Estimate(float(each), np.nan, count) for each in value]
-    parts = np.stack([numbers(without(found, seed)) for seed in seeds])
+    parts = np.stack([numbers(without(run, seed)) for seed in seeds])
     with np.errstate(invalid="ignore"):
         error = np.sqrt((count - 1) / count * ((parts - parts.mean(0)) ** 2).sum(0))
     error = np.where(np.isfinite(parts).all(0), error, np.nan)
@@ -228,23 +228,23 @@ def jackknife(numbers: Callable[[Found], np.ndarray], found: Found) -> list[Esti
     ]
 
 
-def without(found: Found, seed: int) -> Found:
+def without(run: Run, seed: int) -> Run:
     """The tables without the rows of a seed."""
-    return _rows(found, lambda seeds: seeds != seed)
+    return _rows(run, lambda seeds: seeds != seed)
 
 
-def only(found: Found, seed: int) -> Found:
+def only(run: Run, seed: int) -> Run:
     """The rows of a seed alone."""
-    return _rows(found, lambda seeds: seeds == seed)
+    return _rows(run, lambda seeds: seeds == seed)
 
 
-def _rows(found: Found, keep: Callable[[pd.Series], pd.Series]) -> Found:
+def _rows(run: Run, keep: Callable[[pd.Series], pd.Series]) -> Run:
     results, curves = (
         table[keep(table["seed"])] if "seed" in table else table
-        for table in (found.results, found.curves)
+        for table in (run.results, run.curves)
     )
-    return dataclasses.replace(found, results=results, curves=curves)
+    return dataclasses.replace(run, results=results, curves=curves)
 
 
-def _seeds(found: Found) -> list[int]:
-    return sorted(set(found.results["seed"]))
+def _seeds(run: Run) -> list[int]:
+    return sorted(set(run.results["seed"]))

@@ -10,7 +10,7 @@ import pandas as pd
 from experiments.results import analysis
 from experiments.results.estimates import Measure
 from experiments.results.metrics import Metric, TimeTo, column, with_column
-from experiments.results.tables import Found
+from experiments.results.runs import Run
 
 
 def tuned(metric: Metric, *, lost: float = np.nan, **where: Any) -> Measure:
@@ -24,8 +24,8 @@ def tuned(metric: Metric, *, lost: float = np.nan, **where: Any) -> Measure:
         **where: {label or axis: value}: the settings that count.
     """
 
-    def measure(found):
-        part = found.where(**where)
+    def measure(run):
+        part = run.where(**where)
         rows = with_column(metric, part.best, part.curves)
         return _mean(rows, column(metric), lost)
 
@@ -41,8 +41,8 @@ def soonest(time: TimeTo, **where: Any) -> Measure:
         **where: {label or axis: value}: the settings that count.
     """
 
-    def measure(found):
-        part = found.where(**where)
+    def measure(run):
+        part = run.where(**where)
         choice = part.choice._replace(by=time)
         return tuned(time)(dataclasses.replace(part, choice=choice))
 
@@ -54,8 +54,8 @@ def kept(
 ) -> Measure:
     """`tuned`, but at the values that are best for the settings `best_at`."""
 
-    def measure(found):
-        reference, part = found.where(**best_at).best, found.where(**where)
+    def measure(run):
+        reference, part = run.where(**best_at).best, run.where(**where)
         rows = part.choice.kept(part.results, reference)
         return _mean(rows, metric, lost)
 
@@ -64,7 +64,7 @@ def kept(
 
 def mean(metric: str, **where: Any) -> Measure:
     """The mean of a metric over all cells and seeds of some settings."""
-    return Formed(lambda found: _mean(found.where(**where).results, metric), "amount")
+    return Formed(lambda run: _mean(run.where(**where).results, metric), "amount")
 
 
 def largest_stable(over: str, **where: Any) -> Measure:
@@ -74,8 +74,8 @@ def largest_stable(over: str, **where: Any) -> Measure:
     `metrics.LargestStable` has a number for each seed, and `tuned` takes their mean.
     """
 
-    def measure(found):
-        rows = found.where(**where).results
+    def measure(run):
+        rows = run.where(**where).results
         unstable = analysis.lost(rows).groupby(rows[over]).max().sort_index()
         stable = unstable.index[unstable.cummax() == 0]
         return float(stable.max()) if len(stable) else np.nan
@@ -89,9 +89,9 @@ class Formed(NamedTuple):
     value: Measure
     form: str
 
-    def __call__(self, found: Found) -> float:
+    def __call__(self, run: Run) -> float:
         """The number."""
-        return self.value(found)
+        return self.value(run)
 
 
 def ratio(above: Measure, below: Measure) -> Measure:
@@ -101,7 +101,7 @@ def ratio(above: Measure, below: Measure) -> Measure:
     or 0, and `estimates.estimate` takes its direction alone; it is nan if both times
     are infinite.
     """
-    return Formed(lambda found: float(above(found)) / float(below(found)), "ratio")
+    return Formed(lambda run: float(above(run)) / float(below(run)), "ratio")
 
 
 def share(fate: str, **where: Any) -> Measure:
@@ -112,8 +112,8 @@ def share(fate: str, **where: Any) -> Measure:
         **where: {label or axis: value}: the settings that count.
     """
 
-    def measure(found):
-        rows = found.where(**where).results
+    def measure(run):
+        rows = run.where(**where).results
         return float((rows.groupby("seed")[fate].max() > 0).mean())
 
     return Formed(measure, "share")
@@ -126,12 +126,12 @@ def least(measures: Sequence[Measure]) -> Measure:
     """
     forms = {getattr(measure, "form", "mean") for measure in measures}
     form = forms.pop() if len(forms) == 1 else "mean"
-    return Formed(lambda found: measures[smallest(measures, found)](found), form)
+    return Formed(lambda run: measures[smallest(measures, run)](run), form)
 
 
-def smallest(measures: Sequence[Measure], found: Found) -> int:
+def smallest(measures: Sequence[Measure], run: Run) -> int:
     """The index of the smallest measure on the tuning seeds, or the reported ones."""
-    values = [measure(found.tuning) for measure in measures]
+    values = [measure(run.tuning) for measure in measures]
     return int(np.nan_to_num(values, nan=np.inf).argmin())
 
 
@@ -151,8 +151,8 @@ def extreme(
         3.0
     """
 
-    def measure(found):
-        return float(choose([one(found) for one in measures]))
+    def measure(run):
+        return float(choose([one(run) for one in measures]))
 
     are_ratios = all(getattr(one, "form", "mean") == "ratio" for one in measures)
     return Formed(measure, "ratio") if are_ratios else measure
@@ -160,7 +160,7 @@ def extreme(
 
 def difference(this: Measure, other: Measure) -> Measure:
     """One number less another."""
-    return lambda found: this(found) - other(found)
+    return lambda run: this(run) - other(run)
 
 
 def _mean(rows: pd.DataFrame, metric: str, lost: float = np.nan) -> float:

@@ -1,41 +1,140 @@
-"""Finished runs, read from their folders."""
+"""A run: its tables, its question and answers, and the records of its folder."""
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 
 import delayjax as dj
 from experiments.host.folder import RunFolder
 from experiments.results import analysis, tables
+from experiments.results.analysis import AbsentError
 from experiments.results.choice import Choice
+from experiments.results.gains import gains
 from experiments.results.metrics import TimeTo
-from experiments.results.tables import Found
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Run(Found):
-    """The tables of a finished run, or of several together, and its other records.
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Run:
+    """The tables of a run, or of several together, and the records of its folder.
 
-    The tuned axes are those of the first run.
+    A row of `results` is a cell and a seed after the last update; a row of `curves` is
+    a cell and a seed at an evaluation. Both have a column for each label, each axis and
+    the seed. `choice` has the tuned axes and the tables of the tuning seeds. It prints
+    as the question, its answer, and a short table: each series at its best value of the
+    tuned axes, and the metric that chose it, with its 95 % interval over the seeds.
 
     Attributes:
-        folder: the folder of the run, or of the first of several.
-        info: run.json, or that of the first of several.
+        results, curves, choice: the tables.
+        question: the question of the experiment.
+        answers: the answers of the experiment's effects, see `effects.answers`.
+        folder: the folder of the run, or of the first of several; None if the tables
+            are of no folder.
+        info: run.json, or run.json of the first of several.
+
+    Example:
+        >>> rows = [("a", 0.1, 0, 1.0), ("a", 0.1, 1, 1.2), ("a", 0.3, 0, 2.0)]
+        >>> rows += [("b", 0.1, 0, 3.0), ("b", 0.3, 0, 0.5), ("b", 0.3, 1, 0.5)]
+        >>> columns = ["law", "learning_rate", "seed", "train_loss"]
+        >>> print(Run(pd.DataFrame(rows, columns=columns), pd.DataFrame(),
+        ...           Choice(("learning_rate",))))
+        2 series, 2 seeds; each at its best learning_rate
+        law  learning_rate train_loss (95 % interval)
+          a            0.1      1.1 (0.347 to 3.49)
+          b            0.3                       0.5
     """
 
-    folder: Path
-    info: Mapping[str, Any]
+    results: pd.DataFrame
+    curves: pd.DataFrame
+    choice: Choice = Choice()  # noqa: RUF009 (immutable)
+    question: str = ""
+    answers: Sequence[Any] = ()
+    folder: Path | None = None
+    info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def settings(self) -> list[str]:
+        """The columns of settings."""
+        return analysis.settings(self.results)
+
+    @property
+    def best(self) -> pd.DataFrame:
+        """The results of each series at its best value of the tuned axes."""
+        return self.choice.best(self.results, self.curves)
+
+    @property
+    def tuning(self) -> Self:
+        """The tables of the seeds that choose: tuning seeds, or the reported seeds."""
+        results, curves = self.choice.results, self.choice.curves
+        if results is None:
+            return self
+        return dataclasses.replace(self, results=results, curves=curves)
+
+    @property
+    def tuned(self) -> list[str]:
+        """The axes whose best values are shown: of several values, or searched."""
+        optima = self.choice.optima
+        return [
+            axis
+            for axis in self.choice.axes
+            if axis in self.settings
+            and (
+                self.results[axis].nunique() > 1
+                or (optima is not None and axis in optima)
+            )
+        ]
+
+    @property
+    def series(self) -> list[str]:
+        """The settings that name a series: those that are not tuned."""
+        return [name for name in self.settings if name not in self.tuned]
+
+    def where(self, **values: Any) -> Self:
+        """The rows of some settings, as `analysis.where` has them.
+
+        Raises:
+            AbsentError: if no row has them.
+            KeyError: if there is no such setting.
+        """
+        results = analysis.derived(analysis.where(self.results, **values))
+        if results.empty:
+            known = {name: self.results[name].unique().tolist() for name in values}
+            raise AbsentError(f"no row has {values}: choose of the values {known}.")
+        curves = self.curves
+        if len(curves):
+            curves = analysis.where(curves, **values)
+        return dataclasses.replace(self, results=results, curves=curves)
+
+    def not_found(self) -> str:
+        """Names the searched series without an optimum; "" if all have one."""
+        optima = self.choice.optima
+        if optima is None or optima["found"].all():
+            return ""
+        names = [name for name in self.settings if name in optima]
+        names = [name for name in names if name not in self.choice.axes]
+        bad = optima[~optima["found"].astype(bool)]
+        distinct = analysis.distinguishing(optima[names])
+        shown = [analysis.label(row) for row in bad[distinct].to_dict("records")]
+        more = f" and {len(shown) - 3} more" * (len(shown) > 3)
+        return f"No optimum is found of {'; '.join(shown[:3])}{more}."
+
+    def gains(self, over: str, **options: Any) -> pd.DataFrame:
+        """The gain over a value of a label for each other value; see `gains.gains`."""
+        return gains(self.results, self.curves, self.choice, over=over, **options)
+
+    def __repr__(self):
+        return _shown(self)
 
     @classmethod
-    def read(cls, *folders: str | os.PathLike[str]) -> "Run":
+    def read(cls, *folders: str | os.PathLike[str]) -> Self:
         """Reads a run, or several as one.
 
-        The tables of several runs get a column `run`. It is a setting, except for the
+        The tuned axes of several are those of the first. Their tables get a column
+        `run`, with the names of the folders. It is a setting, except for the
         shards of one run, which have the same config and no cell in common.
 
         Raises:
@@ -50,7 +149,7 @@ class Run(Found):
         there = list(map(RunFolder, paths))
         infos = [folder.info for folder in there]
         runs = [
-            tables.read(folder, _choice(info), tuning=bool(info.get("tuning_seeds")))
+            cls(*tables.read(folder, _choice(info), bool(info.get("tuning_seeds"))))
             for folder, info in zip(there, infos, strict=True)
         ]
         left = dict.fromkeys(c for run in runs for c in analysis.settings(run.results))
@@ -127,22 +226,68 @@ class Run(Found):
         return {analysis.label({k: row[k] for k in varied}): row for row in rows}
 
 
+_ROWS_SHOWN = 30
+
+
+def _shown(run: Run) -> str:
+    """The series of a run as text."""
+    if run.results.empty or "seed" not in run.results:
+        return f"{len(run.results)} results"
+    metric, table = run.choice.column, by_series(run, [run.choice.column])
+    columns = analysis.distinguishing(run.results[run.series])
+    rows = table[[*columns, *run.tuned]]
+    values = list(map(interval_text, table[metric], table["diverged"]))
+    rows = rows.assign(**{f"{metric} (95 % interval)": values})
+    said = f"{len(rows)} series, {run.results['seed'].nunique()} seeds"
+    if run.tuned:
+        said += f"; each at its best {' and '.join(run.tuned)}"
+    head = [run.question, *map(str, run.answers), said]
+    left = len(rows) - _ROWS_SHOWN
+    more = f"\n{left} more series: see `best`" if left > 0 else ""
+    lines = rows[:_ROWS_SHOWN].to_string(index=False)
+    return "\n".join(filter(None, [*head, lines + more, run.not_found()]))
+
+
+def by_series(run: Run, metrics: Sequence[str]) -> pd.DataFrame:
+    """A row a series: its settings, its best values of what is tuned, its metrics.
+
+    A metric is (mean, low, high), as `analysis.spread` has it. `diverged` says whether
+    a seed diverged at the best values.
+    """
+    best = run.best
+    if run.choice.column not in best:
+        judged = run.choice.judged(best, run.curves)
+        times = judged[run.choice.column].to_numpy()
+        best = best.assign(**{run.choice.column: times})
+    rows = []
+    for key, group in analysis.grouped(best, run.series):
+        row = dict(zip(run.series, key, strict=True))
+        row |= {axis: group[axis].iloc[0] for axis in run.tuned}
+        for metric in metrics:
+            (spread,) = analysis.spread(group, metric, []).to_dict("records")
+            row[metric] = spread["mean"], spread["low"], spread["high"]
+        diverged = "diverged" in group and bool((group["diverged"] > 0).any())
+        rows.append(row | {"diverged": diverged})
+    return pd.DataFrame(rows)
+
+
+def interval_text(values: tuple[float, float, float], diverged: bool) -> str:
+    """A mean with its interval as text.
+
+    Example:
+        >>> interval_text((1.1, 0.347, 3.492), False)
+        '1.1 (0.347 to 3.49)'
+        >>> interval_text((9.0, 9.0, 9.0), True)
+        'diverged'
+    """
+    mean, low, high = values
+    if diverged:
+        return "diverged"
+    return f"{mean:.4g}" + f" ({low:.3g} to {high:.3g})" * (low < high)
+
+
 def _choice(info: Mapping[str, Any]) -> Choice:
     """The tuned axes, from run.json."""
     by = info.get("tuned_by", "train_loss")
     by = by if isinstance(by, str) else TimeTo(by["metric"], by["value"], by["along"])
     return Choice(tuple(info.get("tuned", ())), by)
-
-
-def load(*folders: str | os.PathLike[str]) -> Run:
-    """Several runs as one, whose tables have a column `run` that names the folder.
-
-    Raises:
-        ValueError: if a folder holds no finished run.
-    """
-    run = Run.read(*folders)
-    results, curves = (
-        table if "run" in table else table.assign(run=run.folder.name)
-        for table in (run.results, run.curves)
-    )
-    return dataclasses.replace(run, results=results, curves=curves)

@@ -3,28 +3,28 @@
 import dataclasses
 from typing import Any
 
-from experiments.results.tables import Found
+from experiments.results.runs import Run
 
 _READ = ("results", "curves", "choice")
 
 
-def watched(found: Found, unfound: list[bool]) -> Found:
+def watched(run: Run, unfound: list[bool]) -> Run:
     """The tables of a run, which note that somebody reads them.
 
     `where` and `tuning` choose rows; they note nothing. Every other use of the tables,
     or of the choice, counts as reading all rows that are left.
 
     Args:
-        found: the tables.
+        run: the tables.
         unfound: a list. True is added if the read rows have a series whose optimum is
             not found.
     """
-    optima, kind = found.choice.optima, type(found)
+    optima, kind = run.choice.optima, type(run)
     if optima is None or optima["found"].all():
-        return found
-    fields = [field.name for field in dataclasses.fields(found)]
+        return run
+    fields = [field.name for field in dataclasses.fields(run)]
 
-    def values(of: Found) -> dict[str, Any]:
+    def values(of: Run) -> dict[str, Any]:
         return {name: vars(of)[name] for name in fields}
 
     class Watched(kind):
@@ -42,4 +42,4 @@ def watched(found: Found, unfound: list[bool]) -> Found:
         def tuning(self):
             return watched(kind(**values(self)).tuning, unfound)
 
-    return Watched(**values(found))
+    return Watched(**values(run))

@@ -20,8 +20,8 @@ def draws(key, max_age, steps=400, workers=5, size=20):
         like = jnp.zeros(size)
         return races.ages(step, worker, like), races.lost(step, worker, like)
 
-    found = jax.lax.map(of_visit, jnp.arange(steps * workers))
-    return jax.tree.map(lambda x: x.reshape(steps, workers, size), found)
+    result = jax.lax.map(of_visit, jnp.arange(steps * workers))
+    return jax.tree.map(lambda x: x.reshape(steps, workers, size), result)
 
 
 def all_draws(seed, max_age):

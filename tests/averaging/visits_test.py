@@ -135,12 +135,12 @@ def by_rounds(execution):
         first = jax.tree.map(lambda leaf: leaf[0], batches)
         split = held.init(states, first, shared=False)
         seen = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b)[1])(split, batches)
-    found = {}
+    result = {}
     for key, (method, slowdown) in keys.items():
         steps = METHODS[method][2]
         last = slice(steps - 1, len(made[key][2]), steps)
-        found[method, slowdown] = [np.asarray(x)[last] for x in seen[key]]
-    return found
+        result[method, slowdown] = [np.asarray(x)[last] for x in seen[key]]
+    return result
 
 
 @executions

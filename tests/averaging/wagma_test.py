@@ -134,9 +134,9 @@ def test_groups_are_the_root_of_all_or_the_next_power_of_two(workers, size):
 
 def computations(text):
     """{name: body} of a compiled module's text."""
-    found = re.split(r"^(?=(?:ENTRY )?%?[\w.\-]+ \(.*\{$)", text, flags=re.MULTILINE)
+    result = re.split(r"^(?=(?:ENTRY )?%?[\w.\-]+ \(.*\{$)", text, flags=re.MULTILINE)
     return {
-        re.match(r"(?:ENTRY )?%?([\w.\-]+)", part)[1]: part for part in found if part
+        re.match(r"(?:ENTRY )?%?([\w.\-]+)", part)[1]: part for part in result if part
     }
 
 

@@ -54,5 +54,5 @@ def test_each_of_eight_devices_holds_its_part_of_every_slot():
         (ROOT / "docs" / "howto" / "flax.md").read_text(),
         re.DOTALL,
     )
-    (found,) = printed(["-W", "error", "-c", BEFORE + lines + AFTER])
-    assert found == [[[3, 16, 8], [3, 2, 8]], [[3, 16, 1], [3, 2, 1]]]
+    (result,) = printed(["-W", "error", "-c", BEFORE + lines + AFTER])
+    assert result == [[[3, 16, 8], [3, 2, 8]], [[3, 16, 1], [3, 2, 1]]]

@@ -19,14 +19,14 @@ ROWS = {  # that are sent, and in how many slices
 
 
 @pytest.fixture(scope="module")
-def found():
-    (found,) = printed(["-m", "tests.eight.islands"])
-    return found
+def result():
+    (result,) = printed(["-m", "tests.eight.islands"])
+    return result
 
 
 @pytest.mark.parametrize("name", islands.CASES)
-def test_each_device_sends_a_part_of_a_slice_and_all_end_as_simulated(found, name):
-    apart, sent = found[name]
+def test_each_device_sends_a_part_of_a_slice_and_all_end_as_simulated(result, name):
+    apart, sent = result[name]
     assert apart < 1e-6
     rows, slices = ROWS[name]
     of_slice = 8 * math.ceil(rows / (8 * slices))

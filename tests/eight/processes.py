@@ -70,14 +70,14 @@ def main(process, port):
             NamedSharding(mesh, P(None, "workers")),
             lambda part: batches[part],
         )
-        found = trained(
+        result = trained(
             name,
             lambda step, mesh=mesh: dj.workers.run(step, mesh),
             placed,
             NamedSharding(mesh, P()),  # every process has all, and prints it
         )
-        found = {key: np.asarray(x).tolist() for key, x in found.items()}
-        printed[f"{name} {across}"] = found
+        result = {key: np.asarray(x).tolist() for key, x in result.items()}
+        printed[f"{name} {across}"] = result
     print(json.dumps(printed), flush=True)
 
 

@@ -30,8 +30,8 @@ def test_exchanged_gradients_follow_a_numpy_loop(found_by, across):
         name: oracle.train(*task, oracle.adam(quadratics.RATE), **options)[-1]
         for name, options in quadratics.OPTIONS.items()
     }
-    for found in found_by[:across]:
-        assert_found(found[f"gradients {across}"], expected, atol=1e-10)
+    for result in found_by[:across]:
+        assert_found(result[f"gradients {across}"], expected, atol=1e-10)
 
 
 def test_averaged_models_are_the_simulated_ones(found_by):
@@ -40,5 +40,5 @@ def test_averaged_models_are_the_simulated_ones(found_by):
 
     with jax.enable_x64(True):
         expected = processes.trained("models", workers_of, quadratics.minima())
-    for found in found_by[:2]:
-        assert_found(found["models 2"], expected, atol=1e-12)
+    for result in found_by[:2]:
+        assert_found(result["models 2"], expected, atol=1e-12)

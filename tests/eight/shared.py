@@ -141,7 +141,7 @@ def main(folder):
     shard = f"{folder}/shard.bin"
     tokens = np.random.default_rng(0).zipf(1.5, 4000).clip(max=127)
     epath.Path(shard).write_bytes(tokens.astype("<u2").tobytes())
-    found = {}
+    result = {}
     for name, of in {
         "perceptron": functools.partial(trainer, 4),
         "in groups": functools.partial(trainer, 4, groups=2),
@@ -154,8 +154,8 @@ def main(folder):
             "resumed, model=1": resumed(of(2), of(1, 4), f"{folder}/{name} 2"),
         }
         for which, run in runs.items():
-            found[f"{name}, {which}"] = difference(values(run), expected)
-    print(json.dumps(found))
+            result[f"{name}, {which}"] = difference(values(run), expected)
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

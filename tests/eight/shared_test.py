@@ -8,7 +8,7 @@ pytestmark = pytest.mark.long
 
 
 def test_a_run_on_eight_devices_goes_on_on_four(tmp_path):
-    (found,) = printed(["-m", "tests.eight.shared", tmp_path], timeout=600)
-    assert len(found) == 9
+    (result,) = printed(["-m", "tests.eight.shared", tmp_path], timeout=600)
+    assert len(result) == 9
     # rounding of float32 in sums that are divided otherwise, over a few updates
-    assert max(found.values()) < 2e-5, found
+    assert max(result.values()) < 2e-5, result

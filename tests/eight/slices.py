@@ -108,11 +108,11 @@ def main(devices, process=None, port=None):
         jax.distributed.initialize(f"localhost:{port}", 2, process)
         shapes = [(4, 2), (8, 2)]
     assert len(jax.local_devices()) == devices
-    found = {}
+    result = {}
     for workers, groups in shapes:
         state = trained(on_devices, uneven, workers, groups)
-        found[f"{workers}, {groups}"] = params_of(state).tolist()
-    print(json.dumps(found))
+        result[f"{workers}, {groups}"] = params_of(state).tolist()
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -149,8 +149,8 @@ def driven(execution):
 
 @pytest.mark.parametrize("compress", PARTS)
 def test_no_update_is_lost(compress):
-    grads, found = driven("simulate")
-    split, updates = found[compress]
+    grads, result = driven("simulate")
+    split, updates = result[compress]
     _, state = split.state
     for name in PARAMS:
         assert updates[name].dtype == state.error[name].dtype == jnp.float32
@@ -166,8 +166,8 @@ def test_no_update_is_lost(compress):
 @executions
 @pytest.mark.parametrize("compress", WHOLE)
 def test_sending_everything_is_the_mean_of_the_updates_bitwise(execution, compress):
-    grads, found = driven(execution)
-    split, updates = found[compress]
+    grads, result = driven(execution)
+    split, updates = result[compress]
     for name in PARAMS:
         np.testing.assert_array_equal(updates[name], -0.5 * grads[name].mean(axis=1))
         assert not split.state[1].error[name].any()

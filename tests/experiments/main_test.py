@@ -111,9 +111,9 @@ def test_programs_are_kept_in_the_user_s_cache_where_nothing_is_said(
 
 def test_a_run_along_clusters_leaves_its_records_too(whole_cluster):
     workdir, _ = whole_cluster
-    found = load(workdir)
+    result = load(workdir)
     results, curves = (
-        table.query("learning_rate == 0.1") for table in (found.results, found.curves)
+        table.query("learning_rate == 0.1") for table in (result.results, result.curves)
     )
     assert set(results["protocol"]) == {"softsync", "hardsync"}
     for row in results.itertuples():

@@ -71,7 +71,7 @@ def test_a_picture_is_inside_of_the_page_where_browsers_show_its_file():
 
 def test_a_statement_says_what_was_tried_but_once():
     asked = dict(text="It halves", source="Doe", said="half", tried="more seeds")
-    claim = claims.Published(**asked, measure=lambda found: 0.4, at_most=0.5)
+    claim = claims.Published(**asked, measure=lambda result: 0.4, at_most=0.5)
     own = Statement.of(claims.Judged(claim, Estimate(0.4, 0.01, 5), claims.REPRODUCED))
     assert own.cells[:2] == ["It halves", "Doe; said: half"]
     assert own.cells[2:] == ["at most 0.5", "0.4 (0.372 to 0.428)", "reproduced"]

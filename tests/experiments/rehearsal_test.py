@@ -164,11 +164,11 @@ class Own:
 
 
 def test_what_made_up_numbers_cannot_decide_is_no_error(tmp_path):
-    def of_numbers(found):
-        return 1.0 / (found.results["train_loss"].iloc[0] - 1.0).item()
+    def of_numbers(result):
+        return 1.0 / (result.results["train_loss"].iloc[0] - 1.0).item()
 
-    def of_records(found):
-        return found.info["wall_seconds"]
+    def of_records(result):
+        return result.info["wall_seconds"]
 
     never = TimeTo("train_loss", -1.0, along="update")
     rate = figures.over("learning_rate", DecayRate())  # of three evaluations or more
@@ -192,22 +192,22 @@ def test_a_user_s_function_that_looks_up_what_it_lacks_is_no_error():
     whole = experiment(
         answer=[effect(against=of_a_dict), effect(against=of_a_table)], figures=drawn
     )
-    stated = [claimed(lambda found: of_a_dict(0))]
+    stated = [claimed(lambda result: of_a_dict(0))]
     check_names(whole, ASKED(), {0: ["train_loss"]}, stated)
 
 
 def test_a_changed_flag_may_remove_what_the_answer_names(tmp_path):
     """The answer then says what is missing, and the run has its tables."""
     short = experiment(answer=effect(against={"delay": 5}))
-    found = run(short, tmp_path, changed={"delay": [(0, 5), (0, 4)]})
-    assert "cannot be compared with delay=5" in found.answers[0]
-    assert len(found.results) == 2 * 2 * 3
+    result = run(short, tmp_path, changed={"delay": [(0, 5), (0, 4)]})
+    assert "cannot be compared with delay=5" in result.answers[0]
+    assert len(result.results) == 2 * 2 * 3
 
 
 def test_a_shard_has_the_names_of_the_whole_grid(tmp_path):
     whole = experiment(answer=effect(against={"delay": 4}))
-    found = run(whole, tmp_path, shard=(0, 4))
-    assert set(found.results["delay"]) == {0}
+    result = run(whole, tmp_path, shard=(0, 4))
+    assert set(result.results["delay"]) == {0}
 
 
 TRAININGS = {
@@ -229,11 +229,11 @@ TRAININGS = {
 def test_the_made_up_tables_have_the_columns_and_settings_of_the_run(name, tmp_path):
     asked = experiment(**TRAININGS[name])
     made = programs(asked)
-    found = run(asked, tmp_path)
+    result = run(asked, tmp_path)
     known = _made_up(asked, made, {made[0].kin: ["train_loss"]})
-    pairs = [(known.results, found.results), (known.curves, found.curves)]
-    if found.choice.results is not None:
-        pairs += [(known.choice.results, found.choice.results)]
+    pairs = [(known.results, result.results), (known.curves, result.curves)]
+    if result.choice.results is not None:
+        pairs += [(known.choice.results, result.choice.results)]
     for made_up, measured in pairs:
         assert [*made_up] == [*measured]
         settings = [*made_up][: [*made_up].index("seed")]

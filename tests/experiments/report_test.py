@@ -33,8 +33,8 @@ from tests.experiments.figures.runs import RATES, made, traced, written
 pytestmark = pytest.mark.runs
 
 
-def accuracy(found):
-    rows = analysis.where(found.best, delay=0)
+def accuracy(result):
+    rows = analysis.where(result.best, delay=0)
     return rows.test_accuracy.mean()
 
 
@@ -47,7 +47,7 @@ def of_doe(text, said, measure=accuracy, **options):
 PUBLISHED = [
     of_doe("It learns", "well", at_least=0.5),
     of_doe("It is perfect", "quite", at_least=2.0, tried="more seeds"),
-    of_doe("It asks too much", "all", lambda found: found.nothing, at_most=1.0),
+    of_doe("It asks too much", "all", lambda result: result.nothing, at_most=1.0),
     of_doe("It is large", "256 GPUs", None, tried="no GPU here"),
 ]
 
@@ -143,7 +143,7 @@ class Listed:
 def test_each_part_that_fails_is_a_line_of_the_log_and_the_rest_is_there(
     tmp_path, caplog
 ):
-    asks_too_much = Record("Nothing", lambda found: found.nothing, 1.0, 0.0)
+    asks_too_much = Record("Nothing", lambda result: result.nothing, 1.0, 0.0)
     failing = experiment(
         answer=[dataclasses.replace(LATE, against={"law": "none"}), LATE],
         tables=[Failing(), Failing("results"), Nameless(), Listed(), Failing("a\nb")],
@@ -366,7 +366,7 @@ def test_tables_figures_and_claims_agree_with_results_csv(tmp_path):
         Record(f"loss at {delay}", tuned("train_loss", delay=delay), 1.0, 1e9)
         for delay in delays
     ]
-    found = trained(asked, str(tmp_path))
+    result = trained(asked, str(tmp_path))
     reported = pd.read_csv(tmp_path / "results.csv")
     tuning = pd.read_csv(tmp_path / "tuning" / "results.csv")
     assert set(reported.seed) == {0, 1, 2} and set(tuning.seed) == {1000, 1001}
@@ -377,7 +377,7 @@ def test_tables_figures_and_claims_agree_with_results_csv(tmp_path):
         rows = reported[(reported.delay == delay) & (reported.learning_rate == rate)]
         expected[delay] = rate, rows.train_loss.mean()
     there = Run.read(tmp_path)
-    for own in (found, there):
+    for own in (result, there):
         steps = own.best.groupby("delay").learning_rate.unique().str[0]
         assert steps.to_dict() == {d: rate for d, (rate, _) in expected.items()}
     table = report.final_table(there)

@@ -108,9 +108,9 @@ def folder(whole, tmp_path):
 
 
 def test_a_run_s_results_are_a_loop_s_by_hand(whole):
-    _, found = whole
-    assert len(found.results) == 2 * 2 * 2
-    for row in found.results.itertuples():
+    _, result = whole
+    assert len(result.results) == 2 * 2 * 2
+    for row in result.results.itertuples():
         expected = by_hand(row.learning_rate, row.delay, row.seed, 30)
         assert row.train_loss == pytest.approx(expected, rel=1e-4)
         assert row.staleness_max == row.delay
@@ -118,23 +118,23 @@ def test_a_run_s_results_are_a_loop_s_by_hand(whole):
 
 
 def test_curves_have_the_start_each_evaluation_and_the_end(tmp_path):
-    found = run(experiment(updates=25), str(tmp_path))
-    cell = found.curves.query("learning_rate == 0.1 and delay == 3 and seed == 1")
+    result = run(experiment(updates=25), str(tmp_path))
+    cell = result.curves.query("learning_rate == 0.1 and delay == 3 and seed == 1")
     assert cell["update"].tolist() == [0, 10, 20, 25]
     expected = [by_hand(0.1, 3, 1, updates) for updates in (0, 10, 20, 25)]
     np.testing.assert_allclose(cell["train_loss"], expected, rtol=1e-4)
-    last = found.results.query("learning_rate == 0.1 and delay == 3 and seed == 1")
+    last = result.results.query("learning_rate == 0.1 and delay == 3 and seed == 1")
     assert last["train_loss"].item() == cell["train_loss"].iloc[-1]
 
 
 def test_the_tables_are_on_disk_and_several_runs_are_one_frame(whole, tmp_path):
-    there, found = whole
+    there, result = whole
     for name in ("a", "b"):
         shutil.copytree(there, tmp_path / name)
     both = load(tmp_path / "a", tmp_path / "b")
     assert both.results["run"].value_counts().to_dict() == {"a": 8, "b": 8}
     again = both.results.query("run == 'b'").drop(columns="run").reset_index(drop=True)
-    pd.testing.assert_frame_equal(again, found.results, rtol=0)
+    pd.testing.assert_frame_equal(again, result.results, rtol=0)
 
 
 def test_a_grid_of_momentum_delay_and_step_is_traced_once(tmp_path):
@@ -171,11 +171,11 @@ def test_the_parts_of_a_run_together_are_the_whole(whole, tmp_path):
 
 def test_a_cell_that_diverges_is_frozen_and_its_neighbors_go_on(tmp_path):
     grid = {"learning_rate": (0.1, 1e25), "delay": (0,)}
-    found = run(experiment(grid=grid), str(tmp_path)).results
-    lost = found.query("learning_rate > 1")
+    result = run(experiment(grid=grid), str(tmp_path)).results
+    lost = result.query("learning_rate > 1")
     assert lost["diverged"].all()
     assert (lost["diverged_update"] == lost["updates"]).all()
-    for row in found.query("learning_rate < 1").itertuples():
+    for row in result.query("learning_rate < 1").itertuples():
         expected = by_hand(0.1, 0, row.seed, 30)
         assert row.train_loss == pytest.approx(expected, rel=1e-4)
         assert row.diverged == 0
@@ -186,9 +186,9 @@ def test_a_bounded_run_that_begins_at_the_optimum_ends_higher_and_is_tuned(tmp_p
     at_optimum = dataclasses.replace(QUADRATIC, init=lambda key: jnp.zeros(2))
     grid = {"learning_rate": (0.2, 0.02), "delay": (0,)}
     asked = experiment(task=at_optimum, grid=grid, tuned="learning_rate")
-    found = run(asked, str(tmp_path))
-    assert found.results["ended_higher"].all() and not found.results["diverged"].any()
-    assert found.best["learning_rate"].unique().tolist() == [0.02]
+    result = run(asked, str(tmp_path))
+    assert result.results["ended_higher"].all() and not result.results["diverged"].any()
+    assert result.best["learning_rate"].unique().tolist() == [0.02]
 
 
 def test_everything_may_diverge(tmp_path):
@@ -211,11 +211,11 @@ def test_a_finished_run_is_read_and_a_further_metric_trains_again(
     pd.testing.assert_frame_equal(again.results, whole[1].results, atol=0, rtol=0)
     pd.testing.assert_frame_equal(again.curves, whole[1].curves, atol=0, rtol=0)
     assert Run.read(folder).info["question"] == "Asked otherwise?"
-    found = run(experiment(measure=NORM), str(folder))
-    assert trained and found.curves["norm"].notna().all()
-    assert found.results["norm"].notna().all()
+    result = run(experiment(measure=NORM), str(folder))
+    assert trained and result.curves["norm"].notna().all()
+    assert result.results["norm"].notna().all()
     expected = whole[1].results
-    pd.testing.assert_frame_equal(found.results[[*expected]], expected, rtol=0)
+    pd.testing.assert_frame_equal(result.results[[*expected]], expected, rtol=0)
     trained.clear()
     run(experiment(), str(folder))  # a metric less
     assert not trained
@@ -270,11 +270,11 @@ def test_a_run_that_goes_on_has_the_evaluations_of_one_from_the_start(
     run(experiment(**first), str(tmp_path), keep_checkpoints=kept)
     assert (tmp_path / "checkpoints").exists() == kept
     caplog.clear()
-    found = run(experiment(**then), str(tmp_path))
+    result = run(experiment(**then), str(tmp_path))
     assert (said in caplog.text) == (kept or said == ANEW)
     assert ("resumes" in caplog.text) == (kept and "resumes" in said)
     whole = from_the_start(**then)
-    for one in (found, Run.read(tmp_path)):
+    for one in (result, Run.read(tmp_path)):
         pd.testing.assert_frame_equal(one.curves, whole.curves, rtol=0)
         pd.testing.assert_frame_equal(one.results, whole.results, rtol=0)
 
@@ -364,9 +364,9 @@ def test_a_stopped_run_ends_in_the_same_bits(whole, tmp_path, number):
     ) as e:
         run(experiment(task=task), str(tmp_path))
     assert e.value.by_hand == (number == signal.SIGINT)
-    found, expected = run(experiment(task=task), str(tmp_path)), whole[1]
-    pd.testing.assert_frame_equal(found.results, expected.results, rtol=0)
-    pd.testing.assert_frame_equal(found.curves, expected.curves, rtol=0)
+    result, expected = run(experiment(task=task), str(tmp_path)), whole[1]
+    pd.testing.assert_frame_equal(result.results, expected.results, rtol=0)
+    pd.testing.assert_frame_equal(result.curves, expected.curves, rtol=0)
 
 
 def events(trainer, **functions):
@@ -460,16 +460,16 @@ def test_a_full_disk_is_one_line_and_the_same_call_goes_on(
         )
         with pytest.raises(OSError, match=r"^the disk of \S+ is full: make room, "):
             run(experiment(), str(tmp_path), checkpoint_every=5)
-    found, expected = run(experiment(), str(tmp_path), checkpoint_every=5), whole[1]
-    pd.testing.assert_frame_equal(found.results, expected.results, rtol=0)
-    pd.testing.assert_frame_equal(found.curves, expected.curves, rtol=0)
+    result, expected = run(experiment(), str(tmp_path), checkpoint_every=5), whole[1]
+    pd.testing.assert_frame_equal(result.results, expected.results, rtol=0)
+    pd.testing.assert_frame_equal(result.curves, expected.curves, rtol=0)
 
 
 def test_a_bad_line_of_the_metrics_costs_that_line_alone(folder):
     path = folder / "metrics.jsonl"
     path.write_text("{broken\n" + path.read_text())
-    found = run(experiment(updates=40), str(folder), keep_checkpoints=True)
-    cell = found.curves.query("learning_rate == 0.1 and delay == 3 and seed == 1")
+    result = run(experiment(updates=40), str(folder), keep_checkpoints=True)
+    cell = result.curves.query("learning_rate == 0.1 and delay == 3 and seed == 1")
     assert cell["update"].tolist() == [0, 10, 20, 30, 40]
 
 
@@ -510,8 +510,8 @@ def test_of_several_cells_one_that_diverges_alone_in_its_program_has_its_row(tmp
         for name, rate in (("large", 1e25), ("small", 0.1))
     ]
     both = dict(training=None, arms=arms, grid={}, seeds=1)
-    found = run(experiment(**both), str(tmp_path / "whole")).results
-    assert found["diverged"].tolist() == [1, 0]
+    result = run(experiment(**both), str(tmp_path / "whole")).results
+    assert result["diverged"].tolist() == [1, 0]
     part = run(experiment(**both), str(tmp_path / "part"), shard=(0, 2)).results
     assert part["diverged"].tolist() == [1]
 
@@ -663,7 +663,7 @@ def cluster(workers=4):
 def test_along_a_trace_time_examples_and_staleness_are_the_cluster_s(tmp_path):
     source = Simulation(cluster(), dj.cluster.protocols.n_softsync(2))
     arms = [({"n": 2}, along(source, optax.sgd))]
-    found = run(
+    result = run(
         experiment(
             task=tasks.digits_mlp(batch_size=4, width=4),
             training=None,
@@ -675,8 +675,8 @@ def test_along_a_trace_time_examples_and_staleness_are_the_cluster_s(tmp_path):
         ),
         str(tmp_path),
     ).results
-    assert (found["seconds"] <= 20.0).all()
-    for row in found.itertuples():
+    assert (result["seconds"] <= 20.0).all()
+    for row in result.itertuples():
         trace = source.trace(row.seed, row.updates, np.inf)
         assert row.seconds == trace.seconds[-1]
         assert row.staleness_mean == pytest.approx(trace.summary().mean)
@@ -835,9 +835,9 @@ def test_a_shard_without_the_settings_of_an_answer_is_no_error(tmp_path):
         updates=3,
         answer=Effect(metric="train_loss", against={"share": 0.5}, size=percent(10)),
     )
-    found = run(whole, tmp_path / "plain", shard=(0, 2))
-    assert found.results["rule"].unique().tolist() == ["plain"]
-    assert "cannot be compared with share=0.5" in found.answers[0]
+    result = run(whole, tmp_path / "plain", shard=(0, 2))
+    assert result.results["rule"].unique().tolist() == ["plain"]
+    assert "cannot be compared with share=0.5" in result.answers[0]
 
 
 def test_an_answer_that_fails_is_one_line_of_the_log(tmp_path, caplog):
@@ -852,9 +852,9 @@ def test_an_answer_that_fails_is_one_line_of_the_log(tmp_path, caplog):
         updates=3,
         answer=Effect(metric="train_loss", against=theory, size=percent(10)),
     )
-    found = run(asked, tmp_path)
+    result = run(asked, tmp_path)
     said = [one.getMessage() for one in caplog.records if "boom" in one.getMessage()]
-    assert said == [f"`answer` fails: {found.answers[0]}"]
+    assert said == [f"`answer` fails: {result.answers[0]}"]
     assert said[0].startswith(
         "`answer` fails: training loss cannot be compared with theory: "
     )

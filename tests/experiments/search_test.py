@@ -93,8 +93,8 @@ def whole(tmp_path_factory):
 
 
 def test_each_series_is_reported_at_an_optimum_of_the_expected_loss(whole):
-    _, found = whole
-    optima = found.choice.optima
+    _, result = whole
+    optima = result.choice.optima
     assert optima["found"].all() and list(optima["delay"]) == [0, 3]
     rates = np.geomspace(0.01, 2.0, 400)
     for row in optima.to_dict("records"):
@@ -102,23 +102,23 @@ def test_each_series_is_reported_at_an_optimum_of_the_expected_loss(whole):
         # the mean of the bowl's losses is known up to the noise of the tuning seeds
         assert expected_loss(row["learning_rate"], row["delay"]) < least + 0.05
     # a row a series and seed, at the optimum
-    assert len(found.results) == 2 * 4
-    both = found.results[["delay", "learning_rate"]].drop_duplicates()
+    assert len(result.results) == 2 * 4
+    both = result.results[["delay", "learning_rate"]].drop_duplicates()
     assert both.merge(optima).shape[0] == 2
     assert (
-        found.best.sort_index()
+        result.best.sort_index()
         .sort_values(["seed", "delay"])
         .reset_index(drop=True)
-        .equals(found.results.sort_values(["seed", "delay"]).reset_index(drop=True))
+        .equals(result.results.sort_values(["seed", "delay"]).reset_index(drop=True))
     )
 
 
 def test_the_seeds_of_a_search_are_none_of_the_reported(whole):
-    folder, found = whole
+    folder, result = whole
     rows = pd.read_csv(folder / "search.csv")
-    assert rows["seed"].min() >= FIRST_SEARCH_SEED > found.results["seed"].max()
+    assert rows["seed"].min() >= FIRST_SEARCH_SEED > result.results["seed"].max()
     # the trainings that the optima count are the lines of the file, series by series
-    assert [*rows.groupby("series").size()] == [*found.choice.optima["trainings"]]
+    assert [*rows.groupby("series").size()] == [*result.choice.optima["trainings"]]
     assert not rows.duplicated(["program", "series", "learning_rate", "seed"]).any()
 
 
@@ -142,7 +142,7 @@ def check_scores(template, lines):
 
 
 def test_a_search_that_is_killed_goes_on_to_the_same_bytes(whole, tmp_path):
-    folder, found = whole
+    folder, result = whole
     text = (folder / "search.csv").read_text()
     lines = text.splitlines(keepends=True)
     # killed while the line in the middle was written
@@ -154,8 +154,8 @@ def test_a_search_that_is_killed_goes_on_to_the_same_bytes(whole, tmp_path):
     (first / "search.csv").write_text("".join(lines[:half]) + lines[half][:7])
     again = run(experiment(), first)
     assert (first / "search.csv").read_text() == text
-    pd.testing.assert_frame_equal(again.results, found.results)
-    pd.testing.assert_frame_equal(again.choice.optima, found.choice.optima)
+    pd.testing.assert_frame_equal(again.results, result.results)
+    pd.testing.assert_frame_equal(again.choice.optima, result.choice.optima)
 
 
 class Killed(BaseException):
@@ -211,10 +211,10 @@ def test_a_long_call_goes_on_from_its_checkpoint(whole, tmp_path, monkeypatch):
 
 
 def test_a_finished_run_trains_nothing_again(whole, monkeypatch):
-    folder, found = whole
+    folder, result = whole
     monkeypatch.setattr(trials.Trials, "trained", None)
     again = run(experiment(), folder)
-    pd.testing.assert_frame_equal(again.choice.optima, found.choice.optima)
+    pd.testing.assert_frame_equal(again.choice.optima, result.choice.optima)
     pd.testing.assert_frame_equal(again.best, Run.read(folder).best)
 
 
@@ -222,9 +222,9 @@ def test_a_finished_run_trains_nothing_again(whole, monkeypatch):
 def test_a_search_goes_on_with_a_larger_most_to_the_bytes_of_one_from_the_start(
     stopped, whole, tmp_path
 ):
-    folder, found = whole
+    folder, result = whole
     text = (folder / "search.csv").read_text()
-    most = found.choice.optima["trainings"].min() // 2
+    most = result.choice.optima["trainings"].min() // 2
     short = experiment(search=dataclasses.replace(LITTLE, most=int(most)))
     here = tmp_path / "run"
     if stopped == "at the end":
@@ -234,7 +234,7 @@ def test_a_search_goes_on_with_a_larger_most_to_the_bytes_of_one_from_the_start(
         assert not optima["found"].any() and (optima["trainings"] <= most).all()
         assert (
             not first.results["learning_rate"]
-            .isin(found.results["learning_rate"])
+            .isin(result.results["learning_rate"])
             .all()
         )
     else:
@@ -246,16 +246,16 @@ def test_a_search_goes_on_with_a_larger_most_to_the_bytes_of_one_from_the_start(
     assert sorted(lines) == sorted(text.splitlines())
     for name in ("results.csv", "curves.csv", "optima.csv"):
         assert (here / name).read_bytes() == (folder / name).read_bytes()
-    pd.testing.assert_frame_equal(again.best, found.best)
+    pd.testing.assert_frame_equal(again.best, result.best)
 
 
 def test_a_most_below_what_was_trained_is_refused_and_names_the_number(
     whole, tmp_path, monkeypatch
 ):
-    folder, found = whole
+    folder, result = whole
     here = shutil.copytree(folder, tmp_path / "run")
     record = (here / "run.json").read_text()
-    trained = int(found.choice.optima["trainings"].max())
+    trained = int(result.choice.optima["trainings"].max())
 
     def with_most(most):
         return experiment(search=dataclasses.replace(LITTLE, most=most))
@@ -273,7 +273,7 @@ def test_a_most_below_what_was_trained_is_refused_and_names_the_number(
     # with as many as were trained all of it counts, and nothing is searched again
     monkeypatch.setattr(trials.Trials, "trained", None)
     again = run(with_most(trained), here)
-    pd.testing.assert_frame_equal(again.choice.optima, found.choice.optima)
+    pd.testing.assert_frame_equal(again.choice.optima, result.choice.optima)
     assert (here / "results.csv").read_bytes() == (folder / "results.csv").read_bytes()
 
 
@@ -336,8 +336,8 @@ def nested():
 
 
 def test_a_series_begins_where_the_series_that_it_contains_ends(nested):
-    found, known = nested
-    optima = found.choice.optima
+    result, known = nested
+    optima = result.choice.optima
     plain = optima[optima["rule"] == "plain"].sort_values("delay")
     rates = plain["learning_rate"].to_list()
     assert known["learning_rate",] == [[], []]
@@ -355,16 +355,16 @@ def last():
 
 
 def test_a_contained_series_may_be_listed_last(last):
-    found, known = last
-    rate = found.choice.optima.set_index("rule")["learning_rate"]["plain"]
+    result, known = last
+    rate = result.choice.optima.set_index("rule")["learning_rate"]["plain"]
     assert known["learning_rate",] == [[]]
     assert known["learning_rate", "factor"] == [[(rate, OFF)]]
 
 
 def test_a_rule_may_be_trained_at_the_optimum_of_a_rule_with_fewer_numbers(last):
-    found, _ = last
-    optima = found.choice.optima.set_index("rule")
-    of_rule = found.results[found.results["rule"] == "scaled"]
+    result, _ = last
+    optima = result.choice.optima.set_index("rule")
+    of_rule = result.results[result.results["rule"] == "scaled"]
     pairs = of_rule[["learning_rate", "factor"]].drop_duplicates()
     assert {*pairs.itertuples(index=False, name=None)} == {
         (optima["learning_rate"]["scaled"], optima["factor"]["scaled"]),
@@ -376,14 +376,14 @@ def test_a_contained_series_may_lie_within_the_range_of_a_number():
     """Plain delay is the rule at the factor 1, which the search may try or not."""
     at_one = arms(contains={**PLAIN, "factor": 1.0}, off=None)
     asked = dict(training=None, arms=at_one, grid=AT_THREE, search=COARSE)
-    found, known = with_known(experiment(**asked))
-    rate = found.choice.optima.set_index("rule")["learning_rate"]["plain"]
+    result, known = with_known(experiment(**asked))
+    rate = result.choice.optima.set_index("rule")["learning_rate"]["plain"]
     assert known["learning_rate", "factor"] == [[(rate, 1.0)]]
 
 
 def test_a_series_tries_the_optima_of_the_series_that_contain_it(nested):
-    found, known = nested
-    optima = found.choice.optima
+    result, known = nested
+    optima = result.choice.optima
     scaled_at = optima[optima["rule"] == "scaled"].sort_values("delay")
     rates = scaled_at["learning_rate"].to_list()
     tried = known["learning_rate", "rivals"][-2:]
@@ -416,13 +416,13 @@ def test_the_search_chooses_a_listed_axis_and_the_report_says_so(tmp_path):
         seeds=1,
         search=COARSE,
     )
-    found = run(whole_number, tmp_path)
-    optima = found.choice.optima.sort_values("score")
-    results = found.results.copy()
+    result = run(whole_number, tmp_path)
+    optima = result.choice.optima.sort_values("score")
+    results = result.results.copy()
     late = results["delay"] == optima["delay"].iloc[-1]
     results["train_loss"] = results["train_loss"].where(~late, 0.0)
-    found = dataclasses.replace(found, results=results)
-    assert [*found.best["delay"]] == [*optima["delay"].head(1)]
+    result = dataclasses.replace(result, results=results)
+    assert [*result.best["delay"]] == [*optima["delay"].head(1)]
     text = report.write(Run.read(tmp_path), whole_number).read_text()
     trainings = f"{optima['trainings'].sum():,} trainings on other seeds: means"
     assert f"the least training loss, searched in {trainings}" in text
@@ -465,17 +465,17 @@ def test_a_shard_has_whole_families():
 
 
 def test_a_series_is_trained_at_the_optimum_of_another_too():
-    found = run(experiment(also_at=[{"delay": 0}], search=COARSE))
-    optima = found.choice.optima.set_index("delay")["learning_rate"]
-    pairs = found.results[["delay", "learning_rate"]].drop_duplicates()
+    result = run(experiment(also_at=[{"delay": 0}], search=COARSE))
+    optima = result.choice.optima.set_index("delay")["learning_rate"]
+    pairs = result.results[["delay", "learning_rate"]].drop_duplicates()
     assert sorted(pairs.itertuples(index=False, name=None)) == sorted(
         {(0, optima[0]), (3, optima[3]), (3, optima[0])}
     )
-    assert len(found.results) == 3 * 4  # the optimum of delay 0 is there once
-    best = found.best[["delay", "learning_rate"]].drop_duplicates()
+    assert len(result.results) == 3 * 4  # the optimum of delay 0 is there once
+    best = result.best[["delay", "learning_rate"]].drop_duplicates()
     assert dict(best.itertuples(index=False, name=None)) == dict(optima)
-    kept = measures.kept("train_loss", best_at={"delay": 0}, delay=3)(found)
-    rows = found.results.query(f"delay == 3 and learning_rate == {optima[0]}")
+    kept = measures.kept("train_loss", best_at={"delay": 0}, delay=3)(result)
+    rows = result.results.query(f"delay == 3 and learning_rate == {optima[0]}")
     assert kept == pytest.approx(rows["train_loss"].mean())
     with pytest.raises(ValueError, match="`also_at` needs a series with"):
         run(experiment(also_at=[{"delay": 2}]))
@@ -490,8 +490,8 @@ def test_the_time_to_a_value_is_searched_as_well():
         search=ROUGH,
         evaluate_every=1,
     )
-    found = run(timed)
-    (row,) = found.choice.optima.to_dict("records")
+    result = run(timed)
+    (row,) = result.choice.optima.to_dict("records")
     # seconds: the fastest step is there long before a small one
     assert row["found"] and row["score"] < 4.0 and row["learning_rate"] > 0.1
 
@@ -539,27 +539,27 @@ CLAIM = claims.Published(
 
 
 def test_what_is_not_found_says_so_and_has_no_verdict(tmp_path):
-    found = run(
+    result = run(
         experiment(
             search=HARD, grid={"learning_rate": Range(0.01, 1.0), "delay": (3,)}
         ),
         tmp_path,
     )
-    (row,) = found.choice.optima.to_dict("records")
+    (row,) = result.choice.optima.to_dict("records")
     assert not row["found"] and row["why"].startswith("not found within 300 trainings")
     assert row["trainings"] <= 300
-    (judged,) = claims.judge([CLAIM], found)
+    (judged,) = claims.judge([CLAIM], result)
     assert judged.verdict == claims.NO_OPTIMUM
-    assert found.not_found() == "No optimum is found of plain."
+    assert result.not_found() == "No optimum is found of plain."
     read = Run.read(tmp_path)
     assert claims.judge([CLAIM], read)[0].verdict == claims.NO_OPTIMUM
 
 
 def test_what_is_found_has_a_verdict(whole):
-    _, found = whole
+    _, result = whole
     claim = dataclasses.replace(CLAIM, measure=measures.tuned("train_loss", delay=3))
-    (judged,) = claims.judge([claim], found)
-    assert judged.verdict == claims.REPRODUCED and not found.not_found()
+    (judged,) = claims.judge([claim], result)
+    assert judged.verdict == claims.REPRODUCED and not result.not_found()
 
 
 STEP = {"learning_rate": (0.1,)}
@@ -682,15 +682,15 @@ def test_also_at_a_series_without_a_needed_number_is_refused_before_the_search()
 
 def test_an_arm_without_a_search_is_reported_beside_one_with():
     fixed = Arm(training=late, labels={"rule": "fixed"}, grid={"learning_rate": (0.1,)})
-    found = run(experiment(training=None, arms=[arms()[0], fixed], search=COARSE))
+    result = run(experiment(training=None, arms=[arms()[0], fixed], search=COARSE))
     pd.testing.assert_frame_equal(
-        found.best.sort_values([*found.best][:4]).reset_index(drop=True),
-        found.results.sort_values([*found.best][:4]).reset_index(drop=True),
+        result.best.sort_values([*result.best][:4]).reset_index(drop=True),
+        result.results.sort_values([*result.best][:4]).reset_index(drop=True),
     )
-    table = found.gains("plain", by=("delay",))
+    table = result.gains("plain", by=("delay",))
     assert list(table["rule"]) == ["fixed"] * 2 and table["found"].all()
-    rates = found.choice.optima.set_index("delay")["learning_rate"]
-    rows = found.results.set_index(["delay", "learning_rate", "seed"]).sort_index()[
+    rates = result.choice.optima.set_index("delay")["learning_rate"]
+    rows = result.results.set_index(["delay", "learning_rate", "seed"]).sort_index()[
         "train_loss"
     ]
     for row in table.to_dict("records"):
@@ -770,8 +770,8 @@ def test_a_time_that_is_searched_by_is_the_time_that_is_reported(name, timed):
     lines = lines[lines["seed"] == seed]
     rates = tuple(lines["learning_rate"])
     grid = {"delay": (0,), "learning_rate": rates}
-    found = run(dataclasses.replace(timed_by(name), grid=grid, seeds=(seed,)))
-    reported = by.with_column(found.results, found.curves).set_index("learning_rate")[
+    result = run(dataclasses.replace(timed_by(name), grid=grid, seeds=(seed,)))
+    reported = by.with_column(result.results, result.curves).set_index("learning_rate")[
         by.name
     ]
     expected = reported[list(rates)].to_numpy()
@@ -810,9 +810,9 @@ def test_a_training_counts_that_reaches_the_value_and_diverges_afterwards(tmp_pa
         search=ROUGH,
         evaluate_every=1,
     )
-    found = run(timed, tmp_path)
-    assert found.results["diverged"].all()
-    (row,) = found.choice.optima.to_dict("records")
+    result = run(timed, tmp_path)
+    assert result.results["diverged"].all()
+    (row,) = result.choice.optima.to_dict("records")
     assert row["found"] and row["score"] < 2
 
 

@@ -10,7 +10,7 @@ import pytest
 from experiments import claims, statements
 from experiments.config_files import ConfigFile
 from experiments.results import measures
-from experiments.results.tables import Found
+from experiments.results.runs import Run
 
 CONFIG = """
 from ml_collections import ConfigDict
@@ -41,9 +41,9 @@ def source(tmp_path):
     return str(tmp_path / "mine.py")
 
 
-def found(*losses):
+def result(*losses):
     rows = [(seed, loss) for seed, loss in enumerate(losses)]
-    return Found(pd.DataFrame(rows, columns=["seed", "train_loss"]), pd.DataFrame())
+    return Run(pd.DataFrame(rows, columns=["seed", "train_loss"]), pd.DataFrame())
 
 
 def stated(source):
@@ -53,7 +53,7 @@ def stated(source):
 
 def recorded(source, *losses):
     return statements.record(
-        ConfigFile.load(source), claims.compare(stated(source).records, found(*losses))
+        ConfigFile.load(source), claims.compare(stated(source).records, result(*losses))
     )
 
 
@@ -78,7 +78,7 @@ def test_a_config_without_statements_has_none(tmp_path):
 
 
 def test_a_record_is_what_the_run_measured_and_is_met_by_the_same_run(source):
-    (before,) = claims.compare(stated(source).records, found(0.1, 0.3))
+    (before,) = claims.compare(stated(source).records, result(0.1, 0.3))
     assert not before.met and "--record keeps it" in str(before)
     path = recorded(source, 0.1, 0.3)
     (record,) = stated(source).records
@@ -86,7 +86,7 @@ def test_a_record_is_what_the_run_measured_and_is_met_by_the_same_run(source):
     assert record.spread == pytest.approx(
         np.std([0.1, 0.3], ddof=1) / np.sqrt(2), rel=1e-3
     )
-    (after,) = claims.compare(stated(source).records, found(0.1, 0.3))
+    (after,) = claims.compare(stated(source).records, result(0.1, 0.3))
     assert after.met
 
 
@@ -108,9 +108,9 @@ def test_what_is_no_number_is_not_recorded_and_nothing_is_lost(source, losses):
 def test_a_ratio_of_times_of_which_one_is_never_reached_is_not_recorded(source):
     """It is 0, which is no number to keep."""
     (record,) = stated(source).records
-    never = measures.ratio(lambda found: 3.0, lambda found: np.inf)
+    never = measures.ratio(lambda result: 3.0, lambda result: np.inf)
     measured = claims.compare(
-        [dataclasses.replace(record, measure=never)], found(0.1, 0.3)
+        [dataclasses.replace(record, measure=never)], result(0.1, 0.3)
     )
     with pytest.raises(ValueError, match="nothing is written"):
         statements.record(ConfigFile.load(source), measured)

@@ -338,8 +338,8 @@ def ran():
     steps = {name: step_of(tx) for name, tx in OF_WORKERS.items()}
 
     def step(states, slope):
-        found = {name: steps[name](states[name], slope) for name in steps}
-        return tuple({name: f[i] for name, f in found.items()} for i in range(2))
+        result = {name: steps[name](states[name], slope) for name in steps}
+        return tuple({name: f[i] for name, f in result.items()} for i in range(2))
 
     x, ends = jnp.ones(3), []
     start = {name: (x, tx.init(x)) for name, tx in OF_WORKERS.items()}
@@ -351,12 +351,12 @@ def ran():
         held, told = run(held, SLOPES)
         ends.append(jax.tree.map(np.asarray, (held.state, told)))
     states, told = ends[1]
-    found = {name: (states[name], told[name]) for name in OF_WORKERS}
+    result = {name: (states[name], told[name]) for name in OF_WORKERS}
     for name in OF_WORKERS:
         few = 1e-5 if name == "own delays" else 1e-4  # Adam divides
         simulated = ends[0][0][name], ends[0][1][name]
-        chex.assert_trees_all_close(found[name], simulated, rtol=few, atol=1e-6)
-    return found
+        chex.assert_trees_all_close(result[name], simulated, rtol=few, atol=1e-6)
+    return result
 
 
 def test_of_workers_with_delays_of_their_own_each_gradient_arrives_late(ran):

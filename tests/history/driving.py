@@ -18,12 +18,12 @@ def gradient(step):
 
 def updates_of(tx, steps=6):
     """All updates, at parameters that stay."""
-    state, found = tx.init(PARAMS), []
+    state, result = tx.init(PARAMS), []
     update = jax.jit(tx.update)
     for t in range(steps):
         updates, state = update(gradient(t), state, PARAMS)
-        found.append(updates)
-    return found
+        result.append(updates)
+    return result
 
 
 def assert_close(ours, theirs):

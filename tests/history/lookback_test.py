@@ -29,10 +29,10 @@ OVER_NAMES = {
 def test_the_workers_axes_may_have_any_names():
     def worker(grads):
         def step(states, grad):
-            own, found, after = dj.workers.vary(params, axis_name=NAMES), {}, {}
+            own, result, after = dj.workers.vary(params, axis_name=NAMES), {}, {}
             for name, tx in OVER_NAMES.items():
-                found[name], after[name] = tx.update(grad, states[name], own)
-            return after, found
+                result[name], after[name] = tx.update(grad, states[name], own)
+            return after, result
 
         params = jnp.zeros(3)
         states = {name: tx.init(params) for name, tx in OVER_NAMES.items()}
@@ -40,8 +40,8 @@ def test_the_workers_axes_may_have_any_names():
 
     mesh = jax.make_mesh((2, 2), NAMES, axis_types=(AxisType.Auto,) * 2)
     grads, spec = jnp.arange(4.0 * 12).reshape(4, 12), P(None, NAMES)
-    found = jax.jit(jax.shard_map(worker, mesh=mesh, in_specs=spec, out_specs=spec))
-    for updates in found(grads).values():
+    result = jax.jit(jax.shard_map(worker, mesh=mesh, in_specs=spec, out_specs=spec))
+    for updates in result(grads).values():
         np.testing.assert_allclose(updates[0], -0.1 * grads[0], rtol=1e-6)
 
 

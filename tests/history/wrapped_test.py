@@ -110,5 +110,5 @@ def test_an_inner_that_takes_no_staleness_need_not_be_told():
     inner = optax.GradientTransformationExtraArgs(optax.identity().init, strict)
     with pytest.raises(TypeError, match="staleness"):
         updates_of(dj.delayed(inner, 1))
-    found = updates_of(dj.delayed(inner, 1, hand_staleness=False))
-    assert_close(found[5], optax.tree.scale(-1.0, gradient(4)))
+    result = updates_of(dj.delayed(inner, 1, hand_staleness=False))
+    assert_close(result[5], optax.tree.scale(-1.0, gradient(4)))

@@ -125,11 +125,11 @@ def gradients(forward, backward, stage, batch):
     loss = np.mean((x - 1.0) ** 2) / 2
     # the head is in the last stage, which computes its output anew
     delta = (z - 1.0) / len(batch)
-    found = []
+    result = []
     for own, b in zip(reversed(inputs), reversed(backward), strict=True):
-        found.append(own.T @ delta)
+        result.append(own.T @ delta)
         delta = delta @ b.T
-    return loss, found[::-1]
+    return loss, result[::-1]
 
 
 def seen(pipe, state):

@@ -191,13 +191,13 @@ def test_the_loss_is_of_the_batch_that_has_reached_the_head():
     pipe = pipelines.run(chain.parts(), optax.sgd(0.0), schedule(3), mesh3())
     batches = chain.batches(6).astype(np.float32)
     params = chain.single(chain.params(3))
-    state, found = pipe.init(params, batches[0]), []
+    state, result = pipe.init(params, batches[0]), []
     tick = jax.jit(pipe.step)
     for batch in batches:
         state, loss = tick(state, batch)
-        found.append(float(loss))
+        result.append(float(loss))
     expected = [float(chain.parts().loss(params, batch)) for batch in batches[:4]]
-    np.testing.assert_allclose(found, [np.nan, np.nan, *expected], rtol=1e-5)
+    np.testing.assert_allclose(result, [np.nan, np.nan, *expected], rtol=1e-5)
 
 
 def mesh3():
@@ -212,9 +212,9 @@ def test_a_tick_sends_one_activation_forward_and_one_cotangent_back():
     state = pipe.init(chain.single(chain.params(4)), batch)
     text = jax.jit(pipe.step, donate_argnums=0).lower(state, batch).compile().as_text()
     sends = r"(\S+) (collective-permute|all-reduce|all-gather|all-to-all)\("
-    found = sorted((kind, shape) for shape, kind in re.findall(sends, text))
+    result = sorted((kind, shape) for shape, kind in re.findall(sends, text))
     activation = "f32[4,3]{1,0}"
-    assert found == [
+    assert result == [
         ("all-reduce", "f32[]"),
         ("collective-permute", activation),
         ("collective-permute", activation),

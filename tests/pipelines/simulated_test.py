@@ -38,15 +38,15 @@ def trained(make, schedule, layers=LAYERS):
         pipe = make(chain.parts(), optax.sgd(RATE, BETA), schedule)
         batches = chain.batches(UPDATES, 4)
         state = pipe.init(chain.params(layers), batches[0])
-        step, found = jax.jit(pipe.step, donate_argnums=0), []
+        step, result = jax.jit(pipe.step, donate_argnums=0), []
         for batch in batches:
             state, loss = step(state, batch)
-            found.append((float(loss), chain.seen(pipe, state)))
-    return found
+            result.append((float(loss), chain.seen(pipe, state)))
+    return result
 
 
-def check(found, expected):
-    for (loss, now), (own_loss, own) in zip(found, expected, strict=True):
+def check(result, expected):
+    for (loss, now), (own_loss, own) in zip(result, expected, strict=True):
         np.testing.assert_allclose(loss, own_loss, rtol=1e-9)
         for x, y in zip(now, own, strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-8, atol=1e-10)
@@ -77,8 +77,8 @@ def loop(schedule, layers, version_of):
 @pytest.mark.parametrize("name", shortened(SCHEDULES, *KEPT))
 def test_mixed_versions_are_a_loop_over_all_versions(name):
     schedule = SCHEDULES[name]
-    found = trained(pipelines.mixed, schedule)
-    check(found, loop(schedule, LAYERS, schedule.forward_version))
+    result = trained(pipelines.mixed, schedule)
+    check(result, loop(schedule, LAYERS, schedule.forward_version))
 
 
 STASHED = [name for name, schedule in SCHEDULES.items() if schedule.stash]
@@ -87,8 +87,8 @@ STASHED = [name for name, schedule in SCHEDULES.items() if schedule.stash]
 @pytest.mark.parametrize("name", shortened(STASHED, "PipeDream"))
 def test_under_vertical_sync_all_stages_read_the_version_of_the_first(name):
     schedule = SCHEDULES[name]
-    found = trained(pipelines.vertical_sync, schedule)
-    check(found, loop(schedule, LAYERS, lambda i, s: schedule.forward_version(i, 0)))
+    result = trained(pipelines.vertical_sync, schedule)
+    check(result, loop(schedule, LAYERS, lambda i, s: schedule.forward_version(i, 0)))
 
 
 def test_late_gradients_wait_each_for_its_own_stage():
@@ -158,11 +158,11 @@ def test_a_stage_that_predicts_looks_ahead_by_its_own_delay():
             forward_point=dj.gradient_params,
         )
         batches = chain.batches(UPDATES, 4)
-        state, found = pipe.init(chain.params(layers), batches[0]), []
+        state, result = pipe.init(chain.params(layers), batches[0]), []
         step = jax.jit(pipe.step)
         for batch in batches:
             state, loss = step(state, batch)
-            found.append((float(loss), chain.seen(pipe, state)))
+            result.append((float(loss), chain.seen(pipe, state)))
     now = chain.chained(chain.params(layers))
     last = velocity = [np.zeros_like(w) for w in now]
     points, expected = [], []
@@ -176,7 +176,7 @@ def test_a_stage_that_predicts_looks_ahead_by_its_own_delay():
         now = [w + d for w, d in zip(now, last, strict=True)]
         expected.append((loss, now))
     # one share in float32: the reach of `predict_weights`
-    check(found, expected)
+    check(result, expected)
 
 
 def test_rules_are_told_each_stages_staleness_and_the_point_that_was_read():

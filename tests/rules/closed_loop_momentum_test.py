@@ -116,30 +116,30 @@ def test_the_explicit_momentum_makes_room_for_the_delay():
     The delayed ball, (z - 1)(z - beta) + a z^{1-tau} = 0, must have the dominant root
     of the ball without delay, (z - 1)(z - target) + a z = 0.
     """
-    found = []
+    result = []
     for a in RATES:
         z = slowest(1.0, a - 1 - TARGET, TARGET)
         for tau in DELAYS:
             momentum, _ = settled(tau, a, TARGET)
             theory = TARGET - a * sum(z**-k for k in range(tau))
             assert momentum == pytest.approx(theory, abs=2e-3)
-            found.append(momentum)
-    table = np.array(found).reshape(len(RATES), len(DELAYS))
+            result.append(momentum)
+    table = np.array(result).reshape(len(RATES), len(DELAYS))
     assert (np.diff(table, axis=1) < 0).all()  # falls as the delay grows
     assert (np.diff(table[:, 1:], axis=0) < 0).all()  # and as the step grows
 
 
 def test_without_feedback_the_estimate_is_the_momentum_of_the_delay():
     """z - z^{tau+1}, z the root of z^{tau+1} - z^tau + a = 0: it rises with both."""
-    found = []
+    result = []
     for a in RATES:
         for tau in DELAYS:
             z = slowest(1.0, -1.0, *[0.0] * (tau - 1), a) if tau else 1 - a
             momentum, estimate = settled(tau, a, TARGET, gain=0.0)
             assert momentum == 0.0
             assert estimate == pytest.approx(z - z ** (tau + 1), abs=1e-6)
-            found.append(estimate)
-    table = np.array(found).reshape(len(RATES), len(DELAYS))
+            result.append(estimate)
+    table = np.array(result).reshape(len(RATES), len(DELAYS))
     assert (np.diff(table, axis=1) > 0).all()
     assert (np.diff(table[:, 1:], axis=0) > 0).all()
 

@@ -101,8 +101,8 @@ def test_numbers_and_moments_may_have_any_dtypes():
         by_sgd = pipelines.sgd_direction(one, half)
         by_adam = pipelines.adam_direction(one, b1=half, b2=half)
         trace = optax.TraceState(moments)
-        found = by_sgd(trace, trace, 2), by_adam(adam, adam, jnp.int32(2))
-    for moved, wanted in zip(found, (-1.0, -math.sqrt(4 / 3)), strict=True):
+        result = by_sgd(trace, trace, 2), by_adam(adam, adam, jnp.int32(2))
+    for moved, wanted in zip(result, (-1.0, -math.sqrt(4 / 3)), strict=True):
         for leaf in jax.tree.leaves(moved):  # 0.5 b + b - 0.5 b; mhat = vhat = 4/3
             np.testing.assert_allclose(leaf, wanted, rtol=1e-6)
             assert leaf.dtype == jnp.float32

@@ -66,28 +66,28 @@ def heavy_ball(sums, decay):
 def models(trace, batches, decay=DECAY):
     """After each update: heavy ball, from the start, on the gradients so far."""
     workers, numbers = trace.num_workers, dispatches(trace)
-    sums, found = np.zeros((STEPS + 2, 3)), [START]
+    sums, result = np.zeros((STEPS + 2, 3)), [START]
     for t in range(STEPS):
         newest = (workers + t - 1) // workers  # the bucket of the newest dispatch
-        g = gradient(found[trace.read_version[t]], batches[t, 0])
+        g = gradient(result[trace.read_version[t]], batches[t, 0])
         sums[numbers[t] // workers] += g
-        found.append(heavy_ball(sums[: newest + 1], decay))
-    return np.asarray(found)
+        result.append(heavy_ball(sums[: newest + 1], decay))
+    return np.asarray(result)
 
 
 def replayed(trace, batches, tx):
     """The parameters after each update, in float64."""
     with jax.enable_x64(True):
         training = dj.replay(trace, grad_fn, tx)
-        state, found = training.init(jnp.asarray(START), jax.random.key(0)), [START]
+        state, result = training.init(jnp.asarray(START), jax.random.key(0)), [START]
 
         def step(state, given):
             state, _ = training.step(state, given)
             return state, state.params
 
         given = trace.arrivals(0, STEPS), jnp.asarray(batches)
-        _, found = jax.jit(lambda state: jax.lax.scan(step, state, given))(state)
-        return np.concatenate([START[None], found])
+        _, result = jax.jit(lambda state: jax.lax.scan(step, state, given))(state)
+        return np.concatenate([START[None], result])
 
 
 def sgd(rule):

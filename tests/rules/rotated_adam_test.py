@@ -183,15 +183,15 @@ def conditions(jaxpr, inside=False):
 def test_eigenvectors_and_factors_cost_nothing_between_refreshes():
     x, tx = jnp.zeros((2, *SQUARE)), made(is_rotated=True)
     jaxpr = jax.make_jaxpr(tx.update)(x, tx.init(x), x)
-    found = set(conditions(jaxpr.jaxpr))
-    costly = {name for name, _ in found} & {
+    result = set(conditions(jaxpr.jaxpr))
+    costly = {name for name, _ in result} & {
         "eigh",
         "geqrf",
         "qr",
         "householder_product",
     }
     assert costly
-    assert {inside for name, inside in found if name in costly} == {True}
+    assert {inside for name, inside in result if name in costly} == {True}
 
 
 # rotations

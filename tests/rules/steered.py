@@ -46,8 +46,8 @@ def steered(rule, grad, start, delay, max_delay, *, steps, seen):
         return (x, state), (x, *seen(state.inner_state))
 
     carry = start, tx.init(start)
-    (_, state), found = jax.lax.scan(step, carry, jnp.arange(steps))
-    return state.inner_state, found
+    (_, state), result = jax.lax.scan(step, carry, jnp.arange(steps))
+    return state.inner_state, result
 
 
 def trained(rule, grad, start, delay, max_delay, *, seen, steps=STEPS):

@@ -52,8 +52,8 @@ def site(browser, tmp_path_factory):
 @pytest.fixture(scope="module")
 def pages(site):
     """The pages that someone wrote, or that have a public name."""
-    found = [path.relative_to(site) for path in sorted(site.rglob("*.html"))]
-    return [path for path in found if path.parts[0] not in MADE]
+    result = [path.relative_to(site) for path in sorted(site.rglob("*.html"))]
+    return [path for path in result if path.parts[0] not in MADE]
 
 
 def test_no_page_scrolls_sideways(browser, site, pages):

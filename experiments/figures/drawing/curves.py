@@ -13,7 +13,6 @@ from experiments.results.column_words import do, loss_unit, with_unit, words
 from experiments.results.formulas import formulas
 from experiments.results.metrics import less_is_better
 from experiments.results.runs import Run
-from experiments.results.tables import Found
 
 _WIDE = 3.0  # the axis is logarithmic if the ends of series differ by a larger factor
 _TARGET = {"color": "0.4", "lw": 1.0, "ls": (0, (2, 2))}
@@ -45,13 +44,13 @@ def curves(
         name: the name of the file.
     """
 
-    def check_curves(found: Found) -> None:
+    def check_curves(run: Run) -> None:
         for column in (against, metric):
-            analysis.require(found.curves, column)
+            analysis.require(run.curves, column)
 
-    def check(found: Found) -> None:
-        check_curves(found)
-        tables.check(found, "train_loss", only=only, panels=panels, color=color)
+    def check(run: Run) -> None:
+        check_curves(run)
+        tables.check(run, "train_loss", only=only, panels=panels, color=color)
 
     def draw(run: Run) -> Any:
         from matplotlib.ticker import MaxNLocator

@@ -17,7 +17,6 @@ from experiments.results.decay import DecayRate
 from experiments.results.formulas import formula
 from experiments.results.metrics import Metric, column, less_is_better
 from experiments.results.runs import Run
-from experiments.results.tables import Found
 
 _RING = {"color": palette.NOTE_COLOR, "marker": "o", "ms": 12, "ls": "", "mfc": "none"}
 _STAR = {"marker": "*", "ms": 17, "mfc": "white", "mew": 1.4, "ls": "", "zorder": 2.5}
@@ -42,8 +41,8 @@ def best_step(
         **shown: `panels`, `color`, `only`, `title` and `x_label`, as in `over`.
     """
 
-    def of(found: Found) -> Figure:
-        axes = [n for n in found.choice.axes if n in found.settings and n != x]
+    def of(run: Run) -> Figure:
+        axes = [n for n in run.choice.axes if n in run.settings and n != x]
         tuned = axis or next(iter(axes), "")
         if tuned not in axes:
             raise AbsentError(
@@ -58,7 +57,7 @@ def best_step(
         name,
         f"{caption} The table below has the numbers.",
         lambda run: of(run).draw(run),
-        lambda found: of(found).check(found),
+        lambda run: of(run).check(run),
     )
 
 
@@ -94,7 +93,7 @@ def over(
         only: {setting: the values shown}.
         theory: a function of settings, or {x: value}: a line; measured values are then
             points.
-        title: the question; by default the title states the result, if there is one.
+        title: the question; by default the title states the run, if there is one.
         x_label: the label of the horizontal axis, with the unit.
         name: the name of the file.
     """

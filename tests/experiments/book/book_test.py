@@ -39,7 +39,7 @@ def test_each_config_is_in_one_chapter_with_a_system_of_its_own():
     assert set(NOT_RUN) < set(SYSTEMS)
 
 
-def statement(text="It <halves>", measure=lambda found: 0.4, **options):
+def statement(text="It <halves>", measure=lambda result: 0.4, **options):
     said = dict(source="Doe (2020), Table 1", said="half", at_most=0.5)
     return Published(text=text, measure=measure, **said | options)
 

@@ -139,12 +139,12 @@ def test_rows_are_trained_where_they_are_more_than_another_step():
 
 
 def test_a_row_contains_plain_delay_if_it_can_switch_its_numbers_off():
-    found = {name: cure.contained() for name, cure in NAMED.items()}
+    result = {name: cure.contained() for name, cure in NAMED.items()}
     of_plain, of_none = {"rule": "plain"}, {"rule": "no momentum"}
-    assert found["DC-ASGD-a"] == found["clipping"] == found["hinge law"] == of_plain
-    assert found["late updates"] is found["adaptive 1"] is found["Gap-Aware"] is None
-    assert found["one slow momentum"] == of_none
-    assert found["plain"] == {**of_none, "decay": 1.0}
+    assert result["DC-ASGD-a"] == result["clipping"] == result["hinge law"] == of_plain
+    assert result["late updates"] is result["adaptive 1"] is result["Gap-Aware"] is None
+    assert result["one slow momentum"] == of_none
+    assert result["plain"] == {**of_none, "decay": 1.0}
     # the row that it contains may be absent
     (plain, slow) = of(NAMED["one slow momentum"]).arms
     assert plain.contains is slow.contains is None
@@ -168,8 +168,8 @@ def test_a_row_whose_numbers_are_off_is_plain_delay(name):
     numbers = amid(cures.OPTIMIZERS["sgd"].space)
     plain, rule = programs_of(cure, "memoryless, 4").values()
     off = {name: one.off for name, one in cure.space.items()}
-    (wanted,), (found,) = trained(plain, [numbers]), trained(rule, [numbers | off])
-    assert found == pytest.approx(wanted, rel=1e-3)
+    (wanted,), (result,) = trained(plain, [numbers]), trained(rule, [numbers | off])
+    assert result == pytest.approx(wanted, rel=1e-3)
 
 
 @pytest.mark.parametrize("optimizer", list(cures.OPTIMIZERS))
@@ -177,8 +177,8 @@ def test_plain_delay_at_the_momentum_that_it_says_is_no_momentum(optimizer):
     plain, none = programs_of(NAMED["no momentum"], "constant, 4", optimizer).values()
     ((_, values),) = plain.contains.items()
     numbers = amid({"learning_rate": cures.OPTIMIZERS[optimizer].learning_rate})
-    (wanted,), (found,) = trained(none, [numbers]), trained(plain, [numbers | values])
-    assert found == pytest.approx(wanted, rel=1e-5)
+    (wanted,), (result,) = trained(none, [numbers]), trained(plain, [numbers | values])
+    assert result == pytest.approx(wanted, rel=1e-5)
 
 
 @pytest.mark.parametrize("stage", list(studies.STAGES))
@@ -217,8 +217,8 @@ def test_a_rule_of_a_user_is_compared_with_plain_delay(tmp_path):
         updates=20,
         search=Search(seeds=3, repeats=1, tolerance=0.05),
     )
-    found = run(mine, str(tmp_path))
-    (row,) = found.gains("plain").to_dict("records")
+    result = run(mine, str(tmp_path))
+    (row,) = result.gains("plain").to_dict("records")
     # it is only another step
     assert row["rule"] == "half" and row["found"] and abs(row["gain"]) < 0.1
     assert row["low"] <= row["gain"] <= row["high"] and row["settings"] == 1

@@ -54,8 +54,8 @@ def test_the_slow_momentum_of_the_page_is_the_rule_that_was_compared(
         ours, first = page.update(gradient, states[0])
         theirs, second = rule.update(gradient, states[1])
         states = first, second
-        for found in (ours, theirs):
-            np.testing.assert_allclose(found["w"], expected, atol=1e-6)
+        for result in (ours, theirs):
+            np.testing.assert_allclose(result["w"], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("decay", [0.3, 0.024])
@@ -69,8 +69,8 @@ def test_the_average_of_the_page_is_the_rule_that_was_compared(lines, decay):
         average = lines["averaged"](average, params, step, decay)
         weight = max(decay, 1 / step)
         expected = (1 - weight) * expected + weight * np.asarray(params["w"])
-        for found in (average, state.average):
-            np.testing.assert_allclose(found["w"], expected, atol=1e-6)
+        for result in (average, state.average):
+            np.testing.assert_allclose(result["w"], expected, atol=1e-6)
 
 
 NAMED = {cure.name: cure for cure in cures.CURES}
@@ -156,9 +156,9 @@ STEP = np.arange(STEPS)
 def test_a_row_that_is_blind_to_the_delay_is_a_line_of_numpy(
     row, optimizer, numbers, expected
 ):
-    for found, wanted in zip(trained(row, optimizer, **numbers), expected, strict=True):
+    for result, wanted in zip(trained(row, optimizer, **numbers), expected, strict=True):
         # Adam's 1 - 0.999^t has three digits fewer in float32 than a step
-        np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=5e-6)
+        np.testing.assert_allclose(result, wanted, rtol=2e-5, atol=5e-6)
 
 
 def test_the_point_of_schedule_free_lies_between_the_sequence_and_its_average():

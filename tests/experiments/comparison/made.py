@@ -6,7 +6,7 @@ import pandas as pd
 from experiments.comparison import tables
 from experiments.comparison.clusters import NO_DELAY
 from experiments.results.choice import Choice
-from experiments.results.tables import Found
+from experiments.results.runs import Run
 
 LATE = ("memoryless, 4", "constant, 4")
 SEEDS = 8
@@ -50,10 +50,10 @@ def by_hand(**changed):
                 for seed, loss in enumerate(losses)
             ]
     choice = Choice(("learning_rate", "decay"), optima=pd.DataFrame(optima))
-    return Found(pd.DataFrame(results), pd.DataFrame(), choice)
+    return Run(pd.DataFrame(results), pd.DataFrame(), choice)
 
 
-def kept(tmp_path, found, tolerances=TOLERANCES):
+def kept(tmp_path, result, tolerances=TOLERANCES):
     """The run as its stored table has it."""
-    tables.write(found, tmp_path / "made_short.csv", "by hand", tolerances)
+    tables.write(result, tmp_path / "made_short.csv", "by hand", tolerances)
     return tables.read(tmp_path / "made_short.csv")

@@ -20,11 +20,11 @@ def made(tmp_path_factory):
     rows = {"polynomial law": (0.2, 0.0), "linear decay": (0.3, 0.0)}
     rows["capped law"] = (0.1, 0.0)  # a quarter of the cost
     rows["DANA"] = (0.25, 0.0)  # is trained without delay too, and knows the worker
-    found = by_hand(**rows, **{"hinge law": (0.0, 0.1), "clipping": (0.0, 0.1)})
+    result = by_hand(**rows, **{"hinge law": (0.0, 0.1), "clipping": (0.0, 0.1)})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "FOLDER", tmp_path_factory.mktemp("tables"))
         file = tables.file("digits", "short")
-        tables.write(found, file, "digits, short; by hand", TOLERANCES)
+        tables.write(result, file, "digits, short; by hand", TOLERANCES)
         (part,) = page.parts()
     return part
 
@@ -50,11 +50,11 @@ def test_the_page_has_a_row_for_each_verdict_and_what_is_blind_first(made):
 
 def test_the_page_has_the_numbers_of_the_optima_with_late_gradients(made):
     made = copy.deepcopy(made)
-    optima = made.found.choice.optima
+    optima = made.run.choice.optima
     clipping = optima["rule"] == "clipping"
     here = clipping & (optima["cluster"] == "constant, 4")
     optima.loc[here, "learning_rate"] = 1.5  # and 0.5 on the other late cluster
-    made.found.choice.optima["own"] = np.where(clipping, 1e6, np.nan)
+    made.run.choice.optima["own"] = np.where(clipping, 1e6, np.nan)
     row = "| SGD | clipping | 1 (0.5 to 1.5) | 1 (1 to 1) | off on 2 of 2 |"
     assert row in made.chosen.splitlines()
     assert "| not found |" not in made.chosen and made.chosen in page.markdown([made])
@@ -77,17 +77,17 @@ def test_the_figure_has_a_panel_an_optimizer_and_marks_what_is_off_its_scale(
     both = {"sgd": sgd, "adam": by_hand(far=(-0.1, 0.0))}
 
     def joined(of):
-        named = [of(found).assign(optimizer=name) for name, found in both.items()]
+        named = [of(result).assign(optimizer=name) for name, result in both.items()]
         return pd.concat(named, ignore_index=True)
 
-    optima = joined(lambda found: found.choice.optima)
-    found = dataclasses.replace(
+    optima = joined(lambda result: result.choice.optima)
+    result = dataclasses.replace(
         sgd,
-        results=joined(lambda found: found.results),
+        results=joined(lambda result: result.results),
         choice=sgd.choice._replace(optima=optima),
     )
     tolerances = dict.fromkeys(both, 0.0001)
-    tables.write(found, tables.file("digits", "short"), "by hand", tolerances)
+    tables.write(result, tables.file("digits", "short"), "by hand", tolerances)
     (part,) = page.parts()
     figure = page.draw(part)
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
@@ -127,15 +127,15 @@ def test_the_readme_says_which_rows_are_not_run_with_an_optimizer(made):
 
 
 def test_the_readme_leaves_blank_what_an_optimizer_does_not_go_with(made):
-    results = made.found.results
+    results = made.run.results
     results = pd.concat([results, results.assign(optimizer="adam")])
-    optima = made.found.choice.optima
+    optima = made.run.choice.optima
     optima = pd.concat([optima, optima.assign(optimizer="adam")])
-    found = dataclasses.replace(
-        made.found, results=results, choice=made.found.choice._replace(optima=optima)
+    result = dataclasses.replace(
+        made.run, results=results, choice=made.run.choice._replace(optima=optima)
     )
     plain = made.rows[made.rows["rule"] == "plain"].assign(optimizer="adam")
-    both = made._replace(found=found, rows=pd.concat([made.rows, plain]))
+    both = made._replace(found=result, rows=pd.concat([made.rows, plain]))
     shown = {
         cells[0]: cells[1:] for cells in _rows(page.readme_table([both]).splitlines())
     }

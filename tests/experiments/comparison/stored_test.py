@@ -200,8 +200,8 @@ def test_a_list_of_past_parameters_trains_to_the_stored_loss(
 
 @pytest.mark.parametrize("study", SHORT)
 def test_halves_of_the_seeds_agree_on_the_order_of_rows_outside_of_the_band(study):
-    found = SHORT[study]
-    assert verdicts.order_agrees(found, least=tables.inexact(found)) >= 0.8
+    result = SHORT[study]
+    assert verdicts.order_agrees(result, least=tables.inexact(result)) >= 0.8
 
 
 def test_each_rule_has_its_costs():

@@ -11,12 +11,12 @@ from tests.experiments.comparison.made import COST, GAINS, TOLERANCES, by_hand, 
 
 
 def test_a_stored_table_has_the_numbers_and_both_losses_of_each_seed(tmp_path):
-    found = by_hand()
-    read = kept(tmp_path, found)
+    result = by_hand()
+    read = kept(tmp_path, result)
     plain = read.where(rule=tuple(GAINS)).results
     keys = ["optimizer", "rule", "cluster", "seed"]
-    both = plain.merge(found.results, on=keys, suffixes=("", "_there"))
-    assert len(both) == len(plain) == len(found.results)
+    both = plain.merge(result.results, on=keys, suffixes=("", "_there"))
+    assert len(both) == len(plain) == len(result.results)
     for name in ("learning_rate", "decay", "train_loss", "test_loss"):
         np.testing.assert_allclose(both[name], both[f"{name}_there"], rtol=1e-5)
     of_plain = {"optimizer": "sgd", "rule": "not found"}
@@ -27,18 +27,18 @@ def test_a_stored_table_has_the_numbers_and_both_losses_of_each_seed(tmp_path):
 
 
 def test_a_training_that_diverged_is_stored_as_infinite(tmp_path):
-    found = by_hand()
-    found.results.loc[0, "diverged"] = 1
-    assert kept(tmp_path, found).results["train_loss"].iloc[0] == np.inf
+    result = by_hand()
+    result.results.loc[0, "diverged"] = 1
+    assert kept(tmp_path, result).results["train_loss"].iloc[0] == np.inf
 
 
 def test_the_gains_are_over_the_better_of_plain_and_no_momentum(tmp_path):
     """Whichever has the smaller score in its search, on each cluster apart."""
-    found = kept(tmp_path, by_hand(**{"no momentum": (0.05, 0.0)}))
-    table = tables.gains(found).set_index("rule")["gain"]
+    result = kept(tmp_path, by_hand(**{"no momentum": (0.05, 0.0)}))
+    table = tables.gains(result).set_index("rule")["gain"]
     assert table["helps"] == pytest.approx(0.1 - 0.05)
     assert table["plain"] == pytest.approx(-0.05)
-    assert tables.costs(found)["sgd"] == pytest.approx(COST - 0.05)
+    assert tables.costs(result)["sgd"] == pytest.approx(COST - 0.05)
 
 
 def test_a_row_stops_if_its_interval_is_below_a_tenth_of_the_cost(tmp_path):
@@ -52,16 +52,16 @@ def test_a_row_stops_if_its_interval_is_below_a_tenth_of_the_cost(tmp_path):
 
 def test_a_row_stops_below_two_bands_if_the_search_is_less_exact(tmp_path):
     """The band here is 0.06 nats, and the cost 0.4."""
-    found = kept(tmp_path, by_hand(**{"plain, searched again": (-0.06, 0.0)}))
-    assert tables.thresholds(found)["sgd"] == pytest.approx(0.12)
-    on = tables.going_on(found)
+    result = kept(tmp_path, by_hand(**{"plain, searched again": (-0.06, 0.0)}))
+    assert tables.thresholds(result)["sgd"] == pytest.approx(0.12)
+    on = tables.going_on(result)
     assert not on.keys() & {"helps", "just above"} and "varies" in on
 
 
 def test_no_gain_matters_that_is_less_than_two_tolerances(tmp_path):
-    found = kept(tmp_path, by_hand(), tolerances={"sgd": 0.05})
-    assert tables.inexact(found)["sgd"] == tables.thresholds(found)["sgd"] == 0.1
-    assert "just above" not in tables.going_on(found)
+    result = kept(tmp_path, by_hand(), tolerances={"sgd": 0.05})
+    assert tables.inexact(result)["sgd"] == tables.thresholds(result)["sgd"] == 0.1
+    assert "just above" not in tables.going_on(result)
 
 
 def test_a_run_replaces_its_rows_and_keeps_those_of_other_rules_and_optimizers(
@@ -99,8 +99,8 @@ def test_rows_that_go_on_have_a_blind_twin_if_they_read_the_delay(
     with pytest.raises(ValueError, match=r"digits_short.csv is missing: run"):
         studies.rows_of("digits", "full")
     changed = {"polynomial law": (0.2, 0.0), "clipping": (0.2, 0.0)}
-    found = by_hand(**changed, **{"hinge law": (-0.2, 0.0)})
-    tables.write(found, tables.file("digits", "short"), "by hand", TOLERANCES)
+    result = by_hand(**changed, **{"hinge law": (-0.2, 0.0)})
+    tables.write(result, tables.file("digits", "short"), "by hand", TOLERANCES)
     rows = {row.name: row for row in studies.rows_of("digits", "full")}
     assert {*changed, "polynomial law, delay-blind twin"} <= {*rows}
     assert rows["hinge law"].optimizers == ("adam", "muon")  # SGD's is stopped

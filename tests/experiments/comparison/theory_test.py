@@ -72,5 +72,5 @@ def test_two_updates_are_those_of_a_hand():
     mean = mean - eta * ((1 - d) * d * lam + d * lam * mean)
     of_first, of_second = step * sigma * (1 + (1 - d) - step * lam), step * sigma
     expected = 0.5 * lam * (mean**2 + of_first**2 + of_second**2)
-    found = Bowl([lam], noise=sigma, updates=2).expected_loss(0, eta, d)
-    assert found == pytest.approx(expected, rel=1e-12)
+    result = Bowl([lam], noise=sigma, updates=2).expected_loss(0, eta, d)
+    assert result == pytest.approx(expected, rel=1e-12)

@@ -45,17 +45,17 @@ def test_a_verdict_needs_an_optimum_a_small_chance_and_two_bands(tmp_path):
 
 
 def test_a_row_that_diverges_under_one_seed_says_so(tmp_path):
-    found = by_hand()
-    helps = found.results.query("rule == 'helps' and cluster == 'constant, 4'").index
-    found.results.loc[helps[0], "diverged"] = 1
-    rows = verdicts.verdicts(kept(tmp_path, found)).set_index("rule")
+    result = by_hand()
+    helps = result.results.query("rule == 'helps' and cluster == 'constant, 4'").index
+    result.results.loc[helps[0], "diverged"] = 1
+    rows = verdicts.verdicts(kept(tmp_path, result)).set_index("rule")
     assert rows["verdict"]["helps"] == verdicts.DIVERGES
     assert rows["verdict"]["just above"] == verdicts.GAINS
 
 
 def test_clusters_count_apart_and_their_median_beside_the_mean(tmp_path):
-    found, losses = by_hand(), ["train_loss", "test_loss"]
-    rows, optima = found.results, found.choice.optima
+    result, losses = by_hand(), ["train_loss", "test_loss"]
+    rows, optima = result.results, result.choice.optima
     rows.loc[
         (rows["rule"] == "helps") & (rows["cluster"] == "constant, 4"), losses
     ] -= 0.3
@@ -64,14 +64,14 @@ def test_clusters_count_apart_and_their_median_beside_the_mean(tmp_path):
         0.2  # from a gain of 0.4 to one of 0.2
     )
     more = optima[optima["cluster"] == "constant, 4"].assign(cluster="memoryless, 16")
-    found = dataclasses.replace(
-        found,
+    result = dataclasses.replace(
+        result,
         results=pd.concat([rows, third], ignore_index=True),
-        choice=found.choice._replace(
+        choice=result.choice._replace(
             optima=pd.concat([optima, more], ignore_index=True)
         ),
     )
-    row = verdicts.verdicts(kept(tmp_path, found)).set_index("rule").loc["helps"]
+    row = verdicts.verdicts(kept(tmp_path, result)).set_index("rule").loc["helps"]
     gains = {"memoryless, 4": 0.1, "constant, 4": 0.4, "memoryless, 16": 0.2}
     assert row["gain"] == pytest.approx(np.mean([*gains.values()]), abs=1e-4)
     assert row["median"] == pytest.approx(0.2, abs=1e-4)
@@ -89,7 +89,7 @@ def test_tau_counts_the_pairs_of_rows_whose_order_differs_between_halves(tmp_pat
     ]
     turned = [{"varies", other} for other in ("helps", "just below", "just above")]
     assert all(pair in apart for pair in turned)
-    found = kept(tmp_path, by_hand(varies=(0.0, 0.19)))
-    tau = verdicts.order_agrees(found, least={"sgd": 0.03})
+    result = kept(tmp_path, by_hand(varies=(0.0, 0.19)))
+    tau = verdicts.order_agrees(result, least={"sgd": 0.03})
     assert tau == pytest.approx(1 - 2 * len(turned) / len(apart))
-    assert np.isnan(verdicts.order_agrees(found, least={"sgd": 9.0}))
+    assert np.isnan(verdicts.order_agrees(result, least={"sgd": 9.0}))

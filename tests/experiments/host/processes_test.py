@@ -90,12 +90,12 @@ def test_a_run_goes_on_with_other_processes_and_devices(whole, tmp_path, compile
     assert codes == [143] and "resumes at update" in outputs[0], outputs
     codes, outputs = kill.finish(kill.start(*arguments, devices=1))
     assert codes == [0, 0] and "resumes at update" in outputs[0], outputs
-    found, expected = (load(run).results for run in (workdir, whole[0]))
+    result, expected = (load(run).results for run in (workdir, whole[0]))
     # The sum over workers is taken in another order: a rounding of float32, 6e-8, in
     # every update, and Adam divides by the gradients' size.
     losses = expected["train_loss"].tolist()
-    assert found["train_loss"].tolist() == pytest.approx(losses, rel=1e-4)
-    assert found["staleness_mean"].tolist() == expected["staleness_mean"].tolist()
+    assert result["train_loss"].tolist() == pytest.approx(losses, rel=1e-4)
+    assert result["staleness_mean"].tolist() == expected["staleness_mean"].tolist()
     steps = [row["step"] for row in kill.rows(workdir)]
     assert steps == list(range(0, 201, 10))
 

@@ -101,12 +101,12 @@ def test_a_run_in_a_bucket_goes_on_from_it_and_is_read_from_it(
             updates=updates,
             evaluate_every=5,
         )
-        found = run(asked, "gs://bucket/run", keep_checkpoints=updates == 10)
+        result = run(asked, "gs://bucket/run", keep_checkpoints=updates == 10)
     assert "resumes at update 10" in caplog.text
     assert "the run is finished: its records are read" in caplog.text
     expected = run(asked, tmp_path / "local")
-    pd.testing.assert_frame_equal(found.results, expected.results, rtol=0)
-    pd.testing.assert_frame_equal(found.curves, expected.curves, rtol=0)
+    pd.testing.assert_frame_equal(result.results, expected.results, rtol=0)
+    pd.testing.assert_frame_equal(result.curves, expected.curves, rtol=0)
     info = json.loads((bucket / "run" / "run.json").read_text())
     assert info["question"] == "Again?" and info["wall_seconds"] > 0
     rows = (bucket / "run" / "metrics.jsonl").read_text().splitlines()

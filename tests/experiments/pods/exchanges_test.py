@@ -90,10 +90,10 @@ SCHEDULES = {  # lines -> of each sum: seconds beside it, and seconds that it co
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_sums_are_hidden_by_what_runs_while_their_link_sends(name):
     lines, expected = SCHEDULES[name]
-    found = collectives(*lines)
-    assert [(c.beside_seconds, c.waiting_seconds) for c in found] == expected
-    assert [c.hidden for c in found] == [waiting == 0 for _, waiting in expected]
-    assert all(c.asynchronous == (name != "synchronous") for c in found)
+    result = collectives(*lines)
+    assert [(c.beside_seconds, c.waiting_seconds) for c in result] == expected
+    assert [c.hidden for c in result] == [waiting == 0 for _, waiting in expected]
+    assert all(c.asynchronous == (name != "synchronous") for c in result)
 
 
 def transfer(keys):
@@ -189,8 +189,8 @@ def test_what_is_waited_for_a_fused_sum_is_time_for_another():
     """The fused one sends for two seconds, beside a product of one."""
     larger = f"{HELD}\n{SUM}\n{PRODUCT}".replace("f32[64]", "f32[128]")
     fusion = "%f = f32[128] fusion(%x, %a, %b), calls=%fused"
-    found = collectives(start(), fusion, HALF, done(), fused=larger)
-    assert [c.beside_seconds for c in found] == [1.0 + 1.0 + 0.5, 1.0]
+    result = collectives(start(), fusion, HALF, done(), fused=larger)
+    assert [c.beside_seconds for c in result] == [1.0 + 1.0 + 0.5, 1.0]
 
 
 @pytest.mark.parametrize(

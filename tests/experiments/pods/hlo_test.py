@@ -87,6 +87,6 @@ def test_calls_and_branches_are_looked_into():
     assert work.flops(module(*lines, body=BODY, idle=idle)) == 3 * FLOPS
     # the branch that sends more is listed, whether it is the first or the second
     other = BODY.replace("f32[64]", "f32[65]")
-    found = collectives(*lines, body=BODY, idle=other)
-    assert [c.num_bytes for c in found] == [256, 260, 260]
-    assert [c.in_branch for c in found] == [False, True, True]
+    result = collectives(*lines, body=BODY, idle=other)
+    assert [c.num_bytes for c in result] == [256, 260, 260]
+    assert [c.in_branch for c in result] == [False, True, True]

@@ -89,8 +89,8 @@ def report(topology, method):
 
 def between_islands(topology, method):
     """The sums over the islands, and their bytes in a step, the mean of a round."""
-    found = [c for c in report(topology, method).collectives if c.group_size == ISLANDS]
-    often = {c: c.times / (PERIOD if c.in_branch else 1) for c in found}
+    result = [c for c in report(topology, method).collectives if c.group_size == ISLANDS]
+    often = {c: c.times / (PERIOD if c.in_branch else 1) for c in result}
     sent, sending, hidden = (
         sum(getattr(c, name) * share for c, share in often.items())
         for name in ("sent_bytes", "sending_seconds", "hidden_seconds")
@@ -99,7 +99,7 @@ def between_islands(topology, method):
         f"{topology} {method}: a device sends {sent:,.0f} bytes a step to the other"
         f" island in {1e3 * sending:.3f} ms, of which {1e3 * hidden:.3f} are hidden"
     )
-    return found, sent
+    return result, sent
 
 
 TOPOLOGIES = [
@@ -120,10 +120,10 @@ def test_a_late_slice_is_hidden_and_in_no_branch(topology):
 @pytest.mark.long
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_synchronous_islands_send_in_a_branch_and_wait(topology):
-    found, sent = between_islands(topology, "synchronous")
+    result, sent = between_islands(topology, "synchronous")
     assert sent == MODEL / PERIOD  # each member sends all
-    assert all(c.in_branch for c in found)
-    assert sum(c.waiting_seconds for c in found) > 0
+    assert all(c.in_branch for c in result)
+    assert sum(c.waiting_seconds for c in result) > 0
 
 
 @pytest.mark.long

@@ -121,10 +121,10 @@ def test_hidden_and_exposed_times_are_those_counted_by_hand(name):
     module, speed = read(name)
     computation, rows = COUNTED[name]
     assert work.seconds(module, speed) == pytest.approx(computation)
-    found = exchanges.collectives(module, speed)
-    assert [c.kind for c in found] == [kind for kind, *_ in rows]
+    result = exchanges.collectives(module, speed)
+    assert [c.kind for c in result] == [kind for kind, *_ in rows]
     for collective, (_, sending, beside, exposed, hidden) in zip(
-        found, rows, strict=True
+        result, rows, strict=True
     ):
         assert collective.sending_seconds == pytest.approx(sending)
         assert collective.beside_seconds == pytest.approx(beside)

@@ -123,9 +123,9 @@ def test_a_loop_over_tiles_takes_smaller_steps_while_it_carries_a_sum(
     line = f"%u = f32[64]{{0}} fusion(%x), calls=%update, backend_config={tiles}"
     body = "\n".join(["%p = f32[64]{0} parameter(0)", *[SUM] * carries])
     made = module(line, update=body)
-    found = work.Work(made, SPEED._replace(hertz=1e6, step_seconds=2e-3))
+    result = work.Work(made, SPEED._replace(hertz=1e6, step_seconds=2e-3))
     *_, loop = made.computations["main"]
     assert isinstance(loop, hlo.Instruction)
     carrying = longer * 2e-3 * carries
-    assert found.carrying_seconds(loop) == pytest.approx(carrying)
-    assert found.seconds("main") == pytest.approx(1.0 - carrying)
+    assert result.carrying_seconds(loop) == pytest.approx(carrying)
+    assert result.seconds("main") == pytest.approx(1.0 - carrying)

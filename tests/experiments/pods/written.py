@@ -53,9 +53,9 @@ def collectives(*lines, speed=SPEED, **keywords):
     return exchanges.collectives(module(*lines, **keywords), speed)
 
 
-def only(found):
+def only(result):
     """The one that there is."""
-    (one,) = found
+    (one,) = result
     return one
 
 

@@ -46,14 +46,14 @@ def chosen(table, law):
 def test_one_step_is_chosen_for_all_seeds_of_a_series(draw):
     table, other = frame(draw), frame(draw + 100).assign(seed=lambda own: own.seed + 7)
     for tuning in (None, other):
-        found = analysis.best(table, ["learning_rate"], tuning=tuning)
-        assert sorted(found.seed) == sorted([*SEEDS] * len(LAWS))
-        for row in found.itertuples():
+        result = analysis.best(table, ["learning_rate"], tuning=tuning)
+        assert sorted(result.seed) == sorted([*SEEDS] * len(LAWS))
+        for row in result.itertuples():
             judges = table if tuning is None else tuning
             assert row.learning_rate == chosen(judges, row.law)
         # whole rows, as they were
-        assert list(found) == list(table)
-        assert len(found.merge(table)) == len(found)
+        assert list(result) == list(table)
+        assert len(result.merge(table)) == len(result)
 
 
 def test_tuning_seeds_choose_among_the_values_that_are_shown():
@@ -61,9 +61,9 @@ def test_tuning_seeds_choose_among_the_values_that_are_shown():
     only, judges = (
         analysis.where(rows, learning_rate=RATES[:2]) for rows in (table, other)
     )
-    found = analysis.best(only, ["learning_rate"], tuning=other)
-    assert set(found.learning_rate) <= set(RATES[:2])
-    assert found.equals(analysis.best(only, ["learning_rate"], tuning=judges))
+    result = analysis.best(only, ["learning_rate"], tuning=other)
+    assert set(result.learning_rate) <= set(RATES[:2])
+    assert result.equals(analysis.best(only, ["learning_rate"], tuning=judges))
 
 
 def test_a_metric_whose_name_has_to_in_it_is_not_valid_if_the_model_diverges():
@@ -118,11 +118,11 @@ def test_another_column_may_decide():
     swapped = table.rename(
         columns={"train_loss": "test_loss", "test_loss": "train_loss"}
     )
-    found = analysis.best(swapped, ["learning_rate"], by="test_loss")
+    result = analysis.best(swapped, ["learning_rate"], by="test_loss")
     own = analysis.best(table, ["learning_rate"])
-    assert found.learning_rate.tolist() == own.learning_rate.tolist()
+    assert result.learning_rate.tolist() == own.learning_rate.tolist()
     other = analysis.best(swapped, ["learning_rate"])
-    assert found.learning_rate.tolist() != other.learning_rate.tolist()
+    assert result.learning_rate.tolist() != other.learning_rate.tolist()
 
 
 # (step size, loss, diverged, ended higher) of two seeds each -> the best
@@ -154,8 +154,8 @@ def test_the_best_value_is_one_that_trains(name):
         rows.append((rate, 0, 0.5, 0, 0))  # one seed trains in any case
         rows += [(rate, 1, loss, *fates)] * (loss is not None)
     columns = ["learning_rate", "seed", "train_loss", "diverged", "ended_higher"]
-    found = analysis.best(pd.DataFrame(rows, columns=columns), ["learning_rate"])
-    assert found.learning_rate.unique().tolist() == [expected]
+    result = analysis.best(pd.DataFrame(rows, columns=columns), ["learning_rate"])
+    assert result.learning_rate.unique().tolist() == [expected]
 
 
 def test_an_absent_setting_is_a_value():
@@ -218,9 +218,9 @@ def test_one_seed_has_no_interval():
 def test_spread_of_what_has_no_value_is_none_and_of_infinity_infinite():
     table = pd.DataFrame({"seed": [0, 1], "a": [math.nan] * 2, "b": [1.0, math.inf]})
     assert math.isnan(analysis.spread(table, "a", []).low.item())
-    found = analysis.spread(table, "b", [])
-    assert (found.low.item(), found.high.item()) == (math.inf, math.inf)
-    assert found.seeds.item() == 1
+    result = analysis.spread(table, "b", [])
+    assert (result.low.item(), result.high.item()) == (math.inf, math.inf)
+    assert result.seeds.item() == 1
 
 
 def test_where_compares_numbers_in_float32_and_takes_several():
@@ -241,21 +241,21 @@ def test_time_to_is_where_the_line_between_evaluations_crosses():
             "train_loss": [4.0, 3.0, 1.0, 5.0, 5.0, 5.0],
         }
     )
-    found = analysis.time_to(curves, "train_loss", 1.5)
-    assert found["a", 0] == 1.0 + 2.0 * 0.75 and found["b", 0] == math.inf
+    result = analysis.time_to(curves, "train_loss", 1.5)
+    assert result["a", 0] == 1.0 + 2.0 * 0.75 and result["b", 0] == math.inf
     updates = analysis.time_to(curves, "train_loss", 3.5, along="update")
     assert updates["a", 0] == 5.0
     at_once = analysis.time_to(curves, "train_loss", 4.5)
     assert at_once["a", 0] == 0.0 and at_once["b", 0] == math.inf
-    assert list(found.index.names) == ["law", "seed"]
+    assert list(result.index.names) == ["law", "seed"]
 
 
 def test_derived_columns_are_errors_and_the_gap():
-    found = analysis.derived(frame().assign(test_accuracy=0.75))
-    assert (found.test_error == 0.25).all() and "train_error" not in found
+    result = analysis.derived(frame().assign(test_accuracy=0.75))
+    assert (result.test_error == 0.25).all() and "train_error" not in result
     measured = analysis.derived(frame().assign(test_accuracy=0.75, test_error=0.5))
     assert (measured.test_error == 0.5).all()  # of the task or of `measure`
-    np.testing.assert_allclose(found.gap, found.test_loss - found.train_loss)
+    np.testing.assert_allclose(result.gap, result.test_loss - result.train_loss)
 
 
 def test_every_setting_has_a_name():

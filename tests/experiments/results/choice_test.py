@@ -37,8 +37,8 @@ def test_the_best_rows_are_those_at_the_optima_and_of_what_was_not_searched():
 
 
 def test_what_was_not_searched_counts_as_found():
-    found = choice().are_found(RESULTS)
-    assert found.tolist() == [True, True, False, True, True]
+    result = choice().are_found(RESULTS)
+    assert result.tolist() == [True, True, False, True, True]
 
 
 def test_kept_rows_have_the_values_of_the_reference_seed_by_seed():

@@ -23,20 +23,20 @@ from experiments.results.claims import (
 )
 from experiments.results.estimates import Estimate, holm
 from experiments.results.metrics import TimeTo
-from experiments.results.tables import Found
+from experiments.results.runs import Run
 
 VALUES = (0.9, 1.0, 1.1)
 """Mean 1, standard error 0.1 / sqrt(3), t = 4.303: from 0.752 to 1.248."""
 
 
-def found(values=VALUES):
+def result(values=VALUES):
     rows = [("a", seed, own) for seed, own in enumerate(values)]
     results = pd.DataFrame(rows, columns=["arm", "seed", "loss"])
-    return Found(results, results.iloc[:0])
+    return Run(results, results.iloc[:0])
 
 
-def mean(found):
-    return found.results["loss"].mean()
+def mean(result):
+    return result.results["loss"].mean()
 
 
 def statement(**bounds):
@@ -72,14 +72,14 @@ def test_where_a_seed_is_never_there_the_median_is_shown_and_no_mean():
     ids=str,
 )
 def test_the_interval_decides(bounds, verdict):
-    (judged,) = claims.judge([statement(**bounds)], found())
+    (judged,) = claims.judge([statement(**bounds)], result())
     assert judged.verdict == verdict
     assert judged.shown == "1 (0.752 to 1.25)"
     ours = statement(bound_is_ours=True, **bounds)
-    (judged,) = claims.judge([ours], found())
+    (judged,) = claims.judge([ours], result())
     assert judged.verdict == (SAME_DIRECTION if verdict == REPRODUCED else verdict)
     shown = statement(demonstration=True, **bounds)
-    (judged,) = claims.judge([shown], found())
+    (judged,) = claims.judge([shown], result())
     assert judged.verdict == (DEMONSTRATION if verdict == REPRODUCED else verdict)
     assert np.isnan(judged.chance) == (verdict == REPRODUCED)
 
@@ -88,33 +88,33 @@ def test_the_interval_decides(bounds, verdict):
 def test_all_seeds_outside_of_a_bound_refute_it_without_any_chance(is_shown):
     """A broken identity is not undecided; one that holds has no p-value."""
     below = statement(at_most=1.0, demonstration=is_shown)
-    (judged,) = claims.judge([below], found((2.0, 2.0, 2.0)))
+    (judged,) = claims.judge([below], result((2.0, 2.0, 2.0)))
     assert judged.verdict == NOT_REPRODUCED and judged.chance == 0.0
-    (judged,) = claims.judge([below], found((0.5, 0.5, 0.5)))
+    (judged,) = claims.judge([below], result((0.5, 0.5, 0.5)))
     assert judged.verdict == (DEMONSTRATION if is_shown else REPRODUCED)
     assert np.isnan(judged.chance)
 
 
 @pytest.mark.parametrize("values", [(1.0,), (1.0, np.nan, 1.0)], ids=str)
 def test_one_seed_and_no_value_decide_nothing(values):
-    def strict(found):
-        return found.results["loss"].mean(skipna=False)
+    def strict(result):
+        return result.results["loss"].mean(skipna=False)
 
-    (judged,) = claims.judge([statement(measure=strict, at_most=9.0)], found(values))
+    (judged,) = claims.judge([statement(measure=strict, at_most=9.0)], result(values))
     assert judged.verdict == UNDECIDED
 
 
 def test_the_p_value_of_a_verdict_is_the_t_test_s_times_three_looks():
     """(1 - 0.7) / (0.1 / sqrt(3)) with 2 degrees of freedom."""
-    (judged,) = claims.judge([statement(at_least=0.7)], found())
+    (judged,) = claims.judge([statement(at_least=0.7)], result())
     alpha = stats.ttest_1samp(VALUES, 0.7).pvalue
     assert judged.chance == pytest.approx(3 * alpha) and 3 * alpha > 0.05 > alpha
     assert judged.verdict == REPRODUCED  # alone
-    (judged,) = claims.judge([statement(at_least=0.99)], found())
+    (judged,) = claims.judge([statement(at_least=0.99)], result())
     assert judged.chance == 1.0
-    (judged,) = claims.judge([statement(measure=None, tried="a pod")], found())
+    (judged,) = claims.judge([statement(measure=None, tried="a pod")], result())
     assert np.isnan(judged.chance)
-    (judged,) = claims.judge([statement(at_least=0.7)], found((1.0,)))
+    (judged,) = claims.judge([statement(at_least=0.7)], result((1.0,)))
     assert np.isnan(judged.chance)
     no_optimum = Judged(statement(at_least=0.7), Estimate(1.0, 0.1, 3), NO_OPTIMUM)
     assert np.isnan(no_optimum.chance)
@@ -122,7 +122,7 @@ def test_the_p_value_of_a_verdict_is_the_t_test_s_times_three_looks():
 
 def test_a_number_that_all_seeds_agree_on_has_no_p_value():
     """Nothing is left to chance, so no test can say how sure it is."""
-    (judged,) = claims.judge([statement(at_least=0.7)], found((1.0, 1.0, 1.0 + 1e-15)))
+    (judged,) = claims.judge([statement(at_least=0.7)], result((1.0, 1.0, 1.0 + 1e-15)))
     assert judged.verdict == REPRODUCED and np.isnan(judged.chance)
     one_seed_more = Judged(
         statement(at_least=0.5), Estimate(1.0, 0.0, 9, "share"), REPRODUCED
@@ -154,9 +154,9 @@ def test_with_three_looks_the_error_of_a_family_of_true_bounds_is_below_5_percen
 
 
 def test_what_cannot_be_measured_says_why():
-    broken = statement(measure=lambda found: found.nothing, at_most=1.0)
+    broken = statement(measure=lambda result: result.nothing, at_most=1.0)
     elsewhere = statement(measure=None, tried="it needs 256 GPUs")
-    first, second = claims.judge([broken, elsewhere], found())
+    first, second = claims.judge([broken, elsewhere], result())
     assert first.verdict == UNDECIDED and "no attribute 'nothing'" in first.shown
     assert second.verdict == NOT_TESTED and second.shown == "it needs 256 GPUs"
 
@@ -191,17 +191,17 @@ def test_a_statement_that_cannot_be_judged_is_refused(options, word):
     ids=str,
 )
 def test_a_record_bears_four_spreads_and_a_thousandth(value, spread, met):
-    (compared,) = claims.compare([Record("loss", mean, value, spread)], found())
+    (compared,) = claims.compare([Record("loss", mean, value, spread)], result())
     assert compared.met == met
     assert str(compared).startswith("met" if met else "MISSED")
 
 
 def test_a_record_that_is_not_measured_or_has_no_value_is_missed():
     rows = [
-        Record("a", lambda found: found.nothing, 1.0, 9.0),
-        Record("b", lambda found: float("nan"), 1.0, 9.0),
+        Record("a", lambda result: result.nothing, 1.0, 9.0),
+        Record("b", lambda result: float("nan"), 1.0, 9.0),
     ]
-    first, second = claims.compare(rows, found())
+    first, second = claims.compare(rows, result())
     assert not first.met and "not measured (AttributeError" in str(first)
     assert not second.met and "no value" in str(second)
 
@@ -221,7 +221,7 @@ def searched(tuning):
     if tuning:
         first, last = (t.assign(seed=t["seed"] + 9) for t in (results, curves))
         choice = choice._replace(results=first, curves=last)
-    return Found(results, curves, choice)
+    return Run(results, curves, choice)
 
 
 TIME = TimeTo("train_loss", 9.0, along="update")
@@ -244,12 +244,12 @@ TIME = TimeTo("train_loss", 9.0, along="update")
         lambda **of: measures.least(
             [measures.mean("train_loss", rule="a"), measures.mean("train_loss", **of)]
         ),
-        lambda **of: lambda found: found.where(**of).results["train_loss"].mean(),
-        lambda **of: lambda found: found.where(**of).curves["train_loss"].mean(),
-        lambda **of: lambda found: found.where(**of).best["train_loss"].mean(),
-        lambda **of: lambda found: found.where(**of).choice.optima["rate"].min(),
-        lambda **of: lambda found: found.tuning.where(**of).results["seed"].min(),
-        lambda **of: lambda found: (found.where(**of).results["train_loss"] < 9).mean(),
+        lambda **of: lambda result: result.where(**of).results["train_loss"].mean(),
+        lambda **of: lambda result: result.where(**of).curves["train_loss"].mean(),
+        lambda **of: lambda result: result.where(**of).best["train_loss"].mean(),
+        lambda **of: lambda result: result.where(**of).choice.optima["rate"].min(),
+        lambda **of: lambda result: result.tuning.where(**of).results["seed"].min(),
+        lambda **of: lambda result: (result.where(**of).results["train_loss"] < 9).mean(),
     ],
 )
 def test_what_reads_a_series_without_an_optimum_has_no_verdict(of_rule, tuning):
@@ -268,10 +268,10 @@ def test_what_reads_a_series_without_an_optimum_has_no_verdict(of_rule, tuning):
 @pytest.mark.parametrize(
     "read",
     [
-        lambda found: found.results["train_loss"].mean(),
-        lambda found: found.results.query("rule == 'a'")["train_loss"].mean(),
-        lambda found: found.gains("a")["gain"].item(),
-        lambda found: dataclasses.replace(found, choice=Choice()).best["rate"].mean(),
+        lambda result: result.results["train_loss"].mean(),
+        lambda result: result.results.query("rule == 'a'")["train_loss"].mean(),
+        lambda result: result.gains("a")["gain"].item(),
+        lambda result: dataclasses.replace(result, choice=Choice()).best["rate"].mean(),
         measures.mean("train_loss"),
     ],
 )

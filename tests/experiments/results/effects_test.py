@@ -13,16 +13,16 @@ from experiments.results import effects
 from experiments.results.choice import Choice
 from experiments.results.effects import Effect
 from experiments.results.metrics import Computed, LargestStable, TimeTo
+from experiments.results.runs import Run
 from experiments.results.sizes import amount, percent, points
-from experiments.results.tables import Found
 
 RNG = np.random.default_rng(0)
 FRESH, LATE = 0.1 + 0.01 * RNG.normal(size=(2, 6))
 
 
-def found(rows, columns, curves=(), choice=None):
+def result(rows, columns, curves=(), choice=None):
     results = pd.DataFrame(rows, columns=columns)
-    return Found(results, pd.DataFrame(curves), choice or Choice())
+    return Run(results, pd.DataFrame(curves), choice or Choice())
 
 
 def of_delays(fresh, late):
@@ -31,7 +31,7 @@ def of_delays(fresh, late):
         for delay, losses in ((0, fresh), (8, late))
         for seed, loss in enumerate(losses)
     ]
-    return found(rows, ["delay", "seed", "train_loss"])
+    return result(rows, ["delay", "seed", "train_loss"])
 
 
 def one(metric="train_loss", against=None, size=None, **more):
@@ -88,7 +88,7 @@ def test_each_series_is_compared_with_the_one_that_equals_it_in_all_else():
         for delay in (0, 4)
         for seed in range(3)
     ]
-    table = one(against={"law": "none"}, size=amount(0.1)).table(found(rows, columns))
+    table = one(against={"law": "none"}, size=amount(0.1)).table(result(rows, columns))
     shown = table[["law", "delay", "effect"]].to_numpy().tolist()
     assert shown == [
         ["inverse", 0, pytest.approx(1.0)],
@@ -102,13 +102,13 @@ def test_a_base_that_lacks_a_setting_is_compared_with_every_value_of_it():
     columns = ["rule", "power", "seed", "train_loss"]
     rows = [("plain", math.nan, s, 1.0) for s in range(2)]
     rows += [("law", power, s, power) for power in (2.0, 3.0) for s in range(2)]
-    table = one(against={"rule": "plain"}).table(found(rows, columns))
+    table = one(against={"rule": "plain"}).table(result(rows, columns))
     assert table["effect"].tolist() == pytest.approx([2.0, 3.0])
 
 
 def test_a_theory_is_compared_where_it_says_something():
     rows = [(d, s, 2.0 * (d + 1)) for d in (0, 1, 2) for s in range(3)]
-    of = found(rows, ["delay", "seed", "train_loss"])
+    of = result(rows, ["delay", "seed", "train_loss"])
 
     def theory(delay):
         return None if delay == 1 else delay + 1.0
@@ -128,7 +128,7 @@ def times(arrivals, end):
                 curves.append((delay, seed, second, second, 0.0 if there else 1.0))
             rows.append((delay, seed, curves[-1][-1]))
     names = ["delay", "seed", "update", "seconds", "train_loss"]
-    return found(
+    return result(
         rows, ["delay", "seed", "train_loss"], pd.DataFrame(curves, columns=names)
     )
 
@@ -171,7 +171,7 @@ def test_the_largest_stable_step_is_below_the_first_that_fails():
         for rate in (0.1, 0.2, 0.3, 1.0)
         for seed in range(2)
     ]
-    of = found(rows, columns, choice=Choice(("learning_rate",)))
+    of = result(rows, columns, choice=Choice(("learning_rate",)))
     table = one(LargestStable("learning_rate"), against=lambda delay: 0.1).table(of)
     assert table[["here", "effect"]].to_numpy().tolist() == [[0.2, pytest.approx(2.0)]]
     below = LargestStable("learning_rate", {"train_loss": 0.15})
@@ -181,7 +181,7 @@ def test_the_largest_stable_step_is_below_the_first_that_fails():
 def test_a_computed_metric_is_taken_at_the_best_value_of_what_is_tuned():
     columns = ["learning_rate", "seed", "train_loss"]
     rows = [(rate, seed, rate) for rate in (0.1, 0.2) for seed in range(2)]
-    of = found(rows, columns, choice=Choice(("learning_rate",)))
+    of = result(rows, columns, choice=Choice(("learning_rate",)))
     metric = Computed("twice", lambda learning_rate: 2 * learning_rate)
     table = one(metric, against=lambda: 0.1).table(of)
     assert table["here"].tolist() == [pytest.approx(0.2)]
@@ -204,7 +204,7 @@ def test_a_series_without_an_optimum_has_no_verdict():
         {"delay": [0, 8], "learning_rate": [0.1, 0.1], "found": [True, False]}
     ).assign(score=0.1)
     choice = Choice(("learning_rate",), optima=optima)
-    table = one().table(Found(results, pd.DataFrame(), choice))
+    table = one().table(Run(results, pd.DataFrame(), choice))
     assert table["reading"].tolist() == ["no optimum"]
 
 
@@ -245,11 +245,11 @@ class Own:
     def __init__(self, made):
         self._made = made
 
-    def answer(self, found):
-        return self._made(found)
+    def answer(self, result):
+        return self._made(result)
 
 
-def failing(found):
+def failing(result):
     raise RuntimeError("no\nnumber")
 
 
@@ -257,7 +257,7 @@ def failing(found):
     ("effect", "message"),
     [
         (Own(failing), r"Own has no answer: .*_test.py, line \d+: RuntimeError: no"),
-        (Own(lambda found: 3), "Own has no answer: TypeError: it returned 3, and no"),
+        (Own(lambda result: 3), "Own has no answer: TypeError: it returned 3, and no"),
         (one(metric=3), "3 cannot be compared with delay=0: AttributeError: "),
     ],
 )
@@ -305,12 +305,12 @@ def test_a_sentence_has_the_interval_of_each_of_eight_series_and_the_largest_of_
     for count, intervals in ((8, 8), (9, 1)):
         delays = range(1 + count)
         rows = [(d, s, 1.0 + d) for d in delays for s in range(2)]
-        answer = one().answer(found(rows, ["delay", "seed", "train_loss"]))
+        answer = one().answer(result(rows, ["delay", "seed", "train_loss"]))
         assert str(answer).count(" times)") == intervals
         assert ("(largest at delay=9: 10 to 10 times)" in str(answer)) == (count == 9)
 
 
 def test_the_shown_table_has_words_and_units_above_its_columns():
     rows = [(d, s, 0.1 + d) for d in (0, 8) for s in (0, 1)]
-    answer = one("test_error").answer(found(rows, ["delay", "seed", "test_error"]))
+    answer = one("test_error").answer(result(rows, ["delay", "seed", "test_error"]))
     assert [*answer.shown][:3] == ["series", "test error (share)", "compared with"]

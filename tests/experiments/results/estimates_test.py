@@ -10,7 +10,7 @@ from experiments.results.choice import Choice
 from experiments.results.estimates import Estimate, estimate, holm
 from experiments.results.measures import difference, least, ratio, tuned
 from experiments.results.measures import mean as mean_of
-from experiments.results.tables import Found
+from experiments.results.runs import Run
 
 
 def table(values):
@@ -18,18 +18,18 @@ def table(values):
     return pd.DataFrame(rows, columns=["arm", "seed", "train_loss"])
 
 
-def found(values, choice=None):
+def result(values, choice=None):
     curves = table(values).assign(update=1)
-    return Found(table(values), curves, choice or Choice())
+    return Run(table(values), curves, choice or Choice())
 
 
-def mean(found):
-    return found.results["train_loss"].mean()
+def mean(result):
+    return result.results["train_loss"].mean()
 
 
 def test_of_a_mean_it_is_the_usual_standard_error():
     values = np.array([1.0, 2.0, 4.0, 8.0])
-    own = estimate(mean, found(values))
+    own = estimate(mean, result(values))
     assert own.value == values.mean() and own.seeds == 4
     assert own.error == pytest.approx(values.std(ddof=1) / np.sqrt(4))
     low, high = own.interval()
@@ -41,11 +41,11 @@ def test_of_a_ratio_of_means_it_is_the_formula_of_the_delta_method():
     rng = np.random.default_rng(0)
     above, below = 3.0 + 0.1 * rng.normal(size=(2, 500))
 
-    def ratio(found):
-        rows = found.results["seed"]
+    def ratio(result):
+        rows = result.results["seed"]
         return above[rows].mean() / below[rows].mean()
 
-    own = estimate(ratio, found(above))
+    own = estimate(ratio, result(above))
     r = above.mean() / below.mean()
     residual = (above - r * below) / below.mean()
     assert own.error == pytest.approx(residual.std() / np.sqrt(500), rel=0.01)
@@ -62,34 +62,34 @@ def test_of_a_ratio_of_means_it_is_the_formula_of_the_delta_method():
 def test_the_interval_of_an_amount_is_that_of_the_tables(measure):
     """A loss, an error and a time are not negative, and no end of an interval is."""
     for values in ([0.001, 0.002, 0.2], [0.0, 0.0, 3.0], [0.0] * 3, [1.0, 1.1, 1.2]):
-        own = estimate(measure, found(values))
+        own = estimate(measure, result(values))
         (row,) = analysis.spread(table(values), "train_loss", []).to_dict("records")
         assert own.interval() == pytest.approx((row["low"], row["high"]), abs=1e-12)
         assert own.interval()[0] >= 0
     # numbers that may be negative, as a gap, have the interval of a mean
-    own = estimate(measure, found([-0.001, 0.002, 0.2]))
-    assert own == estimate(mean, found([-0.001, 0.002, 0.2])) and own.interval()[0] < 0
-    of_both = difference(measure, lambda found: 0.0)
-    assert estimate(of_both, found([0.001, 0.002, 0.2])).form == "mean"
+    own = estimate(measure, result([-0.001, 0.002, 0.2]))
+    assert own == estimate(mean, result([-0.001, 0.002, 0.2])) and own.interval()[0] < 0
+    of_both = difference(measure, lambda result: 0.0)
+    assert estimate(of_both, result([0.001, 0.002, 0.2])).form == "mean"
 
 
 def test_curves_lose_the_seed_too():
-    def both(found):
-        assert set(found.results["seed"]) == set(found.curves["seed"])
-        return len(found.curves)
+    def both(result):
+        assert set(result.results["seed"]) == set(result.curves["seed"])
+        return len(result.curves)
 
-    assert estimate(both, found([1.0, 2.0, 3.0])).value == 3
+    assert estimate(both, result([1.0, 2.0, 3.0])).value == 3
 
 
 def test_one_seed_has_no_interval():
-    own = estimate(mean, found([2.0]))
+    own = estimate(mean, result([2.0]))
     assert own.value == 2.0 and np.isnan(own.error)
     assert np.isnan(own.interval()).all()
 
 
 @pytest.mark.parametrize("values", [[np.inf] * 3, [1.0, 2.0, np.inf]])
 def test_an_infinite_number_has_no_interval(values):
-    own = estimate(mean, found(values))
+    own = estimate(mean, result(values))
     assert own.value == np.inf and np.isnan(own.error) and own.seeds == 3
     assert np.isnan(own.interval()).all()
 
@@ -97,11 +97,11 @@ def test_an_infinite_number_has_no_interval(values):
 def test_a_number_that_one_part_makes_infinite_has_no_interval():
     """Without seed 0 none has a loss of at least 8."""
 
-    def eight_over_most(found):
-        most = found.results["train_loss"].max()
+    def eight_over_most(result):
+        most = result.results["train_loss"].max()
         return 8.0 / most if most >= 8.0 else np.inf
 
-    own = estimate(eight_over_most, found([8.0, 2.0, 1.0]))
+    own = estimate(eight_over_most, result([8.0, 2.0, 1.0]))
     assert own.value == 1.0 and np.isnan(own.error)
 
 
@@ -116,7 +116,7 @@ def test_each_part_chooses_its_best_value_where_the_reported_seeds_choose():
     results = pd.DataFrame(rows, columns=["step", "seed", "train_loss"])
     curves = results.iloc[:0]
     measure = tuned("train_loss")
-    chosen = estimate(measure, Found(results, curves, Choice(("step",))))
+    chosen = estimate(measure, Run(results, curves, Choice(("step",))))
     # without seed 0, without seed 1: step 1, (3 + 0) / 2; without seed 2: step 2
     parts = np.array([1.5, 1.5, 2.5])
     expected = np.sqrt(2 / 3 * ((parts - parts.mean()) ** 2).sum())
@@ -124,7 +124,7 @@ def test_each_part_chooses_its_best_value_where_the_reported_seeds_choose():
     # where seeds of their own choose, the choice stays
     tuning = results.assign(seed=results["seed"] + 1000)
     own = Choice(("step",), results=tuning, curves=curves)
-    assert estimate(measure, Found(results, curves, own)).error == pytest.approx(1.0)
+    assert estimate(measure, Run(results, curves, own)).error == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("seeds", [5, 8])
@@ -141,11 +141,11 @@ def test_the_interval_of_a_ratio_covers_as_often_as_it_says(seeds):
 
 
 def _ratio(above, below) -> Estimate:
-    def measure(found):
-        rows = found.results["seed"].to_numpy()
+    def measure(result):
+        rows = result.results["seed"].to_numpy()
         return above[rows].mean() / below[rows].mean()
 
-    return estimate(measure, found(above))
+    return estimate(measure, result(above))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def _ratio(above, below) -> Estimate:
 def test_the_least_alpha_of_a_mean_is_the_p_value_of_the_t_test(at_least, at_most):
     """Of both bounds the nearer one counts, whose p-value is larger."""
     values = np.array([1.8, 2.2, 2.0, 2.1])
-    own = estimate(mean, found(values))
+    own = estimate(mean, result(values))
     p_values = [
         stats.ttest_1samp(values, bound).pvalue
         for bound in (at_least, at_most)
@@ -195,12 +195,12 @@ def arrivals(*times):
     """Seconds of "a" and of "b" under each seed."""
     rows = [(seed, *own) for seed, own in enumerate(times)]
     results = pd.DataFrame(rows, columns=["seed", "a", "b"])
-    return Found(results, results.iloc[:0])
+    return Run(results, results.iloc[:0])
 
 
 def slower():
     """Mean seconds of "a" over those of "b"."""
-    return ratio(*(lambda found, c=c: found.results[c].mean() for c in "ab"))
+    return ratio(*(lambda result, c=c: result.results[c].mean() for c in "ab"))
 
 
 NEVER = np.inf

@@ -9,7 +9,7 @@ from scipy import stats
 
 from experiments.results.choice import Choice
 from experiments.results.metrics import TimeTo
-from experiments.results.tables import Found
+from experiments.results.runs import Run
 
 RNG = np.random.default_rng(0)
 SEEDS = 5
@@ -36,7 +36,7 @@ RESULTS = pd.DataFrame(
         for row in rows(rule, cluster, rate, losses + rate)
     ]
 )
-FOUND = Found(RESULTS, pd.DataFrame(), Choice(("learning_rate",)))
+FOUND = Run(RESULTS, pd.DataFrame(), Choice(("learning_rate",)))
 
 
 def t_interval(values):
@@ -71,8 +71,8 @@ def test_a_gain_of_every_seed_may_still_be_a_loss_of_the_mean():
 
 
 def test_one_seed_has_no_interval():
-    found = dataclasses.replace(FOUND, results=RESULTS.query("seed == 0"))
-    row = found.gains("plain").iloc[0]
+    result = dataclasses.replace(FOUND, results=RESULTS.query("seed == 0"))
+    row = result.gains("plain").iloc[0]
     assert np.isfinite(row["gain"]) and np.isnan([row["low"], row["high"]]).all()
 
 
@@ -112,25 +112,25 @@ def test_times_are_compared_where_they_were_tuned_by():
     )
     results = curves.query("update == 8").drop(columns="update")
     by = TimeTo("train_loss", 4.0, along="update")
-    row = Found(results, curves, Choice(by=by)).gains("plain").iloc[0]
+    row = Run(results, curves, Choice(by=by)).gains("plain").iloc[0]
     assert row["gain"] == 4 - 2
 
 
 def test_optima_that_are_not_found_are_said():
     optima = pd.DataFrame(
         [
-            {"rule": rule, "cluster": cluster, "learning_rate": 0.2, "found": found}
+            {"rule": rule, "cluster": cluster, "learning_rate": 0.2, "found": result}
             for rule, cluster in LOSSES
-            for found in [(rule, cluster) != ("mine", "b")]
+            for result in [(rule, cluster) != ("mine", "b")]
         ]
     )
     choice = Choice(("learning_rate",), optima=optima.assign(score=0.1))
-    table = Found(RESULTS, pd.DataFrame(), choice).gains("plain", by=["cluster"])
+    table = Run(RESULTS, pd.DataFrame(), choice).gains("plain", by=["cluster"])
     assert list(table["found"]) == [True, False, True, True]
     # only rows at the optimum count, also where others are less on these seeds
     gained = LOSSES["plain", "a"] - LOSSES["mine", "a"]
     assert table["gain"][0] == pytest.approx(gained.mean())
-    best = Found(RESULTS, pd.DataFrame(), choice).best
+    best = Run(RESULTS, pd.DataFrame(), choice).best
     assert set(best["learning_rate"]) == {0.2}
 
 
@@ -156,8 +156,8 @@ def table(losses=SMALL, diverged=()):
 
 
 def gains(*args, choice=None, **options):
-    found = Found(table(*args), pd.DataFrame(), choice or Choice())
-    return found.gains("plain", **options)
+    result = Run(table(*args), pd.DataFrame(), choice or Choice())
+    return result.gains("plain", **options)
 
 
 def test_a_training_that_diverged_is_infinitely_bad():
@@ -179,4 +179,4 @@ def test_what_has_no_settings_in_common_is_refused():
     with pytest.raises(ValueError, match="'plain' and 'good' have no settings in"):
         gains(losses)
     with pytest.raises(ValueError, match="`over` must be a value of a label, got 'no"):
-        Found(table(), pd.DataFrame()).gains("none")
+        Run(table(), pd.DataFrame()).gains("none")

@@ -7,20 +7,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments import Found
+from experiments import Run
 from experiments.results import claims, measures
 from experiments.results.choice import Choice
 from experiments.results.metrics import TimeTo
 
 
-def found(rows, columns, curves=()):
+def result(rows, columns, curves=()):
     tables = pd.DataFrame(rows, columns=columns), pd.DataFrame(curves)
-    return Found(*tables, Choice(("learning_rate",)))
+    return Run(*tables, Choice(("learning_rate",)))
 
 
 COLUMNS = ["learning_rate", "delay", "seed", "train_loss", "diverged"]
 # a step of 0.3 is best undelayed, and diverges 4 late
-GRID = found(
+GRID = result(
     [
         (rate, delay, seed, loss, int(rate == 0.3 and delay == 4))
         for rate, delay, loss in (
@@ -41,7 +41,7 @@ def test_tuned_is_the_mean_at_the_best_step_of_each_setting():
 
 def test_tuning_seeds_choose_the_step_and_are_not_reported():
     rows = [(0.1, 0, 0, 3.0, 0), (0.1, 0, 1, 1.5, 0), (0.3, 0, 0, 2.0, 0)]
-    own = found([*rows, (0.3, 0, 1, 2.0, 0)], COLUMNS)
+    own = result([*rows, (0.3, 0, 1, 2.0, 0)], COLUMNS)
     assert measures.tuned("train_loss", delay=0)(own) == 2.0
     others = pd.DataFrame([(0.1, 0, 7, 1.0, 0), (0.3, 0, 7, 9.0, 0)], columns=COLUMNS)
     own = dataclasses.replace(own, choice=own.choice._replace(results=others))
@@ -62,7 +62,7 @@ def test_the_soonest_time_is_at_the_step_that_is_soonest_under_tuning_seeds():
         return curves[curves["update"] == 2], curves
 
     time = TimeTo("train_loss", 4.0, along="update")
-    run = Found(*tables(0, 1.0, 4.0), Choice(("learning_rate",)))
+    run = Run(*tables(0, 1.0, 4.0), Choice(("learning_rate",)))
     assert measures.tuned(time)(run) > measures.soonest(time)(run) == 1.0
     results, curves = tables(7, 1.0, 4.5)  # the choice is not by the end, nor by seed 0
     curves.loc[
@@ -76,7 +76,7 @@ def test_the_soonest_time_is_at_the_step_that_is_soonest_under_tuning_seeds():
 def test_tuning_seeds_choose_the_least_of_several_measures():
     rows = [(0.1, 0, 0, 3.0, 0), (0.1, 4, 0, 2.0, 0), (0.1, 8, 0, 1.0, 1)]
     each = [measures.tuned("train_loss", delay=delay) for delay in (0, 4, 8)]
-    own = found(rows, COLUMNS)
+    own = result(rows, COLUMNS)
     assert measures.least(each)(own) == 2.0
     others = [(0.1, 0, 7, 1.0, 0), (0.1, 4, 7, 9.0, 0), (0.1, 8, 7, 1.0, 1)]
     choice = own.choice._replace(
@@ -96,7 +96,7 @@ def test_a_seed_that_diverged_may_count_as_a_number():
     kept = measures.kept("train_loss", best_at=dict(delay=0), lost=8.0, delay=4)
     assert kept(GRID) == 8.0
     rows = [(0.1, 0, 0, 1.0, 0), (0.1, 0, 1, 5.0, 1)]
-    own = found(rows, COLUMNS)
+    own = result(rows, COLUMNS)
     assert math.isnan(measures.tuned("train_loss", delay=0)(own))
     assert measures.tuned("train_loss", lost=4.0, delay=0)(own) == (1.0 + 4.0) / 2
     assert measures.tuned("diverged", lost=4.0, delay=0)(own) == 0.5  # no metric
@@ -105,7 +105,7 @@ def test_a_seed_that_diverged_may_count_as_a_number():
 def test_a_seed_that_ends_higher_counts_as_lost_too_and_is_not_stable():
     """Its loss is bounded: it did not diverge."""
     rows = [(0.1, 0, 0, 1.0, 0, 0), (0.1, 0, 1, 5.0, 0, 1), (0.01, 0, 0, 3.0, 0, 0)]
-    own = found([*rows, (0.01, 0, 1, 3.0, 0, 0)], [*COLUMNS, "ended_higher"])
+    own = result([*rows, (0.01, 0, 1, 3.0, 0, 0)], [*COLUMNS, "ended_higher"])
     loss = dict(delay=0, learning_rate=0.1)
     assert math.isnan(measures.tuned("train_loss", **loss)(own))
     assert measures.tuned("train_loss", lost=4.0, **loss)(own) == (1.0 + 4.0) / 2
@@ -118,11 +118,11 @@ def test_a_seed_that_ends_higher_counts_as_lost_too_and_is_not_stable():
 
 @pytest.mark.parametrize(("choose", "expected"), [(np.max, 7.0), (np.min, -2.0)])
 def test_an_extreme_is_of_all_measures_and_of_none_if_one_is_nan(choose, expected):
-    numbers = [lambda found, x=x: x for x in (3.0, 7.0, -2.0)]
+    numbers = [lambda result, x=x: x for x in (3.0, 7.0, -2.0)]
     measure = measures.extreme(choose, numbers)
     assert measure(GRID) == expected and not hasattr(measure, "form")
     for place in range(4):
-        nan = [*numbers[:place], lambda found: math.nan, *numbers[place:]]
+        nan = [*numbers[:place], lambda result: math.nan, *numbers[place:]]
         assert math.isnan(measures.extreme(choose, nan)(GRID))
 
 
@@ -136,13 +136,13 @@ def test_an_extreme_of_ratios_has_the_interval_of_a_ratio():
 
 def test_a_ratio_to_what_never_arrives_is_0_and_with_few_seeds_decides_nothing():
     """Of 0 a statement takes the direction alone; see the tests of estimates."""
-    never = measures.ratio(lambda found: 3.0, lambda found: math.inf)
+    never = measures.ratio(lambda result: 3.0, lambda result: math.inf)
     assert never(GRID) == 0.0
     assert math.isnan(measures.ratio(lambda f: math.inf, lambda f: math.inf)(GRID))
-    assert measures.ratio(lambda found: math.inf, lambda found: 3.0)(GRID) == math.inf
-    assert measures.ratio(lambda found: 3.0, lambda found: 4.0)(GRID) == 0.75
+    assert measures.ratio(lambda result: math.inf, lambda result: 3.0)(GRID) == math.inf
+    assert measures.ratio(lambda result: 3.0, lambda result: 4.0)(GRID) == 0.75
     said = dict(text="It is sooner", source="Doe (2020)", said="sooner")
-    for measure in (never, measures.ratio(lambda found: math.inf, lambda found: 3.0)):
+    for measure in (never, measures.ratio(lambda result: math.inf, lambda result: 3.0)):
         for bound in (dict(at_most=1.0), dict(at_least=1.0)):
             stated = claims.Published(measure=measure, **said, **bound)
             (judged,) = claims.judge([stated], GRID)
@@ -152,13 +152,13 @@ def test_a_ratio_to_what_never_arrives_is_0_and_with_few_seeds_decides_nothing()
 def test_the_largest_stable_step_has_no_diverged_one_below():
     assert measures.largest_stable("learning_rate", delay=0)(GRID) == 1.0
     assert measures.largest_stable("learning_rate", delay=4)(GRID) == pytest.approx(0.1)
-    hopeless = found([(0.1, 0, 0, np.nan, 1)], COLUMNS)
+    hopeless = result([(0.1, 0, 0, np.nan, 1)], COLUMNS)
     assert math.isnan(measures.largest_stable("learning_rate", delay=0)(hopeless))
 
 
 def test_facts_are_means_over_cells_even_if_they_diverged():
     rows = [(0.1, 0, 60.0, 0.5, 1), (0.1, 1, 62.0, 0.5, 0)]
-    own = found(rows, ["learning_rate", "seed", "seconds", "train_loss", "diverged"])
+    own = result(rows, ["learning_rate", "seed", "seconds", "train_loss", "diverged"])
     assert measures.mean("seconds")(own) == 61.0
     assert math.isnan(measures.mean("train_loss")(own))
 
@@ -171,7 +171,7 @@ def test_the_first_time_is_that_of_the_chosen_step():
         for u, loss in enumerate(losses)
     ]
     rows = [(rate, 0, seed, 1.0 - rate, 0) for rate in (0.1, 0.3) for seed in (0, 1)]
-    own = found(rows, COLUMNS, curves)
+    own = result(rows, COLUMNS, curves)
     own = dataclasses.replace(own, results=own.results.drop(columns="delay"))
     for by in ("train_loss", TimeTo("train_loss", 1.0)):
         own = dataclasses.replace(own, choice=own.choice._replace(by=by))

@@ -33,8 +33,8 @@ def table_of(rows, points, tuning_seeds=()):
 
 def test_the_rows_of_some_settings_are_of_both_tables():
     rows = rows_of([[0.1, 0.2], [0.9, 0.8]])
-    found = table_of(rows, [row | {"update": 0} for row in rows])
-    part = found.where(learning_rate=0.03)
+    result = table_of(rows, [row | {"update": 0} for row in rows])
+    part = result.where(learning_rate=0.03)
     for table in (part.results, part.curves):
         assert table[["learning_rate", "train_loss"]].to_numpy().tolist() == [
             [0.03, 0.2],
@@ -46,11 +46,11 @@ def test_tuning_seeds_have_tables_of_their_own(tmp_path):
     """Seed 5 is reported, seed 6 chooses."""
     rows = rows_of([[0.1, 0.2], [0.9, 0.8]])
     points = [row | {"update": 0} for row in rows]
-    found = table_of(rows, points, (6,))
-    tables.write(RunFolder(tmp_path), found)
+    result = table_of(rows, points, (6,))
+    tables.write(RunFolder(tmp_path), result)
     info = {"tuned": ["learning_rate"], "tuning_seeds": [6], "tuned_by": "train_loss"}
     (tmp_path / "run.json").write_text(json.dumps(info))
-    for there in (found, Run.read(tmp_path)):
+    for there in (result, Run.read(tmp_path)):
         assert set(there.results.seed) == set(there.curves.seed) == {5}
         assert there.choice.seeds == [6] and set(there.choice.curves.seed) == {6}
         assert there.best.learning_rate.tolist() == [0.03]
@@ -72,10 +72,10 @@ def test_tables_are_read_as_they_are_written(tmp_path):
     names = ("None", "", "NA", "x")
     rows = rows_of([[0.1, 1 / 3], [np.nan, 1e-30]])
     rows = [{"law": name} | row for name, row in zip(names, rows, strict=True)]
-    found = tables.split(["law", "learning_rate"], rows, [], choice=Choice())
-    tables.write(RunFolder(tmp_path), found)
+    result = tables.split(["law", "learning_rate"], rows, [], choice=Choice())
+    tables.write(RunFolder(tmp_path), result)
     read = Run.read(tmp_path).results
-    pd.testing.assert_frame_equal(read, found.results.replace("", np.nan), rtol=0)
+    pd.testing.assert_frame_equal(read, result.results.replace("", np.nan), rtol=0)
     assert list(read)[:3] == ["law", "learning_rate", "seed"]
     assert not list(tmp_path.glob("*.part"))
 
@@ -89,8 +89,8 @@ def test_what_a_run_found_is_printed_as_its_series_and_not_as_frames():
         for seed in (5, 6, 7)
     ]
     choice = Choice(("learning_rate",))
-    found = tables.split(["law", "learning_rate"], rows, rows, choice=choice)
-    said, header, *shown = str(found).splitlines()
+    result = tables.split(["law", "learning_rate"], rows, rows, choice=choice)
+    said, header, *shown = str(result).splitlines()
     assert said == "2 series, 3 seeds; each at its best learning_rate"
     assert header.split() == [
         "law",
@@ -102,9 +102,9 @@ def test_what_a_run_found_is_printed_as_its_series_and_not_as_frames():
         ["inverse", "0.5", "0.5"],
     ]
     many = [row | {"law": str(i)} for i in range(40) for row in rows[:1]]
-    found = tables.split(["law", "learning_rate"], many, [], choice=choice)
-    assert str(found).splitlines()[-1] == "10 more series: see `best`"
-    assert str(tables.Found(pd.DataFrame(), pd.DataFrame())) == "0 results"
+    result = tables.split(["law", "learning_rate"], many, [], choice=choice)
+    assert str(result).splitlines()[-1] == "10 more series: see `best`"
+    assert str(tables.Run(pd.DataFrame(), pd.DataFrame())) == "0 results"
     late = TimeTo("train_loss", 1.5, along="update")
     curves = [row | {"update": 10 * row["seed"]} for row in rows]
     timed = tables.split(
@@ -117,5 +117,5 @@ def test_a_time_is_printed_beside_its_own_series_where_rows_were_left_out():
     rows = [{"delay": d, "seed": 0, "train_loss": 1.0, "diverged": 0} for d in (0, 4)]
     curves = [row | {"update": 5 * (1 + row["delay"])} for row in rows]
     choice = Choice(by=TimeTo("train_loss", 1.5, along="update"))
-    found = tables.split(["delay"], rows, curves, choice=choice).where(delay=4)
-    assert str(found).splitlines()[-1].split() == ["25"]
+    result = tables.split(["delay"], rows, curves, choice=choice).where(delay=4)
+    assert str(result).splitlines()[-1].split() == ["25"]

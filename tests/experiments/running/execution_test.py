@@ -116,11 +116,11 @@ def test_a_cell_that_diverges_is_marked_at_the_step_at_which_one_worker_s_is():
     def mean(learning_rate):
         return dj.exchange.mean(optax.sgd(learning_rate))
 
-    _, found, counters = trained(optimizer(mean, workers=4), **changes)
+    _, result, counters = trained(optimizer(mean, workers=4), **changes)
     expected = trained(optax.sgd, **changes)[2].diverged_step
     assert (expected[:, 0] == -1).all() and (expected[:, 1] > 0).all()
     np.testing.assert_array_equal(counters.diverged_step, expected)
-    assert np.isfinite(found[:, :, 0]).all()
+    assert np.isfinite(result[:, :, 0]).all()
 
 
 @pytest.mark.parametrize("training", [optimizer, on_devices])

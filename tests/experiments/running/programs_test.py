@@ -89,18 +89,18 @@ def test_two_names_of_one_value_are_refused():
 
 
 def test_a_declared_axis_is_never_traced():
-    found = of(grid=GRID, static=("delay",))
-    assert [program.static for program in found] == [{"delay": 0}, {"delay": 4}]
+    result = of(grid=GRID, static=("delay",))
+    assert [program.static for program in result] == [{"delay": 0}, {"delay": 4}]
 
 
 def test_an_axis_of_the_task_makes_a_task_for_each_value():
-    found = of(
+    result = of(
         optax.sgd,
         task=lambda noise: tasks.quadratic(noise=noise),
         grid={"noise": (0.0, 1.0), "learning_rate": (0.1, 0.2)},
     )
-    assert [program.columns["noise"] for program in found] == [0.0, 1.0]
-    assert found[0].task is not found[1].task
+    assert [program.columns["noise"] for program in result] == [0.0, 1.0]
+    assert result[0].task is not result[1].task
 
 
 def test_arms_take_the_axes_that_they_have_and_may_have_their_own():
@@ -113,9 +113,9 @@ def test_arms_take_the_axes_that_they_have_and_may_have_their_own():
         ),
     ]
     grid = {"learning_rate": (0.1, 0.2)}
-    found = of(None, arms=arms, grid=grid)
-    assert [program.size for program in found] == [2, 4]
-    assert [program.columns["method"] for program in found] == ["sgd", "momentum"]
+    result = of(None, arms=arms, grid=grid)
+    assert [program.size for program in result] == [2, 4]
+    assert [program.columns["method"] for program in result] == ["sgd", "momentum"]
 
 
 def test_programs_have_names_of_their_own():
@@ -134,13 +134,13 @@ def test_no_program_has_the_name_of_a_folder_above_its_checkpoints():
 def test_the_parts_of_a_grid_are_the_whole(parts):
     whole = of(grid=GRID, static=("delay",))
     cells = [row for program in whole for row in program.settings()]
-    found = [
+    result = [
         row
         for part in range(parts)
         for program in sharded(whole, part, parts)
         for row in program.settings()
     ]
-    assert sorted(map(str, found)) == sorted(map(str, cells))
+    assert sorted(map(str, result)) == sorted(map(str, cells))
     sizes = [sum(p.size for p in sharded(whole, i, parts)) for i in range(parts)]
     assert max(sizes) - min(sizes) <= 1
 

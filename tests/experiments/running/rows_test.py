@@ -92,25 +92,25 @@ def test_results_are_tidy():
     }
     counted = counters([[-1, -1], [7, -1]])
     rows = Rows(PROGRAM).results(counted, initial, final)
-    found = pd.DataFrame(rows)
-    assert found["seed"].tolist() == [5, 5, 6, 6]
-    assert found["learning_rate"].tolist() == [0.01, 0.03] * 2
+    result = pd.DataFrame(rows)
+    assert result["seed"].tolist() == [5, 5, 6, 6]
+    assert result["learning_rate"].tolist() == [0.01, 0.03] * 2
     # a bounded run that ends above the initial loss has not diverged
-    assert found["diverged"].tolist() == [0, 0, 1, 0]
-    assert found["ended_higher"].tolist() == [0, 1, 1, 0]
-    assert found["diverged_update"].tolist() == [-1, -1, 7, -1]
+    assert result["diverged"].tolist() == [0, 0, 1, 0]
+    assert result["ended_higher"].tolist() == [0, 1, 1, 0]
+    assert result["diverged_update"].tolist() == [-1, -1, 7, -1]
     # seven updates were done before the loss was not finite
-    assert found["updates"].tolist() == [10, 10, 7, 10]
-    assert found["test_accuracy"].eq(0.5).all() and "seconds" not in found
+    assert result["updates"].tolist() == [10, 10, 7, 10]
+    assert result["test_accuracy"].eq(0.5).all() and "seconds" not in result
 
 
 @pytest.mark.parametrize("end", [np.nan, np.inf])
 def test_a_loss_that_is_not_finite_at_the_end_alone_has_diverged(end):
     """The batches' losses, by which a cell is frozen, may all have been finite."""
     initial, final = ({"train_loss": np.full((2, 2), value)} for value in (2.0, end))
-    found = pd.DataFrame(Rows(PROGRAM).results(counters(), initial, final))
-    assert found["diverged"].all() and found["ended_higher"].all()
-    assert (found["diverged_update"] == -1).all()
+    result = pd.DataFrame(Rows(PROGRAM).results(counters(), initial, final))
+    assert result["diverged"].all() and result["ended_higher"].all()
+    assert (result["diverged_update"] == -1).all()
 
 
 def test_rows_have_the_clock_and_the_share_of_dropped_gradients():
@@ -159,8 +159,8 @@ def test_rows_hold_the_clock_and_the_evaluation_and_curves_are_read_from_them():
     asked = SIMULATED.seeds, SIMULATED.settings()
     assert tables.curve_rows([row], *asked, lambda update: update != 2) == []
     rows = tables.curve_rows([row], *asked, SIMULATED.rule.evaluates)
-    found = pd.DataFrame(rows)
-    assert found["seed"].tolist() == [5, 5, 6, 6]
-    assert found["learning_rate"].tolist() == [0.01, 0.03] * 2
-    assert found["examples"].tolist() == [12, 12, 8, 8]
-    np.testing.assert_array_equal(found["train_loss"], [0.5, np.nan, 2.0, 3.0])
+    result = pd.DataFrame(rows)
+    assert result["seed"].tolist() == [5, 5, 6, 6]
+    assert result["learning_rate"].tolist() == [0.01, 0.03] * 2
+    assert result["examples"].tolist() == [12, 12, 8, 8]
+    np.testing.assert_array_equal(result["train_loss"], [0.5, np.nan, 2.0, 3.0])

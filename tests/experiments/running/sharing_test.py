@@ -57,9 +57,9 @@ def test_what_is_shaped_like_a_parameter_is_sharded_like_it():
         "['a']['b']": P("model"),
         "['w']": P(None, "model"),
     }
-    found = sharing.specs(state, params, 2, lambda path, shape: layout[path])
+    result = sharing.specs(state, params, 2, lambda path, shape: layout[path])
     paths = [jax.tree_util.keystr(p) for p, _ in jax.tree.leaves_with_path(state)]
-    assert dict(zip(paths, found, strict=True)) == {
+    assert dict(zip(paths, result, strict=True)) == {
         "['moments']['a']['b']": P("model"),
         "['moments']['a']['w']": P("model"),
         "['moments']['w']": P(None, "model"),

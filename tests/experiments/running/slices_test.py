@@ -184,8 +184,8 @@ def test_without_slices_groups_are_whole_processes(platform):
     """One axis alone goes over the devices in their order, as ever."""
     there = [Device(i, process_index=i % 2, platform=platform) for i in range(4)]
     mesh = meshes.make_mesh(groups_of(2, 2), there=there)
-    found = np.vectorize(lambda device: device.process_index)(mesh.devices)
-    np.testing.assert_array_equal(found, [[0, 0], [1, 1]])
+    result = np.vectorize(lambda device: device.process_index)(mesh.devices)
+    np.testing.assert_array_equal(result, [[0, 0], [1, 1]])
     line = meshes.make_mesh({"workers": 4}, there=there)
     assert [device.id for device in line.devices.flat] == [0, 1, 2, 3]
 

@@ -52,11 +52,11 @@ def processes():
 @pytest.mark.long
 def test_examples_come_in_order_from_processes_that_stay(processes):
     places = np.random.default_rng(0).permutation(1000)
-    found = [np.concatenate(processes(seed, places)) for seed in (3, 4)]
-    for seed, examples in zip((3, 4), found, strict=True):
+    result = [np.concatenate(processes(seed, places)) for seed in (3, 4)]
+    for seed, examples in zip((3, 4), result, strict=True):
         np.testing.assert_array_equal(examples[:, 1], places)
         assert (examples[:, 0] == seed).all()
-    pids = {pid for examples in found for pid in examples[:, 2]}
+    pids = {pid for examples in result for pid in examples[:, 2]}
     assert 1 <= len(pids) <= 2 and os.getpid() not in pids
 
 

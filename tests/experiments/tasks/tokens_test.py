@@ -13,18 +13,18 @@ def test_the_end_of_every_shard_is_held_out(tmp_path, monkeypatch):
     shards = [np.arange(length) % 50 for length in (100, 1600, 5000)]
     for number, shard in enumerate(shards):
         write_shard(tmp_path / f"{number}.bin", shard)
-    found = {}
+    result = {}
     monkeypatch.setattr(
-        language, "predict_next", lambda *texts, **own: found.update(own, texts=texts)
+        language, "predict_next", lambda *texts, **own: result.update(own, texts=texts)
     )
     tasks.tokens(f"{tmp_path}/*.bin", vocab=50, **TEXT)
-    train, test = found["texts"]
+    train, test = result["texts"]
     assert [len(text) for text in test] == [17, 17, 50]  # one window, or a hundredth
     for shard, begin, end in zip(shards, train, test, strict=True):
         both = np.concatenate([begin[: len(begin)], end[: len(end)]])
         np.testing.assert_array_equal(both, shard)
     sizes = {"train_tokens": 6700 - 84, "test_tokens": 84}
-    assert found["facts"] == {"shards": 3} | sizes
+    assert result["facts"] == {"shards": 3} | sizes
 
 
 class Recording(np.memmap):

@@ -108,17 +108,17 @@ def whole(name):
 
 @pytest.mark.parametrize("name", ["mixed", "vertical_sync", "late"])
 def test_each_cell_is_a_loop_by_hand_and_its_staleness_is_of_the_first_stage(name):
-    found, _ = whole(name)
+    result, _ = whole(name)
     for s, c in np.ndindex(2, 2):
         begun, after = (
             jax.tree.map(lambda leaf, s=s, c=c: leaf[s, c], state.model.params)
-            for state in (found.begun, found.state)
+            for state in (result.begun, result.state)
         )
-        expected = by_hand(name, begun, found.program.seeds[s], RATES[c], 24)
+        expected = by_hand(name, begun, result.program.seeds[s], RATES[c], 24)
         np.testing.assert_allclose(factors_of(after), expected, rtol=1e-5)
-        told = np.concatenate([chunk.staleness for chunk in found.chunks])[:, s, c]
+        told = np.concatenate([chunk.staleness for chunk in result.chunks])[:, s, c]
         np.testing.assert_array_equal(told, [0, 1] + [2] * 22)
-        counts = np.asarray(found.state.staleness_counts[s, c])
+        counts = np.asarray(result.state.staleness_counts[s, c])
         np.testing.assert_array_equal(counts[:3], [1, 1, 22])
     assert len({by_hand(n, begun, 3, 0.1, 24)[0] for n in ("mixed", "late")}) == 2
 
@@ -165,8 +165,8 @@ def test_a_key_reaches_the_layers_and_differs_from_update_to_update():
 
     noisy = dataclasses.replace(PRODUCT.parts, embed=embed)
     task = dataclasses.replace(PRODUCT, parts=noisy)
-    found = Trained(kind_of("mixed", stages=1), task=task)
-    losses = np.concatenate([chunk.loss for chunk in found.chunks])[:, 0, 0]
+    result = Trained(kind_of("mixed", stages=1), task=task)
+    losses = np.concatenate([chunk.loss for chunk in result.chunks])[:, 0, 0]
     dropped = losses == 0.5  # the loss of nothing
     assert 4 < dropped.sum() < 20
 
@@ -176,9 +176,9 @@ def test_an_update_that_a_stage_refuses_is_counted():
         tx = dj.drop_stale(optax.sgd(learning_rate), 1)
         return pipelines.mixed(parts, tx, pipelines.pipedream(STAGES))
 
-    found = Trained(pipelined(make), task=PRODUCT)
+    result = Trained(pipelined(make), task=PRODUCT)
     # the first stage refuses all that is 2 updates late
-    np.testing.assert_array_equal(found.state.refused, np.full((2, 2), 22))
+    np.testing.assert_array_equal(result.state.refused, np.full((2, 2), 22))
 
 
 def test_a_run_may_end_after_seconds():
@@ -186,9 +186,9 @@ def test_a_run_may_end_after_seconds():
         lambda parts: pipelines.late(parts, optax.sgd(0.1), pipelines.pipedream(2)),
         update_seconds=0.5,
     )
-    found = program_of(training, task=PRODUCT, grid={}, updates=None, seconds=4.0)
-    assert found.rule.updates == 8
-    np.testing.assert_array_equal(found.rule.seconds(3), [1.5, 1.5])
+    result = program_of(training, task=PRODUCT, grid={}, updates=None, seconds=4.0)
+    assert result.rule.updates == 8
+    np.testing.assert_array_equal(result.rule.seconds(3), [1.5, 1.5])
 
 
 def test_a_task_that_is_not_cut_is_refused():
@@ -204,7 +204,7 @@ def test_a_language_model_in_two_stages_learns():
         adam = optax.adam(learning_rate)
         return pipelines.mixed(parts, adam, pipelines.pipedream(2))
 
-    found = run(
+    result = run(
         Experiment(
             question="?",
             task=task,
@@ -215,5 +215,5 @@ def test_a_language_model_in_two_stages_learns():
             seeds=1,
         )
     )
-    curve = found.curves["train_loss"].tolist()
+    curve = result.curves["train_loss"].tolist()
     assert curve[-1] < 0.8 * curve[0]

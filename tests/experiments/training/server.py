@@ -42,9 +42,9 @@ def by_hand(run, s, rate, **rule):
     return versions_of(run, s, rate, **rule)[run.rule.updates]
 
 
-def assert_close(found, expected):
+def assert_close(result, expected):
     """float32 against float64."""
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
 
 
 def assert_cells_are(run, **rule):

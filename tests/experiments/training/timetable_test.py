@@ -106,9 +106,9 @@ def test_what_is_sent_beside_a_shorter_gradient_is_waited_for(method, a_step):
 def test_the_center_serves_one_after_the_other_only_under_a_lock(
     method, options, period, visits_a_second
 ):
-    found = of(method, 400, **options)
-    there = found.there[::period].sum()
-    assert math.isclose(there / found.seconds[-1], visits_a_second, rel_tol=0.03)
+    result = of(method, 400, **options)
+    there = result.there[::period].sum()
+    assert math.isclose(there / result.seconds[-1], visits_a_second, rel_tol=0.03)
 
 
 def test_two_sleepers_stop_the_others_only_where_they_wait():
@@ -132,8 +132,8 @@ def test_two_sleepers_stop_the_others_only_where_they_wait():
 @pytest.mark.parametrize("trigger", ["solo", "majority"])
 def test_who_comes_after_the_trigger_is_late(trigger):
     steps = 3000
-    found = of(eager_sgd(trigger), steps, service=exponential(1.0))
-    share = found.in_time.mean(axis=1)
+    result = of(eager_sgd(trigger), steps, service=exponential(1.0))
+    share = result.in_time.mean(axis=1)
     if trigger == "solo":
         assert (share == 1 / P).all()
     else:  # the k-th to come is in time where one of the P - k + 1 last triggers
@@ -158,13 +158,13 @@ def test_visits_are_those_of_an_event_queue(method, factor):
     period, rounds = 3, 20
     free = {"latency_seconds": 0.0, "message_bytes": 0.0}
     changes = free | {"slowdown": slow(2, factor)}
-    found = of(method, rounds * period, service=exponential(1.0), **changes)
+    result = of(method, rounds * period, service=exponential(1.0), **changes)
     cluster = dj.cluster.Cluster(P, exponential(1.0), slowdown=slow(2, factor))
     came = []
     for row in range(period - 1, rounds * period, period):
-        order = sorted(np.flatnonzero(found.place[row] >= 0), key=found.place[row].item)
-        came += [(float(found.arrived[row, w]), w) for w in order]
-        assert math.isclose(found.seconds[row], came[-1][0])
+        order = sorted(np.flatnonzero(result.place[row] >= 0), key=result.place[row].item)
+        came += [(float(result.arrived[row, w]), w) for w in order]
+        assert math.isclose(result.seconds[row], came[-1][0])
         assert len(set(order)) == len(order) <= P
     expected = visits_of(cluster, period, len(came), seed=0)
     assert [worker for _, worker in came] == [worker for _, worker in expected]
@@ -172,11 +172,11 @@ def test_visits_are_those_of_an_event_queue(method, factor):
 
 
 def test_workers_in_rank_order_wait_for_the_one_before():
-    found = of(original_easgd(), 50, service=exponential(1.0))
-    for places in found.place[1:]:
+    result = of(original_easgd(), 50, service=exponential(1.0))
+    for places in result.place[1:]:
         there = np.flatnonzero(places >= 0)
         assert (np.diff(places[there]) > 0).all()
-    assert (np.diff(found.seconds) > 0).all()
+    assert (np.diff(result.seconds) > 0).all()
 
 
 @pytest.mark.parametrize("method", [local_sgd(4), wagma(), async_easgd(4)])
@@ -188,15 +188,15 @@ def test_a_longer_timetable_begins_as_a_shorter_one(method):
 
 
 def test_a_trace_has_the_gradients_of_each_step():
-    found = of(wagma(), 44, service=sleepers(T, 1.0, P))
-    trace = found.trace
+    result = of(wagma(), 44, service=sleepers(T, 1.0, P))
+    trace = result.trace
     assert (trace.counts == P).all() and trace.num_updates == 44
     late = (trace.update - trace.read_version).reshape(44, P)
-    np.testing.assert_array_equal(late, found.behind)
+    np.testing.assert_array_equal(late, result.behind)
     assert late.max() > 0
     # who works longer than all others of its period is never idle
     busy = trace.busy_seconds
-    np.testing.assert_allclose(busy, (found.arrived - found.begun).sum(axis=0))
+    np.testing.assert_allclose(busy, (result.arrived - result.begun).sum(axis=0))
 
 
 @pytest.mark.parametrize("slowdown", [slow(1, 2.0), np.sqrt(np.arange(1, P + 1))])
@@ -210,9 +210,9 @@ def test_who_waits_for_nobody_and_stays_in_step_must_be_as_fast(slowdown):
 
 def test_where_workers_wait_the_slowest_sets_the_pace():
     for make in (allreduce_sgd, d_psgd, functools.partial(wagma, period=4), eager_sgd):
-        found = of(make(), 400, slowdown=slow(1, 3.0), latency_seconds=0.0)
+        result = of(make(), 400, slowdown=slow(1, 3.0), latency_seconds=0.0)
         pace = 3 * T + (RING - 6 * LATENCY) * (make == allreduce_sgd)
-        assert math.isclose(found.seconds[-1], 400 * pace, rel_tol=0.15), make
+        assert math.isclose(result.seconds[-1], 400 * pace, rel_tol=0.15), make
 
 
 @pytest.mark.parametrize(
@@ -227,5 +227,5 @@ def test_where_workers_wait_the_slowest_sets_the_pace():
 def test_seconds_of_a_free_step_are_an_order_statistic_or_a_mean(
     method, service, seconds
 ):
-    found = of(method, 10_000, service=service, latency_seconds=0.0, message_bytes=0.0)
-    assert found.seconds[-1] / 10_000 == pytest.approx(seconds, rel=0.01)
+    result = of(method, 10_000, service=service, latency_seconds=0.0, message_bytes=0.0)
+    assert result.seconds[-1] / 10_000 == pytest.approx(seconds, rel=0.01)

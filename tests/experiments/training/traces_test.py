@@ -150,12 +150,12 @@ def test_a_client_makes_its_steps_on_the_parts_of_its_batch():
     for (s, seed), (c, rate) in itertools.product(
         enumerate(run.program.seeds), enumerate(grid["client_rate"])
     ):
-        start, found = (
+        start, result = (
             jax.tree.map(lambda x, s=s, c=c: x[s, c], state.model.params)
             for state in (run.begun, run.state)
         )
         expected = by_hand(rate, start, DIGITS.batches(data_seed(seed), 0, 1))
-        chex.assert_trees_all_close(found, expected, rtol=1e-4, atol=1e-6)
+        chex.assert_trees_all_close(result, expected, rtol=1e-4, atol=1e-6)
 
 
 LOCAL_STEPS = (4, 3, 1)
@@ -372,9 +372,9 @@ def test_a_filter_that_waits_for_a_dead_worker_says_so_in_tables_and_metrics(tmp
         return dj.kardam(inner, workers=3, attackers=1, lipschitz=False)
 
     training = along(Simulation(cluster, protocols.k_async(1)), filtered)
-    found = results_of(training, tmp_path, evaluate_every=12)
-    assert (found["dropped_in_row"] == 22).all()
-    assert found["dropped"].to_numpy() == pytest.approx(22 / 24)
+    result = results_of(training, tmp_path, evaluate_every=12)
+    assert (result["dropped_in_row"] == 22).all()
+    assert result["dropped"].to_numpy() == pytest.approx(22 / 24)
     rows = RunFolder(tmp_path).rows()[1:]
     assert [row["dropped_in_row"] for row in rows] == [10, 22]
     assert [row["dropped"] for row in rows] == pytest.approx([10 / 12, 22 / 24])
@@ -395,9 +395,9 @@ def test_refused_gradients_are_counted_and_not_the_means_of_them(place, tmp_path
         training = along(source, lambda learning_rate: refusing(plain(learning_rate)))
     else:
         training = along(source, plain, each=refusing(optax.identity()))
-    found = results_of(training, tmp_path)
-    assert found["dropped"].to_numpy() == pytest.approx(0.5)
-    assert (found["dropped_in_row"] <= 1).all()
+    result = results_of(training, tmp_path)
+    assert result["dropped"].to_numpy() == pytest.approx(0.5)
+    assert (result["dropped_in_row"] <= 1).all()
 
 
 def test_a_single_cell_along_a_trace_that_diverges_stops_with_the_update_named():
@@ -442,10 +442,10 @@ def test_a_simulation_may_end_where_every_worker_hangs():
     protocol = dj.cluster.protocols.k_async(1)
     with pytest.raises(ValueError):
         Simulation(cluster, protocol).trace(0, 1000, math.inf)
-    found = Simulation(cluster, protocol, may_hang=True).trace(0, 1000, math.inf)
-    assert 0 < found.num_updates < 1000
+    result = Simulation(cluster, protocol, may_hang=True).trace(0, 1000, math.inf)
+    assert 0 < result.num_updates < 1000
     with pytest.raises(ValueError):  # not one update more
-        Simulation(cluster, protocol).trace(0, found.num_updates + 1, math.inf)
+        Simulation(cluster, protocol).trace(0, result.num_updates + 1, math.inf)
 
 
 def test_an_error_of_a_protocol_is_no_end(monkeypatch):

@@ -35,9 +35,9 @@ def ticks(axis):
     return [segment[0][0] for segment in lines.get_segments()]
 
 
-def close(found, expected):
-    np.testing.assert_allclose(found, sorted(expected), atol=1e-12)
-    assert len(found) > 5
+def close(result, expected):
+    np.testing.assert_allclose(result, sorted(expected), atol=1e-12)
+    assert len(result) > 5
 
 
 def tasks_of(gradients, end):
@@ -71,9 +71,9 @@ def test_ticks_are_the_updates_those_without_gradients_too(rule, workers):
     assert (trace.counts == 0).any() == (workers == 1)
     (axis,) = gantt.of_traces({"a()": trace}).axes
     end = axis.get_xlim()[1]
-    found = ticks(axis)
-    np.testing.assert_array_equal(found, trace.seconds[trace.seconds <= end])
-    assert len(found) > 5
+    result = ticks(axis)
+    np.testing.assert_array_equal(result, trace.seconds[trace.seconds <= end])
+    assert len(result) > 5
 
 
 def test_workers_are_rows_from_above():

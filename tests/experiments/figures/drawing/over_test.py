@@ -295,10 +295,10 @@ def test_a_title_can_state_the_finding(tmp_path):
     assert "Late is bad" in texts(figures.over("delay", title="Late is bad").draw(run))
     means = run.best.groupby("delay").test_error.mean()
     ends = f"{means[0]:.3g} to {means[4]:.3g}"
-    found = f"Test error rises from {ends} over delay 0 to 4"
-    assert found in texts(figures.over("delay").draw(run))
+    result = f"Test error rises from {ends} over delay 0 to 4"
+    assert result in texts(figures.over("delay").draw(run))
     both = texts(figures.over("delay", title="Why?").draw(run))
-    assert {"Why?", found} <= {*both}
+    assert {"Why?", result} <= {*both}
     # of one seed nothing is known to rise
     one = figures.over("delay").draw(made(tmp_path, seeds=(0,)))
     assert "How does the test error change with delay?" in texts(one)
@@ -495,8 +495,8 @@ def test_noise_floors_are_means_beside_theory(tmp_path):
         return learning_rate * (1 + delay) if stable else math.inf
 
     def loss(learning_rate, delay, seed):
-        found = floor(learning_rate, delay)
-        return found * (1 + 0.1 * seed) if math.isfinite(found) else math.nan
+        result = floor(learning_rate, delay)
+        return result * (1 + 0.1 * seed) if math.isfinite(result) else math.nan
 
     run = made(tmp_path, loss)
     asked = {"color": "learning_rate", "theory": floor}

@@ -131,8 +131,8 @@ def cut(text: str) -> str:
     lines = []
     for line in text.splitlines():
         line = re.sub(r", (?:metadata|origin)=\{.*?\}(?=$|, )", "", line)
-        head, found, config = line.partition(", backend_config=")
-        if found:
+        head, result, config = line.partition(", backend_config=")
+        if result:
             kept = [
                 match[0]
                 for key in KEYS
