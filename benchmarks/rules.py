@@ -21,10 +21,10 @@ import optax
 import delayjax as dj
 from benchmarks.side_by_side import Contender, heading, medians
 from benchmarks.tables import Row, Table
-from experiments.comparison import cures
+from experiments.comparison import rules
 
 DELAY = 4
-SGD = cures.OPTIMIZERS["sgd"]
+SGD = rules.OPTIMIZERS["sgd"]
 COLUMNS = {
     "rule": "{}",
     "needs old parameters": "{}",
@@ -35,10 +35,10 @@ COLUMNS = {
 }
 
 
-def late(cure: cures.Cure, keep_params: bool) -> optax.GradientTransformationExtraArgs:
+def late(rule: rules.Rule, keep_params: bool) -> optax.GradientTransformationExtraArgs:
     """A rule inside of `delayed`, with its numbers at the middle of their ranges."""
-    space = cure.whole_space(SGD)
-    trial = cures.Trial(
+    space = rule.whole_space(SGD)
+    trial = rules.Trial(
         optimizer=SGD,
         numbers={name: r.value(sum(r.ends) / 2) for name, r in space.items()},
         shape=lambda step: 1.0,
@@ -47,7 +47,7 @@ def late(cure: cures.Cure, keep_params: bool) -> optax.GradientTransformationExt
         updates=1000,
         loss=lambda params: 0.5 * jnp.vdot(params, params),
     )
-    return dj.delayed(cure.make(trial), DELAY, keep_params=keep_params)
+    return dj.delayed(rule.make(trial), DELAY, keep_params=keep_params)
 
 
 def step_of(tx: Any) -> Any:
@@ -69,9 +69,9 @@ def begun(tx: Any, size: int) -> Any:
     return params, tx.init(params), jnp.zeros((), jnp.int32)
 
 
-def needs_params(cure: cures.Cure) -> bool:
+def needs_params(rule: rules.Rule) -> bool:
     """Whether a rule must know the parameters of the gradient."""
-    tx = late(cure, keep_params=False)
+    tx = late(rule, keep_params=False)
     try:
         jax.eval_shape(step_of(tx), begun(tx, 8), jnp.ones(8))
     except TypeError:  # it says that it lacks `stale_params`
@@ -79,21 +79,21 @@ def needs_params(cure: cures.Cure) -> bool:
     return False
 
 
-def contender(cure: cures.Cure, size: int, grads: jax.Array) -> Contender:
+def contender(rule: rules.Rule, size: int, grads: jax.Array) -> Contender:
     """A rule's compiled step, its state donated."""
-    tx = late(cure, needs_params(cure))
+    tx = late(rule, needs_params(rule))
     return Contender(step_of(tx), begun(tx, size), grads)
 
 
 def rows(size: int, rounds: int) -> Iterator[Row]:
     """A row for each rule, compared with plain delay."""
     grads, item = jnp.full(size, 1e-3), 4 * size
-    for cure in cures.CURES:
-        if cure in (cures.BASELINE, cures.AGAIN):
+    for rule in rules.RULES:
+        if rule in (rules.BASELINE, rules.AGAIN):
             continue
         pair = {
-            "plain": contender(cures.BASELINE, size, grads),
-            "rule": contender(cure, size, grads),
+            "plain": contender(rules.BASELINE, size, grads),
+            "rule": contender(rule, size, grads),
         }
         t = medians(pair, rounds=rounds)
         memory = {n: c.compiled.memory_analysis() for n, c in pair.items()}
@@ -102,8 +102,8 @@ def rows(size: int, rounds: int) -> Iterator[Row]:
         }
         held = {n: usage.argument_size_in_bytes / item for n, usage in memory.items()}
         yield {
-            "rule": cure.name,
-            "needs old parameters": "yes" if needs_params(cure) else "",
+            "rule": rule.name,
+            "needs old parameters": "yes" if needs_params(rule) else "",
             "step / delayed": t["rule"] / t["plain"],
             "more memory": held["rule"] - held["plain"],
             "more traffic": (bytes_["rule"] - bytes_["plain"]) / item,

@@ -110,7 +110,7 @@ def experiment(config: ConfigDict) -> Experiment:
         tuned="learning_rate",
         tuning_seeds=config.tuning_seeds,
         updates=config.updates,
-        measure={
+        metrics={
             "averages": lambda model, task: model.state.averages,
             "period_now": lambda model, task: model.state.period_now,
         },

@@ -85,7 +85,7 @@ def experiment(config: ConfigDict) -> Experiment:
         tuned_by=target,
         updates=1,  # each arm has its own number
         evaluations=60,
-        measure={
+        metrics={
             CLOCK: measured("seconds"),
             "gradients": measured("gradients"),
             "k": measured("k"),

@@ -66,7 +66,7 @@ def experiment(config: ConfigDict) -> Experiment:
         tuned="learning_rate",
         tuning_seeds=config.tuning_seeds,
         updates=config.updates,
-        measure={"excess_loss": excess_loss},
+        metrics={"excess_loss": excess_loss},
         answer=Effect(
             metric="excess_loss", against={"ages": ages_of(0.0)}, size=percent(10)
         ),

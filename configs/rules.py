@@ -21,7 +21,7 @@ import pandas as pd
 from ml_collections import ConfigDict
 
 from experiments import Effect, Experiment, amount, configs, figures, percent
-from experiments.comparison import cures, studies
+from experiments.comparison import rules, studies
 from experiments.comparison.clusters import NO_DELAY
 from experiments.results.runs import Run
 
@@ -48,7 +48,7 @@ def experiment(config: ConfigDict) -> Experiment:
     if tuple(config.rules) == ("all",):
         rows = studies.rows_of(config.study, config.stage)
     else:
-        known = {cure.name: cure for cure in cures.CURES}
+        known = {rule.name: rule for rule in rules.RULES}
         rows = [configs.named("rules", name, known) for name in config.rules]
     made = studies.experiment(
         study,
@@ -62,7 +62,7 @@ def experiment(config: ConfigDict) -> Experiment:
     tolerance = made.search.tolerance
     answer = Effect(
         metric="train_loss",
-        against={"rule": cures.BASELINE.name},
+        against={"rule": rules.BASELINE.name},
         size=percent(100 * tolerance) if study.relative else amount(tolerance, "nats"),
         where={"cluster": tuple(sorted(late - {NO_DELAY}))},
         mean_over=("cluster",),
@@ -73,4 +73,4 @@ def experiment(config: ConfigDict) -> Experiment:
 def late_gains(run: Run) -> pd.DataFrame:
     """A table of gains over plain delay, means over clusters with late gradients."""
     late = [name for name in run.results["cluster"].unique() if name != NO_DELAY]
-    return run.gains(cures.BASELINE.name, by=("optimizer",), cluster=late)
+    return run.gains(rules.BASELINE.name, by=("optimizer",), cluster=late)

@@ -94,7 +94,7 @@ def experiment(config: ConfigDict) -> Experiment:
         tuned_by=time,
         seconds=config.seconds,
         evaluations=60,
-        measure={"gradient_norm": gradient_norm},
+        metrics={"gradient_norm": gradient_norm},
         answer=[
             Effect(
                 metric=time,

@@ -109,7 +109,7 @@ def experiment(config: ConfigDict) -> Experiment:
         tuning_seeds=config.tuning_seeds,
         updates=config.updates,
         evaluations=50,
-        measure={"applied_momentum": measured(0), "total_momentum": measured(1)},
+        metrics={"applied_momentum": measured(0), "total_momentum": measured(1)},
         answer=[
             Effect(
                 metric="total_momentum",

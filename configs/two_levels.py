@@ -79,7 +79,7 @@ def experiment(config: ConfigDict) -> Experiment:
         tuning_seeds=config.tuning_seeds,
         examples=config.examples,
         evaluations=100,
-        measure={"excess_loss": over_optimum},
+        metrics={"excess_loss": over_optimum},
         answer=Effect(
             metric="excess_loss",
             against={"workers": 1, "cores": 1},

@@ -8,10 +8,10 @@ import numpy as np
 
 from experiments.results import analysis
 from experiments.results.analysis import AbsentError
-from experiments.results.choice import Choice
 from experiments.results.claims import Published, Record
 from experiments.results.formulas import formula
 from experiments.results.runs import Run
+from experiments.results.selection import Selection
 from experiments.results.tables import curve_rows, split
 from experiments.running.cells import Counters
 from experiments.running.program import Program, setting_names
@@ -27,7 +27,7 @@ def check_names(
     metrics: Mapping[int, Sequence[str]],
     stated: Sequence[Published | Record] | None = (),
 ) -> None:
-    """Checks that a run will have the names that its choice, answer and page need.
+    """Checks that a run will have the names that its selection, answer and page need.
 
     These are the settings, values of settings, and metrics that `tuned_by`, the answer,
     figures and statements read from tables with made-up numbers. Any other error may be
@@ -46,8 +46,8 @@ def check_names(
     """
     run = _made_up(experiment, programs, metrics)
     with _naming("`tuned_by`", run):
-        judged = run.choice.judged(run.results, run.curves)
-        analysis.require(judged, run.choice.column)
+        judged = run.selection.judged(run.results, run.curves)
+        analysis.require(judged, run.selection.column)
     if stated is None:
         return
     readers = [("`answer`", effect) for effect in experiment.effects]
@@ -106,7 +106,7 @@ def _made_up(
             [rows.first(numbers)],
             program.seeds,
             program.settings(),
-            program.rule.evaluates,
+            program.job.evaluates,
         )
     seeds = experiment.seed_numbers[:_SEEDS]
     tuning_seeds = experiment.tuning_seed_numbers[:_SEEDS]
@@ -117,7 +117,7 @@ def _made_up(
     made = split(
         setting_names(programs),
         *kept,
-        choice=Choice(experiment.tuned_axes, experiment.tuned_by),
+        selection=Selection(experiment.tuned_axes, experiment.tuned_by),
         tuning_seeds=tuning_seeds,
     )
     return Run(*made)

@@ -221,18 +221,18 @@ def _how_chosen(run: Run) -> str:
     if not run.tuned:
         return ""
     what = f" at its best {' and '.join(map(words, run.tuned))}"
-    by = f"the least {words(run.choice.column)}"
-    seeds = ", ".join(map(str, run.choice.seeds))
+    by = f"the least {words(run.selection.column)}"
+    seeds = ", ".join(map(str, run.selection.seeds))
     listed = "on these seeds, which makes it look better than it is"
     if seeds:
         listed = f"on the seeds {seeds}, which are not reported"
-    if run.choice.optima is None:
+    if run.selection.optima is None:
         return f"{what}, chosen by {by} {listed}"
-    trainings = run.choice.optima["trainings"].sum()
+    trainings = run.selection.optima["trainings"].sum()
     searched = f"{what}: {by}, searched in {trainings:,} trainings on other seeds"
-    rest = run.results[~run.choice.are_searched(run.results)]
+    rest = run.results[~run.selection.are_searched(run.results)]
     # without tuning seeds a series that is not searched is chosen by its own seeds
-    if seeds or len(run.choice.best(rest, run.curves)) < len(rest):
+    if seeds or len(run.selection.best(rest, run.curves)) < len(rest):
         return f"{searched}; what is not searched is chosen {listed}"
     return searched
 

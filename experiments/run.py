@@ -17,9 +17,9 @@ from experiments.host.failures import naming, of_changed
 from experiments.host.folder import RunFolder
 from experiments.rehearsal import check_names
 from experiments.results import claims, effects, tables
-from experiments.results.choice import Choice
 from experiments.results.claims import Published, Record
 from experiments.results.runs import Run
+from experiments.results.selection import Selection
 from experiments.results.writers import TensorBoard, Writer, scalars
 from experiments.running import costs, digest, execution, loop
 from experiments.running.families import sharded
@@ -77,7 +77,7 @@ def run(
         profile: the updates whose chunks JAX profiles, into the folder profile/.
 
     Returns:
-        The tables of the run and its folder, as `Run.read` reads them, with the answers.
+        The run, as `Run.read` reads it from the folder, with its answers.
 
     Raises:
         ValueError: if the experiment is invalid, or the folder holds another run.
@@ -96,7 +96,7 @@ def run(
             lambda: prepared(experiment, shard, None if changed else stated or ())
         )
     made = [trainer.program for trainer in trainers]
-    longest = max(program.rule.updates for program in made)
+    longest = max(program.job.updates for program in made)
     if profile and not 0 <= profile.start < profile.stop <= longest:
         raise ValueError(
             f"`profile` must lie in 0 .. {longest}, the updates of the run, got"
@@ -147,7 +147,7 @@ def run(
                 stack.callback(writer.close)
             trainers, optima = at_optima(experiment, trainers, place)
             made = [trainer.program for trainer in trainers]
-            meter = progress.Meter([program.rule.updates for program in made])
+            meter = progress.Meter([program.job.updates for program in made])
             options = dict(
                 checkpoint_every=checkpoint_every,
                 profile=(profile, str(place.profile)),
@@ -210,7 +210,7 @@ def _record(
         "search": _searched(experiment),
         "tuned_by": by if isinstance(by, str) else by._asdict(),
         "programs": [
-            program.record() | {"digest": digests[program.name](program.rule.updates)}
+            program.record() | {"digest": digests[program.name](program.job.updates)}
             for program in made
         ],
     }
@@ -221,11 +221,11 @@ def _asked(trainer: Trainer, most: int) -> dict[str, Any]:
 
     If the program is searched, also `most`: with more trainings the optimum may differ.
     """
-    rule = trainer.program.rule
+    job = trainer.program.job
     metrics = jax.eval_shape(trainer.evaluate, trainer.shapes())
     asked = {
-        "updates": rule.updates,
-        "evaluate_every": rule.evaluate_every,
+        "updates": job.updates,
+        "evaluate_every": job.evaluate_every,
         "metrics": sorted(metrics),
     }
     return asked | ({"most": most} if trainer.program.searched else {})
@@ -266,7 +266,7 @@ def prepared(
         if kin not in of_kin:
             shown = {name: label(value) for name, value in program.columns.items()}
             with naming("The training", shown):
-                trainer = Trainer(program, measure=experiment.measure)
+                trainer = Trainer(program, metrics=experiment.metrics)
                 metrics = jax.eval_shape(trainer.evaluate, trainer.shapes())
                 trainer.run_chunk.trace(trainer.shapes(), *trainer.feed.shapes())
             _check_metrics([*metrics], settings)
@@ -287,7 +287,7 @@ def _check_metrics(metrics: Sequence[str], settings: Sequence[str]) -> None:
             f" diverged, got {', '.join(metrics) or 'nothing'}: add it."
         )
     taken = (*column_names.OURS, *settings)
-    column_names.check("`evaluate` or `measure` has the metric", metrics, taken)
+    column_names.check("`evaluate` or `metrics` has the metric", metrics, taken)
 
 
 def _say_devices() -> None:
@@ -319,7 +319,7 @@ def _train(
     """
     program = trainer.program
     rows = Rows(program)
-    cells, updates = program.settings(), program.rule.updates
+    cells, updates = program.settings(), program.job.updates
     saved = checkpoints.Checkpoints(place.checkpoints / program.name)
     with contextlib.ExitStack() as stack:
         stack.enter_context(saved)
@@ -377,7 +377,7 @@ def _train(
         curves = []
         if processes.is_first():
             curves = tables.curve_rows(
-                place.rows(program.name), program.seeds, cells, program.rule.evaluates
+                place.rows(program.name), program.seeds, cells, program.job.evaluates
             )
     return rows.results(counters, initial, final), curves
 
@@ -387,13 +387,13 @@ def _tables(
     made: Sequence[Program],
     each: Sequence[tuple[_Rows, _Rows]],
     optima: pd.DataFrame | None,
-) -> tuple[pd.DataFrame, pd.DataFrame, Choice]:
-    """The tables of results and curves, and the choice, from the rows of all programs."""
+) -> tuple[pd.DataFrame, pd.DataFrame, Selection]:
+    """The tables of results and curves, and the selection, from all rows."""
     results, curves = (list(itertools.chain(*part)) for part in zip(*each, strict=True))
     return tables.split(
         setting_names(made),
         results,
         curves,
-        choice=Choice(experiment.tuned_axes, experiment.tuned_by, optima=optima),
+        selection=Selection(experiment.tuned_axes, experiment.tuned_by, optima=optima),
         tuning_seeds=experiment.tuning_seed_numbers,
     )

@@ -10,7 +10,7 @@ import pandas as pd
 from experiments.host import processes, progress
 from experiments.host.folder import RunFolder
 from experiments.results import analysis, tables
-from experiments.results.choice import Choice
+from experiments.results.selection import Selection
 from experiments.running import families, searching
 from experiments.running.ledger import Ledger
 from experiments.running.program import Program, label
@@ -108,7 +108,7 @@ class _Searcher:
         self._trials = Trials(
             place.checkpoints,
             self._judged,
-            measure=experiment.measure,
+            metrics=experiment.metrics,
             on_the_way=not isinstance(experiment.tuned_by, str),
         )
 
@@ -261,19 +261,19 @@ class _Searcher:
                 [row | self._clocks(program, row["step"]) for row in rows],
                 program.seeds,
                 [{"cell": cell} for cell in cells],
-                program.rule.evaluates,
+                program.job.evaluates,
             )
             results = pd.DataFrame({"cell": cells, "seed": program.seeds[0]})
             curves = analysis.derived(pd.DataFrame(of_rows))
-            judged = Choice(by=by).judged(results, curves)
+            judged = Selection(by=by).judged(results, curves)
             values = judged[by.name]
         return self._experiment.search.score(values)
 
     def _clocks(self, program: Program, step: int) -> dict[str, Any]:
-        rule = program.rule
-        clocks = {"examples": rule.examples(step).tolist()}
-        if rule.seconds is not None:
-            clocks["seconds"] = rule.seconds(step).tolist()
+        job = program.job
+        clocks = {"examples": job.examples(step).tolist()}
+        if job.seconds is not None:
+            clocks["seconds"] = job.seconds(step).tolist()
         return clocks
 
 

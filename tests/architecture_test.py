@@ -320,7 +320,7 @@ def test_a_config_needs_no_private_name_of_the_runner_and_no_other_config():
         ("import delayjax as dj\ndj.base.require", True),
         ("import delayjax as dj\ndj.ring._name", True),
         ("from delayjax import ring\ndj.ring.cast(x).push(y)", False),
-        ("from experiments.training.rules import _x", True),
+        ("from experiments.training.jobs import _x", True),
         ("import configs.pods", True),
         ("import experiments.y", False),
     ],

@@ -1368,10 +1368,10 @@ made(experiments.pipelined(lambda parts: None), grid={})
 """
 
 RUN = r"""
-experiments.load(finished().folder, finished().folder)
+Run.read(finished().folder, finished().folder)
     ValueError: `folders` must name one folder or several, each once, got...: a run read
     twice would count its seeds twice.
-experiments.load()
+Run.read()
     ValueError: `folders` must name one folder or several, each once, got...
 ran(tuned="learning_rate", tuned_by="test_accuracy")
     ValueError: `tuned_by`: the run has no 'test_accuracy'; it has learning_rate,...
@@ -1379,20 +1379,20 @@ ran(tuned="learning_rate", tuned_by="test_accuracy")
 ran(tuned="learning_rate", tuned_by=figures.TimeTo("train_loss", 0.1))
     ValueError: `tuned_by` needs 'seconds', which the run will not have: name one of its
     settings and metrics, learning_rate,... train_loss,...
-ran(measure={"norm": lambda model: 0.0})
+ran(metrics={"norm": lambda model: 0.0})
     ValueError: The training fails: TypeError: <lambda>() takes 1 positional argument
     but 2 were given
-ran(measure={"norm": lambda model, task: model.params})
+ran(metrics={"norm": lambda model, task: model.params})
     ValueError: The training fails: TypeError: cannot reshape array of shape (2, 2)
     (size 4) into shape (1, 2) (size 2)
-ran(measure={"learning_rate": lambda model, task: 0.0})
-    ValueError: `evaluate` or `measure` has the metric 'learning_rate', the name of
+ran(metrics={"learning_rate": lambda model, task: 0.0})
+    ValueError: `evaluate` or `metrics` has the metric 'learning_rate', the name of
     another column: choose another.
-ran(measure={"norm": lambda model, task: model.parameters})
+ran(metrics={"norm": lambda model, task: model.parameters})
     ValueError: The training fails: AttributeError: 'Model' object has no attribute
     'parameters'
-ran(measure={"train_loss": lambda model, task: 0.0})
-    ValueError: `measure` has the metric 'train_loss', which the task's `evaluate`
+ran(metrics={"train_loss": lambda model, task: 0.0})
+    ValueError: `metrics` has 'train_loss', which the task's `evaluate`
     returns already: choose another name.
 ran_with(workdir="")
     ValueError: --workdir is empty: give the folder to write to.
@@ -1409,7 +1409,7 @@ ran_with(workdir=str(written("file.txt") / "run"))
 finished() and ran("finished", seeds=2, grid={"learning_rate": (0.3,)})
     ValueError: --workdir=.../finished holds another run: the cells of the programs,
     code... to go on with it, or remove the folder to begin again.
-experiments.load("nowhere")
+Run.read("nowhere")
     ValueError: nowhere holds no finished run: there is no nowhere/results.csv.
 Run.read(written("file.txt"))
     ValueError: .../file.txt holds no finished run: there is no

@@ -125,7 +125,7 @@ def test_an_older_name_of_the_metadata_is_lengthened_too():
     model.inner.kernel._var_metadata["sharding_names"] = (None, "fsdp")
     slots = dj.ring.init(nnx.state(model, nnx.Param), 2).slots
     result = slots["inner"]["kernel"].get_metadata()
-    assert result["out_sharding"] == (None, None, "fsdp")  # as its value was read before
+    assert result["out_sharding"] == (None, None, "fsdp")  # as before
     assert "sharding_names" not in result
 
 

@@ -59,12 +59,12 @@ MODULE = """
 import jax, optax
 from delayjax import averaging
 from delayjax.cluster import protocols
-from experiments.comparison import cures
+from experiments.comparison import rules
 
 tx = optax.sgd(0.1)
 make = my_average = lambda inner: averaging.local_sgd(inner, period=2)
 my_protocol = fresh_pairs = lambda server: None
-relative = cures.Cure("own", lambda trial: trial.descent(), kind=cures.STEP_SIZE)
+relative = rules.Rule("own", lambda trial: trial.descent(), kind=rules.STEP_SIZE)
 """
 
 

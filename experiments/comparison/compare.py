@@ -11,7 +11,7 @@ import optax
 
 import delayjax as dj
 from experiments.comparison.clusters import NO_DELAY, late
-from experiments.comparison.cures import BASELINE, Cure, Optimizer, Trial
+from experiments.comparison.rules import BASELINE, Optimizer, Rule, Trial
 from experiments.figures import Table
 from experiments.tasks.task import Task
 from experiments.training import Simulation, along
@@ -23,7 +23,7 @@ Shape = Callable[[int], optax.Schedule]
 
 
 def compare(
-    cures: Sequence[Cure],
+    rules: Sequence[Rule],
     task: Task,
     optimizers: Mapping[str, Optimizer],
     *,
@@ -35,7 +35,7 @@ def compare(
     """An experiment: plain delay and rules, with numbers searched on each cluster.
 
     Args:
-        cures: the rows; plain delay is always added.
+        rules: the rules; plain delay is always added.
         task: the task to minimize. Its model has no state, and its loss needs no key.
         optimizers: {name: optimizer}.
         clusters: {name: cluster}; by default all clusters with late gradients. Each
@@ -48,20 +48,20 @@ def compare(
     Example:
         >>> import optax
         >>> from experiments import run, tasks
-        >>> from experiments.comparison import cures
-        >>> half = cures.Cure("half", lambda t: t.descent(after=[optax.scale(0.5)]))
-        >>> sgd = {"sgd": cures.OPTIMIZERS["sgd"]}
+        >>> from experiments.comparison import rules
+        >>> half = rules.Rule("half", lambda t: t.descent(after=[optax.scale(0.5)]))
+        >>> sgd = {"sgd": rules.OPTIMIZERS["sgd"]}
         >>> experiment = compare([half], tasks.digits_mlp(batch_size=32), sgd)
         >>> [arm.labels["rule"] for arm in experiment.arms]
         ['plain', 'half']
     """
     clusters = late() if clusters is None else clusters
-    others = [cure for cure in cures if cure.name != BASELINE.name]
+    others = [rule for rule in rules if rule.name != BASELINE.name]
     arms = [
-        _arm(cure, name, optimizer, task, clusters, updates, shape)
+        _arm(rule, name, optimizer, task, clusters, updates, shape)
         for name, optimizer in optimizers.items()
-        for cure in (BASELINE, *others)
-        if cure.optimizers is None or name in cure.optimizers
+        for rule in (BASELINE, *others)
+        if rule.optimizers is None or name in rule.optimizers
     ]
     pairs = {(arm.labels["optimizer"], arm.labels["rule"]) for arm in arms}
     for i, arm in enumerate(arms):
@@ -112,7 +112,7 @@ def gain_tables(clusters: Sequence[str], *, logarithm: bool = False) -> list[Tab
 
 
 def _arm(
-    cure: Cure,
+    rule: Rule,
     name: str,
     optimizer: Optimizer,
     task: Task,
@@ -121,8 +121,8 @@ def _arm(
     shape: Shape,
 ) -> Arm:
     """The arm of a rule with an optimizer, on all its clusters."""
-    updates = round(updates / cure.gradients)
-    space = cure.whole_space(optimizer)
+    updates = round(updates / rule.gradients)
+    space = rule.whole_space(optimizer)
     workers = [cluster.workers for cluster in clusters.values()]
     batch = jax.tree.map(lambda leaf: leaf[0], task.batches(0, 0, 1))
 
@@ -133,7 +133,7 @@ def _arm(
         mean = jnp.asarray(workers, jnp.int32)[cluster] - 1
         most, schedule = max(workers), shape(updates)
         trial = Trial(optimizer, numbers, schedule, mean, most, updates, server_loss)
-        return cure.make(trial)
+        return rule.make(trial)
 
     # an experiment reads the names of the searched numbers from the signature
     kind = inspect.Parameter.KEYWORD_ONLY
@@ -144,13 +144,13 @@ def _arm(
     numbers = {
         one: i
         for i, one in enumerate(clusters)
-        if (cure.undelayed or one != NO_DELAY)
-        and (cure.at_constant or not one.startswith("constant"))
+        if (rule.undelayed or one != NO_DELAY)
+        and (rule.at_constant or not one.startswith("constant"))
     }
     return Arm(
-        training=along(sources, make, output=cure.output),
-        labels={"optimizer": name, "rule": cure.name},
+        training=along(sources, make, output=rule.output),
+        labels={"optimizer": name, "rule": rule.name},
         grid={"cluster": numbers, **space},
         updates=updates,
-        contains=cure.contained() and {"optimizer": name, **cure.contained()},
+        contains=rule.contained() and {"optimizer": name, **rule.contained()},
     )

@@ -19,7 +19,7 @@ from absl import app
 
 from experiments.comparison import studies, tables
 from experiments.comparison.clusters import NO_DELAY
-from experiments.comparison.cures import CURES, TWIN
+from experiments.comparison.rules import RULES, TWIN
 from experiments.comparison.verdicts import (
     DIVERGES,
     GAINS,
@@ -46,7 +46,7 @@ PAGE = ROOT / "docs" / "rules.md"
 README = ROOT / "README.md"
 FIGURE = ROOT / "docs" / "rules.png"
 _NAMES = {"sgd": "SGD", "adam": "Adam", "muon": "Muon"}
-_SOURCES = {cure.name: cure for cure in CURES}
+_RULES = {rule.name: rule for rule in RULES}
 _MUCH = 1 / 3  # of the cost of lateness: a row in the README gains as much somewhere
 _SHOWN = 1.35  # times the cost of lateness: the end of the figure's scale
 _BAND = "0.9"
@@ -121,19 +121,19 @@ class Part(NamedTuple):
     @property
     def chosen(self) -> str:
         """A Markdown table of the numbers at the optima, medians over late clusters."""
-        optima = self.run.choice.optima
+        optima = self.run.selection.optima
         late = optima["found"] & (optima["cluster"] != NO_DELAY)
         late &= optima["rule"] != tables.BEST_PLAIN
         rows = []
         for keys, group in optima[late].groupby(["optimizer", "rule"], sort=False):
-            optimizer, rule = keys
-            cure = _SOURCES.get(rule.removesuffix(TWIN))
-            space = {} if cure is None else cure.space
+            optimizer, name = keys
+            rule = _RULES.get(name.removesuffix(TWIN))
+            space = {} if rule is None else rule.space
             cells = [
                 _spread(group[name], space.get(name)) if name in group else ""
                 for name in tables.NUMBERS
             ]
-            rows.append([_NAMES[optimizer], rule, *cells])
+            rows.append([_NAMES[optimizer], name, *cells])
         names = [name.replace("_", " ") for name in tables.NUMBERS[:-1]]
         return markdown_table(["", "rule", *names, "the rule's number"], rows)
 
@@ -155,17 +155,17 @@ _HEADER = [
 _HEADER += ["of the cost", "verdict"]
 
 
-def _is_blind(rule: str) -> bool:
+def _is_blind(name: str) -> bool:
     """Whether a row may help without delay, and does not read the delay."""
-    cure = _SOURCES.get(rule.removesuffix(TWIN))
-    return cure is not None and cure.undelayed and not cure.reads_delay
+    rule = _RULES.get(name.removesuffix(TWIN))
+    return rule is not None and rule.undelayed and not rule.reads_delay
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
     """The cells of a row in the table of an optimizer."""
-    cure = _SOURCES.get(row["rule"].removesuffix(TWIN))
+    rule = _RULES.get(row["rule"].removesuffix(TWIN))
     origins = (
-        [] if cure is None else [cure.function and f"`{cure.function}`", cure.source]
+        [] if rule is None else [rule.function and f"`{rule.function}`", rule.source]
     )
     origin = ", ".join(filter(None, origins))
     name = markdown_text(row["rule"]) + f" ({origin})" * bool(origin)
@@ -229,19 +229,17 @@ def readme_table(made: Sequence[Part]) -> str:
         if part.stage == "short"
         for optimizer, rows in part.rows.groupby("optimizer", sort=False)
     }
-    costs = [
-        f"{tables.costs(part.run)[one]:.3f}" for part, one, _ in columns.values()
-    ]
+    costs = [f"{tables.costs(part.run)[one]:.3f}" for part, one, _ in columns.values()]
     body = []
-    for cure in sorted(CURES, key=lambda cure: not _is_blind(cure.name)):
-        each = [rows[rows["rule"] == cure.name] for *_, rows in columns.values()]
+    for rule in sorted(RULES, key=lambda rule: not _is_blind(rule.name)):
+        each = [rows[rows["rule"] == rule.name] for *_, rows in columns.values()]
         gains = pd.concat(each).query("verdict == @GAINS")
         if (gains["share"] >= _MUCH).any():
             cells = [
-                "" if cure.optimizers and one not in cure.optimizers else _cell(rows)
+                "" if rule.optimizers and one not in rule.optimizers else _cell(rows)
                 for rows, (_, one, _) in zip(each, columns.values(), strict=True)
             ]
-            name = f"`{cure.function}`" if cure.function else markdown_text(cure.name)
+            name = f"`{rule.function}`" if rule.function else markdown_text(rule.name)
             body.append([Markdown(name), *cells])
     header = ["gain, nats of the training loss", *columns]
     return markdown_table(header, [["what lateness costs", *costs], *body])

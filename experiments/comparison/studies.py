@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import optax
 
 from experiments import tasks
-from experiments.comparison import clusters, cures, tables
+from experiments.comparison import clusters, rules, tables
 from experiments.comparison.compare import Shape, compare
 from experiments.results.runs import Run
 from experiments.tasks.task import Task
 from experiments.training.experiment import Experiment
 from experiments.training.ranges import Range, Search
 
-Rows = Sequence[cures.Cure]
+Rows = Sequence[rules.Rule]
 _THREE = ("memoryless, 4", "memoryless, 16", "constant, 4")
 
 
@@ -48,7 +48,7 @@ class Study(NamedTuple):
     few: Sequence[str] = _THREE
     shape: Shape = lambda updates: lambda step: 1.0
     relative: bool = False
-    optimizers: Mapping[str, cures.Optimizer] = cures.OPTIMIZERS
+    optimizers: Mapping[str, rules.Optimizer] = rules.OPTIMIZERS
 
 
 class Stage(NamedTuple):
@@ -107,7 +107,7 @@ STUDIES = {
         {"sgd": 0.02},
         relative=True,
         optimizers={
-            "sgd": cures.OPTIMIZERS["sgd"]._replace(learning_rate=Range(0.003, 3.0))
+            "sgd": rules.OPTIMIZERS["sgd"]._replace(learning_rate=Range(0.003, 3.0))
         },
     ),
 }
@@ -174,7 +174,7 @@ def stored(study: str, stage: str) -> Run:
     return tables.read(file, relative=STUDIES[study].relative)
 
 
-def rows_of(study: str, stage: str) -> list[cures.Cure]:
+def rows_of(study: str, stage: str) -> list[rules.Rule]:
     """The rows of a stage: all in the short stage, later only rows that may gain.
 
     A row that the short stage has not run yet goes on too. For each row that reads the
@@ -184,15 +184,15 @@ def rows_of(study: str, stage: str) -> list[cures.Cure]:
         ValueError: if the short stage is not stored.
     """
     if stage == "short":
-        return [*cures.CURES]
+        return [*rules.RULES]
     run = stored(study, "short")
     going_on = tables.going_on(run)
-    trained = run.choice.optima.groupby("rule")["optimizer"].agg(set)
+    trained = run.selection.optima.groupby("rule")["optimizer"].agg(set)
     rows = []
-    for cure in cures.CURES:
-        able = {*(cure.optimizers or STUDIES[study].tolerance)}
-        new = able - trained.get(cure.name, set())
-        names = tuple(sorted(new | going_on.get(cure.name, set())))
+    for rule in rules.RULES:
+        able = {*(rule.optimizers or STUDIES[study].tolerance)}
+        new = able - trained.get(rule.name, set())
+        names = tuple(sorted(new | going_on.get(rule.name, set())))
         if names:
-            rows.append(dataclasses.replace(cure, optimizers=names))
-    return [*rows, *(cures.delay_blind_twin(cure) for cure in rows if cure.reads_delay)]
+            rows.append(dataclasses.replace(rule, optimizers=names))
+    return [*rows, *(rules.delay_blind_twin(rule) for rule in rows if rule.reads_delay)]

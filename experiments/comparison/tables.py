@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 
 from experiments.comparison.clusters import NO_DELAY
-from experiments.comparison.cures import AGAIN, BASELINE, NO_MOMENTUM
+from experiments.comparison.rules import AGAIN, BASELINE, NO_MOMENTUM
 from experiments.host import disk
-from experiments.results.choice import Choice
 from experiments.results.runs import Run
+from experiments.results.selection import Selection
 
 FOLDER = Path(__file__).with_name("stored")
 BEST_PLAIN = "best plain"
@@ -28,16 +28,14 @@ SHARE_OF_COST = 0.1
 TWICE = 2.0
 """Two equal rows may differ by two bands, or by two tolerances of their searches."""
 
-NUMBERS = ("learning_rate", "decay", "own")
+NUMBERS = ("learning_rate", "decay", "rule_number")
 _OF_SEARCH = ("found", "score", "trainings", "tolerance")
 _LOSSES = ("train_loss", "test_loss")
 _KEYS = ["optimizer", "rule", "cluster"]
 _COLUMNS = (*_KEYS, *NUMBERS, *_OF_SEARCH, *_LOSSES, "about")
 
 
-def write(
-    run: Run, path: Path, about: str, tolerances: Mapping[str, float]
-) -> None:
+def write(run: Run, path: Path, about: str, tolerances: Mapping[str, float]) -> None:
     """Writes a row for each series of a run: its optimum, and the losses of all seeds.
 
     Rows of the same rule and optimizer in the file are replaced; other rows stay.
@@ -48,7 +46,7 @@ def write(
         about: the versions and the date of the run.
         tolerances: {optimizer: the tolerance of its searches}.
     """
-    optima = pd.DataFrame(run.choice.optima).set_index(_KEYS)
+    optima = pd.DataFrame(run.selection.optima).set_index(_KEYS)
     rows = []
     for key, group in run.results.groupby(_KEYS, sort=False):
         optimum, group = optima.loc[key], group.sort_values("seed")
@@ -110,8 +108,8 @@ def read(path: Path, *, relative: bool = False) -> Run:
             rows.append({**keys, "seed": seed, **dict(zip(_LOSSES, pair, strict=True))})
     optima = table[[*_KEYS, *numbers, *_OF_SEARCH]]
     optima = optima.assign(found=optima["found"].astype(bool))
-    choice = Choice(tuple(numbers), "train_loss", optima=optima)
-    return Run(pd.DataFrame(rows), pd.DataFrame(), choice)
+    selection = Selection(tuple(numbers), "train_loss", optima=optima)
+    return Run(pd.DataFrame(rows), pd.DataFrame(), selection)
 
 
 def _best_plain(table: pd.DataFrame) -> pd.DataFrame:
@@ -132,7 +130,7 @@ def gains(
         of: the column of the loss.
     """
     late = [name for name in run.results["cluster"].unique() if name != NO_DELAY]
-    by_loss = dataclasses.replace(run, choice=run.choice._replace(by=of))
+    by_loss = dataclasses.replace(run, selection=run.selection._replace(by=of))
     return by_loss.gains(BEST_PLAIN, by=by, cluster=late)
 
 
@@ -153,7 +151,7 @@ def bands(run: Run) -> dict[str, float]:
 
 def inexact(run: Run) -> dict[str, float]:
     """{optimizer: the error of its searches: two bands, or two tolerances if more}."""
-    tolerances = run.choice.optima.groupby("optimizer")["tolerance"].max()
+    tolerances = run.selection.optima.groupby("optimizer")["tolerance"].max()
     return {
         name: TWICE * max(band, tolerances[name]) for name, band in bands(run).items()
     }

@@ -80,5 +80,5 @@ def default(run: Run) -> list[Figure]:
     if metric is None or "train_loss" not in run.results:
         return []
     varied = analysis.distinguishing(run.results[run.settings])
-    first = [over(x, metric) for x in varied if x not in run.choice.axes][:1]
+    first = [over(x, metric) for x in varied if x not in run.selection.axes][:1]
     return [*first, curves("train_loss")]

@@ -10,11 +10,11 @@ import pandas as pd
 from experiments.figures import palette
 from experiments.results import analysis, metrics
 from experiments.results.analysis import AbsentError
-from experiments.results.choice import Choice
 from experiments.results.column_words import words
 from experiments.results.formulas import formulas
 from experiments.results.metrics import TimeTo
 from experiments.results.runs import Run
+from experiments.results.selection import Selection
 
 _MOST = 6  # series that one panel can hold
 
@@ -34,8 +34,8 @@ class Chosen(NamedTuple):
     @property
     def unfit(self) -> pd.Series:
         """Whether each row of `best` is lost, by the metric that tunes the axes."""
-        choice = self.run.choice
-        return lost(choice.judged(self.best, self.run.curves), choice.column)
+        selection = self.run.selection
+        return lost(selection.judged(self.best, self.run.curves), selection.column)
 
     def kept(
         self, x: str, series: Sequence[str], where: Mapping[str, Any]
@@ -64,14 +64,14 @@ def choose(
     Raises:
         AbsentError: if the run has no such metric.
     """
-    choice = run.choice.but(*but)
-    axes = [axis for axis in choice.axes if axis in run.settings]
+    selection = run.selection.but(*but)
+    axes = [axis for axis in selection.axes if axis in run.settings]
     results = analysis.where(run.results, **(only or {}))
     run = dataclasses.replace(
         run,
-        results=_with_ends(results, axes, choice),
+        results=_with_ends(results, axes, selection),
         curves=analysis.where(run.curves, **(only or {})),
-        choice=choice,
+        selection=selection,
     )
     best = metrics.with_column(metric, run.best, run.curves)
     results = metrics.with_column(metric, run.results, run.curves)
@@ -259,7 +259,7 @@ def _panels(settings: pd.DataFrame, varied: Sequence[str]) -> str | None:
 
 
 def _with_ends(
-    results: pd.DataFrame, axes: Sequence[str], choice: Choice
+    results: pd.DataFrame, axes: Sequence[str], selection: Selection
 ) -> pd.DataFrame:
     """The results with a column `end_of(axis)` for each tuned axis.
 
@@ -275,10 +275,10 @@ def _with_ends(
         value = results[axis]
         tried = results.groupby([*settings, "seed"], dropna=False)[axis]
         may_be = (tried.transform("nunique") > 2) & (value != 0)
-        if choice.optima is not None and axis in choice.optima:
-            may_be &= ~choice.are_searched(results)  # the search tried others too
+        if selection.optima is not None and axis in selection.optima:
+            may_be &= ~selection.are_searched(results)  # the search tried others too
         ends = [may_be & (value == tried.transform(end)) for end in ("min", "max")]
-        ends.append(choice.at_limit(results, axis))
+        ends.append(selection.at_limit(results, axis))
         marks[end_of(axis)] = np.select(ends, ["smallest", "largest", "limit"], "")
     return results.assign(**marks)
 

@@ -89,14 +89,14 @@ def reports(experiment: Experiment, name: str) -> Iterator[Report]:
     place = topology(name)
     devices = place.devices()
     for program in programs(experiment, devices=len(devices)):
-        rule = program.rule
-        if not rule.devices or rule.workers * rule.devices_of_each % len(devices):
-            each = f" of {rule.devices_of_each} devices" * (rule.devices_of_each > 1)
+        job = program.job
+        if not job.devices or job.workers * job.devices_of_each % len(devices):
+            each = f" of {job.devices_of_each} devices" * (job.devices_of_each > 1)
             raise PodError(
-                f"{program.name} has {rule.workers} workers{each}, but {name} has"
+                f"{program.name} has {job.workers} workers{each}, but {name} has"
                 f" {len(devices)} devices: train `on_devices` with a multiple of them."
             )
-        trainer = Trainer(program, measure=experiment.measure, devices=devices)
+        trainer = Trainer(program, metrics=experiment.metrics, devices=devices)
         yield examine(
             trainer.run_chunk,
             (trainer.shapes(), *trainer.feed.shapes()),

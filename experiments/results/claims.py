@@ -123,7 +123,7 @@ class Published:
 
         Example:
             >>> one = Published(text="It is less", source="A", said="half",
-            ...                 measure=lambda found: 0.5, at_most=0.6)
+            ...                 measure=lambda run: 0.5, at_most=0.6)
             >>> one.expected
             'at most 0.6'
         """
@@ -166,7 +166,7 @@ class Record:
         """The largest distance of a run's number from the record.
 
         Example:
-            >>> Record("loss", lambda found: 1.0, 1.0, 0.01).tolerance
+            >>> Record("loss", lambda run: 1.0, 1.0, 0.01).tolerance
             0.041
         """
         return _SPREADS * self.spread + _ROUNDING * abs(self.value)

@@ -56,10 +56,10 @@ class Effect:
     Example:
         >>> rows = [(0, 0, 0.10), (0, 1, 0.12), (8, 0, 0.20), (8, 1, 0.22)]
         >>> columns = ["delay", "seed", "test_error"]
-        >>> found = Run(pd.DataFrame(rows, columns=columns), pd.DataFrame())
+        >>> run = Run(pd.DataFrame(rows, columns=columns), pd.DataFrame())
         >>> from experiments.results.sizes import amount
         >>> one = Effect(metric="test_error", against={"delay": 0}, size=points(1))
-        >>> print(one.answer(found))
+        >>> print(one.answer(run))
         Test error, compared with delay=0 (0.11): more than 1 point higher at delay=8 \
 (+10 to +10 points).
 
@@ -68,11 +68,11 @@ class Effect:
         >>> rows = [(r, d, s, 1 + abs(r - best) + s) for r in (1, 2)
         ...         for d, best in ((0, 1), (8, 2)) for s in (0, 1)]
         >>> columns = ["learning_rate", "delay", "seed", "train_loss"]
-        >>> found = Run(pd.DataFrame(rows, columns=columns), pd.DataFrame(),
-        ...               found.choice._replace(axes=("learning_rate",)))
+        >>> run = Run(pd.DataFrame(rows, columns=columns), pd.DataFrame(),
+        ...               run.selection._replace(axes=("learning_rate",)))
         >>> one = Effect(metric="train_loss", against={"delay": 0}, size=amount(0.5),
         ...              kept={"delay": 0})
-        >>> print(one.answer(found))
+        >>> print(one.answer(run))
         Training loss, each with the step size that is best at delay=0, compared with \
 delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
 
@@ -80,10 +80,10 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
 
         >>> rows = [("plain", 1, 0, 2.0), ("plain", 9, 0, 5.0), ("rule", 9, 0, 3.0)]
         >>> columns = ["rule", "workers", "seed", "train_loss"]
-        >>> found = Run(pd.DataFrame(rows, columns=columns), pd.DataFrame())
+        >>> run = Run(pd.DataFrame(rows, columns=columns), pd.DataFrame())
         >>> one = Effect(metric="train_loss", against={"rule": "plain"},
         ...              size=amount(1), mean_over=("workers",))
-        >>> one.table(found)[["rule", "effect"]].values.tolist()
+        >>> one.table(run)[["rule", "effect"]].values.tolist()
         [['rule', -2.0]]
     """
 
@@ -117,7 +117,7 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         """
         run = run.where(**self.where)
         measured = run.results
-        names = [c for c in analysis.settings(measured) if c not in run.choice.axes]
+        names = [c for c in analysis.settings(measured) if c not in run.selection.axes]
         # a number for each series, the same with and without a seed
         number = _numbered(measured, names)
         series = measured[names].assign(series=number).drop_duplicates("series")
@@ -206,10 +206,10 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         The value is nan if a seed is lost. `never` says whether a seed never reaches
         the value of a `TimeTo`: it counts as the end of its curve.
         """
-        choice = run.choice.but(getattr(self.metric, "axis", None))
-        best = choice.best(run.results, run.curves)
+        selection = run.selection.but(getattr(self.metric, "axis", None))
+        best = selection.best(run.results, run.curves)
         if self.kept:
-            best = choice.kept(run.results, analysis.where(best, **self.kept))
+            best = selection.kept(run.results, analysis.where(best, **self.kept))
         best = with_column(self.metric, best, run.curves)
         values, never = best[self._column], pd.Series(False, best.index)
         if isinstance(self.metric, TimeTo):
@@ -223,7 +223,7 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
 
     def _are_found(self, run, rows, number, pairs) -> np.ndarray:
         """Whether the optimum of both series of a pair is found, if it is searched."""
-        each = run.choice.are_found(rows).groupby(number).all()
+        each = run.selection.are_found(rows).groupby(number).all()
         both = pairs["series"].map(each)
         if "base" in pairs:
             both &= pairs["base"].map(each)
@@ -263,14 +263,14 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
 
     def _sentence(self, run: Run, table: pd.DataFrame) -> str:
         name = self.name or words(self._column)
-        axes = [axis for axis in run.choice.axes if axis in run.results]
+        axes = [axis for axis in run.selection.axes if axis in run.results]
         shown = {*self.where, getattr(self.metric, "axis", None)}
         free = [axis for axis in axes if axis not in shown]
         tuned = " and ".join(map(words, free))
         fact = isinstance(self.metric, str) and analysis.is_fact(
             self._column, run.results
         )
-        by = run.choice.column
+        by = run.selection.column
         least = f" (least {words(by)})" if by != self._column else ""
         each = f", each with its best {tuned}{least}" if free and not fact else ""
         over = " and ".join(f"every {words(name)}" for name in self.mean_over)
@@ -373,12 +373,12 @@ def usual(run: Run) -> list[Effect]:
     Each series is compared with the first one, in the metric by which it is tuned. An
     effect of 10 % matters, or of 1 point if the metric is an error.
     """
-    names = [c for c in analysis.settings(run.results) if c not in run.choice.axes]
+    names = [c for c in analysis.settings(run.results) if c not in run.selection.axes]
     varied = analysis.distinguishing(run.results[names])
     if not varied:
         return []
     first = run.results[varied[0]].dropna().iloc[0]
-    metric = run.choice.by
+    metric = run.selection.by
     size = points(1) if str(metric).endswith("error") else percent(10)
     return [Effect(metric=metric, against={varied[0]: first}, size=size)]
 

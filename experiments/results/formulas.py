@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.results.analysis import AbsentError
-from experiments.training.rules import arguments
+from experiments.training.jobs import arguments
 
 
 def formula(theory: Any, row: Mapping[Any, Any], key: str = "") -> Any:

@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 
 from experiments.results import analysis
-from experiments.results.choice import Choice
+from experiments.results.selection import Selection
 
 
 def gains(
     results: pd.DataFrame,
     curves: pd.DataFrame,
-    choice: Choice,
+    selection: Selection,
     *,
     over: str,
     by: str | Sequence[str] = (),
@@ -30,7 +30,7 @@ def gains(
     Args:
         results: the results of a run.
         curves: the curves of the run.
-        choice: the tuned axes, and the metric that decides.
+        selection: the tuned axes, and the metric that decides.
         over: a value of a label, such as a rule's name.
         by: settings that get separate rows; a name, or several.
         logarithm: whether to compare logarithms; then 0.01 is one percent.
@@ -40,7 +40,7 @@ def gains(
         One row for each other value of the label: `gain`, `low`, `high`, the number of
         `settings` in the mean, and whether all of these optima are `found`.
     """
-    names = [name for name in analysis.settings(results) if name not in choice.axes]
+    names = [name for name in analysis.settings(results) if name not in selection.axes]
     labels = [name for name in names if (results[name] == over).any()]
     if not labels:
         known = {name: [*results[name].unique()] for name in names}
@@ -52,15 +52,15 @@ def gains(
     counted = analysis.where(results, **where)
     if counted.empty:
         raise ValueError(f"No row has {where}: give values that `results` has.")
-    rows = choice.best(counted, curves)
-    rows = choice.judged(rows, curves)
-    values = rows[choice.column]
+    rows = selection.best(counted, curves)
+    rows = selection.judged(rows, curves)
+    values = rows[selection.column]
     if "diverged" in rows:
         values = values.where(rows["diverged"] == 0, np.inf)
     values = np.log(values) if logarithm else values
     others = [name for name in names if name not in (label, *by)]
     keys = [*by, *others, "seed"]
-    rows = rows.assign(value=values, found=choice.are_found(rows))
+    rows = rows.assign(value=values, found=selection.are_found(rows))
     rows = rows[[label, *keys, "value", "found"]]
     base = rows[rows[label] == over].drop(columns=label)
     table = []

@@ -43,8 +43,8 @@ def soonest(time: TimeTo, **where: Any) -> Measure:
 
     def measure(run):
         part = run.where(**where)
-        choice = part.choice._replace(by=time)
-        return tuned(time)(dataclasses.replace(part, choice=choice))
+        selection = part.selection._replace(by=time)
+        return tuned(time)(dataclasses.replace(part, selection=selection))
 
     return Formed(measure, "amount")
 
@@ -56,7 +56,7 @@ def kept(
 
     def measure(run):
         reference, part = run.where(**best_at).best, run.where(**where)
-        rows = part.choice.kept(part.results, reference)
+        rows = part.selection.kept(part.results, reference)
         return _mean(rows, metric, lost)
 
     return Formed(measure, "amount")
@@ -147,7 +147,7 @@ def extreme(
         measures: the measures.
 
     Example:
-        >>> extreme(np.max, [lambda found: 2.0, lambda found: 3.0])(None)
+        >>> extreme(np.max, [lambda run: 2.0, lambda run: 3.0])(None)
         3.0
     """
 

@@ -13,9 +13,9 @@ import delayjax as dj
 from experiments.host.folder import RunFolder
 from experiments.results import analysis, tables
 from experiments.results.analysis import AbsentError
-from experiments.results.choice import Choice
 from experiments.results.gains import gains
 from experiments.results.metrics import TimeTo
+from experiments.results.selection import Selection
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -24,12 +24,12 @@ class Run:
 
     A row of `results` is a cell and a seed after the last update; a row of `curves` is
     a cell and a seed at an evaluation. Both have a column for each label, each axis and
-    the seed. `choice` has the tuned axes and the tables of the tuning seeds. It prints
-    as the question, its answer, and a short table: each series at its best value of the
-    tuned axes, and the metric that chose it, with its 95 % interval over the seeds.
+    the seed. `selection` has the tuned axes and the tables of the tuning seeds. A run
+    prints as its question, the answer, and a short table: each series at the best value
+    of the tuned axes, and the metric that selects it, with a 95 % interval over seeds.
 
     Attributes:
-        results, curves, choice: the tables.
+        results, curves, selection: the tables.
         question: the question of the experiment.
         answers: the answers of the experiment's effects, see `effects.answers`.
         folder: the folder of the run, or of the first of several; None if the tables
@@ -41,7 +41,7 @@ class Run:
         >>> rows += [("b", 0.1, 0, 3.0), ("b", 0.3, 0, 0.5), ("b", 0.3, 1, 0.5)]
         >>> columns = ["law", "learning_rate", "seed", "train_loss"]
         >>> print(Run(pd.DataFrame(rows, columns=columns), pd.DataFrame(),
-        ...           Choice(("learning_rate",))))
+        ...           Selection(("learning_rate",))))
         2 series, 2 seeds; each at its best learning_rate
         law  learning_rate train_loss (95 % interval)
           a            0.1      1.1 (0.347 to 3.49)
@@ -50,7 +50,7 @@ class Run:
 
     results: pd.DataFrame
     curves: pd.DataFrame
-    choice: Choice = Choice()  # noqa: RUF009 (immutable)
+    selection: Selection = Selection()  # noqa: RUF009 (immutable)
     question: str = ""
     answers: Sequence[Any] = ()
     folder: Path | None = None
@@ -64,12 +64,12 @@ class Run:
     @property
     def best(self) -> pd.DataFrame:
         """The results of each series at its best value of the tuned axes."""
-        return self.choice.best(self.results, self.curves)
+        return self.selection.best(self.results, self.curves)
 
     @property
     def tuning(self) -> Self:
         """The tables of the seeds that choose: tuning seeds, or the reported seeds."""
-        results, curves = self.choice.results, self.choice.curves
+        results, curves = self.selection.results, self.selection.curves
         if results is None:
             return self
         return dataclasses.replace(self, results=results, curves=curves)
@@ -77,10 +77,10 @@ class Run:
     @property
     def tuned(self) -> list[str]:
         """The axes whose best values are shown: of several values, or searched."""
-        optima = self.choice.optima
+        optima = self.selection.optima
         return [
             axis
-            for axis in self.choice.axes
+            for axis in self.selection.axes
             if axis in self.settings
             and (
                 self.results[axis].nunique() > 1
@@ -111,11 +111,11 @@ class Run:
 
     def not_found(self) -> str:
         """Names the searched series without an optimum; "" if all have one."""
-        optima = self.choice.optima
+        optima = self.selection.optima
         if optima is None or optima["found"].all():
             return ""
         names = [name for name in self.settings if name in optima]
-        names = [name for name in names if name not in self.choice.axes]
+        names = [name for name in names if name not in self.selection.axes]
         bad = optima[~optima["found"].astype(bool)]
         distinct = analysis.distinguishing(optima[names])
         shown = [analysis.label(row) for row in bad[distinct].to_dict("records")]
@@ -124,7 +124,7 @@ class Run:
 
     def gains(self, over: str, **options: Any) -> pd.DataFrame:
         """The gain over a value of a label for each other value; see `gains.gains`."""
-        return gains(self.results, self.curves, self.choice, over=over, **options)
+        return gains(self.results, self.curves, self.selection, over=over, **options)
 
     def __repr__(self):
         return _shown(self)
@@ -149,7 +149,7 @@ class Run:
         there = list(map(RunFolder, paths))
         infos = [folder.info for folder in there]
         runs = [
-            cls(*tables.read(folder, _choice(info), bool(info.get("tuning_seeds"))))
+            cls(*tables.read(folder, _selection(info), bool(info.get("tuning_seeds"))))
             for folder, info in zip(there, infos, strict=True)
         ]
         left = dict.fromkeys(c for run in runs for c in analysis.settings(run.results))
@@ -175,24 +175,28 @@ class Run:
         def ordered(table):
             return table[[*left, *(name for name in table if name not in left)]]
 
-        choice = _choice(infos[0])
-        if any(run.choice.optima is not None for run in runs):
-            choice = choice._replace(
+        selection = _selection(infos[0])
+        if any(run.selection.optima is not None for run in runs):
+            selection = selection._replace(
                 optima=joined(
-                    [pd.DataFrame(run.choice.optima) for run in runs]  # None is empty
+                    [
+                        pd.DataFrame(run.selection.optima) for run in runs
+                    ]  # None is empty
                 )
             )
-        if any(run.choice.results is not None for run in runs):
+        if any(run.selection.results is not None for run in runs):
             # if a run has no tuning seeds, its reported seeds choose
-            choose = [run if run.choice.results is None else run.choice for run in runs]
-            choice = choice._replace(
+            choose = [
+                run if run.selection.results is None else run.selection for run in runs
+            ]
+            selection = selection._replace(
                 results=ordered(joined([table.results for table in choose])),
                 curves=ordered(joined([table.curves for table in choose])),
             )
         return cls(
             ordered(results),
             ordered(curves),
-            choice,
+            selection,
             infos[0].get("question", paths[0].name),
             folder=paths[0],
             info=infos[0],
@@ -233,7 +237,7 @@ def _shown(run: Run) -> str:
     """The series of a run as text."""
     if run.results.empty or "seed" not in run.results:
         return f"{len(run.results)} results"
-    metric, table = run.choice.column, by_series(run, [run.choice.column])
+    metric, table = run.selection.column, by_series(run, [run.selection.column])
     columns = analysis.distinguishing(run.results[run.series])
     rows = table[[*columns, *run.tuned]]
     values = list(map(interval_text, table[metric], table["diverged"]))
@@ -255,10 +259,10 @@ def by_series(run: Run, metrics: Sequence[str]) -> pd.DataFrame:
     a seed diverged at the best values.
     """
     best = run.best
-    if run.choice.column not in best:
-        judged = run.choice.judged(best, run.curves)
-        times = judged[run.choice.column].to_numpy()
-        best = best.assign(**{run.choice.column: times})
+    if run.selection.column not in best:
+        judged = run.selection.judged(best, run.curves)
+        times = judged[run.selection.column].to_numpy()
+        best = best.assign(**{run.selection.column: times})
     rows = []
     for key, group in analysis.grouped(best, run.series):
         row = dict(zip(run.series, key, strict=True))
@@ -286,8 +290,8 @@ def interval_text(values: tuple[float, float, float], diverged: bool) -> str:
     return f"{mean:.4g}" + f" ({low:.3g} to {high:.3g})" * (low < high)
 
 
-def _choice(info: Mapping[str, Any]) -> Choice:
+def _selection(info: Mapping[str, Any]) -> Selection:
     """The tuned axes, from run.json."""
     by = info.get("tuned_by", "train_loss")
     by = by if isinstance(by, str) else TimeTo(by["metric"], by["value"], by["along"])
-    return Choice(tuple(info.get("tuned", ())), by)
+    return Selection(tuple(info.get("tuned", ())), by)

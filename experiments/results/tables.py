@@ -8,7 +8,7 @@ import pandas as pd
 
 from experiments.host.folder import TABLES, TUNING, RunFolder
 from experiments.results import analysis
-from experiments.results.choice import Choice
+from experiments.results.selection import Selection
 
 
 def split(
@@ -16,19 +16,19 @@ def split(
     results: Sequence[Mapping[str, Any]],
     curves: Sequence[Mapping[str, Any]],
     *,
-    choice: Choice,
+    selection: Selection,
     tuning_seeds: Sequence[int] = (),
-) -> tuple[pd.DataFrame, pd.DataFrame, Choice]:
-    """The tables of results and curves, made of rows, and the choice.
+) -> tuple[pd.DataFrame, pd.DataFrame, Selection]:
+    """The tables of results and curves, made of rows, and the selection.
 
     Settings are left of the seed, measurements right of it. The rows of the tuning
-    seeds go only to the tables of the choice.
+    seeds go only to the tables of the selection.
 
     Args:
         settings: the columns of settings.
         results: one row per seed and cell.
         curves: one row per seed, cell and evaluation.
-        choice: the tuned axes, and the metric that decides.
+        selection: the tuned axes, and the metric that decides.
         tuning_seeds: the seeds that choose.
     """
     reported, chosen = [], []
@@ -42,8 +42,8 @@ def split(
             table = table[~chooses].reset_index(drop=True)
         reported.append(table)
     if tuning_seeds:
-        choice = choice._replace(results=chosen[0], curves=chosen[1])
-    return *reported, choice
+        selection = selection._replace(results=chosen[0], curves=chosen[1])
+    return *reported, selection
 
 
 def curve_rows(
@@ -81,27 +81,27 @@ def curve_rows(
 
 
 def write(
-    folder: RunFolder, results: pd.DataFrame, curves: pd.DataFrame, choice: Choice
+    folder: RunFolder, results: pd.DataFrame, curves: pd.DataFrame, selection: Selection
 ) -> None:
     """Writes results.csv and curves.csv, each whole or not at all.
 
     The tables of the tuning seeds go to the folder tuning/, the optima to optima.csv.
     """
-    files = {"results": results, "curves": curves, "optima": choice.optima}
-    files |= {f"{TUNING}/{name}": getattr(choice, name) for name in TABLES}
+    files = {"results": results, "curves": curves, "optima": selection.optima}
+    files |= {f"{TUNING}/{name}": getattr(selection, name) for name in TABLES}
     for name, table in files.items():
         if table is not None:
             folder.write_table(name, table)
 
 
 def read(
-    folder: RunFolder, choice: Choice, tuning: bool
-) -> tuple[pd.DataFrame, pd.DataFrame, Choice]:
-    """The tables of results and curves of a finished run, and the choice.
+    folder: RunFolder, selection: Selection, tuning: bool
+) -> tuple[pd.DataFrame, pd.DataFrame, Selection]:
+    """The tables of results and curves of a finished run, and the selection.
 
     Args:
         folder: the folder of the run.
-        choice: the tuned axes, and the metric that decides.
+        selection: the tuned axes, and the metric that decides.
         tuning: whether tuning seeds choose.
 
     Raises:
@@ -117,7 +117,7 @@ def read(
     results, curves = map(folder.table, TABLES)
     if tuning:
         chosen = {name: folder.table(f"{TUNING}/{name}") for name in TABLES}
-        choice = choice._replace(**chosen)
+        selection = selection._replace(**chosen)
     if (folder.path / "optima.csv").exists():
-        choice = choice._replace(optima=folder.table("optima"))
-    return results, curves, choice
+        selection = selection._replace(optima=folder.table("optima"))
+    return results, curves, selection

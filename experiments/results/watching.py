@@ -5,21 +5,21 @@ from typing import Any
 
 from experiments.results.runs import Run
 
-_READ = ("results", "curves", "choice")
+_READ = ("results", "curves", "selection")
 
 
 def watched(run: Run, unfound: list[bool]) -> Run:
     """The tables of a run, which note that somebody reads them.
 
     `where` and `tuning` choose rows; they note nothing. Every other use of the tables,
-    or of the choice, counts as reading all rows that are left.
+    or of the selection, counts as reading all rows that are left.
 
     Args:
         run: the tables.
         unfound: a list. True is added if the read rows have a series whose optimum is
             not found.
     """
-    optima, kind = run.choice.optima, type(run)
+    optima, kind = run.selection.optima, type(run)
     if optima is None or optima["found"].all():
         return run
     fields = [field.name for field in dataclasses.fields(run)]
@@ -31,7 +31,7 @@ def watched(run: Run, unfound: list[bool]) -> Run:
         def __getattribute__(self, name):
             if name in _READ and not unfound:
                 of = values(self)
-                if not of["choice"].are_found(of["results"]).all():
+                if not of["selection"].are_found(of["results"]).all():
                     unfound.append(True)
             return super().__getattribute__(name)
 

@@ -11,7 +11,7 @@ import optax
 import delayjax as dj
 from experiments.running import execution
 from experiments.running.program import Program
-from experiments.training.rules import REFUSED, Model, Update, begun
+from experiments.training.jobs import REFUSED, Model, Update, begun
 
 
 class State(NamedTuple):
@@ -76,13 +76,13 @@ class Cells:
     """
 
     def __init__(self, program: Program):
-        self._program, self._rule = program, program.rule
+        self._program, self._job = program, program.job
         self.values = values_of(program)
         first = jax.tree.map(lambda x: x[0], self.values)
         self.begun = jax.jit(self._all_begun, inline=True)  # traced once for all uses
         self.one = jax.eval_shape(self._begun, *first)
         axes = State(*(0 for _ in self.one))._replace(
-            step=None, memory=self._rule.vmap_axes(self.one.memory)
+            step=None, memory=self._job.vmap_axes(self.one.memory)
         )
         self._of_seeds, self._of_cells = (
             axes._replace(cell=None),
@@ -106,23 +106,23 @@ class Cells:
         return {**self._program.static, **cell}
 
     def _begun(self, seed: jax.Array, cell: dict[str, Any]) -> State:
-        key, rule = self._key(seed), self._rule
+        key, job = self._key(seed), self._job
         first = begun(self._program.task, key)
-        model, memory = rule.init(key, self._hyper(cell), first)
+        model, memory = job.init(key, self._hyper(cell), first)
         return State(
             seed=seed,
             cell=cell,
             step=jnp.zeros((), jnp.int32),
             memory=memory,
-            staleness_counts=jnp.zeros(rule.depth(memory) + 1, jnp.int32),
+            staleness_counts=jnp.zeros(job.depth(memory) + 1, jnp.int32),
             refused=jnp.zeros((), jnp.int32),
             model=model,
             diverged_step=jnp.full((), -1, jnp.int32),
-            loss=jnp.zeros(()) if rule.worker_axes else (),
+            loss=jnp.zeros(()) if job.worker_axes else (),
         )
 
     def _updated(self, state: State, given: Any) -> tuple[State, Chunk]:
-        moved = self._rule.update(
+        moved = self._job.update(
             self._key(state.seed),
             self._hyper(state.cell),
             state.step,
@@ -144,7 +144,7 @@ class Cells:
             refused=state.refused + (moved.ages == REFUSED).sum(dtype=jnp.int32),
             model=optax.tree.where(live, moved.model, state.model),
             diverged_step=jnp.where(first_bad, at, state.diverged_step),
-            loss=moved.loss if self._rule.worker_axes else (),
+            loss=moved.loss if self._job.worker_axes else (),
         ), Chunk(jnp.where(live, moved.loss, jnp.nan), moved.staleness)
 
     def _judged(self, state: State, moved: Update) -> tuple[jax.Array, jax.Array]:
@@ -153,9 +153,9 @@ class Cells:
         With several workers it is the mean loss of the update before: the workers would
         have to wait for the loss of this update, even if gradients may be late.
         """
-        if not self._rule.worker_axes:
+        if not self._job.worker_axes:
             return moved.loss, state.step
-        return jax.lax.pmean(state.loss, tuple(self._rule.worker_axes)), state.step - 1
+        return jax.lax.pmean(state.loss, tuple(self._job.worker_axes)), state.step - 1
 
 
 def counters(state: Any) -> Counters:

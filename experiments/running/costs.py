@@ -57,7 +57,7 @@ def check_memory(trainer: Trainer) -> None:
     total, history = device_bytes(state), device_bytes(histories(state))
     memory = _memory(state)
     # the gradients of an update along a trace are computed at the same time
-    at_once = max((trace.max_gradients for trace in program.rule.traces), default=0)
+    at_once = max((trace.max_gradients for trace in program.job.traces), default=0)
     needed = total + at_once * device_bytes(state.model)
     if needed > memory:
         raise ValueError(

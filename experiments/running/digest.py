@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments.running.program import Program
 from experiments.running.trainer import Trainer
-from experiments.training.rules import data_seed
+from experiments.training.jobs import data_seed
 
 Digest = Callable[[int], dict[str, str]]
 """updates -> {part of a program: its fingerprint}, for a run of so many updates."""
@@ -27,7 +27,7 @@ def fingerprint(trainer: Trainer) -> Digest:
     has the same fingerprint for the shorter number of updates, unless a schedule
     depends on this number: it is a constant.
     """
-    rule, (named, values) = trainer.program.rule, _named(trainer.values)
+    job, (named, values) = trainer.program.job, _named(trainer.values)
 
     @functools.cache
     def functions():
@@ -35,15 +35,15 @@ def fingerprint(trainer: Trainer) -> Digest:
 
     def parts(updates):
         steps = sorted({0, updates // 2, updates - 1})
-        batches = [rule.given(step, step + 1) for step in steps]
+        batches = [job.given(step, step + 1) for step in steps]
         arrays = jax.tree.leaves([*batches, *_of_each_worker(trainer.program)])
-        clocks = [clock(updates) for clock in (rule.examples, rule.seconds) if clock]
+        clocks = [clock(updates) for clock in (job.examples, job.seconds) if clock]
         return functions() | {
             "grid and seeds": _hash(repr(named).encode(), *map(_of_array, values)),
             "clocks": _hash(*map(_of_array, clocks)),
             "data": _hash(*map(_of_array, arrays)),
             "traces": _hash(
-                *(part for t in rule.traces for part in _of_trace(t, updates))
+                *(part for t in job.traces for part in _of_trace(t, updates))
             ),
         }
 
@@ -57,7 +57,7 @@ def _of_each_worker(program: Program) -> list[Any]:
         return []
     return [
         drawn(data_seed(seed), 0, np.arange(trace.num_workers))
-        for seed, trace in zip(program.seeds, program.rule.traces, strict=False)
+        for seed, trace in zip(program.seeds, program.job.traces, strict=False)
     ]
 
 

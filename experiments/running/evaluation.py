@@ -7,19 +7,19 @@ from typing import Any
 import jax
 import optax
 
-from experiments.training.rules import Model
+from experiments.training.jobs import Model
 
 
 @functools.lru_cache(maxsize=8)  # programs of one task share one compiled function
-def evaluator(task: Any, measure: tuple) -> Callable[[Model], dict[str, jax.Array]]:
+def evaluator(task: Any, further: tuple) -> Callable[[Model], dict[str, jax.Array]]:
     """The metrics of models [seeds, cells, ...]."""
 
     def of_one(model):
         metrics = task.evaluate(*(model if task.has_state else model[:1]))
-        for name, value in measure:
+        for name, value in further:
             if name in metrics:
                 raise ValueError(
-                    f"`measure` has the metric {name!r}, which the task's `evaluate`"
+                    f"`metrics` has {name!r}, which the task's `evaluate`"
                     " returns already: choose another name."
                 )
             metrics = metrics | {name: value(model, task)}

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.running.execution import Execution, workers_here
-from experiments.training.rules import Rule
+from experiments.training.jobs import Job
 
 _CHUNK_BYTES = 2**26  # the most bytes of batches to send to the device at once
 
@@ -23,24 +23,24 @@ class Feed:
         one: the shapes of the data of one update of all workers.
     """
 
-    def __init__(self, rule: Rule, executed: Execution):
-        self._rule, self._executed = rule, executed
+    def __init__(self, job: Job, executed: Execution):
+        self._job, self._executed = job, executed
         self._last: tuple[int, int, Any] | None = None
         self.one = self._one()
         leaves = jax.tree.leaves(self.one)
         size = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
-        self.chunk = _chunk(rule.evaluate_every, size)
+        self.chunk = _chunk(job.evaluate_every, size)
         self.bytes = self.chunk * size
 
-    def for_rule(self, rule: Rule) -> "Feed":
-        """The feed of another rule that has the same compiled program."""
+    def for_job(self, job: Job) -> "Feed":
+        """The feed of another job that has the same compiled program."""
         other = copy.copy(self)
-        other._rule, other._last = rule, None
+        other._job, other._last = job, None
         return other
 
     def _one(self) -> Any:
         """Draws data of one worker for their shapes."""
-        axes = self._rule.worker_axes
+        axes = self._job.worker_axes
 
         def of_all(leaf):
             shape = leaf.shape[1:]
@@ -48,7 +48,7 @@ class Feed:
                 shape = *axes.values(), *shape[1:]
             return jax.ShapeDtypeStruct(shape, leaf.dtype)
 
-        return jax.tree.map(of_all, self._rule.given(0, 1, np.arange(1)))
+        return jax.tree.map(of_all, self._job.given(0, 1, np.arange(1)))
 
     def given(self, start: int, stop: int) -> Any:
         """The data of updates start .. stop - 1, padded to a whole chunk.
@@ -60,9 +60,9 @@ class Feed:
         return self._last[2]
 
     def _drawn(self, start: int, stop: int) -> Any:
-        axes = self._rule.worker_axes
+        axes = self._job.worker_axes
         workers = workers_here(self._executed.fed, axes)
-        rows = self._rule.given(start, stop, workers)
+        rows = self._job.given(start, stop, workers)
         _check_shapes(rows, self.one, (stop - start,), axes)
         more = self.chunk - (stop - start)
         if more > 0:

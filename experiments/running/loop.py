@@ -72,8 +72,8 @@ def run(
         DivergenceError: if there is only one cell and its loss is not finite.
         OSError: from `report`; in other processes a ValueError.
     """
-    rule = trainer.program.rule
-    updates, length = rule.updates, trainer.feed.chunk
+    job = trainer.program.job
+    updates, length = job.updates, trainer.feed.chunk
     start = int(execution.held(state).step)
     single = alone and execution.held(state).diverged_step.size == 1
     if start >= updates:
@@ -81,9 +81,9 @@ def run(
 
     def end_of(start):
         """The last update of a chunk; a run from update 0 has the same chunks."""
-        begun = start - start % rule.evaluate_every  # an evaluation ends a chunk
+        begun = start - start % job.evaluate_every  # an evaluation ends a chunk
         whole = start - (start - begun) % length + length
-        return min(whole, begun + rule.evaluate_every, updates)
+        return min(whole, begun + job.evaluate_every, updates)
 
     def given(start):
         return trainer.feed.given(start, end_of(start))
@@ -120,7 +120,7 @@ def run(
                 chunk = jax.tree.map(lambda x, n=count: x[:n], chunk)
                 seconds = progress.working() - started
             metrics = None
-            if rule.evaluates(stop):
+            if job.evaluates(stop):
                 metrics = jax.device_get(trainer.evaluate(state))
             ended = progress.working()
             unreported.append((stop, chunk, counted, seconds, metrics, ended))

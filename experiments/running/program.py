@@ -11,8 +11,8 @@ import numpy as np
 
 import delayjax as dj
 from experiments.tasks.task import Task
+from experiments.training.jobs import NO_ROOM, Job, Room
 from experiments.training.ranges import Range
-from experiments.training.rules import NO_ROOM, Room, Rule
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -25,9 +25,9 @@ class Program:
         static: {axis that is not traced: its value in all cells}.
         axes: {traced axis: its value in each cell}, all of one length.
         task: the task to minimize.
-        rule: the training.
+        job: the training.
         seeds: the seeds of the replicates.
-        bind: (seeds, room) -> the rule under other seeds, which has the same compiled
+        bind: (seeds, room) -> the job under other seeds, which has the same compiled
             program if there is room for it.
         names: {axis: {value: its name in tables}} of the axes whose values have names.
         takes: the axes that the task and the training can have.
@@ -45,9 +45,9 @@ class Program:
     static: Mapping[str, Any]
     axes: Mapping[str, Sequence[Any]]
     task: Task
-    rule: Rule
+    job: Job
     seeds: tuple[int, ...]
-    bind: Callable[[tuple[int, ...], Room], Rule]
+    bind: Callable[[tuple[int, ...], Room], Job]
     names: Mapping[str, Mapping[Any, str]] = dataclasses.field(default_factory=dict)
     takes: tuple[str, ...] = ()
     searched: Mapping[str, Range] = dataclasses.field(default_factory=dict)
@@ -72,15 +72,15 @@ class Program:
             room: the least room of the new program.
         """
         axes = {axis: [cell[axis] for cell in cells] for axis in self.axes}
-        seeds, rule = self.seeds if seeds is None else seeds, self.rule
-        if seeds != self.seeds or not rule.room.holds(room.needs):
-            rule = self.bind(seeds, room)
-        return dataclasses.replace(self, axes=axes, seeds=seeds, rule=rule)
+        seeds, job = self.seeds if seeds is None else seeds, self.job
+        if seeds != self.seeds or not job.room.holds(room.needs):
+            job = self.bind(seeds, room)
+        return dataclasses.replace(self, axes=axes, seeds=seeds, job=job)
 
     def evaluated_once(self) -> "Program":
         """The program with a single evaluation, at the end."""
-        rule = self.rule._replace(evaluate_every=self.rule.updates)
-        return dataclasses.replace(self, rule=rule)
+        job = self.job._replace(evaluate_every=self.job.updates)
+        return dataclasses.replace(self, job=job)
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -123,8 +123,8 @@ class Program:
             "name": self.name,
             "cells": self.series(),
             "searched": {a: dataclasses.astuple(r) for a, r in self.searched.items()},
-            "updates": self.rule.updates,
-            "evaluate_every": self.rule.evaluate_every,
+            "updates": self.job.updates,
+            "evaluate_every": self.job.evaluate_every,
             "facts": dict(self.task.facts),
             "batch": self.task.examples,
         }
@@ -147,8 +147,8 @@ def first_traces(
     for program in programs:
         labels = {name: label(value) for name, value in program.labels.items()}
         there = [before for before, _ in saved.values()]
-        if program.rule.traces and labels not in there:
-            saved[program.name] = labels, program.rule.traces[0]
+        if program.job.traces and labels not in there:
+            saved[program.name] = labels, program.job.traces[0]
     return saved
 
 

@@ -15,8 +15,8 @@ from experiments.running.program import Program, label, named
 from experiments.tasks.task import Task
 from experiments.training.axis_values import is_number, is_whole
 from experiments.training.experiment import Arm, Experiment
+from experiments.training.jobs import NO_ROOM, Job, Request, Room, arguments
 from experiments.training.ranges import Range
-from experiments.training.rules import NO_ROOM, Request, Room, Rule, arguments
 
 
 def programs(experiment: Experiment, *, devices: int | None = None) -> list[Program]:
@@ -107,9 +107,9 @@ def _of_arm(
             _check_batches(tasks[key])
         axes = {axis: v for axis, v in grid.items() if axis in of_training}
         fed = {axis: axes[axis] for axis in getattr(arm.training, "fed", ())}
-        rules = _rules(arm.training, tasks[key], request, _products(fed))
-        traced, first = tracing.traced_axes(tasks[key], rules[0][1], axes, declared)
-        tracing.check_values(tasks[key], rules[0][1], axes, traced)
+        jobs = _jobs(arm.training, tasks[key], request, _products(fed))
+        traced, first = tracing.traced_axes(tasks[key], jobs[0][1], axes, declared)
+        tracing.check_values(tasks[key], jobs[0][1], axes, traced)
         _check_traced({**searched, **fed}, traced, known)
         # a search begins within its range; a fed axis has a program for each value
         several = {
@@ -121,7 +121,7 @@ def _of_arm(
         for number, fixed in enumerate(_products(rest)):
             kin, static = len(made), {**chosen, **fixed}
             columns = {**arm.labels, **static}
-            for values, rule, bind in rules:
+            for values, job, bind in jobs:
                 cells = [{**values, **cell} for cell in _products(several)]
                 made.append(
                     Program(
@@ -133,7 +133,7 @@ def _of_arm(
                             for axis in traced
                         },
                         task=tasks[key],
-                        rule=rule,
+                        job=job,
                         seeds=request.seeds,
                         bind=bind,
                         names=names,
@@ -146,30 +146,30 @@ def _of_arm(
     return made
 
 
-_Bind = Callable[..., Rule]
+_Bind = Callable[..., Job]
 
 
-def _rules(
+def _jobs(
     training: Any, task: Task, request: Request, fed: Sequence[Mapping[str, Any]]
-) -> list[tuple[Mapping[str, Any], Rule, _Bind]]:
-    """The rule of each combination of fed values, with room for all of them.
+) -> list[tuple[Mapping[str, Any], Job, _Bind]]:
+    """The job of each combination of fed values, with room for all of them.
 
     Returns:
-        The values, the rule, and (seeds, room) -> the rule under other seeds.
+        The values, the job, and (seeds, room) -> the job under other seeds.
     """
 
     def bind(values, seeds, room=NO_ROOM):
-        return training.rule(
+        return training.job(
             task, request._replace(seeds=tuple(seeds), room=room, fed=values)
         )
 
-    rules = [bind(values, request.seeds) for values in fed]
-    room = functools.reduce(Room.with_room_for, (rule.room for rule in rules))
-    if len(rules) > 1:
-        rules = [bind(values, request.seeds, room) for values in fed]
+    jobs = [bind(values, request.seeds) for values in fed]
+    room = functools.reduce(Room.with_room_for, (job.room for job in jobs))
+    if len(jobs) > 1:
+        jobs = [bind(values, request.seeds, room) for values in fed]
     return [
-        (values, rule, functools.partial(bind, values))
-        for values, rule in zip(fed, rules, strict=True)
+        (values, job, functools.partial(bind, values))
+        for values, job in zip(fed, jobs, strict=True)
     ]
 
 

@@ -10,14 +10,14 @@ import numpy as np
 
 from experiments.running.cells import Chunk, Counters
 from experiments.running.program import Program
-from experiments.training.rules import Rule
+from experiments.training.jobs import Job
 
 
 class Rows:
     """The rows of one program."""
 
     def __init__(self, program: Program):
-        self._program, self._rule = program, program.rule
+        self._program, self._job = program, program.job
 
     def first(self, evaluation: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """The row of update 0, before the first chunk."""
@@ -40,10 +40,10 @@ class Rows:
             seconds: the time of the chunk.
             evaluation: {metric: [seeds, cells]} after the chunk, if there was one.
         """
-        rule, live = self._rule, counters.diverged_step < 0
+        job, live = self._job, counters.diverged_step < 0
         begun = step - len(chunk.loss)
         there = np.isfinite(chunk.loss)
-        for s, end in enumerate(rule.ends):
+        for s, end in enumerate(job.ends):
             there[max(end - begun, 0) :, s] = False  # the seed has ended
         with np.errstate(over="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # a mean of none is nan
@@ -53,7 +53,7 @@ class Rows:
             "train_loss": _number(np.median(losses[seen])) if seen.any() else None,
             "not_finite": int((~live).sum()),
             **staleness_summary(counters.staleness_counts.sum((0, 1))),
-            "dropped": float(dropped_share(rule, counters, step).mean()),
+            "dropped": float(dropped_share(job, counters, step).mean()),
             "dropped_in_row": int(counters.dropped_in_row.max()),
             "updates_per_second": len(chunk.loss) / seconds,
             "losses": _numbers(losses),
@@ -77,13 +77,13 @@ class Rows:
             initial: {metric: [seeds, cells]} before the first update.
             final: {metric: [seeds, cells]} after the last update.
         """
-        rule, rows = self._rule, []
-        dropped = dropped_share(rule, counters, rule.updates)
-        ends = rule.ends or (rule.updates,) * len(self._program.seeds)
+        job, rows = self._job, []
+        dropped = dropped_share(job, counters, job.updates)
+        ends = job.ends or (job.updates,) * len(self._program.seeds)
         settings = self._program.settings()
         # most rows are of the same update
-        examples = functools.cache(rule.examples)
-        seconds = rule.seconds and functools.cache(rule.seconds)
+        examples = functools.cache(job.examples)
+        seconds = job.seconds and functools.cache(job.seconds)
         for s, seed in enumerate(self._program.seeds):
             for c, setting in enumerate(settings):
                 stopped = int(counters.diverged_step[s, c])
@@ -115,11 +115,11 @@ class Rows:
         evaluation: Mapping[str, np.ndarray] | None,
     ) -> dict[str, Any]:
         """A row with the clocks and the evaluation."""
-        rule = self._rule
+        job = self._job
         row = {"program": self._program.name, "step": step, **row}
-        if rule.seconds is not None:
-            row["seconds"] = rule.seconds(step).tolist()
-        row["examples"] = rule.examples(step).tolist()
+        if job.seconds is not None:
+            row["seconds"] = job.seconds(step).tolist()
+        row["examples"] = job.examples(step).tolist()
         if evaluation is not None:
             row["evaluation"] = {k: _numbers(v) for k, v in evaluation.items()}
         return row
@@ -138,12 +138,12 @@ def staleness_summary(counts: np.ndarray) -> dict[str, float]:
     }
 
 
-def dropped_share(rule: Rule, counters: Counters, step: int) -> np.ndarray:
+def dropped_share(job: Job, counters: Counters, step: int) -> np.ndarray:
     """The refused share of the gradients that arrived until an update [seeds, cells].
 
     Gradients that a cluster's server refuses never reach the rules of the optimizer.
     """
-    by_server = 0.0 if rule.dropped is None else rule.dropped(step)[:, None]
+    by_server = 0.0 if job.dropped is None else job.dropped(step)[:, None]
     by_rules = counters.dropped / np.maximum(counters.arrived, 1)
     return by_server + (1.0 - by_server) * by_rules
 

@@ -11,7 +11,7 @@ from experiments.host.failures import naming
 from experiments.running.program import column, label
 from experiments.tasks.task import Task
 from experiments.training.axis_values import is_number
-from experiments.training.rules import Rule, begun
+from experiments.training.jobs import Job, begun
 
 _OF_AN_INDEX = jax.errors.NonConcreteBooleanIndexError
 _NEEDS_A_NUMBER = (TypeError, ValueError, AttributeError, _OF_AN_INDEX)
@@ -25,13 +25,13 @@ Grid = Mapping[str, Sequence[Any]]
 
 
 def traced_axes(
-    task: Task, rule: Rule, grid: Grid, declared: set[str]
+    task: Task, job: Job, grid: Grid, declared: set[str]
 ) -> tuple[list[str], jax.stages.Traced]:
     """The axes that can be traced: the functions accept unknown numbers for them.
 
     Args:
         task: the task to minimize.
-        rule: the training.
+        job: the training.
         grid: the axes that the training takes.
         declared: axes that must not be traced.
 
@@ -46,7 +46,7 @@ def traced_axes(
 
     def trace(axes):
         columns = {axis: column(grid[axis])[0] for axis in axes}
-        traced[tuple(axes)] = of_cell(task, rule, first, columns)
+        traced[tuple(axes)] = of_cell(task, job, first, columns)
 
     def works(axes):
         try:
@@ -68,7 +68,7 @@ def traced_axes(
     return alone, traced[tuple(alone)]
 
 
-def check_values(task: Task, rule: Rule, grid: Grid, traced: Sequence[str]) -> None:
+def check_values(task: Task, job: Job, grid: Grid, traced: Sequence[str]) -> None:
     """Checks that training can begin with the least and the largest of traced values.
 
     In the program the value is unknown: an impossible value, such as a delay beyond
@@ -85,10 +85,10 @@ def check_values(task: Task, rule: Rule, grid: Grid, traced: Sequence[str]) -> N
 
     def check(hyper, what):
         def begin(model):
-            return rule.init(key, hyper, model)
+            return job.init(key, hyper, model)
 
         try:
-            jax.eval_shape(_over_workers(begin, rule), model)
+            jax.eval_shape(_over_workers(begin, job), model)
         except (ValueError, TypeError) as error:
             raise ValueError(f"{what}: {error}") from error
 
@@ -106,13 +106,13 @@ def check_values(task: Task, rule: Rule, grid: Grid, traced: Sequence[str]) -> N
 
 
 def of_cell(
-    task: Task, rule: Rule, hyper: Mapping[str, Any], cell: Mapping[str, jax.Array]
+    task: Task, job: Job, hyper: Mapping[str, Any], cell: Mapping[str, jax.Array]
 ) -> jax.stages.Traced:
     """The start and the first update of a cell, traced.
 
     Args:
         task: the task to minimize.
-        rule: the training.
+        job: the training.
         hyper: the value of each axis.
         cell: the axes whose numbers are unknown, with any number.
     """
@@ -120,24 +120,24 @@ def of_cell(
     def step(cell, given):
         key = jax.random.key(0)
         values = {**hyper, **cell}
-        model, memory = rule.init(key, values, begun(task, key))
-        return rule.update(key, values, jnp.int32(0), model, memory, given)
+        model, memory = job.init(key, values, begun(task, key))
+        return job.update(key, values, jnp.int32(0), model, memory, given)
 
-    first_of = (0, 0, 0) if rule.workers > 1 else (0, 0)
-    given = jax.tree.map(lambda x: jnp.asarray(x[first_of]), rule.given(0, 1))
+    first_of = (0, 0, 0) if job.workers > 1 else (0, 0)
+    given = jax.tree.map(lambda x: jnp.asarray(x[first_of]), job.given(0, 1))
     try:
-        return jax.jit(_over_workers(step, rule)).trace(dict(cell), given)
+        return jax.jit(_over_workers(step, job)).trace(dict(cell), given)
     except NameError as error:
         if error.name:  # not an axis, but a name of Python
             raise
-        there = " and ".join(map(repr, rule.worker_axes)) or "none"
+        there = " and ".join(map(repr, job.worker_axes)) or "none"
         raise ValueError(
             "The training takes a mean over an axis that is not there: its workers have"
             f" {there}. Set `axis_name` in exchange.mean(...) and its like. ({error})"
         ) from error
 
 
-def _over_workers(function: Callable[..., Any], rule: Rule) -> Callable[..., Any]:
-    for name, size in rule.worker_axes.items():
+def _over_workers(function: Callable[..., Any], job: Job) -> Callable[..., Any]:
+    for name, size in job.worker_axes.items():
         function = jax.vmap(function, axis_name=name, axis_size=size, in_axes=None)
     return function

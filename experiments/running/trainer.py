@@ -13,7 +13,7 @@ from experiments.running.cells import SHARED, Cells, Chunk, Counters
 from experiments.running.evaluation import evaluator
 from experiments.running.feeding import Feed
 from experiments.running.program import Program
-from experiments.training.rules import Rule
+from experiments.training.jobs import Job
 
 
 class Trainer:
@@ -29,7 +29,7 @@ class Trainer:
         run_chunk: (state, given, number of updates) -> (state, the report of a whole
             chunk); compiled, and the state is donated.
         shapes: () -> the shapes of the state with their shardings, to restore it.
-        measure: further metrics.
+        metrics: further metrics.
         values: the seeds and the cells, as `Cells.begun` takes them.
         summary: state, chunk -> (chunk, counters), the same in every process.
         counters: state -> its `Counters`, the same in every process.
@@ -39,37 +39,37 @@ class Trainer:
         self,
         program: Program,
         *,
-        measure: Mapping[str, Callable[..., Any]] | None = None,
+        metrics: Mapping[str, Callable[..., Any]] | None = None,
         devices: Sequence[jax.Device] | None = None,
     ):
         """Builds the functions. Nothing is compiled yet.
 
         Args:
             program: the program to train.
-            measure: further metrics, {name: (model, task) -> float32 []}.
+            metrics: further metrics, {name: (model, task) -> float32 []}.
             devices: the devices to run on or to compile for; None for all devices.
         """
-        self.program, self.measure = program, measure or {}
-        self._axes = program.rule.worker_axes
+        self.program, self.metrics = program, metrics or {}
+        self._axes = program.job.worker_axes
         self._cells = Cells(program)
         self._executed = execution.make_execution(
             self._axes,
-            on_devices=program.rule.devices,
+            on_devices=program.job.devices,
             step=self._cells.updated,
             there=devices,
-            model=program.rule.devices_of_each,
+            model=program.job.devices_of_each,
             specs=self._specs,
         )
         self.devices = self._executed.devices
-        self.feed = Feed(program.rule, self._executed)
+        self.feed = Feed(program.job, self._executed)
         self.values = self._cells.values
         self.shapes = functools.cache(self._shapes)
         self.run_chunk = _in_chunks(self._executed, self.feed.chunk)
         everywhere = self._executed.everywhere
         self.summary = jax.jit(self._summary, out_shardings=everywhere)
         self.counters = jax.jit(cells.counters, out_shardings=everywhere)
-        self._evaluate = evaluator(program.task, tuple(self.measure.items()))
-        self._model = _evaluated_model(program.rule)
+        self._evaluate = evaluator(program.task, tuple(self.metrics.items()))
+        self._model = _evaluated_model(program.job)
         self._begin = jax.jit(
             self._cells.begun,
             out_shardings=self._executed.new_shardings(
@@ -88,11 +88,11 @@ class Trainer:
         With as many cells and seeds they are the same compiled functions.
         """
         if program.size != self.program.size:
-            return Trainer(program, measure=self.measure)
+            return Trainer(program, metrics=self.metrics)
         other = copy.copy(self)
         other.program, other.values = program, cells.values_of(program)
-        if program.rule is not self.program.rule:
-            other.feed = self.feed.for_rule(program.rule)
+        if program.job is not self.program.job:
+            other.feed = self.feed.for_job(program.job)
         return other
 
     def evaluate(self, state: Any) -> dict[str, jax.Array]:
@@ -113,13 +113,13 @@ class Trainer:
             return lambda state: evaluate(self._model(execution.held(state)))
 
         measured = {"evaluation": ()} | {
-            f"metric {name}": ((name, value),) for name, value in self.measure.items()
+            f"metric {name}": ((name, value),) for name, value in self.metrics.items()
         }
         program, (_, cells) = self.program, values
         first = {axis: values[0] for axis, values in cells.items() if axis}
         hyper = {**program.static, **program.rows[0]}
         cell = program.traced or tracing.of_cell(
-            program.task, program.rule, hyper, first
+            program.task, program.job, hyper, first
         )
         return {"update": cell} | {
             name: jax.jit(of_state(evaluator(self.program.task, metric))).trace(held)
@@ -136,10 +136,10 @@ class Trainer:
 
     def _specs(self, state: Any) -> Any:
         """The shardings of a state over the devices of one worker."""
-        rule = self.program.rule
-        rule_sharding = rule.sharding or sharing.by_largest(rule.devices_of_each)
+        job = self.program.job
+        job_sharding = job.sharding or sharing.by_largest(job.devices_of_each)
         params = self._cells.one.model.params
-        return sharing.specs(state, params, rule.devices_of_each, rule_sharding)
+        return sharing.specs(state, params, job.devices_of_each, job_sharding)
 
     def _summary(self, state: Any, chunk: Chunk) -> tuple[Chunk, Counters]:
         over_workers = tuple(range(1, 1 + len(self._axes)))
@@ -176,12 +176,12 @@ def _in_chunks(executed: execution.Execution, chunk: int) -> Any:
     return run_chunk
 
 
-def _evaluated_model(rule: Rule) -> Any:
+def _evaluated_model(job: Job) -> Any:
     """A compiled function: state -> the models to evaluate."""
 
     @jax.jit
     def model(state):
-        return rule.model(state.model, state.memory)
+        return job.model(state.model, state.memory)
 
     return model
 

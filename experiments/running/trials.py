@@ -39,7 +39,7 @@ class Trials:
         folder: epath.Path,
         judge: Judge,
         *,
-        measure: Mapping[str, Callable[..., Any]],
+        metrics: Mapping[str, Callable[..., Any]],
         on_the_way: bool,
     ):
         """Takes the arguments that all programs share.
@@ -47,11 +47,11 @@ class Trials:
         Args:
             folder: the folder of checkpoints.
             judge: computes the scores.
-            measure: further metrics, as in `Trainer`.
+            metrics: further metrics, as in `Trainer`.
             on_the_way: whether the judge uses evaluations before the last.
         """
         self._folder, self._judge = folder, judge
-        self._measure, self._on_the_way = measure, on_the_way
+        self._metrics, self._on_the_way = metrics, on_the_way
         self._trainers: dict[int, Trainer] = {}
         self._of_seeds: collections.OrderedDict[Any, Trainer] = (
             collections.OrderedDict()
@@ -97,7 +97,7 @@ class Trials:
         def save(step, state):
             # a checkpoint has no evaluations: a call that needs them begins anew; a
             # finished call needs only its score
-            if not self._on_the_way and step < trainer.program.rule.updates:
+            if not self._on_the_way and step < trainer.program.job.updates:
                 saved.save(step, state)
 
         with saved:
@@ -134,16 +134,16 @@ class Trials:
             self._of_seeds.move_to_end(key)
             return self._of_seeds[key]
         first = self._trainers.get(program.kin)
-        room = program.rule.room if first is None else first.program.rule.room
+        room = program.job.room if first is None else first.program.job.room
         cells = program.rows[:1] * self.width
         made = program.with_cells(cells, (seed,), room)
-        fits = first is not None and room.holds(made.rule.room.needs)
+        fits = first is not None and room.holds(made.job.room.needs)
         if not fits:
-            made = program.with_cells(cells, (seed,), made.rule.room.roomy())
+            made = program.with_cells(cells, (seed,), made.job.room.roomy())
         if not self._on_the_way:
             made = made.evaluated_once()
         if not fits:
-            first = Trainer(made, measure=self._measure)
+            first = Trainer(made, metrics=self._metrics)
             self._trainers[program.kin] = first
         self._of_seeds[key] = first.for_program(made)
         # each trainer keeps its batches

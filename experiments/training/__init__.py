@@ -3,11 +3,11 @@
 from experiments.training.averaging import replicas as replicas
 from experiments.training.gradients import on_devices as on_devices
 from experiments.training.gradients import optimizer as optimizer
+from experiments.training.jobs import Job as Job
+from experiments.training.jobs import Model as Model
+from experiments.training.jobs import Request as Request
+from experiments.training.jobs import Training as Training
+from experiments.training.jobs import Update as Update
 from experiments.training.pipelined import pipelined as pipelined
-from experiments.training.rules import Model as Model
-from experiments.training.rules import Request as Request
-from experiments.training.rules import Rule as Rule
-from experiments.training.rules import Training as Training
-from experiments.training.rules import Update as Update
 from experiments.training.traces import Simulation as Simulation
 from experiments.training.traces import along as along

@@ -10,10 +10,10 @@ import optax
 
 import delayjax as dj
 from experiments.tasks.task import Task
-from experiments.training.rules import (
+from experiments.training.jobs import (
+    Job,
     Model,
     Request,
-    Rule,
     Update,
     data_seed,
     loss_and_gradients,
@@ -56,7 +56,7 @@ class AdaSync:
         """The grid axes that this training takes."""
         return {"learning_rate": True}
 
-    def rule(self, task: Task, request: Request) -> Rule:
+    def job(self, task: Task, request: Request) -> Job:
         """The training of a task; see `experiments.training.Rule`."""
         workers = self.cluster.workers
 
@@ -106,7 +106,7 @@ class AdaSync:
             counted = {"seconds": memory.seconds, "gradients": memory.gradients}
             return Model(model.params, counted | {"k": memory.state.k})
 
-        return Rule(
+        return Job(
             updates=self.updates,
             evaluate_every=request.cadence(self.updates),
             init=init,

@@ -10,13 +10,12 @@ import optax
 
 import delayjax as dj
 from experiments.tasks.task import Task
-from experiments.training.methods import Method, Now
-from experiments.training.rules import (
+from experiments.training.jobs import (
     NONE,
     REFUSED,
+    Job,
     Model,
     Request,
-    Rule,
     Update,
     axes_of,
     called,
@@ -25,6 +24,7 @@ from experiments.training.rules import (
     loss_and_gradients,
     of_seeds,
 )
+from experiments.training.methods import Method, Now
 from experiments.training.traces import Traces, into
 
 
@@ -38,8 +38,8 @@ class _Replicas:
     def arguments(self):
         return axes_of(self.make, self.method.server)
 
-    def rule(self, task: Task, request: Request) -> Rule:
-        return _rule(self, task, request)
+    def job(self, task: Task, request: Request) -> Job:
+        return _job(self, task, request)
 
     def timetable(self, seed: int, updates: int) -> Any:
         return self.method.timetable(self.cluster, updates, data_seed(seed))
@@ -63,12 +63,12 @@ def replicas(
             of the papers.
         cluster: the cluster whose workers take the steps.
         make: grid axes -> the local optimizer of each worker.
-        seen: the method's state -> what `Experiment.measure` gets as `model.state`.
+        seen: the method's state -> what `Experiment.metrics` gets as `model.state`.
     """
     return _Replicas(method, cluster, make, seen)
 
 
-def _rule(training: _Replicas, task: Task, request: Request) -> Rule:
+def _job(training: _Replicas, task: Task, request: Request) -> Job:
     workers, method = training.cluster.workers, training.method
     # the memory has the center, and every update changes the memory: all seeds must
     # end at the same step
@@ -170,7 +170,7 @@ def _rule(training: _Replicas, task: Task, request: Request) -> Rule:
         counts_visits = method.model == "center"
         return 0 if counts_visits else dj.ring.vmap_axes(memory)
 
-    return Rule(
+    return Job(
         init=init,
         update=update,
         given=given,

@@ -10,8 +10,8 @@ from experiments.tasks.task import Task
 from experiments.training import column_names
 from experiments.training.axis_values import check_axis, check_whole, is_whole
 from experiments.training.gradients import as_training
+from experiments.training.jobs import Training
 from experiments.training.ranges import Range, Search
-from experiments.training.rules import Training
 
 _MOST_SEEDS = 10_000
 _FIRST_TUNING_SEED = 1000
@@ -88,7 +88,7 @@ class Experiment:
         evaluate_every: the number of updates from one evaluation to the next.
         evaluations: the number of evaluations, equally many updates apart, if
             `evaluate_every` is not given.
-        measure: further metrics, {name: (model, task) -> float32 []}.
+        metrics: further metrics, {name: (model, task) -> float32 []}.
         answer: the comparison that answers `question`, an `Effect` or several. Without
             it each series is compared with the first.
         figures: objects with `name` and `draw(run)`; see `figures`. If one has
@@ -114,7 +114,7 @@ class Experiment:
     examples: int | None = None
     evaluate_every: int | None = None
     evaluations: int = 20
-    measure: Mapping[str, Callable[..., Any]] = dataclasses.field(default_factory=dict)
+    metrics: Mapping[str, Callable[..., Any]] = dataclasses.field(default_factory=dict)
     answer: Any = ()
     figures: Sequence[Any] = ()
     tables: Sequence[Any] = ()

@@ -14,12 +14,12 @@ import optax
 import delayjax as dj
 from experiments.tasks.task import Task
 from experiments.training.axis_values import is_number
-from experiments.training.rules import (
+from experiments.training.jobs import (
     NONE,
     REFUSED,
+    Job,
     Model,
     Request,
-    Rule,
     Training,
     Update,
     axes_of,
@@ -64,7 +64,7 @@ class _Optimizer:
 
     @property
     def axes(self):
-        """{name: size} of the workers' axes, as in `Rule`."""
+        """{name: size} of the workers' axes, as in `Job`."""
         if self.groups > 1:
             return {"groups": self.groups, "members": self.workers // self.groups}
         return {"workers": self.workers} if self.workers > 1 else {}
@@ -73,8 +73,8 @@ class _Optimizer:
         at = self.at and functools.partial(self.at, None, None)
         return axes_of(self.make, at)
 
-    def rule(self, task: Task, request: Request) -> Rule:
-        return _rule(self.placed(request.devices), task, request)
+    def job(self, task: Task, request: Request) -> Job:
+        return _job(self.placed(request.devices), task, request)
 
     def placed(self, devices: int | None) -> "_Optimizer":
         """Takes one worker per `model` devices if no number was given."""
@@ -116,7 +116,7 @@ def optimizer(
         at: (parameters, optimizer state) and grid axes -> the point at which each
             worker takes its gradient, as `exchange.detached`; by default the
             parameters.
-        seen: the transformation's state -> what `Experiment.measure` gets as
+        seen: the transformation's state -> what `Experiment.metrics` gets as
             `model.state`.
     """
     return _Optimizer(make, workers, groups, False, update_seconds, at, seen=seen)
@@ -174,7 +174,7 @@ def as_training(training: Any) -> Training:
     )
 
 
-def _rule(training: _Optimizer, task: Task, request: Request) -> Rule:
+def _job(training: _Optimizer, task: Task, request: Request) -> Job:
     workers, axes = training.workers, training.axes
     names = tuple(axes)
 
@@ -221,7 +221,7 @@ def _rule(training: _Optimizer, task: Task, request: Request) -> Rule:
         ]
         return of_seeds(batches, 2)  # after the axis of workers
 
-    return Rule(
+    return Job(
         init=init,
         update=update,
         given=given,
@@ -241,7 +241,7 @@ def whole_batches(task: Task, request: Request, start: int, stop: int) -> Any:
 
 
 def equal_updates(each: float | None, task: Task, request: Request) -> dict[str, Any]:
-    """Fields of a `Rule` whose updates are equal in time and number of examples.
+    """Fields of a `Job` whose updates are equal in time and number of examples.
 
     Args:
         each: the seconds of an update; None if it takes no time.

@@ -12,11 +12,11 @@ import optax
 import delayjax as dj
 from experiments.tasks.task import Task
 from experiments.training.gradients import equal_updates, whole_batches
-from experiments.training.rules import (
+from experiments.training.jobs import (
     REFUSED,
+    Job,
     Model,
     Request,
-    Rule,
     Update,
     axes_of,
     called,
@@ -33,13 +33,13 @@ class _Pipelined:
     def arguments(self):
         return axes_of(functools.partial(self.make, None))
 
-    def rule(self, task: Task, request: Request) -> Rule:
+    def job(self, task: Task, request: Request) -> Job:
         if task.parts is None:
             raise ValueError(
                 "`task` must have `parts` to be trained by `pipelined`: cut its model,"
                 " as in tasks.char_lm(in_parts=True)."
             )
-        return _rule(self, task.parts, task, request)
+        return _job(self, task.parts, task, request)
 
 
 def pipelined(
@@ -59,9 +59,9 @@ def pipelined(
     return _Pipelined(make, update_seconds)
 
 
-def _rule(
+def _job(
     training: _Pipelined, parts: dj.pipelines.Parts, task: Task, request: Request
-) -> Rule:
+) -> Job:
     first = task.batches(data_seed(request.seeds[0]), 0, 1)
     batch_shape = jax.eval_shape(
         lambda: jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), first)
@@ -87,7 +87,7 @@ def _rule(
         del here  # the stages are simulated in one
         return whole_batches(task, request, start, stop)
 
-    return Rule(
+    return Job(
         init=init,
         update=update,
         given=given,

@@ -15,14 +15,14 @@ import optax
 import delayjax as dj
 from experiments.tasks.task import Task
 from experiments.training.axis_values import is_whole
-from experiments.training.rules import (
+from experiments.training.jobs import (
     NONE,
     REFUSED,
+    Job,
     Model,
     Needs,
     Request,
     Room,
-    Rule,
     Update,
     axes_of,
     called,
@@ -83,8 +83,8 @@ class _Along:
         chosen = dict.fromkeys(self.fed, True)
         return axes_of(self.make, self.options["each"], self.client) | chosen
 
-    def rule(self, task: Task, request: Request) -> Rule:
-        return _rule(self, task, request)
+    def job(self, task: Task, request: Request) -> Job:
+        return _job(self, task, request)
 
     def source_of(self, request: Request) -> Any:
         if not self.fed:
@@ -283,7 +283,7 @@ class Traces:
         return dropped / np.maximum(dropped + self.gradients(step), 1)
 
     def of_rule(self) -> dict[str, Any]:
-        """The fields of a `Rule` that follow from traces."""
+        """The fields of a `Job` that follow from traces."""
         return dict(
             updates=self.updates,
             evaluate_every=self.evaluate_every,
@@ -316,7 +316,7 @@ def _followed(more: int, rows: np.ndarray, none: float) -> np.ndarray:
     return np.concatenate([rows, np.full((more, *rows.shape[1:]), none, rows.dtype)])
 
 
-def _rule(training: _Along, task: Task, request: Request) -> Rule:
+def _job(training: _Along, task: Task, request: Request) -> Job:
     source, spread = training.source_of(request), training.options["read_spread"] > 0
     steps = training.client_steps
     if np.ndim(steps) and np.shape(steps) != (source.num_workers,):
@@ -402,7 +402,7 @@ def _rule(training: _Along, task: Task, request: Request) -> Rule:
         params = jax.vmap(jax.vmap(of_cell, axes), axes)(model.params, memory)
         return model._replace(params=params)
 
-    return Rule(
+    return Job(
         init=init,
         update=update,
         given=given,

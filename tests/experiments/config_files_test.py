@@ -13,7 +13,7 @@ from delayjax import cluster
 from experiments import Experiment, main, statements
 from experiments.config_files import ConfigFile, knobs
 from experiments.running import programs
-from experiments.training.rules import arguments
+from experiments.training.jobs import arguments
 
 pytestmark = pytest.mark.runs
 

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import load, main
+from experiments import Run, main
 from tests.support.cases import shortened
 from tests.support.commands import Forks, ended, in_terminal, metrics
 
@@ -111,7 +111,7 @@ def test_programs_are_kept_in_the_user_s_cache_where_nothing_is_said(
 
 def test_a_run_along_clusters_leaves_its_records_too(whole_cluster):
     workdir, _ = whole_cluster
-    result = load(workdir)
+    result = Run.read(workdir)
     results, curves = (
         table.query("learning_rate == 0.1") for table in (result.results, result.curves)
     )

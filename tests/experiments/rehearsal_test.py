@@ -232,8 +232,8 @@ def test_the_made_up_tables_have_the_columns_and_settings_of_the_run(name, tmp_p
     result = run(asked, tmp_path)
     known = _made_up(asked, made, {made[0].kin: ["train_loss"]})
     pairs = [(known.results, result.results), (known.curves, result.curves)]
-    if result.choice.results is not None:
-        pairs += [(known.choice.results, result.choice.results)]
+    if result.selection.results is not None:
+        pairs += [(known.selection.results, result.selection.results)]
     for made_up, measured in pairs:
         assert [*made_up] == [*measured]
         settings = [*made_up][: [*made_up].index("seed")]

@@ -23,10 +23,10 @@ from experiments import (
 from experiments import run as trained
 from experiments.draw import main
 from experiments.results import analysis
-from experiments.results.choice import Choice
 from experiments.results.claims import Record, digest
 from experiments.results.estimates import estimate
 from experiments.results.measures import tuned
+from experiments.results.selection import Selection
 from experiments.statements import Statements
 from tests.experiments.figures.runs import RATES, made, traced, written
 
@@ -214,7 +214,9 @@ def test_the_shares_are_of_each_series_in_whatever_order_its_optimum_stands(tmp_
     rows = [(0, RATES[-1]), (1, RATES[0]), (4, RATES[0])]
     optima = pd.DataFrame(rows, columns=["delay", "learning_rate"])
     optima = optima.assign(found=True, score=0.0)
-    run = dataclasses.replace(run, choice=Choice(("learning_rate",), optima=optima))
+    run = dataclasses.replace(
+        run, selection=Selection(("learning_rate",), optima=optima)
+    )
     table = report.final_table(run).set_index("delay")
     assert sorted(table.index) == [0, 1, 4] and [*table.index] != [0, 1, 4]
     assert table["best step size"].to_dict() == dict(rows)

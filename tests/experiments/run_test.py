@@ -28,7 +28,6 @@ from experiments import (
     Run,
     Simulation,
     along,
-    load,
     percent,
     run,
     tasks,
@@ -40,7 +39,7 @@ from experiments.running import loop
 from experiments.running.evaluation import gradient_norm
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
-from experiments.training.rules import data_seed
+from experiments.training.jobs import data_seed
 from tests.support.cases import shortened
 
 pytestmark = pytest.mark.runs
@@ -131,7 +130,7 @@ def test_the_tables_are_on_disk_and_several_runs_are_one_frame(whole, tmp_path):
     there, result = whole
     for name in ("a", "b"):
         shutil.copytree(there, tmp_path / name)
-    both = load(tmp_path / "a", tmp_path / "b")
+    both = Run.read(tmp_path / "a", tmp_path / "b")
     assert both.results["run"].value_counts().to_dict() == {"a": 8, "b": 8}
     again = both.results.query("run == 'b'").drop(columns="run").reset_index(drop=True)
     pd.testing.assert_frame_equal(again, result.results, rtol=0)
@@ -211,7 +210,7 @@ def test_a_finished_run_is_read_and_a_further_metric_trains_again(
     pd.testing.assert_frame_equal(again.results, whole[1].results, atol=0, rtol=0)
     pd.testing.assert_frame_equal(again.curves, whole[1].curves, atol=0, rtol=0)
     assert Run.read(folder).info["question"] == "Asked otherwise?"
-    result = run(experiment(measure=NORM), str(folder))
+    result = run(experiment(metrics=NORM), str(folder))
     assert trained and result.curves["norm"].notna().all()
     assert result.results["norm"].notna().all()
     expected = whole[1].results
@@ -553,8 +552,8 @@ SCHEDULES = {"learning_rate": (0.1,), "schedule": ("cosine", "linear")}
             {"training": with_schedule, "grid": SCHEDULES},
             r"with schedule=linear fails: .*run_test.py, line \d+: KeyError: 'linear'",
         ),
-        ({"measure": {"seed": lambda *of: 0.0}}, "metric 'seed', the name of another"),
-        ({"measure": {"a": lambda model, _: model["a"]}}, "fails: .*line .*TypeError"),
+        ({"metrics": {"seed": lambda *of: 0.0}}, "metric 'seed', the name of another"),
+        ({"metrics": {"a": lambda model, _: model["a"]}}, "fails: .*line .*TypeError"),
         (
             {"task": dataclasses.replace(QUADRATIC, evaluate=lambda x: {"loss": x[0]})},
             "must return 'train_loss', by which a cell counts as diverged, got loss",
@@ -580,7 +579,7 @@ def measured():
     """The tables of a run with a clock and the norm of the gradient."""
     clock = {"clock": lambda model, task: jnp.float32(3.0)}
     measure = clock | {"gradient_norm": gradient_norm}
-    return run(experiment(measure=measure, updates=1, **tuned_by(CLOCK)))
+    return run(experiment(metrics=measure, updates=1, **tuned_by(CLOCK)))
 
 
 def test_a_clock_may_be_measured(measured):
@@ -716,7 +715,7 @@ def watched(tmp_path_factory):
 def test_a_home_is_found(watched, monkeypatch):
     home, _ = watched
     monkeypatch.setenv("HOME", str(home))
-    assert len(load("~/there").results) == 8 and (home / "there").is_dir()
+    assert len(Run.read("~/there").results) == 8 and (home / "there").is_dir()
 
 
 def test_a_writer_of_one_s_own_gets_each_chunk_and_is_closed(watched):

@@ -38,7 +38,7 @@ from experiments.running.ledger import Ledger
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
 from experiments.training.experiment import FIRST_SEARCH_SEED
-from experiments.training.rules import Room
+from experiments.training.jobs import Room
 from tests.support.training_runs import final_loss
 
 pytestmark = pytest.mark.runs
@@ -94,7 +94,7 @@ def whole(tmp_path_factory):
 
 def test_each_series_is_reported_at_an_optimum_of_the_expected_loss(whole):
     _, result = whole
-    optima = result.choice.optima
+    optima = result.selection.optima
     assert optima["found"].all() and list(optima["delay"]) == [0, 3]
     rates = np.geomspace(0.01, 2.0, 400)
     for row in optima.to_dict("records"):
@@ -118,7 +118,7 @@ def test_the_seeds_of_a_search_are_none_of_the_reported(whole):
     rows = pd.read_csv(folder / "search.csv")
     assert rows["seed"].min() >= FIRST_SEARCH_SEED > result.results["seed"].max()
     # the trainings that the optima count are the lines of the file, series by series
-    assert [*rows.groupby("series").size()] == [*result.choice.optima["trainings"]]
+    assert [*rows.groupby("series").size()] == [*result.selection.optima["trainings"]]
     assert not rows.duplicated(["program", "series", "learning_rate", "seed"]).any()
 
 
@@ -155,7 +155,7 @@ def test_a_search_that_is_killed_goes_on_to_the_same_bytes(whole, tmp_path):
     again = run(experiment(), first)
     assert (first / "search.csv").read_text() == text
     pd.testing.assert_frame_equal(again.results, result.results)
-    pd.testing.assert_frame_equal(again.choice.optima, result.choice.optima)
+    pd.testing.assert_frame_equal(again.selection.optima, result.selection.optima)
 
 
 class Killed(BaseException):
@@ -214,7 +214,7 @@ def test_a_finished_run_trains_nothing_again(whole, monkeypatch):
     folder, result = whole
     monkeypatch.setattr(trials.Trials, "trained", None)
     again = run(experiment(), folder)
-    pd.testing.assert_frame_equal(again.choice.optima, result.choice.optima)
+    pd.testing.assert_frame_equal(again.selection.optima, result.selection.optima)
     pd.testing.assert_frame_equal(again.best, Run.read(folder).best)
 
 
@@ -224,13 +224,13 @@ def test_a_search_goes_on_with_a_larger_most_to_the_bytes_of_one_from_the_start(
 ):
     folder, result = whole
     text = (folder / "search.csv").read_text()
-    most = result.choice.optima["trainings"].min() // 2
+    most = result.selection.optima["trainings"].min() // 2
     short = experiment(search=dataclasses.replace(LITTLE, most=int(most)))
     here = tmp_path / "run"
     if stopped == "at the end":
         # the checkpoints of the trainings at the optima of the short search stay
         first = run(short, here, keep_checkpoints=True)
-        optima = first.choice.optima
+        optima = first.selection.optima
         assert not optima["found"].any() and (optima["trainings"] <= most).all()
         assert (
             not first.results["learning_rate"]
@@ -255,7 +255,7 @@ def test_a_most_below_what_was_trained_is_refused_and_names_the_number(
     folder, result = whole
     here = shutil.copytree(folder, tmp_path / "run")
     record = (here / "run.json").read_text()
-    trained = int(result.choice.optima["trainings"].max())
+    trained = int(result.selection.optima["trainings"].max())
 
     def with_most(most):
         return experiment(search=dataclasses.replace(LITTLE, most=most))
@@ -273,7 +273,7 @@ def test_a_most_below_what_was_trained_is_refused_and_names_the_number(
     # with as many as were trained all of it counts, and nothing is searched again
     monkeypatch.setattr(trials.Trials, "trained", None)
     again = run(with_most(trained), here)
-    pd.testing.assert_frame_equal(again.choice.optima, result.choice.optima)
+    pd.testing.assert_frame_equal(again.selection.optima, result.selection.optima)
     assert (here / "results.csv").read_bytes() == (folder / "results.csv").read_bytes()
 
 
@@ -337,7 +337,7 @@ def nested():
 
 def test_a_series_begins_where_the_series_that_it_contains_ends(nested):
     result, known = nested
-    optima = result.choice.optima
+    optima = result.selection.optima
     plain = optima[optima["rule"] == "plain"].sort_values("delay")
     rates = plain["learning_rate"].to_list()
     assert known["learning_rate",] == [[], []]
@@ -356,14 +356,14 @@ def last():
 
 def test_a_contained_series_may_be_listed_last(last):
     result, known = last
-    rate = result.choice.optima.set_index("rule")["learning_rate"]["plain"]
+    rate = result.selection.optima.set_index("rule")["learning_rate"]["plain"]
     assert known["learning_rate",] == [[]]
     assert known["learning_rate", "factor"] == [[(rate, OFF)]]
 
 
 def test_a_rule_may_be_trained_at_the_optimum_of_a_rule_with_fewer_numbers(last):
     result, _ = last
-    optima = result.choice.optima.set_index("rule")
+    optima = result.selection.optima.set_index("rule")
     of_rule = result.results[result.results["rule"] == "scaled"]
     pairs = of_rule[["learning_rate", "factor"]].drop_duplicates()
     assert {*pairs.itertuples(index=False, name=None)} == {
@@ -377,13 +377,13 @@ def test_a_contained_series_may_lie_within_the_range_of_a_number():
     at_one = arms(contains={**PLAIN, "factor": 1.0}, off=None)
     asked = dict(training=None, arms=at_one, grid=AT_THREE, search=COARSE)
     result, known = with_known(experiment(**asked))
-    rate = result.choice.optima.set_index("rule")["learning_rate"]["plain"]
+    rate = result.selection.optima.set_index("rule")["learning_rate"]["plain"]
     assert known["learning_rate", "factor"] == [[(rate, 1.0)]]
 
 
 def test_a_series_tries_the_optima_of_the_series_that_contain_it(nested):
     result, known = nested
-    optima = result.choice.optima
+    optima = result.selection.optima
     scaled_at = optima[optima["rule"] == "scaled"].sort_values("delay")
     rates = scaled_at["learning_rate"].to_list()
     tried = known["learning_rate", "rivals"][-2:]
@@ -402,9 +402,9 @@ def test_nested_series_that_go_on_forget_the_optima_of_a_short_search(nested, tm
     whole = nested[0]
     short = dataclasses.replace(ONCE, most=40)
     first = run(dataclasses.replace(NESTED, search=short), tmp_path)
-    assert not first.choice.optima["found"].any()
+    assert not first.selection.optima["found"].any()
     again = run(NESTED, tmp_path)
-    pd.testing.assert_frame_equal(again.choice.optima, whole.choice.optima)
+    pd.testing.assert_frame_equal(again.selection.optima, whole.selection.optima)
     pd.testing.assert_frame_equal(again.results, whole.results, rtol=0)
 
 
@@ -417,7 +417,7 @@ def test_the_search_chooses_a_listed_axis_and_the_report_says_so(tmp_path):
         search=COARSE,
     )
     result = run(whole_number, tmp_path)
-    optima = result.choice.optima.sort_values("score")
+    optima = result.selection.optima.sort_values("score")
     results = result.results.copy()
     late = results["delay"] == optima["delay"].iloc[-1]
     results["train_loss"] = results["train_loss"].where(~late, 0.0)
@@ -466,7 +466,7 @@ def test_a_shard_has_whole_families():
 
 def test_a_series_is_trained_at_the_optimum_of_another_too():
     result = run(experiment(also_at=[{"delay": 0}], search=COARSE))
-    optima = result.choice.optima.set_index("delay")["learning_rate"]
+    optima = result.selection.optima.set_index("delay")["learning_rate"]
     pairs = result.results[["delay", "learning_rate"]].drop_duplicates()
     assert sorted(pairs.itertuples(index=False, name=None)) == sorted(
         {(0, optima[0]), (3, optima[3]), (3, optima[0])}
@@ -491,7 +491,7 @@ def test_the_time_to_a_value_is_searched_as_well():
         evaluate_every=1,
     )
     result = run(timed)
-    (row,) = result.choice.optima.to_dict("records")
+    (row,) = result.selection.optima.to_dict("records")
     # seconds: the fastest step is there long before a small one
     assert row["found"] and row["score"] < 4.0 and row["learning_rate"] > 0.1
 
@@ -520,7 +520,7 @@ def test_clusters_are_searched_with_one_compiled_program(made):
     }
     run(experiment(training=along(sources, optax.sgd), grid=grid, search=COARSE))
     # compiled again only where a trace needs more room than all before
-    needs = [trainer.program.rule.room.needs for trainer in made]
+    needs = [trainer.program.job.room.needs for trainer in made]
     assert needs == sorted(needs) and len(made) <= 3
     # with room to spare: powers of two
     spared = [number for one in needs for number in (one.staleness, one.versions)]
@@ -545,7 +545,7 @@ def test_what_is_not_found_says_so_and_has_no_verdict(tmp_path):
         ),
         tmp_path,
     )
-    (row,) = result.choice.optima.to_dict("records")
+    (row,) = result.selection.optima.to_dict("records")
     assert not row["found"] and row["why"].startswith("not found within 300 trainings")
     assert row["trainings"] <= 300
     (judged,) = claims.judge([CLAIM], result)
@@ -649,7 +649,7 @@ def test_arms_whose_numbers_have_another_order_find_their_own_lines(
     monkeypatch.setattr(trials.Trials, "trained", None)
     again = run(in_two_orders(), tmp_path)
     assert (tmp_path / "search.csv").read_text() == text
-    pd.testing.assert_frame_equal(again.choice.optima, expected.choice.optima)
+    pd.testing.assert_frame_equal(again.selection.optima, expected.selection.optima)
 
 
 def test_no_two_arms_share_a_seed_whatever_their_labels():
@@ -689,7 +689,7 @@ def test_an_arm_without_a_search_is_reported_beside_one_with():
     )
     table = result.gains("plain", by=("delay",))
     assert list(table["rule"]) == ["fixed"] * 2 and table["found"].all()
-    rates = result.choice.optima.set_index("delay")["learning_rate"]
+    rates = result.selection.optima.set_index("delay")["learning_rate"]
     rows = result.results.set_index(["delay", "learning_rate", "seed"]).sort_index()[
         "train_loss"
     ]
@@ -748,7 +748,7 @@ def timed_by(name):
         grid={"delay": (0,), "learning_rate": Range(0.01, 1.0)},
         tuned_by=TIMES[name],
         search=ROUGH,
-        measure={"train_accuracy": accuracy},
+        metrics={"train_accuracy": accuracy},
         evaluate_every=4,
     )
 
@@ -795,7 +795,7 @@ def test_a_call_that_times_begins_anew(timed, tmp_path, monkeypatch):
         run(made, tmp_path)
     assert (tmp_path / "search.csv").exists()
     again = run(made, tmp_path)
-    pd.testing.assert_frame_equal(again.choice.optima, expected.choice.optima)
+    pd.testing.assert_frame_equal(again.selection.optima, expected.selection.optima)
 
 
 def test_a_training_counts_that_reaches_the_value_and_diverges_afterwards(tmp_path):
@@ -812,7 +812,7 @@ def test_a_training_counts_that_reaches_the_value_and_diverges_afterwards(tmp_pa
     )
     result = run(timed, tmp_path)
     assert result.results["diverged"].all()
-    (row,) = result.choice.optima.to_dict("records")
+    (row,) = result.selection.optima.to_dict("records")
     assert row["found"] and row["score"] < 2
 
 

@@ -43,7 +43,7 @@ def into(saved):
 
 def check_resumed(run, saved):
     """A run that goes on from a saved state ends in the same bits."""
-    assert 0 < int(execution.held(saved).step) < run.rule.updates
+    assert 0 < int(execution.held(saved).step) < run.job.updates
     again = loop.run(
         *(run.trainer, jax.tree.map(jnp.copy, saved)),
         **dict(save=nothing, report=nothing, checkpoint_every=8),
@@ -70,7 +70,7 @@ class Trained:
         """Trains what `program_of` makes, or with the trainer `of`."""
         self.trainer = of or Trainer(program_of(training, **changes))
         self.program = self.trainer.program
-        self.rule, self.traces = self.program.rule, self.program.rule.traces
+        self.job, self.traces = self.program.job, self.program.job.traces
         self.chunks, self.losses, self.steps = [], [], []
         state = self.trainer.init()
         self.begun = jax.device_get(state)
@@ -98,5 +98,5 @@ class Trained:
     @property
     def curve(self):
         """(seconds, training loss) by evaluation, of the first seed and cell."""
-        seconds = [float(self.rule.seconds(step)[0]) for step in self.steps]
+        seconds = [float(self.job.seconds(step)[0]) for step in self.steps]
         return seconds, [float(losses[0, 0]) for losses in self.losses]

@@ -42,7 +42,7 @@ def best_step(
     """
 
     def of(run: Run) -> Figure:
-        axes = [n for n in run.choice.axes if n in run.settings and n != x]
+        axes = [n for n in run.selection.axes if n in run.settings and n != x]
         tuned = axis or next(iter(axes), "")
         if tuned not in axes:
             raise AbsentError(
@@ -101,7 +101,7 @@ def over(
     def draw(run: Run) -> Any:
         from experiments.figures import scales, sheets
 
-        best = metric in run.choice.axes
+        best = metric in run.selection.axes
         judged = getattr(metric, "axis", None)  # `LargestStable` needs all its values
         chosen = tables.choose(run, metric, only, x, panels, color, judged)
         analysis.require(chosen.run.results, x)

@@ -9,12 +9,12 @@ import pytest
 
 import delayjax as dj
 from experiments import Run, Search, report, run, tasks
-from experiments.comparison import clusters, cures, studies
+from experiments.comparison import clusters, rules, studies
 from experiments.comparison.clusters import NO_DELAY
 from experiments.comparison.compare import compare, gain_tables
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
-from experiments.training.rules import data_seed
+from experiments.training.jobs import data_seed
 from tests.experiments.figures.runs import made
 from tests.support.cases import shortened
 from tests.support.training_runs import final_loss
@@ -23,23 +23,23 @@ pytestmark = pytest.mark.runs
 
 UPDATES, SEED = 60, 3
 TASK = tasks.digits_mlp(batch_size=8, width=4)
-NAMED = {cure.name: cure for cure in cures.CURES}
+NAMED = {rule.name: rule for rule in rules.RULES}
 LATE = clusters.clusters()
 MOST = max(cluster.workers for cluster in LATE.values())
 
 
-def of(cure, optimizer="sgd", **options):
-    optimizers = {optimizer: cures.OPTIMIZERS[optimizer]}
+def of(rule, optimizer="sgd", **options):
+    optimizers = {optimizer: rules.OPTIMIZERS[optimizer]}
     options = {"clusters": LATE, "updates": UPDATES, "seeds": (SEED,)} | options
-    return compare([cure], TASK, optimizers, **options)
+    return compare([rule], TASK, optimizers, **options)
 
 
-def programs_of(cure, cluster, optimizer="sgd"):
+def programs_of(rule, cluster, optimizer="sgd"):
     """{rule: its program} on one cluster, with room for the largest one beside it."""
     both = {name: LATE[name] for name in (cluster, "heavy tails, 16")}
     return {
         program.columns["rule"]: program
-        for program in programs(of(cure, optimizer, clusters=both))
+        for program in programs(of(rule, optimizer, clusters=both))
         if program.settings()[0]["cluster"] == cluster
     }
 
@@ -61,8 +61,8 @@ def amid(space, share=0.45):
 
 def trial_of(optimizer, numbers, workers):
     batch = jax.tree.map(lambda leaf: leaf[0], TASK.batches(0, 0, 1))
-    return cures.Trial(
-        optimizer=cures.OPTIMIZERS[optimizer],
+    return rules.Trial(
+        optimizer=rules.OPTIMIZERS[optimizer],
         numbers={name: jnp.float32(own) for name, own in numbers.items()},
         shape=lambda step: 1.0,
         mean=jnp.int32(workers - 1),
@@ -73,7 +73,7 @@ def trial_of(optimizer, numbers, workers):
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "rule", "cluster"),
+    ("optimizer", "name", "cluster"),
     [
         ("adam", "DC-ASGD-a", "heavy tails, 16"),  # reads old parameters
         ("sgd", "DANA", "memoryless, 4"),  # reads workers
@@ -82,21 +82,21 @@ def trial_of(optimizer, numbers, workers):
         ("adam", "average of the weights", "memoryless, 16"),
     ],
 )
-def test_a_training_is_a_replay_of_the_cluster(optimizer, rule, cluster):
-    cure = NAMED[rule]
-    numbers = amid(cure.whole_space(cures.OPTIMIZERS[optimizer]))
+def test_a_training_is_a_replay_of_the_cluster(optimizer, name, cluster):
+    rule = NAMED[name]
+    numbers = amid(rule.whole_space(rules.OPTIMIZERS[optimizer]))
     other = {name: 0.3 * own for name, own in numbers.items()}
-    program = programs_of(cure, cluster, optimizer)[rule]
+    program = programs_of(rule, cluster, optimizer)[name]
     ours = trained(program, [numbers, other])
-    (trace,) = program.rule.traces
+    (trace,) = program.job.traces
     grad_fn = jax.value_and_grad(TASK.loss)
-    tx = cure.make(trial_of(optimizer, numbers, LATE[cluster].workers))
+    tx = rule.make(trial_of(optimizer, numbers, LATE[cluster].workers))
     training = dj.replay(trace, lambda x, batch, key: grad_fn(x, batch), tx)
     start = TASK.init(jax.random.fold_in(jax.random.key(0), SEED))
     state = training.init(start, jax.random.key(0))
     batches = TASK.batches(data_seed(SEED), 0, UPDATES)
     state, _ = training.run(state, jax.tree.map(lambda leaf: leaf[:, None], batches))
-    output = cure.output(state.params, state.opt_state)
+    output = rule.output(state.params, state.opt_state)
     wanted = float(TASK.evaluate(output)["train_loss"])
     assert ours[0] == pytest.approx(wanted, rel=1e-4)
     assert abs(ours[1] - ours[0]) > 5e-4 * wanted  # another point is another training
@@ -128,8 +128,8 @@ def test_clusters_have_the_mean_staleness_of_their_name(name):
 
 
 def test_rows_are_trained_where_they_are_more_than_another_step():
-    def where(cure):
-        (arm,) = (a for a in of(cure).arms if a.labels["rule"] == cure.name)
+    def where(rule):
+        (arm,) = (a for a in of(rule).arms if a.labels["rule"] == rule.name)
         return set(arm.grid["cluster"])
 
     assert where(NAMED["clipping"]) == set(LATE)  # it may help without delay
@@ -139,7 +139,7 @@ def test_rows_are_trained_where_they_are_more_than_another_step():
 
 
 def test_a_row_contains_plain_delay_if_it_can_switch_its_numbers_off():
-    result = {name: cure.contained() for name, cure in NAMED.items()}
+    result = {name: rule.contained() for name, rule in NAMED.items()}
     of_plain, of_none = {"rule": "plain"}, {"rule": "no momentum"}
     assert result["DC-ASGD-a"] == result["clipping"] == result["hinge law"] == of_plain
     assert result["late updates"] is result["adaptive 1"] is result["Gap-Aware"] is None
@@ -151,32 +151,32 @@ def test_a_row_contains_plain_delay_if_it_can_switch_its_numbers_off():
 
 
 OFF = [
-    cure
-    for cure in cures.CURES
-    if cure.contained() == {"rule": "plain"}
-    and cure.optimizers is None
-    and cure.gradients == 1
+    rule
+    for rule in rules.RULES
+    if rule.contained() == {"rule": "plain"}
+    and rule.optimizers is None
+    and rule.gradients == 1
 ]
 
 
 @pytest.mark.parametrize(
     "name",
-    shortened([cure.name for cure in OFF], "DC-ASGD-a", "capped law", "drop stale"),
+    shortened([rule.name for rule in OFF], "DC-ASGD-a", "capped law", "drop stale"),
 )
 def test_a_row_whose_numbers_are_off_is_plain_delay(name):
-    cure = NAMED[name]
-    numbers = amid(cures.OPTIMIZERS["sgd"].space)
-    plain, rule = programs_of(cure, "memoryless, 4").values()
-    off = {name: one.off for name, one in cure.space.items()}
-    (wanted,), (result,) = trained(plain, [numbers]), trained(rule, [numbers | off])
+    rule = NAMED[name]
+    numbers = amid(rules.OPTIMIZERS["sgd"].space)
+    plain, program = programs_of(rule, "memoryless, 4").values()
+    off = {name: one.off for name, one in rule.space.items()}
+    (wanted,), (result,) = trained(plain, [numbers]), trained(program, [numbers | off])
     assert result == pytest.approx(wanted, rel=1e-3)
 
 
-@pytest.mark.parametrize("optimizer", list(cures.OPTIMIZERS))
+@pytest.mark.parametrize("optimizer", list(rules.OPTIMIZERS))
 def test_plain_delay_at_the_momentum_that_it_says_is_no_momentum(optimizer):
     plain, none = programs_of(NAMED["no momentum"], "constant, 4", optimizer).values()
     ((_, values),) = plain.contains.items()
-    numbers = amid({"learning_rate": cures.OPTIMIZERS[optimizer].learning_rate})
+    numbers = amid({"learning_rate": rules.OPTIMIZERS[optimizer].learning_rate})
     (wanted,), (result,) = trained(none, [numbers]), trained(plain, [numbers | values])
     assert result == pytest.approx(wanted, rel=1e-5)
 
@@ -208,11 +208,11 @@ def test_two_optimizers_have_the_smaller_tolerance():
 
 
 def test_a_rule_of_a_user_is_compared_with_plain_delay(tmp_path):
-    half = cures.Cure("half", lambda t: t.descent(after=[optax.scale(0.5)]))
+    half = rules.Rule("half", lambda t: t.descent(after=[optax.scale(0.5)]))
     mine = compare(
         [half],
         tasks.quadratic((1.0,), noise=0.3),
-        {"sgd": cures.OPTIMIZERS["sgd"]},
+        {"sgd": rules.OPTIMIZERS["sgd"]},
         clusters=clusters.some("memoryless, 4"),
         updates=20,
         search=Search(seeds=3, repeats=1, tolerance=0.05),
@@ -257,7 +257,7 @@ def test_a_blind_twin_receives_the_mean_staleness_and_the_parameters_of_then():
 
         return optax.GradientTransformationExtraArgs(lambda p: (), update)
 
-    twin = cures.delay_blind_twin(cures.Cure("telling", telling))
+    twin = rules.delay_blind_twin(rules.Rule("telling", telling))
     assert twin.name == "telling, delay-blind twin"
     trial = trial_of("sgd", {"learning_rate": 1.0}, workers=3)
     tx = twin.make(trial)

@@ -5,8 +5,8 @@ import pandas as pd
 
 from experiments.comparison import tables
 from experiments.comparison.clusters import NO_DELAY
-from experiments.results.choice import Choice
 from experiments.results.runs import Run
+from experiments.results.selection import Selection
 
 LATE = ("memoryless, 4", "constant, 4")
 SEEDS = 8
@@ -49,8 +49,8 @@ def by_hand(**changed):
                 | {"test_loss": 2 * loss, "train_loss": loss}
                 for seed, loss in enumerate(losses)
             ]
-    choice = Choice(("learning_rate", "decay"), optima=pd.DataFrame(optima))
-    return Run(pd.DataFrame(results), pd.DataFrame(), choice)
+    selection = Selection(("learning_rate", "decay"), optima=pd.DataFrame(optima))
+    return Run(pd.DataFrame(results), pd.DataFrame(), selection)
 
 
 def kept(tmp_path, result, tolerances=TOLERANCES):

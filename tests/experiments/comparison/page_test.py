@@ -50,11 +50,11 @@ def test_the_page_has_a_row_for_each_verdict_and_what_is_blind_first(made):
 
 def test_the_page_has_the_numbers_of_the_optima_with_late_gradients(made):
     made = copy.deepcopy(made)
-    optima = made.run.choice.optima
+    optima = made.run.selection.optima
     clipping = optima["rule"] == "clipping"
     here = clipping & (optima["cluster"] == "constant, 4")
     optima.loc[here, "learning_rate"] = 1.5  # and 0.5 on the other late cluster
-    made.run.choice.optima["own"] = np.where(clipping, 1e6, np.nan)
+    made.run.selection.optima["rule_number"] = np.where(clipping, 1e6, np.nan)
     row = "| SGD | clipping | 1 (0.5 to 1.5) | 1 (1 to 1) | off on 2 of 2 |"
     assert row in made.chosen.splitlines()
     assert "| not found |" not in made.chosen and made.chosen in page.markdown([made])
@@ -80,11 +80,11 @@ def test_the_figure_has_a_panel_an_optimizer_and_marks_what_is_off_its_scale(
         named = [of(result).assign(optimizer=name) for name, result in both.items()]
         return pd.concat(named, ignore_index=True)
 
-    optima = joined(lambda result: result.choice.optima)
+    optima = joined(lambda result: result.selection.optima)
     result = dataclasses.replace(
         sgd,
         results=joined(lambda result: result.results),
-        choice=sgd.choice._replace(optima=optima),
+        selection=sgd.selection._replace(optima=optima),
     )
     tolerances = dict.fromkeys(both, 0.0001)
     tables.write(result, tables.file("digits", "short"), "by hand", tolerances)
@@ -129,13 +129,13 @@ def test_the_readme_says_which_rows_are_not_run_with_an_optimizer(made):
 def test_the_readme_leaves_blank_what_an_optimizer_does_not_go_with(made):
     results = made.run.results
     results = pd.concat([results, results.assign(optimizer="adam")])
-    optima = made.run.choice.optima
+    optima = made.run.selection.optima
     optima = pd.concat([optima, optima.assign(optimizer="adam")])
     result = dataclasses.replace(
-        made.run, results=results, choice=made.run.choice._replace(optima=optima)
+        made.run, results=results, selection=made.run.selection._replace(optima=optima)
     )
     plain = made.rows[made.rows["rule"] == "plain"].assign(optimizer="adam")
-    both = made._replace(found=result, rows=pd.concat([made.rows, plain]))
+    both = made._replace(run=result, rows=pd.concat([made.rows, plain]))
     shown = {
         cells[0]: cells[1:] for cells in _rows(page.readme_table([both]).splitlines())
     }

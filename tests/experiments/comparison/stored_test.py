@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import delayjax as dj
-from experiments.comparison import clusters, cures, studies, tables, verdicts
+from experiments.comparison import clusters, rules, studies, tables, verdicts
 
 pytestmark = pytest.mark.runs
 
@@ -36,13 +36,13 @@ def sgd(grads, old, state, numbers, **_):
 def slow(grads, old, state, numbers, **_):
     """g + share (m - g), m as of `sgd`."""
     moment, state = sgd(grads, old, state, numbers)
-    share = numbers["own"]
+    share = numbers["rule_number"]
     return jax.tree.map(lambda g, m: g + share * (m - g), grads, moment), state
 
 
 def compensated(grads, old, state, numbers, *, params):
     """DC-ASGD-c: g + lam g g (x - x_old), then SGD."""
-    lam = numbers["own"]
+    lam = numbers["rule_number"]
     corrected = jax.tree.map(
         lambda g, x, y: g + lam * g * g * (x - y), grads, params, old
     )
@@ -51,14 +51,14 @@ def compensated(grads, old, state, numbers, *, params):
 
 def clipped(grads, old, state, numbers, **_):
     norm = jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(grads)))
-    scale = jnp.minimum(1.0, numbers["own"] / norm)
+    scale = jnp.minimum(1.0, numbers["rule_number"] / norm)
     return sgd(jax.tree.map(lambda g: g * scale, grads), old, state, numbers)
 
 
 def by_age(grads, old, state, numbers, *, age, **_):
     """SGD, then the polynomial law: the step of age tau times (1 + tau)^-a."""
     step, state = sgd(grads, old, state, numbers)
-    factor = (1.0 + age) ** -numbers["own"]
+    factor = (1.0 + age) ** -numbers["rule_number"]
     return jax.tree.map(lambda u: u * factor, step), state
 
 
@@ -182,7 +182,7 @@ def test_a_list_of_past_parameters_trains_to_the_stored_loss(
         (row,) = SHORT[study].where(**cell).results.to_dict("records")
         numbers = {"decay": 1.0} | {
             name: row[name]
-            for name in ("learning_rate", "decay", "own")
+            for name in ("learning_rate", "decay", "rule_number")
             if pd.notna(row.get(name))
         }
         task = studies.STUDIES[study].task()
@@ -206,8 +206,7 @@ def test_halves_of_the_seeds_agree_on_the_order_of_rows_outside_of_the_band(stud
 
 def test_each_rule_has_its_costs():
     costs = pd.read_csv(STORED / "costs.csv", comment="#").set_index("rule")
-    blind = (cures.BASELINE, cures.AGAIN)
-    rules = {cure.name for cure in cures.CURES if cure not in blind}
-    assert set(costs.index) == rules
+    blind = (rules.BASELINE, rules.AGAIN)
+    assert {*costs.index} == {one.name for one in rules.RULES if one not in blind}
     # a momentum for each of 5 workers, in place of one
     assert round(costs.loc["DANA", "more memory"]) == 4

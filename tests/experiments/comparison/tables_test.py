@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.comparison import cures, studies, tables
+from experiments.comparison import rules, studies, tables
 from tests.experiments.comparison.made import COST, GAINS, TOLERANCES, by_hand, kept
 
 
@@ -20,7 +20,7 @@ def test_a_stored_table_has_the_numbers_and_both_losses_of_each_seed(tmp_path):
     for name in ("learning_rate", "decay", "train_loss", "test_loss"):
         np.testing.assert_allclose(both[name], both[f"{name}_there"], rtol=1e-5)
     of_plain = {"optimizer": "sgd", "rule": "not found"}
-    optima = read.choice.optima
+    optima = read.selection.optima
     assert not optima[(optima[[*of_plain]] == pd.Series(of_plain)).all(axis=1)][
         "found"
     ].any()
@@ -44,7 +44,7 @@ def test_the_gains_are_over_the_better_of_plain_and_no_momentum(tmp_path):
 def test_a_row_stops_if_its_interval_is_below_a_tenth_of_the_cost(tmp_path):
     on = tables.going_on(kept(tmp_path, by_hand()))
     assert {*on} == {
-        *(row.name for row in (cures.BASELINE, cures.AGAIN, cures.NO_MOMENTUM)),
+        *(row.name for row in (rules.BASELINE, rules.AGAIN, rules.NO_MOMENTUM)),
         *("helps", "varies", "just above", "not found"),
     }
     assert on["helps"] == {"sgd"}
@@ -82,8 +82,8 @@ def test_a_run_replaces_its_rows_and_keeps_those_of_other_rules_and_optimizers(
     adam = dataclasses.replace(
         first,
         results=first.results.assign(optimizer="adam"),
-        choice=first.choice._replace(
-            optima=first.choice.optima.assign(optimizer="adam")
+        selection=first.selection._replace(
+            optima=first.selection.optima.assign(optimizer="adam")
         ),
     )
     tables.write(adam, path, "adam", {"adam": 0.001})
@@ -106,7 +106,7 @@ def test_rows_that_go_on_have_a_blind_twin_if_they_read_the_delay(
     assert rows["hinge law"].optimizers == ("adam", "muon")  # SGD's is stopped
     assert "clipping, delay-blind twin" not in rows
     assert rows["late updates"].optimizers == ("adam", "muon", "sgd")
-    assert len(studies.rows_of("digits", "short")) == len(cures.CURES)
+    assert len(studies.rows_of("digits", "short")) == len(rules.RULES)
     # nothing stops a row, or an optimizer, that the short stage has not run yet
     assert rows["polynomial law"].optimizers == ("adam", "muon", "sgd")
     assert rows["DANA"].optimizers == ("sgd",)

@@ -5,7 +5,7 @@ import pytest
 
 import delayjax as dj
 from experiments import tasks
-from experiments.comparison import clusters, cures
+from experiments.comparison import clusters, rules
 from experiments.comparison.compare import compare
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
@@ -26,7 +26,7 @@ def test_it_is_the_mean_of_trainings(cluster, delay):
     experiment = compare(
         [],
         task,
-        {"sgd": cures.OPTIMIZERS["sgd"]},
+        {"sgd": rules.OPTIMIZERS["sgd"]},
         clusters={cluster: clusters.clusters()[cluster]},
         updates=BOWL.updates,
         seeds=200,

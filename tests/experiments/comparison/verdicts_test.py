@@ -55,7 +55,7 @@ def test_a_row_that_diverges_under_one_seed_says_so(tmp_path):
 
 def test_clusters_count_apart_and_their_median_beside_the_mean(tmp_path):
     result, losses = by_hand(), ["train_loss", "test_loss"]
-    rows, optima = result.results, result.choice.optima
+    rows, optima = result.results, result.selection.optima
     rows.loc[
         (rows["rule"] == "helps") & (rows["cluster"] == "constant, 4"), losses
     ] -= 0.3
@@ -67,7 +67,7 @@ def test_clusters_count_apart_and_their_median_beside_the_mean(tmp_path):
     result = dataclasses.replace(
         result,
         results=pd.concat([rows, third], ignore_index=True),
-        choice=result.choice._replace(
+        selection=result.selection._replace(
             optima=pd.concat([optima, more], ignore_index=True)
         ),
     )

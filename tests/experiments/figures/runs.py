@@ -10,8 +10,8 @@ import pandas as pd
 from delayjax import cluster
 from delayjax.cluster import protocols
 from experiments.results import analysis
-from experiments.results.choice import Choice
 from experiments.results.runs import Run
+from experiments.results.selection import Selection
 
 RATES, DELAYS, SEEDS = (0.03, 0.1, 0.3, 1.0, 3.0), (0, 1, 4), (0, 1, 2)
 OPTIMUM = 0.05
@@ -54,8 +54,8 @@ def made(folder, loss=valley, *, seeds=SEEDS, curve=None, info=None, **grid):
     record = {"question": "Why?", "notes": "Seen before.", "config": {}, "changed": {}}
     record |= {"programs": [{"name": "all", "cells": [], "updates": 40, "facts": {}}]}
     info = record | {"tuned": [*{"learning_rate"} & {*grid}]} | (info or {})
-    choice = Choice(tuple(info["tuned"]))
-    return Run(*frames, choice, info["question"], folder=folder, info=info)
+    selection = Selection(tuple(info["tuned"]))
+    return Run(*frames, selection, info["question"], folder=folder, info=info)
 
 
 def written(run):

@@ -9,7 +9,7 @@ import delayjax as dj
 from experiments.host import processes
 from experiments.host.checkpoints import Checkpoints
 from experiments.running.cells import State
-from experiments.training.rules import Model
+from experiments.training.jobs import Model
 
 pytestmark = pytest.mark.runs
 

@@ -12,7 +12,7 @@ import jax
 import pytest
 
 from benchmarks import kill
-from experiments import load
+from experiments import Run
 from experiments.host import processes
 from tests.support.cases import shortened
 
@@ -90,7 +90,7 @@ def test_a_run_goes_on_with_other_processes_and_devices(whole, tmp_path, compile
     assert codes == [143] and "resumes at update" in outputs[0], outputs
     codes, outputs = kill.finish(kill.start(*arguments, devices=1))
     assert codes == [0, 0] and "resumes at update" in outputs[0], outputs
-    result, expected = (load(run).results for run in (workdir, whole[0]))
+    result, expected = (Run.read(run).results for run in (workdir, whole[0]))
     # The sum over workers is taken in another order: a rounding of float32, 6e-8, in
     # every update, and Adam divides by the gradients' size.
     losses = expected["train_loss"].tolist()

@@ -89,7 +89,9 @@ def report(topology, method):
 
 def between_islands(topology, method):
     """The sums over the islands, and their bytes in a step, the mean of a round."""
-    result = [c for c in report(topology, method).collectives if c.group_size == ISLANDS]
+    result = [
+        c for c in report(topology, method).collectives if c.group_size == ISLANDS
+    ]
     often = {c: c.times / (PERIOD if c.in_branch else 1) for c in result}
     sent, sending, hidden = (
         sum(getattr(c, name) * share for c, share in often.items())

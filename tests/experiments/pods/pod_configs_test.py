@@ -32,7 +32,7 @@ def sound(experiment):
     request = Request((0,), experiment.updates, None, None, experiment.evaluate_every)
     for devices, workers in ((8, 8), (16, 16), (None, jax.device_count())):
         there = request._replace(devices=devices)
-        rule = arm.training.rule(experiment.task, there)
+        rule = arm.training.job(experiment.task, there)
         assert rule.devices and rule.workers == workers
     params = jax.ShapeDtypeStruct((3,), np.float32)
     state = jax.eval_shape(lambda x: arm.training.make().init(x), params)

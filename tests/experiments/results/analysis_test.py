@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from experiments.results import analysis
-from experiments.results.choice import Choice
 from experiments.results.metrics import TimeTo
+from experiments.results.selection import Selection
 
 RATES, LAWS, SEEDS = (0.1, 0.2, 0.4), ("none", "inverse"), (0, 1, 2, 3)
 
@@ -95,19 +95,19 @@ def test_a_time_to_a_value_may_decide_whatever_became_of_the_cell():
     results = curves[curves["update"] == 2].drop(columns=["update", "seconds"])
     gone = (results.learning_rate == 0.4).astype(int)
     results = results.assign(diverged=gone, ended_higher=gone)
-    choice = Choice(("learning_rate",), TimeTo("loss", 2.0))
-    assert set(choice.best(results, curves).learning_rate) == {0.4}
-    assert "diverged" in choice.best(results, curves)
-    once = choice.by.with_column(
+    selection = Selection(("learning_rate",), TimeTo("loss", 2.0))
+    assert set(selection.best(results, curves).learning_rate) == {0.4}
+    assert "diverged" in selection.best(results, curves)
+    once = selection.by.with_column(
         results, curves
     )  # a figure of the same time asks again
-    pd.testing.assert_frame_equal(choice.by.with_column(once, curves), once)
+    pd.testing.assert_frame_equal(selection.by.with_column(once, curves), once)
     # other seeds say that 0.1 is soonest
     slow = curves.assign(
         seed=curves.seed + 7, seconds=curves["update"] * curves.learning_rate
     )
     tuning = results.assign(seed=results.seed + 7)
-    told = choice._replace(results=tuning, curves=slow)
+    told = selection._replace(results=tuning, curves=slow)
     assert set(told.best(results, curves).learning_rate) == {0.1}
     assert told.seeds == [7, 8]
     assert told.but("learning_rate").best(results, curves) is results
@@ -254,7 +254,7 @@ def test_derived_columns_are_errors_and_the_gap():
     result = analysis.derived(frame().assign(test_accuracy=0.75))
     assert (result.test_error == 0.25).all() and "train_error" not in result
     measured = analysis.derived(frame().assign(test_accuracy=0.75, test_error=0.5))
-    assert (measured.test_error == 0.5).all()  # of the task or of `measure`
+    assert (measured.test_error == 0.5).all()  # of the task or of `metrics`
     np.testing.assert_allclose(result.gap, result.test_loss - result.train_loss)
 
 

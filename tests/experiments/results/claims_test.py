@@ -8,7 +8,6 @@ import pytest
 from scipy import stats
 
 from experiments.results import claims, measures
-from experiments.results.choice import Choice
 from experiments.results.claims import (
     DEMONSTRATION,
     NO_OPTIMUM,
@@ -24,6 +23,7 @@ from experiments.results.claims import (
 from experiments.results.estimates import Estimate, holm
 from experiments.results.metrics import TimeTo
 from experiments.results.runs import Run
+from experiments.results.selection import Selection
 
 VALUES = (0.9, 1.0, 1.1)
 """Mean 1, standard error 0.1 / sqrt(3), t = 4.303: from 0.752 to 1.248."""
@@ -217,11 +217,11 @@ def searched(tuning):
     results = pd.DataFrame(rows, columns=columns)
     curves = results.assign(update=results["train_loss"])
     optima = results.drop_duplicates("rule").assign(score=1.0, found=[True, False])
-    choice = Choice(("rate",), optima=optima[["rule", "rate", "score", "found"]])
+    selection = Selection(("rate",), optima=optima[["rule", "rate", "score", "found"]])
     if tuning:
         first, last = (t.assign(seed=t["seed"] + 9) for t in (results, curves))
-        choice = choice._replace(results=first, curves=last)
-    return Run(results, curves, choice)
+        selection = selection._replace(results=first, curves=last)
+    return Run(results, curves, selection)
 
 
 TIME = TimeTo("train_loss", 9.0, along="update")
@@ -247,9 +247,11 @@ TIME = TimeTo("train_loss", 9.0, along="update")
         lambda **of: lambda result: result.where(**of).results["train_loss"].mean(),
         lambda **of: lambda result: result.where(**of).curves["train_loss"].mean(),
         lambda **of: lambda result: result.where(**of).best["train_loss"].mean(),
-        lambda **of: lambda result: result.where(**of).choice.optima["rate"].min(),
+        lambda **of: lambda result: result.where(**of).selection.optima["rate"].min(),
         lambda **of: lambda result: result.tuning.where(**of).results["seed"].min(),
-        lambda **of: lambda result: (result.where(**of).results["train_loss"] < 9).mean(),
+        lambda **of: (
+            lambda result: (result.where(**of).results["train_loss"] < 9).mean()
+        ),
     ],
 )
 def test_what_reads_a_series_without_an_optimum_has_no_verdict(of_rule, tuning):
@@ -271,7 +273,9 @@ def test_what_reads_a_series_without_an_optimum_has_no_verdict(of_rule, tuning):
         lambda result: result.results["train_loss"].mean(),
         lambda result: result.results.query("rule == 'a'")["train_loss"].mean(),
         lambda result: result.gains("a")["gain"].item(),
-        lambda result: dataclasses.replace(result, choice=Choice()).best["rate"].mean(),
+        lambda result: (
+            dataclasses.replace(result, selection=Selection()).best["rate"].mean()
+        ),
         measures.mean("train_loss"),
     ],
 )

@@ -10,19 +10,19 @@ import pytest
 from scipy import stats
 
 from experiments.results import effects
-from experiments.results.choice import Choice
 from experiments.results.effects import Effect
 from experiments.results.metrics import Computed, LargestStable, TimeTo
 from experiments.results.runs import Run
+from experiments.results.selection import Selection
 from experiments.results.sizes import amount, percent, points
 
 RNG = np.random.default_rng(0)
 FRESH, LATE = 0.1 + 0.01 * RNG.normal(size=(2, 6))
 
 
-def result(rows, columns, curves=(), choice=None):
+def result(rows, columns, curves=(), selection=None):
     results = pd.DataFrame(rows, columns=columns)
-    return Run(results, pd.DataFrame(curves), choice or Choice())
+    return Run(results, pd.DataFrame(curves), selection or Selection())
 
 
 def of_delays(fresh, late):
@@ -171,7 +171,7 @@ def test_the_largest_stable_step_is_below_the_first_that_fails():
         for rate in (0.1, 0.2, 0.3, 1.0)
         for seed in range(2)
     ]
-    of = result(rows, columns, choice=Choice(("learning_rate",)))
+    of = result(rows, columns, selection=Selection(("learning_rate",)))
     table = one(LargestStable("learning_rate"), against=lambda delay: 0.1).table(of)
     assert table[["here", "effect"]].to_numpy().tolist() == [[0.2, pytest.approx(2.0)]]
     below = LargestStable("learning_rate", {"train_loss": 0.15})
@@ -181,7 +181,7 @@ def test_the_largest_stable_step_is_below_the_first_that_fails():
 def test_a_computed_metric_is_taken_at_the_best_value_of_what_is_tuned():
     columns = ["learning_rate", "seed", "train_loss"]
     rows = [(rate, seed, rate) for rate in (0.1, 0.2) for seed in range(2)]
-    of = result(rows, columns, choice=Choice(("learning_rate",)))
+    of = result(rows, columns, selection=Selection(("learning_rate",)))
     metric = Computed("twice", lambda learning_rate: 2 * learning_rate)
     table = one(metric, against=lambda: 0.1).table(of)
     assert table["here"].tolist() == [pytest.approx(0.2)]
@@ -203,8 +203,8 @@ def test_a_series_without_an_optimum_has_no_verdict():
     optima = pd.DataFrame(
         {"delay": [0, 8], "learning_rate": [0.1, 0.1], "found": [True, False]}
     ).assign(score=0.1)
-    choice = Choice(("learning_rate",), optima=optima)
-    table = one().table(Run(results, pd.DataFrame(), choice))
+    selection = Selection(("learning_rate",), optima=optima)
+    table = one().table(Run(results, pd.DataFrame(), selection))
     assert table["reading"].tolist() == ["no optimum"]
 
 

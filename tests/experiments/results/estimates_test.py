@@ -6,11 +6,11 @@ import pytest
 from scipy import stats
 
 from experiments.results import analysis
-from experiments.results.choice import Choice
 from experiments.results.estimates import Estimate, estimate, holm
 from experiments.results.measures import difference, least, ratio, tuned
 from experiments.results.measures import mean as mean_of
 from experiments.results.runs import Run
+from experiments.results.selection import Selection
 
 
 def table(values):
@@ -18,9 +18,9 @@ def table(values):
     return pd.DataFrame(rows, columns=["arm", "seed", "train_loss"])
 
 
-def result(values, choice=None):
+def result(values, selection=None):
     curves = table(values).assign(update=1)
-    return Run(table(values), curves, choice or Choice())
+    return Run(table(values), curves, selection or Selection())
 
 
 def mean(result):
@@ -116,14 +116,14 @@ def test_each_part_chooses_its_best_value_where_the_reported_seeds_choose():
     results = pd.DataFrame(rows, columns=["step", "seed", "train_loss"])
     curves = results.iloc[:0]
     measure = tuned("train_loss")
-    chosen = estimate(measure, Run(results, curves, Choice(("step",))))
+    chosen = estimate(measure, Run(results, curves, Selection(("step",))))
     # without seed 0, without seed 1: step 1, (3 + 0) / 2; without seed 2: step 2
     parts = np.array([1.5, 1.5, 2.5])
     expected = np.sqrt(2 / 3 * ((parts - parts.mean()) ** 2).sum())
     assert chosen.value == 2.0 and chosen.error == pytest.approx(expected)
-    # where seeds of their own choose, the choice stays
+    # where seeds of their own choose, the selection stays
     tuning = results.assign(seed=results["seed"] + 1000)
-    own = Choice(("step",), results=tuning, curves=curves)
+    own = Selection(("step",), results=tuning, curves=curves)
     assert estimate(measure, Run(results, curves, own)).error == pytest.approx(1.0)
 
 

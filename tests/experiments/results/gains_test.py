@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from experiments.results.choice import Choice
 from experiments.results.metrics import TimeTo
 from experiments.results.runs import Run
+from experiments.results.selection import Selection
 
 RNG = np.random.default_rng(0)
 SEEDS = 5
@@ -36,7 +36,7 @@ RESULTS = pd.DataFrame(
         for row in rows(rule, cluster, rate, losses + rate)
     ]
 )
-FOUND = Run(RESULTS, pd.DataFrame(), Choice(("learning_rate",)))
+FOUND = Run(RESULTS, pd.DataFrame(), Selection(("learning_rate",)))
 
 
 def t_interval(values):
@@ -112,7 +112,7 @@ def test_times_are_compared_where_they_were_tuned_by():
     )
     results = curves.query("update == 8").drop(columns="update")
     by = TimeTo("train_loss", 4.0, along="update")
-    row = Run(results, curves, Choice(by=by)).gains("plain").iloc[0]
+    row = Run(results, curves, Selection(by=by)).gains("plain").iloc[0]
     assert row["gain"] == 4 - 2
 
 
@@ -124,13 +124,13 @@ def test_optima_that_are_not_found_are_said():
             for result in [(rule, cluster) != ("mine", "b")]
         ]
     )
-    choice = Choice(("learning_rate",), optima=optima.assign(score=0.1))
-    table = Run(RESULTS, pd.DataFrame(), choice).gains("plain", by=["cluster"])
+    selection = Selection(("learning_rate",), optima=optima.assign(score=0.1))
+    table = Run(RESULTS, pd.DataFrame(), selection).gains("plain", by=["cluster"])
     assert list(table["found"]) == [True, False, True, True]
     # only rows at the optimum count, also where others are less on these seeds
     gained = LOSSES["plain", "a"] - LOSSES["mine", "a"]
     assert table["gain"][0] == pytest.approx(gained.mean())
-    best = Run(RESULTS, pd.DataFrame(), choice).best
+    best = Run(RESULTS, pd.DataFrame(), selection).best
     assert set(best["learning_rate"]) == {0.2}
 
 
@@ -155,8 +155,8 @@ def table(losses=SMALL, diverged=()):
     return pd.DataFrame(rows, columns=columns)
 
 
-def gains(*args, choice=None, **options):
-    result = Run(table(*args), pd.DataFrame(), choice or Choice())
+def gains(*args, selection=None, **options):
+    result = Run(table(*args), pd.DataFrame(), selection or Selection())
     return result.gains("plain", **options)
 
 

@@ -9,13 +9,13 @@ import pytest
 
 from experiments import Run
 from experiments.results import claims, measures
-from experiments.results.choice import Choice
 from experiments.results.metrics import TimeTo
+from experiments.results.selection import Selection
 
 
 def result(rows, columns, curves=()):
     tables = pd.DataFrame(rows, columns=columns), pd.DataFrame(curves)
-    return Run(*tables, Choice(("learning_rate",)))
+    return Run(*tables, Selection(("learning_rate",)))
 
 
 COLUMNS = ["learning_rate", "delay", "seed", "train_loss", "diverged"]
@@ -44,7 +44,7 @@ def test_tuning_seeds_choose_the_step_and_are_not_reported():
     own = result([*rows, (0.3, 0, 1, 2.0, 0)], COLUMNS)
     assert measures.tuned("train_loss", delay=0)(own) == 2.0
     others = pd.DataFrame([(0.1, 0, 7, 1.0, 0), (0.3, 0, 7, 9.0, 0)], columns=COLUMNS)
-    own = dataclasses.replace(own, choice=own.choice._replace(results=others))
+    own = dataclasses.replace(own, selection=own.selection._replace(results=others))
     assert measures.tuned("train_loss", delay=0)(own) == (3.0 + 1.5) / 2
     assert measures.tuned("learning_rate", delay=0)(own) == pytest.approx(0.1)
     kept = measures.kept("train_loss", best_at=dict(delay=0), delay=0)
@@ -62,14 +62,14 @@ def test_the_soonest_time_is_at_the_step_that_is_soonest_under_tuning_seeds():
         return curves[curves["update"] == 2], curves
 
     time = TimeTo("train_loss", 4.0, along="update")
-    run = Run(*tables(0, 1.0, 4.0), Choice(("learning_rate",)))
+    run = Run(*tables(0, 1.0, 4.0), Selection(("learning_rate",)))
     assert measures.tuned(time)(run) > measures.soonest(time)(run) == 1.0
-    results, curves = tables(7, 1.0, 4.5)  # the choice is not by the end, nor by seed 0
+    results, curves = tables(7, 1.0, 4.5)  # neither the end nor seed 0 selects
     curves.loc[
         (curves["learning_rate"] == 0.1) & (curves["update"] == 1), "train_loss"
     ] = 4.0
-    choice = run.choice._replace(results=results, curves=curves)
-    other = dataclasses.replace(run, choice=choice)
+    selection = run.selection._replace(results=results, curves=curves)
+    other = dataclasses.replace(run, selection=selection)
     assert measures.soonest(time)(other) == measures.tuned(time, learning_rate=0.1)(run)
 
 
@@ -79,10 +79,10 @@ def test_tuning_seeds_choose_the_least_of_several_measures():
     own = result(rows, COLUMNS)
     assert measures.least(each)(own) == 2.0
     others = [(0.1, 0, 7, 1.0, 0), (0.1, 4, 7, 9.0, 0), (0.1, 8, 7, 1.0, 1)]
-    choice = own.choice._replace(
+    selection = own.selection._replace(
         results=pd.DataFrame(others, columns=COLUMNS), curves=pd.DataFrame()
     )
-    assert measures.least(each)(dataclasses.replace(own, choice=choice)) == 3.0
+    assert measures.least(each)(dataclasses.replace(own, selection=selection)) == 3.0
 
 
 def test_a_kept_step_may_diverge_elsewhere():
@@ -174,13 +174,13 @@ def test_the_first_time_is_that_of_the_chosen_step():
     own = result(rows, COLUMNS, curves)
     own = dataclasses.replace(own, results=own.results.drop(columns="delay"))
     for by in ("train_loss", TimeTo("train_loss", 1.0)):
-        own = dataclasses.replace(own, choice=own.choice._replace(by=by))
+        own = dataclasses.replace(own, selection=own.selection._replace(by=by))
         assert measures.tuned(TimeTo("train_loss", 1.0))(own) == 10.0
         assert measures.tuned(TimeTo("train_loss", 2.5))(own) == pytest.approx(5.0)
         assert measures.tuned(TimeTo("train_loss", 0.1))(own) == math.inf
     slow = own.results.assign(train_loss=own.results.learning_rate)
     own = dataclasses.replace(
-        own, results=slow, choice=own.choice._replace(by="train_loss")
+        own, results=slow, selection=own.selection._replace(by="train_loss")
     )
     assert measures.tuned(TimeTo("train_loss", 1.0))(own) == 20.0
 

@@ -7,9 +7,17 @@ import pandas as pd
 
 from experiments.host.folder import RunFolder
 from experiments.results import tables
-from experiments.results.choice import Choice
 from experiments.results.metrics import TimeTo
 from experiments.results.runs import Run
+from experiments.results.selection import Selection
+
+
+def split(*rows, **options):
+    return Run(*tables.split(*rows, **options))
+
+
+def write(folder, run):
+    tables.write(RunFolder(folder), run.results, run.curves, run.selection)
 
 
 def rows_of(losses):
@@ -22,11 +30,11 @@ def rows_of(losses):
 
 
 def table_of(rows, points, tuning_seeds=()):
-    return tables.split(
+    return split(
         ["learning_rate"],
         rows,
         points,
-        choice=Choice(("learning_rate",)),
+        selection=Selection(("learning_rate",)),
         tuning_seeds=tuning_seeds,
     )
 
@@ -47,19 +55,19 @@ def test_tuning_seeds_have_tables_of_their_own(tmp_path):
     rows = rows_of([[0.1, 0.2], [0.9, 0.8]])
     points = [row | {"update": 0} for row in rows]
     result = table_of(rows, points, (6,))
-    tables.write(RunFolder(tmp_path), result)
+    write(tmp_path, result)
     info = {"tuned": ["learning_rate"], "tuning_seeds": [6], "tuned_by": "train_loss"}
     (tmp_path / "run.json").write_text(json.dumps(info))
     for there in (result, Run.read(tmp_path)):
         assert set(there.results.seed) == set(there.curves.seed) == {5}
-        assert there.choice.seeds == [6] and set(there.choice.curves.seed) == {6}
+        assert there.selection.seeds == [6] and set(there.selection.curves.seed) == {6}
         assert there.best.learning_rate.tolist() == [0.03]
         assert there.best.train_loss.tolist() == [0.2]
     # beside a run without tuning seeds, each is judged as it says
     other = tmp_path / "other"
     other.mkdir()
     plain = table_of(rows[:2], points[:2])
-    tables.write(RunFolder(other), plain)
+    write(other, plain)
     (other / "run.json").write_text(json.dumps({"question": "another"}))
     both = Run.read(tmp_path, other).best
     assert both.groupby("run").learning_rate.unique().str[0].to_dict() == {
@@ -72,8 +80,8 @@ def test_tables_are_read_as_they_are_written(tmp_path):
     names = ("None", "", "NA", "x")
     rows = rows_of([[0.1, 1 / 3], [np.nan, 1e-30]])
     rows = [{"law": name} | row for name, row in zip(names, rows, strict=True)]
-    result = tables.split(["law", "learning_rate"], rows, [], choice=Choice())
-    tables.write(RunFolder(tmp_path), result)
+    result = split(["law", "learning_rate"], rows, [], selection=Selection())
+    write(tmp_path, result)
     read = Run.read(tmp_path).results
     pd.testing.assert_frame_equal(read, result.results.replace("", np.nan), rtol=0)
     assert list(read)[:3] == ["law", "learning_rate", "seed"]
@@ -88,8 +96,8 @@ def test_what_a_run_found_is_printed_as_its_series_and_not_as_frames():
         for rate in (0.5, 1.0)
         for seed in (5, 6, 7)
     ]
-    choice = Choice(("learning_rate",))
-    result = tables.split(["law", "learning_rate"], rows, rows, choice=choice)
+    selection = Selection(("learning_rate",))
+    result = split(["law", "learning_rate"], rows, rows, selection=selection)
     said, header, *shown = str(result).splitlines()
     assert said == "2 series, 3 seeds; each at its best learning_rate"
     assert header.split() == [
@@ -102,13 +110,13 @@ def test_what_a_run_found_is_printed_as_its_series_and_not_as_frames():
         ["inverse", "0.5", "0.5"],
     ]
     many = [row | {"law": str(i)} for i in range(40) for row in rows[:1]]
-    result = tables.split(["law", "learning_rate"], many, [], choice=choice)
+    result = split(["law", "learning_rate"], many, [], selection=selection)
     assert str(result).splitlines()[-1] == "10 more series: see `best`"
-    assert str(tables.Run(pd.DataFrame(), pd.DataFrame())) == "0 results"
+    assert str(Run(pd.DataFrame(), pd.DataFrame())) == "0 results"
     late = TimeTo("train_loss", 1.5, along="update")
     curves = [row | {"update": 10 * row["seed"]} for row in rows]
-    timed = tables.split(
-        ["law", "learning_rate"], rows, curves, choice=choice._replace(by=late)
+    timed = split(
+        ["law", "learning_rate"], rows, curves, selection=selection._replace(by=late)
     )
     assert "update_to_train_loss_1.5 (95 % interval)" in str(timed)
 
@@ -116,6 +124,6 @@ def test_what_a_run_found_is_printed_as_its_series_and_not_as_frames():
 def test_a_time_is_printed_beside_its_own_series_where_rows_were_left_out():
     rows = [{"delay": d, "seed": 0, "train_loss": 1.0, "diverged": 0} for d in (0, 4)]
     curves = [row | {"update": 5 * (1 + row["delay"])} for row in rows]
-    choice = Choice(by=TimeTo("train_loss", 1.5, along="update"))
-    result = tables.split(["delay"], rows, curves, choice=choice).where(delay=4)
+    selection = Selection(by=TimeTo("train_loss", 1.5, along="update"))
+    result = split(["delay"], rows, curves, selection=selection).where(delay=4)
     assert str(result).splitlines()[-1].split() == ["25"]

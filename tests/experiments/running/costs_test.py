@@ -80,7 +80,7 @@ def test_the_history_of_an_arm_is_as_deep_as_its_trace():
     trainer = built(arm(PROTOCOLS.round_robin(), 5))
     _, history = costs.state_bytes(trainer)
     depth = 5 - 1  # round robin: every gradient is P - 1 updates late
-    assert trainer.program.rule.traces[0].max_staleness == depth
+    assert trainer.program.job.traces[0].max_staleness == depth
     cells = 2 * 2  # seeds and steps
     # of each worker's version the parameters and the number; and two clocks
     assert history == cells * 5 * 4 * (DIGITS_PARAMETERS + 1) + 8

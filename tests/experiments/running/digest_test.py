@@ -115,7 +115,7 @@ def cubed(model, task):
     return (model.params**3).sum()
 
 
-SQUARED, CUBED = {"measure": {"own": squared}}, {"measure": {"own": cubed}}
+SQUARED, CUBED = {"metrics": {"own": squared}}, {"metrics": {"own": cubed}}
 WHOLE, LONG = experiment(), 2 * UPDATES
 DATA, UPDATE, GRID = {"data"}, {"update"}, {"grid and seeds"}
 # name: what is run first, then, and the parts that differ, as far as both have them

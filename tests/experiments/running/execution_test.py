@@ -208,5 +208,5 @@ def test_a_late_sum_between_devices_is_kept_apart_from_its_use():
 
 def test_by_default_there_is_a_worker_for_each_device():
     program = program_of(on_devices(shared()), **options())
-    assert program.rule.workers == jax.device_count()
+    assert program.job.workers == jax.device_count()
     assert Trainer(program).shapes().state.step.sharding.num_devices == 4

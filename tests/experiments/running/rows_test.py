@@ -28,7 +28,7 @@ EXPERIMENT = Experiment(
 def program(experiment=EXPERIMENT, **rule):
     """Its only one, with another rule's numbers."""
     (made,) = programs(experiment)
-    return dataclasses.replace(made, rule=made.rule._replace(**rule))
+    return dataclasses.replace(made, job=made.job._replace(**rule))
 
 
 PROGRAM = program()
@@ -158,7 +158,7 @@ def test_rows_hold_the_clock_and_the_evaluation_and_curves_are_read_from_them():
     assert row["evaluation"] == {"train_loss": [[0.5, None], [2.0, 3.0]]}
     asked = SIMULATED.seeds, SIMULATED.settings()
     assert tables.curve_rows([row], *asked, lambda update: update != 2) == []
-    rows = tables.curve_rows([row], *asked, SIMULATED.rule.evaluates)
+    rows = tables.curve_rows([row], *asked, SIMULATED.job.evaluates)
     result = pd.DataFrame(rows)
     assert result["seed"].tolist() == [5, 5, 6, 6]
     assert result["learning_rate"].tolist() == [0.01, 0.03] * 2

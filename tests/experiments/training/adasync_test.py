@@ -26,7 +26,7 @@ def ended():
         grid={"learning_rate": (0.1,)},
         seeds=1,
         updates=1,
-        measure={
+        metrics={
             "elapsed_seconds": measured("seconds"),
             "gradients": measured("gradients"),
             "k": measured("k"),

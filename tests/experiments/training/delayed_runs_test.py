@@ -12,7 +12,7 @@ import pytest
 
 import delayjax as dj
 from experiments import Experiment, run
-from experiments.training.rules import data_seed
+from experiments.training.jobs import data_seed
 from tests.support.training_runs import CURVATURES, DIGITS, QUIET, Trained
 
 pytestmark = pytest.mark.runs

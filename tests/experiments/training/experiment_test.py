@@ -3,7 +3,7 @@ import pytest
 
 from experiments import Arm, Experiment, Range, tasks
 from experiments.results.metrics import Computed, TimeTo
-from experiments.training.rules import arguments
+from experiments.training.jobs import arguments
 
 QUADRATIC = tasks.quadratic()
 PRICE = Computed("bytes", lambda learning_rate: 8.0)

@@ -202,7 +202,7 @@ def test_models_averaged_at_each_step_are_gradients_averaged():
 def test_what_is_seen_of_a_method_s_state_can_be_measured():
     training = replicas(methods.local_sgd(3), FOUR, sgd, seen=lambda state: state.step)
     measure = {"steps": lambda model, task: model.state.astype(jnp.float32)}
-    run = Trained(of=Trainer(program_of(training, updates=7), measure=measure))
+    run = Trained(of=Trainer(program_of(training, updates=7), metrics=measure))
     assert (np.asarray(run.trainer.evaluate(run.state)["steps"]) == 7).all()
 
 

@@ -29,23 +29,23 @@ DIVIDED = [
 REQUEST = Request((0, 1), 20, None, None, None)
 
 
-def rule_of(task=DIGITS, workers=4):
+def job_of(task=DIGITS, workers=4):
     training = optimizer(lambda: dj.exchange.mean(optax.sgd(0.1)), workers=workers)
-    return training.rule(task, REQUEST)
+    return training.job(task, REQUEST)
 
 
 @pytest.mark.parametrize("processes", DIVIDED)
 def test_the_parts_of_all_processes_are_the_batch_of_one(processes):
-    rule = rule_of()
-    parts = [rule.given(5, 8, np.array(own)) for own in processes]
+    job = job_of()
+    parts = [job.given(5, 8, np.array(own)) for own in processes]
     order = np.argsort(np.concatenate(processes))
     joined = jax.tree.map(lambda *leaves: np.concatenate(leaves, 1)[:, order], *parts)
-    chex.assert_trees_all_equal(joined, rule.given(5, 8))
+    chex.assert_trees_all_equal(joined, job.given(5, 8))
 
 
 def test_workers_have_the_batch_of_one_worker_in_its_order():
-    one = rule_of(workers=1).given(2, 4)  # [steps, seeds, examples, ...]
-    four = rule_of().given(2, 4)  # [steps, workers, seeds, examples, ...]
+    one = job_of(workers=1).given(2, 4)  # [steps, seeds, examples, ...]
+    four = job_of().given(2, 4)  # [steps, workers, seeds, examples, ...]
 
     def joined(leaf):
         leaf = np.moveaxis(leaf, 1, 2)
@@ -61,8 +61,8 @@ def test_a_process_asks_for_the_examples_of_its_own_workers_alone():
         asked.append(arguments[3:])
         return DIGITS.batches(*arguments)
 
-    rule = rule_of(dataclasses.replace(DIGITS, batches=batches))
-    rule.given(0, 1, np.array([0, 3]))
+    job = job_of(dataclasses.replace(DIGITS, batches=batches))
+    job.given(0, 1, np.array([0, 3]))
     for (part,) in asked:  # a batch is 8 examples, two for each worker
         np.testing.assert_array_equal(part, [0, 1, 6, 7])
     assert len(asked) == len(REQUEST.seeds)
@@ -76,14 +76,14 @@ def test_of_a_task_that_draws_whole_batches_each_process_keeps_its_part():
     )
     own = np.array([1, 2])
     chex.assert_trees_all_equal(
-        rule_of(whole_only).given(0, 3, own), rule_of().given(0, 3, own)
+        job_of(whole_only).given(0, 3, own), job_of().given(0, 3, own)
     )
 
 
 def test_examples_that_the_workers_do_not_divide_are_refused():
-    rule = rule_of(tasks.digits_mlp(batch_size=6))
+    job = job_of(tasks.digits_mlp(batch_size=6))
     with pytest.raises(ValueError, match=r"must divide the examples .*, got 4 .*6"):
-        rule.given(0, 1, np.array([0]))
+        job.given(0, 1, np.array([0]))
 
 
 def test_own_workers_are_those_of_own_devices():
@@ -128,14 +128,14 @@ from experiments.training import Request
 workers = 8
 training = optimizer(lambda: dj.exchange.mean(optax.sgd(0.1)), workers=workers)
 request = Request((0, 1), 20, None, None, None)
-rule = training.rule(tasks.digits_mlp(batch_size=16, width=4), request)
-whole = rule.given(3, 6)
+job = training.job(tasks.digits_mlp(batch_size=16, width=4), request)
+whole = job.given(3, 6)
 for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
     mesh = Mesh(np.array(jax.devices())[order], ("workers",))
     fed = NamedSharding(mesh, P(None, "workers"))
     own = execution.workers_here(fed, {"workers": workers})
     assert len(own) == workers // 2, own
-    given = rule.given(3, 6, own)
+    given = job.given(3, 6, own)
 
     def check(leaf, expected):
         placed = execution.placed(leaf, fed, {"workers": workers})

@@ -13,7 +13,7 @@ import delayjax as dj
 from delayjax import pipelines
 from experiments import Experiment, pipelined, run, tasks
 from experiments.running.programs import programs
-from experiments.training.rules import data_seed
+from experiments.training.jobs import data_seed
 from tests.experiments.tasks.small import TEXT
 from tests.support.training_runs import (
     NOISY,
@@ -187,8 +187,8 @@ def test_a_run_may_end_after_seconds():
         update_seconds=0.5,
     )
     result = program_of(training, task=PRODUCT, grid={}, updates=None, seconds=4.0)
-    assert result.rule.updates == 8
-    np.testing.assert_array_equal(result.rule.seconds(3), [1.5, 1.5])
+    assert result.job.updates == 8
+    np.testing.assert_array_equal(result.job.seconds(3), [1.5, 1.5])
 
 
 def test_a_task_that_is_not_cut_is_refused():

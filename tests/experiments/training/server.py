@@ -3,7 +3,7 @@
 import numpy as np
 import optax
 
-from experiments.training.rules import data_seed
+from experiments.training.jobs import data_seed
 from tests.support.training_runs import CURVATURES, NOISE, NOISY, QUIET, RATES
 
 MOMENTUM = 0.9
@@ -39,7 +39,7 @@ def versions_of(
 
 def by_hand(run, s, rate, **rule):
     """One cell at the end of a run."""
-    return versions_of(run, s, rate, **rule)[run.rule.updates]
+    return versions_of(run, s, rate, **rule)[run.job.updates]
 
 
 def assert_close(result, expected):

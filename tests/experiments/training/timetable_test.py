@@ -162,7 +162,8 @@ def test_visits_are_those_of_an_event_queue(method, factor):
     cluster = dj.cluster.Cluster(P, exponential(1.0), slowdown=slow(2, factor))
     came = []
     for row in range(period - 1, rounds * period, period):
-        order = sorted(np.flatnonzero(result.place[row] >= 0), key=result.place[row].item)
+        places = result.place[row]
+        order = sorted(np.flatnonzero(places >= 0), key=places.item)
         came += [(float(result.arrived[row, w]), w) for w in order]
         assert math.isclose(result.seconds[row], came[-1][0])
         assert len(set(order)) == len(order) <= P

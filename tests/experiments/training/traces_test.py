@@ -18,7 +18,7 @@ from experiments.host.folder import RunFolder
 from experiments.running import loop
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
-from experiments.training.rules import data_seed
+from experiments.training.jobs import data_seed
 from tests.experiments.training.server import (
     MOMENTUM,
     ages_of,
@@ -193,9 +193,9 @@ def test_each_island_makes_its_number_of_steps_and_counts_their_examples():
     run = Trained(training, task=task, grid={"learning_rate": rates}, **end)
     batches, (trace,) = task.batches(data_seed(3), 0, 99), run.traces
     counted = np.append(0, np.cumsum(2 * np.asarray(LOCAL_STEPS)[trace.worker]))
-    done = run.rule.updates
+    done = run.job.updates
     assert set(trace.worker[:done]) == {0, 1, 2} and trace.max_staleness > 1
-    assert [run.rule.examples(t).item() for t in range(done + 1)] == counted.tolist()
+    assert [run.job.examples(t).item() for t in range(done + 1)] == counted.tolist()
     after = BY_SPEED.trace(3, done + 1, math.inf).worker[done]
     assert counted[done] <= 100 < counted[done] + 2 * LOCAL_STEPS[after]
     for cell, rate in enumerate(rates):
@@ -268,7 +268,7 @@ def test_clusters_of_one_program_may_have_other_gradients_versions_and_ends(name
     first = Trainer(made[names[0]])
     for name, program in made.items():
         run = Trained(of=first.for_program(program))
-        assert run.rule.ends == alone(name).rule.ends
+        assert run.job.ends == alone(name).job.ends
         np.testing.assert_allclose(run.params, alone(name).params, rtol=1e-5, atol=1e-7)
     assert first.run_chunk._cache_size() == 1
 
@@ -305,7 +305,7 @@ def test_a_trace_is_followed_up_to_the_end_that_was_asked_for(end):
     spec = Cluster(4, exponential(1.0))
     trace = dj.cluster.simulate(spec, protocols.n_softsync(2), 50, seed=0)
     program = program_of(along(trace, plain), task=DIGITS, updates=None, **end)
-    done = program.rule.updates
+    done = program.job.updates
     gradients = np.searchsorted(trace.update, [done, done + 1])
     if "seconds" in end:
         assert trace.seconds[done - 1] <= 5.0 < trace.seconds[done]
@@ -316,11 +316,11 @@ def test_a_trace_is_followed_up_to_the_end_that_was_asked_for(end):
 
 def test_each_gradient_has_a_batch_of_its_own():
     program = program_of(along(simulated(protocols.mindflayer(2, 0.8)), server))
-    arrivals, batches = program.rule.given(6, 20)
+    arrivals, batches = program.job.given(6, 20)
     there = arrivals.staleness >= 0
     assert not there.all()
     for s, (seed, trace) in enumerate(
-        zip(program.seeds, program.rule.traces, strict=True)
+        zip(program.seeds, program.job.traces, strict=True)
     ):
         first, last = (int(np.searchsorted(trace.update, t)) for t in (6, 20))
         drawn = NOISY.batches(data_seed(seed), first, last)
@@ -331,7 +331,7 @@ def test_each_gradient_has_a_batch_of_its_own():
 def test_each_worker_may_have_data_of_its_own():
     task = tasks.digits_mlp(batch_size=8, workers=4, concentration=0.1)
     training = along(simulated(protocols.k_async(1)), plain)
-    rule = program_of(training, task=task, seeds=(3,), updates=80).rule
+    rule = program_of(training, task=task, seeds=(3,), updates=80).job
     (trace,) = rule.traces
     whole = rule.given(0, 80)
     labels = [set() for _ in range(4)]
@@ -433,8 +433,8 @@ def test_an_arm_may_end_on_its_own():
             evaluations=2,
         )
     )
-    assert [program.rule.updates for program in made] == [5, 9, 12]
-    assert [program.rule.evaluate_every for program in made] == [2, 4, 6]
+    assert [program.job.updates for program in made] == [5, 9, 12]
+    assert [program.job.evaluate_every for program in made] == [2, 4, 6]
 
 
 def test_a_simulation_may_end_where_every_worker_hangs():

@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex
 from experiments import figures
 from experiments.figures import tables
 from experiments.results import analysis
-from experiments.results.choice import Choice
+from experiments.results.selection import Selection
 from tests.experiments.figures.legible import check_legible, legend, texts
 from tests.experiments.figures.runs import DELAYS, RATES, SEEDS, limit, made, valley
 
@@ -284,7 +284,7 @@ def test_the_time_that_is_drawn_may_also_be_what_is_tuned(tmp_path):
         delay=DELAYS,
     )
     time = figures.TimeTo("train_loss", 5.0)
-    run = dataclasses.replace(run, choice=run.choice._replace(by=time))
+    run = dataclasses.replace(run, selection=run.selection._replace(by=time))
     (axis,) = figures.over("delay", time, fixed=False).draw(run).axes
     (line,) = lines(axis)
     np.testing.assert_allclose(line.get_ydata(), [5 / 2, 10 / 2, 25 / 2])  # at rate 1
@@ -418,7 +418,9 @@ def test_an_optimum_at_a_limit_is_noted_and_no_other_optimum_is_an_end(tmp_path)
     rows = [(0, RATES[0], "at the limit of learning_rate"), (4, RATES[2], "found")]
     optima = pd.DataFrame(rows, columns=["delay", "learning_rate", "why"])
     optima = optima.assign(found=True, score=0.0)
-    run = dataclasses.replace(run, choice=Choice(("learning_rate",), optima=optima))
+    run = dataclasses.replace(
+        run, selection=Selection(("learning_rate",), optima=optima)
+    )
     chosen = tables.choose(run, "test_error", None, "delay")
     note = f"the best step size is at its limit, {RATES[0]:g}."
     named = tables.name(chosen.best, ["delay"])

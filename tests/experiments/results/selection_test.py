@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.results.choice import Choice
 from experiments.results.metrics import TimeTo
+from experiments.results.selection import Selection
 
 COLUMNS = ["rule", "window", "rate", "decay", "seed", "train_loss"]
 ROWS = [
@@ -25,19 +25,19 @@ OPTIMA = pd.DataFrame(
 RESULTS = pd.DataFrame(ROWS, columns=COLUMNS)
 
 
-def choice(**changes):
-    return Choice(("rate", "decay"), optima=OPTIMA)._replace(**changes)
+def selection(**changes):
+    return Selection(("rate", "decay"), optima=OPTIMA)._replace(**changes)
 
 
 def test_the_best_rows_are_those_at_the_optima_and_of_what_was_not_searched():
-    best = choice().best(RESULTS, pd.DataFrame())
+    best = selection().best(RESULTS, pd.DataFrame())
     kept = RESULTS.iloc[[0, 2, 3, 4]].reset_index(drop=True)
     # a better loss than the optimum's does not choose on the reported seeds
     pd.testing.assert_frame_equal(best, kept, check_dtype=False)
 
 
 def test_what_was_not_searched_counts_as_found():
-    result = choice().are_found(RESULTS)
+    result = selection().are_found(RESULTS)
     assert result.tolist() == [True, True, False, True, True]
 
 
@@ -45,13 +45,13 @@ def test_kept_rows_have_the_values_of_the_reference_seed_by_seed():
     rows = [(rate, seed, rate + seed) for rate in (0.1, 0.3) for seed in (0, 1)]
     results = pd.DataFrame(rows, columns=["rate", "seed", "train_loss"])
     reference = results.iloc[[0, 3]]  # 0.1 of seed 0, 0.3 of seed 1
-    kept = Choice(("rate", "decay")).kept(results, reference)
+    kept = Selection(("rate", "decay")).kept(results, reference)
     assert kept.to_numpy().tolist() == reference.to_numpy().tolist()
 
 
 def test_one_series_without_a_label_is_found_or_not():
     results = RESULTS[RESULTS["rule"] == "b"].drop(columns=["rule", "window", "decay"])
-    one = Choice(("rate",), optima=OPTIMA[["rate", "score", "found"]].tail(1))
+    one = Selection(("rate",), optima=OPTIMA[["rate", "score", "found"]].tail(1))
     assert one.are_found(results).tolist() == [False]
     assert len(one.best(results, pd.DataFrame())) == 1
     assert one.are_found(results.iloc[:0]).empty
@@ -65,7 +65,7 @@ def test_numbers_among_words_are_the_same_settings_in_both_tables():
     )
     optima = pd.DataFrame([(4.0, 0.1, False)], columns=["K", "rate", "found"])
     optima = optima.assign(score=1.0)
-    chosen = Choice(("rate",), optima=optima)
+    chosen = Selection(("rate",), optima=optima)
     assert chosen.are_found(results).tolist() == [False, True]
     assert [*chosen.best(results, pd.DataFrame())["K"]] == ["4", "all"]
 
@@ -76,7 +76,7 @@ def test_the_scores_of_the_searches_choose_a_listed_axis_and_no_reported_seed(me
         rows = [("a", 1, 0.1), ("a", 2, 0.3)]
         optima = pd.DataFrame(rows, columns=["rule", "period", "rate"])
         optima = optima.assign(score=scores, found=True)
-        return Choice(("rate", "period"), metric, optima=optima)
+        return Selection(("rate", "period"), metric, optima=optima)
 
     # period 1 diverges under a reported seed, where period 2 is better too
     losses = {("a", 1, 0.1): (9.0, np.nan), ("a", 2, 0.3): (0.1, 0.1)}
@@ -118,6 +118,6 @@ def test_runs_that_are_read_together_keep_their_own_optima(setting):
         optima["rule"] = ["b", "d"]
     left = ["run"] * setting + COLUMNS
     results = results[[*left, *(name for name in results if name not in left)]]
-    both = Choice(("rate", "decay"), optima=optima)
+    both = Selection(("rate", "decay"), optima=optima)
     assert both.are_found(results).tolist() == [False, True]
     assert both.best(results, pd.DataFrame())["rate"].tolist() == [0.2, 0.9]

@@ -132,7 +132,7 @@ class Request(NamedTuple):
         return task.examples or 1
 
 
-class Rule(NamedTuple):
+class Job(NamedTuple):
     """A kind of training, bound to a task: functions of one cell of a grid."""
 
     updates: int  # the number of updates
@@ -183,7 +183,7 @@ class Training(Protocol):
     """A kind of training, as `optimizer`, `along`, `replicas`, `pipelined` make.
 
     Any class with these two methods is a kind of training. It may have `fed`: axes
-    whose values change only the data of an update and nothing that is compiled. Rules
+    whose values change only the data of an update and nothing that is compiled. Jobs
     whose requests differ only in seeds and fed values must compile to the same program
     if their rooms are equal.
     """
@@ -192,7 +192,7 @@ class Training(Protocol):
         """{grid axis that the training takes: whether it is required}."""
         ...
 
-    def rule(self, task: Task, request: Request) -> Rule:
+    def job(self, task: Task, request: Request) -> Job:
         """The training of a task as the request says."""
         ...
 

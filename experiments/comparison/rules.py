@@ -83,12 +83,13 @@ class Trial(NamedTuple):
 
     @property
     def number(self) -> Any:
-        """The number of the rule that the search tunes: "own" in its space."""
-        if "own" not in self.numbers:
+        """The number of the rule that the search tunes: "rule_number" in its space."""
+        if "rule_number" not in self.numbers:
             raise ValueError(
-                '`trial.number` needs a range: give the Cure space={"own": Range(..)}.'
+                "`trial.number` needs a range: give the Rule"
+                ' space={"rule_number": Range(..)}.'
             )
-        return self.numbers["own"]
+        return self.numbers["rule_number"]
 
     @property
     def workers(self) -> Any:
@@ -132,7 +133,7 @@ BASELINES, STEP_SIZE, CORRECTION, MOMENTA, REFUSAL, WITHOUT_DELAY = KINDS = (
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Cure:
+class Rule:
     """A row of the comparison: a rule, or plain delay.
 
     Attributes:
@@ -246,7 +247,7 @@ class BlindState(NamedTuple):
     count: jax.Array  # the number of updates, int32 []
 
 
-def delay_blind_twin(cure: Cure) -> Cure:
+def delay_blind_twin(rule: Rule) -> Rule:
     """The twin of a rule that receives the mean staleness at every update.
 
     It receives the mean staleness as `staleness=`, the parameters that are this many
@@ -255,7 +256,7 @@ def delay_blind_twin(cure: Cure) -> Cure:
     """
 
     def make(trial):
-        inner = optax.with_extra_args_support(cure.make(trial))
+        inner = optax.with_extra_args_support(rule.make(trial))
 
         def init_fn(params):
             versions = dj.ring.init(params, trial.most)
@@ -277,12 +278,12 @@ def delay_blind_twin(cure: Cure) -> Cure:
         return optax.GradientTransformationExtraArgs(init_fn, update_fn)
 
     return dataclasses.replace(
-        cure,
-        name=cure.name + TWIN,
+        rule,
+        name=rule.name + TWIN,
         undelayed=False,
         make=make,
         contains=None,
-        output=lambda params, state: cure.output(params, state.inner_state),
+        output=lambda params, state: rule.output(params, state.inner_state),
     )
 
 
@@ -338,7 +339,7 @@ def _slow_direction(t: Trial) -> Any:
 
 
 def _one(low: float, high: float, **options: Any) -> Space:
-    return {"own": Range(low, high, **options)}
+    return {"rule_number": Range(low, high, **options)}
 
 
 _LARGE = 1e6
@@ -350,25 +351,25 @@ _RULE = dict(kind=CORRECTION, reads_delay=True)
 
 _NO_MOMENTUM = {"rule": "no momentum"}
 
-BASELINE = Cure(
+BASELINE = Rule(
     "plain",
     lambda t: t.descent(),
     undelayed=True,
     contains={**_NO_MOMENTUM, "decay": 1.0},
 )
 AGAIN = dataclasses.replace(BASELINE, name="plain, searched again", undelayed=False)
-NO_MOMENTUM = Cure(
+NO_MOMENTUM = Rule(
     "no momentum",
     lambda t: t.descent(direction=t.optimizer.direction(1.0)),
     shared=("learning_rate",),
     undelayed=True,
 )
 
-CURES = (
+RULES = (
     BASELINE,
     AGAIN,
     NO_MOMENTUM,
-    Cure(
+    Rule(
         "Nesterov",
         lambda t: t.descent(direction=t.optimizer.nesterov(t.numbers["decay"])),
         kind=WITHOUT_DELAY,
@@ -376,7 +377,7 @@ CURES = (
         optimizers=("sgd", "adam"),  # Muon has Nesterov's momentum
         undelayed=True,
     ),
-    Cure(
+    Rule(
         "linear decay",
         lambda t: _decaying(t, lambda step: 1 - step / t.updates),
         kind=WITHOUT_DELAY,
@@ -384,7 +385,7 @@ CURES = (
         source="Defazio et al. 2023",
         undelayed=True,
     ),
-    Cure(
+    Rule(
         "square-root decay",
         lambda t: _decaying(t, lambda step: 1 / jnp.sqrt(1 + t.number * step)),
         _one(0.001, 10.0, off=0.0),
@@ -392,7 +393,7 @@ CURES = (
         source="Agarwal and Duchi 2011",
         undelayed=True,
     ),
-    Cure(
+    Rule(
         "schedule-free",
         _schedule_free,
         {"decay": Range(0.01, 0.9, hard=True)},  # the average needs a share above 0
@@ -406,7 +407,7 @@ CURES = (
         ),
         undelayed=True,
     ),
-    Cure(
+    Rule(
         "average of the weights",
         lambda t: averaging(t.descent(), t.number),
         _one(0.002, 1.0, off=1.0),
@@ -415,7 +416,7 @@ CURES = (
         output=lambda params, state: state.average,
         undelayed=True,
     ),
-    Cure(
+    Rule(
         "one slow momentum",
         lambda t: t.descent(direction=_slow_direction(t)),
         _SLOW | _one(0.0, 1.0, scale=LINEAR, off=0.0),
@@ -425,7 +426,7 @@ CURES = (
         undelayed=True,
         contains=_NO_MOMENTUM,
     ),
-    Cure(
+    Rule(
         "clipping",
         lambda t: t.descent(optax.clip_by_global_norm(t.number)),
         _one(0.03, 30.0, off=_LARGE),
@@ -434,21 +435,21 @@ CURES = (
         undelayed=True,
     ),
     # step sizes
-    Cure(
+    Rule(
         "inverse law",
         _behind(lambda t: dj.modulation.inverse),
         function="scale_by_staleness(modulation.inverse), behind",
         source="Zhang et al. 2016",
         **_LAW,
     ),
-    Cure(
+    Rule(
         "inverse law, first",
         lambda t: t.descent(dj.scale_by_staleness(dj.modulation.inverse)),
         function="scale_by_staleness(modulation.inverse), before",
         source="Zhang et al. 2016",
         **_LAW,
     ),
-    Cure(
+    Rule(
         "polynomial law",
         _behind(lambda t: dj.modulation.polynomial(t.number)),
         _one(0.0, 2.0, scale=LINEAR, off=0.0),
@@ -456,7 +457,7 @@ CURES = (
         source="Xie et al. 2019",
         **_LAW,
     ),
-    Cure(
+    Rule(
         "hinge law",
         _behind(lambda t: dj.modulation.hinge(t.number, t.mean)),
         _one(0.003, 3.0, off=0.0),
@@ -464,7 +465,7 @@ CURES = (
         source="Xie et al. 2019",
         **_LAW,
     ),
-    Cure(
+    Rule(
         "exponential law",
         _behind(lambda t: dj.modulation.exponential(t.number / t.workers)),
         _one(0.01, 3.0, off=0.0),
@@ -472,7 +473,7 @@ CURES = (
         source="ours",
         **_LAW,
     ),
-    Cure(
+    Rule(
         "capped law",
         _behind(lambda t: dj.modulation.capped(t.number * t.workers)),
         _one(0.2, 20.0, off=_LARGE),
@@ -480,7 +481,7 @@ CURES = (
         source="Koloskova et al. 2022",
         **_LAW,
     ),
-    Cure(
+    Rule(
         "delay-adaptive law",
         _behind(
             lambda t: dj.modulation.delay_adaptive(
@@ -492,7 +493,7 @@ CURES = (
         source="Mishchenko et al. 2022",
         **_LAW,
     ),
-    Cure(
+    Rule(
         "adaptive 1",
         lambda t: t.stepped(
             dj.step_sizes.share_of_budget(
@@ -504,7 +505,7 @@ CURES = (
         source="Wu et al. 2022",
         **_LAW,
     ),
-    Cure(
+    Rule(
         "adaptive 2",
         lambda t: t.stepped(
             dj.step_sizes.inverse_within_budget(t.rate * t.workers, 4 * t.most)
@@ -513,7 +514,7 @@ CURES = (
         source="Wu et al. 2022",
         **_LAW,
     ),
-    Cure(
+    Rule(
         "AdaDelay",
         lambda t: t.stepped(
             dj.step_sizes.adadelay(0.1 / t.rate, t.number / t.rate),
@@ -527,7 +528,7 @@ CURES = (
         kind=STEP_SIZE,
         reads_delay=True,
     ),
-    Cure(
+    Rule(
         "distance cap",
         lambda t: t.stepped(dj.step_sizes.distance_capped(t.rate, t.rate * t.number)),
         _one(0.001, 10.0, off=_LARGE),
@@ -536,7 +537,7 @@ CURES = (
         kind=STEP_SIZE,
         reads_delay=True,
     ),
-    Cure(
+    Rule(
         "DASA",
         lambda t: t.descent(dj.step_sizes.dasa(t.schedule, t.number)),
         _one(1.0, 1000.0, off=_LARGE),
@@ -545,7 +546,7 @@ CURES = (
         kind=STEP_SIZE,
         reads_delay=True,
     ),
-    Cure(
+    Rule(
         "DASGD",
         lambda t: dj.step_sizes.dasgd(dj.step_sizes.harmonic(t.rate * t.number)),
         _one(10.0, 1000.0),
@@ -557,7 +558,7 @@ CURES = (
         reads_delay=True,
     ),
     # corrections
-    Cure(
+    Rule(
         "DC-ASGD-c",
         lambda t: t.descent(dj.compensate_delay(t.number)),
         _one(0.001, 10.0, off=0.0),
@@ -565,7 +566,7 @@ CURES = (
         source="Zheng et al. 2017",
         **_RULE,
     ),
-    Cure(
+    Rule(
         "DC-ASGD-a",
         lambda t: t.descent(dj.compensate_delay(t.number, adaptive=True)),
         _one(0.003, 10.0, off=0.0),
@@ -573,14 +574,14 @@ CURES = (
         source="Zheng et al. 2017",
         **_RULE,
     ),
-    Cure(
+    Rule(
         "Gap-Aware",
         lambda t: t.descent(dj.gap_aware(t.schedule)),
         function="gap_aware",
         source="Barkai et al. 2020",
         **_RULE,
     ),
-    Cure(
+    Rule(
         "guided",
         lambda t: t.descent(dj.guided(t.loss)),
         function="guided",
@@ -588,7 +589,7 @@ CURES = (
         kind=CORRECTION,
         gradients=4 / 3,  # one more loss costs a third of a gradient
     ),
-    Cure(
+    Rule(
         "late updates",
         lambda t: t.descent(after=[dj.correct_late_updates()]),
         _SLOW,
@@ -599,7 +600,7 @@ CURES = (
         **_RULE,
     ),
     # momentum
-    Cure(
+    Rule(
         "DANA",
         lambda t: optax.chain(
             dj.dana(1 - t.numbers["decay"], workers=t.most),
@@ -613,7 +614,7 @@ CURES = (
         reads_delay=True,
         undelayed=True,  # without delay DANA is Nesterov's momentum
     ),
-    Cure(
+    Rule(
         "closed loop",
         lambda t: dj.closed_loop_momentum(
             lambda step: t.schedule(step) * t.numbers["decay"], 1 - t.numbers["decay"]
@@ -624,7 +625,7 @@ CURES = (
         optimizers=_SGD,
         reads_delay=True,
     ),
-    Cure(  # it tunes the step itself: a schedule outside of it would mislead its loop
+    Rule(  # it tunes the step itself: a schedule outside of it would mislead its loop
         "YellowFin",
         lambda t: dj.yellowfin(factor=t.rate, closed_loop=True),
         shared=("learning_rate",),
@@ -635,7 +636,7 @@ CURES = (
         reads_delay=True,
     ),
     # refusals
-    Cure(
+    Rule(
         "drop stale",
         lambda t: dj.drop_stale(
             t.descent(), jnp.round(t.number * t.workers).astype(jnp.int32)
@@ -647,14 +648,14 @@ CURES = (
         at_constant=False,
         reads_delay=True,
     ),
-    Cure(
+    Rule(
         "Kardam's filter",
         _kardam,
         function="kardam",
         source="Damaskinos et al. 2018",
         kind=REFUSAL,
     ),
-    Cure(
+    Rule(
         "Zeno++",
         _zeno,
         _one(0.0003, 1.0, off=0.0),

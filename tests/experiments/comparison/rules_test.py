@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from experiments.comparison import cures
+from experiments.comparison import rules
 
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "slow_momentum.md"
 
@@ -46,7 +46,7 @@ def test_the_slow_momentum_of_the_page_is_the_rule_that_was_compared(
     lines, decay, share
 ):
     page = lines["slow_momentum"](decay, share)
-    rule = cures.quasi_hyperbolic(decay, share)
+    rule = rules.quasi_hyperbolic(decay, share)
     states = page.init(ZEROS), rule.init(ZEROS)
     for gradient, expected in zip(
         gradients(12), plain_means(share, decay, 12), strict=True
@@ -60,7 +60,7 @@ def test_the_slow_momentum_of_the_page_is_the_rule_that_was_compared(
 
 @pytest.mark.parametrize("decay", [0.3, 0.024])
 def test_the_average_of_the_page_is_the_rule_that_was_compared(lines, decay):
-    rule = cures.averaging(optax.sgd(0.1), decay)
+    rule = rules.averaging(optax.sgd(0.1), decay)
     params = average = ZEROS
     state, expected = rule.init(params), 0.0
     for step, gradient in enumerate(gradients(12), 1):
@@ -73,15 +73,15 @@ def test_the_average_of_the_page_is_the_rule_that_was_compared(lines, decay):
             np.testing.assert_allclose(result["w"], expected, atol=1e-6)
 
 
-NAMED = {cure.name: cure for cure in cures.CURES}
+NAMED = {rule.name: rule for rule in rules.RULES}
 RATE, STEPS = 0.1, 4
 
 
 def trained(row, optimizer, **numbers):
     """The evaluated parameters after each of four updates from 0, as NumPy arrays."""
-    cure = NAMED[row]
-    trial = cures.Trial(
-        optimizer=cures.OPTIMIZERS[optimizer],
+    rule = NAMED[row]
+    trial = rules.Trial(
+        optimizer=rules.OPTIMIZERS[optimizer],
         numbers={"learning_rate": jnp.float32(RATE)}
         | {name: jnp.float32(value) for name, value in numbers.items()},
         shape=lambda step: 1.0,
@@ -90,12 +90,12 @@ def trained(row, optimizer, **numbers):
         updates=STEPS,
         loss=lambda params: 0.0,
     )
-    tx = cure.make(trial)
+    tx = rule.make(trial)
     params, state = ZEROS, tx.init(ZEROS)
     for gradient in gradients(STEPS):
         updates, state = tx.update(gradient, state, params)
         params = optax.apply_updates(params, updates)
-        yield np.asarray(cure.output(params, state)["w"])
+        yield np.asarray(rule.output(params, state)["w"])
 
 
 PAST = [np.asarray(g["w"], np.float64) for g in gradients(STEPS)]
@@ -146,29 +146,36 @@ STEP = np.arange(STEPS)
         (
             "square-root decay",
             "sgd",
-            dict(decay=1.0, own=0.3),
+            dict(decay=1.0, rule_number=0.3),
             by_factors((1 + 0.3 * STEP) ** -0.5),
         ),
-        ("square-root decay", "sgd", dict(decay=1.0, own=0.0), by_factors([1] * STEPS)),
+        (
+            "square-root decay",
+            "sgd",
+            dict(decay=1.0, rule_number=0.0),
+            by_factors([1] * STEPS),
+        ),
         ("schedule-free", "sgd", dict(decay=0.3), schedule_free()),
     ],
 )
 def test_a_row_that_is_blind_to_the_delay_is_a_line_of_numpy(
     row, optimizer, numbers, expected
 ):
-    for result, wanted in zip(trained(row, optimizer, **numbers), expected, strict=True):
+    for result, wanted in zip(
+        trained(row, optimizer, **numbers), expected, strict=True
+    ):
         # Adam's 1 - 0.999^t has three digits fewer in float32 than a step
         np.testing.assert_allclose(result, wanted, rtol=2e-5, atol=5e-6)
 
 
 def test_the_point_of_schedule_free_lies_between_the_sequence_and_its_average():
     """A gradient is taken at y = (1 - beta) z + beta x, here with beta = 0.7."""
-    cure, decay = NAMED["schedule-free"], 0.3
+    rule, decay = NAMED["schedule-free"], 0.3
     numbers = {"learning_rate": jnp.float32(RATE), "decay": jnp.float32(decay)}
-    trial = cures.Trial(
-        cures.OPTIMIZERS["sgd"], numbers, lambda step: 1.0, 0, 1, STEPS, lambda x: 0.0
+    trial = rules.Trial(
+        rules.OPTIMIZERS["sgd"], numbers, lambda step: 1.0, 0, 1, STEPS, lambda x: 0.0
     )
-    tx = cure.make(trial)
+    tx = rule.make(trial)
     params, state = ZEROS, tx.init(ZEROS)
     z = by_factors(np.ones(STEPS))
     for t, (gradient, x) in enumerate(

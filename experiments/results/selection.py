@@ -10,7 +10,7 @@ from experiments.results.metrics import Metric
 from experiments.training.ranges import AT_LIMIT
 
 
-class Choice(NamedTuple):
+class Selection(NamedTuple):
     """The tuned axes of a run, with the metric and the seeds that choose.
 
     Attributes:
@@ -29,8 +29,8 @@ class Choice(NamedTuple):
     curves: pd.DataFrame | None = None
     optima: pd.DataFrame | None = None
 
-    def but(self, *axes: str | None) -> "Choice":
-        """The choice with these axes shown instead of tuned."""
+    def but(self, *axes: str | None) -> "Selection":
+        """The selection with these axes shown instead of tuned."""
         return self._replace(axes=tuple(a for a in self.axes if a not in axes))
 
     def best(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
