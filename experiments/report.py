@@ -13,7 +13,7 @@ from experiments import figures, page
 from experiments.figures import Drawn
 from experiments.host.folder import TABLES
 from experiments.page import Picture, Statement, Table, Verdict, shown
-from experiments.results import analysis, claims, effects, tables
+from experiments.results import analysis, claims, effects, runs
 from experiments.results.column_words import loss_unit, with_unit, words
 from experiments.results.runs import Run
 from experiments.statements import Verdicts
@@ -124,7 +124,7 @@ def final_table(run: Run) -> pd.DataFrame:
     """
     names = [*_METRICS, *extra_metrics(run)]
     metrics = [n for n in names if n in run.results and run.results[n].notna().any()]
-    table = tables.by_series(run, metrics)
+    table = runs.by_series(run, metrics)
     shares = [
         dict(zip(run.series, key, strict=True))
         | {
@@ -240,7 +240,7 @@ def _how_chosen(run: Run) -> str:
 def _cell(value: Any, diverged: bool) -> Any:
     """The text of a metric, or the value of a setting; None if the series lacks it."""
     if isinstance(value, tuple):
-        return tables.interval_text(value, diverged)
+        return runs.interval_text(value, diverged)
     return None if pd.isna(value) else value
 
 
