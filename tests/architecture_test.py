@@ -145,7 +145,7 @@ def test_imports_lead_downwards_only(building):
         ("library", "training", "history", False),
         ("library", "stability", "cluster", False),
         ("library", "cluster", "logs", True),
-        ("runner", "running.loop", "results.tables.Run", True),
+        ("runner", "running.loop", "results.runs.Run", True),
         ("runner", "running.loop", "Experiment", True),  # of the root
         ("runner", "figures.look", "report", True),
         ("runner", "figures.__main__", "report", True),
