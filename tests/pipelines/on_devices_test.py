@@ -275,7 +275,7 @@ WRONG = {
     ),
     "throttled": (dict(schedule=pipelines.pipedream(4)), "one microbatch a tick"),
     "flushes": (dict(schedule=pipelines.gpipe(4, 4)), "got GPipe"),
-    "uneven": (dict(params=chain.params(6)), "`stages` must divide the 6 layers"),
+    "uneven": (dict(params=chain.params(6)), "not evenly divisible"),
     "a list": (
         dict(params=chain.params(4) | {"blocks": [np.eye(3)] * 4}),
         r"`params` must have stacked layers, got a list of trees\.",

@@ -151,7 +151,7 @@ class _Stages:
     def init(self, params: Any, batch: Any, key: Any = None) -> DevicePipelineState:
         """The state of all stages."""
         embed, blocks, head = self.parts.names
-        _check_layers(self.parts, params, self.schedule.stages)
+        _check_layers(self.parts, params)
         check_untied(params)
         _check_whole(params, self.mesh, self.axis_name)
         jax.eval_shape(self.parts.loss, params, batch, key)  # checks the parts
@@ -351,15 +351,10 @@ def _bits(key: Any) -> Any:
     return None if key is None else jax.random.key_data(key)
 
 
-def _check_layers(parts: Parts, params: Any, stages: int) -> None:
+def _check_layers(parts: Parts, params: Any) -> None:
     """Checks that all stages have the same shapes."""
-    layers = parts.layers_of(params)
     if not is_stacked(params[parts.names[1]]):
         raise ValueError("`params` must have stacked layers, got a list of trees.")
-    if layers % stages:
-        raise ValueError(
-            f"`stages` must divide the {layers} layers to run on devices, got {stages}."
-        )
 
 
 def _check_whole(params: Any, mesh: Mesh, axis_name: str) -> None:

@@ -182,12 +182,7 @@ class Parts:
         x = self.through_blocks(stage[blocks], x, key, start)
         if head not in stage:
             return x
-        loss = self.head(stage[head], x, batch)
-        if jnp.shape(loss):
-            raise ValueError(
-                f"`head` must return a scalar, the mean loss, got {jnp.shape(loss)}."
-            )
-        return loss
+        return self.head(stage[head], x, batch)
 
     def through_blocks(self, blocks: Any, x: Any, key: Any, start: Any) -> Any:
         """The layers of one stage, the first of which has the number `start`."""
