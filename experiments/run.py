@@ -15,6 +15,7 @@ import pandas as pd
 from experiments.host import checkpoints, processes, progress
 from experiments.host.failures import naming, of_changed
 from experiments.host.folder import RunFolder
+from experiments.host.identity import is_longer
 from experiments.rehearsal import check_names
 from experiments.results import claims, effects, tables
 from experiments.results.claims import Published, Record
@@ -71,8 +72,9 @@ def run(
         checkpoint_every: updates between checkpoints; None for a checkpoint every 30 s.
             The end of a program is saved too.
         keep_checkpoints: whether the checkpoints of a finished run stay, so that a run
-            with more updates or other metrics continues from them. Without them it
-            trains from update 0, with the same results.
+            with more updates or other metrics continues from them. Without them, and
+            with more seeds, it trains from update 0, with the same results. What the
+            searches have trained stays in any case.
         writers: they receive the numbers during training, beside `TensorBoard`.
         profile: the updates whose chunks JAX profiles, into the folder profile/.
 
@@ -121,15 +123,16 @@ def run(
                 return False
             place.download()
             stack.enter_context(place.locked())
-            digests = {
-                trainer.program.name: digest.fingerprint(trainer)
-                for trainer in trainers
-            }
-            record = _record(experiment, made, digests) | about
-            done = place.is_finished(asked)
-            place.check_same(record, digests)
+            record, digests = _described(experiment, trainers)
+            before = place.info.get("seeds", record["seeds"])
+            done = place.is_finished(asked) and before == record["seeds"]
+            same = record, digests
+            if is_longer(record["seeds"], before):
+                earlier = dataclasses.replace(experiment, seeds=tuple(before))
+                same = _described(earlier, prepared(earlier, shard, None))
+            place.check_same(same[0] | about, same[1])
             check_most(made, experiment.search.most, place)
-            place.begin(record, first_traces(made), finished=done)
+            place.begin(record | about, first_traces(made), finished=done)
             stack.callback(place.upload)
             place.upload()  # run.json, before a search has checkpoints in the bucket
             return done
@@ -194,14 +197,16 @@ def _searched(experiment: Experiment) -> dict[str, Any]:
     }
 
 
-def _record(
-    experiment: Experiment,
-    made: Sequence[Program],
-    digests: Mapping[str, digest.Digest],
-) -> dict[str, Any]:
-    """The part of run.json that describes an experiment and its programs."""
-    by = experiment.tuned_by
-    return {
+def _described(
+    experiment: Experiment, trainers: Sequence[Trainer]
+) -> tuple[dict[str, Any], dict[str, digest.Digest]]:
+    """The part of run.json that describes an experiment and its programs.
+
+    And {program: its digest}.
+    """
+    by, made = experiment.tuned_by, [trainer.program for trainer in trainers]
+    digests = {one.program.name: digest.fingerprint(one) for one in trainers}
+    record = {
         "question": experiment.question,
         "settings": setting_names(made),
         "seeds": list(experiment.seed_numbers),
@@ -214,6 +219,7 @@ def _record(
             for program in made
         ],
     }
+    return record, digests
 
 
 def _asked(trainer: Trainer, most: int) -> dict[str, Any]:

@@ -661,7 +661,7 @@ piped(parts=MODEL)
     TypeError: `parts` must be a Parts, got {'embed': Array(1., dtype=float32),
     'blocks': Array([1., 1., 1., 1.], dtype=float32), 'head': Array(1., dtype=float32)}.
 piped(parts=parts(head=lambda p, x, batch: p * x))
-    TypeError: Gradient only defined for scalar-output functions. Output had shape: (4,).
+    TypeError: Gradient only defined for scalar-output functions. Output had shape:...
 piped(parts=parts(block=lambda p, x, key: jnp.stack([x, x])))
     TypeError: scan body function carry input and carry output must have equal types,
     but they differ: The input carry x has type float32[4] but the... match. Revise the

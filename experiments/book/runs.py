@@ -1,5 +1,6 @@
 """Runs configs side by side, each in its own process and folder."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,7 +36,8 @@ def run_all(
         workdir: the folder that has a folder for each run.
         small: whether each run has few seeds.
         jobs: the number of configs that run side by side.
-        times: the factor by which each run has more seeds than its config.
+        times: the factor by which each run has more seeds than its config. The run
+            begins in a copy of the folder with fewer seeds: its search is done.
 
     Raises:
         SystemExit: with 130 or 143, if SIGINT or SIGTERM stopped a run.
@@ -48,7 +50,13 @@ def run_all(
         spent, to_do = (time.monotonic() - begin) / 60, len(names) - len(codes)
         left = f"; about {spent / len(codes) * to_do:.0f} min left" if codes else ""
         print(f"{number} of {len(names)}: {name}{left}", flush=True)
-        command = entries.command(name, workdir / entries.place(name, times))
+        place, earlier = (
+            workdir / entries.place(name, factor) for factor in (times, times // 2)
+        )
+        if times > 1 and not place.exists():
+            part = place.with_name(f"{place.name}.part")  # a copy may be killed
+            shutil.copytree(earlier, part, dirs_exist_ok=True).rename(place)
+        command = entries.command(name, place)
         seeds = entries.small(name) if small else entries.further(name, times)
         command = [sys.executable, *command[1:], "--quiet", *seeds]
         codes[name] = subprocess.run(command, check=False).returncode

@@ -1,10 +1,15 @@
 """Compares a run with the record of an earlier one, run.json."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-_MAY_CHANGE = ("updates", "seconds", "examples", "target")
+_MAY_CHANGE = ("updates", "seconds", "examples", "target", "seeds")
 """Keys of a config that may change in the same run: more updates, another target."""
+
+
+def is_longer(seeds: Sequence[int], before: Sequence[int]) -> bool:
+    """Whether a run has all seeds of an earlier one, in its order, and further ones."""
+    return [*seeds[: len(before)]] == [*before] and len(seeds) > len(before)
 
 
 def changes(
@@ -15,7 +20,8 @@ def changes(
     """What makes a run another one than the recorded; nothing if it is the same.
 
     Figures, claims and metrics may differ in the same run. It may have more updates,
-    and another `most` of its searches.
+    and another `most` of its searches. If it has more seeds, describe it with the seeds
+    of the earlier run.
 
     Args:
         there: the record of the earlier run.
@@ -72,7 +78,9 @@ def begun_again(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, 
         if not (now := every.get(one["name"])):
             continue
         before = one.get("evaluate_every", now)
-        if any(update % before for update in range(0, one["updates"], now)):
+        if is_longer(here["seeds"], there["seeds"]):
+            reasons[one["name"]] = "it has more seeds"
+        elif any(update % before for update in range(0, one["updates"], now)):
             reasons[one["name"]] = "it was evaluated after other updates"
         elif one.get("searched") and most[0] != most[1]:
             reasons[one["name"]] = "its search may have another optimum"

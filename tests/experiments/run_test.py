@@ -608,7 +608,7 @@ OTHERS = {
     r"holds another run: config\.rate \(it was None\) changed\.": {
         "config": {"rate": 2}
     },
-    "holds another run: seeds, code, constants, data or platform changed": {"seeds": 3},
+    "holds another run: seeds, code, constants, data or platform changed": {"seeds": 1},
     "holds another run: the cells of the programs, code": {
         "grid": {"learning_rate": (0.1,), "delay": (0, 3)}
     },

@@ -218,6 +218,27 @@ def test_a_finished_run_trains_nothing_again(whole, monkeypatch):
     pd.testing.assert_frame_equal(again.best, Run.read(folder).best)
 
 
+def test_more_seeds_are_trained_at_the_optima_of_the_same_search(
+    whole, tmp_path, monkeypatch
+):
+    folder, result = whole
+    here = shutil.copytree(folder, tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(trials.Trials, "trained", None)
+        more = run(experiment(seeds=6), here)
+    assert (here / "search.csv").read_text() == (folder / "search.csv").read_text()
+    assert sorted(more.results["seed"].unique()) == [*range(6)]
+    first = more.results[more.results["seed"] < 4].reset_index(drop=True)
+    order = ["delay", "seed"]
+    pd.testing.assert_frame_equal(
+        first.sort_values(order, ignore_index=True),
+        result.results.sort_values(order, ignore_index=True),
+    )
+    # an edited bowl is another search, whatever the number of seeds
+    with pytest.raises(ValueError, match="holds another run: .*data"):
+        run(experiment(seeds=8, task=tasks.quadratic((2.0,), noise=NOISE)), here)
+
+
 @pytest.mark.parametrize("stopped", ["amid the search", "at the end"])
 def test_a_search_goes_on_with_a_larger_most_to_the_bytes_of_one_from_the_start(
     stopped, whole, tmp_path

@@ -267,11 +267,15 @@ def test_a_run_that_was_stopped_stops_the_book(tmp_path, monkeypatch, ended, cod
     assert (stopped.value.code, ran) == (code, NAMES[:2])
 
 
-def test_a_further_look_has_a_folder_and_seeds_of_its_own(tmp_path, monkeypatch):
+def test_a_further_look_has_more_seeds_in_a_copy_of_the_folder(tmp_path, monkeypatch):
     commands = []
 
     def run(command, check):
         commands.append(command)
+        (place,) = (Path(one[10:]) for one in command if one.startswith("--workdir="))
+        place.mkdir(exist_ok=True)
+        with (place / "search.csv").open("a") as file:
+            file.write(f"{len(commands)}")
         return subprocess.CompletedProcess(command, 0)
 
     monkeypatch.setattr(runs.subprocess, "run", run)
@@ -284,6 +288,8 @@ def test_a_further_look_has_a_folder_and_seeds_of_its_own(tmp_path, monkeypatch)
     folders = [next(f for f in own if "workdir" in f) for own in commands]
     names = ["softsync", "softsync-x2", "softsync-x4"]
     assert folders == [f"--workdir={tmp_path}/{name}" for name in names]
+    texts = [(tmp_path / name / "search.csv").read_text() for name in names]
+    assert texts == ["1", "12", "123"]
 
 
 def test_only_undecided_headlines_are_looked_at_again(tmp_path, monkeypatch):
