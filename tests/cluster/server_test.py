@@ -246,7 +246,7 @@ WRONG = {
     starts_in_the_future: r"`read_version` in 0 \.\. 0, got 0 and 9",
     empty: "`divisor` must be given if nothing is taken",
     idle: "`idle` waits forever for workers that do not work",
-    starts_none: "`starts_none` must serve until .* returned after update 0, at 0 s",
+    starts_none: r"`starts_none` must serve until .* returned after update 0, at 0 s",
 }
 
 
