@@ -235,7 +235,7 @@ def test_more_seeds_are_trained_at_the_optima_of_the_same_search(
         result.results.sort_values(order, ignore_index=True),
     )
     # an edited bowl is another search, whatever the number of seeds
-    with pytest.raises(ValueError, match="holds another run: .*data"):
+    with pytest.raises(ValueError, match=r"holds another run: .*data"):
         run(experiment(seeds=8, task=tasks.quadratic((2.0,), noise=NOISE)), here)
 
 
