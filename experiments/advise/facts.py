@@ -96,7 +96,9 @@ def periods(cluster: dj.cluster.Cluster, recorded: dj.cluster.Recorded) -> list[
         recorded: the times of the tasks.
     """
     if cluster.slowdown:  # slow phases are drawn with their length, not by the clock
-        drawn = recorded.service("block")
+        complete = ~np.isnan(recorded.seconds).any(axis=0)
+        seconds, steps = recorded.seconds[:, complete], recorded.steps[complete]
+        drawn = dj.cluster.Recorded(seconds, steps=steps).service("block")
         cluster = dataclasses.replace(cluster, service=drawn, slowdown=None)
     islands = dj.cluster.Islands.from_cluster(cluster)
     return [str(islands)] if islands else []
@@ -155,7 +157,7 @@ def tables(advices: Mapping[float, dj.cluster.Advice]) -> dict[str, Table]:
     of_noise = [advice.rows() for advice in advices.values()]
     head, *rows = of_noise[-1]  # the last noise is large: its simulations are long
     times = [
-        [row[0], *(f"{each[line][-2]}; {each[line][-1]} times" for each in of_noise)]
+        [row[0], *(_pair(*each[line][-2:]) for each in of_noise)]
         for line, row in enumerate(rows, start=1)
     ]
     noises = [f"Noise {noise:g}" for noise in advices]
@@ -163,3 +165,8 @@ def tables(advices: Mapping[float, dj.cluster.Advice]) -> dict[str, Table]:
     means = "Speed and staleness: means over the seeds"
     speeds = Table(means, head[:-2], [row[:-2] for row in rows])
     return {"speeds": speeds, "times": Table(fast, [head[0], *noises], times)}
+
+
+def _pair(seconds: str, times: str) -> str:
+    """The seconds to the target, and how many times as fast, where it is reached."""
+    return seconds if times == "-" else f"{seconds}; {times} times"

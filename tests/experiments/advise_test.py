@@ -151,6 +151,11 @@ def test_islands_that_are_slow_for_some_time_are_drawn_in_blocks():
     drawn = dj.cluster.Cluster(4, recorded.service("block"), communication=link)
     (said,) = facts.periods(by_clock, recorded)
     assert f"from H = {drawn.shortest_period(0.05)} steps on" in said
+    more = np.pad(recorded.seconds, ((0, 0), (0, 9)), constant_values=np.nan)
+    more[0, -9:] = 1.0  # a log without waits: a fast worker does more tasks
+    gaps = Recorded(more, starts=np.nancumsum(more, axis=1) - np.nan_to_num(more))
+    by_clock = dataclasses.replace(gaps.cluster(), communication=link)
+    assert facts.periods(by_clock, gaps) == [said]
 
 
 def test_more_and_fewer_workers_than_recorded(tmp_path):

@@ -1,4 +1,4 @@
-"""The built site in a browser: no page scrolls sideways, and search has the papers."""
+"""Pages in a browser: none scrolls sideways, and the site's search has the papers."""
 
 import json
 import os
@@ -8,8 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import reference
+
+from experiments import report
+from experiments.book import page as book
+from tests.experiments.figures.runs import made
+from tests.support.commands import finish
 
 ROOT = Path(__file__).parents[2]
 WIDTHS = [390, 600, 800, 1024, 1280, 1440]
@@ -56,17 +62,35 @@ def pages(site):
     return [path for path in result if path.parts[0] not in MADE]
 
 
-def test_no_page_scrolls_sideways(browser, site, pages):
-    assert len(pages) > 200  # a page for each public name
-    window = browser.new_page()
-    too_wide = []
-    for page in pages:
-        window.goto((site / page).as_uri())
+def too_wide(browser, files):
+    """The pages that scroll sideways, each with its width."""
+    window, wide = browser.new_page(), []
+    for file in files:
+        window.goto(file.as_uri())
         for width in WIDTHS:
             window.set_viewport_size({"width": width, "height": 900})
             if (beyond := window.evaluate(TOO_WIDE)) > 0:
-                too_wide.append(f"{page} at {width}: {beyond} pixels")
-    assert too_wide == []
+                wide.append(f"{file} at {width}: {beyond} pixels")
+    return wide
+
+
+def test_no_page_scrolls_sideways(browser, site, pages):
+    assert len(pages) > 200  # a page for each public name
+    assert too_wide(browser, [site / page for page in pages]) == []
+
+
+def test_no_report_book_or_advice_scrolls_sideways(browser, tmp_path):
+    log, advice = tmp_path / "times.csv", tmp_path / "advice.html"
+    times = np.random.default_rng(0).exponential(size=(60, 3))
+    rows = [f"{w},{step},{time}" for (step, w), time in np.ndenumerate(times)]
+    log.write_text("\n".join(["worker,step,seconds", *rows]))
+    asked = log, f"--out={advice}", "--target=0.3", "--seeds=2"
+    code, output = finish(*map(str, asked), module="experiments.advise")
+    assert code == 0, output
+    bound = tmp_path / "book.html"
+    bound.write_text(book.html(*book.read()))
+    files = [report.write(made(tmp_path)), bound, advice]
+    assert too_wide(browser, files) == []
 
 
 def test_a_table_stands_as_blocks_on_a_phone_and_as_a_table_on_a_desk(browser, site):
