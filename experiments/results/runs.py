@@ -62,6 +62,11 @@ class Run:
         return analysis.settings(self.results)
 
     @property
+    def seeds(self) -> tuple[int, ...]:
+        """The reported seeds."""
+        return tuple(map(int, sorted(self.results["seed"].unique())))
+
+    @property
     def best(self) -> pd.DataFrame:
         """The results of each series at its best value of the tuned axes."""
         return self.selection.best(self.results, self.curves)

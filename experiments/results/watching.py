@@ -11,8 +11,8 @@ _READ = ("results", "curves", "selection")
 def watched(run: Run, unfound: list[bool]) -> Run:
     """The tables of a run, which note that somebody reads them.
 
-    `where` and `tuning` choose rows; they note nothing. Every other use of the tables,
-    or of the selection, counts as reading all rows that are left.
+    `where` and `tuning` choose rows, and `seeds` names them; they note nothing. Every
+    other use of the tables, or of the selection, counts as reading all rows left.
 
     Args:
         run: the tables.
@@ -40,6 +40,11 @@ def watched(run: Run, unfound: list[bool]) -> Run:
 
         @property
         def tuning(self):
-            return watched(kind(**values(self)).tuning, unfound)
+            kept = kind(**values(self))
+            return self if kept.tuning is kept else watched(kept.tuning, unfound)
+
+        @property
+        def seeds(self):
+            return kind(**values(self)).seeds
 
     return Watched(**values(run))

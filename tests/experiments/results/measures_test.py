@@ -85,6 +85,30 @@ def test_tuning_seeds_choose_the_least_of_several_measures():
     assert measures.least(each)(dataclasses.replace(own, selection=selection)) == 3.0
 
 
+def test_without_tuning_seeds_each_half_of_the_seeds_chooses_for_the_other():
+    each = [measures.tuned("train_loss", delay=delay) for delay in (0, 4)]
+    losses = {0: (1.0, 3.0, 1.0, 3.0), 4: (3.0, 1.0, 3.0, 1.0)}
+    rows = [(0.1, d, seed, x, 0) for d in losses for seed, x in enumerate(losses[d])]
+    # seeds 0 and 2 choose delay 0, where seeds 1 and 3 have 3; and the other way round
+    assert measures.least(each)(result(rows, COLUMNS)) == 3.0
+    clear = [(*row[:3], row[3] + 9 * (row[1] == 4), 0) for row in rows]
+    assert measures.least(each)(result(clear, COLUMNS)) == 2.0  # as the mean of delay 0
+
+
+def test_the_least_of_equal_settings_has_their_mean():
+    draws, (delays, seeds) = 300, (range(4), range(6))
+    each = [measures.tuned("train_loss", delay=delay) for delay in delays]
+    noise = np.random.default_rng(0).standard_normal((draws, 4, 6))
+    numbers, minima = [], []
+    for drawn in noise:
+        rows = [(0.1, d, s, drawn[d, s], 0) for d in delays for s in seeds]
+        numbers.append(measures.least(each)(result(rows, COLUMNS)))
+        minima.append(drawn.mean(axis=1).min())
+    error = np.std(numbers) / np.sqrt(draws)
+    assert abs(np.mean(numbers)) < 4 * error
+    assert np.mean(minima) < -0.3  # 6 seeds: E min of 4 of N(0, 1/6) is -0.42
+
+
 def test_a_kept_step_may_diverge_elsewhere():
     kept = measures.kept("train_loss", best_at=dict(delay=0), delay=4)
     assert math.isnan(kept(GRID))
