@@ -36,12 +36,12 @@ class Building(NamedTuple):
 
     def forbids(self, parts, target):
         """Whether the module of these parts may not import that one."""
-        own, other = self.room(parts), self.room(target)
+        home, other = self.room(parts), self.room(target)
         (low,), (high,) = (
             [i for i, floor in enumerate(self.floors) if room in floor]
-            for room in (own, other)
+            for room in (home, other)
         )
-        return high >= low and own != other and (own, other) not in self.sideways
+        return high >= low and home != other and (home, other) not in self.sideways
 
 
 BUILDINGS = {
@@ -101,7 +101,7 @@ def loaded_by_name(tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and node.args:
             called = ast.unparse(node.func).split(".")[-1]
-            texts = [own.value for own in ast.walk(node.args[0]) if is_text(own)]
+            texts = [node.value for node in ast.walk(node.args[0]) if is_text(node)]
             if called in ("import_module", "__import__") and texts:
                 yield texts[0]
 
@@ -117,7 +117,7 @@ def parts_of(path, folder):
 @buildings
 def test_every_module_has_a_floor(building):
     parts = [parts_of(path, building.folder) for path in sources(building.folder)]
-    homeless = {".".join(own) for own in parts if building.room(own) == "__init__"}
+    homeless = {".".join(path) for path in parts if building.room(path) == "__init__"}
     assert homeless == {"__init__"}
 
 
@@ -137,7 +137,7 @@ def test_imports_lead_downwards_only(building):
 
 
 @pytest.mark.parametrize(
-    ("name", "own", "target", "forbidden"),
+    ("name", "importer", "target", "forbidden"),
     [
         ("library", "history", "rules", True),
         ("library", "history", "cluster", True),
@@ -153,8 +153,8 @@ def test_imports_lead_downwards_only(building):
         ("runner", "running.execution", "running.meshes", False),
     ],
 )
-def test_sideways_and_upward_imports_are_seen(name, own, target, forbidden):
-    result = BUILDINGS[name].forbids(own.split("."), target.split("."))
+def test_sideways_and_upward_imports_are_seen(name, importer, target, forbidden):
+    result = BUILDINGS[name].forbids(importer.split("."), target.split("."))
     assert result == forbidden
 
 
@@ -245,7 +245,7 @@ def test_the_library_needs_jax_numpy_optax_and_scipy_alone():
 def test_the_library_imports_nothing_that_jax_may_remove_without_notice():
     """JAX 0.11 removed an experimental module, and with it `import delayjax`."""
     used = {name for tree in sources(LIBRARY).values() for name in imported(tree)}
-    assert [own for own in used if own.startswith(("jax._", "jax.experimental"))] == []
+    assert not [name for name in used if name.startswith(("jax._", "jax.experimental"))]
 
 
 @functools.cache
@@ -278,14 +278,14 @@ def private_uses(tree):
             yield ast.unparse(node)
 
 
-def improper_imports(tree, own=""):
+def improper_imports(tree, config=""):
     """What a config may not import: private names of the runner, and other configs.
 
     Its statements may import it, `own`.
     """
     for name in imported(tree):
         private = name.startswith("experiments.") and "._" in name
-        of_own = own and f"{name}.".startswith(f"configs.{own}.")
+        of_own = config and f"{name}.".startswith(f"configs.{config}.")
         if private or (f"{name}.".startswith("configs.") and not of_own):
             yield f"import {name}"
 

@@ -53,7 +53,7 @@ SECTIONS = {
     if name.isupper() and isinstance(text, str)
 }
 COMMANDS = SECTIONS.pop("COMMANDS")
-CALLS = {call: said for section in SECTIONS.values() for call, said in section.items()}
+CALLS = {call: row for section in SECTIONS.values() for call, row in section.items()}
 PUBLIC = {name: getattr(bad_calls.dj, name) for name in dir(bad_calls.dj)}
 NAMES = PUBLIC | vars(bad_calls)
 
@@ -80,9 +80,9 @@ def in_one_line(text):
     return " ".join(text.split())
 
 
-def check(error, said):
-    pattern = ".*".join(map(re.escape, said.split("...")))
-    assert re.fullmatch(pattern, error), f"\n{error}\nis not what the row says:\n{said}"
+def check(error, row):
+    pattern = ".*".join(map(re.escape, row.split("...")))
+    assert re.fullmatch(pattern, error), f"\n{error}\nis not what the row says:\n{row}"
 
 
 def test_there_are_more_than_300_and_none_twice():
@@ -92,10 +92,10 @@ def test_there_are_more_than_300_and_none_twice():
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_a_bad_call_ends_at_once_in_an_error_that_says_what_is_wrong(section):
-    def checked(call, said):
-        return lambda: check(error_of(call), said)
+    def checked(call, row):
+        return lambda: check(error_of(call), row)
 
-    all_hold({call: checked(call, said) for call, said in SECTIONS[section].items()})
+    all_hold({call: checked(call, row) for call, row in SECTIONS[section].items()})
 
 
 @pytest.mark.parametrize("command", sorted({line.split()[0] for line in COMMANDS}))

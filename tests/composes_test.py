@@ -125,10 +125,10 @@ def outcome(code):
     needs_age = code.startswith("dj.drop_stale")
 
     def step(params, state, t):
-        told = {"staleness": t.astype(jnp.int32) % 3} if needs_age else {}
+        extra_args = {"staleness": t.astype(jnp.int32) % 3} if needs_age else {}
         grads = jax.tree.map(lambda p: jnp.cos(p * (t + 1)), params)
         updates, state = tx.update(
-            grads, state, params, value=1.0 + 0.1 * t, obj_fn=None, **told
+            grads, state, params, value=1.0 + 0.1 * t, obj_fn=None, **extra_args
         )
         return optax.apply_updates(params, updates), state
 
@@ -144,20 +144,20 @@ def outcome(code):
     finite = all(jnp.isfinite(x).all() for x in jax.tree.leaves(params))
     assert finite, code
     copied = program.cost_analysis()["bytes accessed"] > DELAY * PARAMS["w"].nbytes
-    told = sorted({int(x) for x in jax.tree.leaves(dj.staleness(state))})
-    told = ", ".join(map(str, told))
-    return "works", told, "copied at each step" if copied else "in place", ""
+    ages = sorted({int(x) for x in jax.tree.leaves(dj.staleness(state))})
+    ages = ", ".join(map(str, ages))
+    return "works", ages, "copied at each step" if copied else "in place", ""
 
 
 def rows(table, whole, shown=str):
     for code, remark in table.items():
         try:
-            works, told, history, why = outcome(whole(code))
+            works, ages, history, why = outcome(whole(code))
         except TypeError as error:  # it names the wrapper that it needs
             assert "keep_params=True" in str(error)
-            works, told, history, why = outcome(keeping(whole(code)))
+            works, ages, history, why = outcome(keeping(whole(code)))
             remark = f"{KEEP}; {remark}" if remark else KEEP
-        yield f"| `{shown(code)}` | {works} | {told} | {history} | {remark or why} |"
+        yield f"| `{shown(code)}` | {works} | {ages} | {history} | {remark or why} |"
 
 
 def page():

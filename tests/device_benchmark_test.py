@@ -158,8 +158,8 @@ def test_a_table_shows_its_columns_in_their_formats():
 
 def test_an_error_is_one_line_of_a_table():
     error = RuntimeError("RESOURCE_EXHAUSTED: 3 | 4\n\nlong story")
-    said = "not measured: RuntimeError: RESOURCE_EXHAUSTED: 3 / 4"
-    assert not_measured(error) == said
+    message = "not measured: RuntimeError: RESOURCE_EXHAUSTED: 3 / 4"
+    assert not_measured(error) == message
     assert not_measured(NotMeasuredError("one device")) == "not measured: one device"
     assert not_measured(ValueError()) == "not measured: ValueError: "
 

@@ -56,7 +56,7 @@ def quick():
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory):
+def rule(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("own")))
         return run("own_optimizer")
@@ -154,9 +154,9 @@ def test_no_best_step_lies_on_the_edge_of_the_grid(cluster):
 
 
 def test_a_dropped_replica_changes_the_rate_by_the_mean_order_statistic(recorded):
-    for job, own in recorded["recorded"].items():
-        slowest, next_slowest = np.sort(own.seconds, axis=0)[::-1][:2].mean(axis=1)
-        results, workers = recorded["results"], own.workers
+    for job, log in recorded["recorded"].items():
+        slowest, next_slowest = np.sort(log.seconds, axis=0)[::-1][:2].mean(axis=1)
+        results, workers = recorded["results"], log.workers
         waits, drops = results[job, "hardsync"], results[job, "k_sync, one dropped"]
         assert len(set(waits[0])) == recorded["SEEDS"]  # other steps for each seed
         # 32 or more drawn steps in each of 20 simulations
@@ -171,11 +171,11 @@ def test_a_dropped_replica_changes_the_rate_by_the_mean_order_statistic(recorded
 
 
 def test_shares_of_a_step_are_of_mean_and_slowest_replica(recorded):
-    for job, own in recorded["recorded"].items():
+    for job, log in recorded["recorded"].items():
         step = recorded["step_seconds"][job].mean()
         compute, waits, rest = recorded["shares"][job]
-        assert compute == pytest.approx(own.seconds.mean() / step)
-        assert compute + waits == pytest.approx(own.seconds.max(axis=0).mean() / step)
+        assert compute == pytest.approx(log.seconds.mean() / step)
+        assert compute + waits == pytest.approx(log.seconds.max(axis=0).mean() / step)
         assert compute + waits + rest == pytest.approx(1.0)
 
 
@@ -187,8 +187,8 @@ def stages(job):
 
 
 def test_the_causes_of_waiting_are_those_that_the_page_says(recorded):
-    slowest = {job: own.seconds for job, own in recorded["ranks"].items()}
-    slowest = {job: own.argmax(axis=0) for job, own in slowest.items()}
+    slowest = {job: log.seconds for job, log in recorded["ranks"].items()}
+    slowest = {job: seconds.argmax(axis=0) for job, seconds in slowest.items()}
     assert (slowest["AR"] == recorded["slow"]).all()
     assert (stages("ST")[slowest["ST"]] == 3).all()
     counts = np.bincount(recorded["recorded"]["SE"].seconds.argmax(axis=0))
@@ -206,11 +206,11 @@ def test_advice_gains_less_than_a_cluster_without_the_cause(recorded):
 
 
 @pytest.mark.long
-def test_fading_momentum_without_delay_is_momentum_and_beats_it_under_delay(own):
-    rows = own["found"].results.set_index(["optimizer", "learning_rate", "seed"])
+def test_fading_momentum_without_delay_is_momentum_and_beats_it_under_delay(rule):
+    rows = rule["found"].results.set_index(["optimizer", "learning_rate", "seed"])
     fresh = rows[rows["delay"] == 0]["train_loss"]
     assert (fresh["fading momentum"] == fresh["momentum 0.9"]).all()
-    loss = own["table"].set_index(["optimizer", "delay"])
+    loss = rule["table"].set_index(["optimizer", "delay"])
     assert loss["mean"]["momentum 0.9", 0] < loss["mean"]["no momentum", 0]
     assert loss["mean"]["momentum 0.9", 2] < loss["mean"]["fading momentum", 2]
     assert loss["high"]["fading momentum", 8] < loss["low"]["momentum 0.9", 8]
@@ -219,13 +219,13 @@ def test_fading_momentum_without_delay_is_momentum_and_beats_it_under_delay(own)
 
 
 @pytest.mark.long
-def test_each_arm_of_one_s_own_is_one_program(own):
-    assert len(programs(own["experiment"])) == 3
+def test_each_arm_of_one_s_own_is_one_program(rule):
+    assert len(programs(rule["experiment"])) == 3
 
 
 @pytest.mark.parametrize(
     "name",
-    shortened(["delay", "cluster", "recorded", "own"], "delay", "cluster", "recorded"),
+    shortened(["delay", "cluster", "recorded", "rule"], "delay", "cluster", "recorded"),
 )
 def test_figures_have_labels_with_units_and_colors_that_all_can_tell(name, request):
     values = request.getfixturevalue(name).values()

@@ -224,14 +224,14 @@ def test_staleness_is_set_in_the_state_of_an_nnx_optimizer():
     law = optax.chain(optax.sgd(0.1), dj.scale_by_staleness(dj.modulation.inverse))
 
     @nnx.jit
-    def told(model, optimizer, staleness):
+    def update(model, optimizer, staleness):
         optimizer.opt_state.staleness[...] = staleness
         return optimizer.update(model, nnx.grad(loss)(model, X))
 
     def bias(staleness):
         model = Net(nnx.Rngs(0))
         optimizer = nnx.Optimizer(model, dj.inject_staleness(law), wrt=nnx.Param)
-        return told(model, optimizer, staleness)["outer"]["bias"]
+        return update(model, optimizer, staleness)["outer"]["bias"]
 
     np.testing.assert_allclose(4 * bias(4), bias(1), rtol=1e-6)
 
@@ -380,8 +380,8 @@ def test_the_staleness_of_layers_has_no_names_that_would_shard_it():
     with nn.logical_axis_rules(RULES):
         shardings = shardings_by_rules(nnx.eval_shape(make))
         placed = jax.jit(make, out_shardings=shardings)()
-    told = nnx.to_pure_dict(placed[1])["opt_state"]["staleness"]["layers"]
-    assert told["kernel"].shape == (1, 2, 1) and told["bias"].shape == (1, 2)
+    staleness = nnx.to_pure_dict(placed[1])["opt_state"]["staleness"]["layers"]
+    assert staleness["kernel"].shape == (1, 2, 1) and staleness["bias"].shape == (1, 2)
 
 
 def test_a_sharded_linen_state_trains_as_one_on_one_device():

@@ -140,8 +140,8 @@ def test_delays_by_layer_move_as_much_as_one_delay_and_copy_no_history(delays):
     size = nbytes(params)
     by_layer = {"blocks": dj.delays.Layers(delays)}
     late = compiled(dj.delayed(optax.sgd(0.1), by_layer), params)
-    alike = compiled(dj.delayed(optax.sgd(0.1), 7), params)
-    assert bytes_accessed(late) <= 1.1 * bytes_accessed(alike)
+    plain = compiled(dj.delayed(optax.sgd(0.1), 7), params)
+    assert bytes_accessed(late) <= 1.1 * bytes_accessed(plain)
     assert temporary(late) <= size / 100
     # each layer's gradients, none without a delay, and the parameters
     kept = sum(delay + 1 for delay in delays if delay) / len(delays)

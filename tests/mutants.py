@@ -131,10 +131,10 @@ def executing(data: "CoverageData", mutant: Mutant) -> list[str]:
     placed = []
     for test in sorted(tests, key=lambda test: (size[test], test)):
         name = test.split("[")[0]
-        own = f"{path.stem}_test.py" in test or str(path) in test
+        near = f"{path.stem}_test.py" in test or str(path) in test
         room = f"tests/{path.parent.name}/" in test
         again = kind[name] >= 3
-        placed.append((again, not own, not room, kind[name], size[test], test))
+        placed.append((again, not near, not room, kind[name], size[test], test))
         kind[name] += 1
     return [test for *_, test in sorted(placed)]
 
@@ -174,8 +174,8 @@ def judged(place: Path, mutant: Mutant, tests: Sequence[str]) -> dict[str, objec
             return {"verdict": "not killed in time", "tests": ran, "of": len(tests)}
         finally:
             file.write_text(text)
-    said = ended.stdout.splitlines()
-    failed = [line for line in said if line.startswith(("FAILED", "ERROR"))]
+    lines = ended.stdout.splitlines()
+    failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
     if ended.returncode in (0, 5):
         return {"verdict": "survived", "tests": len(tests)}
     return {"verdict": "killed", "by": (failed or [ended.stdout[-200:]])[0]}

@@ -34,7 +34,7 @@ def on(page):
     return " ".join(re.sub(r"\]\([^)]*\)", "]", text).split())
 
 
-def taken(row):
+def number(row):
     """The number that a row's table has."""
     path = ROOT / row["file"]
     if path.suffix != ".csv":
@@ -51,7 +51,7 @@ def taken(row):
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['page']}: {row['number']}")
 def test_a_number_of_a_page_is_that_of_its_table_rounded(row):
     decimals = len(row["number"].partition(".")[2])
-    assert f"{abs(float(taken(row))):.{decimals}f}" == row["number"]
+    assert f"{abs(float(number(row))):.{decimals}f}" == row["number"]
     assert row["number"] in row["text"]
     assert row["text"] in on(row["page"])
 
@@ -90,5 +90,5 @@ def test_the_updates_from_which_one_program_is_faster_are_those_of_its_table():
     (few, one, other), (many, one_later, other_later) = ([*map(float, r)] for r in rows)
     slower = (other_later - other - one_later + one) / (many - few)
     updates = round(1000 * (few + (one - other) / slower), -2)
-    said = f"below about {updates:,.0f} updates one scan after another is faster"
-    assert said in page
+    sentence = f"below about {updates:,.0f} updates one scan after another is faster"
+    assert sentence in page

@@ -54,7 +54,7 @@ PRINTED = [
     for page in PAGES
     for module, given in commands(page.read_text())
 ]
-STARTED = [own for own in PRINTED if own[2]]  # without flags it is a name
+STARTED = [command for command in PRINTED if command[2]]  # without flags it is a name
 MODULE = """
 import jax, optax
 from delayjax import averaging
@@ -114,11 +114,11 @@ def test_the_pages_print_the_commands_that_we_know_of():
         "docs/pods.md": ["--config.groups=2", "--topology=v5e:4x4", "--process_id=0"],
         "README.md": ["--config=configs/default.py"],
     }.items():
-        own = [
+        commands = [
             line for (p, _, _), line in zip(STARTED, lines, strict=True) if p == page
         ]
         for word in words:
-            assert any(word in line for line in own), word
+            assert any(word in line for line in commands), word
 
 
 def test_a_command_is_read_as_a_shell_reads_it():

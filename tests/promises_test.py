@@ -450,7 +450,7 @@ def test_a_history_without_a_derivative_says_so(name, strength):
 
 
 @functools.cache
-def told(name):
+def sum_of_updates(name):
     """staleness -> the sum of three updates, each told this staleness."""
     make, extra_args = TABLE[name]
     all_grads = tree(1, shape=(3,))  # cached, so made outside of `jit`
@@ -471,7 +471,7 @@ def told(name):
     return run
 
 
-TOLD = [name for name, (_, extra) in TABLE.items() if "staleness" in extra(2, PARAMS)]
+READERS = [name for name, (_, f) in TABLE.items() if "staleness" in f(2, PARAMS)]
 
 
 def assert_no_number(tree):
@@ -479,11 +479,11 @@ def assert_no_number(tree):
     assert all(np.isnan(leaf).all() for leaf in leaves)
 
 
-@promises.of(TOLD)
+@promises.of(READERS)
 def a_staleness_that_is_negative_or_no_number_gives_no_number(name):
     for staleness in (np.int32(-1), np.int32(-3), np.float32(np.nan)):
         try:
-            updates = told(name)(staleness)
+            updates = sum_of_updates(name)(staleness)
         except ValueError as error:  # one that takes no mean
             assert "must be a non-negative integer" in str(error)
             assert isinstance(staleness, np.floating)
@@ -581,13 +581,13 @@ def check_known(call):
 def what_an_update_is_told_may_be_known_inside_of_jit(name):
     tx, _ = stepper(name)
     state = tx.init(PARAMS)
-    told = TABLE[name][1](jnp.int32(1), PARAMS)
+    extra_args = TABLE[name][1](jnp.int32(1), PARAMS)
     grads = tree(1)
-    updates, _ = jax.jit(lambda: tx.update(grads, state, PARAMS, **told))()
+    updates, _ = jax.jit(lambda: tx.update(grads, state, PARAMS, **extra_args))()
     jax.tree.map(
         functools.partial(np.testing.assert_allclose, rtol=2.0**-6),
         updates,
-        tx.update(grads, state, PARAMS, **told)[0],
+        tx.update(grads, state, PARAMS, **extra_args)[0],
     )
 
 

@@ -135,7 +135,7 @@ def test_the_recipe_of_normalized_momentum_is_its_equation():
         m = (1 - a) * m + a * g
         x = x - 0.1 * (k + 1) ** -0.75 * m / (np.linalg.norm(m) + 1e-10)
     with jax.enable_x64(True):
-        (tx,) = [own for text, own in recipes().items() if "normalized" in text]
+        (tx,) = [recipe for text, recipe in recipes().items() if "normalized" in text]
         params = jnp.zeros(2), jnp.zeros(3)
         state = tx.init(params)
         for g in grads:

@@ -11,7 +11,7 @@ from delayjax import pipelines
 from delayjax._src.testing import comparing
 from tests import public_calls
 
-TRANSFORMED = {public_calls.steps, public_calls.told, public_calls.over_workers}
+TRANSFORMED = {public_calls.steps, public_calls.pair, public_calls.over_workers}
 TRANSFORMED |= {public_calls.in_a_group}
 STARTS = {("averaging.adaptive_period", "period")}  # it changes from there on
 

@@ -200,7 +200,7 @@ SLEEP = ("sh", "-c", "echo; sleep 1000 & wait")  # a child of its own
 
 @pytest.mark.usefixtures("here")
 def test_nothing_is_left():
-    own = namespace_of("self")
+    namespace = namespace_of("self")
     sleepers, namespaces = [], set()
     with (
         pytest.raises(KeyError, match="in the block"),
@@ -210,7 +210,7 @@ def test_nothing_is_left():
             sleepers.append(link.popen(side, SLEEP, stdout=subprocess.PIPE))
             sleepers[-1].stdout.readline()
             namespaces.add(namespace_of(sleepers[-1].pid))
-        assert len(namespaces) == 2 and own not in namespaces
+        assert len(namespaces) == 2 and namespace not in namespaces
         raise KeyError("in the block")
     assert not namespaces & in_use()
     for sleeper in sleepers:
@@ -256,8 +256,8 @@ def test_a_round_trip_takes_twice_the_latency_and_two_links_do_not_clash():
         slow_link.slow_link(latency_seconds=latencies[1], bytes_per_second=1e9) as two,
     ):
         for link, latency in zip((one, two), latencies, strict=True):
-            own, (peer, *times) = talk(link, ECHO, PING)
-            assert (own, peer) == link.addresses  # the host name is each side's own
+            address, (peer, *times) = talk(link, ECHO, PING)
+            assert (address, peer) == link.addresses  # the host name is each side's own
             assert 2 * latency <= min(map(float, times)) < 2 * latency + 0.003
 
 

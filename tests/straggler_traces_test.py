@@ -39,8 +39,8 @@ def test_ranks_have_the_seconds_of_the_source(job):
     seconds = ranks(job).seconds
     assert seconds.shape == (copies * stages, steps)
     assert seconds.mean() == pytest.approx(mean, rel=2e-3)
-    own = seconds.mean(axis=1)
-    assert (own.min(), own.max()) == pytest.approx((low, high), rel=2e-3)
+    means = seconds.mean(axis=1)
+    assert (means.min(), means.max()) == pytest.approx((low, high), rel=2e-3)
     assert seconds.std() / seconds.mean() == pytest.approx(spread, abs=0.005)
 
 
@@ -52,13 +52,13 @@ def test_a_replica_is_as_slow_as_its_slowest_stage(job):
     result = replicas(job)
     assert result.steps is not None
     for worker, step in ((0, 0), (copies - 1, len(result.steps) - 1)):
-        own = [
+        seconds = [
             float(row["seconds"])
             for row in rows
             if int(row["replica"]) == worker and int(row["step"]) == result.steps[step]
         ]
-        assert len(own) == stages
-        assert result.seconds[worker, step] == max(own)
+        assert len(seconds) == stages
+        assert result.seconds[worker, step] == max(seconds)
 
 
 @each_job

@@ -921,5 +921,5 @@ def test_the_command_checks_what_an_average_claims(folder, claims, rows, capsys)
 def test_a_bad_argument_is_one_line(folder, arguments, message, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
-    said = capsys.readouterr().err
-    assert message in said and said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert message in output and output.count("\n") == 1

@@ -15,7 +15,7 @@ EXCEPT = {"guided"}
 RULES = [
     row
     for row in public_calls.ROWS
-    if row.use in {public_calls.told, public_calls.of_law, public_calls.asked}
+    if row.use in {public_calls.pair, public_calls.of_law, public_calls.asked}
     and (row.use is not public_calls.asked or row.label.startswith("step_sizes."))
     and row.label not in EXCEPT
 ]
@@ -57,12 +57,12 @@ def test_three_rules_are_their_equations_to_fifteen_digits():
     g, x, stale, tau = 0.3, 0.7, 0.1, 5
     with jax.enable_x64(True):
         gradient, params = jnp.asarray(g), jnp.asarray(x)
-        told = {"staleness": tau, "stale_params": jnp.asarray(stale)}
+        extra_args = {"staleness": tau, "stale_params": jnp.asarray(stale)}
 
         def moved(tx, steps=1):
             state, total = tx.init(params), 0.0
             for _ in range(steps):
-                update, state = tx.update(gradient, state, params, **told)
+                update, state = tx.update(gradient, state, params, **extra_args)
                 total += float(update)
             return total, state
 

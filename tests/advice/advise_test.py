@@ -217,20 +217,20 @@ def test_a_row_says_how_many_times_as_fast_as_the_first_it_is():
 
 def test_the_verdict_shows_the_ratio_that_decides():
     rows = choice("all", [30.0, 30.0], 0), choice("late", ratio_of_thirty(1.098), 3)
-    said = Advice(rows, ()).verdict
+    verdict = Advice(rows, ()).verdict
     assert (
         "It is 1.2 (1.098 to 1.311) times as fast, which is not significantly more than"
         " 1.1 times. "
-    ) in said
+    ) in verdict
 
 
 @pytest.mark.parametrize("seconds", [(10.0, 10.0), (30.0, 31.0), (90.0, 90.0)])
 def test_each_verdict_says_what_its_intervals_cover(seconds):
     rows = choice("all", [30.0, 30.0], 0), choice("late", seconds, 3)
     for tried in (rows, rows[:1], rows[1:]):
-        said = Advice(tried, ()).verdict
-        assert said.count("of the simulated times") == 1
-        assert "another model changes" in said and "by 15% or more." in said
+        verdict = Advice(tried, ()).verdict
+        assert verdict.count("of the simulated times") == 1
+        assert "another model changes" in verdict and "by 15% or more." in verdict
 
 
 @pytest.mark.parametrize(("share", "unseen"), [(0.04, [1]), (0.06, [])])
@@ -238,16 +238,16 @@ def test_a_worker_whose_gradients_are_not_applied_is_named(share, unseen):
     """A tenth of an equal share of two workers is 0.05."""
     dropping = choice("dropping", [30.0, 30.0], 0, shares=(1 - share, share))
     assert dropping.unseen == unseen
-    said = "dropping applies (almost) no gradients of worker 1:"
-    assert (said in Advice((dropping,), ()).verdict) == bool(unseen)
+    sentence = "dropping applies (almost) no gradients of worker 1:"
+    assert (sentence in Advice((dropping,), ()).verdict) == bool(unseen)
     late = choice("late", [20.0, 20.0], 3)
-    assert (said in Advice((dropping, late), ()).verdict) == bool(unseen)
+    assert (sentence in Advice((dropping, late), ()).verdict) == bool(unseen)
 
 
 def test_several_such_workers_are_named_together():
     dropping = choice("dropping", [30.0, 30.0], 0, shares=(1, 0, 0, 0))
-    said = "dropping applies (almost) no gradients of workers 1, 2 and 3:"
-    assert said in Advice((dropping,), ()).verdict
+    sentence = "dropping applies (almost) no gradients of workers 1, 2 and 3:"
+    assert sentence in Advice((dropping,), ()).verdict
 
 
 def test_what_is_used_is_neither_idle_nor_thrown_away():

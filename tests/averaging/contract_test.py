@@ -175,8 +175,8 @@ def test_inner_is_told_what_its_worker_is():
     tx = build("local_sgd", inner=inner)
 
     def one(x, staleness):
-        told = {"staleness": staleness, "weather": "fair"}
-        return tx.update(jnp.ones_like(x), tx.init(x), x, **told)[0]
+        extra_args = {"staleness": staleness, "weather": "fair"}
+        return tx.update(jnp.ones_like(x), tx.init(x), x, **extra_args)[0]
 
     over = jax.vmap(one, in_axes=(0, None), axis_name="workers")
     np.testing.assert_array_equal(over(jnp.zeros(4), 5), np.zeros(4))

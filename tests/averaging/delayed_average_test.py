@@ -19,11 +19,11 @@ from tests.averaging.driving import (
 from tests.exchange.driving import WORKERS, executions
 
 MERGES = {  # the library's, and leaf by leaf in numpy
-    "overwriting": (averaging.overwriting, lambda own, begun, mean: mean),
-    "corrected": (averaging.corrected, lambda own, begun, mean: mean + own - begun),
+    "overwriting": (averaging.overwriting, lambda model, begun, mean: mean),
+    "corrected": (averaging.corrected, lambda model, begun, mean: mean + model - begun),
     "blended": (
         averaging.blended(0.25),
-        lambda own, begun, mean: 0.25 * own + 0.75 * mean,
+        lambda model, begun, mean: 0.25 * model + 0.75 * mean,
     ),
 }
 IN_FLIGHT = [  # merge, delay, period
@@ -113,8 +113,8 @@ def test_a_strongly_typed_share_keeps_the_models_dtype():
 
 
 def test_a_merge_that_answers_another_shape_is_refused():
-    def both(own, begun, mean):
-        return jnp.concatenate([own, mean])
+    def both(model, begun, mean):
+        return jnp.concatenate([model, mean])
 
     tx = averaging.delayed_average(SGD, 1, period=1, merge=both)
     with pytest.raises(ValueError, match=r"Incompatible .* for broadcasting"):

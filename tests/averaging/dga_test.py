@@ -62,8 +62,8 @@ def test_models_of_dga_differ_by_their_last_updates_alone(delay):
     xs = trained("simulate")[f"{delay} 0.0"]
     before = np.concatenate([replicas()[None], xs[:-1]])
     made = np.stack([-ETA * gradient(t, x) for t, x in enumerate(before)])
-    own = made - made.mean(axis=1, keepdims=True)
+    deviations = made - made.mean(axis=1, keepdims=True)
     for t in (delay, 17, STEPS - 1):
-        expected = own[t - delay + 1 : t + 1].sum(axis=0)
+        expected = deviations[t - delay + 1 : t + 1].sum(axis=0)
         apart = xs[t] - xs[t].mean(axis=0)
         np.testing.assert_allclose(apart, expected, rtol=1e-10, atol=1e-12)

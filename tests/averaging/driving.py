@@ -111,7 +111,7 @@ def train(execution, txs, *, at=at_the_model):
         program = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b), donate_argnums=0)
         split, xs = program(split, batches)
         return {
-            name: (np.asarray(xs[name]), own) for name, own in parted(split).items()
+            name: (np.asarray(xs[name]), end) for name, end in parted(split).items()
         }
 
 
@@ -131,7 +131,7 @@ def seen_of(txs, start, noise, *, curvature=0.0, see=the_model):
                 x, state = carry[name]
                 updates, state = tx.update(curvature * x + noise, state, x)
                 carry = carry | {name: (x + updates, state)}
-            return carry, {name: see(*own) for name, own in carry.items()}
+            return carry, {name: see(*pair) for name, pair in carry.items()}
 
         return jax.lax.scan(step, {n: (x, tx.init(x)) for n, tx in txs.items()}, noise)[
             1

@@ -620,7 +620,7 @@ def test_center_and_server_may_lie_on_the_host(execution):
         for _ in range(9):
             held, _ = program(held, noise)
         x, opt_state = held.state
-        slots = [getattr(own, "slots", ()) for own in opt_state.memory.fragments]
+        slots = [getattr(part, "slots", ()) for part in opt_state.memory.fragments]
         assert {leaf.sharding.memory_kind for leaf in jax.tree.leaves(slots)} == kinds
         models.append(x)
     jax.tree.map(np.testing.assert_array_equal, *models)

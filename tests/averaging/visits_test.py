@@ -127,9 +127,9 @@ def by_rounds(execution):
         made = {key: stepped_in_rounds(key, *pair) for key, pair in keys.items()}
         longest = max(len(noise) for _, _, noise in made.values())
         minima = np.tile(MINIMA, (longest, 1, 1))
-        noises = {key: np.resize(own, minima.shape) for key, (*_, own) in made.items()}
+        noises = {k: np.resize(noise, minima.shape) for k, (*_, noise) in made.items()}
         batches = jax.tree.map(jnp.asarray, (minima, noises))
-        step = side_by_side({key: own for key, (_, own, _) in made.items()})
+        step = side_by_side({key: step for key, (_, step, _) in made.items()})
         held, start = as_workers(execution, step), jnp.asarray(START)
         states = {key: (start, tx.init(start)) for key, (tx, _, _) in made.items()}
         first = jax.tree.map(lambda leaf: leaf[0], batches)

@@ -68,16 +68,16 @@ def task(examples):
 
 def gradients(params, update, workers):
     """Of each worker, [workers, INPUTS], each of two examples."""
-    own = np.float64(rows(update, update + 1, 2 * workers)[0])
-    inputs, targets = np.split(own.reshape(workers, 2, -1), [INPUTS], axis=-1)
+    examples = np.float64(rows(update, update + 1, 2 * workers)[0])
+    inputs, targets = np.split(examples.reshape(workers, 2, -1), [INPUTS], axis=-1)
     missed = inputs @ params - targets[..., 0]
     return (inputs * missed[..., None]).mean(1) * 2
 
 
 def of_groups(params, update, workers, groups):
     """The mean gradient of each group's members, [groups, INPUTS]."""
-    own = gradients(params, update, workers)
-    return own.reshape(groups, workers // groups, INPUTS).mean(1)
+    grads = gradients(params, update, workers)
+    return grads.reshape(groups, workers // groups, INPUTS).mean(1)
 
 
 def trained(kind, make, workers, groups):

@@ -46,12 +46,12 @@ def encode(g, plus, minus):
 
 def exchanged(grads):
     """D.13 for the gradients [P, n] of one step."""
-    own = [(signs_mean(g, True), signs_mean(g, False)) for g in grads]
-    common = np.mean(own, axis=0)
+    means = [(signs_mean(g, True), signs_mean(g, False)) for g in grads]
+    common = np.mean(means, axis=0)
     return np.stack(
         [
             g - encode(g, *mu) + encode(g, *common)
-            for g, mu in zip(grads, own, strict=True)
+            for g, mu in zip(grads, means, strict=True)
         ]
     )
 

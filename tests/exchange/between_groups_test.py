@@ -65,8 +65,8 @@ def driven(execution):
 def test_the_mean_of_all_workers_is_one_step_late(execution):
     grads = gradients()
     _, moves = driven(execution)
-    for name, own in grads.items():
-        expected = -RATE * own.mean((1, 2))
+    for name, grad in grads.items():
+        expected = -RATE * grad.mean((1, 2))
         assert not moves[name][0].any()
         np.testing.assert_array_equal(moves[name][1:], expected[:-1])
 

@@ -166,10 +166,10 @@ def test_a_complex_gradient_is_its_two_parts(execution):
 
 @pytest.mark.parametrize("name", ["error_feedback", "a2sgd"])
 def test_an_inner_on_each_worker_is_told_what_its_worker_is(name):
-    told = {}
+    received = {}
 
     def update(updates, state, params=None, **extra_args):
-        told.update(extra_args)
+        received.update(extra_args)
         return updates, state
 
     tx = TABLE[name](optax.GradientTransformationExtraArgs(lambda _: (), update))
@@ -179,7 +179,7 @@ def test_an_inner_on_each_worker_is_told_what_its_worker_is(name):
         return tx.update(grad, tx.init(grad), **extras)[0]
 
     jax.vmap(step, axis_name="workers")(jnp.ones(2))
-    assert told == extras
+    assert received == extras
 
 
 BLOCKS = dj.exchange.random_blocks(jax.random.key(1), 0.01)

@@ -38,8 +38,8 @@ def fed(tx, extras=False, see=the_updates):
 
     def step(state, batch):
         params, opt_state = state
-        grads, told = batch if extras else (batch, {})
-        updates, opt_state = tx.update(grads, opt_state, params, **told)
+        grads, extra_args = batch if extras else (batch, {})
+        updates, opt_state = tx.update(grads, opt_state, params, **extra_args)
         return (optax.apply_updates(params, updates), opt_state), see(
             updates, opt_state
         )
@@ -92,7 +92,7 @@ def drive_all(execution, txs, batches, params, *, shared=True, **options):
     states = {name: (params, tx.init(params)) for name, tx in txs.items()}
     kinds = dict.fromkeys(txs, (shared, False))
     split, reports = scanned(held, states, batches, kinds)
-    return {name: (own, reports[name]) for name, own in parted(split).items()}
+    return {name: (end, reports[name]) for name, end in parted(split).items()}
 
 
 def owners_at_first(tx, params, shared=None):

@@ -175,11 +175,11 @@ ONES = {"w": jnp.ones((2, 3)), "b": jnp.ones(())}
 LATE = dj.exchange.late_reduce(optax.sgd(1.0), mesh_of())
 
 
-def recorder(told):
+def recorder(calls):
     """Keeps what it is handed, and counts the updates that it makes."""
 
     def update(updates, count, params=None, **extra_args):
-        told.append(extra_args | {"updates": updates})
+        calls.append(extra_args | {"updates": updates})
         return updates, count + 1
 
     def init(params):
@@ -197,31 +197,31 @@ def of_shards(*means):
 
 
 def test_the_first_step_changes_nothing_and_the_second_is_the_mean_before():
-    told = []
-    tx = dj.exchange.late_reduce(recorder(told), mesh_of())
+    calls = []
+    tx = dj.exchange.late_reduce(recorder(calls), mesh_of())
     updates, state = tx.update(of_shards(1, 2, 3, 4), tx.init(ONES))
     assert not any(jnp.any(leaf) for leaf in jax.tree.leaves(updates))
     assert (state.inner_state, state.staleness) == (0, 0.0)
     updates, state = tx.update(of_shards(5, 6, 7, 8), state)
     jax.tree.map(np.testing.assert_array_equal, updates, optax.tree.scale(2.5, ONES))
     assert (state.inner_state, state.staleness) == (1, 1.0)
-    assert told[1]["staleness"] == 1
-    assert told[1]["staleness"].dtype == jnp.int32
+    assert calls[1]["staleness"] == 1
+    assert calls[1]["staleness"].dtype == jnp.int32
 
 
 def test_ages_add_and_parameters_and_the_loss_come_with_their_gradient():
-    told = []
-    tx = dj.exchange.late_reduce(recorder(told), mesh_of(), keep_params=True)
+    calls = []
+    tx = dj.exchange.late_reduce(recorder(calls), mesh_of(), keep_params=True)
     state, at = tx.init(ONES), []
     for age in (3, 0, 5):
         at.append(optax.tree.scale(age, ONES))
         extras = {"staleness": age, "value": 7.0 + age}
         _, state = tx.update(of_shards(1, 1, 1, 1), state, at[-1], **extras)
         assert shared_buffers(at, state) == []  # outside of `jit`, too
-    assert [step["staleness"] for step in told[1:]] == [4, 1]
-    assert [float(step["value"]) for step in told[1:]] == [10.0, 7.0]
+    assert [step["staleness"] for step in calls[1:]] == [4, 1]
+    assert [float(step["value"]) for step in calls[1:]] == [10.0, 7.0]
     assert dj.staleness(state) == 1
-    for step, params in zip(told[1:], at, strict=False):
+    for step, params in zip(calls[1:], at, strict=False):
         jax.tree.map(np.testing.assert_array_equal, step["stale_params"], params)
 
 

@@ -127,10 +127,10 @@ def test_workers_hold_what_they_carry_and_share_the_rest():
 
 
 def test_what_differs_between_workers_is_not_handed_on():
-    told = {}
+    received = {}
 
     def update(updates, state, params=None, **extra_args):
-        told.update(extra_args)
+        received.update(extra_args)
         return updates, state
 
     recorder = optax.GradientTransformationExtraArgs(lambda _: (), update)
@@ -141,8 +141,8 @@ def test_what_differs_between_workers_is_not_handed_on():
         return tx.update(grad, tx.init(grad), staleness=3, **extras)[0]
 
     jax.vmap(first, axis_name="workers")(jnp.ones(WORKERS))
-    assert set(told) == {"staleness", "weather"}
-    assert told["staleness"].dtype == jnp.float32
+    assert set(received) == {"staleness", "weather"}
+    assert received["staleness"].dtype == jnp.float32
 
 
 def test_one_all_reduce_carries_the_gradient_and_two_numbers():

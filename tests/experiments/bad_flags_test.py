@@ -28,7 +28,7 @@ def ended(*arguments):
     """What the command ends with, what it printed, and seconds; in this process."""
     printed, began, code = io.StringIO(), time.process_time(), 0
     handlers, level = progress.log.handlers, progress.log.level
-    own, sys.argv = sys.argv, ["experiments.main", *arguments]
+    argv, sys.argv = sys.argv, ["experiments.main", *arguments]
     cache = jax.config.jax_compilation_cache_dir
     try:
         with (
@@ -40,7 +40,7 @@ def ended(*arguments):
     except SystemExit as end:
         code = end.code
     finally:
-        sys.argv = own
+        sys.argv = argv
         progress.log.handlers = handlers
         progress.log.setLevel(level)
         logging.getLogger("absl").setLevel(logging.WARNING)

@@ -49,7 +49,7 @@ def in_place(value, number):
 
 
 @pytest.mark.parametrize(
-    ("file", "question"), FORMS, ids=lambda own: getattr(own, "stem", own)
+    ("file", "question"), FORMS, ids=lambda value: getattr(value, "stem", value)
 )
 def test_a_config_admits_its_own_values_and_refuses_what_is_below_its_limits(
     file, question
@@ -133,7 +133,7 @@ def test_a_config_is_short_has_few_knobs_and_each_is_its_own(file):
 
 
 @pytest.mark.parametrize(
-    ("file", "question"), QUESTIONS, ids=lambda own: getattr(own, "stem", own)
+    ("file", "question"), QUESTIONS, ids=lambda value: getattr(value, "stem", value)
 )
 def test_a_config_makes_an_experiment_whose_claims_can_fail(file, question, tmp_path):
     source = loaded(file, question)
@@ -162,11 +162,11 @@ def test_a_config_makes_an_experiment_whose_claims_can_fail(file, question, tmp_
     for arm in kinds.values():
         arm = dataclasses.replace(arm, seconds=None, updates=None, contains=None)
         task = arm.task or made.task
-        taken = {
+        names = {
             **arm.training.arguments(),
             **(arguments(task) if callable(task) else {}),
         }
-        grid = {axis: values for axis, values in made.grid.items() if axis in taken}
+        grid = {axis: values for axis, values in made.grid.items() if axis in names}
         tuned = [axis for axis in made.tuned_axes if axis in {**grid, **arm.grid}]
         alone = dict(training=None, arms=[arm], grid=grid, tuned=tuned)
         one = dataclasses.replace(made, **alone, **short)

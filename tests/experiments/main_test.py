@@ -102,11 +102,11 @@ def test_programs_are_kept_in_the_user_s_cache_where_nothing_is_said(
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
-    said = {}
-    monkeypatch.setattr(jax.config, "update", said.__setitem__)
+    settings = {}
+    monkeypatch.setattr(jax.config, "update", settings.__setitem__)
     main.keep_compiled(None)
-    assert said["jax_compilation_cache_dir"] == f"{tmp_path}/delayjax/xla"
-    assert said["jax_persistent_cache_min_compile_time_secs"] == 0
+    assert settings["jax_compilation_cache_dir"] == f"{tmp_path}/delayjax/xla"
+    assert settings["jax_persistent_cache_min_compile_time_secs"] == 0
 
 
 def test_a_run_along_clusters_leaves_its_records_too(whole_cluster):
@@ -117,14 +117,14 @@ def test_a_run_along_clusters_leaves_its_records_too(whole_cluster):
     )
     assert set(results["protocol"]) == {"softsync", "hardsync"}
     for row in results.itertuples():
-        own = curves.query(f"protocol == '{row.protocol}' and seed == {row.seed}")
-        assert own["update"].iloc[0] == 0 and own["update"].iloc[-1] >= row.updates
+        rows = curves.query(f"protocol == '{row.protocol}' and seed == {row.seed}")
+        assert rows["update"].iloc[0] == 0 and rows["update"].iloc[-1] >= row.updates
         # a seed that has ended keeps its last row while the others go on
-        there = own[own["update"] <= row.updates]
+        there = rows[rows["update"] <= row.updates]
         assert np.all(np.diff(there["seconds"]) > 0)
-        assert np.all(own["seconds"] <= row.seconds)
-        assert len(own) >= 41
-        end = own.iloc[-1]
+        assert np.all(rows["seconds"] <= row.seconds)
+        assert len(rows) >= 41
+        end = rows.iloc[-1]
         assert (end.train_loss, end.seconds) == (row.train_loss, row.seconds)
         assert end.examples == row.examples
     assert {path.name for path in (workdir / "traces").iterdir()} == {
@@ -205,9 +205,9 @@ def test_a_single_cell_that_diverges_says_when_and_what_to_do(tmp_path, forks):
         "--config.learning_rate=(1e25,)",
     )
     assert code == 1 and "Traceback" not in output
-    said = output.splitlines()[-1]
-    assert said.startswith("error: the loss was not finite at update ")
-    assert said.endswith("Lower the learning rate or the delay.")
+    line = output.splitlines()[-1]
+    assert line.startswith("error: the loss was not finite at update ")
+    assert line.endswith("Lower the learning rate or the delay.")
 
 
 def test_the_end_of_a_run_is_told_and_its_time_is_kept(whole):

@@ -19,13 +19,13 @@ def test_the_last_number_of_int32_is_no_staleness(age):
     """All larger ones are clipped to it; traced, its gradients become NaN."""
     is_sound = 0 <= age < 2**31 - 1
 
-    def taken(age):
+    def gradient(age):
         return extras.take_staleness("rule", jnp.ones(2), age)[0]
 
-    seen = jax.jit(taken)(np.int32(age))
+    seen = jax.jit(gradient)(np.int32(age))
     np.testing.assert_array_equal(seen, [1.0, 1.0] if is_sound else [np.nan, np.nan])
     if is_sound:
-        np.testing.assert_array_equal(taken(age), [1.0, 1.0])
+        np.testing.assert_array_equal(gradient(age), [1.0, 1.0])
         return
     with pytest.raises(ValueError, match=r"integer below 2\^31 - 1.* got"):
-        taken(age)
+        gradient(age)

@@ -217,8 +217,8 @@ def test_bfloat16_is_summed_beside_a_model_axis(name):
     }
 
     def constant(params, batch):
-        own = dj.workers.vary(params, axis_name=axes)
-        return jax.tree.map(lambda p: p * 0 + batch.astype(p.dtype), own)
+        model = dj.workers.vary(params, axis_name=axes)
+        return jax.tree.map(lambda p: p * 0 + batch.astype(p.dtype), model)
 
     workers = dj.workers.run(step_with(tx, constant), mesh, axis_name=axes)
     batch = jnp.reshape(jnp.arange(1.0, 3.0), sizes[:-1])

@@ -21,10 +21,10 @@ OTHER_SHAPE, INTEGER = ({**PARAMS, "s": bad} for bad in (jnp.ones(2), jnp.int32(
 FEWER = {"w": PARAMS["w"]}
 
 
-def updated(make, delay, given=PARAMS, params=PARAMS, told=None, inner=SGD, **options):
+def updated(make, delay, given=PARAMS, params=PARAMS, args=None, inner=SGD, **options):
     """One step, of a gradient and what is told of it."""
     tx = make(inner, delay, **options)
-    return tx.update(given, tx.init(PARAMS), params, **(told or {}))
+    return tx.update(given, tx.init(PARAMS), params, **(args or {}))
 
 
 delayed = functools.partial(updated, dj.delayed)
@@ -33,7 +33,7 @@ delivering = functools.partial(delivered, 1, keep_params=True)
 
 
 def delayed_as(staleness, delay=1):
-    return delayed(delay, told={"staleness": staleness})
+    return delayed(delay, args={"staleness": staleness})
 
 
 def late(step):
@@ -84,7 +84,7 @@ BEYOND = [
     (8, {"w": 9, "b": 4}),
     ({"w": 1, "b": 8}, {"w": 1, "b": 4}),
 ]
-TOLD = [
+UPDATES = [
     (lambda: delayed(1, FEWER), "`updates` must have the structure of the par.*'s'"),
     (
         lambda: delivered(1, FEWER, params=None),
@@ -112,7 +112,7 @@ TOLD = [
     (lambda: delayed_as(np.array([1, 2])), AGE + r"array\(\[1, 2\]\)"),
     (lambda: delayed_as(A_LEAF | {"s": 1.5}, A_LEAF), AGE + r"1\.5"),
     (
-        lambda: delivered(1, told={"staleness": -1}),
+        lambda: delivered(1, args={"staleness": -1}),
         "`staleness` handed to `delivered` must be .* got -1",
     ),
     # a mean is no whole number
@@ -125,11 +125,11 @@ TOLD = [
         "`staleness` handed to `closed_loop_momentum` must be a",
     ),
     (
-        lambda: delayed(1, told={"value": jnp.ones(3)}),
+        lambda: delayed(1, args={"value": jnp.ones(3)}),
         r"`value` must be a scalar, the loss, got \(3,\)",
     ),
     (
-        lambda: delivered(1, told={"value": jnp.ones(3)}),
+        lambda: delivered(1, args={"value": jnp.ones(3)}),
         r"`value` must be a scalar, the loss, got \(3,\)",
     ),
 ]
@@ -282,7 +282,7 @@ RINGS = [
 ]
 
 
-@pytest.mark.parametrize(("call", "message"), [*DELAYS, *TOLD, *STATES, *RINGS])
+@pytest.mark.parametrize(("call", "message"), [*DELAYS, *UPDATES, *STATES, *RINGS])
 def test_a_value_that_cannot_be_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
@@ -306,9 +306,9 @@ KINDS = [
     (lambda: delayed(1, INTEGER), NEEDS_FLOATS),
     (lambda: delivered(1, INTEGER), NEEDS_FLOATS),
     (lambda: delivering(params=None), "`delivered" + NEEDS_PARAMS),
-    (lambda: delivering(told={"staleness": 2}), NEEDS_ITS_OWN),
+    (lambda: delivering(args={"staleness": 2}), NEEDS_ITS_OWN),
     (
-        lambda: delivered(1, told={"staleness": A_LEAF}),
+        lambda: delivered(1, args={"staleness": A_LEAF}),
         "`delivered` needs one `staleness` for all leaves, got .* one delay",
     ),
     *(

@@ -52,7 +52,7 @@ class Oracle:
         staleness=0,
         stale_params=None,
         value=None,
-        **told,
+        **extra_args,
     ):
         g = jax.tree.leaves(grads)
         a = jax.tree.leaves(jax.tree.broadcast(staleness, grads))
@@ -70,12 +70,12 @@ class Oracle:
         self.step += 1
         if self.warmup == "skip" and self.step <= max(self.bounds):
             return jax.tree.map(jnp.zeros_like, grads), state
-        told["staleness"] = jax.tree.leaves(ages)[0] if self.one else ages
+        extra_args["staleness"] = jax.tree.leaves(ages)[0] if self.one else ages
         if value is not None:
-            told["value"] = self.losses[max(taus)]
+            extra_args["value"] = self.losses[max(taus)]
         if self.keep_params:
-            told["stale_params"] = olds
-        return self.inner.update(grads, state, params, **told)
+            extra_args["stale_params"] = olds
+        return self.inner.update(grads, state, params, **extra_args)
 
 
 def gradients(step):
@@ -89,7 +89,7 @@ def gradients(step):
 INNER = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.1, momentum=0.5))
 
 
-def follow(wrap, *, told=lambda step: {}, gradients=gradients, steps=8):
+def follow(wrap, *, args=lambda step: {}, gradients=gradients, steps=8):
     """What reaches an optimizer inside of `wrap` at each step, and the updates."""
     rows = []
 
@@ -103,7 +103,7 @@ def follow(wrap, *, told=lambda step: {}, gradients=gradients, steps=8):
     state = tx.init(params)
     for step in range(steps):
         rows.append({})
-        updates, state = tx.update(gradients(step), state, params, **told(step))
+        updates, state = tx.update(gradients(step), state, params, **args(step))
         rows[-1]["updates"] = updates
         if hasattr(state, "staleness"):  # of the library
             chex.assert_trees_all_equal(dj.staleness(state), rows[-1]["staleness"])
@@ -175,10 +175,10 @@ CASES = {
 def both(case, **options):
     """The library's wrapper of a case and the oracle's."""
     (delay, max_delay), (delays, bounds), one = CASES[case]
-    told = {k: v for k, v in options.items() if k != "history"}
+    others = {k: v for k, v in options.items() if k != "history"}
     return (
         lambda inner: dj.delayed(inner, delay, max_delay=max_delay, **options),
-        lambda inner: Oracle(inner, delays, bounds, one=one, **told),
+        lambda inner: Oracle(inner, delays, bounds, one=one, **others),
     )
 
 
@@ -212,10 +212,10 @@ FOLLOWED = [
 ]
 
 
-@pytest.mark.parametrize(("case", "options", "told"), FOLLOWED)
-def test_delayed_is_a_deque_of_gradients_and_what_comes_with_them(case, options, told):
+@pytest.mark.parametrize(("case", "options", "args"), FOLLOWED)
+def test_delayed_is_a_deque_of_gradients_and_what_comes_with_them(case, options, args):
     library, oracle = both(case, **options)
-    assert_same(follow(library, told=told), follow(oracle, told=told))
+    assert_same(follow(library, args=args), follow(oracle, args=args))
 
 
 @pytest.mark.parametrize(
@@ -337,8 +337,8 @@ def test_frozen_leaves_are_as_a_frozen_part_beside_a_delayed_part(
             moves.append(update)
         chex.assert_trees_all_equal(*moves)
         assert jnp.all(moves[0]["held"]["a"] == 0)
-        told = 2 if warmup == "zeros" else min(t, 2)
-        assert dj.staleness(states[0]) == dj.staleness(states[1]) == told
+        staleness = 2 if warmup == "zeros" else min(t, 2)
+        assert dj.staleness(states[0]) == dj.staleness(states[1]) == staleness
         params = optax.apply_updates(params, moves[0])
     assert all(map(jnp.all, map(jnp.isfinite, jax.tree.leaves(states[0]))))
 
@@ -359,8 +359,8 @@ def test_leaves_with_delays_of_their_own_may_be_frozen_too():
     late = {"trained": -3.0, "held": {"a": 0.0, "b": -4.0}}
     expected = jax.tree.map(lambda x: x * jnp.arange(1.0, 4.0), late)
     chex.assert_trees_all_equal(update, expected)
-    told = {"trained": 2, "held": {"a": 0, "b": 1}}
-    assert jax.tree.map(int, dj.staleness(state)) == told
+    staleness = {"trained": 2, "held": {"a": 0, "b": 1}}
+    assert jax.tree.map(int, dj.staleness(state)) == staleness
     depths = [x.shape[0] for x in jax.tree.leaves(state.gradients.slots)]
     assert depths == [2, 3]
 

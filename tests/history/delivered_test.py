@@ -51,12 +51,12 @@ def recorder():
 
     def init(params):
         zero = jnp.zeros(())
-        told = {"staleness": zero, "value": zero, "stale_params": params}
-        return {"gradient": params, "calls": jnp.int32(0), **told}
+        extra_args = {"staleness": zero, "value": zero, "stale_params": params}
+        return {"gradient": params, "calls": jnp.int32(0), **extra_args}
 
-    def update(updates, state, params=None, **told):
+    def update(updates, state, params=None, **extra_args):
         del params
-        return updates, {"gradient": updates, "calls": state["calls"] + 1, **told}
+        return updates, {"gradient": updates, "calls": state["calls"] + 1, **extra_args}
 
     return optax.GradientTransformationExtraArgs(init, update)
 
@@ -78,8 +78,8 @@ class Oracle:
         self.step += 1
         if not here:
             nothing = jax.tree.map(lambda g: 0 * np.asarray(g, np.float32), gradient)
-            told = (nothing, 0.0, value, today) if self.idle == "zeros" else None
-            return 0, told
+            args = (nothing, 0.0, value, today) if self.idle == "zeros" else None
+            return 0, args
         total = functools.reduce(lambda a, b: jax.tree.map(np.add, a, b), here)
         k = np.float32(len(here))
         mean_params = jax.tree.map(lambda leaf: leaf / k, total[3])
@@ -112,9 +112,9 @@ def test_a_hundred_steps_are_those_of_a_list(name, idle):
     }
 
     def step(state, now):
-        told = {"staleness": now["age"], "value": now["value"]}
+        extra_args = {"staleness": now["age"], "value": now["value"]}
         updates, state = tx.update(
-            now["gradient"], state, now["today"], stale_params=now["old"], **told
+            now["gradient"], state, now["today"], stale_params=now["old"], **extra_args
         )
         return state, (updates, state.arrived, state.staleness, state.inner_state)
 
@@ -122,17 +122,17 @@ def test_a_hundred_steps_are_those_of_a_list(name, idle):
     updates, arrived, staleness, inner = jax.tree.map(np.asarray, seen)
     oracle, calls, last = Oracle(delay, max_delay, idle), 0, None
     for t in steps:
-        count, told = oracle.update(**at(given, t))
+        count, args = oracle.update(**at(given, t))
         assert arrived[t] == count
-        calls += told is not None
+        calls += args is not None
         assert inner["calls"][t] == calls
-        wanted = optax.tree.zeros_like(PARAMS) if told is None else told[0]
+        wanted = optax.tree.zeros_like(PARAMS) if args is None else args[0]
         assert_close(at(updates, t), wanted)
-        assert_close(staleness[t], 0.0 if told is None else told[1])
-        last = told or last
+        assert_close(staleness[t], 0.0 if args is None else args[1])
+        last = args or last
         if last is not None:
-            told_last = (at(inner[name], t) for name in ("staleness", "value"))
-            assert_close(tuple(told_last), last[1:3])
+            numbers = (at(inner[name], t) for name in ("staleness", "value"))
+            assert_close(tuple(numbers), last[1:3])
             assert_close(at(inner["stale_params"], t), last[3])
 
 
@@ -299,10 +299,10 @@ def test_a_step_costs_the_same_whatever_the_depth():
 
 
 SLOPES = np.random.default_rng(0).normal(size=(12, 4, 3)).astype(np.float32)
-OWN = [0, 1, 3, 2]
+TAU = [0, 1, 3, 2]
 
 
-LATE = dj.delays.per_worker(OWN)
+LATE = dj.delays.per_worker(TAU)
 OF_WORKERS = {
     "own delays": dj.delivered(
         dj.exchange.mean(optax.sgd(0.1)), LATE, max_delay=3, idle="zeros"
@@ -325,9 +325,9 @@ def step_of(tx):
         x, opt_state = state
         gradient = dj.workers.vary(x) - slope
         updates, opt_state = tx.update(gradient, opt_state, x, value=slope.sum())
-        told = opt_state.staleness, opt_state.arrived
-        told = jax.tree.map(lambda leaf: dj.workers.vary(leaf) + 0, told)
-        return (optax.apply_updates(x, updates), opt_state), told
+        arrival = opt_state.staleness, opt_state.arrived
+        arrival = jax.tree.map(lambda leaf: dj.workers.vary(leaf) + 0, arrival)
+        return (optax.apply_updates(x, updates), opt_state), arrival
 
     return step
 
@@ -348,10 +348,10 @@ def ran():
     for workers in (dj.workers.simulate(step, 4), dj.workers.run(step, mesh)):
         held = workers.init(start, SLOPES[0], shared=shared)
         run = jax.jit(lambda s, b, step=workers.step: jax.lax.scan(step, s, b))
-        held, told = run(held, SLOPES)
-        ends.append(jax.tree.map(np.asarray, (held.state, told)))
-    states, told = ends[1]
-    result = {name: (states[name], told[name]) for name in OF_WORKERS}
+        held, arrivals = run(held, SLOPES)
+        ends.append(jax.tree.map(np.asarray, (held.state, arrivals)))
+    states, arrivals = ends[1]
+    result = {name: (states[name], arrivals[name]) for name in OF_WORKERS}
     for name in OF_WORKERS:
         few = 1e-5 if name == "own delays" else 1e-4  # Adam divides
         simulated = ends[0][0][name], ends[0][1][name]
@@ -363,13 +363,13 @@ def test_of_workers_with_delays_of_their_own_each_gradient_arrives_late(ran):
     """A gradient of step t - d arrives at t, and is a quarter of the mean."""
     path = [np.ones(3)]
     for t in range(12):
-        arrivals = [path[t - d] - SLOPES[t - d, p] for p, d in enumerate(OWN) if t >= d]
+        arrivals = [path[t - d] - SLOPES[t - d, p] for p, d in enumerate(TAU) if t >= d]
         path.append(path[t] - 0.1 * sum(arrivals) / 4)
     (x, state), (staleness, arrived) = ran["own delays"]
     np.testing.assert_allclose(x, path[-1], rtol=1e-5)
-    there = np.arange(12)[:, None] >= OWN
+    there = np.arange(12)[:, None] >= TAU
     np.testing.assert_array_equal(arrived, there)
-    np.testing.assert_array_equal(staleness, there * np.array(OWN))
+    np.testing.assert_array_equal(staleness, there * np.array(TAU))
     assert state.in_flight.slots.gradient.shape == (4, 4, 3)
 
 

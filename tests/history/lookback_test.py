@@ -29,9 +29,9 @@ OVER_NAMES = {
 def test_the_workers_axes_may_have_any_names():
     def worker(grads):
         def step(states, grad):
-            own, result, after = dj.workers.vary(params, axis_name=NAMES), {}, {}
+            model, result, after = dj.workers.vary(params, axis_name=NAMES), {}, {}
             for name, tx in OVER_NAMES.items():
-                result[name], after[name] = tx.update(grad, states[name], own)
+                result[name], after[name] = tx.update(grad, states[name], model)
             return after, result
 
         params = jnp.zeros(3)

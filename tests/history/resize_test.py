@@ -57,22 +57,22 @@ def test_first_says_from_where_on_there_are_items(pushes):
 
 def used(tx, state, start, stop):
     """The gradients that SGD with rate 1 uses, and the staleness it is told."""
-    gradients, told = [], []
+    gradients, ages = [], []
     for gradient in GRADIENTS[start:stop]:
         update, state = tx.update(gradient, state)
         gradients.append(-float(update))
-        told.append(int(dj.staleness(state)))
-    return gradients, told, state
+        ages.append(int(dj.staleness(state)))
+    return gradients, ages, state
 
 
 @pytest.mark.parametrize("pushes", shortened([0, 1, 2, 5, 6], 1, 6))
 def test_a_delay_that_the_old_history_could_hold_is_untouched(pushes):
     old, new = (dj.delayed(optax.sgd(1.0), 2, max_delay=depth) for depth in (2, 6))
     expected = used(old, old.init(0.0), 0, 20)
-    first, told, state = used(old, old.init(0.0), 0, pushes)
+    first, ages, state = used(old, old.init(0.0), 0, pushes)
     state = dj.resize_history(state, new.init(0.0))
-    then, told_then, _ = used(new, state, pushes, 20)
-    assert (first + then, told + told_then) == expected[:2]
+    then, later, _ = used(new, state, pushes, 20)
+    assert (first + then, ages + later) == expected[:2]
 
 
 @pytest.mark.parametrize("warmup", ["fresh", "skip", "zeros"])
@@ -124,12 +124,12 @@ def test_a_stripped_state_goes_on_at_its_step_and_warms_up():
     assert len(jax.tree.leaves(stripped)) < len(jax.tree.leaves(state))
     back = dj.resize_history(stripped, tx.init(0.0))
     chex.assert_trees_all_equal(back.inner_state, state.inner_state)
-    told = []
+    ages = []
     for gradient in GRADIENTS[9:16]:
         _, back = tx.update(gradient, back)
-        told.append(int(dj.staleness(back)))
+        ages.append(int(dj.staleness(back)))
     delays = [[0, 1, 2, 3][t % 4] for t in range(9, 16)]  # of steps 9, 10, ...
-    assert told == [min(delay, since) for since, delay in enumerate(delays)]
+    assert ages == [min(delay, since) for since, delay in enumerate(delays)]
 
 
 def of_workers(depth):
@@ -244,8 +244,8 @@ def test_a_resized_state_holds_no_buffer_twice_and_may_be_donated(delay, depth, 
     for t in range(3):
         _, state = step(params, state, params)
         # stripped, its staleness grows anew from 0; else there are gradients enough
-        told = jax.tree.leaves(dj.staleness(state))[0]
-        assert told == min(3, depth, t if strip else 3)
+        age = jax.tree.leaves(dj.staleness(state))[0]
+        assert age == min(3, depth, t if strip else 3)
 
 
 CLIP, ADAM = optax.clip_by_global_norm(1.0), optax.adam(0.1)

@@ -92,8 +92,8 @@ def test_a_donated_step_gathers_one_item_and_copies_no_history():
 
 
 def waving(params, batch):
-    own = dj.workers.vary(params)
-    return jax.tree.map(lambda x: jnp.cos(x) * batch.astype(x.dtype), own)
+    model = dj.workers.vary(params)
+    return jax.tree.map(lambda x: jnp.cos(x) * batch.astype(x.dtype), model)
 
 
 def trained(make, history):

@@ -79,8 +79,8 @@ def test_the_remedies_run():
     sharp = optax.contrib.sam(dj.delayed(SGD, 1), SGD, opaque_mode=True)
     state = sharp.init(jnp.arange(3.0))
     for t in range(3):
-        told = {"grad_fn": lambda params, i, t=t: grads * t}
-        updates, state = sharp.update(grads, state, jnp.arange(3.0), **told)
+        extra_args = {"grad_fn": lambda params, i, t=t: grads * t}
+        updates, state = sharp.update(grads, state, jnp.arange(3.0), **extra_args)
         assert_close(updates, -0.1 * grads * max(t - 1, 0))
 
 

@@ -268,9 +268,9 @@ def test_times_that_may_be_milliseconds_are_asked_about(factor, warns, tmp_path)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         load(tmp_path, ["worker,step,seconds", *rows])
-    said = [str(warning.message) for warning in caught]
-    assert len(said) == warns and all(
-        "half of the tasks take over 101.2 s" in text for text in said
+    messages = [str(warning.message) for warning in caught]
+    assert len(messages) == warns and all(
+        "half of the tasks take over 101.2 s" in text for text in messages
     )
 
 

@@ -64,8 +64,8 @@ def biased_layer(p, x, key):
 
 def with_biases(layers):
     biases = np.linspace(-1.0, 1.0, layers * WIDTH).reshape(layers, WIDTH)
-    own = params(layers)
-    return own | {"blocks": own["blocks"] | {"b": biases}}
+    tree = params(layers)
+    return tree | {"blocks": tree["blocks"] | {"b": biases}}
 
 
 def layers_apart(params):
@@ -106,8 +106,8 @@ def chained(params):
 
 def stages_of(layers, stages):
     """The stage of each matrix of the chain: layer l is in floor(l S / L)."""
-    own = [layer * stages // layers for layer in range(layers)]
-    return [0, *own, stages - 1]
+    inner = [layer * stages // layers for layer in range(layers)]
+    return [0, *inner, stages - 1]
 
 
 def gradients(forward, backward, stage, batch):
@@ -126,8 +126,8 @@ def gradients(forward, backward, stage, batch):
     # the head is in the last stage, which computes its output anew
     delta = (z - 1.0) / len(batch)
     result = []
-    for own, b in zip(reversed(inputs), reversed(backward), strict=True):
-        result.append(own.T @ delta)
+    for value, b in zip(reversed(inputs), reversed(backward), strict=True):
+        result.append(value.T @ delta)
         delta = delta @ b.T
     return loss, result[::-1]
 

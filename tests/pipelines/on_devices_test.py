@@ -35,8 +35,8 @@ def schedule(stages=4, **options):
     ),
 )
 def test_it_is_the_simulation_of_mixed_versions(stages, data, stash):
-    own = schedule(stages, stash=stash)
-    assert_follows(chain.parts(), ADAM, own, mesh(stages, data), updates=50)
+    plan = schedule(stages, stash=stash)
+    assert_follows(chain.parts(), ADAM, plan, mesh(stages, data), updates=50)
 
 
 def test_a_stage_that_predicts_knows_its_own_delay():
@@ -77,11 +77,11 @@ def test_a_stage_is_told_the_loss_of_the_batch_whose_gradient_arrives():
     def update(grads, state, params=None, *, value=None, **extra):
         return grads, {"value": value}
 
-    told = optax.GradientTransformationExtraArgs(
+    recorder = optax.GradientTransformationExtraArgs(
         lambda params: {"value": jnp.zeros(())}, update
     )
     pipe = pipelines.run(
-        chain.parts(), optax.chain(told, optax.sgd(0.1)), schedule(2), mesh(2, 2)
+        chain.parts(), optax.chain(recorder, optax.sgd(0.1)), schedule(2), mesh(2, 2)
     )
     start, batches = chain.single(chain.params(4)), chain.batches(6).astype(np.float32)
     state, step, losses = pipe.init(start, batches[0]), jax.jit(pipe.step), []
@@ -223,11 +223,11 @@ def test_a_tick_sends_one_activation_forward_and_one_cotangent_back():
 
 def with_scalar():
     """An auxiliary loss goes through the blocks beside x."""
-    own = chain.parts()
+    parts = chain.parts()
     return pipelines.Parts(
-        embed=lambda p, batch, key: (own.embed(p, batch, key), jnp.zeros(())),
-        block=lambda p, x, key: (own.block(p, x[0], key), x[1] + jnp.mean(x[0] ** 2)),
-        head=lambda p, x, batch: own.head(p, x[0], batch) + x[1],
+        embed=lambda p, batch, key: (parts.embed(p, batch, key), jnp.zeros(())),
+        block=lambda p, x, key: (parts.block(p, x[0], key), x[1] + jnp.mean(x[0] ** 2)),
+        head=lambda p, x, batch: parts.head(p, x[0], batch) + x[1],
     )
 
 

@@ -91,8 +91,8 @@ def test_so_many_microbatches_are_in_flight(schedule):
     for stage in range(schedule.stages):
         most = table.in_flight(stage) / schedule.chunks
         assert schedule.activations(stage) == most
-        own = schedule.memory(stage, weights=10.0, activations=3.0)
-        assert own == 10.0 * schedule.weight_copies(stage) + 3.0 * most
+        memory = schedule.memory(stage, weights=10.0, activations=3.0)
+        assert memory == 10.0 * schedule.weight_copies(stage) + 3.0 * most
 
 
 @each_schedule
@@ -127,8 +127,8 @@ def test_published_numbers():
         ]
         size = 2 * stages
         ratios = [
-            own.bubble_share / (1 - own.bubble_share)
-            for own in (
+            schedule.bubble_share / (1 - schedule.bubble_share)
+            for schedule in (
                 pipelines.gpipe(stages, size),
                 pipelines.one_f_one_b(stages, size),
                 pipelines.one_f_one_b(stages, size, chunks=4),

@@ -46,9 +46,9 @@ def trained(make, schedule, layers=LAYERS):
 
 
 def check(result, expected):
-    for (loss, now), (own_loss, own) in zip(result, expected, strict=True):
+    for (loss, now), (own_loss, params) in zip(result, expected, strict=True):
         np.testing.assert_allclose(loss, own_loss, rtol=1e-9)
-        for x, y in zip(now, own, strict=True):
+        for x, y in zip(now, params, strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-8, atol=1e-10)
 
 
@@ -180,7 +180,7 @@ def test_a_stage_that_predicts_looks_ahead_by_its_own_delay():
 
 
 def test_rules_are_told_each_stages_staleness_and_the_point_that_was_read():
-    def told(delay):
+    def recorder(delay):
         def update(updates, state, params=None, *, staleness, stale_params, value, **_):
             del params, state
             return updates, (staleness, stale_params, value)
@@ -193,7 +193,7 @@ def test_rules_are_told_each_stages_staleness_and_the_point_that_was_read():
             optax.GradientTransformationExtraArgs(init, update), optax.sgd(RATE)
         )
 
-    pipe = pipelines.mixed(chain.parts(), told, pipelines.pipedream(3))
+    pipe = pipelines.mixed(chain.parts(), recorder, pipelines.pipedream(3))
     batches = chain.batches(6).astype(np.float32)
     state, heads = pipe.init(chain.params(3), batches[0]), []
     step = jax.jit(pipe.step)

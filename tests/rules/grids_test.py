@@ -68,9 +68,9 @@ def run_of(make):
             t, age = row
             # of a model that grows: gradients at an earlier one are shorter
             x = (1 + t) * START
-            told = {"staleness": age, "stale_params": x - age * START / 8}
-            told = told | {"worker": t % 3, "value": 1e3}
-            updates, state = tx.update((1 + t % 4) * START, state, x, **told)
+            extra_args = {"staleness": age, "stale_params": x - age * START / 8}
+            extra_args = extra_args | {"worker": t % 3, "value": 1e3}
+            updates, state = tx.update((1 + t % 4) * START, state, x, **extra_args)
             return state, updates
 
         rows = jnp.arange(len(AGES)), AGES

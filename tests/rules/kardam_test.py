@@ -38,7 +38,7 @@ def kardam_server(run, *, workers, attackers, window, patience, every):
             coefficients[p].append(rise / np.linalg.norm(model - sent[p][1]))
         sent[p] = g, model
 
-        largest = sorted(max(own[-window:]) for own in coefficients if own)
+        largest = sorted(max(values[-window:]) for values in coefficients if values)
         if took and (x != took[-1][2]).any():
             move = np.linalg.norm(x - took[-1][2])
         smooth = True
@@ -242,12 +242,12 @@ def test_a_refused_gradient_leaves_every_bit_of_the_inner_state(name, bad):
     tx = FILTERS[name]
     state, update = tx.init(TREE), jax.jit(tx.update)
     for worker in range(3):
-        said = {"worker": worker, "stale_params": scaled(worker)}
-        _, state = update(scaled(1.0), state, scaled(worker), **said)
+        extra_args = {"worker": worker, "stale_params": scaled(worker)}
+        _, state = update(scaled(1.0), state, scaled(worker), **extra_args)
     before = state
     for worker in (0, 1, 2, 0, 1, 2):
-        said = {"worker": worker, "stale_params": TREE}
-        updates, state = update(scaled(bad), state, TREE, **said)
+        extra_args = {"worker": worker, "stale_params": TREE}
+        updates, state = update(scaled(bad), state, TREE, **extra_args)
         assert all(not leaf.any() for leaf in jax.tree.leaves(updates))
     jax.tree.map(np.testing.assert_array_equal, state.inner_state, before.inner_state)
     assert state.dropped == before.dropped + 6

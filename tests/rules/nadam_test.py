@@ -65,10 +65,10 @@ OPTIONS = {
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_run_is_the_loop(name):
-    own = dict(OPTIONS[name])
-    expected = loop(**own)
-    own["weight_decay"], own["momentum_decay"] = own.pop("lam"), own.pop("psi")
-    np.testing.assert_allclose(trained(pipelines.nadam(rate, **own)), expected, 1e-10)
+    kw = dict(OPTIONS[name])
+    expected = loop(**kw)
+    kw["weight_decay"], kw["momentum_decay"] = kw.pop("lam"), kw.pop("psi")
+    np.testing.assert_allclose(trained(pipelines.nadam(rate, **kw)), expected, 1e-10)
 
 
 def test_the_defaults_are_the_papers_but_for_weight_decay():
@@ -104,9 +104,9 @@ def test_a_stack_of_layers_is_its_layers():
     grads = jax.random.normal(jax.random.key(0), (20, *shape))
     params = jax.random.normal(jax.random.key(1), shape)
 
-    def made(own):
+    def made(delay):
         tx = pipelines.nadam(0.1, weight_decay=0.1, momentum_decay=0.5)
-        return dj.predict_weights(dj.delayed(tx, own), own)
+        return dj.predict_weights(dj.delayed(tx, delay), delay)
 
     def run(tx, grads, x):
         def step(carry, noise):

@@ -158,8 +158,8 @@ def test_each_leaf_may_have_its_own_staleness():
     both = alone = rule.init(ones)
     for tau in ({"a": 0, "b": 0}, {"a": 1, "b": 0}, {"a": 2, "b": 1}):
         moved, both = rule.update(ones, both, staleness=tau)
-        own, alone = rule.update(ones, alone, staleness=tau["a"])
-        np.testing.assert_array_equal(moved["a"], own["a"])
+        expected, alone = rule.update(ones, alone, staleness=tau["a"])
+        np.testing.assert_array_equal(moved["a"], expected["a"])
     assert (both.momentum["a"] != both.momentum["b"]).all()
 
 

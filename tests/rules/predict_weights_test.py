@@ -50,9 +50,9 @@ def test_delayed_momentum_with_prediction_is_a_loop(share):
 
 
 def test_each_layer_looks_ahead_by_its_own_delay():
-    own = Layers((2, 0))
-    late = dj.delayed(optax.sgd(0.1), {"w": own})
-    xs, points = trained(dj.predict_weights(late, {"w": own}), 50)
+    delays = Layers((2, 0))
+    late = dj.delayed(optax.sgd(0.1), {"w": delays})
+    xs, points = trained(dj.predict_weights(late, {"w": delays}), 50)
     x, last, gradients = START.astype(np.float64), np.zeros_like(START), []
     for t in range(50):
         point = x + np.array([[2.0], [0.0]]) * last
@@ -141,5 +141,5 @@ def test_late_updates_are_corrected_by_layer():
         grad = jax.random.normal(jax.random.key(t), START.shape)
         moves, state = whole.update(grad, state, params)
         for layer, tx in enumerate(parts):
-            own, states[layer] = tx.update(grad[layer], states[layer], params[layer])
-            np.testing.assert_allclose(moves[layer], own, rtol=1e-5, atol=1e-6)
+            move, states[layer] = tx.update(grad[layer], states[layer], params[layer])
+            np.testing.assert_allclose(moves[layer], move, rtol=1e-5, atol=1e-6)

@@ -328,9 +328,9 @@ def test_a_stack_of_layers_is_its_layers(sides):
     delays = (2, 0, 2)
     start, noise = drawn(1, 3, *TALL), drawn(2, 25, 3, *TALL)
 
-    def run(own, start, noise):
+    def run(delay, start, noise):
         tx = made(sides=sides, is_rotated=True, refresh_every=4)
-        tx = dj.predict_weights(dj.delayed(tx, own), own)
+        tx = dj.predict_weights(dj.delayed(tx, delay), delay)
         return trained(tx, start, noise, dj.gradient_params)
 
     whole = run(Layers(delays), start, noise)

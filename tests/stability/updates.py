@@ -39,10 +39,10 @@ def update(
 ):
     """One update of (x_t, x_{t-1}, ..., m) by a noisy gradient that is k late."""
     window, velocity = state[:-1], state[-1]
-    taken_at = window[k]
+    point = window[k]
     if extrapolation:
-        taken_at = taken_at + extrapolation * (window[k] - window[k + 1])
-    gradient = (1 - compensation) * taken_at + compensation * window[0] + noise
+        point = point + extrapolation * (window[k] - window[k + 1])
+    gradient = (1 - compensation) * point + compensation * window[0] + noise
     velocity = momentum * velocity + gradient
     change = gradient + momentum * velocity if nesterov else velocity
     weight = 1.0 if modulation is None else float(modulation(np.int32(k)))

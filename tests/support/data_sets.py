@@ -78,6 +78,6 @@ def prepare_photographs(data_dir: Path, train: range, validation: range) -> str:
         "label": tfds.features.ClassLabel(num_classes=4),
     }
     splits = {"train": train, "validation": validation}
-    own = dict(splits=splits, features=features, name="photos", image_of=photograph)
-    prepare_images(data_dir, **own)
+    options = dict(splits=splits, features=features, name="photos", image_of=photograph)
+    prepare_images(data_dir, **options)
     return str(data_dir)

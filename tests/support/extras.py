@@ -6,12 +6,12 @@ from types import ModuleType
 
 import pytest
 
-OWN = os.environ.get("DELAYJAX_EXTRA")  # the extra that the job has installed
+EXTRA = os.environ.get("DELAYJAX_EXTRA")  # the extra that the job has installed
 
 
 def is_missing(package: str, extra: str) -> bool:
     """Whether the tests of a package are skipped."""
-    return importlib.util.find_spec(package) is None and extra != OWN
+    return importlib.util.find_spec(package) is None and extra != EXTRA
 
 
 def import_or_skip(package: str, extra: str) -> ModuleType:

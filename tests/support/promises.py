@@ -39,5 +39,5 @@ def all_hold(checks: dict[Any, Callable[[], None]]) -> None:
         except (Exception, pytest.fail.Exception) as error:
             failed[name] = error
     if failed:
-        said = (f"{k}: {type(e).__name__}: {e}" for k, e in failed.items())
-        raise AssertionError("\n\n".join(said)) from next(iter(failed.values()))
+        messages = (f"{k}: {type(e).__name__}: {e}" for k, e in failed.items())
+        raise AssertionError("\n\n".join(messages)) from next(iter(failed.values()))

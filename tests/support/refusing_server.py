@@ -98,7 +98,7 @@ class Kardam:
         return used, g
 
     def _is_smooth(self, g: np.ndarray) -> bool:
-        largest = sorted(max(own) for own in self.slopes if own)
+        largest = sorted(max(slopes) for slopes in self.slopes if slopes)
         if not largest or self.move == 0:
             return True
         rank = -(-len(largest) * (self.workers - self.attackers) // self.workers)

@@ -47,7 +47,7 @@ def loss(model, x, key=None):
     return hax.mean((model(x) - 1.0) ** 2).scalar(), {}
 
 
-def train(tx, *, steps=STEPS, told=False, **config):
+def train(tx, *, steps=STEPS, is_late=False, **config):
     """The trainer's state after `steps`, embed sharded over four devices."""
     config = TrainerConfig(
         id="test",
@@ -63,7 +63,7 @@ def train(tx, *, steps=STEPS, told=False, **config):
         state = trainer.initial_state(jax.random.PRNGKey(1), model_init=make)
         for t in range(int(state.step), steps):
             x = jax.random.normal(jax.random.PRNGKey(2 + t), (8, 8))
-            if told:
+            if is_late:
                 opt_state = state.opt_state._replace(
                     staleness=jax.numpy.int32(STALENESS)
                 )
@@ -75,7 +75,7 @@ def train(tx, *, steps=STEPS, told=False, **config):
 class TestTrainer(Promises):
     @staticmethod
     def train(way):
-        state = train(WAYS[way](ADAM.build(STEPS)), told=way == "told")
+        state = train(WAYS[way](ADAM.build(STEPS)), is_late=way == "told")
         return Trained.of(state.model, state.opt_state)
 
 

@@ -78,13 +78,13 @@ def train(wrap, *, steps=STEPS, iteration=None, folder="/nonexistent", **config)
 OWN_ITERATION = pre_train.training_loop_iteration
 
 
-def told_nnx(device, *args):
+def iteration_nnx(device, *args):
     opt_state = device["state"]["optimizer"]["opt_state"]
     opt_state["staleness"][...] = jnp.int32(STALENESS)
     return OWN_ITERATION(device, *args)
 
 
-def told_linen(device, *args):
+def iteration_linen(device, *args):
     state = device["state"]
     opt_state = state.opt_state._replace(staleness=jnp.int32(STALENESS))
     device["state"] = state.replace(opt_state=opt_state)
@@ -94,7 +94,7 @@ def told_linen(device, *args):
 class TestNNX(Promises):
     @staticmethod
     def train(way):
-        state = train(WAYS[way], iteration=told_nnx if way == "told" else None)
+        state = train(WAYS[way], iteration=iteration_nnx if way == "told" else None)
         params = nnx.to_pure_dict(nnx.filter_state(state["model"], nnx.Param))
         opt_state = nnx.to_pure_dict(state["optimizer"])["opt_state"]
         slots = opt_state.get("gradients", {}).get("slots")
@@ -105,7 +105,7 @@ class TestNNX(Promises):
 class TestLinen(Promises):
     @staticmethod
     def train(way):
-        iteration = told_linen if way == "told" else None
+        iteration = iteration_linen if way == "told" else None
         state = train(WAYS[way], iteration=iteration, **LINEN)
         return Trained.of(state.params, state.opt_state)
 
@@ -155,8 +155,8 @@ def test_the_page_s_launcher_delays():
 
 
 def test_the_page_s_iteration_tells_the_staleness():
-    told = iter(range(STEPS))
-    names = {"train": pre_train, "measured": lambda: next(told)}
+    ages = iter(range(STEPS))
+    names = {"train": pre_train, "measured": lambda: next(ages)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pre_train, "training_loop_iteration", OWN_ITERATION)
         exec(pages.lines("maxtext", 1), names)
@@ -205,6 +205,6 @@ def test_the_page_s_layers_are_late_each_by_its_own_delay():
     for got, wanted, _ in zip(*ends, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
     assert any(not np.allclose(a, c, atol=1e-5) for a, _, c in zip(*ends, strict=True))
-    told = nnx.to_pure_dict(late["optimizer"])["opt_state"]["staleness"]
-    kernel = told["decoder"]["layers"]["mlp"]["wi_0"]["kernel"]
+    staleness = nnx.to_pure_dict(late["optimizer"])["opt_state"]["staleness"]
+    kernel = staleness["decoder"]["layers"]["mlp"]["wi_0"]["kernel"]
     assert kernel.shape == (1, 2, 1) and kernel.ravel().tolist() == [1, 0]

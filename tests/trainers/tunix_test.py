@@ -216,6 +216,6 @@ def test_the_page_s_first_lines_train():
 
 
 def test_the_page_s_hook_tells_the_staleness():
-    told = iter(range(STEPS))
-    opt_state = page_s_lines(1, measured=lambda: next(told))
+    ages = iter(range(STEPS))
+    opt_state = page_s_lines(1, measured=lambda: next(ages))
     assert int(opt_state.staleness[...]) == STEPS - 1

@@ -43,12 +43,12 @@ def log():
     def update(updates, state, params, *, staleness, stale_params, worker):
         place, rows = state
         assert staleness.dtype == worker.dtype == jnp.int32
-        told = {
+        values = {
             "staleness": staleness,
             "worker": worker,
             "moved": jnp.float32(params["version"] - stale_params["version"]),
         }
-        rows = {name: rows[name].at[place].set(told[name]) for name in rows}
+        rows = {name: rows[name].at[place].set(values[name]) for name in rows}
         return updates, (place + 1, rows)
 
     return optax.GradientTransformationExtraArgs(init, update)
@@ -114,16 +114,16 @@ def test_each_gradient_is_taken_at_its_own_version(run):
 @runs
 def test_each_is_told_the_age_the_worker_and_the_snapshot_in_order(run):
     trace, _, _, state = witness(run)
-    assert_told(state.each_state, trace)
+    assert_logged(state.each_state, trace)
 
 
 @pytest.mark.parametrize("run", [*ONE, "serial, alone"])
 def test_of_one_gradient_an_update_the_optimizer_is_told_the_same(run):
     trace, _, _, state = witness(run)
-    assert_told(state.opt_state[0], trace)
+    assert_logged(state.opt_state[0], trace)
 
 
-def assert_told(log_state, trace):
+def assert_logged(log_state, trace):
     place, rows = log_state
     staleness = trace.update - trace.read_version
     assert place == len(staleness)

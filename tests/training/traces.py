@@ -184,12 +184,12 @@ class Server:
                 tau = applied[t] - applied[version]
                 if self.accept is not None and not self.accept(grads, tau):
                     continue
-                told = {
+                args = {
                     "staleness": jnp.int32(tau),
                     "stale_params": stale_params,
                     "worker": jnp.int32(worker),
                 }
-                grads, each_state = self.update_each(grads, each_state, params, **told)
+                grads, each_state = self.update_each(grads, each_state, params, **args)
                 accepted.append(grads)
                 ages.append(tau)
             reports.append((ages, metrics))
@@ -199,14 +199,14 @@ class Server:
                 continue
             size = divisor[t] * len(accepted) / len(row) if row else divisor[t]
             mean = mean_of(accepted, size, params)
-            told = {"staleness": jnp.float32(mean_age(ages))}
+            args = {"staleness": jnp.float32(mean_age(ages))}
             if agree:
                 version = row[0][1] if row else t
-                told = {
+                args = {
                     "staleness": jnp.int32(mean_age(ages)),
                     "stale_params": versions[version],
                 }
-            updates, opt_state = self.update_tx(mean, opt_state, params, **told)
+            updates, opt_state = self.update_tx(mean, opt_state, params, **args)
             versions.append(optax.apply_updates(params, updates))
             applied.append(applied[t] + 1)
         return stack(versions[1:]), reports, (opt_state, each_state)

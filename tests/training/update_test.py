@@ -23,7 +23,7 @@ from tests.training.traces import (
 
 
 @pytest.mark.parametrize(
-    ("name", "spread", "told", "kind"),
+    ("name", "spread", "names", "kind"),
     [
         ("deep", 0.0, {"staleness", "stale_params", "worker"}, jnp.int32),
         ("deep", 1.0, {"staleness", "stale_params", "worker"}, jnp.int32),
@@ -33,13 +33,13 @@ from tests.training.traces import (
     ],
 )
 def test_the_optimizer_is_told_what_an_update_s_gradients_share(
-    name, spread, told, kind
+    name, spread, names, kind
 ):
     seen, trace = [], TRACES[name]
     replay = dj.replay(trace, grad_fn, counting(seen), read_spread=spread)
     shapes_after(replay, trace, batches_of(trace))
     for extra in seen:
-        assert set(extra) == told
+        assert set(extra) == names
         assert (extra["staleness"].dtype, extra["staleness"].shape) == (kind, ())
     assert seen
 

@@ -119,8 +119,8 @@ def step_of(tx, loss, axis_name="workers"):
     return step
 
 
-# What is composed: the transformation, its twin, and which of its leaves are a
-# worker's own, by the beginnings of their paths.
+# A composition: the transformation and its twin. `local` has the beginnings of the
+# paths of the leaves that differ between workers.
 
 
 def halving(tau):
@@ -143,7 +143,7 @@ def trace_before_mean():
 
 class Composition(NamedTuple):
     tx: optax.GradientTransformationExtraArgs
-    own: tuple[str, ...] = ()
+    local: tuple[str, ...] = ()
     optimizer: Callable[[], Any] = lambda: oracle.adam(RATE)
     options: Callable[[], dict[str, Any]] = dict
 
@@ -162,7 +162,7 @@ COMPOSITIONS = {
         dj.delayed(
             dj.exchange.mean(optax.chain(ADAM, dj.scale_by_staleness(halving))), 3
         ),
-        own=("[1].gradients.slots",),
+        local=("[1].gradients.slots",),
         optimizer=lambda: oracle.scaled(oracle.adam(RATE), halving),
         options=late_by(3),
     ),
@@ -173,7 +173,7 @@ COMPOSITIONS = {
             ),
             2,
         ),
-        own=("[1].gradients.slots", "[1].inner_state.outbox"),
+        local=("[1].gradients.slots", "[1].inner_state.outbox"),
         optimizer=lambda: oracle.scaled(oracle.momentum(RATE, 0.5), halving),
         options=lambda: {"overlapped": True, **late_by(2)()},
     ),
@@ -184,7 +184,7 @@ COMPOSITIONS = {
         dj.delayed(
             dj.exchange.overlapped_mean(ADAM, weight=halving), PER_WORKER, max_delay=3
         ),
-        own=(
+        local=(
             "[1].staleness",
             "[1].gradients.slots",
             "[1].inner_state.outbox",
@@ -203,7 +203,7 @@ COMPOSITIONS = {
             max_delay=3,
             keep_params=True,
         ),
-        own=("[1].staleness", "[1].gradients.slots"),
+        local=("[1].staleness", "[1].gradients.slots"),
         optimizer=lambda: oracle.sgd(RATE),
         options=lambda: {
             "delay": delay_of_worker,
@@ -216,7 +216,7 @@ COMPOSITIONS = {
             2,
             keep_params=True,
         ),
-        own=("[1].gradients.slots", "[1].inner_state.outbox"),
+        local=("[1].gradients.slots", "[1].inner_state.outbox"),
         optimizer=lambda: oracle.compensated(oracle.sgd(RATE), 0.5),
         options=lambda: {"overlapped": True, **late_by(2)()},
     ),
@@ -226,7 +226,7 @@ COMPOSITIONS = {
             dj.delays.from_trace(TRACE),
             max_delay=3,
         ),
-        own=("[1].gradients.slots",),
+        local=("[1].gradients.slots",),
         optimizer=lambda: oracle.dropping(oracle.momentum(RATE, 0.5), 1),
         options=lambda: {"delay": lambda worker, step: TRACE[step % len(TRACE)]},
     ),
@@ -238,7 +238,7 @@ COMPOSITIONS = {
             PER_WORKER,
             max_delay=3,
         ),
-        own=("[1].staleness", "[1].gradients.slots", "[1].inner_state[0].trace"),
+        local=("[1].staleness", "[1].gradients.slots", "[1].inner_state[0].trace"),
         optimizer=lambda: oracle.sgd(RATE),
         options=lambda: {
             "delay": delay_of_worker,
@@ -254,12 +254,12 @@ TWO_LEVELS = {
         dj.exchange.mean(
             dj.exchange.overlapped_mean(ADAM, axis_name="groups"), axis_name="members"
         ),
-        own=("[1].outbox",),
+        local=("[1].outbox",),
         options=lambda: {"overlapped": True},
     ),
     "across groups in shares": Composition(
         dj.exchange.late_between_groups(ADAM, MEMBERS[1]),
-        own=("[1].outbox",),
+        local=("[1].outbox",),
         options=lambda: {"overlapped": True},
     ),
     "a delay a group": Composition(
@@ -271,7 +271,7 @@ TWO_LEVELS = {
             ),
             axis_name="members",
         ),
-        own=("[1].staleness", "[1].gradients.slots"),
+        local=("[1].staleness", "[1].gradients.slots"),
         options=lambda: {"delay": lambda group, step: 2 * group, "weight": halving},
     ),
 }

@@ -111,12 +111,12 @@ def test_the_first_step_is_traced_once_and_no_other_at_all(make):
 
     workers = make(step)
     split = workers.init((START, tx.init(START)), BATCHES[0])
-    taken, begun = jax.jit(workers.step), len(traces)
-    split, _ = taken(split, BATCHES[0])
+    program, begun = jax.jit(workers.step), len(traces)
+    split, _ = program(split, BATCHES[0])
     traced = len(traces)
     assert traced == begun + 1
     for batch in BATCHES[1:]:
-        split, _ = taken(split, batch)
+        split, _ = program(split, batch)
     workers.init((START, tx.init(START)), BATCHES[1])
     assert len(traces) == traced
 

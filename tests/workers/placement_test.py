@@ -77,9 +77,9 @@ def test_one_is_the_state_of_one_worker():
     assert picked == (5, 5, 2)
     first = split.one()
     assert first == (5, 0, 0)
-    own = WorkerState(jnp.arange(4), (("workers",),))
+    state = WorkerState(jnp.arange(4), (("workers",),))
     for index in (2, np.int64(2), jnp.int32(2)):
-        assert own.one(worker=index) == 2
+        assert state.one(worker=index) == 2
     for beyond in (4, -1):
         with pytest.raises(ValueError, match=rf"must lie in 0 .. 3.*got {beyond}"):
-            own.one(worker=beyond)
+            state.one(worker=beyond)

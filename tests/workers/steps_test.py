@@ -139,12 +139,12 @@ def test_a_step_may_hold_nothing(make):
 
 def test_keys_integers_and_flags_are_state_like_any_other():
     def step(state, batch):
-        shared, own, raw, steps, flag = state
+        shared, key, raw, steps, flag = state
         shared, draw = jax.random.split(shared)
-        own = jax.random.fold_in(own, jax.lax.axis_index("workers"))
+        key = jax.random.fold_in(key, jax.lax.axis_index("workers"))
         raw = jax.random.fold_in(raw, jax.lax.psum(1, "workers"))
-        metrics = {"same": jax.random.normal(draw), "own": jax.random.normal(own)}
-        return (shared, own, raw, steps + 1, ~flag), metrics
+        metrics = {"same": jax.random.normal(draw), "own": jax.random.normal(key)}
+        return (shared, key, raw, steps + 1, ~flag), metrics
 
     state = (
         jax.random.key(0),

@@ -92,7 +92,7 @@ def test_own_are_the_leaves_that_differ_and_no_others(level, name):
     held = {
         jax.tree_util.keystr(path): a for path, a in jax.tree.leaves_with_path(axes)
     }
-    prefixes = TABLES[level][2][name].own
+    prefixes = TABLES[level][2][name].local
     assert {p for p in prefixes if not any(k.startswith(p) for k in held)} == set()
     owners = TABLES[level][0][0]  # the workers, or the groups
     assert held == {k: owners if k.startswith(prefixes) else "" for k in held}

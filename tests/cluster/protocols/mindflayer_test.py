@@ -36,7 +36,7 @@ def test_mindflayer_counts_on_the_speed_of_the_moment():
     trace = cluster.simulate(
         spec, protocols.mindflayer(tries, limit), 10**6, seed=1, seconds=2000.0
     )
-    taken = trace.counts / trace.divisor
+    ratio = trace.counts / trace.divisor
     for (start, factor), end in zip(phases.items(), ends, strict=True):
         # whole rounds of this phase
         inside = (trace.seconds > start + 2 * limit) & (trace.seconds <= end)
@@ -47,7 +47,7 @@ def test_mindflayer_counts_on_the_speed_of_the_moment():
         assert abs(trace.divisor[inside] - expected).max() < error + 1e-12
         # unbiased in each
         spread = math.sqrt(variance / inside.sum()) / expected
-        assert abs(taken[inside].mean() - 1) < 4 * spread + error / expected
+        assert abs(ratio[inside].mean() - 1) < 4 * spread + error / expected
 
 
 def test_mindflayer_counts_on_both_speeds_of_a_trial_in_which_they_change():

@@ -63,7 +63,7 @@ def trial_of(optimizer, numbers, workers):
     batch = jax.tree.map(lambda leaf: leaf[0], TASK.batches(0, 0, 1))
     return rules.Trial(
         optimizer=rules.OPTIMIZERS[optimizer],
-        numbers={name: jnp.float32(own) for name, own in numbers.items()},
+        numbers={name: jnp.float32(number) for name, number in numbers.items()},
         shape=lambda step: 1.0,
         mean=jnp.int32(workers - 1),
         most=MOST,
@@ -85,7 +85,7 @@ def trial_of(optimizer, numbers, workers):
 def test_a_training_is_a_replay_of_the_cluster(optimizer, name, cluster):
     rule = NAMED[name]
     numbers = amid(rule.whole_space(rules.OPTIMIZERS[optimizer]))
-    other = {name: 0.3 * own for name, own in numbers.items()}
+    other = {name: 0.3 * number for name, number in numbers.items()}
     program = programs_of(rule, cluster, optimizer)[name]
     ours = trained(program, [numbers, other])
     (trace,) = program.job.traces
@@ -248,11 +248,11 @@ def test_the_gains_of_clusters_are_those_of_losses_made_by_hand(tmp_path):
 
 
 def test_a_blind_twin_receives_the_mean_staleness_and_the_parameters_of_then():
-    told = []
+    calls = []
 
     def telling(trial):
         def update(updates, state, params=None, *, staleness, stale_params, worker):
-            told.append((int(staleness), float(stale_params), int(worker)))
+            calls.append((int(staleness), float(stale_params), int(worker)))
             return updates, state
 
         return optax.GradientTransformationExtraArgs(lambda p: (), update)
@@ -272,4 +272,4 @@ def test_a_blind_twin_receives_the_mean_staleness_and_the_parameters_of_then():
             worker=7,
         )
     old = [0.0, 0.0, 0.0, 10.0, 20.0]  # of two updates before, from the third on
-    assert told == [(2, x, t % 3) for t, x in enumerate(old)]
+    assert calls == [(2, x, t % 3) for t, x in enumerate(old)]

@@ -125,10 +125,10 @@ def trained(task, trace, params, order, numbers, direction):
         age = t - int(trace.read_version[t])
         old = versions[t - age]
         grads = gradient(old, jax.tree.map(lambda leaf, t=t: leaf[t], batches))
-        told = {"age": age} if direction is by_age else {}
-        told |= {"params": params} if direction is compensated else {}
-        told |= {"share": t / updates} if direction is decayed else {}
-        update, state = step(grads, old, state, numbers, **told)
+        options = {"age": age} if direction is by_age else {}
+        options |= {"params": params} if direction is compensated else {}
+        options |= {"share": t / updates} if direction is decayed else {}
+        update, state = step(grads, old, state, numbers, **options)
         params = jax.tree.map(
             lambda x, u: x - numbers["learning_rate"] * u, params, update
         )

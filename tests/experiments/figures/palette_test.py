@@ -67,7 +67,7 @@ def test_an_svg_has_no_background_and_is_read_on_a_light_and_on_a_dark_page(tmp_
         assert contrast(color, "white") > 4.5 and contrast(there, "#161616") > 4.5
     # nothing is filled behind the axes, and letters, which have no color, are light
     patches = re.findall(r'<g id="patch_\d+">\s*<path d="[^"]*" style="([^"]*)', text)
-    assert patches and all("fill: none" in own for own in patches)
+    assert patches and all("fill: none" in style for style in patches)
     (letters,) = re.findall(r"svg{fill:(#\w+)}", dark)
     assert contrast(letters, "#161616") > 4.5
 

@@ -91,7 +91,7 @@ def test_a_disk_that_fills_up_while_a_state_is_written_is_one_line(
 def test_who_is_gone_is_not_waited_for(tmp_path, monkeypatch, error, waits):
     """Others write their parts of a checkpoint; a collective that fails says so."""
     waited = []
-    monkeypatch.setattr(Checkpoints, "wait", lambda own: waited.append(own))
+    monkeypatch.setattr(Checkpoints, "wait", lambda self: waited.append(self))
     with pytest.raises(error), Checkpoints(tmp_path / "c"):
         raise error
     assert bool(waited) == waits

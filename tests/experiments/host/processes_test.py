@@ -107,13 +107,13 @@ def test_different_flags_are_refused_by_all_with_the_names(tmp_path):
     )
     codes, outputs = kill.finish(started)
     assert codes == [1, 1]
-    said = [line for line in outputs[0].splitlines() if line.startswith("error: ")]
-    assert said == [
+    errors = [line for line in outputs[0].splitlines() if line.startswith("error: ")]
+    assert errors == [
         "error: the processes were given different values: --config.width: 8 in process"
         f" 0, 16 in process 1; --workdir: {tmp_path}/a in process 0, {tmp_path}/b in"
         " process 1. Start the same command on every host."
     ]
-    assert said[0] in outputs[1]
+    assert errors[0] in outputs[1]
 
 
 @pytest.mark.long
@@ -217,8 +217,8 @@ def test_an_error_ends_a_process_at_once_after_its_traceback(monkeypatch, capsys
     join("localhost:9000", 0)
     error = jax.errors.JaxRuntimeError("Gloo all-reduce failed")
     sys.excepthook(type(error), error, None)
-    said = capsys.readouterr().err
-    assert said.splitlines()[-1].endswith("JaxRuntimeError: Gloo all-reduce failed")
+    text = capsys.readouterr().err
+    assert text.splitlines()[-1].endswith("JaxRuntimeError: Gloo all-reduce failed")
     assert codes == [1]
 
 
@@ -232,7 +232,7 @@ def test_what_fails_in_another_process_fails_here(monkeypatch):
 
 def test_a_flag_of_one_process_is_a_flag_of_all(monkeypatch):
     flags = [[False, False, True], [False, True, True]]
-    monkeypatch.setattr(processes, "_of_each", lambda *own: flags)
+    monkeypatch.setattr(processes, "_of_each", lambda *flag_values: flags)
     assert processes.any_of(False, False, True) == [False, True, True]
 
 

@@ -16,9 +16,9 @@ def opened(path, kept=0, program="all"):
 def test_the_metrics_of_a_resumed_run_end_as_if_uninterrupted(tmp_path):
     def rows(path, resumed_at):
         for kept, steps in resumed_at:
-            own = opened(path, kept)
+            metrics = opened(path, kept)
             for step in steps:
-                own.add_row(row(step))
+                metrics.add_row(row(step))
         return (path / "metrics.jsonl").read_text()
 
     for name in ("a", "b"):
@@ -44,7 +44,7 @@ def test_a_line_that_cannot_be_read_costs_itself_alone(tmp_path, caplog):
 
 def test_the_rows_of_other_programs_stay(tmp_path):
     for name in ("all", "other", "all"):  # the first begins again
-        own = opened(tmp_path, program=name)
-        own.add_row(row(10, name))
-        assert own.rows(name) == [row(10, name)]
+        metrics = opened(tmp_path, program=name)
+        metrics.add_row(row(10, name))
+        assert metrics.rows(name) == [row(10, name)]
     assert [row["program"] for row in RunFolder(tmp_path).rows()] == ["other", "all"]

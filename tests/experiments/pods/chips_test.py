@@ -62,8 +62,8 @@ def test_what_this_jax_cannot_describe_is_one_line(monkeypatch):
     monkeypatch.setattr(chips.importlib.util, "find_spec", lambda name: True)
     monkeypatch.setattr(chips.topologies, "get_topology_desc", refuse)
     for name in ("2*v5e:4x4", "h100:1x1x8"):
-        with pytest.raises(chips.PodError) as told:
+        with pytest.raises(chips.PodError) as error:
             chips.topology(name).devices()
-        assert f"got {name!r}; JAX" in str(told.value)
-        assert "topology not implemented" in str(told.value)
-        assert "\n" not in str(told.value)
+        assert f"got {name!r}; JAX" in str(error.value)
+        assert "topology not implemented" in str(error.value)
+        assert "\n" not in str(error.value)

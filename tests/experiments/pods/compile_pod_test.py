@@ -394,9 +394,9 @@ def test_without_the_options_the_same_sum_is_on_the_critical_path():
     (one,) = report.collectives
     assert not one.asynchronous
     assert report.exchanged_bytes(hidden=False) == MATRIX
-    said = compile_pod.table(report)
-    assert f"0 hidden, {MATRIX:,} not" in said
-    assert "synchronous" in said and "asynchronous" not in said
+    text = compile_pod.table(report)
+    assert f"0 hidden, {MATRIX:,} not" in text
+    assert "synchronous" in text and "asynchronous" not in text
 
 
 @needs_libtpu
@@ -451,10 +451,10 @@ def test_on_a_tpu_delays_by_layer_move_one_copy_of_the_leaf_more(delays):
 
     XLA does not fuse what it reads of several histories with what it is used for.
     """
-    by_layer, alike = late_blocks(dj.delays.Layers(delays)), late_blocks(7)
+    by_layer, whole = late_blocks(dj.delays.Layers(delays)), late_blocks(7)
     size = 4 * math.prod(BLOCKS)
-    assert alike.bytes_accessed == pytest.approx(5 * size, rel=0.01)
-    assert by_layer.bytes_accessed <= 1.1 * (alike.bytes_accessed + 2 * size)
+    assert whole.bytes_accessed == pytest.approx(5 * size, rel=0.01)
+    assert by_layer.bytes_accessed <= 1.1 * (whole.bytes_accessed + 2 * size)
     assert by_layer.temp_bytes <= 1.02 * size
     kept = sum(delay + 1 for delay in delays if delay) / len(delays)
     assert by_layer.history_bytes == pytest.approx(kept * size, rel=0.001)
@@ -526,8 +526,8 @@ def tiny(workers, *, width=32, batch_size=32, max_delay=3):
 def test_the_command_prints_the_table_of_each_program(workers, capsys):
     experiment = tiny(workers)
     compile_pod.main(experiment, SMALL)
-    said, names = capsys.readouterr().out, ["sgd", "adam-again=1"]
-    assert [f"{name} on {SMALL}: 4 devices" in said for name in names] == [True, True]
+    text, names = capsys.readouterr().out, ["sgd", "adam-again=1"]
+    assert [f"{name} on {SMALL}: 4 devices" in text for name in names] == [True, True]
     reports = [*compile_pod.reports(experiment, SMALL)]
     assert [report.program for report in reports] == names
     size = size_of(experiment)
@@ -561,7 +561,7 @@ def simulated():
 
 @needs_libtpu
 @pytest.mark.parametrize(
-    "make, said",
+    "make, message",
     [
         (lambda: tiny(6, batch_size=12), "sgd has 6 workers, but v5e:2x2 has 4 dev"),
         (lambda: tiny(4, batch_size=6), "`workers` must divide the examples .*got 4"),
@@ -573,13 +573,13 @@ def simulated():
     ],
     ids=["workers", "batch", "simulated", "memory"],
 )
-def test_the_command_fails_where_an_experiment_does_not_fit(make, said):
-    with pytest.raises(SystemExit, match=f"error: .*{said}"):
+def test_the_command_fails_where_an_experiment_does_not_fit(make, message):
+    with pytest.raises(SystemExit, match=f"error: .*{message}"):
         compile_pod.main(make(), SMALL)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--topology=v5e:4x4", "--config.lrr=1"), "lrr"),
         ((), "--topology"),
@@ -587,10 +587,10 @@ def test_the_command_fails_where_an_experiment_does_not_fit(make, said):
     ],
     ids=["key", "missing", "stray"],
 )
-def test_a_mistyped_command_is_one_line(arguments, said):
+def test_a_mistyped_command_is_one_line(arguments, message):
     code, output = finish(
         "--config=configs/default.py", *arguments, module="experiments.pods.compile_pod"
     )
     assert code == 1
     assert output.startswith("error: ") and output.count("\n") == 1
-    assert said in output
+    assert message in output

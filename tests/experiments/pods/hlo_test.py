@@ -56,7 +56,7 @@ LIMIT = "%n = s32[] constant(5)\n%lt = pred[] compare(%i, %n), direction=LT"
 
 
 @pytest.mark.parametrize(
-    "said, condition, times",
+    "config, condition, times",
     [
         ('backend_config={"known_trip_count":{"n":"5"}}', LIMIT, 5),
         ("", LIMIT, 5),  # as TPUs print it
@@ -64,8 +64,8 @@ LIMIT = "%n = s32[] constant(5)\n%lt = pred[] compare(%i, %n), direction=LT"
         ("", "%go = pred[] get-tuple-element(%t), index=1", 1),  # not known
     ],
 )
-def test_what_is_in_a_loop_counts_as_often_as_it_runs(said, condition, times):
-    line = f"%w = (f32[]) while(%t), condition=%limit, body=%body, {said}"
+def test_what_is_in_a_loop_counts_as_often_as_it_runs(config, condition, times):
+    line = f"%w = (f32[]) while(%t), condition=%limit, body=%body, {config}"
     computations = {"body": BODY, "limit": condition}
     one = only(collectives(line, **computations))
     assert (one.times, one.beside_seconds, one.hidden) == (times, 1.0, True)

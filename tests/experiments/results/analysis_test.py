@@ -44,7 +44,7 @@ def chosen(table, law):
 
 @pytest.mark.parametrize("draw", [0, 1, 2, 3])
 def test_one_step_is_chosen_for_all_seeds_of_a_series(draw):
-    table, other = frame(draw), frame(draw + 100).assign(seed=lambda own: own.seed + 7)
+    table, other = frame(draw), frame(draw + 100).assign(seed=lambda df: df.seed + 7)
     for tuning in (None, other):
         result = analysis.best(table, ["learning_rate"], tuning=tuning)
         assert sorted(result.seed) == sorted([*SEEDS] * len(LAWS))
@@ -107,10 +107,10 @@ def test_a_time_to_a_value_may_decide_whatever_became_of_the_cell():
         seed=curves.seed + 7, seconds=curves["update"] * curves.learning_rate
     )
     tuning = results.assign(seed=results.seed + 7)
-    told = selection._replace(results=tuning, curves=slow)
-    assert set(told.best(results, curves).learning_rate) == {0.1}
-    assert told.seeds == [7, 8]
-    assert told.but("learning_rate").best(results, curves) is results
+    tuned = selection._replace(results=tuning, curves=slow)
+    assert set(tuned.best(results, curves).learning_rate) == {0.1}
+    assert tuned.seeds == [7, 8]
+    assert tuned.but("learning_rate").best(results, curves) is results
 
 
 def test_another_column_may_decide():
@@ -119,8 +119,8 @@ def test_another_column_may_decide():
         columns={"train_loss": "test_loss", "test_loss": "train_loss"}
     )
     result = analysis.best(swapped, ["learning_rate"], by="test_loss")
-    own = analysis.best(table, ["learning_rate"])
-    assert result.learning_rate.tolist() == own.learning_rate.tolist()
+    expected = analysis.best(table, ["learning_rate"])
+    assert result.learning_rate.tolist() == expected.learning_rate.tolist()
     other = analysis.best(swapped, ["learning_rate"])
     assert result.learning_rate.tolist() != other.learning_rate.tolist()
 
@@ -260,10 +260,10 @@ def test_derived_columns_are_errors_and_the_gap():
 
 def test_every_setting_has_a_name():
     rows = pd.DataFrame({"protocol": ["sync", None], "bound": [None, 2.0], "seeds": 1})
-    told = analysis.distinguishing(rows)
-    assert told == ["protocol", "bound"]
+    settings = analysis.distinguishing(rows)
+    assert settings == ["protocol", "bound"]
     names = [
-        analysis.label({k: row[k] for k in told}) for row in rows.to_dict("records")
+        analysis.label({k: row[k] for k in settings}) for row in rows.to_dict("records")
     ]
     assert names == ["sync", "bound=2"]
     assert analysis.label({"law": None}) == "plain"

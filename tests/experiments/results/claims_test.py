@@ -30,7 +30,7 @@ VALUES = (0.9, 1.0, 1.1)
 
 
 def result(values=VALUES):
-    rows = [("a", seed, own) for seed, own in enumerate(values)]
+    rows = [("a", seed, value) for seed, value in enumerate(values)]
     results = pd.DataFrame(rows, columns=["arm", "seed", "loss"])
     return Run(results, results.iloc[:0])
 
@@ -143,11 +143,11 @@ def test_with_three_looks_the_error_of_a_family_of_true_bounds_is_below_5_percen
             for times in claims.LOOKS:
                 part = values[: 5 * times]
                 error = part.std(ddof=1) / len(part) ** 0.5
-                own = Estimate(part.mean(), error, len(part))
-                if own.side(claim.at_least, claim.at_most):
+                estimate = Estimate(part.mean(), error, len(part))
+                if estimate.side(claim.at_least, claim.at_most):
                     alone += 1
                     break
-            chances.append(Judged(claim, own, "").chance)
+            chances.append(Judged(claim, estimate, "").chance)
         wrong += (holm(np.array(chances)) <= 0.05).any()
     assert alone / (5 * families) > 0.08  # three looks at 5 % without a correction
     assert 0 < wrong / families < 0.05

@@ -49,7 +49,7 @@ def test_a_difference_has_the_interval_of_the_paired_t_test():
 def test_a_ratio_has_the_interval_of_the_logarithm_by_the_jackknife():
     (row,) = one().table(of_delays(FRESH, LATE)).to_dict("records")
     count = len(FRESH)
-    parts = [np.delete(own, i).mean() for own in (LATE, FRESH) for i in range(count)]
+    parts = [np.delete(x, i).mean() for x in (LATE, FRESH) for i in range(count)]
     logs = np.log(parts[:count]) - np.log(parts[count:])
     error = np.sqrt((count - 1) / count * ((logs - logs.mean()) ** 2).sum())
     middle = np.log(LATE.mean() / FRESH.mean())
@@ -234,9 +234,9 @@ def test_points_are_shown_as_points():
     ],
 )
 def test_an_answer_says_which_name_is_not_there(changes, message):
-    (said,) = effects.answers(of_delays([1.0], [2.0]), [one(**changes)])
-    assert isinstance(said, str) and "cannot be compared with" in said
-    assert re.search(message, said)
+    (answer,) = effects.answers(of_delays([1.0], [2.0]), [one(**changes)])
+    assert isinstance(answer, str) and "cannot be compared with" in answer
+    assert re.search(message, answer)
 
 
 class Own:
@@ -263,8 +263,8 @@ def failing(result):
 )
 def test_an_answer_that_fails_is_one_line_and_the_others_are_made(effect, message):
     of = of_delays((0.1, 0.1), (0.2, 0.2))
-    said, other = effects.answers(of, [effect, one()])
-    assert re.match(message, said) and "\n" not in said
+    text, other = effects.answers(of, [effect, one()])
+    assert re.match(message, text) and "\n" not in text
     assert other.table["reading"].tolist() == ["higher"]
     (shown,) = effects.answers(of, [Own(one().answer)])
     assert shown.text == other.text

@@ -98,8 +98,8 @@ def test_what_a_run_found_is_printed_as_its_series_and_not_as_frames():
     ]
     selection = Selection(("learning_rate",))
     result = split(["law", "learning_rate"], rows, rows, selection=selection)
-    said, header, *shown = str(result).splitlines()
-    assert said == "2 series, 3 seeds; each at its best learning_rate"
+    summary, header, *shown = str(result).splitlines()
+    assert summary == "2 series, 3 seeds; each at its best learning_rate"
     assert header.split() == [
         "law",
         "learning_rate",

@@ -41,8 +41,8 @@ KINDS = {"simulated": optimizer, "devices": on_devices}
 
 def options(**changes):
     grid = {"learning_rate": RATES, "delay": DELAYS}
-    own = dict(task=TASK, grid=grid, seeds=(0, 1), updates=20, evaluations=2)
-    return own | changes
+    fields = dict(task=TASK, grid=grid, seeds=(0, 1), updates=20, evaluations=2)
+    return fields | changes
 
 
 @functools.cache

@@ -56,9 +56,9 @@ def noisy(function, noise, name=""):
     spread = noise.pairs / math.sqrt(2)  # of each of two
 
     def answer(trial):
-        own = np.random.default_rng(zlib.crc32(f"{name}{trial}".encode()))
+        rng = np.random.default_rng(zlib.crc32(f"{name}{trial}".encode()))
         every = np.random.default_rng((zlib.crc32(name.encode()), trial.seed))
-        value = function(*trial.point) + spread * own.normal()
+        value = function(*trial.point) + spread * rng.normal()
         return value + noise.common * every.normal()
 
     return answer

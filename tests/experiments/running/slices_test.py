@@ -148,9 +148,9 @@ def groups_of(groups, members):
 
 def of_slices(*sizes):
     """Devices of slices in any order, by which they are numbered."""
-    slices = [own for own, size in enumerate(sizes) for _ in range(size)]
+    slices = [index for index, size in enumerate(sizes) for _ in range(size)]
     order = np.random.default_rng(0).permutation(slices)
-    return [Device(number, int(own)) for number, own in enumerate(order)]
+    return [Device(number, int(index)) for number, index in enumerate(order)]
 
 
 def slices_in(mesh):
@@ -337,8 +337,8 @@ def products_before(text, awaited):
 
     def of_line(line):
         called = re.findall(r"calls=%([\w.\-]+)", line)
-        own = re.search(r" (convolution|dot)\(", line) is not None
-        return own + sum(map(products, called))
+        count = re.search(r" (convolution|dot)\(", line) is not None
+        return count + sum(map(products, called))
 
     (body,) = (c for c in computations.values() if any(awaited in x for x in c))
     done = np.cumsum([of_line(line) for line in body])

@@ -27,9 +27,9 @@ def test_processes_read_the_batches_that_threads_read(photo_dir):
     )
     for call in CALLS:
         chex.assert_trees_all_equal(processes.batches(*call), threads.batches(*call))
-    own = np.array([1, 6])
+    workers = np.array([1, 6])
     chex.assert_trees_all_equal(
-        processes.batches(1, 2, 5, own), threads.batches(1, 2, 5, own)
+        processes.batches(1, 2, 5, workers), threads.batches(1, 2, 5, workers)
     )
 
 
@@ -69,9 +69,9 @@ def test_an_error_of_a_process_is_the_caller_s_and_the_next_call_works(processes
 
 @pytest.mark.long
 def test_a_process_that_is_killed_is_named():
-    own = readers.Processes(numbered, 1)
+    pool = readers.Processes(numbered, 1)
     with pytest.raises(ChildProcessError, match=r"was killed, .* lower `worker_p"):
-        own(9, np.arange(4))
+        pool(9, np.arange(4))
 
 
 RUN = """

@@ -15,7 +15,7 @@ def test_the_end_of_every_shard_is_held_out(tmp_path, monkeypatch):
         write_shard(tmp_path / f"{number}.bin", shard)
     result = {}
     monkeypatch.setattr(
-        language, "predict_next", lambda *texts, **own: result.update(own, texts=texts)
+        language, "predict_next", lambda *texts, **kw: result.update(kw, texts=texts)
     )
     tasks.tokens(f"{tmp_path}/*.bin", vocab=50, **TEXT)
     train, test = result["texts"]

@@ -29,8 +29,8 @@ def late_sgd(learning_rate, delay):
 
 
 def grid_of(training, **changes):
-    own = dict(grid={"learning_rate": RATES, "delay": DELAYS}, seeds=(0, 1), updates=20)
-    return Trained(training, **own | changes)
+    kw = dict(grid={"learning_rate": RATES, "delay": DELAYS}, seeds=(0, 1), updates=20)
+    return Trained(training, **kw | changes)
 
 
 @pytest.fixture(scope="module")

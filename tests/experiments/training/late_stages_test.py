@@ -64,8 +64,8 @@ def test_each_method_is_one_cell_of_late_stages(tmp_path, method):
 @pytest.mark.parametrize(("width", "heads", "millions"), [(160, 5, 26), (448, 7, 122)])
 def test_the_config_names_its_sizes(tmp_path, width, heads, millions):
     config = pipeline_tokens.get_config()
-    own = {key: config[key] for key in ("vocab", "context", "stages")}
-    task = large(tmp_path, **own, width=width, heads=heads).task
+    sizes = {key: config[key] for key in ("vocab", "context", "stages")}
+    task = large(tmp_path, **sizes, width=width, heads=heads).task
     shapes = jax.eval_shape(task.init, jax.random.key(0))
     count = sum(leaf.size for leaf in jax.tree.leaves(shapes))
     assert round(count / 1e6) == millions

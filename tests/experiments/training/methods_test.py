@@ -267,9 +267,9 @@ def test_a_resumed_run_has_the_same_bits(name):
 def test_the_model_of_replicas_is_their_mean_and_of_a_center_the_center():
     for name, mean in (("gossip", True), ("sync_easgd", False)):
         run = quiet_run(name)
-        own = run.params  # [seeds, rates, workers, dimensions]
-        assert own.shape == (1, 1, 4, 2)
-        model = own.mean(axis=2)
+        params = run.params  # [seeds, rates, workers, dimensions]
+        assert params.shape == (1, 1, 4, 2)
+        model = params.mean(axis=2)
         if not mean:
             (model,) = jax.tree.leaves(optax.tree.get(run.state.memory.state, "center"))
         loss = 0.5 * (CURVATURES * np.square(model)).sum(axis=-1)
@@ -322,14 +322,14 @@ def test_late_models_in_a_sum_are_as_old_as_the_cluster_says():
     models = np.asarray(start[0, 0], np.float64)  # [workers, dimensions]
     made = [models]
     for t in range(steps):
-        own = models - rate * CURVATURES * models
-        made.append(own)
+        moved = models - rate * CURVATURES * models
+        made.append(moved)
         sent = np.stack([made[t + 1 - behind[t, w]][w] for w in range(4)])
         late = behind[t][:, None] > 0
         total = sent + sent[np.arange(4) ^ (1 << t % 2)]  # a pair's
-        models = np.where(late, (total + own) / 3, total / 2)
+        models = np.where(late, (total + moved) / 3, total / 2)
         if (t + 1) % period == 0:
-            models = np.tile(own.mean(axis=0), (4, 1))
+            models = np.tile(moved.mean(axis=0), (4, 1))
     np.testing.assert_allclose(run.params[0, 0], models, rtol=2e-4)
 
 
@@ -388,20 +388,20 @@ def counting(learning_rate):
 def test_a_method_leaves_the_counts_of_a_user_s_optimizer_as_they_are(name):
     method, updates = METHODS[name](**NEEDED.get(name, {})), 60
     run, plain = run_of(method, counting, **one(0.03, updates=updates)), quiet_run(name)
-    is_own = {"is_leaf": lambda x: isinstance(x, Counting)}
-    (own,) = [
+    options = {"is_leaf": lambda x: isinstance(x, Counting)}
+    (kept,) = [
         leaf
-        for leaf in jax.tree.leaves(run.state.memory.state, **is_own)
+        for leaf in jax.tree.leaves(run.state.memory.state, **options)
         if isinstance(leaf, Counting)
     ]
-    taken = np.asarray(own.center) - 5  # gradients of each worker, [1, 1, workers]
-    np.testing.assert_array_equal(own.step, 1.0 + 3.0 * taken)
+    counts = np.asarray(kept.center) - 5  # gradients of each worker, [1, 1, workers]
+    np.testing.assert_array_equal(kept.step, 1.0 + 3.0 * counts)
     # a worker whose gradients a server takes one by one does not take one an update
     if method.model != "center" or name == "sync_easgd":
-        assert (taken == updates).all()
+        assert (counts == updates).all()
     else:
         gradients = sum(len(trace.worker) for trace in run.traces)
-        assert taken.sum() == gradients
+        assert counts.sum() == gradients
     np.testing.assert_allclose(run.losses, plain.losses, rtol=1e-5)
 
 

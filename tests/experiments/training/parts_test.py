@@ -37,7 +37,7 @@ def job_of(task=DIGITS, workers=4):
 @pytest.mark.parametrize("processes", DIVIDED)
 def test_the_parts_of_all_processes_are_the_batch_of_one(processes):
     job = job_of()
-    parts = [job.given(5, 8, np.array(own)) for own in processes]
+    parts = [job.given(5, 8, np.array(workers)) for workers in processes]
     order = np.argsort(np.concatenate(processes))
     joined = jax.tree.map(lambda *leaves: np.concatenate(leaves, 1)[:, order], *parts)
     chex.assert_trees_all_equal(joined, job.given(5, 8))
@@ -74,9 +74,9 @@ def test_of_a_task_that_draws_whole_batches_each_process_keeps_its_part():
         batches=lambda seed, start, stop: DIGITS.batches(seed, start, stop),
         examples=None,
     )
-    own = np.array([1, 2])
+    workers = np.array([1, 2])
     chex.assert_trees_all_equal(
-        job_of(whole_only).given(0, 3, own), job_of().given(0, 3, own)
+        job_of(whole_only).given(0, 3, workers), job_of().given(0, 3, workers)
     )
 
 

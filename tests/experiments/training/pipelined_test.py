@@ -80,13 +80,13 @@ def by_hand(kind, begun, seed, rate, updates):
         match kind:
             case "mixed":
                 point = [versions[t - age][i] for i, age in enumerate(ages)]
-                own = gradient(np.array(point), x[t])
+                grad = gradient(np.array(point), x[t])
             case "vertical_sync":
-                own = gradient(versions[t - max(ages)], x[t])
+                grad = gradient(versions[t - max(ages)], x[t])
             case "late":
                 gradients.append(gradient(versions[t], x[t]))
-                own = np.array([gradients[t - age][i] for i, age in enumerate(ages)])
-        versions.append(versions[t] - rate * own)
+                grad = np.array([gradients[t - age][i] for i, age in enumerate(ages)])
+        versions.append(versions[t] - rate * grad)
     return versions[-1]
 
 
@@ -116,8 +116,8 @@ def test_each_cell_is_a_loop_by_hand_and_its_staleness_is_of_the_first_stage(nam
         )
         expected = by_hand(name, begun, result.program.seeds[s], RATES[c], 24)
         np.testing.assert_allclose(factors_of(after), expected, rtol=1e-5)
-        told = np.concatenate([chunk.staleness for chunk in result.chunks])[:, s, c]
-        np.testing.assert_array_equal(told, [0, 1] + [2] * 22)
+        ages = np.concatenate([chunk.staleness for chunk in result.chunks])[:, s, c]
+        np.testing.assert_array_equal(ages, [0, 1] + [2] * 22)
         counts = np.asarray(result.state.staleness_counts[s, c])
         np.testing.assert_array_equal(counts[:3], [1, 1, 22])
     assert len({by_hand(n, begun, 3, 0.1, 24)[0] for n in ("mixed", "late")}) == 2
@@ -135,7 +135,7 @@ def test_cells_of_a_grid_are_cells_apart_and_one_program():
     for c, rate in enumerate(RATES):
         alone = Trained(kind_of("mixed"), task=PRODUCT, grid={"learning_rate": (rate,)})
         jax.tree.map(
-            lambda one, own, c=c: np.testing.assert_array_equal(one[:, 0], own[:, c]),
+            lambda x, y, c=c: np.testing.assert_array_equal(x[:, 0], y[:, c]),
             alone.state.model.params,
             together.state.model.params,
         )

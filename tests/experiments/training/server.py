@@ -26,10 +26,10 @@ def versions_of(
         total, taus = 0.0, []
         for g in np.flatnonzero(trace.update == t):
             then = versions[trace.read_version[g]]
-            own = CURVATURES * then + noise[g]
-            own = own + lam * own**2 * (x - then)
+            grad = CURVATURES * then + noise[g]
+            grad = grad + lam * grad**2 * (x - then)
             taus.append(t - int(trace.read_version[g]))
-            total = total + own * (1.0 if factor is None else factor(taus[-1]))
+            total = total + grad * (1.0 if factor is None else factor(taus[-1]))
         velocity = momentum * velocity + total / trace.divisor[t]
         scale = 1.0 if after is None else after(np.mean(taus))
         x = x - rate * scale * velocity

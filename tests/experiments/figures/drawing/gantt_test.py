@@ -132,13 +132,13 @@ def test_bars_of_the_workers_shown_are_their_own():
 
 def test_a_typical_worker_has_a_few_bars_and_none_has_very_many():
     even = simulated(protocols.k_async(1), 4, 100, cluster.constant(2.0))
-    own = gantt.bars(even, gantt.workers_shown(even))
-    assert gantt.window(own) == pytest.approx(6 * 2.0)
+    bars = gantt.bars(even, gantt.workers_shown(even))
+    assert gantt.window(bars) == pytest.approx(6 * 2.0)
     uneven = simulated(
         protocols.k_async(1), 3, 300, cluster.constant(1.0), slowdown=[1.0, 9.0, 9.0]
     )
-    own = gantt.bars(uneven, gantt.workers_shown(uneven))
-    assert gantt.window(own) == pytest.approx(24 * 1.0)
+    bars = gantt.bars(uneven, gantt.workers_shown(uneven))
+    assert gantt.window(bars) == pytest.approx(24 * 1.0)
 
 
 def test_a_short_trace_is_shown_whole():

@@ -101,8 +101,8 @@ def test_the_band_is_the_interval(tmp_path):
     corners = axis.collections[0].get_paths()[0].vertices
     for delay in DELAYS:
         at = corners[corners[:, 0] == delay, 1]
-        own = spread.loc[delay]
-        assert (at.min(), at.max()) == pytest.approx((own.low, own.high))
+        interval = spread.loc[delay]
+        assert (at.min(), at.max()) == pytest.approx((interval.low, interval.high))
     assert "95 % interval of the mean" in legend(figure)
 
 
@@ -336,7 +336,7 @@ def test_the_best_step_and_the_limit_are_drawn_and_edges_ringed(tmp_path):
     (axis,) = figure.axes
     (line,), (bound,) = lines(axis), lines(axis, ":")
     means = [{rate: valley(rate, delay, 1) for rate in RATES} for delay in DELAYS]
-    expected = [min((v, r) for r, v in own.items() if v == v)[1] for own in means]
+    expected = [min((v, r) for r, v in losses.items() if v == v)[1] for losses in means]
     np.testing.assert_allclose(line.get_ydata(), expected)
     at = bound.get_xdata()
     assert {*DELAYS} <= {*at}
@@ -372,8 +372,8 @@ def test_an_end_is_of_the_values_that_the_series_tried(setting, tmp_path):
     """Both are best at the largest step tried, and one of them tried larger numbers."""
     tried = {"sgd": (0.1, 0.3, 1.0), "adam": (0.001, 0.01, 0.1)}
 
-    def loss(learning_rate, seed, **own):
-        return 2.0 - learning_rate / max(tried[own[setting]])
+    def loss(learning_rate, seed, **settings):
+        return 2.0 - learning_rate / max(tried[settings[setting]])
 
     rates = sorted({*tried["sgd"], *tried["adam"]})
     run = made(tmp_path, loss, learning_rate=rates, **{setting: tuple(tried)})
@@ -387,8 +387,8 @@ def test_an_end_is_of_the_values_that_the_series_tried(setting, tmp_path):
     shown = texts(figures.over(setting, "train_loss", fixed=False).draw(run))
     for end in (0.1, 1.0):
         sentence = f"the best step size is the largest one tried, {end:g}."
-        assert any(sentence in own for own in shown), (end, shown)
-    assert not any("smallest one tried" in own for own in shown)
+        assert any(sentence in text for text in shown), (end, shown)
+    assert not any("smallest one tried" in text for text in shown)
 
 
 def test_no_name_is_said_to_be_at_both_ends(tmp_path):
@@ -431,7 +431,7 @@ def test_an_optimum_at_a_limit_is_noted_and_no_other_optimum_is_an_end(tmp_path)
 
 def test_where_one_value_was_tried_it_is_no_end(tmp_path):
     run = made(tmp_path, learning_rate=(0.1,), delay=DELAYS)
-    assert not any("one tried" in own for own in texts(figures.over("delay").draw(run)))
+    assert not any("one tried" in t for t in texts(figures.over("delay").draw(run)))
 
 
 def test_names_are_rows_with_points_above_each_other_and_no_lines(optimizers):
@@ -440,9 +440,9 @@ def test_names_are_rows_with_points_above_each_other_and_no_lines(optimizers):
     (axis,) = figure.axes
     assert [text.get_text() for text in axis.get_yticklabels()] == list(OPTIMIZERS)
     points = sorted(
-        (round(float(own.get_ydata()[0]), 3), float(own.get_xdata()[0]))
-        for own in axis.lines
-        if own.get_marker() in "osD" and np.isfinite(own.get_xdata()[0])
+        (round(float(line.get_ydata()[0]), 3), float(line.get_xdata()[0]))
+        for line in axis.lines
+        if line.get_marker() in "osD" and np.isfinite(line.get_xdata()[0])
     )
     expected = [
         best(optimizers, delay, "train_loss", optimizer=name)
@@ -505,10 +505,10 @@ def test_noise_floors_are_means_beside_theory(tmp_path):
     figure = figures.over("delay", "train_loss", **asked).draw(run)
     (floors,) = figure.axes
     points, theories = measured(floors), lines(floors, ":")
-    for own, line, rate in zip(points, theories, RATES, strict=True):
+    for drawn, line, rate in zip(points, theories, RATES, strict=True):
         expected = [floor(rate, delay) * 1.1 for delay in DELAYS]
         shown = np.where(np.isfinite(expected), expected, math.nan)
-        np.testing.assert_allclose(own.get_ydata(), shown)
+        np.testing.assert_allclose(drawn.get_ydata(), shown)
         whole = range(DELAYS[-1] + 1)
         finite = [floor(rate, d) if rate < limit(d) else math.nan for d in whole]
         np.testing.assert_allclose(line.get_ydata(), finite)
@@ -536,7 +536,7 @@ def test_rates_are_slopes_of_the_curves_and_a_star_is_the_fastest(tmp_path):
         decaying(tmp_path, rate)
     )
     (axis,) = figure.axes
-    line, star, points = (own for own in axis.lines if len(own.get_xdata()))
+    line, star, points = (drawn for drawn in axis.lines if len(drawn.get_xdata()))
     np.testing.assert_array_equal(points.get_xdata(), WORKERS)
     mean = np.mean([1 + 0.1 * seed for seed in SEEDS])
     expected = [rate(workers) * mean for workers in WORKERS]
@@ -555,9 +555,9 @@ def test_a_line_at_zero_parts_errors_that_grow_and_an_end_is_no_star(tmp_path):
         "workers", figures.DecayRate(), theory=lambda workers: 1.0 / workers
     )
     (axis,) = drawn.draw(run).axes
-    (zero,) = (own for own in axis.lines if list(own.get_ydata()) == [0.0, 0.0])
+    (zero,) = (line for line in axis.lines if list(line.get_ydata()) == [0.0, 0.0])
     assert list(zero.get_xdata()) == [0, 1]  # from one side of the panel to the other
-    assert not [own for own in axis.lines if own.get_marker() == "*"]
+    assert not [line for line in axis.lines if line.get_marker() == "*"]
 
 
 def test_the_first_panel_of_a_row_alone_has_a_label(tmp_path):
