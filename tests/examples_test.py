@@ -1,4 +1,4 @@
-"""The notebooks of examples/ run, and say what is so."""
+"""The notebooks of examples/ run, and what they claim is true."""
 
 import contextlib
 import io
@@ -23,7 +23,7 @@ NOTEBOOKS = sorted(EXAMPLES.glob("*.md"))
 
 
 def run(name):
-    """The names that a notebook's cells leave, and what they print."""
+    """Runs a notebook: the variables of its cells, and what they print."""
     matplotlib.use("agg")
     text = (EXAMPLES / f"{name}.md").read_text()
     text = re.sub(r"^%.*$", "", text, flags=re.MULTILINE)  # a notebook's own commands
@@ -107,7 +107,7 @@ def test_simulated_costs_are_those_of_theory(delay):
         [[largest_root(a, tau) for a in delay["STEPS"]] for tau in delay["DELAYS"]]
     )
     measured = delay["measured"]
-    # next to a double root, and where a fall takes few updates, the count is coarse
+    # near a double root, or if a fall takes few updates, the count is not exact
     compared = np.isfinite(measured) & (theory < 1) & (theory > 0.5)
     assert compared.sum() > 100
     expected = -1 / np.log10(theory[compared])
@@ -158,7 +158,7 @@ def test_a_dropped_replica_changes_the_rate_by_the_mean_order_statistic(recorded
         slowest, next_slowest = np.sort(log.seconds, axis=0)[::-1][:2].mean(axis=1)
         results, workers = recorded["results"], log.workers
         waits, drops = results[job, "hardsync"], results[job, "k_sync, one dropped"]
-        assert len(set(waits[0])) == recorded["SEEDS"]  # other steps for each seed
+        assert len(set(waits[0])) == recorded["SEEDS"]  # each seed draws other steps
         # 32 or more drawn steps in each of 20 simulations
         assert waits[0].mean() == pytest.approx(slowest, rel=0.01)
         assert drops[0].mean() == pytest.approx(next_slowest, rel=0.01)

@@ -1,4 +1,4 @@
-"""A good call of every public function, and what none of its arguments can be."""
+"""A valid call of every public function, and invalid values of each argument."""
 
 import functools
 import math
@@ -47,8 +47,8 @@ MESH = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,))
 class Call(NamedTuple):
     label: str
     function: Callable[..., Any]
-    use: Callable[[Any], Any]  # of what the function returns
-    arguments: dict[str, tuple[Any, st.SearchStrategy]]  # good value, bad values
+    use: Callable[[Any], Any]  # is called with what the function returns
+    arguments: dict[str, tuple[Any, st.SearchStrategy]]  # a valid value, invalid ones
 
 
 def nothing(result):
@@ -56,11 +56,11 @@ def nothing(result):
 
 
 def evaluated(function, *args):
-    """The shapes of an answer: tracing alone, since what is refused is refused then."""
+    """The shapes of the result, by tracing alone: errors are raised while tracing."""
     return jax.eval_shape(function, *args)
 
 
-# where the functions are that are called as they are public
+# the public modules, by the prefix of their names in labels
 MODULES = {
     "": dj,
     "workers.": dj.workers,
@@ -85,7 +85,7 @@ LABELS = {
 
 
 def call(function, use=nothing, /, *, label="", **arguments):
-    """One good call; a method and a second call of a function have a `label`."""
+    """A row. Methods, and the second row of a function, need a `label`."""
     return Call(label or LABELS[function], function, use, arguments)
 
 
@@ -94,7 +94,7 @@ def or_none(kind):
 
 
 def steps(tx, workers=None, axes=("workers",)):
-    """Two updates of one worker, or of several along the last axis."""
+    """Two updates of one worker, or of `workers` workers along the last of `axes`."""
 
     def run(params):
         state = tx.init(params)
@@ -121,7 +121,7 @@ def to_the_mean(step, memory, before, model):
 
 
 def pair(tx):
-    """Two updates that are told where their gradients come from."""
+    """Two updates, with the staleness, the worker and so on of their gradients."""
 
     def run(params):
         state = tx.init(params)
@@ -142,7 +142,7 @@ in_a_group = functools.partial(over_workers, axes=("groups", "members"))
 
 
 def asked(schedule):
-    """What a function of the step says on each worker."""
+    """The value of a function of the step on each worker."""
 
     def ask(_):
         return schedule(jnp.int32(1))
@@ -226,7 +226,7 @@ TABLE = {"seconds": (SECONDS, no.table)}
 
 
 def of_kind(bad):
-    """Arguments of one kind, from their good values."""
+    """Makes rows of arguments of one kind: `bad` are the invalid values of the kind."""
     return lambda **good: {name: (value, bad) for name, value in good.items()}
 
 
@@ -525,7 +525,7 @@ ROWS = (
         like=(PARAMS, no.some(None, 3, {"w": jnp.ones((2, 2))})),
         age=(
             1,
-            # True is 1; a float beyond int32 is NumPy's to warn of
+            # True equals 1; of a float beyond int32, NumPy warns
             no.integer(0, 1).filter(lambda v: not isinstance(v, (bool, np.bool, float)))
             | no.some({"w": 1}, jnp.ones(7, int)),
         ),
@@ -673,7 +673,7 @@ ROWS = (
         server=(None, or_none(no.transformation)),
         average=(
             0.1,
-            or_none(no.fraction).filter(lambda v: v is not int)  # as above
+            or_none(no.fraction).filter(lambda v: v is not int)  # int(step) is valid
             | no.answers("2", None, np.ones(7)),
         ),
         order=(averaging.by_rank(), or_none(ORDER)),
@@ -1111,7 +1111,7 @@ ROWS = (
     call(
         protocols.bounded_staleness,
         simulated,
-        # `int` is a function of the version
+        # `int` would be valid: it is a function of the version
         bound=(3, no.bound.filter(lambda value: value is not int)),
         late=("drop", no.choice("drop", "restart", "wait")),
         **count(batch=1),

@@ -23,7 +23,7 @@ FAST = ("--target=0.3", "--seeds=2")
 
 
 def run(*arguments):
-    """What the command prints, and the error that it ends with; in this process."""
+    """Runs the command in this process: what it prints, and its error."""
     printed, error = io.StringIO(), ""
     with (
         flagsaver.flagsaver(),
@@ -60,7 +60,7 @@ def test_a_log_becomes_tables_and_a_page(tmp_path):
     assert "3 workers and 60 steps, with a mean of 3 s" in done.stdout
     page = html.unescape(out.read_text())
     assert page.count("<img") == 3 and page.count("k_sync(2)</th>") == 2
-    # these have no white background on a dark page
+    # SVG figures have no white background on a dark page
     assert page.count("data:image/svg+xml") == 3 and "data:image/png" not in page
     assert all(text in page for text in (first, slow))
     for noise in ("0", "1"):
@@ -98,7 +98,7 @@ def test_whether_the_noise_decides_is_said():
 
 
 def test_a_worker_with_some_long_tasks_is_not_called_slow():
-    """Only a worker that makes steps more than 1.1 times as long is."""
+    """A worker is slow only if steps take more than 1.1 times as long because of it."""
     assert facts.slow_worker(Recorded(np.tile([[1.0], [1.0], [1.09]], 5))) == []
     assert facts.slow_worker(Recorded(np.tile([[1.0], [1.0], [1.11]], 5))) != []
     seconds = np.ones((3, 9))
@@ -120,7 +120,7 @@ def test_islands_with_equal_steps_exchange_as_often_as_the_closed_form_says():
     islands = dj.cluster.Cluster(2, dj.cluster.constant(0.5), communication=link)
     (sentence,) = facts.periods(islands, Recorded(np.full((2, 60), 0.5)))
     assert "takes 1.66 s and costs at most 5% of the time from H = 64" in sentence
-    # a slice of 0.06 + 1.6 / 4 s and one of 0.06 + 1.6 / 4 / 1 s are below 0.5 / 0.95 s
+    # with d = 4, or with 4 fragments, a slice takes 0.06 + 1.6 / 4 < 0.5 / 0.95 s
     assert "costs no more from d = 4 on (H above 4), or in 4 fragments" in sentence
     assert "from d = 1 on (H above 7). Late outer steps cost loss" in sentence
     free = dj.cluster.Cluster(2, dj.cluster.constant(0.5))
@@ -128,7 +128,7 @@ def test_islands_with_equal_steps_exchange_as_often_as_the_closed_form_says():
 
 
 def test_a_slice_pays_the_latency_too():
-    """2 * 0.2 + 1.6 / d is at most 0.5 / 0.95 s from d = 13 on; 2 * 0.27 never."""
+    """2 * 0.2 + 1.6 / d <= 0.5 / 0.95 from d = 13 on; with a latency of 0.27, never."""
     sentences = {0.2: "from d = 13 on (H above 13)", 0.27: "that costs more"}
     for latency, words in sentences.items():
         link = dj.cluster.Communication(latency, 2e9, 1.25e9)
@@ -177,7 +177,7 @@ def test_rows_may_be_sorted_by_step(tmp_path):
 
 
 def test_starts_are_read_and_a_clock_s_times_need_a_flag(tmp_path):
-    """Worker 1 lacks step 2: a gap, which needs starts."""
+    """The log has no step 2 of worker 1. Such a gap needs the column `start`."""
     rows = [
         f"{w},{k},{1 + w},{1.7e9 + 3 * k}"
         for w in range(2)
@@ -196,7 +196,7 @@ def test_starts_are_read_and_a_clock_s_times_need_a_flag(tmp_path):
 
 
 def phases(noise=0.0):
-    """Each of 4 workers is 5 times as slow for 20 of 80 steps, in turn."""
+    """Of 80 steps, worker 0 is 5 times as slow in the first 20, then worker 1, ..."""
     slow = np.ones((4, 240))
     for worker in range(4):
         for step in range(20 * worker, 240, 80):
@@ -254,7 +254,7 @@ def test_times_that_contain_the_barrier_are_a_sentence_of_the_page(tmp_path, opt
 
 
 def test_an_error_does_not_hide_what_was_warned_of(tmp_path):
-    """Slow phases of all workers, with the wait for the slowest one."""
+    """All workers have slow phases; their times contain the wait for the slowest."""
     rng = np.random.default_rng(0)
     seconds = np.repeat(rng.uniform(1.0, 9.0, 10), 10) * rng.uniform(0.95, 1, (3, 100))
     log, out = write(tmp_path / "times.csv", seconds), f"--out={tmp_path}/advice.html"
@@ -279,7 +279,7 @@ def test_gaps_do_not_count_in_what_is_said():
     assert "a mean of 1.6 s" in facts.simulated(recorded, 3)[0]  # 240 / 150
     (axis,) = pictures.waiting(seconds).axes
     heights = [bar.get_height() for bar in axis.patches]
-    # computes: of workers 2, 0, 1; waits: worker 2 never, others 3 s in half of steps
+    # computing: workers 2, 0, 1; waiting: worker 2 never, others 3 s in half of steps
     assert heights == [4.0, 1.0, 1.0, 0.0, 1.5, 1.5]
 
 

@@ -1,4 +1,4 @@
-"""A report answers its question with this run's numbers, and with no other's."""
+"""A report answers its question with the numbers of its own run."""
 
 import dataclasses
 import html
@@ -64,7 +64,7 @@ def experiment(**changes):
 
 
 def shown(path):
-    """The words of a page."""
+    """The text of a page."""
     page = path.read_text()
     body = re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())
@@ -116,7 +116,7 @@ def test_answers_that_the_run_has_are_not_made_again(tmp_path):
 
 @dataclasses.dataclass
 class Failing:
-    """A table of one's own."""
+    """A user's table, which raises an error."""
 
     name: str = "own_table"
     caption: str = "Own"
@@ -132,7 +132,7 @@ class Nameless:
 
 
 class Listed:
-    """A table that is no frame."""
+    """A table that is a list, and no data frame."""
 
     name, caption = "listed", "Own"
 
@@ -350,7 +350,7 @@ def test_a_figure_of_ones_own_is_anything_that_draws_and_has_the_style(tmp_path)
 
 
 def test_tables_figures_and_claims_agree_with_results_csv(tmp_path):
-    """The step that tuning/results.csv says is best, and the means of results.csv."""
+    """The best step size is that of tuning/results.csv; means are of results.csv."""
 
     def late(learning_rate, delay):
         return dj.delayed(optax.sgd(learning_rate), delay, max_delay=4)

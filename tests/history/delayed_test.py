@@ -23,8 +23,8 @@ PARAMS = {
 class Oracle:
     """`delayed` from its definition: a deque of (gradient, age, params) for each leaf.
 
-    Newest first, and one of losses. `delays` (functions of the step) and `bounds` have
-    one entry a leaf; `one` says whether a single staleness is told for all of them.
+    The newest is first. The losses have a deque too. `delays` (functions of the step)
+    and `bounds` have an entry for each leaf; with `one`, all leaves have one staleness.
     """
 
     def __init__(
@@ -85,12 +85,12 @@ def gradients(step):
     )
 
 
-# weights decay, so that the parameters matter
+# with weight decay, so that the updates depend on the parameters
 INNER = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.1, momentum=0.5))
 
 
 def follow(wrap, *, args=lambda step: {}, gradients=gradients, steps=8):
-    """What reaches an optimizer inside of `wrap` at each step, and the updates."""
+    """For each step, what an optimizer inside of `wrap` receives, and the updates."""
     rows = []
 
     def spy(updates, state, params=None, **extra):
@@ -112,7 +112,7 @@ def follow(wrap, *, args=lambda step: {}, gradients=gradients, steps=8):
 
 
 def assert_same(got, expected):
-    """Bit for bit; where the oracle calls no optimizer, its call is not compared."""
+    """Equal bit for bit; calls are compared only where the oracle calls an optimizer."""
     for row, wanted in zip(got, expected, strict=True):
         if "gradients" not in wanted:
             row = {"updates": row["updates"]}
@@ -173,7 +173,7 @@ CASES = {
 
 
 def both(case, **options):
-    """The library's wrapper of a case and the oracle's."""
+    """The wrapper of the library and that of the oracle, for one case."""
     (delay, max_delay), (delays, bounds), one = CASES[case]
     others = {k: v for k, v in options.items() if k != "history"}
     return (
@@ -187,7 +187,7 @@ def nothing(step):
 
 
 def late_and_more(step):
-    """A gradient that is late already, its loss, and what `delayed` does not know."""
+    """Extra arguments: a gradient's age, its loss, and one that `delayed` ignores."""
     loss = jnp.float32(1 + 0.25 * step)
     return {"staleness": jnp.int32(7 * step % 5), "value": loss, "weather": step}
 
@@ -260,7 +260,7 @@ def test_a_leaf_without_delay_is_not_stored():
 
 @pytest.mark.parametrize("inner", [optax.adamw(0.1), optax.contrib.muon(0.1)])
 def test_compiled_a_delay_of_zero_is_the_inner_optimizer_but_for_rounding(inner):
-    """Traced, so that the compiler cannot know that it is zero."""
+    """The delay is traced, so that the compiler does not know that it is zero."""
 
     def steps(delay):
         late, params = dj.delayed(inner, delay, max_delay=3), PARAMS
@@ -314,7 +314,7 @@ def spread(scale):
 def test_frozen_leaves_are_as_a_frozen_part_beside_a_delayed_part(
     frozen, warmup, keep_params
 ):
-    """The same history, updates and staleness: a norm over all leaves sees zeros."""
+    """History, updates and staleness agree: the norm counts frozen leaves as zeros."""
     rule = dj.compensate_delay(0.5) if keep_params else optax.identity()
     inner = optax.chain(rule, optax.clip_by_global_norm(1.0), optax.adamw(0.1))
     options = dict(warmup=warmup, keep_params=keep_params)
@@ -328,7 +328,7 @@ def test_frozen_leaves_are_as_a_frozen_part_beside_a_delayed_part(
         sizes = [[x.shape for x in jax.tree.leaves(ring)] for ring in (one, other)]
         assert sizes[0] == sizes[1]
     for t in range(6):
-        # not finite where nobody trains
+        # NaN in a frozen leaf
         gradients = spread(1.0 + t) | {"held": {"a": jnp.full(3, jnp.nan)}}
         gradients["held"]["b"] = jnp.full(3, 2.0 - t)
         moves = []
@@ -366,7 +366,7 @@ def test_leaves_with_delays_of_their_own_may_be_frozen_too():
 
 
 def test_a_leaf_is_thawed_by_resize_history():
-    """All gradients of the trained leaves are kept, and all of them warm up anew."""
+    """The gradients of the trained leaves are kept, but all leaves warm up again."""
     held, thawed = (dj.delayed(ADAM, 2, frozen=f) for f in (FROZEN, None))
     params = spread(1.0)
     state = held.init(params)

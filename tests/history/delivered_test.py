@@ -1,4 +1,4 @@
-"""Every gradient is used once, when it arrives."""
+"""`delivered`: every gradient is used exactly once, when it arrives."""
 
 import functools
 
@@ -36,7 +36,7 @@ def at(tree, t):
 
 
 def assert_close(ours, theirs):
-    """But for one rounding of a sum, to bfloat16 where it is kept in that."""
+    """Equal up to one rounding of a sum, in the type of the leaf."""
 
     def close(a, b):
         few = 2.0**-7 if a.dtype == jnp.bfloat16 else 1e-6
@@ -47,7 +47,7 @@ def assert_close(ours, theirs):
 
 
 def recorder():
-    """An optimizer whose state is what it was told last, and how often."""
+    """An optimizer whose state has the arguments of the last call and a counter."""
 
     def init(params):
         zero = jnp.zeros(())
@@ -62,7 +62,7 @@ def recorder():
 
 
 class Oracle:
-    """`delivered` from its definition: a list of what is in flight, in float32."""
+    """`delivered` from its definition: a list of gradients in flight, in float32."""
 
     def __init__(self, delay, max_delay, idle):
         self.delay, self.max_delay, self.idle = delay, max_delay, idle
@@ -89,7 +89,7 @@ class Oracle:
 DELAYS = {
     "geometric": (GEOMETRIC, 9),
     "uniform": (dj.delays.uniform(KEY, 0, 6), 6),
-    "falling": (lambda t: 7.5 - t % 8, 7),  # floored; eight arrive together
+    "falling": (lambda t: 7.5 - t % 8, 7),  # floored; eight gradients arrive at once
     "negative": (lambda t: t % 5 - 2, 3),
 }
 
@@ -158,7 +158,7 @@ def test_a_constant_delay_is_delayed_that_skips_bit_for_bit(tau):
 
 @functools.cache
 def uses(wrap, steps=1500, max_delay=60):
-    """How often each gradient of a run at geometric delays of mean 4 is used."""
+    """How often each gradient is used, with geometric delays of mean 4."""
     tx = wrap(optax.identity(), GEOMETRIC, max_delay=max_delay)
 
     def step(carry, t):
@@ -177,26 +177,26 @@ def uses(wrap, steps=1500, max_delay=60):
 def test_delivery_uses_every_gradient_once_and_lookback_a_third_never():
     used, arrived = uses(dj.delivered)
     np.testing.assert_array_equal(used, 1)
-    # all but those in flight, 4 on average, of which 60 would be the most
+    # the others are in flight: 4 on average, and at most 60
     assert arrived.sum() >= len(arrived) - 60
     assert abs(arrived.mean() - 1) < 0.02
-    # delays q^d (1 - q): 1 - 1/e of the steps, nearly, have an arrival
+    # P(delay = d) = q^d (1 - q): in about 1 - 1/e of the steps a gradient arrives
     q = 0.8
     chances = (1 - q) * q ** np.arange(60)
-    error = 4 / np.sqrt(len(used))  # four standard errors of a share, at most
+    error = 4 / np.sqrt(len(used))  # at least four standard errors of a share
     never = np.prod(1 - chances)
     assert abs((arrived == 0).mean() - never) < error
     looked_back, _ = uses(dj.delayed)
     assert 0.3 < never < 0.36
     assert abs((looked_back == 0).mean() - never) < error
-    # so white noise does 2 - sum p(d)^2 times as much in a small step
+    # a small step has 2 - sum p(d)^2 times the variance, if gradients are white noise
     square = 2 - (chances**2).sum()
     assert abs((looked_back**2).mean() - square) < 4 * error
     assert (used**2).mean() == 1
 
 
 def test_the_mean_of_many_runs_is_that_of_lookback():
-    """x_{t+1} = x_t - a sum_d p(d) x_{t-d}, whose limit `Dynamics` knows."""
+    """x_{t+1} = x_t - a sum_d p(d) x_{t-d}; `Dynamics` has the limit of the step a."""
     law = np.array([0.2, 0.1, 0.3, 0.4])
     training = stability.Dynamics(law)
     step, runs, updates = training.step_limit(), 4096, 20
@@ -226,7 +226,7 @@ def test_the_mean_of_many_runs_is_that_of_lookback():
 
 
 def test_narrow_gradients_add_up_in_float32():
-    """In bfloat16 a sum of ones would stay at 256."""
+    """In bfloat16 a sum of ones would not grow beyond 256."""
     tx = dj.delivered(optax.identity(), lambda t: 299 - t, max_delay=299)
     one = jnp.ones((), jnp.bfloat16)
 
@@ -319,7 +319,7 @@ OF_WORKERS = {
 
 
 def step_of(tx):
-    """What a worker does, and what it received."""
+    """A worker's step; it reports the staleness and the number of arrivals."""
 
     def step(state, slope):
         x, opt_state = state
@@ -334,7 +334,7 @@ def step_of(tx):
 
 @pytest.fixture(scope="module")
 def ran():
-    """{name: (state, told)} on four devices, which is what is simulated."""
+    """{name: (state, reports)} on four devices; the simulation is compared with it."""
     steps = {name: step_of(tx) for name, tx in OF_WORKERS.items()}
 
     def step(states, slope):
@@ -353,14 +353,14 @@ def ran():
     states, arrivals = ends[1]
     result = {name: (states[name], arrivals[name]) for name in OF_WORKERS}
     for name in OF_WORKERS:
-        few = 1e-5 if name == "own delays" else 1e-4  # Adam divides
+        few = 1e-5 if name == "own delays" else 1e-4  # Adam divides by small numbers
         simulated = ends[0][0][name], ends[0][1][name]
         chex.assert_trees_all_close(result[name], simulated, rtol=few, atol=1e-6)
     return result
 
 
 def test_of_workers_with_delays_of_their_own_each_gradient_arrives_late(ran):
-    """A gradient of step t - d arrives at t, and is a quarter of the mean."""
+    """The gradient of step t - d arrives at t, with a weight of 1/4 in the mean."""
     path = [np.ones(3)]
     for t in range(12):
         arrivals = [path[t - d] - SLOPES[t - d, p] for p, d in enumerate(TAU) if t >= d]
@@ -408,7 +408,7 @@ def test_simulated_workers_hold_no_second_calendar():
 
 
 def arrivals_of(tx, state, start, stop):
-    """The sums that arrive at steps start .. stop - 1, of gradients 2^step."""
+    """The sums that arrive at the steps start .. stop - 1; gradient t is 2^t."""
     sums = []
     for t in range(start, stop):
         update, state = tx.update(jnp.asarray(2.0**t), state)
@@ -417,7 +417,7 @@ def arrivals_of(tx, state, start, stop):
 
 
 def sums_of(delays, stop):
-    """{step: sum of 2^s over the gradients s that arrive then}."""
+    """Of each step, the sum of 2^s over the gradients s that arrive at it."""
     sums = [0.0] * stop
     for s, d in enumerate(delays):
         if s + d < stop:
@@ -436,7 +436,7 @@ def test_gradients_in_flight_survive_another_depth(depth, pushes):
     before, state = arrivals_of(old, old.init(jnp.zeros(())), 0, pushes)
     state = dj.resize_history(state, new.init(jnp.zeros(())))
     after, state = arrivals_of(new, state, pushes, 14)
-    # a gradient in flight arrives when it would have, or at the last step there is
+    # a gradient in flight arrives as before, or after `depth` steps if that is sooner
     waits = [min(d, 4) for d in asked[:pushes]]
     waits = [min(s + d, pushes + depth) - s for s, d in enumerate(waits)]
     waits += [min(d, depth) for d in asked[pushes:14]]
@@ -458,5 +458,5 @@ def test_a_stripped_state_loses_what_was_in_flight_and_keeps_its_step():
         tx.update(jnp.zeros(()), stripped)
     state = dj.resize_history(stripped, tx.init(jnp.zeros(())))
     sums, _ = arrivals_of(tx, state, 2, 7)
-    # without 1 and 2, due at 3 and 4; step 2 has the third delay
+    # the gradients 1 and 2, due at 3 and 4, are lost; step 2 has the third delay, 0
     assert sums == [4.0, 0.0, 8.0, 32.0, 16.0]

@@ -1,6 +1,6 @@
-"""What rules refuse: each argument is named, with its value or the remedy.
+"""Errors of rules: each names the argument, with its value or the remedy.
 
-Numbers far outside of their intervals are `fuzz_test`'s; here stand the ends.
+`fuzz_test` tries numbers far outside of the intervals; here are the ends.
 """
 
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ def loop(**changes):
     return dj.closed_loop_momentum(**given)
 
 
-# (argument, what makes the rule of it, the value next to its interval)
+# (argument, a function from the argument to the rule, an invalid value at the end)
 ENDS = [
     # at decay 1 the mean would never leave 0, and its bias correction be 0 / 0
     ("decay", lambda bad: dj.compensate_delay(1.0, decay=bad), 1.0),
@@ -68,7 +68,7 @@ def test_a_number_next_to_its_interval_is_named_with_its_value(name, make, bad):
         make(bad)
 
 
-# what an update is told
+# the extra arguments of `update`
 
 RULES = {
     "compensate_delay": dj.compensate_delay(1.0),
@@ -92,7 +92,7 @@ RULES = {
 
 
 def step(rule, gradients=TREE, **changes):
-    """An update of a rule, by its name, that is told all but what changes."""
+    """An update of a rule (or of its name) with all arguments; `changes` replace some."""
     rule = RULES.get(rule, rule)
     given = {"params": TREE, "stale_params": TREE, "staleness": 1, "worker": 0}
     given = given | {"value": 1.0} | changes
@@ -104,7 +104,7 @@ def step(rule, gradients=TREE, **changes):
 AROUND = r"`delayed\(optax.chain\(...\), delay\)`"
 KEEP = "keep_params=True"
 CALL = r"`update\(grads, state, params"
-# (rule, what it needs, the remedy)
+# (rule, the argument that it needs, the remedy)
 NEEDED = [
     *(
         (name, "stale_params", KEEP)

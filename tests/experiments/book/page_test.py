@@ -51,13 +51,13 @@ def with_p(verdict, p, name="softsync"):
 
 
 def test_a_headline_that_is_decided_alone_is_undecided_among_all():
-    """Holm of 0.01, 0.02, 0.03: 3 0.01, 2 0.02, and the larger of that and 0.03."""
+    """Holm's correction of 0.01, 0.02, 0.03 is 0.03, 0.04 and max(0.04, 0.03)."""
     p_values = ("0.01", "0.02", "0.03")
     bound = [with_p("reproduced", p) for p in p_values]
     assert [one.verdict for one in entries.corrected(bound)] == ["reproduced"] * 3
     bound += [with_p("not reproduced", "0.04"), with_p("undecided", "1")]
     several = entries.corrected(bound)
-    # 5 of them: 0.05, 0.08, 0.09, 0.09, 1
+    # the corrected p-values of all 5: 0.05, 0.08, 0.09, 0.09, 1
     assert [one.verdict for one in several] == ["reproduced", *["undecided"] * 4]
     assert several[0].among_all == "p = 0.05 among the 5 headlines that have one"
     note = "decided alone, but p = 0.08 among the 5 headlines that have one"
@@ -83,7 +83,7 @@ def test_a_headline_without_a_p_value_is_undecided_and_says_so():
 
 
 def test_the_page_counts_the_headlines_that_were_chosen_when_results_were_known():
-    """By their field, whatever the words of their notes are."""
+    """It reads the field `chosen`, and not the text of the notes."""
     bound = [with_p("reproduced", "0.01"), with_p("undecided", "")]
     bound += [with_p("undecided", ""), with_p("undecided", "")]
     for n, chosen in enumerate(("later", "later", "unseen", "first")):
@@ -122,7 +122,7 @@ def test_the_correction_of_corrected_entries_is_the_same():
 
 
 def rows_of(entries):
-    """{chapter: {verdict: systems}} of README's table, without empty cells."""
+    """{chapter: {verdict: number of systems}}, from the table of the README."""
     lines = [line.split("|")[1:-1] for line in page.readme_table(entries).split("\n")]
     head, _, *rows = [[cell.strip() for cell in line] for line in lines]
     verdicts = [dict(zip(head[1:], cells, strict=True)) for _, *cells in rows]
@@ -172,7 +172,7 @@ def test_the_readme_s_table_has_each_system_of_the_kept_table_once():
 
 
 def test_a_config_that_is_counted_with_another_one_has_no_headline():
-    """Its p-value is not among those that are corrected."""
+    """The correction for several tests leaves its p-value out."""
     part, whole = with_p("reproduced", "0.04", "tradeoff"), with_p("reproduced", "0.04")
     first, second = entries.corrected([part, whole])
     assert (first.headline, first.verdict) == (None, "counted with n-softsync")
@@ -203,7 +203,7 @@ def test_each_headline_says_where_its_source_says_it():
 
 
 def test_of_the_three_laws_of_times_the_one_that_favors_the_claim_least_decides():
-    """The slowest of eight over the mean; Pareto's is 8! gamma(1/2) / gamma(17/2)."""
+    """E[max of 8 times] / E[a time]; E[max] of Pareto: 8! gamma(1/2) / gamma(17/2)."""
     slowest = {}
     for name in ("k_async", "k_async:shifted", "k_async:pareto"):
         file = ConfigFile.load(entries.source(name))
@@ -240,7 +240,7 @@ def test_the_list_of_configs_has_a_row_a_file_with_its_forms_and_times():
 
 
 def made(path, about, answers, size="full"):
-    """A table of runs that gave these answers."""
+    """The path of a new table: of each name, a run with this answer."""
     runs = [Entry(name, "Why?", Status.RUN, answer) for name, answer in answers.items()]
     table = entries.table(runs).assign(size=size, about=about)
     table.to_csv(path, index=False)
@@ -283,7 +283,7 @@ def test_the_page_and_the_lists_are_of_the_kept_table():
 
 
 class Words(HTMLParser):
-    """The words of a page."""
+    """The text of an HTML page, without its tags."""
 
     def __init__(self, text):
         super().__init__()
@@ -298,7 +298,7 @@ class Words(HTMLParser):
 
 
 def test_no_statement_of_the_kept_table_is_lost_on_a_page():
-    """Each text of each row stands on book.html and in docs/book.md."""
+    """Every text of the table is on book.html and in docs/book.md."""
     table = pd.read_csv(page.TABLE, dtype=str, na_filter=False)
     about, _ = page.read()
     bound = entries.from_table(table)

@@ -1,4 +1,4 @@
-"""What claims measure, on small tables written by hand."""
+"""The measures that claims use, on small tables written by hand."""
 
 import dataclasses
 import math
@@ -19,7 +19,7 @@ def result(rows, columns, curves=()):
 
 
 COLUMNS = ["learning_rate", "delay", "seed", "train_loss", "diverged"]
-# a step of 0.3 is best undelayed, and diverges 4 late
+# a step size of 0.3 is the best without delay, and diverges with a delay of 4
 GRID = result(
     [
         (rate, delay, seed, loss, int(rate == 0.3 and delay == 4))
@@ -52,7 +52,7 @@ def test_tuning_seeds_choose_the_step_and_are_not_reported():
 
 
 def test_the_soonest_time_is_at_the_step_that_is_soonest_under_tuning_seeds():
-    """A step of 0.3 is there after 1 update, and 0.1 ends lower, after 2."""
+    """Step size 0.3 reaches the loss after 1 update; 0.1 after 2, but ends lower."""
     columns = ["learning_rate", "seed", "update", "train_loss"]
 
     def tables(seed, slow, fast):
@@ -64,7 +64,7 @@ def test_the_soonest_time_is_at_the_step_that_is_soonest_under_tuning_seeds():
     time = TimeTo("train_loss", 4.0, along="update")
     run = Run(*tables(0, 1.0, 4.0), Selection(("learning_rate",)))
     assert measures.tuned(time)(run) > measures.soonest(time)(run) == 1.0
-    results, curves = tables(7, 1.0, 4.5)  # neither the end nor seed 0 selects
+    results, curves = tables(7, 1.0, 4.5)  # the time under seed 7 selects
     curves.loc[
         (curves["learning_rate"] == 0.1) & (curves["update"] == 1), "train_loss"
     ] = 4.0
@@ -135,7 +135,7 @@ def test_an_extreme_of_ratios_has_the_interval_of_a_ratio():
 
 
 def test_a_ratio_to_what_never_arrives_is_0_and_with_few_seeds_decides_nothing():
-    """Of 0 a statement takes the direction alone; see the tests of estimates."""
+    """A ratio of 0 shows only a direction; see the tests of estimates."""
     never = measures.ratio(lambda result: 3.0, lambda result: math.inf)
     assert never(GRID) == 0.0
     assert math.isnan(measures.ratio(lambda f: math.inf, lambda f: math.inf)(GRID))

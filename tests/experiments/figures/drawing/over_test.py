@@ -1,4 +1,4 @@
-"""Figures over an axis draw the numbers of the tables."""
+"""Figures over an axis of the grid draw the numbers of the tables."""
 
 import dataclasses
 import math
@@ -27,7 +27,7 @@ def lines(axis, dashes="-"):
 
 
 def measured(axis):
-    """The points that no line joins."""
+    """The lines that have markers only: points that no line joins."""
     return [
         line
         for line in axis.lines
@@ -38,13 +38,13 @@ def measured(axis):
 
 
 def crosses(axis):
-    """{color: places} of what is not on the scale, each from a strip above it."""
+    """{color: places} of the crosses in the strip above, for values off the scale."""
     (strip,) = axis.child_axes
     return {to_hex(line.get_color()): list(line.get_xdata()) for line in strip.lines}
 
 
 def best(run, delay, metric, **where):
-    """The mean over seeds at the step with the least mean loss."""
+    """The mean over seeds at the step size with the least mean loss."""
     frame = analysis.where(run.results, delay=delay, **where)
     losses = frame.train_loss + 1e9 * frame.diverged
     rate = losses.groupby(frame.learning_rate).mean().idxmin()
@@ -74,7 +74,7 @@ def test_whole_numbers_have_whole_ticks(tmp_path):
 
 
 def test_dashed_may_be_the_step_that_is_best_for_one_series_alone(tmp_path):
-    """The law "b" is best at a smaller step, and is shown at the step of "a"."""
+    """The law "b" is best at a smaller step size, but is drawn at that of "a"."""
 
     def loss(learning_rate, delay, law, seed):
         return valley(learning_rate * (10 if law == "b" else 1), delay, seed)
@@ -110,7 +110,7 @@ def test_what_diverged_is_a_cross_outside_of_the_scale(tmp_path):
     figure = figures.over("delay", "train_loss").draw(made(tmp_path))
     (axis,) = figure.axes
     (dashed,) = lines(axis, "--")
-    beyond = [limit(delay) < 1.0 for delay in DELAYS]  # 1 is best without delay
+    beyond = [limit(delay) < 1.0 for delay in DELAYS]  # the best without delay is 1
     assert any(beyond)
     np.testing.assert_array_equal(np.isnan(dashed.get_ydata()), beyond)
     lost = [delay for delay, gone in zip(DELAYS, beyond, strict=True) if gone]
@@ -299,7 +299,7 @@ def test_a_title_can_state_the_finding(tmp_path):
     assert result in texts(figures.over("delay").draw(run))
     both = texts(figures.over("delay", title="Why?").draw(run))
     assert {"Why?", result} <= {*both}
-    # of one seed nothing is known to rise
+    # with one seed, no finding says that the error rises
     one = figures.over("delay").draw(made(tmp_path, seeds=(0,)))
     assert "How does the test error change with delay?" in texts(one)
 
@@ -369,7 +369,7 @@ def test_a_best_momentum_of_0_is_drawn_and_not_ringed(tmp_path):
 
 @pytest.mark.parametrize("setting", ["optimizer", "largest"])
 def test_an_end_is_of_the_values_that_the_series_tried(setting, tmp_path):
-    """Both are best at the largest step tried, and one of them tried larger numbers."""
+    """Both are best at their largest step size; "sgd" has tried larger ones."""
     tried = {"sgd": (0.1, 0.3, 1.0), "adam": (0.001, 0.01, 0.1)}
 
     def loss(learning_rate, seed, **settings):
@@ -392,7 +392,7 @@ def test_an_end_is_of_the_values_that_the_series_tried(setting, tmp_path):
 
 
 def test_no_name_is_said_to_be_at_both_ends(tmp_path):
-    """Small steps are best without delay, large ones at 4, but for law b."""
+    """The smallest step size is best, except with a delay of 4 and law a."""
 
     def loss(learning_rate, delay, law, seed):
         rises = delay == 0 or law == "b"
@@ -413,7 +413,7 @@ def test_no_name_is_said_to_be_at_both_ends(tmp_path):
 
 
 def test_an_optimum_at_a_limit_is_noted_and_no_other_optimum_is_an_end(tmp_path):
-    """Three steps are shown, as with `also_at`; the search tried steps beyond them."""
+    """Three step sizes are drawn, as with `also_at`; the search tried others, too."""
     run = made(tmp_path, learning_rate=RATES[:3], delay=(0, 4))
     rows = [(0, RATES[0], "at the limit of learning_rate"), (4, RATES[2], "found")]
     optima = pd.DataFrame(rows, columns=["delay", "learning_rate", "why"])
@@ -527,7 +527,7 @@ def decaying(tmp_path, rate):
 
 
 def rate(workers):
-    """Fastest at 4."""
+    """A rate of decay that is the largest with 4 workers."""
     return 0.01 * workers * math.exp(-workers / 4)
 
 
