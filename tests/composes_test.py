@@ -1,6 +1,6 @@
-"""What composes with what: each row of docs/composes.md, built, run and measured.
+"""Compositions: each row of docs/composes.md is built, run and measured.
 
-Write the page anew with `python -m tests.composes_test`.
+Write the page again with `python -m tests.composes_test`.
 """
 
 from pathlib import Path
@@ -115,7 +115,7 @@ def outside(code):
 
 
 def outcome(code):
-    """Whether it runs, what is told at the end, and whether the history is in place."""
+    """(works or refused, last staleness, history in place or copied, the reason)."""
     try:
         tx = made(code)
         pairs = optax.LookaheadParams.init_synced(PARAMS)
@@ -153,7 +153,7 @@ def rows(table, whole, shown=str):
     for code, remark in table.items():
         try:
             works, ages, history, why = outcome(whole(code))
-        except TypeError as error:  # it names the wrapper that it needs
+        except TypeError as error:  # the message says that it needs keep_params=True
             assert "keep_params=True" in str(error)
             works, ages, history, why = outcome(keeping(whole(code)))
             remark = f"{KEEP}; {remark}" if remark else KEEP

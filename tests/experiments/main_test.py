@@ -1,6 +1,6 @@
-"""The command line as a person uses it, in processes of its own.
+"""The command line as a user runs it, each time in a new process.
 
-`bad_flags_test.py` has what it refuses, in this process.
+`bad_flags_test.py` tests the errors, in this process.
 """
 
 import json
@@ -25,18 +25,18 @@ CLUSTER = f"{TINY}:cluster"
 
 @pytest.fixture(scope="module")
 def forks(tmp_path_factory):
-    """Starts commands in forks of one process that has imported what all import."""
+    """Starts commands in forks of one process that has imported all packages."""
     return Forks(tmp_path_factory.mktemp("outputs"))
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
-    """What one run has compiled, the next need not."""
+    """The flag of one compilation cache for all runs."""
     return f"--compile_cache={tmp_path_factory.mktemp('compiled')}"
 
 
 def finished(config, place, forks, compiled):
-    """The folder of a run that nothing interrupted, and what it printed."""
+    """The folder of a run that was not interrupted, and what it printed."""
     workdir = place.mktemp("finished")
     code, output = forks.finish(config, f"--workdir={workdir}", compiled)
     assert code == 0, output
@@ -157,7 +157,7 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(
 ):
     whole, _ = request.getfixturevalue(kind)
     config = TINY if kind == "whole" else CLUSTER
-    # saving often takes the time in which it is interrupted
+    # frequent checkpoints make the run long enough to interrupt it
     command = config, f"--workdir={tmp_path}", compiled, "--checkpoint_every=10"
     process, output = forks.start(*command)
     wait_for_rows(tmp_path, process)

@@ -1,4 +1,4 @@
-"""Pages escape what data says, lack nothing that a template names, and fit a phone."""
+"""Pages escape texts from data, fail on missing variables, and fit on a phone."""
 
 import re
 
@@ -43,7 +43,7 @@ def test_each_table_scrolls_in_a_box_of_its_own_and_names_its_cells():
     shown = advice()
     assert shown.count("<table") == shown.count('class="box"') == 2
     assert re.search(r"\.box \{[^}]*overflow-x: auto", shown)
-    # the cells of a wide table stand below each other on a phone, with their names
+    # on a phone, the cells of a wide table are below each other, with their names
     assert shown.count('<table class="wide">') == 1
     assert '<td data-name="3">3</td><td data-name="0.123456">0.1235</td>' in shown
     assert '<td data-name="None"></td>' in shown

@@ -1,6 +1,6 @@
-"""Arguments of histories that cannot be: each is named, with its value or a remedy.
+"""Invalid arguments of histories: errors name the argument, with its value or a remedy.
 
-What is wrong in every call of its kind (no number, no function) is in `fuzz_test`.
+Values that are wrong in every such call (no number, no function) are in `fuzz_test`.
 """
 
 import functools
@@ -22,7 +22,7 @@ FEWER = {"w": PARAMS["w"]}
 
 
 def updated(make, delay, given=PARAMS, params=PARAMS, args=None, inner=SGD, **options):
-    """One step, of a gradient and what is told of it."""
+    """One update, of the gradient `given` and with the extra arguments `args`."""
     tx = make(inner, delay, **options)
     return tx.update(given, tx.init(PARAMS), params, **(args or {}))
 
@@ -75,7 +75,7 @@ DELAYS = [
     ),
     (lambda: dj.delays.from_trace([0, 2**40]), "`staleness` .*integer"),
 ]
-# it would run with the largest: a grid's rows would be equal, by other names
+# clipped to the largest delay, several rows of a grid would be the same run
 BEYOND = [
     (8, 4),
     (np.int32(8), 4),
@@ -153,7 +153,7 @@ def of_depth(depth, history=None, make=dj.delayed, **options):
 
 
 def within(of, tx):
-    """A step of a transformation with the state of another, or with a state."""
+    """An update of a transformation with a state, or with that of another one."""
     state = of.init(PARAMS) if hasattr(of, "init") else of
     return tx.update(PARAMS, state, PARAMS)
 
@@ -191,7 +191,7 @@ STATES = [
         lambda: within(of_depth(2), of_depth(2, keep_params=True)),
         "`keep_params` is True, but the state has False",
     ),
-    # the new state first
+    # the arguments in the wrong order
     (
         lambda: dj.resize_history(of_depth(4).init(PARAMS), stepped(of_depth(2))),
         NO_NEW + "1 items pushed",
@@ -210,7 +210,7 @@ STATES = [
         lambda: resized(jnp.zeros(3), jnp.zeros(4)),
         r"alone: .*\[5, 4\], and was .*\[3, 3\]",
     ),
-    # an axis of the parameters is no depth
+    # only the depth may differ, and no axis of the parameters
     (
         lambda: resized(jnp.zeros(3), jnp.zeros(5), depths=(4, 4)),
         r"alone: the root is float32\[5, 5\], and was float32\[5, 3\]",
@@ -298,7 +298,7 @@ def test_a_known_delay_beyond_the_largest_is_refused(make):
 
 NEEDS_FLOATS = r"must be floating-point gradients, got int32 at \['s'\]: .*optax.mask"
 NEEDS_PARAMS = r"\(keep_params=True\)` needs .*`params`.*update\(grads, state, p"
-# today's parameters are not those that a gradient of age 2 was taken at
+# the current parameters are not those of a gradient of age 2
 NEEDS_ITS_OWN = "`stale_params`.*keep_params=True as well"
 NO_REAL = r"`cast` stores real floating-point .*{} at \['n'\]"
 KINDS = [

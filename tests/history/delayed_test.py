@@ -112,7 +112,7 @@ def follow(wrap, *, args=lambda step: {}, gradients=gradients, steps=8):
 
 
 def assert_same(got, expected):
-    """Equal bit for bit; calls are compared only where the oracle calls an optimizer."""
+    """Equal bit for bit; gradients only at steps at which the oracle updates."""
     for row, wanted in zip(got, expected, strict=True):
         if "gradients" not in wanted:
             row = {"updates": row["updates"]}

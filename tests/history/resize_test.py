@@ -1,4 +1,4 @@
-"""Histories of another depth: the same items at the same ages, and no others."""
+"""`resize_history`: another depth keeps the items at their ages, and adds none."""
 
 import dataclasses
 
@@ -48,7 +48,7 @@ def test_every_item_that_both_can_hold_keeps_its_age(before, after, pushes):
 def test_first_says_from_where_on_there_are_items(pushes):
     deeper = dj.resize_history(filled(3, pushes), filled(8, 0))
     assert deeper.first == max(0, pushes - 3)
-    # and what is less deep again has all that it can hold
+    # a history of less depth keeps as many items as it can hold
     back = dj.resize_history(deeper, filled(2, 0))
     chex.assert_trees_all_equal(
         dj.ring.read(back, 0, LIKE), dj.ring.read(deeper, 0, LIKE)
@@ -56,7 +56,7 @@ def test_first_says_from_where_on_there_are_items(pushes):
 
 
 def used(tx, state, start, stop):
-    """The gradients that SGD with rate 1 uses, and the staleness it is told."""
+    """The gradients that SGD with rate 1 uses, their staleness, and the state."""
     gradients, ages = [], []
     for gradient in GRADIENTS[start:stop]:
         update, state = tx.update(gradient, state)
@@ -107,7 +107,7 @@ def test_a_delay_of_zero_gets_a_history_and_loses_it_again():
     deeper = dj.resize_history(state, deep.init(params))
     assert deeper.gradients.first == 4  # nothing was kept of "b"
     updates, deeper = deep.update(jax.tree.map(lambda x: x + 5.0, params), deeper)
-    # so "a" has nothing that is known to be whole, either: all is fresh
+    # the gradients of "a" alone are not used: all are fresh
     chex.assert_trees_all_equal(updates, jax.tree.map(lambda x: x - 5.0, params))
     again = dj.resize_history(deeper, shallow.init(params))
     chex.assert_trees_all_equal_shapes_and_dtypes(again, state)
@@ -133,7 +133,7 @@ def test_a_stripped_state_goes_on_at_its_step_and_warms_up():
 
 
 def of_workers(depth):
-    """Four workers whose gradients come late to a producer of delays of their own."""
+    """Four workers with different delays in `delivered`, inside of a `delayed`."""
     late = dj.delays.per_worker([0, 1, 3, 2])
     mean = dj.exchange.mean(optax.sgd(0.1))
     tx = dj.delivered(mean, late, max_delay=depth, idle="zeros")
@@ -187,7 +187,7 @@ NARROW = dj.ring.cast(jnp.bfloat16)
 @pytest.mark.parametrize("depths", [(2, 2), (2, 4), (4, 2)])
 @pytest.mark.parametrize("histories", [(None, NARROW), (NARROW, None)])
 def test_a_history_changes_its_precision_with_its_items(histories, depths):
-    """The gradients 1, 2, 3 ... are held exactly by bfloat16 too."""
+    """bfloat16 has the gradients 1, 2, 3, and so on exactly."""
     old, new = (
         dj.delayed(optax.sgd(1.0), depth, history=history)
         for depth, history in zip(depths, histories, strict=True)
@@ -199,7 +199,7 @@ def test_a_history_changes_its_precision_with_its_items(histories, depths):
     state = dj.resize_history(state, new.init(params))
     assert types(state) == types(new.init(params))
     updates, _ = new.update({"w": jnp.full(3, 8.0)}, state, params)
-    # as late as both depths hold: the deeper one fills up
+    # the gradient is as late as both depths allow; the deeper one fills
     late = min(depths[1], depths[0] + 1)
     np.testing.assert_array_equal(updates["w"], -(8.0 - late) * np.ones(3))
 
@@ -243,7 +243,7 @@ def test_a_resized_state_holds_no_buffer_twice_and_may_be_donated(delay, depth, 
     step = jax.jit(new.update, donate_argnums=1)
     for t in range(3):
         _, state = step(params, state, params)
-        # stripped, its staleness grows anew from 0; else there are gradients enough
+        # a stripped history begins at staleness 0; the others have enough gradients
         age = jax.tree.leaves(dj.staleness(state))[0]
         assert age == min(3, depth, t if strip else 3)
 
@@ -253,7 +253,7 @@ TREE = {"w": jnp.ones((4, 3)), "embed": jnp.ones((5, 2))}
 
 
 def refusing(inner):
-    """With a rule that remembers how many gradients it has seen, and refuses a few."""
+    """Wraps `inner` in a rule that counts gradients and refuses each third one."""
 
     def rule(grads, seen, params, **extra_args):
         return seen % 3 != 2, grads, seen + 1
@@ -261,7 +261,7 @@ def refusing(inner):
     return dj.refusing(inner, rule, begin=lambda params: jnp.zeros((), jnp.int32))
 
 
-# the optimizer without a producer of staleness, and with one
+# (an optimizer without staleness, a function from a delay to one with staleness)
 ADOPTED = {
     "around": (ADAM, lambda delay: dj.delayed(ADAM, delay)),
     "keeping parameters": (
@@ -323,7 +323,7 @@ def test_a_delay_is_adopted_and_left_and_the_optimizer_goes_on(name):
     assert types(adopted) == types(like)
     where = [x.unsafe_buffer_pointer() for x in jax.tree.leaves(adopted)]
     assert len(set(where)) == len(where)
-    # the history is as at the first step, and the optimizer as it was
+    # the history is that of `init`, and the optimizer's state has not changed
     if hasattr(adopted, "inner_state") and not hasattr(state, "memory"):
         chex.assert_trees_all_equal(
             adopted._replace(inner_state=()), like._replace(inner_state=())
@@ -339,13 +339,13 @@ def test_a_rule_is_adopted_and_left_around_a_history_that_goes_on():
     adopted = dj.resize_history(state, refusing(late).init(TREE))
     chex.assert_trees_all_equal(adopted.inner_state, state)
     assert (adopted.memory, adopted.dropped) == (0, 0)
-    # the rule uses its first two gradients
+    # the rule accepts its first two gradients
     updates, adopted = stepped(refusing(late), adopted, (4, 5))
     expected, state = stepped(late, state, (4, 5))
     chex.assert_trees_all_equal(updates, expected)
     left = dj.resize_history(adopted, late.init(TREE))
     chex.assert_trees_all_equal(left, state)
-    # which history would go on is not said
+    # it is not clear which history would continue
     with pytest.raises(ValueError, match=r"got \.applied in place of \.staleness"):
         dj.resize_history(
             dj.delayed(refusing(ADAM), 2).init(TREE), refusing(late).init(TREE)
@@ -362,7 +362,7 @@ def test_a_state_of_another_optimizer_is_named_by_one_path(layers):
     with pytest.raises(ValueError, match=named) as caught:
         dj.resize_history(ADAM.init(params), like)
     assert len(str(caught.value)) < 300
-    # in a history, where the parameters are others
+    # a history of other parameters
     other = dj.delayed(ADAM, 2).init(params | {"norm": jnp.ones(2)})
     with pytest.raises(ValueError, match=r"got .*'norm'.* in place of") as caught:
         dj.resize_history(dj.delayed(ADAM, 2).init(params), other)
@@ -390,7 +390,7 @@ def test_an_adopted_delay_warms_up_beside_a_list(warmup):
         if past >= 0 or warmup == "zeros":
             expected, state = ADAM.update(used, state, TREE)
         chex.assert_trees_all_equal(update, expected)
-    # the plain optimizer goes on from where the list is
+    # the plain optimizer continues with the state of the loop above
     left = dj.resize_history(adopted, ADAM.init(TREE))
     chex.assert_trees_all_equal(left, state)
 
@@ -510,7 +510,7 @@ def test_a_leaf_begins_anew_and_the_others_do_not_notice(name, new, depth):
     assert types(begun) == types(tx.init(new))
     updates, _ = stepped(tx, begun, range(5, 10), new)
     expected, _ = stepped(old, state, range(5, 10))
-    # as the first steps of a run whose count of steps goes on
+    # like the first steps of a run, but Adam's count of steps continues
     adam = ADAM.init(new["embed"])
     adam = (adam[0]._replace(count=jnp.int32(5)), *adam[1:])
     if name == "delivered":  # idle until the first arrival
@@ -518,12 +518,12 @@ def test_a_leaf_begins_anew_and_the_others_do_not_notice(name, new, depth):
     for t, update in enumerate(updates):
         chex.assert_trees_all_equal(update["w"], expected[t]["w"])
         used = jnp.zeros_like(new["embed"])
-        if t >= 2:  # its own gradient of two steps ago
+        if t >= 2:  # the gradient of this leaf of two steps ago
             used = noisy(3 + t, new)["embed"]
             if name == "cast":
                 used = used.astype(jnp.bfloat16).astype(jnp.float32)
         step, adam = ADAM.update(used, adam, new["embed"])
-        # Adam's corrections are compiled apart, with other shapes
+        # not equal bit for bit: Adam is compiled for other shapes
         np.testing.assert_allclose(update["embed"], step, rtol=1e-6)
         assert jnp.any(step != 0) == (t >= 2)
 

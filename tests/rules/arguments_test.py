@@ -92,7 +92,7 @@ RULES = {
 
 
 def step(rule, gradients=TREE, **changes):
-    """An update of a rule (or of its name) with all arguments; `changes` replace some."""
+    """An update of a rule, by its name, with all arguments but the changed ones."""
     rule = RULES.get(rule, rule)
     given = {"params": TREE, "stale_params": TREE, "staleness": 1, "worker": 0}
     given = given | {"value": 1.0} | changes

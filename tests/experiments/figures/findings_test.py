@@ -1,4 +1,4 @@
-"""Titles say what intervals allow, and nothing else."""
+"""Titles state only findings that the intervals allow."""
 
 import pandas as pd
 import pytest
@@ -58,5 +58,5 @@ def test_the_least_of_several_is_named_if_its_interval_is_below_all_others():
 
     assert trend(rows(0.49)) == "b has the least test error at delay=1, 1"
     assert trend(rows(0.51)) == ""
-    # the least is no finding where more is better
+    # where more is better, the title does not name the least
     assert trend(rows(0.49), less_is_better=False) == ""

@@ -1,4 +1,4 @@
-"""Questions to tables: against loops, and numbers that can be done in the head."""
+"""Analysis of tables, compared with loops and with numbers that are easy to check."""
 
 import itertools
 import math
@@ -29,7 +29,7 @@ def frame(seed=0):
 
 
 def chosen(table, law):
-    """The step with the least mean over these seeds; diverged is infinite."""
+    """The step size with the least mean loss; a diverged loss is infinite."""
 
     def mean(rate):
         scores = [
@@ -51,7 +51,7 @@ def test_one_step_is_chosen_for_all_seeds_of_a_series(draw):
         for row in result.itertuples():
             judges = table if tuning is None else tuning
             assert row.learning_rate == chosen(judges, row.law)
-        # whole rows, as they were
+        # the rows are unchanged
         assert list(result) == list(table)
         assert len(result.merge(table)) == len(result)
 
@@ -83,7 +83,7 @@ def test_a_cell_that_a_seed_lacks_is_not_best():
 
 
 def test_a_time_to_a_value_may_decide_whatever_became_of_the_cell():
-    """A step of 0.4 is there first, and diverges afterwards."""
+    """Step size 0.4 reaches the loss first, and diverges afterwards."""
     curves = pd.DataFrame(
         [
             dict(learning_rate=rate, seed=seed, update=u, seconds=u / rate, loss=loss)
@@ -102,7 +102,7 @@ def test_a_time_to_a_value_may_decide_whatever_became_of_the_cell():
         results, curves
     )  # a figure of the same time asks again
     pd.testing.assert_frame_equal(selection.by.with_column(once, curves), once)
-    # other seeds say that 0.1 is soonest
+    # with other seeds, 0.1 reaches the loss first
     slow = curves.assign(
         seed=curves.seed + 7, seconds=curves["update"] * curves.learning_rate
     )
@@ -151,7 +151,7 @@ def test_the_best_value_is_one_that_trains(name):
     cells, expected = FATES[name]
     rows = []
     for rate, loss, *fates in cells:
-        rows.append((rate, 0, 0.5, 0, 0))  # one seed trains in any case
+        rows.append((rate, 0, 0.5, 0, 0))  # one seed always trains
         rows += [(rate, 1, loss, *fates)] * (loss is not None)
     columns = ["learning_rate", "seed", "train_loss", "diverged", "ended_higher"]
     result = analysis.best(pd.DataFrame(rows, columns=columns), ["learning_rate"])
@@ -180,7 +180,7 @@ def test_spread_is_the_mean_and_its_t_interval_where_numbers_may_be_negative():
 
 
 def test_the_interval_of_what_is_not_negative_is_the_t_interval_of_its_logarithm():
-    """By the delta method, log(mean) has the standard error error(mean) / mean."""
+    """By the delta method, the standard error of log(mean) is error(mean) / mean."""
     rng = np.random.default_rng(0)
     for spread in (0.001, 0.1, 1.0, 3.0):
         values = np.exp(spread * rng.standard_normal(6))
