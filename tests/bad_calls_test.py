@@ -1,4 +1,4 @@
-"""No bad call is silent or slow: each ends in the error that its row says."""
+"""No invalid call is silent or slow: each ends in the error that its row has."""
 
 import json
 import os
@@ -14,9 +14,9 @@ from tests.bad_calls import FOLDER, written
 from tests.support.commands import ROOT
 from tests.support.promises import all_hold
 
-SECONDS = 10  # in which a call must end; most take some milliseconds
+SECONDS = 10  # the limit of the time of a call; most take some milliseconds
 
-# runs command lines of a module, each in this one process, and prints their errors
+# runs command lines of a module in this one process, and prints their errors
 DRIVER = """
 import contextlib, importlib, io, json, sys
 from absl import flags
@@ -35,7 +35,7 @@ print(json.dumps(errors))
 
 
 def rows(text):
-    """{call: error} of a section; the lines of the error are one."""
+    """{call: error} of a section; an error of several lines becomes one line."""
     errors = {}
     for line in text.strip().splitlines():
         if not line.startswith("    "):
@@ -63,7 +63,7 @@ def stop(*_):
 
 
 def error_of(call):
-    """What a call ends in, in one line."""
+    """The error of a call, in one line."""
     before = signal.signal(signal.SIGALRM, stop)
     signal.alarm(SECONDS)
     try:
@@ -100,7 +100,7 @@ def test_a_bad_call_ends_at_once_in_an_error_that_says_what_is_wrong(section):
 
 @pytest.mark.parametrize("command", sorted({line.split()[0] for line in COMMANDS}))
 def test_a_bad_command_line_ends_in_a_line_that_says_what_is_wrong(command):
-    """One process makes all lines of a command."""
+    """One process runs all command lines of one command."""
     lines = [line for line in COMMANDS if line.split()[0] == command]
     times = [
         f"{worker},{step},{1 + worker}" for worker in range(2) for step in range(5)

@@ -22,7 +22,7 @@ delays = pytest.mark.parametrize("delay", DELAYS)
 
 
 def corrected_gradients(delay, momentum):
-    """DGA: own updates at once, the others' `delay` steps later in their place."""
+    """DGA: a worker's gradient at once; `delay` steps later, the mean replaces it."""
     made = []
 
     def mix(t, x, v):
@@ -35,7 +35,7 @@ def corrected_gradients(delay, momentum):
 
 @functools.cache
 def trained(execution):
-    """By delay and momentum, x [T, P, n]."""
+    """By delay and momentum: x [T, P, n]."""
     txs = {
         f"{delay} {momentum}": averaging.dga(optax.sgd(ETA, momentum=momentum), delay)
         for delay in DELAYS

@@ -1,4 +1,4 @@
-"""Visits of a center: their order, and training in rounds and visit by visit."""
+"""Visits of a center: their order, and that rounds are the same as single visits."""
 
 import functools
 import heapq
@@ -23,7 +23,7 @@ from tests.exchange.driving import (
 VISITS = 60
 MOMENTUM = 0.5
 SLOWDOWNS = {"exponential": [1.0, 1.0, 1.0, 1.0], "a slow one": [1.0, 4.0, 1.0, 1.0]}
-# of a worker's own gradients, not of the steps of all
+# the steps are those of a worker's gradients, and not of all workers
 NOISE = np.random.default_rng(2).normal(size=(WORKERS, 3 * VISITS, 5))
 
 
@@ -33,7 +33,7 @@ def cluster_of(slowdown):
 
 
 def arrivals(slowdown):
-    """Who has a gradient done next, by an event loop of its own."""
+    """The worker whose gradient is ready next, by a separate event loop."""
     cluster, factors = cluster_of(slowdown), SLOWDOWNS[slowdown]
     times = [iter(factors[p] * cluster.draw(p, VISITS, seed=1)) for p in range(WORKERS)]
     queue = sorted((next(times[p]), p) for p in range(WORKERS))
@@ -44,7 +44,7 @@ def arrivals(slowdown):
 
 
 class Replicas:
-    """P models with clocks of their own, and a center: what a visit makes of them."""
+    """P models, each with its own count of steps, and a center; methods are visits."""
 
     def __init__(self):
         self.x, self.v = np.tile(START, (WORKERS, 1)), np.zeros((WORKERS, 5))
@@ -79,7 +79,7 @@ def downpour(inner, order):
     return averaging.downpour(inner, order=order, period=3, server=optax.trace(0.5))
 
 
-METHODS = {  # the method, a visit of it, and steps from one visit to the next
+METHODS = {  # name: (the method, its visit, local steps from one visit to the next)
     "EASGD": (easgd, Replicas.elastic, 1),
     "DOWNPOUR, H = 3, momentum at the server": (downpour, Replicas.push_and_pull, 3),
 }
@@ -94,12 +94,12 @@ def rounds_of(slowdown):
 
 
 def stepped_in_rounds(key, method, slowdown):
-    """The transformation, a worker's step, and its noise [T, P, n], of name `key`."""
+    """The transformation, a worker's step, and its noise [T, P, n] for `key`."""
     make, _, steps = METHODS[method]
     visits = np.repeat(rounds_of(slowdown)[1], steps, axis=0)
     there = np.isfinite(visits)
     clock = np.cumsum(there, axis=0) - 1
-    # what is computed of who stays away must not matter
+    # NaN for workers that do not come: their gradients must not be used
     noise = np.where(there[:, :, None], NOISE[np.arange(WORKERS)[None], clock], np.nan)
     order = averaging.first_come(visits)
     inner = optax.sgd(ETA, momentum=MOMENTUM)
@@ -120,7 +120,7 @@ def stepped_in_rounds(key, method, slowdown):
 def by_rounds(execution):
     """Models [R, P, n] and centers [R, n] after each round, in float64.
 
-    By method and slowdown, all at once; the shorter go on, unseen.
+    By method and slowdown. One program trains all; extra steps are cut off.
     """
     keys = {f"{m} {s}": (m, s) for m in METHODS for s in SLOWDOWNS}
     with jax.enable_x64(True):

@@ -1,4 +1,4 @@
-"""Eight workers on eight devices of two and of four processes, in one start.
+"""Eight workers on eight devices, of two and of four processes, in one start.
 
     python -m tests.eight.processes PROCESS PORT
 

@@ -35,7 +35,7 @@ def flat(tree):
 
 
 def signs_mean(g, positive):
-    """mu+ or mu- of one vector, entry by entry."""
+    """mu+, the mean of entries >= 0, or mu-, the mean size of the others, by a loop."""
     part = [abs(x) for x in g if (x >= 0) == positive]
     return sum(part) / len(part) if part else 0.0
 
@@ -61,7 +61,7 @@ def exchanged(grads):
     [("simulate", 1), ("simulate", 2), ("simulate", 3), ("run", 1)],
 )
 def test_gradients_are_those_of_the_paper_s_equations(execution, seed):
-    """With a momentum of each worker behind them."""
+    """The optimizer behind the exchange has a momentum on each worker."""
     grads = normal(seed)
     tx = dj.exchange.a2sgd(optax.sgd(0.5, momentum=0.9))
     split, updates = drive(execution, tx, grads, PARAMS, shared=False)
@@ -98,7 +98,7 @@ def test_a_zero_is_positive_and_a_sign_that_lacks_counts_as_zero():
 
 
 def test_means_are_taken_in_float32_whatever_the_gradient():
-    """1 + 1 + ... stops at 256 in bfloat16."""
+    """In bfloat16, 1 + 1 + ... would not grow beyond 256."""
     tx = dj.exchange.a2sgd(IDENTITY)
     grads = jnp.stack([jnp.ones(1000), 3 * jnp.ones(1000)]).astype(jnp.bfloat16)
     over = jax.jit(jax.vmap(lambda g: tx.update(g, ())[0], axis_name="workers"))
@@ -115,7 +115,7 @@ def test_parameters_that_are_meant_to_be_shared_are_refused(execution):
 
 @jax.jit
 def variance_apart(noise, curvature, eta):
-    """Between replicas, whose noise is [T, P, n], after the first hundred steps."""
+    """Variance between replicas with noise [T, P, n], without the first 100 steps."""
     tx = dj.exchange.a2sgd(optax.sgd(eta))
 
     def replica(noise):

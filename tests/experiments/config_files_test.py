@@ -1,4 +1,4 @@
-"""Every config file makes its experiment, of few knobs and of claims that can fail."""
+"""Each config file makes an experiment with few knobs, whose claims can fail."""
 
 import dataclasses
 import re
@@ -32,7 +32,7 @@ FORMS = [
     }.get(file.stem, ("",))
 ]
 QUESTIONS = [form for form in FORMS if form[0].stem not in NEED_DATA]
-# keys that mean the same in most configs; a key of another name may need a limit, too
+# keys with the same meaning in most configs; other keys may need a limit, too
 USUAL = re.compile(
     r"workers|period|examples|width|depth|delay|(mean|max)_delay|warmup_updates|l2"
     r"|noise|target|(\w+_)?seconds|(\w+_)?rate|(first|relative)_step"
@@ -44,7 +44,7 @@ def loaded(file, question=""):
 
 
 def in_place(value, number):
-    """The number where the config has one number, or an axis of it."""
+    """This number, in an axis if the config has an axis here."""
     return [number] if isinstance(value, list) else number
 
 
@@ -111,7 +111,7 @@ def test_the_command_executes_a_config_file_once(tmp_path, monkeypatch):
     counted = f"with open({str(tmp_path / 'count')!r}, 'a') as file: file.write('x')\n"
     (tmp_path / "limited.py").write_text(counted + LIMITED)
     config = f"--config={tmp_path / 'limited.py'}"
-    # as of `python -c`, and a flag under the name of its opposite
+    # flags that Python sets for `-c`, and a flag with the name of its opposite
     argv = ["-c", config, "--config.least=3", "--workdir=x", "--noquiet"]
     monkeypatch.setattr(sys, "argv", argv)
     with flagsaver.flagsaver():
@@ -146,7 +146,7 @@ def test_a_config_makes_an_experiment_whose_claims_can_fail(file, question, tmp_
     made = source.experiment(config)
     assert isinstance(made, Experiment)
     if file.stem == "real_trace":
-        assert made.updates == 50  # no more than its log has
+        assert made.updates == 50  # as many as its log has
     assert made.question.endswith("?") and len(made.question) <= 80
     assert made.figures
     assert made.effects
@@ -156,7 +156,7 @@ def test_a_config_makes_an_experiment_whose_claims_can_fail(file, question, tmp_
     assert len(set(texts)) == len(texts)
     for record in stated.records:
         assert record.tolerance <= abs(record.value) / 2
-    # what it trains can be traced; an arm of each kind, for a few updates
+    # all that it trains can be traced; an arm of each kind, for a few updates
     kinds = {type(arm.training): arm for arm in made.all_arms}
     short = dict(seeds=1, updates=2, seconds=None, examples=None, static=())
     for arm in kinds.values():

@@ -1,4 +1,4 @@
-"""A history in the host's memory is the one on the device, bit for bit."""
+"""A history in host memory equals one in device memory, bit for bit."""
 
 import chex
 import jax

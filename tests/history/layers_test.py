@@ -1,4 +1,4 @@
-"""Layers of one leaf are late as leaves of their own would be."""
+"""Layers in one leaf are as late as separate leaves would be."""
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ def gradients(like):
 
 
 def apart(tree, axis):
-    """The layers as leaves of their own."""
+    """The layers as separate leaves."""
     blocks = [
         jax.tree.map(lambda leaf, i=i: np.asarray(leaf).take(i, axis), tree["blocks"])
         for i in range(4)

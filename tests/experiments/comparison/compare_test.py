@@ -1,4 +1,4 @@
-"""The comparison is an experiment: a row at a point trains as `dj.replay` trains it."""
+"""The comparison is an experiment: its rows train as `dj.replay` does."""
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ def of(rule, optimizer="sgd", **options):
 
 
 def programs_of(rule, cluster, optimizer="sgd"):
-    """{rule: its program} on one cluster, with room for the largest one beside it."""
+    """{rule: its program} on one cluster, if the largest program fits beside it."""
     both = {name: LATE[name] for name in (cluster, "heavy tails, 16")}
     return {
         program.columns["rule"]: program
@@ -45,7 +45,7 @@ def programs_of(rule, cluster, optimizer="sgd"):
 
 
 def trained(program, points):
-    """The training loss of each point at the end."""
+    """The training loss at the end, for each point."""
     cells = [program.rows[0] | point for point in points]
     trainer = Trainer(program.with_cells(cells).evaluated_once())
     return np.asarray(final_loss(trainer)[0])
@@ -75,10 +75,10 @@ def trial_of(optimizer, numbers, workers):
 @pytest.mark.parametrize(
     ("optimizer", "name", "cluster"),
     [
-        ("adam", "DC-ASGD-a", "heavy tails, 16"),  # reads old parameters
-        ("sgd", "DANA", "memoryless, 4"),  # reads workers
-        ("sgd", "drop stale", "straggler, 4"),  # refuses
-        ("muon", "late updates", "constant, 4"),  # has an output of its own
+        ("adam", "DC-ASGD-a", "heavy tails, 16"),  # reads stale parameters
+        ("sgd", "DANA", "memoryless, 4"),  # reads the workers
+        ("sgd", "drop stale", "straggler, 4"),  # refuses gradients
+        ("muon", "late updates", "constant, 4"),  # its output is not its parameters
         ("adam", "average of the weights", "memoryless, 16"),
     ],
 )
@@ -106,7 +106,7 @@ def test_a_rule_that_evaluates_more_gradients_makes_fewer_updates():
     arms = of(NAMED["guided"]).arms
     assert {arm.labels["rule"]: arm.updates for arm in arms} == {
         "plain": 60,
-        "guided": 45,  # of 4/3 gradients each
+        "guided": 45,  # each update has 4/3 gradients
     }
 
 
@@ -120,7 +120,7 @@ def test_clusters_have_the_mean_staleness_of_their_name(name):
     protocol = dj.cluster.protocols.k_batch_async(1)
     trace = dj.cluster.simulate(cluster, protocol, 4000, seed=0)
     taus = trace.staleness[400:]
-    # P - 1 in the mean, over many rounds of all workers
+    # P - 1 on average, over many rounds of all workers
     np.testing.assert_allclose(taus.mean(), cluster.workers - 1, rtol=0.05)
     is_constant = name.startswith("constant") or name == NO_DELAY
     assert (np.ptp(taus) == 0) == is_constant
@@ -132,7 +132,7 @@ def test_rows_are_trained_where_they_are_more_than_another_step():
         (arm,) = (a for a in of(rule).arms if a.labels["rule"] == rule.name)
         return set(arm.grid["cluster"])
 
-    assert where(NAMED["clipping"]) == set(LATE)  # it may help without delay
+    assert where(NAMED["clipping"]) == set(LATE)  # it may help without delay, too
     assert where(NAMED["Gap-Aware"]) == set(LATE) - {NO_DELAY}
     late = {name for name in LATE if not name.startswith("constant")}
     assert where(NAMED["inverse law"]) == late - {NO_DELAY}
@@ -145,7 +145,7 @@ def test_a_row_contains_plain_delay_if_it_can_switch_its_numbers_off():
     assert result["late updates"] is result["adaptive 1"] is result["Gap-Aware"] is None
     assert result["one slow momentum"] == of_none
     assert result["plain"] == {**of_none, "decay": 1.0}
-    # the row that it contains may be absent
+    # the row that this row extends may be missing
     (plain, slow) = of(NAMED["one slow momentum"]).arms
     assert plain.contains is slow.contains is None
 
@@ -190,7 +190,7 @@ def test_each_study_is_an_experiment_at_each_stage(name, stage):
     made = studies.experiment(study, at, rows, (optimizer,))
     where = {arm.labels["rule"]: set(arm.grid["cluster"]) for arm in made.arms}
     late = {*study.clusters()} if at.all_clusters else {*study.few}
-    # plain delay is trained without delay too: what lateness costs is measured
+    # plain delay is trained without delay, too, to measure the cost of lateness
     assert where["plain"] == late | {NO_DELAY}
     assert where["late updates"] == late - {NO_DELAY}
     assert (NO_DELAY in where["clipping"]) == at.undelayed
@@ -222,7 +222,7 @@ def test_a_rule_of_a_user_is_compared_with_plain_delay(tmp_path):
     # it is only another step
     assert row["rule"] == "half" and row["found"] and abs(row["gain"]) < 0.1
     assert row["low"] <= row["gain"] <= row["high"] and row["settings"] == 1
-    # the report has the gains, though nobody asked for a table
+    # the report has the gains, even if nobody asked for a table
     report.write(Run.read(tmp_path), mine)
     for name, column in (("gains", []), ("gains_by_cluster", ["cluster"])):
         (shown,) = pd.read_csv(tmp_path / f"{name}.csv").to_dict("records")
@@ -231,7 +231,7 @@ def test_a_rule_of_a_user_is_compared_with_plain_delay(tmp_path):
 
 
 def test_the_gains_of_clusters_are_those_of_losses_made_by_hand(tmp_path):
-    """Of the late clusters a mean, without the one that has no delay."""
+    """The mean over the late clusters; the cluster without delay does not count."""
     gain = {NO_DELAY: 7.0, "memoryless, 4": 0.1, "memoryless, 16": 0.5}
 
     def loss(optimizer, rule, cluster, seed):
@@ -271,5 +271,5 @@ def test_a_blind_twin_receives_the_mean_staleness_and_the_parameters_of_then():
             stale_params=jnp.float32(-1.0),
             worker=7,
         )
-    old = [0.0, 0.0, 0.0, 10.0, 20.0]  # of two updates before, from the third on
+    old = [0.0, 0.0, 0.0, 10.0, 20.0]  # two updates old, from the third update on
     assert calls == [(2, x, t % 3) for t, x in enumerate(old)]

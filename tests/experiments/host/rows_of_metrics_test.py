@@ -1,4 +1,4 @@
-"""Rows of metrics.jsonl: none is lost, and none is there twice."""
+"""Rows of metrics.jsonl: no row is lost, and no row is there twice."""
 
 from experiments.host.folder import RunFolder
 
@@ -25,10 +25,10 @@ def test_the_metrics_of_a_resumed_run_end_as_if_uninterrupted(tmp_path):
         (tmp_path / name).mkdir()
     whole = rows(tmp_path / "a", [(0, (0, 10, 20, 30, 40))])
     broken = tmp_path / "b"
-    # killed before its first checkpoint, it begins again
+    # it was killed before its first checkpoint, and begins again
     rows(broken, [(0, (0, 10)), (0, (0, 10, 20, 30))])
     with (broken / "metrics.jsonl").open("a") as file:
-        file.write('{"program": "al')  # killed in the middle of a line
+        file.write('{"program": "al')  # it was killed while it wrote a line
     assert rows(broken, [(20, (30, 40))]) == whole
 
 
@@ -43,7 +43,7 @@ def test_a_line_that_cannot_be_read_costs_itself_alone(tmp_path, caplog):
 
 
 def test_the_rows_of_other_programs_stay(tmp_path):
-    for name in ("all", "other", "all"):  # the first begins again
+    for name in ("all", "other", "all"):  # the first program begins again
         metrics = opened(tmp_path, program=name)
         metrics.add_row(row(10, name))
         assert metrics.rows(name) == [row(10, name)]

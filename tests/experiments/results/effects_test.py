@@ -1,4 +1,4 @@
-"""Effects against t tests of the same numbers, and readings of made-up intervals."""
+"""Effects agree with t tests of the same numbers; readings of made-up intervals."""
 
 import dataclasses
 import math
@@ -119,7 +119,7 @@ def test_a_theory_is_compared_where_it_says_something():
 
 
 def times(arrivals, end):
-    """Curves that are at 0 from a time of arrival on; None never arrives."""
+    """Curves that fall to 0 at a time of arrival; with None, they never do."""
     rows, curves = [], []
     for delay, each in arrivals.items():
         for seed, when in enumerate(each):
@@ -134,7 +134,7 @@ def times(arrivals, end):
 
 
 def test_a_time_that_costs_less_a_second_is_cheaper_though_it_is_longer():
-    """4 s at 1 / 8 of the cost against 2 s; the end, 10 s, has a price too."""
+    """4 s at 1 / 8 of the cost are cheaper than 2 s; the end, 10 s, has a price too."""
     price = Computed("bytes", lambda delay: 16.0 if delay == 0 else 2.0)
     to = TimeTo("train_loss", 0.0, cost=price)
     assert to.name == "bytes_to_train_loss_0"
@@ -150,7 +150,7 @@ def test_a_time_that_costs_less_a_second_is_cheaper_though_it_is_longer():
     [
         ((2, 2, 2), (None, None, None), "higher"),
         ((2, 2, 2), (8, None, 9), "higher"),
-        # 10 s is the end: it may be 5 % later, or never
+        # 10 s is the end of the run: the true time may be 5 % longer, or infinite
         ((9, 10, 9), (10, None, 10), "undecided"),
         ((None, None, None), (2, 2, 2), "lower"),
         ((None, None, None), (10, 10, 9), "undecided"),
@@ -167,7 +167,7 @@ def test_never_counts_as_later_than_the_end_and_as_no_more(base, other, reading)
 def test_the_largest_stable_step_is_below_the_first_that_fails():
     columns = ["delay", "learning_rate", "seed", "train_loss", "ended_higher"]
     rows = [
-        (0, rate, seed, rate, int(rate == 0.3))  # 1.0 is past one that fails
+        (0, rate, seed, rate, int(rate == 0.3))  # 1.0 is beyond a step size that fails
         for rate in (0.1, 0.2, 0.3, 1.0)
         for seed in range(2)
     ]
@@ -240,7 +240,7 @@ def test_an_answer_says_which_name_is_not_there(changes, message):
 
 
 class Own:
-    """An answer of a user's own, which is no `Effect`."""
+    """An answer of a user's class, which is no `Effect`."""
 
     def __init__(self, made):
         self._made = made
@@ -289,7 +289,7 @@ def test_a_series_of_which_a_seed_ends_higher_than_it_began_is_lost():
 
 @pytest.mark.parametrize(("short", "long"), [(0, 8), (8, 0)])
 def test_a_time_beyond_the_end_of_a_short_curve_may_be_longer_than_any(short, long):
-    """Nobody knows whether the one that is not there after 5 s takes 9 s."""
+    """After 5 s it has not arrived: whether it takes 9 s is not known."""
     to = TimeTo("train_loss", 0.0)
     brief = times({short: (None,) * 3}, end=5)
     whole = times({long: (9, 9, 9)}, end=10)

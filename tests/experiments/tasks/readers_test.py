@@ -1,4 +1,4 @@
-"""Images that are read in processes: the same ones, and none stays behind."""
+"""Images that processes read are the same, and no process remains."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ def test_processes_read_the_batches_that_threads_read(photo_dir):
 
 
 def numbered(seed, places):
-    """What a process does, in place of reading."""
+    """The work of a process in this test, instead of reading."""
     if seed == 13:
         raise OSError(f"no example at {places[0]}")
     if seed == 9:
@@ -106,7 +106,7 @@ def alive(pid):
 @pytest.mark.long
 @pytest.mark.parametrize("ending", ["return", "raise", "kill"])
 def test_processes_outlive_ctrl_c_and_end_with_the_run(tmp_path, ending):
-    """Ctrl-C goes to all processes of a group; the run reads on, and then ends."""
+    """Ctrl-C reaches all processes of a group; reading continues until the run ends."""
     script = tmp_path / "run.py"
     script.write_text(RUN)
     run = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Methods for late stages: each cure changes what is trained, and the large config."""
+"""Remedies for late stages: each changes the training; and the large config."""
 
 import jax
 import numpy as np

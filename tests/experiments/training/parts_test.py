@@ -1,4 +1,4 @@
-"""What processes draw for their own workers is what one process draws for all."""
+"""Each process draws the batches of its workers: the same as one process for all."""
 
 import dataclasses
 import os
@@ -23,7 +23,7 @@ from tests.support.training_runs import DIGITS
 DIVIDED = [
     [[0, 1, 2, 3]],
     [[0, 1], [2, 3]],
-    [[0, 3], [1, 2]],  # a mesh need not follow the order of the processes
+    [[0, 3], [1, 2]],  # a mesh may have another order than the processes
     [[0], [1], [2], [3]],
 ]
 REQUEST = Request((0, 1), 20, None, None, None)

@@ -1,4 +1,4 @@
-"""Stages of a pipeline, trained as the runner trains them."""
+"""Pipeline stages, trained by the runner."""
 
 import dataclasses
 import functools
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.runs
 
 STAGES = 3
 FACTORS = 5  # embedding, three blocks, head
-# the stage of each factor: the embedding is on the first, the head on the last
+# the stage of each factor: the embedding is in the first, the head in the last
 STAGE_OF = (0, 0, 1, 2, 2)
 
 
@@ -101,7 +101,7 @@ def kind_of(name, stages=STAGES):
 
 @functools.cache
 def whole(name):
-    """The training of a kind, and the states that it saved."""
+    """The training of a kind, and the states that it has saved."""
     saved = []
     return Trained(kind_of(name), task=PRODUCT, save=into(saved)), saved
 
@@ -167,7 +167,7 @@ def test_a_key_reaches_the_layers_and_differs_from_update_to_update():
     task = dataclasses.replace(PRODUCT, parts=noisy)
     result = Trained(kind_of("mixed", stages=1), task=task)
     losses = np.concatenate([chunk.loss for chunk in result.chunks])[:, 0, 0]
-    dropped = losses == 0.5  # the loss of nothing
+    dropped = losses == 0.5  # the loss of a model whose output is 0
     assert 4 < dropped.sum() < 20
 
 
@@ -177,7 +177,7 @@ def test_an_update_that_a_stage_refuses_is_counted():
         return pipelines.mixed(parts, tx, pipelines.pipedream(STAGES))
 
     result = Trained(pipelined(make), task=PRODUCT)
-    # the first stage refuses all that is 2 updates late
+    # the first stage refuses all gradients that are 2 updates late
     np.testing.assert_array_equal(result.state.refused, np.full((2, 2), 22))
 
 

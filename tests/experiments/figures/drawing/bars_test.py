@@ -1,4 +1,4 @@
-"""Rows: how each label ends, and how long updates took."""
+"""Rows of bars: the end of each label, and the times of updates."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def test_the_mean_and_where_there_is_one_the_theory_are_marked_and_written(tmp_p
     bottom, top = axis.get_ylim()
     assert bottom > top
     check_legible(figure)
-    # without theory none is promised
+    # without theory, the legend has none
     figure = figures.update_times().draw(run)
     assert legend(figure) == ["9 of 10 updates", "mean"]
     assert not any("theory" in text for text in texts(figure))

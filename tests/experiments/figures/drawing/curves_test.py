@@ -1,4 +1,4 @@
-"""Curves are the best cell of each series."""
+"""Curves are of the best cell of each series."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from tests.experiments.figures.runs import DELAYS, SEEDS, made, valley
 
 
 def chosen(run, delay):
-    """The curves at the step with the least mean loss."""
+    """The curves at the step size with the least mean loss."""
     return analysis.where(run.curves, delay=delay, learning_rate=step_at(run, delay))
 
 

@@ -1,4 +1,4 @@
-"""Bars, gaps, ticks and marks of the first seconds are those of the trace."""
+"""Bars, gaps, ticks and marks of the first seconds agree with the trace."""
 
 import math
 
@@ -41,7 +41,7 @@ def close(result, expected):
 
 
 def tasks_of(gradients, end):
-    """(worker, begin, end) of the gradients of a trace that were begun until then."""
+    """(worker, begin, end) of the gradients of a trace that have begun by `end`."""
     every = zip(gradients.worker, gradients.begun, gradients.arrived, strict=True)
     return [task for task in every if task[1] < end]
 
@@ -108,7 +108,7 @@ def test_of_many_workers_some_are_shown_the_first_and_the_last_among_them():
     trace = simulated(protocols.k_async(1), workers=100, updates=1000)
     shown = gantt.workers_shown(trace)
     assert len(shown) == 16 and (shown[0], shown[-1]) == (0, 99)
-    assert len(set(np.diff(shown))) <= 2  # equal distances, but for rounding
+    assert len(set(np.diff(shown))) <= 2  # equal distances, up to rounding
     figure = gantt.of_traces({"k_async(1)": trace})
     (axis,) = figure.axes
     rows = {row for row, *_ in bars(axis)}
