@@ -27,7 +27,7 @@ NO_QUANTITY = (
 
 
 def on(page):
-    """The text of a page, without what states no quantity, on one line."""
+    """The text of a page, on one line, without parts that have no quantity."""
     text = (ROOT / page).read_text()
     for pattern in NO_QUANTITY:
         text = re.sub(pattern, "", text, flags=re.DOTALL)
@@ -35,7 +35,7 @@ def on(page):
 
 
 def number(row):
-    """The number that a row's table has."""
+    """The number in the table of a row."""
     path = ROOT / row["file"]
     if path.suffix != ".csv":
         return re.search(row["take"], path.read_text())[1]
@@ -84,7 +84,7 @@ def test_a_quantity_is_a_decimal_number_or_has_a_unit(text, quantities):
 
 
 def test_the_updates_from_which_one_program_is_faster_are_those_of_its_table():
-    """Where the lines through the two rows cross, to a hundred updates."""
+    """The crossing of the lines through the two rows, rounded to a hundred updates."""
     page = on("docs/costs.md")
     rows = re.findall(r"\| (\d+),000 \| (\d+\.\d+) s \| (\d+\.\d+) s ", page)
     (few, one, other), (many, one_later, other_later) = ([*map(float, r)] for r in rows)

@@ -1,4 +1,4 @@
-"""The pages of the changelog, of contributing and of citing, made from the files."""
+"""Pages made from files: changelog, contributing, citation; and the requirements."""
 
 import re
 import tomllib

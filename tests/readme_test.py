@@ -1,4 +1,4 @@
-"""What README.md shows runs; what it promises, and the pages behind it, are there."""
+"""The code of README.md runs, and what it promises exists."""
 
 import doctest
 import inspect
@@ -28,7 +28,7 @@ def blocks(path):
 
 
 def after_doctests(path):
-    """The names that a page's doctests leave, all of which pass."""
+    """The variables after the doctests of a page, all of which pass."""
     parser, runner = doctest.DocTestParser(), doctest.DocTestRunner(verbose=False)
     text = (ROOT / path).read_text()
     test = parser.get_doctest(text, {}, path, path, 0)
@@ -112,7 +112,7 @@ def test_as_many_protocols_are_named_as_there_are():
 
 
 def recipes():
-    """{its comment: the transformation} of each recipe."""
+    """{comment of a recipe: its transformation}."""
     names, result = {}, {}
     exec("import jax, optax\nimport delayjax as dj", names)
     for text in re.split(r"\n\n", RECIPES):
@@ -206,7 +206,7 @@ def test_every_path_that_is_named_exists(path):
 
 
 def anchors(path):
-    """What GitHub and the site call the headings of a page."""
+    """The anchors that GitHub and the site give to the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
 

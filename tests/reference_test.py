@@ -1,4 +1,4 @@
-"""The site's reference: it lists every public name, and docstrings survive in it."""
+"""The reference lists every public name, and its docstrings are complete."""
 
 import ast
 import importlib
@@ -19,7 +19,7 @@ PAGES = ROOT / "docs" / "reference"
 
 
 def public_modules():
-    """{name: module}: the root's modules, and theirs."""
+    """{name: module}: the public modules of the root, and their public modules."""
     result = {"delayjax": dj}
     for name in ["", ".cluster"]:
         parent = importlib.import_module(f"delayjax{name}")
@@ -33,7 +33,7 @@ MODULES = public_modules()
 
 
 def public_objects(module):
-    """{name: function or class} that a module hands out."""
+    """{name: function or class} that a module makes public."""
     return {
         name: value
         for name, value in vars(module).items()

@@ -1,4 +1,4 @@
-"""The step times in examples/data are the times of the source, and whole."""
+"""The step times in examples/data are those of the source, and complete."""
 
 import csv
 from pathlib import Path
@@ -9,9 +9,9 @@ import pytest
 import delayjax as dj
 
 DATA = Path(__file__).parents[1] / "examples" / "data"
-# replicas, stages and recorded steps; of a plain loop over the source's files: the mean
-# of all seconds, the smallest and largest mean of a rank, std / mean, and the mean
-# of a step; of the source's analysis: a step as it was, and without stragglers
+# Replicas, stages and recorded steps. By a loop over the source's files: the mean of
+# all seconds, the least and the largest mean of a rank, std / mean, and the mean of a
+# step. By the analysis of the source: a step as recorded, and without stragglers.
 FACTS = {
     "AR": (4, 4, 44, 21.06, 19.1, 45.3, 0.30, 46.6, 46.34, 23.48),
     "SE": (32, 2, 43, 5.08, 3.85, 6.23, 0.23, 9.1, 9.07, 5.90),

@@ -1,4 +1,4 @@
-"""Under `jax_enable_x64` a rule computes for float64 parameters in float64."""
+"""With `jax_enable_x64`, rules compute in float64 for float64 parameters."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ import delayjax as dj
 from delayjax import pipelines, step_sizes
 from tests import public_calls
 
-# it compares scores, which are sums of losses, and hands on gradients as they are
+# it compares scores, which are sums of losses, and does not change gradients
 EXCEPT = {"guided"}
 RULES = [
     row
@@ -22,7 +22,7 @@ RULES = [
 
 
 def float32_in(program):
-    """What a program, and each program in it, takes, computes or returns in float32."""
+    """The float32 values that a program, or one in it, takes, computes or returns."""
     narrow = [
         equation
         for equation in program.eqns

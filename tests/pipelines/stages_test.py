@@ -1,4 +1,4 @@
-"""Leaves find their stage by their path."""
+"""The stage of a leaf follows from its path."""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ ENDS = {"embed": 0, "head": 3}
 
 
 def test_layers_are_spread_over_the_stages_along_their_axis():
-    """floor(4 l / 6) = 0, 0, 1, 2, 2, 3, and stage s is 3 - s late."""
+    """floor(4 l / 6) = 0, 0, 1, 2, 2, 3; the delay of stage s is 3 - s."""
     delays = pipelines.stage_delays(FOUR, PARAMS, ENDS, layers={"blocks": 1})
     layers = Layers((3, 3, 2, 1, 1, 0), 1)
     assert delays == {

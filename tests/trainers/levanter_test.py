@@ -1,4 +1,4 @@
-"""Delays in the Trainer of Levanter, the package, with named arrays."""
+"""Delays in the Trainer of the package Levanter, with named arrays."""
 
 import dataclasses
 import functools
@@ -48,7 +48,7 @@ def loss(model, x, key=None):
 
 
 def train(tx, *, steps=STEPS, is_late=False, **config):
-    """The trainer's state after `steps`, embed sharded over four devices."""
+    """The state of the trainer after `steps`; "embed" is sharded over four devices."""
     config = TrainerConfig(
         id="test",
         tracker=NoopConfig(),
@@ -99,14 +99,14 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, delay):
 
 
 def test_a_bad_step_is_skipped_and_its_gradient_waits_in_the_history():
-    """`skip_bad_steps` is handed `loss=`, which goes through `delayed`."""
+    """`skip_bad_steps` hands `loss=` on, and `delayed` passes it on."""
     adam = dataclasses.replace(ADAM, skip_bad_steps=2)
     state = train(dj.delayed(adam.build(STEPS), 1))
     assert int(state.opt_state.gradients.pushed) == STEPS
     assert np.isfinite(state.model.kernel.array).all()
 
 
-@functools.cache  # a name is registered once
+@functools.cache  # a name can be registered once
 def page_s_names():
     names = {"jnp": jax.numpy, "dataclasses": dataclasses}
     exec(pages.lines("levanter", 0), names)

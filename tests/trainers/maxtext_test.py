@@ -1,4 +1,4 @@
-"""Delays in MaxText's own loop, the package: NNX, and Linen where it has it."""
+"""Delays in the training loop of MaxText, with NNX, and with Linen if it has that."""
 
 import os
 import pathlib
@@ -16,10 +16,10 @@ from tests.support import extras
 from tests.trainers import pages
 from tests.trainers.promises import STALENESS, STEPS, WAYS, Promises, Trained
 
-os.environ.setdefault("DECOUPLE_GCLOUD", "TRUE")  # nothing of Google Cloud is imported
+os.environ.setdefault("DECOUPLE_GCLOUD", "TRUE")  # imports nothing of Google Cloud
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    maxtext = extras.import_or_skip("maxtext", "maxtext")  # of Python >= 3.12
+    maxtext = extras.import_or_skip("maxtext", "maxtext")  # needs Python >= 3.12
     from maxtext.configs import pyconfig
     from maxtext.optimizers import optimizers
     from maxtext.trainers.pre_train import train as pre_train
@@ -58,7 +58,7 @@ HAS_LINEN = "pure_nnx:" in BASE.read_text()
 
 
 def train(wrap, *, steps=STEPS, iteration=None, folder="/nonexistent", **config):
-    """MaxText's state after its loop, with its optimizer wrapped."""
+    """The state of MaxText after its loop, with a wrapped optimizer."""
     config = TINY | {"steps": steps, "base_output_directory": folder} | config
     flags = [f"{name}={value}" for name, value in config.items()]
     get_optimizer = optimizers.get_optimizer
@@ -163,12 +163,12 @@ def test_the_page_s_iteration_tells_the_staleness():
         state = train(lambda inner: dj.inject_staleness(dj.delayed(inner, 1)))
     opt_state = nnx.to_pure_dict(state["optimizer"])["opt_state"]
     assert int(opt_state["staleness"]) == STEPS - 1
-    # the gradient of the step before was told one less, and is one step older
+    # the gradient of the step before: its staleness was one less, and is one step older
     assert int(opt_state["inner_state"]["staleness"]) == (STEPS - 2) + 1
 
 
 def late_first_layer(inner):
-    """By hand: the first of two layers and the embedding are one step late."""
+    """By hand: the first of two layers and the embedding have a delay of one step."""
 
     def init(params):
         return optax.tree.zeros_like(params), jnp.int32(0), inner.init(params)

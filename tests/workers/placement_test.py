@@ -1,4 +1,4 @@
-"""Where leaves lie on a mesh, and one worker's state."""
+"""The places of leaves on a mesh, and the state of one worker."""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ from tests.workers.twins_test import BATCHES, START
 
 
 def test_a_split_goes_on_under_the_other_execution():
-    """What one checkpoints is the same: steps may alternate."""
+    """A checkpoint is the same for both executions: steps of both can alternate."""
     tx = COMPOSITIONS["a delay a worker, overlapped"].tx
     step, state = step_of(tx, logistic), (START, tx.init(START))
     simulated, on_devices = (make(step) for make in BOTH.values())

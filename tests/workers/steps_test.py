@@ -1,4 +1,4 @@
-"""Losses, trees, values and grids that a step may have."""
+"""Losses, trees, values and grids in steps."""
 
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from tests.workers.twins_test import BATCHES, START, alone
 
 
 def both_ways(step, state, batches, shared=None):
-    """The split after all steps, simulated and run; the same axes, the same values."""
+    """The split after all steps; simulated and run, with equal axes and values."""
     ends = []
     for make in BOTH.values():
         workers = make(step)
