@@ -426,8 +426,8 @@ def misplaced(function):
     """
     arguments = list(inspect.signature(function).parameters)
     named = {"rng", "prng", "prng_key", "rng_key", "seed_key"} & set(arguments)
-    behind = {"inner"} & set(arguments[1:])
-    return named | behind | {"key"} & set(arguments[1 + ("inner" in arguments) :])
+    late = {"inner"} & set(arguments[1:])
+    return named | late | {"key"} & set(arguments[1 + ("inner" in arguments) :])
 
 
 @pytest.mark.parametrize(

@@ -152,12 +152,12 @@ def outcome(code):
 def rows(table, whole, shown=str):
     for code, remark in table.items():
         try:
-            works, ages, history, why = outcome(whole(code))
+            works, ages, history, reason = outcome(whole(code))
         except TypeError as error:  # the message says that it needs keep_params=True
             assert "keep_params=True" in str(error)
-            works, ages, history, why = outcome(keeping(whole(code)))
+            works, ages, history, reason = outcome(keeping(whole(code)))
             remark = f"{KEEP}; {remark}" if remark else KEEP
-        yield f"| `{shown(code)}` | {works} | {ages} | {history} | {remark or why} |"
+        yield f"| `{shown(code)}` | {works} | {ages} | {history} | {remark or reason} |"
 
 
 def page():
@@ -199,9 +199,9 @@ def test_the_page_says_what_happens():
 
 @pytest.mark.parametrize("code", [code for code in INSIDE if "lookahead" in code])
 def test_a_row_that_is_refused_says_what_to_write(code):
-    works, _, _, why = outcome(inside(code))
+    works, _, _, reason = outcome(inside(code))
     assert works == "refused"
-    assert "optax.lookahead(delayed(" in why
+    assert "optax.lookahead(delayed(" in reason
 
 
 if __name__ == "__main__":

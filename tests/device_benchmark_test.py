@@ -56,8 +56,8 @@ def test_nothing_is_moved_out_of_the_loop_of_steps():
         x, same = state
         return x + jax.lax.psum(same, "workers"), same
 
-    along = P(), P("workers")
-    both = jax.shard_map(step, mesh=mesh, in_specs=(along,), out_specs=along)
+    specs = P(), P("workers")
+    both = jax.shard_map(step, mesh=mesh, in_specs=(specs,), out_specs=specs)
     state = jnp.zeros(1), jnp.ones(4)
     actual = str(Contender(both, state, steps=SEVERAL).program.as_text())
     loop, main = actual.split("ENTRY")
@@ -124,11 +124,11 @@ def test_histories_fit_into_the_memory_of_the_card(monkeypatch, delays, gigabyte
     gradient = 4 * history.size_that_fits(delays)
     slots = [depth + 1 for depth in delays]
     # the first table: for each delay, a history and its limit, with their parameters
-    together = sum(2 * (held + 1) for held in slots)
-    assert together * gradient < limit / 1.2
+    total = sum(2 * (held + 1) for held in slots)
+    assert total * gradient < limit / 1.2
     # the second: a history, and two by hand that copy it at each step
     assert (3 * max(slots) + max(slots)) * gradient < limit / 1.2
-    assert max(together, 4 * max(slots)) * gradient > limit / 3  # most of it is used
+    assert max(total, 4 * max(slots)) * gradient > limit / 3  # most of it is used
 
 
 @pytest.mark.parametrize(
@@ -197,11 +197,11 @@ def test_a_part_measures_all_of_its_columns(quick, part):
     assert tuple(len([*table.rows]) for table in actual) == COUNTS[part]
     for table in actual:
         for row in table.rows:
-            there = set(table.columns) & set(row)
-            missing = set(table.columns) - there
+            names = set(table.columns) & set(row)
+            missing = set(table.columns) - names
             # only some methods have peers and limits
             assert not missing or part == "replicas", missing
-            numbers = [row[name] for name in there if not isinstance(row[name], str)]
+            numbers = [row[name] for name in names if not isinstance(row[name], str)]
             assert numbers and np.all(np.isfinite(numbers)), row
             assert min(numbers) >= 0, row
 

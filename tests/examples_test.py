@@ -142,8 +142,8 @@ def test_who_does_not_wait_has_more_updates_and_is_ahead_nearly_all_the_time(clu
     assert takes.num_updates > 20 * waits.num_updates
     at = np.linspace(20.0, 110.0, 10)
     ahead = np.interp(at, *cluster["best"]["take each"])
-    behind = np.interp(at, *cluster["best"]["wait for all"])
-    assert (ahead < behind).sum() >= 8
+    losses = np.interp(at, *cluster["best"]["wait for all"])
+    assert (ahead < losses).sum() >= 8
     damped = np.interp(at, *cluster["best"]["take each, step / staleness"])
     assert (ahead < damped).sum() >= 8
 

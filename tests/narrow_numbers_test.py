@@ -46,10 +46,10 @@ NARROW = [np.int8(100), np.uint8(250), jnp.int8(100), jnp.uint8(250), np.int16(2
 
 
 @pytest.mark.parametrize("tau", NARROW, ids=lambda tau: f"{type(tau)}{tau.dtype}")
-@pytest.mark.parametrize("way", WAYS)
-def test_a_gradient_is_as_late_as_a_narrow_delay_says(way, tau):
+@pytest.mark.parametrize("kind", WAYS)
+def test_a_gradient_is_as_late_as_a_narrow_delay_says(kind, tau):
     steps, late = 320, int(tau)
-    gradients, ages = used(WAYS[way](tau), steps)
+    gradients, ages = used(WAYS[kind](tau), steps)
     full = np.arange(late, steps)  # once the delay is over
     np.testing.assert_array_equal(gradients[full], full - late + 1.0)
     np.testing.assert_array_equal(ages[full], late)

@@ -26,7 +26,7 @@ NO_QUANTITY = (
 )
 
 
-def on(page):
+def text_of(page):
     """The text of a page, on one line, without parts that have no quantity."""
     text = (ROOT / page).read_text()
     for pattern in NO_QUANTITY:
@@ -53,7 +53,7 @@ def test_a_number_of_a_page_is_that_of_its_table_rounded(row):
     decimals = len(row["number"].partition(".")[2])
     assert f"{abs(float(number(row))):.{decimals}f}" == row["number"]
     assert row["number"] in row["text"]
-    assert row["text"] in on(row["page"])
+    assert row["text"] in text_of(row["page"])
 
 
 def test_what_is_on_no_csv_file_has_the_command_that_measures_it():
@@ -64,7 +64,7 @@ def test_what_is_on_no_csv_file_has_the_command_that_measures_it():
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/gallery.md"])
 def test_each_quantity_of_a_page_has_a_row(page):
-    left = on(page)
+    left = text_of(page)
     for text, rows in NUMBERS[NUMBERS["page"] == page].groupby("text"):
         assert {*QUANTITY.findall(text)} <= {*rows["number"]}
         left = left.replace(text, "")
@@ -85,7 +85,7 @@ def test_a_quantity_is_a_decimal_number_or_has_a_unit(text, quantities):
 
 def test_the_updates_from_which_one_program_is_faster_are_those_of_its_table():
     """The crossing of the lines through the two rows, rounded to a hundred updates."""
-    page = on("docs/costs.md")
+    page = text_of("docs/costs.md")
     rows = re.findall(r"\| (\d+),000 \| (\d+\.\d+) s \| (\d+\.\d+) s ", page)
     (few, one, other), (many, one_later, other_later) = ([*map(float, r)] for r in rows)
     slower = (other_later - other - one_later + one) / (many - few)

@@ -87,9 +87,9 @@ def ends(tmp_path_factory):
     """The exit code and output of each command."""
     folder = tmp_path_factory.mktemp("printed")
     place(folder)
-    there = re.compile(r"--config\.shards=.*")  # the shards that this reader has
+    shards = re.compile(r"--config\.shards=.*")  # the shards that this reader has
     asked = [
-        (module, [there.sub("--config.shards=shard.bin", word) for word in given])
+        (module, [shards.sub("--config.shards=shard.bin", word) for word in given])
         for _, module, given in STARTED
     ]
     process = subprocess.run(

@@ -55,8 +55,8 @@ def permuting_leaves_changes_nothing(name):
             for x in (params, updates)
         ]
 
-    there, here = leaves(("c", "a", "b")), leaves(("a", "b", "c"))
-    jax.tree.map(np.testing.assert_array_equal, there, here)
+    one, other = leaves(("c", "a", "b")), leaves(("a", "b", "c"))
+    jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
 # their states contain another state; `testing.check` checks them without wrappers
@@ -69,8 +69,8 @@ HOLDERS = (
 @promises.of(HOLDERS)
 def no_two_leaves_of_a_state_are_one_buffer(name):
     make, extra_args = TABLE[name]
-    for around in (optax.MultiSteps, optax.apply_if_finite):
-        tx = around(make(2), 2)
+    for wrapper in (optax.MultiSteps, optax.apply_if_finite):
+        tx = wrapper(make(2), 2)
         params, grads = jax.tree.map(jnp.copy, (PARAMS, tree(1)))
         state = tx.init(params)
         comparing.check_apart({"params": params, "state": state}, "at first")
@@ -236,8 +236,8 @@ AROUND = [(name, optax.MultiSteps) for name in FIRST] + [
     (name, optax.apply_if_finite) for name in ("delayed", "kardam", "easgd")
 ]
 WRAPPED = {
-    f"{name}, in {around.__name__}": (around(MEMBERS[name][0], 2), MEMBERS[name][1])
-    for name, around in AROUND
+    f"{name}, in {wrapper.__name__}": (wrapper(MEMBERS[name][0], 2), MEMBERS[name][1])
+    for name, wrapper in AROUND
 }
 
 
@@ -314,8 +314,8 @@ def a_state_holds_no_buffer_twice_and_none_of_the_parameters(name):
     """Both are donated, and each buffer once; `dog` keeps the first parameters."""
     make, adam = OF_INNER[name], optax.adam(0.1)
     wrappers = functools.partial(optax.MultiSteps, every_k_schedule=2), finite_alone
-    inside = INNERS["dog"], *(around(adam) for around in wrappers)
-    outside = (around(make(adam)) for around in wrappers)
+    inside = INNERS["dog"], *(wrapper(adam) for wrapper in wrappers)
+    outside = (wrapper(make(adam)) for wrapper in wrappers)
     params = jax.tree.map(jnp.copy, PARAMS)
     for tx in (*map(make, inside), *outside):
         assert_apart((params, tx.init(params)))
@@ -523,14 +523,14 @@ AROUND_ALL = {
 }
 
 
-@pytest.mark.parametrize("around", AROUND_ALL)
-def test_an_optimizer_that_keeps_the_first_parameters_may_be_donated(around):
-    all_hold({n: functools.partial(donated, around, n) for n in ("dog", "mechanic")})
+@pytest.mark.parametrize("wrapper", AROUND_ALL)
+def test_an_optimizer_that_keeps_the_first_parameters_may_be_donated(wrapper):
+    all_hold({n: functools.partial(donated, wrapper, n) for n in ("dog", "mechanic")})
 
 
-def donated(around, inner):
+def donated(wrapper, inner):
     """Two steps with donation; a buffer that is donated twice is an error."""
-    tx = AROUND_ALL[around](INNERS[inner])
+    tx = AROUND_ALL[wrapper](INNERS[inner])
     params = jax.tree.map(jnp.copy, {"w": jnp.ones((4, 2)), "b": jnp.zeros(3)})
     state = tx.init(params)
 

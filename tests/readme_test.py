@@ -190,8 +190,8 @@ def test_a_config_of_ones_own_answers_and_its_statements_are_measured(
 )
 def test_every_path_that_is_named_exists(path):
     text = path.read_text()
-    inside = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-    linked = re.findall(r"\]\(([^)\s]+)\)", inside)
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    linked = re.findall(r"\]\(([^)\s]+)\)", prose)
     for link in linked:
         if re.match(r"https?://", link):
             continue

@@ -91,9 +91,9 @@ def test_a_state_of_other_options_is_refused(rule, old, new):
 def test_a_new_horizon_is_in_force_after_one_update():
     params = jnp.ones(())
 
-    def ahead(first, then):
+    def ahead(first, second):
         state = dj.predict_weights(optax.sgd(1.0), first).init(params)
-        tx = dj.predict_weights(optax.sgd(1.0), then)
+        tx = dj.predict_weights(optax.sgd(1.0), second)
         _, state = tx.update(jnp.ones(()), state, params)
         return dj.gradient_params(state, params)
 
@@ -103,10 +103,10 @@ def test_a_new_horizon_is_in_force_after_one_update():
 def test_a_new_delay_of_the_correction_is_in_force_after_one_update():
     params = jnp.ones(())
 
-    def back(first, then):
+    def back(first, second):
         old, new = (
             pipelines.discrepancy_correction(optax.sgd(1.0), delay, decay=0.0)
-            for delay in (first, then)
+            for delay in (first, second)
         )
         _, state = new.update(jnp.ones(()), old.init(params), params)
         return pipelines.backward_params(state, params)

@@ -65,5 +65,5 @@ def test_models_of_dga_differ_by_their_last_updates_alone(delay):
     deviations = made - made.mean(axis=1, keepdims=True)
     for t in (delay, 17, STEPS - 1):
         expected = deviations[t - delay + 1 : t + 1].sum(axis=0)
-        apart = xs[t] - xs[t].mean(axis=0)
-        np.testing.assert_allclose(apart, expected, rtol=1e-10, atol=1e-12)
+        spread = xs[t] - xs[t].mean(axis=0)
+        np.testing.assert_allclose(spread, expected, rtol=1e-10, atol=1e-12)

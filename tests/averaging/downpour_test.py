@@ -189,8 +189,8 @@ def test_two_levels_are_workers_around_a_server_and_threads_in_each(execution):
         return jnp.asarray(late)[step, jax.lax.axis_index("threads")]
 
     with jax.enable_x64(True):
-        within = dj.exchange.mean(optax.sgd(ETA), axis_name="threads")
-        tx = DOWNPOUR(dj.delayed(within, delay, max_delay=2), period=4)
+        mean = dj.exchange.mean(optax.sgd(ETA), axis_name="threads")
+        tx = DOWNPOUR(dj.delayed(mean, delay, max_delay=2), period=4)
 
         def step(state, noise):
             x, opt_state = state

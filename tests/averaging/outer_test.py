@@ -83,15 +83,15 @@ def islands(
 
     def outer_step(t, models, number, begun):
         nonlocal x, b
-        here = of == number
+        mask = of == number
         push = x - begun
         if compress is not None:
             whole = push + error
             push = compress(t, whole)
-            error[:, here] = (whole - push)[:, here]
+            error[:, mask] = (whole - push)[:, mask]
         stepped, moved = serve(x, b, push.mean(axis=0))
-        x, b = np.where(here, stepped, x), np.where(here, moved, b)
-        return np.where(here, MERGES[merge][1](models, begun, x), models)
+        x, b = np.where(mask, stepped, x), np.where(mask, moved, b)
+        return np.where(mask, MERGES[merge][1](models, begun, x), models)
 
     def mix(t, models, v):
         nonlocal rounds
@@ -223,9 +223,9 @@ def changing_islands(before, after, of):
         if done in arriving:
             number, begun = arriving.pop(done)
             stepped, moved = serve(x, b, x - begun.mean(axis=0))
-            here = of == number
-            x, b = np.where(here, stepped, x), np.where(here, moved, b)
-            models = np.where(here, x, models)
+            mask = of == number
+            x, b = np.where(mask, stepped, x), np.where(mask, moved, b)
+            models = np.where(mask, x, models)
         return models
 
     return path(mix, momentum=0.5)

@@ -97,10 +97,10 @@ def stepped_in_rounds(key, method, slowdown):
     """The transformation, a worker's step, and its noise [T, P, n] for `key`."""
     make, _, steps = METHODS[method]
     visits = np.repeat(rounds_of(slowdown)[1], steps, axis=0)
-    there = np.isfinite(visits)
-    clock = np.cumsum(there, axis=0) - 1
+    mask = np.isfinite(visits)
+    clock = np.cumsum(mask, axis=0) - 1
     # NaN for workers that do not come: their gradients must not be used
-    noise = np.where(there[:, :, None], NOISE[np.arange(WORKERS)[None], clock], np.nan)
+    noise = np.where(mask[:, :, None], NOISE[np.arange(WORKERS)[None], clock], np.nan)
     order = averaging.first_come(visits)
     inner = optax.sgd(ETA, momentum=MOMENTUM)
     tx = make(averaging.only_on_visit(inner, order), order)

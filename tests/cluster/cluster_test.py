@@ -253,7 +253,7 @@ def test_with_a_delay_a_long_step_of_any_island_delays_all_islands(takes):
     assert math.isclose(islands.exchange_cost(2, delay=1), late, abs_tol=1e-12)
 
 
-def ends(seconds, apart, takes, late):
+def ends(seconds, period, takes, late):
     """When each island has ended its steps: the loop of the two methods."""
     now = np.zeros(seconds.shape[1])
     for t, step in enumerate(seconds, start=1):
@@ -261,7 +261,7 @@ def ends(seconds, apart, takes, late):
         now = now + step
         if late:
             now = np.maximum(now, arrives)
-        elif t % apart == 0:
+        elif t % period == 0:
             now[:] = now.max() + takes
     return now
 
@@ -269,41 +269,41 @@ def ends(seconds, apart, takes, late):
 @pytest.mark.parametrize("delay", [0, 2])
 def test_the_cost_of_exchanges_is_that_of_a_loop_over_steps_of_random_length(delay):
     islands = cluster.Cluster(3, cluster.gamma(1.0, 2), communication=LINK)
-    apart, exchanges = 5, 400  # 2000 steps
-    seconds = islands.step_seconds(apart * exchanges, seed=1)
+    period, exchanges = 5, 400  # 2000 steps
+    seconds = islands.step_seconds(period * exchanges, seed=1)
     takes = LINK.all_reduce_seconds(3, fragments=2 * max(delay, 1))
-    whole = ends(seconds, apart, takes, delay).max()
-    how = dict(delay=delay, fragments=2, seed=1)
-    seen = islands.exchange_cost(2 * apart, **how)
+    whole = ends(seconds, period, takes, delay).max()
+    options = dict(delay=delay, fragments=2, seed=1)
+    seen = islands.exchange_cost(2 * period, **options)
     assert math.isclose(seen, 1 - seconds.sum(axis=0).max() / whole, rel_tol=1e-9)
     # with a delay a slice is sent at every step, whatever H is
-    assert (islands.exchange_cost(20 * apart, **how) == seen) == bool(delay)
+    assert (islands.exchange_cost(20 * period, **options) == seen) == bool(delay)
 
 
 @pytest.mark.parametrize("fragments", [1, 3])
 def test_the_shortest_period_is_the_first_that_is_cheap_enough(fragments):
-    how = dict(fragments=fragments, fraction=0.5)
+    options = dict(fragments=fragments, fraction=0.5)
     equal = cluster.Cluster(2, cluster.constant(0.5), communication=LINK)
     takes = 0.5 + 0.75 / fragments
-    apart = math.ceil(takes * (0.97 / 0.03) / 0.5)
-    assert equal.shortest_period(0.03, **how) == fragments * apart
+    steps = math.ceil(takes * (0.97 / 0.03) / 0.5)
+    assert equal.shortest_period(0.03, **options) == fragments * steps
     drawn = cluster.Cluster(4, cluster.lognormal(0.5, 0.3), communication=LINK)
-    period = drawn.shortest_period(0.03, **how)
-    assert drawn.exchange_cost(period, **how) <= 0.03
-    assert drawn.exchange_cost(period - fragments, **how) > 0.03
+    period = drawn.shortest_period(0.03, **options)
+    assert drawn.exchange_cost(period, **options) <= 0.03
+    assert drawn.exchange_cost(period - fragments, **options) > 0.03
 
 
 @pytest.mark.parametrize("fragments", [1, 3])
 def test_the_shortest_delay_is_the_first_whose_slices_are_cheap_enough(fragments):
     """2 l + n / (F d b) <= s / (1 - cost) in seconds, so d >= n / (F b (... - 2 l))."""
-    how = dict(fragments=fragments, fraction=0.5)
+    options = dict(fragments=fragments, fraction=0.5)
     equal = cluster.Cluster(2, cluster.constant(0.5), communication=LINK)
     for cost in (0.03, 0.2):
         delay = math.ceil(0.75 / fragments / (0.5 / (1 - cost) - 0.5))
-        assert equal.shortest_delay(cost, **how) == delay
+        assert equal.shortest_delay(cost, **options) == delay
     drawn = cluster.Cluster(4, cluster.lognormal(1.3, 0.1), communication=LINK)
-    delay = drawn.shortest_delay(0.1, **how)
-    late = [drawn.exchange_cost(60, delay=d, **how) for d in range(1, delay + 1)]
+    delay = drawn.shortest_delay(0.1, **options)
+    late = [drawn.exchange_cost(60, delay=d, **options) for d in range(1, delay + 1)]
     assert late[-1] <= 0.1 and all(cost > 0.1 for cost in late[:-1])
 
 

@@ -20,14 +20,14 @@ def events(seconds, needs, *, lag=0, cost=lambda t: 0.0):
     `needs`: (step, worker) -> workers; `cost`: of a step's exchange.
     """
     steps, workers = seconds.shape
-    on = np.full(seconds.shape, np.nan)
+    ends = np.full(seconds.shape, np.nan)
     queue = sorted((end, "done", i) for i, end in enumerate(seconds[0]))
     at, computing = [0] * workers, [True] * workers  # each worker's step
     first, busy = [0] * workers, [False] * workers  # exchange that its link has next
     sent, came = set(), set()
 
     def go_on(now, i):
-        on[at[i], i] = now
+        ends[at[i], i] = now
         if lag:
             sent.add((at[i], i))
         at[i] += 1
@@ -63,7 +63,7 @@ def events(seconds, needs, *, lag=0, cost=lambda t: 0.0):
             busy[i], first[i] = False, first[i] + 1
         while settle(now):
             pass
-    return on
+    return ends
 
 
 WAITS = {

@@ -250,12 +250,12 @@ def bounded_staleness(times, bound, late, batch, num_updates):
             held, version = [], version + 1
         if late == "wait":
             # who is held idles
-            anew = [] if held else [v for v in range(len(ends)) if v not in flying]
+            idle = [] if held else [v for v in range(len(ends)) if v not in flying]
         else:
-            anew = [w]
+            idle = [w]
         if late == "restart" and not held:
-            anew += [v for v in flying if version - read[v] > at(version)]
-        for v in anew:
+            idle += [v for v in flying if version - read[v] > at(version)]
+        for v in idle:
             begin(v, now)
     return updates, dropped
 
@@ -304,10 +304,10 @@ def serial_asgd(times, latency, occupied, num_updates):
     tasks = [iter(row) for row in times]
     free, version, updates = 0.0, 0, []
     while version < num_updates:
-        entered, w, way, read = heapq.heappop(queue)
+        entered, w, direction, read = heapq.heappop(queue)
         begins = max(free, entered)
         free = begins + occupied
-        if way == "down":
+        if direction == "down":
             ready = free + latency + next(tasks[w]) + latency
             heapq.heappush(queue, (ready, w, "up", version))
         else:

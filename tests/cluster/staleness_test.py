@@ -86,8 +86,8 @@ def test_a_trigger_thins_as_a_simulation_of_it(name, probability):
     assert rate_of(trace) == pytest.approx(nu, rel=0.015)
     seen = trace.staleness_law().pmf
     size = min(len(seen), len(kept.law.pmf))
-    apart = np.abs(np.cumsum(seen[:size]) - np.cumsum(kept.law.pmf[:size]))
-    assert apart.max() < 0.02
+    gaps = np.abs(np.cumsum(seen[:size]) - np.cumsum(kept.law.pmf[:size]))
+    assert gaps.max() < 0.02
 
 
 def test_what_refuses_nothing_changes_nothing():

@@ -10,7 +10,7 @@ from tests.cluster.finish_times_test import COSTS, SECONDS
 def late_by_events(seconds, period, slack, cost):
     """Ages of the models in the buffers when the first one starts, and the times."""
     steps, workers = seconds.shape
-    now, made, behind, on = np.zeros(workers), [], np.zeros((steps, workers), int), []
+    now, made, ages, ends = np.zeros(workers), [], np.zeros((steps, workers), int), []
     for t in range(steps):
         made.append(now + seconds[t])
         if (t + 1) % period:
@@ -18,11 +18,11 @@ def late_by_events(seconds, period, slack, cost):
             start = min(made[t]) + slack
             for i in range(workers):
                 newest = max([k for k in range(t + 1) if made[k][i] <= start] + [-1])
-                behind[t, i] = t - newest
+                ages[t, i] = t - newest
         else:
             now = np.full(workers, max(made[t]) + cost(t))
-        on.append(now)
-    return behind, np.stack(on)
+        ends.append(now)
+    return ages, np.stack(ends)
 
 
 @pytest.mark.parametrize("cost", COSTS)
@@ -34,9 +34,9 @@ def test_a_buffer_holds_what_its_worker_had_made_when_the_sum_started(
     seen = cluster.wait_avoiding(
         SECONDS, period=period, slack_seconds=slack, exchange_seconds=takes
     )
-    behind, on = late_by_events(SECONDS, period, slack, at_each)
-    np.testing.assert_array_equal(seen.behind, behind)
-    np.testing.assert_allclose(seen.seconds, on, rtol=1e-12)
+    ages, ends = late_by_events(SECONDS, period, slack, at_each)
+    np.testing.assert_array_equal(seen.behind, ages)
+    np.testing.assert_allclose(seen.seconds, ends, rtol=1e-12)
     assert seen.behind.max() <= max(period - 1, 0)
     if period > 1 and cost in ("free", "cheap"):
         assert seen.behind.max() > 1

@@ -90,8 +90,8 @@ def compared(method, arguments):
     simulated, _ = trained(tx, dj.workers.simulate(step, SIZES, axis_name=NAMES))
     ran, program = trained(tx, dj.workers.run(step, mesh, axis_name=NAMES))
     pairs = zip(jax.tree.leaves(simulated), jax.tree.leaves(ran), strict=True)
-    apart = max(np.abs(a - b).max() / (1 + np.abs(a).max()) for a, b in pairs)
-    return float(apart), bytes_between(program)
+    error = max(np.abs(a - b).max() / (1 + np.abs(a).max()) for a, b in pairs)
+    return float(error), bytes_between(program)
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ def result():
 
 @pytest.mark.parametrize("name", islands.CASES)
 def test_each_device_sends_a_part_of_a_slice_and_all_end_as_simulated(result, name):
-    apart, sent = result[name]
-    assert apart < 1e-6
+    error, sent = result[name]
+    assert error < 1e-6
     rows, slices = ROWS[name]
     of_slice = 8 * math.ceil(rows / (8 * slices))
     of_device = 8 * math.ceil(of_slice / (8 * 4))

@@ -139,9 +139,9 @@ def test_on_noise_replicas_drift_as_far_as_with_no_exchange_at_all(seed):
     """
     eta, workers, curvature = 0.5, 8, np.geomspace(0.5, 1.0, 100, dtype=np.float32)
     noise = np.random.default_rng(seed).normal(size=(1500, workers, 100))
-    apart = variance_apart(noise.astype(np.float32), curvature, eta)
+    spread = variance_apart(noise.astype(np.float32), curvature, eta)
     alone = np.mean(eta / (curvature * (2 - eta * curvature)))
-    np.testing.assert_allclose(apart, (1 - 1 / workers) * alone, rtol=0.05)
+    np.testing.assert_allclose(spread, (1 - 1 / workers) * alone, rtol=0.05)
 
 
 @pytest.mark.parametrize("entries", [10, 10_000])

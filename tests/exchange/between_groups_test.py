@@ -76,12 +76,12 @@ def test_a_member_holds_its_share_of_the_mean_of_its_group(execution):
     grads = gradients()
     held, _ = driven(execution)
     outbox = held.state[1].outbox
-    for name, (_, along) in SHAPES.items():
+    for name, (_, axis) in SHAPES.items():
         of_groups = grads[name][-1].mean(1)  # [groups, *shape]
-        if along is None:
+        if axis is None:
             np.testing.assert_array_equal(outbox[name], of_groups)
             continue
-        shares = np.split(of_groups, MEMBERS, axis=1 + along)
+        shares = np.split(of_groups, MEMBERS, axis=1 + axis)
         np.testing.assert_array_equal(outbox[name], np.stack(shares, axis=1))
 
 
@@ -93,9 +93,9 @@ def test_between_groups_only_shares_are_summed():
     step = jax.jit(lambda s, g: held.step(s, g)[0], donate_argnums=0)
     program = step.lower(state, grads).compile()
     expected = 0
-    for name, (_, along) in SHAPES.items():
+    for name, (_, axis) in SHAPES.items():
         size = 4 * PARAMS[name].size
-        expected += 2 * size if along is None else size / MEMBERS
+        expected += 2 * size if axis is None else size / MEMBERS
     assert bytes_summed(program) == expected
     text = program.as_text()
     assert "reduce-scatter(" in text and "all-gather(" in text

@@ -189,10 +189,10 @@ def test_restoring_the_mean_is_the_mean_of_what_is_restored(seed):
     rng = np.random.default_rng(seed)
     vectors = jnp.asarray(rng.integers(-9, 10, (4, 11)), jnp.float32)
     results = [compress(vector, seed) for vector in vectors]
-    apart = sum(restore(message) for message, restore in results) / 4
+    mean = sum(restore(message) for message, restore in results) / 4
     messages, restores = zip(*results, strict=True)
     for restore in restores:  # the same on all workers
-        np.testing.assert_array_equal(restore(sum(messages) / 4), apart)
+        np.testing.assert_array_equal(restore(sum(messages) / 4), mean)
 
 
 def test_blocks_differ_from_step_to_step_and_from_leaf_to_leaf():

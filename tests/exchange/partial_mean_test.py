@@ -225,8 +225,8 @@ def test_solo_over_two_axes_numbers_the_workers_along_both():
     def one(_):
         return solo(0)
 
-    inside = jax.vmap(one, axis_name="members")
-    rows = jax.vmap(inside, axis_name="groups")(jnp.zeros((2, 3)))
+    group = jax.vmap(one, axis_name="members")
+    rows = jax.vmap(group, axis_name="groups")(jnp.zeros((2, 3)))
     np.testing.assert_array_equal(rows.ravel(), table[0] == 1.0)
 
 

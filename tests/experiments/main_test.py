@@ -120,8 +120,8 @@ def test_a_run_along_clusters_leaves_its_records_too(whole_cluster):
         rows = curves.query(f"protocol == '{row.protocol}' and seed == {row.seed}")
         assert rows["update"].iloc[0] == 0 and rows["update"].iloc[-1] >= row.updates
         # a seed that has ended keeps its last row while the others go on
-        there = rows[rows["update"] <= row.updates]
-        assert np.all(np.diff(there["seconds"]) > 0)
+        live = rows[rows["update"] <= row.updates]
+        assert np.all(np.diff(live["seconds"]) > 0)
         assert np.all(rows["seconds"] <= row.seconds)
         assert len(rows) >= 41
         end = rows.iloc[-1]
@@ -141,7 +141,7 @@ def wait_for_rows(workdir, process, more_than=8):
 
 
 @pytest.mark.parametrize(
-    ("kind", "how", "code"),
+    ("kind", "number", "code"),
     shortened(
         [
             ("whole", signal.SIGTERM, 143),
@@ -153,7 +153,7 @@ def wait_for_rows(workdir, process, more_than=8):
     ),
 )
 def test_an_interrupted_run_ends_as_if_it_had_not_been(
-    tmp_path, kind, how, code, forks, compiled, request
+    tmp_path, kind, number, code, forks, compiled, request
 ):
     whole, _ = request.getfixturevalue(kind)
     config = TINY if kind == "whole" else CLUSTER
@@ -161,12 +161,12 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(
     command = config, f"--workdir={tmp_path}", compiled, "--checkpoint_every=10"
     process, output = forks.start(*command)
     wait_for_rows(tmp_path, process)
-    os.kill(process.pid, how)
+    os.kill(process.pid, number)
     seen, output = ended(process, output)
     assert seen == code, output
     assert "Traceback" not in output
     if code > 0:
-        assert f"stopped by {how.name}, saved at update" in output
+        assert f"stopped by {number.name}, saved at update" in output
     assert not (tmp_path / "results.csv").exists()
     code, output = forks.finish(*command)
     assert code == 0 and "resumes at update" in output

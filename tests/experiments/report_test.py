@@ -169,8 +169,8 @@ def test_each_part_that_fails_is_a_line_of_the_log_and_the_rest_is_there(
         f"report: 'Nothing' cannot be measured: {nothing}",
     ]
     assert {record.levelname for record in caplog.records} == {"WARNING"}
-    why = "test error cannot be compared with no law: `against` names"
-    assert f"`answer` fails: {why}" in words
+    message = "test error cannot be compared with no law: `against` names"
+    assert f"`answer` fails: {message}" in words
     assert LATE.answer(run).text in words  # the other one
     assert "It learns" in words and "Results" in words
     assert page.count("data:image/svg+xml;base64,") == 1
@@ -378,26 +378,26 @@ def test_tables_figures_and_claims_agree_with_results_csv(tmp_path):
         rate = scores.groupby("learning_rate").train_loss.mean().idxmin()
         rows = reported[(reported.delay == delay) & (reported.learning_rate == rate)]
         expected[delay] = rate, rows.train_loss.mean()
-    there = Run.read(tmp_path)
-    for read in (result, there):
+    saved = Run.read(tmp_path)
+    for read in (result, saved):
         steps = read.best.groupby("delay").learning_rate.unique().str[0]
         assert steps.to_dict() == {d: rate for d, (rate, _) in expected.items()}
-    table = report.final_table(there)
+    table = report.final_table(saved)
     for row in table.to_dict("records"):
         rate, loss = expected[row["delay"]]
         assert row["best step size"] == rate
         assert row["train_loss"][0] == pytest.approx(loss)
-    (axis,) = figures.over("delay", "train_loss", fixed=False).draw(there).axes
+    (axis,) = figures.over("delay", "train_loss", fixed=False).draw(saved).axes
     losses = [loss for _, loss in expected.values()]
     assert list(axis.lines[0].get_ydata()) == pytest.approx(losses)
-    (axis,) = figures.best_step("delay").draw(there).axes
+    (axis,) = figures.best_step("delay").draw(saved).axes
     steps = [rate for rate, _ in expected.values()]
     assert list(axis.lines[0].get_ydata()) == pytest.approx(steps)
-    (axis,) = figures.curves("train_loss").draw(there).axes
+    (axis,) = figures.curves("train_loss").draw(saved).axes
     ends = [line.get_ydata()[-1] for line in axis.lines]
     assert ends == pytest.approx(losses)
-    verdicts = Statements((), records).verdicts(there)
-    words = shown(report.write(there, asked, verdicts))
+    verdicts = Statements((), records).verdicts(saved)
+    words = shown(report.write(saved, asked, verdicts))
     note = "chosen by the least training loss on the seeds 1000, 1001, which are not"
     assert note in words
     for loss in losses:

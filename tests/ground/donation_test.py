@@ -42,11 +42,11 @@ def test_an_array_that_stands_twice_is_copied_and_no_other_is():
     x, y, z = jnp.ones(3), jnp.zeros(2), jax.random.key(0)
     state = {"a": x, "b": (y, y), "c": {"x": x, "z": z, "y": y}}
     given = {"x": x}
-    apart = donation.unshared(state, given)
-    assert_apart((apart, given))
-    assert (apart["b"][0] is y, apart["c"]["z"] is z) == (True, True)
-    assert jax.tree.map(jax.typeof, apart) == jax.tree.map(jax.typeof, state)
-    same = jax.tree.map(lambda a, b: bool((a == b).all()), apart, state)
+    copied = donation.unshared(state, given)
+    assert_apart((copied, given))
+    assert (copied["b"][0] is y, copied["c"]["z"] is z) == (True, True)
+    assert jax.tree.map(jax.typeof, copied) == jax.tree.map(jax.typeof, state)
+    same = jax.tree.map(lambda a, b: bool((a == b).all()), copied, state)
     assert all(jax.tree.leaves(same))
 
 

@@ -74,14 +74,14 @@ def scanned(workers, held, data):
     return jax.jit(lambda s, b: jax.lax.scan(workers.step, s, b))(held, data)
 
 
-def trained(make, tx, params, how=scanned):
+def trained(make, tx, params, loop=scanned):
     workers = make(step_of(tx))
     held = workers.init((params, tx.init(params)), DATA[0])
     if jax.sharding.get_abstract_mesh().explicit_axes:
         assert all(len(leaf.devices()) > 1 for leaf in jax.tree.leaves(held))
     shapes, _ = jax.eval_shape(workers.step, held, DATA[0])
     assert shapes == jax.eval_shape(lambda held: held, held)  # the types, too
-    return how(workers, held, DATA)
+    return loop(workers, held, DATA)
 
 
 @functools.cache
@@ -109,13 +109,13 @@ def placed(mesh):
     return jax.device_put(jax.tree.map(jnp.asarray, WEIGHTS), places)
 
 
-@pytest.mark.parametrize("how", shortened([stepped, scanned], scanned))
+@pytest.mark.parametrize("loop", shortened([stepped, scanned], scanned))
 @pytest.mark.parametrize("name", shortened(MESHES, "a further axis, Explicit"))
-def test_workers_are_simulated_where_a_mesh_is_set(name, how):
+def test_workers_are_simulated_where_a_mesh_is_set(name, loop):
     tx = EXCHANGES["overlapped, late"]
     params = jax.tree.map(jnp.asarray, WEIGHTS)  # made before the mesh was set
     with jax.set_mesh(mesh_of(name)):
-        held, metrics = trained(simulate, tx, params, how)
+        held, metrics = trained(simulate, tx, params, loop)
     assert_close((held.state, metrics), alone("overlapped, late"))
 
 
@@ -130,10 +130,10 @@ def test_workers_are_simulated_where_a_mesh_is_set(name, how):
 def test_devices_take_the_same_steps_where_a_mesh_is_set(name, exchange, is_set):
     mesh = mesh_of(name)
     make = functools.partial(dj.workers.run, mesh=mesh)
-    how = stepped if is_set else scanned
+    loop = stepped if is_set else scanned
     params = placed(mesh)
     with jax.set_mesh(mesh) if is_set else contextlib.nullcontext():
-        held, metrics = trained(make, EXCHANGES[exchange], params, how)
+        held, metrics = trained(make, EXCHANGES[exchange], params, loop)
     assert_close((held.state, metrics), alone(exchange))
     spec = (*held.axes[0], *placed(mesh)["b"].sharding.spec)  # "b" is the first leaf
     assert jax.tree.leaves(held.state)[0].sharding.is_equivalent_to(
@@ -321,7 +321,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "how"),
+    ("name", "kind", "loop"),
     shortened(
         [
             *((name, AUTO, "a step") for name in KEPT),
@@ -331,7 +331,7 @@ KEPT = {
         ("late and overlapped", AUTO, "a loop"),
     ),
 )
-def test_every_leaf_stays_where_it_is_sharded(name, kind, how):
+def test_every_leaf_stays_where_it_is_sharded(name, kind, loop):
     tx = KEPT[name]
     mesh = jax.make_mesh((2, 2), ("workers", "fsdp"), axis_types=(kind, kind))
 
@@ -354,7 +354,7 @@ def test_every_leaf_stays_where_it_is_sharded(name, kind, how):
     program = jax.jit(
         lambda held, batches: (
             jax.lax.scan(workers.step, held, batches)
-            if how == "a loop"
+            if loop == "a loop"
             else workers.step(held, batches[0])
         ),
         donate_argnums=0,

@@ -152,7 +152,7 @@ def of_depth(depth, history=None, make=dj.delayed, **options):
     return make(SGD, min(1, *jax.tree.leaves(depth), 1), max_delay=depth, **options)
 
 
-def within(of, tx):
+def update(of, tx):
     """An update of a transformation with a state, or with that of another one."""
     state = of.init(PARAMS) if hasattr(of, "init") else of
     return tx.update(PARAMS, state, PARAMS)
@@ -163,7 +163,7 @@ def stripped(tx):
 
 
 def stepped(tx):
-    return within(tx, tx)[1]
+    return update(tx, tx)[1]
 
 
 def resized(params, like, inner=None, depths=(2, 4), make=dj.delayed, **options):
@@ -172,23 +172,23 @@ def resized(params, like, inner=None, depths=(2, 4), make=dj.delayed, **options)
 
 
 STATES = [
-    (lambda: within(of_depth(8), of_depth(4)), ANOTHER_DEPTH),
-    (lambda: within(of_depth(0), of_depth(3)), ANOTHER_DEPTH),
-    (lambda: within(of_depth(3), of_depth(0)), ANOTHER_DEPTH),
-    (lambda: within(of_depth(A_LEAF), of_depth(A_LEAF | {"s": 2})), ANOTHER_DEPTH),
-    (lambda: within(of_depth(8, NARROW), of_depth(4, NARROW)), ANOTHER_DEPTH),
-    (lambda: within(of_depth(0, NARROW), of_depth(3, NARROW)), ANOTHER_DEPTH),
-    (lambda: within(of_depth(4), of_depth(8)), "is 8, but .* has depth 4:"),
-    (lambda: within(of_depth(4, CUT), of_depth(8, CUT)), "is 8, but .* has depth 4:"),
+    (lambda: update(of_depth(8), of_depth(4)), ANOTHER_DEPTH),
+    (lambda: update(of_depth(0), of_depth(3)), ANOTHER_DEPTH),
+    (lambda: update(of_depth(3), of_depth(0)), ANOTHER_DEPTH),
+    (lambda: update(of_depth(A_LEAF), of_depth(A_LEAF | {"s": 2})), ANOTHER_DEPTH),
+    (lambda: update(of_depth(8, NARROW), of_depth(4, NARROW)), ANOTHER_DEPTH),
+    (lambda: update(of_depth(0, NARROW), of_depth(3, NARROW)), ANOTHER_DEPTH),
+    (lambda: update(of_depth(4), of_depth(8)), "is 8, but .* has depth 4:"),
+    (lambda: update(of_depth(4, CUT), of_depth(8, CUT)), "is 8, but .* has depth 4:"),
     (
-        lambda: within(of_depth(4, make=dj.delivered), of_depth(2, make=dj.delivered)),
+        lambda: update(of_depth(4, make=dj.delivered), of_depth(2, make=dj.delivered)),
         "`max_delay` is 2, but the history in the state has depth 4: change it",
     ),
-    (lambda: within(stripped(of_depth(4)), of_depth(4)), "is 4, but .* has depth 0:"),
-    (lambda: within(of_depth(2), of_depth(2, NARROW)), ANOTHER_DTYPE),
-    (lambda: within(of_depth(2, NARROW), of_depth(2)), ANOTHER_DTYPE),
+    (lambda: update(stripped(of_depth(4)), of_depth(4)), "is 4, but .* has depth 0:"),
+    (lambda: update(of_depth(2), of_depth(2, NARROW)), ANOTHER_DTYPE),
+    (lambda: update(of_depth(2, NARROW), of_depth(2)), ANOTHER_DTYPE),
     (
-        lambda: within(of_depth(2), of_depth(2, keep_params=True)),
+        lambda: update(of_depth(2), of_depth(2, keep_params=True)),
         "`keep_params` is True, but the state has False",
     ),
     # the arguments in the wrong order

@@ -219,7 +219,7 @@ def test_delayed_is_a_deque_of_gradients_and_what_comes_with_them(case, options,
 
 
 @pytest.mark.parametrize(
-    ("outer", "inside"),
+    ("outer", "inner"),
     [
         ("constant", "one"),
         ("one", "random"),
@@ -228,9 +228,9 @@ def test_delayed_is_a_deque_of_gradients_and_what_comes_with_them(case, options,
         ("a leaf without history", "one delay"),
     ],
 )
-def test_producers_inside_one_another_add_their_ages(outer, inside):
+def test_producers_inside_one_another_add_their_ages(outer, inner):
     library_o, oracle_o = both(outer, keep_params=True)
-    library_i, oracle_i = both(inside, keep_params=True)
+    library_i, oracle_i = both(inner, keep_params=True)
     assert_same(
         follow(lambda inner: library_o(library_i(inner))),
         follow(lambda inner: oracle_o(oracle_i(inner))),
@@ -400,9 +400,9 @@ def test_the_parts_of_a_partition_say_their_staleness_by_label():
         _, state = tx.update(spread(1.0), state, spread(1.0))
         expected = {"train": min(t, 2), "frozen": min(t, 3 + 1)}
         assert {k: int(v) for k, v in dj.staleness(state).items()} == expected
-    beside = optax.chain(dj.delayed(ADAM, 1), optax.partition(parts, labels))
+    chain = optax.chain(dj.delayed(ADAM, 1), optax.partition(parts, labels))
     with pytest.raises(
         ValueError,
         match=r"`opt_state` must hold one staleness, got 3: pass one part of",
     ):
-        dj.staleness(beside.init(spread(1.0)))
+        dj.staleness(chain.init(spread(1.0)))

@@ -73,17 +73,17 @@ class Oracle:
         wide = jax.tree.map(lambda x: np.asarray(x, np.float32), (gradient, old))
         item = wide[0], np.float32(age + wait), np.float32(value), wide[1]
         self.in_flight.append((self.step + wait, item))
-        here = [item for due, item in self.in_flight if due == self.step]
+        items = [item for due, item in self.in_flight if due == self.step]
         self.in_flight = [one for one in self.in_flight if one[0] != self.step]
         self.step += 1
-        if not here:
+        if not items:
             nothing = jax.tree.map(lambda g: 0 * np.asarray(g, np.float32), gradient)
             args = (nothing, 0.0, value, today) if self.idle == "zeros" else None
             return 0, args
-        total = functools.reduce(lambda a, b: jax.tree.map(np.add, a, b), here)
-        k = np.float32(len(here))
+        total = functools.reduce(lambda a, b: jax.tree.map(np.add, a, b), items)
+        k = np.float32(len(items))
         mean_params = jax.tree.map(lambda leaf: leaf / k, total[3])
-        return len(here), (total[0], total[1] / k, total[2] / k, mean_params)
+        return len(items), (total[0], total[1] / k, total[2] / k, mean_params)
 
 
 DELAYS = {
@@ -367,9 +367,9 @@ def test_of_workers_with_delays_of_their_own_each_gradient_arrives_late(ran):
         path.append(path[t] - 0.1 * sum(arrivals) / 4)
     (x, state), (staleness, arrived) = ran["own delays"]
     np.testing.assert_allclose(x, path[-1], rtol=1e-5)
-    there = np.arange(12)[:, None] >= TAU
-    np.testing.assert_array_equal(arrived, there)
-    np.testing.assert_array_equal(staleness, there * np.array(TAU))
+    mask = np.arange(12)[:, None] >= TAU
+    np.testing.assert_array_equal(arrived, mask)
+    np.testing.assert_array_equal(staleness, mask * np.array(TAU))
     assert state.in_flight.slots.gradient.shape == (4, 4, 3)
 
 

@@ -71,8 +71,8 @@ def test_a_delay_that_the_old_history_could_hold_is_untouched(pushes):
     expected = used(old, old.init(0.0), 0, 20)
     first, ages, state = used(old, old.init(0.0), 0, pushes)
     state = dj.resize_history(state, new.init(0.0))
-    then, later, _ = used(new, state, pushes, 20)
-    assert (first + then, ages + later) == expected[:2]
+    rest, later, _ = used(new, state, pushes, 20)
+    assert (first + rest, ages + later) == expected[:2]
 
 
 @pytest.mark.parametrize("warmup", ["fresh", "skip", "zeros"])
@@ -238,8 +238,8 @@ def test_a_resized_state_holds_no_buffer_twice_and_may_be_donated(delay, depth, 
         _, state = old.update(params, state, params)
     state = dj.strip_history(state) if strip else state
     state = dj.resize_history(state, new.init(params))
-    where = [x.unsafe_buffer_pointer() for x in jax.tree.leaves((params, state))]
-    assert len(set(where)) == len(where)
+    spots = [x.unsafe_buffer_pointer() for x in jax.tree.leaves((params, state))]
+    assert len(set(spots)) == len(spots)
     step = jax.jit(new.update, donate_argnums=1)
     for t in range(3):
         _, state = step(params, state, params)
@@ -321,8 +321,8 @@ def test_a_delay_is_adopted_and_left_and_the_optimizer_goes_on(name):
     like = late.init(TREE)
     adopted = dj.resize_history(state, like)
     assert types(adopted) == types(like)
-    where = [x.unsafe_buffer_pointer() for x in jax.tree.leaves(adopted)]
-    assert len(set(where)) == len(where)
+    spots = [x.unsafe_buffer_pointer() for x in jax.tree.leaves(adopted)]
+    assert len(set(spots)) == len(spots)
     # the history is that of `init`, and the optimizer's state has not changed
     if hasattr(adopted, "inner_state") and not hasattr(state, "memory"):
         chex.assert_trees_all_equal(
@@ -469,8 +469,8 @@ def test_a_delay_is_adopted_and_left_under_orbax_bit_for_bit(params, tmp_path):
             like = tx.init(params)
             state = dj.resize_history(state, like)
             state = stored(placed(state, params), str(change))
-            where = jax.tree.map(lambda x: x.sharding, (state, placed(like, params)))
-            assert where[0] == where[1]
+            spots = jax.tree.map(lambda x: x.sharding, (state, placed(like, params)))
+            assert spots[0] == spots[1]
             more, state = stepped(tx, state, range(4 * change, 4 * change + 4), params)
             updates += more
         return updates, state

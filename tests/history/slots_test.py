@@ -95,9 +95,9 @@ def pushed_in(slot_axis, cells=3):
     init = jax.vmap(lambda leaf: slots.init(leaf, 5), out_axes=axes)
     push = jax.vmap(slots.push, (axes, 0, slot_axis), axes)
     items = jnp.ones((cells, 4))
-    where = jnp.zeros(cells, jnp.int32) if slot_axis == 0 else jnp.int32(0)
+    places = jnp.zeros(cells, jnp.int32) if slot_axis == 0 else jnp.int32(0)
     grid = jax.eval_shape(init, items)
-    lowered = jax.jit(push, donate_argnums=0).lower(grid, items, where)
+    lowered = jax.jit(push, donate_argnums=0).lower(grid, items, places)
     return compile_as_usual(lowered).as_text()
 
 

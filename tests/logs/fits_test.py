@@ -61,8 +61,8 @@ def test_the_true_law_comes_first_with_its_arguments(law, seed):
     assert {each.law for each in others} == set(LAWS) - {law}
     assert best.arguments.keys() == arguments.keys()
     for name, error in errors(**arguments).items():
-        away = abs(best.arguments[name] - arguments[name])
-        assert away < 4 * error / math.sqrt(SIZE), name
+        gap = abs(best.arguments[name] - arguments[name])
+        assert gap < 4 * error / math.sqrt(SIZE), name
 
 
 def test_a_fit_has_the_service_of_its_law_and_arguments():

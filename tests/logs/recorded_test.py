@@ -288,12 +288,12 @@ def test_gaps_leave_the_law_of_each_worker_s_times_as_it_is():
     assert drawn.std() == pytest.approx(np.nanstd(seconds[1]), rel=0.1)
 
 
-@pytest.mark.parametrize(("spread", "apart"), [(0.5, 1e-3), (0.01, 5e-4), (0.003, 0)])
-def test_times_from_barrier_to_barrier_are_seen(spread, apart):
+@pytest.mark.parametrize(("spread", "noise"), [(0.5, 1e-3), (0.01, 5e-4), (0.003, 0)])
+def test_times_from_barrier_to_barrier_are_seen(spread, noise):
     """Also where a steady worker is the slowest in each step."""
     rng = np.random.default_rng(0)
     steps = rng.uniform(1.0, 1.0 + 2 * spread, 200)
-    recorded = cluster.Recorded(steps * (1 + apart * rng.normal(size=(4, 200))))
+    recorded = cluster.Recorded(steps * (1 + noise * rng.normal(size=(4, 200))))
     for use in (recorded.cluster, recorded.service):
         with pytest.warns(UserWarning, match="also counts the wait for the slowest"):
             use()

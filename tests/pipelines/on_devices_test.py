@@ -289,13 +289,13 @@ WRONG = {
 
 def test_a_key_is_given_always_or_never():
     batch, keys = chain.batches(1)[0].astype(np.float32), (None, jax.random.key(0))
-    for first, then in (keys, keys[::-1]):
+    for first, second in (keys, keys[::-1]):
         pipe = pipelines.run(chain.parts(), ADAM, schedule(), mesh(4))
         state = pipe.init(chain.single(chain.params(4)), batch, first)
         with pytest.raises(
             ValueError, match="`tree` must have the structure of the history's items,"
         ):
-            jax.eval_shape(pipe.step, state, batch, then)
+            jax.eval_shape(pipe.step, state, batch, second)
 
 
 def test_the_first_state_needs_no_more_than_the_shapes_of_a_batch():

@@ -127,10 +127,10 @@ def test_a_grid_of_its_numbers_is_one_program():
         return x
 
     cells = ([0.0, 4.0, 4.0, 4.0], [0.5, 0.5, 0.0, 0.5], [1, 1, 1, 2])
-    together = jax.jit(jax.vmap(end))(*map(jnp.asarray, cells))
-    apart = [end(*cell) for cell in zip(*cells, strict=True)]
-    np.testing.assert_allclose(together, apart, rtol=1e-6)
-    assert len(np.unique(np.round(together, 4), axis=0)) == 4
+    result = jax.jit(jax.vmap(end))(*map(jnp.asarray, cells))
+    expected = [end(*cell) for cell in zip(*cells, strict=True)]
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
+    assert len(np.unique(np.round(result, 4), axis=0)) == 4
 
 
 def test_the_state_is_found_inside_of_a_chain_and_must_be_one():

@@ -83,8 +83,8 @@ def run_of(make):
 def test_a_grid_is_one_program(name):
     make, values = GRIDS[name]
     run = run_of(make)
-    together = jax.jit(jax.vmap(run))(*map(jnp.asarray, values))
-    apart = [run(*numbers) for numbers in zip(*values, strict=True)]
-    np.testing.assert_allclose(together, apart, rtol=1e-5, atol=1e-7)
+    cells = jax.jit(jax.vmap(run))(*map(jnp.asarray, values))
+    expected = [run(*numbers) for numbers in zip(*values, strict=True)]
+    np.testing.assert_allclose(cells, expected, rtol=1e-5, atol=1e-7)
     # the numbers have an effect
-    assert not any(np.allclose(together[0], other) for other in together[1:])
+    assert not any(np.allclose(cells[0], other) for other in cells[1:])

@@ -286,8 +286,8 @@ def test_a_root_that_barely_leaves_the_circle_is_seen():
         middle = (low + high) / 2
         falls = of_the_mean(law, compensation=middle) > 2.6
         low, high = (low, middle) if falls else (middle, high)
-    for away in (1e-3, 1e-4, 1e-5):
-        strengths = [low - away, high + away]
+    for distance in (1e-3, 1e-4, 1e-5):
+        strengths = [low - distance, high + distance]
         expected = [on_a_fine_grid(law, c) for c in strengths]
         result = [of_the_mean(law, compensation=c) for c in strengths]
         np.testing.assert_allclose(result, expected, rtol=1e-3)

@@ -76,8 +76,8 @@ def test_few_workers_are_as_near_their_updates_as_is_said(workers, near, at_peak
     exact = -workers * np.log([updates.spectral_radius(a) for a in steps])
     off = np.abs(result - exact) / max(exact)
     assert 0.8 * at_peak < off.max() < at_peak
-    away = np.abs(steps / critical - 1) > 0.1
-    assert 0.8 * near < off[away].max() < near
+    mask = np.abs(steps / critical - 1) > 0.1
+    assert 0.8 * near < off[mask].max() < near
     limit = updates.step_limit()
     ahead = math.pi / 2 / (workers - 0.5) / limit - 1
     assert 0.8 * late < ahead < late

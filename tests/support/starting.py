@@ -70,12 +70,12 @@ def _ignoring(update):
 
 def started(module: str, arguments: list[str]) -> str:
     """How a command ends whose work is replaced."""
-    there = {*flags.FLAGS}
+    names = {*flags.FLAGS}
     with contextlib.ExitStack() as stack:
         for place in (JOIN, *WORK[module]):
             owner, _, name = place.partition(":")
-            *inside, name = name.split(".")
-            owner = functools.reduce(getattr, inside, importlib.import_module(owner))
+            *path, name = name.split(".")
+            owner = functools.reduce(getattr, path, importlib.import_module(owner))
             begun = None if place == JOIN else Started
             stack.enter_context(mock.patch.object(owner, name, side_effect=begun))
         stack.enter_context(mock.patch.object(sys, "argv", [module, *arguments]))
@@ -87,7 +87,7 @@ def started(module: str, arguments: list[str]) -> str:
             return f"exit: {end.code}"
         finally:
             flags.FLAGS.unparse_flags()
-            for name in {*flags.FLAGS} - there:  # another command has the same ones
+            for name in {*flags.FLAGS} - names:  # another command has the same ones
                 delattr(flags.FLAGS, name)
     return "it ended before its work"
 

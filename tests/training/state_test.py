@@ -147,12 +147,12 @@ def test_seeds_with_traces_of_their_own_and_step_sizes_are_one_program():
 
     rates, keys = jnp.array(RATES), jnp.stack(KEYS)
     axes = dj.ring.vmap_axes(jax.eval_shape(init, RATES[0], KEYS[0]))
-    together = jax.vmap(step, (axes, 0, 0), (axes, 0))
+    steps = jax.vmap(step, (axes, 0, 0), (axes, 0))
 
     @jax.jit
     def grid(inputs):
         state = jax.vmap(init, out_axes=axes)(rates, keys)
-        return jax.lax.scan(lambda s, x: together(s, x, rates), state, inputs)
+        return jax.lax.scan(lambda s, x: steps(s, x, rates), state, inputs)
 
     inputs = jax.tree.map(
         lambda *leaves: np.stack(leaves, 1), *map(cell_inputs, range(3))

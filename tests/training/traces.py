@@ -34,8 +34,8 @@ def loss(params, batch, key):
     target = batch["target"] + noise
     output = params["scale"] * jnp.tanh(batch["features"] @ w)
     fit = jnp.sum((output - target) ** 2) / 4
-    apart = jnp.sum((b - target.astype(b.dtype)) ** 2)
-    return fit + apart.astype(jnp.float32), {"fit": fit}
+    rest = jnp.sum((b - target.astype(b.dtype)) ** 2)
+    return fit + rest.astype(jnp.float32), {"fit": fit}
 
 
 def grad_fn(params, batch, key):

@@ -116,7 +116,7 @@ def test_an_error_of_the_step_comes_through_unchanged(make, when):
 
 
 @pytest.mark.parametrize(
-    ("batch", "where"),
+    ("batch", "shape"),
     [
         (jnp.ones((8, 3)), r"\(8, 3\) at the root"),
         (jnp.ones(()), r"\(\) at the root"),
@@ -125,9 +125,9 @@ def test_an_error_of_the_step_comes_through_unchanged(make, when):
     ids=["long", "scalar", "tree"],
 )
 @both
-def test_a_batch_must_be_for_all_workers(make, batch, where):
+def test_a_batch_must_be_for_all_workers(make, batch, shape):
     workers = make(lambda state, batch: (state, {}))
-    match = rf"`batch` must have leading axes \(4,\).*got shape {where}"
+    match = rf"`batch` must have leading axes \(4,\).*got shape {shape}"
     with pytest.raises(ValueError, match=match):
         workers.init(PARAMS, batch)
     split = workers.init(PARAMS, DATA)

@@ -231,7 +231,7 @@ def test_a_grid_of_step_sizes_and_delays_is_one_program():
         return jax.lax.scan(workers.step, split, BATCHES)[1]["loss"]
 
     rates, delays = jnp.asarray([0.1, 0.2]), jnp.asarray([0, 3])
-    together = jax.jit(jax.vmap(losses))(rates, delays)
-    apart = [losses(rate, delay) for rate, delay in zip(rates, delays, strict=True)]
-    np.testing.assert_allclose(together, jnp.stack(apart), rtol=1e-5)
-    assert abs(together[0, -1] - together[1, -1]) > 1e-3
+    result = jax.jit(jax.vmap(losses))(rates, delays)
+    expected = [losses(rate, delay) for rate, delay in zip(rates, delays, strict=True)]
+    np.testing.assert_allclose(result, jnp.stack(expected), rtol=1e-5)
+    assert abs(result[0, -1] - result[1, -1]) > 1e-3

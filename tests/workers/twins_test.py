@@ -84,7 +84,7 @@ def test_float32_steps_of_a_perceptron_round_off(name, execution):
 
 
 @compositions
-def test_own_are_the_leaves_that_differ_and_no_others(level, name):
+def test_local_leaves_are_those_that_differ_and_no_others(level, name):
     """The parameters, the optimizer behind the mean and all clocks exist once."""
     split = in_float64(level, name, "run")[0]
     structure = jax.tree.structure(split.state)

@@ -39,15 +39,15 @@ def test_mindflayer_counts_on_the_speed_of_the_moment():
     ratio = trace.counts / trace.divisor
     for (start, factor), end in zip(phases.items(), ends, strict=True):
         # the rounds that lie in this phase completely
-        inside = (trace.seconds > start + 2 * limit) & (trace.seconds <= end)
+        phase = (trace.seconds > start + 2 * limit) & (trace.seconds <= end)
         p = np.array([-math.expm1(-limit / factor), -math.expm1(-limit)])
         expected, variance = tries * p.sum(), tries * (p * (1 - p)).sum()
-        assert inside.sum() > 200
+        assert phase.sum() > 200
         error = 4 * tries * math.sqrt((p * (1 - p)).sum() / 10_000)
-        assert abs(trace.divisor[inside] - expected).max() < error + 1e-12
+        assert abs(trace.divisor[phase] - expected).max() < error + 1e-12
         # unbiased in each phase
-        spread = math.sqrt(variance / inside.sum()) / expected
-        assert abs(ratio[inside].mean() - 1) < 4 * spread + error / expected
+        spread = math.sqrt(variance / phase.sum()) / expected
+        assert abs(ratio[phase].mean() - 1) < 4 * spread + error / expected
 
 
 def test_mindflayer_counts_on_both_speeds_of_a_trial_in_which_they_change():

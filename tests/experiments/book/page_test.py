@@ -239,10 +239,10 @@ def test_the_list_of_configs_has_a_row_a_file_with_its_forms_and_times():
     assert "| 5 min, NVIDIA H200 |" in page.configs_list([form._replace(minutes=4.7)])
 
 
-def made(path, about, answers, size="full"):
+def made(path, note, answers, size="full"):
     """The path of a new table: of each name, a run with this answer."""
     runs = [Entry(name, "Why?", Status.RUN, answer) for name, answer in answers.items()]
-    table = entries.table(runs).assign(size=size, about=about)
+    table = entries.table(runs).assign(size=size, about=note)
     table.to_csv(path, index=False)
     return path
 
@@ -254,8 +254,8 @@ def test_a_run_of_some_configs_replaces_their_entries_and_keeps_the_others(
     monkeypatch.setattr(page, "TABLE", made(tmp_path / "kept.csv", "then", old))
     new = {"dana": "new", "softsync": "new"}
     page.keep(made(tmp_path / "book.csv", "now", new))
-    about, kept = page.read(page.TABLE)
-    assert about == "full size; then; full size; now"
+    note, kept = page.read(page.TABLE)
+    assert note == "full size; then; full size; now"
     assert {one.config: one.answer for one in kept} == old | new
     assert [one.config for one in kept] == [one for one in SYSTEMS if one in old]
 
@@ -272,8 +272,8 @@ def test_a_table_of_a_small_run_is_refused_and_changes_nothing(tmp_path, monkeyp
 
 
 def test_the_page_and_the_lists_are_of_the_kept_table():
-    about, kept = page.read()
-    assert page.PAGE.read_text() == page.markdown(about, kept)
+    note, kept = page.read()
+    assert page.PAGE.read_text() == page.markdown(note, kept)
     for path, lines in (
         (page.README, page.readme_table(kept)),
         (page.CONFIGS, page.configs_list(kept)),
@@ -300,9 +300,9 @@ class Words(HTMLParser):
 def test_no_statement_of_the_kept_table_is_lost_on_a_page():
     """Every text of the table is on book.html and in docs/book.md."""
     table = pd.read_csv(page.TABLE, dtype=str, na_filter=False)
-    about, _ = page.read()
+    note, _ = page.read()
     bound = entries.from_table(table)
-    words = str(Words(page.html(about, bound)))
+    words = str(Words(page.html(note, bound)))
     text = " ".join(page.PAGE.read_text().replace("\\", "").split())
     shown = ("question", "answer", "reason", "statement", "source", "setting", "said")
     shown += ("bound", "measured", "verdict", "tried", "system")

@@ -128,14 +128,14 @@ def test_clusters_have_the_mean_staleness_of_their_name(name):
 
 
 def test_rows_are_trained_where_they_are_more_than_another_step():
-    def where(rule):
+    def clusters_of(rule):
         (arm,) = (a for a in of(rule).arms if a.labels["rule"] == rule.name)
         return set(arm.grid["cluster"])
 
-    assert where(NAMED["clipping"]) == set(LATE)  # it may help without delay, too
-    assert where(NAMED["Gap-Aware"]) == set(LATE) - {NO_DELAY}
+    assert clusters_of(NAMED["clipping"]) == set(LATE)  # it may help without delay, too
+    assert clusters_of(NAMED["Gap-Aware"]) == set(LATE) - {NO_DELAY}
     late = {name for name in LATE if not name.startswith("constant")}
-    assert where(NAMED["inverse law"]) == late - {NO_DELAY}
+    assert clusters_of(NAMED["inverse law"]) == late - {NO_DELAY}
 
 
 def test_a_row_contains_plain_delay_if_it_can_switch_its_numbers_off():
@@ -188,12 +188,12 @@ def test_each_study_is_an_experiment_at_each_stage(name, stage):
     (optimizer, tolerance), *_ = study.tolerance.items()
     rows = [NAMED["late updates"], NAMED["clipping"]]
     made = studies.experiment(study, at, rows, (optimizer,))
-    where = {arm.labels["rule"]: set(arm.grid["cluster"]) for arm in made.arms}
+    clusters = {arm.labels["rule"]: set(arm.grid["cluster"]) for arm in made.arms}
     late = {*study.clusters()} if at.all_clusters else {*study.few}
     # plain delay is trained without delay, too, to measure the cost of lateness
-    assert where["plain"] == late | {NO_DELAY}
-    assert where["late updates"] == late - {NO_DELAY}
-    assert (NO_DELAY in where["clipping"]) == at.undelayed
+    assert clusters["plain"] == late | {NO_DELAY}
+    assert clusters["late updates"] == late - {NO_DELAY}
+    assert (NO_DELAY in clusters["clipping"]) == at.undelayed
     assert {arm.updates for arm in made.arms} == {at.horizon * study.updates}
     assert made.search.tolerance == tolerance
     with pytest.raises(ValueError, match=r"`optimizers` must be among .*'lion'"):

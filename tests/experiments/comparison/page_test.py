@@ -52,8 +52,8 @@ def test_the_page_has_the_numbers_of_the_optima_with_late_gradients(made):
     made = copy.deepcopy(made)
     optima = made.run.selection.optima
     clipping = optima["rule"] == "clipping"
-    here = clipping & (optima["cluster"] == "constant, 4")
-    optima.loc[here, "learning_rate"] = 1.5  # and 0.5 on the other late cluster
+    rows = clipping & (optima["cluster"] == "constant, 4")
+    optima.loc[rows, "learning_rate"] = 1.5  # and 0.5 on the other late cluster
     made.run.selection.optima["rule_number"] = np.where(clipping, 1e6, np.nan)
     row = "| SGD | clipping | 1 (0.5 to 1.5) | 1 (1 to 1) | off on 2 of 2 |"
     assert row in made.chosen.splitlines()

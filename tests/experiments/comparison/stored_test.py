@@ -176,7 +176,7 @@ THERE = [
 def test_a_list_of_past_parameters_trains_to_the_stored_loss(
     study, optimizer, rule, cluster, direction
 ):
-    apart = []
+    errors = []
     for seed in range(SEEDS.get(study, 1)):
         cell = dict(zip(KEYS, (optimizer, rule, cluster), strict=True), seed=seed)
         (row,) = SHORT[study].where(**cell).results.to_dict("records")
@@ -192,10 +192,10 @@ def test_a_list_of_past_parameters_trains_to_the_stored_loss(
         params = trained(task, trace, start, order, numbers, direction)
         losses = task.evaluate(params)
         both = ("train_loss", "test_loss")
-        apart.append(max(abs(float(losses[name]) / row[name] - 1) for name in both))
-        if apart[-1] <= 1e-4:
+        errors.append(max(abs(float(losses[name]) / row[name] - 1) for name in both))
+        if errors[-1] <= 1e-4:
             break
-    assert min(apart) <= 1e-4
+    assert min(errors) <= 1e-4
 
 
 @pytest.mark.parametrize("study", SHORT)

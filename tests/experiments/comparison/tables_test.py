@@ -42,20 +42,20 @@ def test_the_gains_are_over_the_better_of_plain_and_no_momentum(tmp_path):
 
 
 def test_a_row_stops_if_its_interval_is_below_a_tenth_of_the_cost(tmp_path):
-    on = tables.going_on(kept(tmp_path, by_hand()))
-    assert {*on} == {
+    rest = tables.going_on(kept(tmp_path, by_hand()))
+    assert {*rest} == {
         *(row.name for row in (rules.BASELINE, rules.AGAIN, rules.NO_MOMENTUM)),
         *("helps", "varies", "just above", "not found"),
     }
-    assert on["helps"] == {"sgd"}
+    assert rest["helps"] == {"sgd"}
 
 
 def test_a_row_stops_below_two_bands_if_the_search_is_less_exact(tmp_path):
     """The band here is 0.06 nats, and the cost 0.4."""
     result = kept(tmp_path, by_hand(**{"plain, searched again": (-0.06, 0.0)}))
     assert tables.thresholds(result)["sgd"] == pytest.approx(0.12)
-    on = tables.going_on(result)
-    assert not on.keys() & {"helps", "just above"} and "varies" in on
+    rest = tables.going_on(result)
+    assert not rest.keys() & {"helps", "just above"} and "varies" in rest
 
 
 def test_no_gain_matters_that_is_less_than_two_tolerances(tmp_path):
@@ -71,11 +71,11 @@ def test_a_run_replaces_its_rows_and_keeps_those_of_other_rules_and_optimizers(
     tables.write(first, path, "first", {"sgd": 0.0001})
     again = by_hand(helps=(0.3, 0.0)).where(rule=("plain", "helps"))
     tables.write(again, path, "again", {"sgd": 0.0001})
-    there = pd.read_csv(path)
-    assert not there.duplicated(["optimizer", "rule", "cluster"]).any()
-    again = there.loc[there["about"] == "again", "rule"]
+    table = pd.read_csv(path)
+    assert not table.duplicated(["optimizer", "rule", "cluster"]).any()
+    again = table.loc[table["about"] == "again", "rule"]
     assert {*again} == {"plain", "helps"}
-    assert {*there["rule"]} == {*GAINS}
+    assert {*table["rule"]} == {*GAINS}
     gains = tables.gains(tables.read(path)).set_index("rule")["gain"]
     assert gains["helps"] == pytest.approx(0.3)
     assert gains["just above"] == pytest.approx(GAINS["just above"][0])
@@ -88,8 +88,8 @@ def test_a_run_replaces_its_rows_and_keeps_those_of_other_rules_and_optimizers(
     )
     tables.write(adam, path, "adam", {"adam": 0.001})
     both = pd.read_csv(path)
-    assert len(both) == 2 * len(there)
-    pd.testing.assert_frame_equal(both[: len(there)], there)
+    assert len(both) == 2 * len(table)
+    pd.testing.assert_frame_equal(both[: len(table)], table)
 
 
 def test_rows_that_go_on_have_a_blind_twin_if_they_read_the_delay(

@@ -82,14 +82,14 @@ def test_clusters_count_apart_and_their_median_beside_the_mean(tmp_path):
 def test_tau_counts_the_pairs_of_rows_whose_order_differs_between_halves(tmp_path):
     """In one half of the seeds "varies" loses 0.19, in the other it gains as much."""
     gains = {name: gain for name, (gain, _) in GAINS.items()}
-    apart = [
+    pairs = [
         {one, other}
         for one, other in itertools.combinations(gains, 2)
         if abs(gains[one] - gains[other]) > 0.03
     ]
     turned = [{"varies", other} for other in ("helps", "just below", "just above")]
-    assert all(pair in apart for pair in turned)
+    assert all(pair in pairs for pair in turned)
     result = kept(tmp_path, by_hand(varies=(0.0, 0.19)))
     tau = verdicts.order_agrees(result, least={"sgd": 0.03})
-    assert tau == pytest.approx(1 - 2 * len(turned) / len(apart))
+    assert tau == pytest.approx(1 - 2 * len(turned) / len(pairs))
     assert np.isnan(verdicts.order_agrees(result, least={"sgd": 9.0}))

@@ -63,8 +63,8 @@ def test_an_svg_has_no_background_and_is_read_on_a_light_and_on_a_dark_page(tmp_
         "<style>@media .prefers-color-scheme:dark.{(.*)}</style>", text
     )
     for color in colors.values():
-        (there,) = re.findall(rf'stroke: {to_hex(color)}"\]{{stroke:(#\w+)!', dark)
-        assert contrast(color, "white") > 4.5 and contrast(there, "#161616") > 4.5
+        (light,) = re.findall(rf'stroke: {to_hex(color)}"\]{{stroke:(#\w+)!', dark)
+        assert contrast(color, "white") > 4.5 and contrast(light, "#161616") > 4.5
     # there is no fill behind the axes; letters, which have no color, are light
     patches = re.findall(r'<g id="patch_\d+">\s*<path d="[^"]*" style="([^"]*)', text)
     assert patches and all("fill: none" in style for style in patches)
@@ -75,8 +75,8 @@ def test_an_svg_has_no_background_and_is_read_on_a_light_and_on_a_dark_page(tmp_
 def on_dark_page(svg, color):
     """The color that a line of this color has in an SVG on a dark page."""
     assert f"stroke: {to_hex(color)}" in svg
-    there = re.findall(rf'stroke: {to_hex(color)}"\]{{stroke:(#\w+)!', svg)
-    return there[0] if there else color
+    lights = re.findall(rf'stroke: {to_hex(color)}"\]{{stroke:(#\w+)!', svg)
+    return lights[0] if lights else color
 
 
 @pytest.mark.parametrize(("count", "ordered"), [(7, False), (14, False), (12, True)])

@@ -156,8 +156,8 @@ def test_a_disk_that_is_full_for_the_first_process_ends_all_at_once(
     assert last[0].startswith(f"error: the disk of {tmp_path / 'cut'} is full: make ro")
     assert last[1] == "error: process 0 stops, and says why."
     assert not any("Traceback" in output for output in outputs)
-    there, cut = ((tmp_path / place / name).read_text() for place in ("whole", "cut"))
-    assert 0 < cut.count("\n") < there.count("\n")
+    full, cut = ((tmp_path / place / name).read_text() for place in ("whole", "cut"))
+    assert 0 < cut.count("\n") < full.count("\n")
     monkeypatch.delenv("FULL_DISK")
     codes, outputs = run("cut")
     assert codes == [0, 0], outputs

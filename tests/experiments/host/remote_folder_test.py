@@ -69,14 +69,14 @@ def test_records_end_up_in_the_bucket_and_the_next_command_finds_them(bucket):
     (first.path / "figures").mkdir()
     (first.path / "figures" / "a.png").write_bytes(b"png")
     first.upload()
-    there = bucket / "run"
-    assert (there / "metrics.jsonl").read_text() == "1\n2\n"
-    assert (there / "figures" / "a.png").read_bytes() == b"png"
+    folder = bucket / "run"
+    assert (folder / "metrics.jsonl").read_text() == "1\n2\n"
+    assert (folder / "figures" / "a.png").read_bytes() == b"png"
     again = RunFolder("gs://bucket/run")
     again.download()
     assert (again.path / "metrics.jsonl").read_text() == "1\n2\n"
     assert (again.path / "traces" / "a.npz").read_bytes() == b"\0\1"
-    assert again.checkpoints == there / "checkpoints"
+    assert again.checkpoints == folder / "checkpoints"
 
 
 def test_a_run_in_a_bucket_goes_on_from_it_and_is_read_from_it(

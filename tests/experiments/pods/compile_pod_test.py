@@ -32,9 +32,9 @@ def no_tpu():
 
 
 def mesh_of(topology):
-    there = chips.topology(topology).devices()
+    devices = chips.topology(topology).devices()
     return jax.make_mesh(
-        (len(there),), ("workers",), axis_types=(AxisType.Auto,), devices=there
+        (len(devices),), ("workers",), axis_types=(AxisType.Auto,), devices=devices
     )
 
 
@@ -134,8 +134,8 @@ def test_in_plain_jit_a_gradient_that_is_reduced_late_hides(form):
     """
     layers, width, rows = 2, 2048, 2048
     kind = {"for each shard": AxisType.Auto, "unreduced": AxisType.Explicit}[form]
-    there = chips.topology("v5e:4x4").devices()
-    mesh = jax.make_mesh((len(there),), ("data",), axis_types=(kind,), devices=there)
+    pod = chips.topology("v5e:4x4").devices()
+    mesh = jax.make_mesh((len(pod),), ("data",), axis_types=(kind,), devices=pod)
     tx = dj.exchange.late_reduce(optax.adam(0.001), mesh)
 
     def gradient(params, x):
@@ -481,9 +481,9 @@ def test_what_does_not_fit_is_refused_with_its_sizes():
     ],
 )
 def test_a_topology_has_its_devices(topology, devices):
-    there = chips.topology(topology).devices()
-    assert len(there) == devices
-    slices = {getattr(device, "slice_index", 0) for device in there}
+    pod = chips.topology(topology).devices()
+    assert len(pod) == devices
+    slices = {getattr(device, "slice_index", 0) for device in pod}
     assert slices == set(range(chips.topology(topology).slices))
 
 

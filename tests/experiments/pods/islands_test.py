@@ -56,10 +56,10 @@ def loss(params, x):
 def report(topology, method):
     """Of a donated step of a perceptron, in bfloat16."""
     place = chips.topology(topology)
-    there = place.devices()
-    there = sorted(there, key=lambda device: getattr(device, "slice_index", 0))
+    devices = place.devices()
+    devices = sorted(devices, key=lambda device: getattr(device, "slice_index", 0))
     shape = ISLANDS, MEMBERS
-    mesh = Mesh(np.reshape(there, shape), NAMES, axis_types=(AxisType.Auto,) * 2)
+    mesh = Mesh(np.reshape(devices, shape), NAMES, axis_types=(AxisType.Auto,) * 2)
     tx, shared = METHODS[method]
 
     def step(state, x):
@@ -78,7 +78,7 @@ def report(topology, method):
         (held, batch),
         (held.shardings(mesh), NamedSharding(mesh, P(*NAMES))),
     )
-    options = dj.exchange.overlap_options(there[0])
+    options = dj.exchange.overlap_options(devices[0])
     jitted = jax.jit(
         lambda held, batch: workers.step(held, batch)[0],
         donate_argnums=0,

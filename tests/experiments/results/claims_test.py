@@ -155,8 +155,8 @@ def test_with_three_looks_the_error_of_a_family_of_true_bounds_is_below_5_percen
 
 def test_what_cannot_be_measured_says_why():
     broken = statement(measure=lambda result: result.nothing, at_most=1.0)
-    elsewhere = statement(measure=None, tried="it needs 256 GPUs")
-    first, second = claims.judge([broken, elsewhere], result())
+    untested = statement(measure=None, tried="it needs 256 GPUs")
+    first, second = claims.judge([broken, untested], result())
     assert first.verdict == UNDECIDED and "no attribute 'nothing'" in first.shown
     assert second.verdict == NOT_TESTED and second.shown == "it needs 256 GPUs"
 

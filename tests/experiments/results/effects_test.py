@@ -124,8 +124,8 @@ def times(arrivals, end):
     for delay, each in arrivals.items():
         for seed, when in enumerate(each):
             for second in range(end + 1):
-                there = when is not None and second >= when
-                curves.append((delay, seed, second, second, 0.0 if there else 1.0))
+                arrived = when is not None and second >= when
+                curves.append((delay, seed, second, second, 0.0 if arrived else 1.0))
             rows.append((delay, seed, curves[-1][-1]))
     names = ["delay", "seed", "update", "seconds", "train_loss"]
     return result(
@@ -136,12 +136,12 @@ def times(arrivals, end):
 def test_a_time_that_costs_less_a_second_is_cheaper_though_it_is_longer():
     """4 s at 1 / 8 of the cost are cheaper than 2 s; the end, 10 s, has a price too."""
     price = Computed("bytes", lambda delay: 16.0 if delay == 0 else 2.0)
-    to = TimeTo("train_loss", 0.0, cost=price)
-    assert to.name == "bytes_to_train_loss_0"
-    table = one(metric=to).table(times({0: (2, 2, 2), 8: (4, 4, 4)}, end=10))
+    time = TimeTo("train_loss", 0.0, cost=price)
+    assert time.name == "bytes_to_train_loss_0"
+    table = one(metric=time).table(times({0: (2, 2, 2), 8: (4, 4, 4)}, end=10))
     columns = ["here", "there", "effect", "reading"]
     assert table[columns].values.tolist() == [[8.0, 32.0, 0.25, "lower"]]
-    table = one(metric=to).table(times({0: (2, 2, 2), 8: (None,) * 3}, end=10))
+    table = one(metric=time).table(times({0: (2, 2, 2), 8: (None,) * 3}, end=10))
     assert table[["here", "effect"]].values.tolist() == [[np.inf, 20.0 / 32.0]]
 
 
@@ -158,8 +158,8 @@ def test_a_time_that_costs_less_a_second_is_cheaper_though_it_is_longer():
     ],
 )
 def test_never_counts_as_later_than_the_end_and_as_no_more(base, other, reading):
-    to = TimeTo("train_loss", 0.0)
-    table = one(metric=to).table(times({0: base, 8: other}, end=10))
+    time = TimeTo("train_loss", 0.0)
+    table = one(metric=time).table(times({0: base, 8: other}, end=10))
     assert table["reading"].tolist() == [reading]
     assert np.isinf(table["here"][0]) == (None in other)
 
@@ -290,7 +290,7 @@ def test_a_series_of_which_a_seed_ends_higher_than_it_began_is_lost():
 @pytest.mark.parametrize(("short", "long"), [(0, 8), (8, 0)])
 def test_a_time_beyond_the_end_of_a_short_curve_may_be_longer_than_any(short, long):
     """After 5 s it has not arrived: whether it takes 9 s is not known."""
-    to = TimeTo("train_loss", 0.0)
+    time = TimeTo("train_loss", 0.0)
     brief = times({short: (None,) * 3}, end=5)
     whole = times({long: (9, 9, 9)}, end=10)
     of = dataclasses.replace(
@@ -298,7 +298,7 @@ def test_a_time_beyond_the_end_of_a_short_curve_may_be_longer_than_any(short, lo
         results=pd.concat([brief.results, whole.results], ignore_index=True),
         curves=pd.concat([brief.curves, whole.curves], ignore_index=True),
     )
-    assert one(metric=to).table(of)["reading"].tolist() == ["undecided"]
+    assert one(metric=time).table(of)["reading"].tolist() == ["undecided"]
 
 
 def test_a_sentence_has_the_interval_of_each_of_eight_series_and_the_largest_of_more():

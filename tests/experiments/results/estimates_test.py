@@ -162,10 +162,10 @@ def test_the_least_alpha_of_a_mean_is_the_p_value_of_the_t_test(at_least, at_mos
         for bound in (at_least, at_most)
         if np.isfinite(bound)
     ]
-    within = at_least <= number.value <= at_most
+    is_within = at_least <= number.value <= at_most
     alpha = number.least_alpha(at_least, at_most)
     assert alpha == pytest.approx(max(p_values), abs=1e-9)
-    side = 1 if within else -1
+    side = 1 if is_within else -1
     assert number.side(at_least, at_most, 1 - alpha * 1.001) == side
     assert number.side(at_least, at_most, 1 - alpha * 0.999) == 0
 

@@ -111,8 +111,8 @@ def test_times_are_compared_where_they_were_tuned_by():
         ]
     )
     results = curves.query("update == 8").drop(columns="update")
-    by = TimeTo("train_loss", 4.0, along="update")
-    row = Run(results, curves, Selection(by=by)).gains("plain").iloc[0]
+    time = TimeTo("train_loss", 4.0, along="update")
+    row = Run(results, curves, Selection(by=time)).gains("plain").iloc[0]
     assert row["gain"] == 4 - 2
 
 

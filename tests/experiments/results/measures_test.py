@@ -88,8 +88,8 @@ def test_tuning_seeds_choose_the_least_of_several_measures():
 def test_a_kept_step_may_diverge_elsewhere():
     kept = measures.kept("train_loss", best_at=dict(delay=0), delay=4)
     assert math.isnan(kept(GRID))
-    there = measures.kept("train_loss", best_at=dict(delay=4), delay=0)
-    assert there(GRID) == 2.0
+    loss = measures.kept("train_loss", best_at=dict(delay=4), delay=0)
+    assert loss(GRID) == 2.0
 
 
 def test_a_seed_that_diverged_may_count_as_a_number():
@@ -173,8 +173,8 @@ def test_the_first_time_is_that_of_the_chosen_step():
     rows = [(rate, 0, seed, 1.0 - rate, 0) for rate in (0.1, 0.3) for seed in (0, 1)]
     run = result(rows, COLUMNS, curves)
     run = dataclasses.replace(run, results=run.results.drop(columns="delay"))
-    for by in ("train_loss", TimeTo("train_loss", 1.0)):
-        run = dataclasses.replace(run, selection=run.selection._replace(by=by))
+    for metric in ("train_loss", TimeTo("train_loss", 1.0)):
+        run = dataclasses.replace(run, selection=run.selection._replace(by=metric))
         assert measures.tuned(TimeTo("train_loss", 1.0))(run) == 10.0
         assert measures.tuned(TimeTo("train_loss", 2.5))(run) == pytest.approx(5.0)
         assert measures.tuned(TimeTo("train_loss", 0.1))(run) == math.inf

@@ -58,11 +58,11 @@ def test_tuning_seeds_have_tables_of_their_own(tmp_path):
     write(tmp_path, result)
     info = {"tuned": ["learning_rate"], "tuning_seeds": [6], "tuned_by": "train_loss"}
     (tmp_path / "run.json").write_text(json.dumps(info))
-    for there in (result, Run.read(tmp_path)):
-        assert set(there.results.seed) == set(there.curves.seed) == {5}
-        assert there.selection.seeds == [6] and set(there.selection.curves.seed) == {6}
-        assert there.best.learning_rate.tolist() == [0.03]
-        assert there.best.train_loss.tolist() == [0.2]
+    for run in (result, Run.read(tmp_path)):
+        assert set(run.results.seed) == set(run.curves.seed) == {5}
+        assert run.selection.seeds == [6] and set(run.selection.curves.seed) == {6}
+        assert run.best.learning_rate.tolist() == [0.03]
+        assert run.best.train_loss.tolist() == [0.2]
     # beside a run without tuning seeds, each run chooses by its own rule
     other = tmp_path / "other"
     other.mkdir()

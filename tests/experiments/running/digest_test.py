@@ -184,13 +184,13 @@ def whole():
 @pytest.mark.parametrize("name", SECOND)
 def test_what_computes_the_same_first_updates_has_their_fingerprint(name):
     *both, expected = SECOND[name]
-    there, now = (
+    parts, now = (
         whole() if one is WHOLE else digest.fingerprint(*prepared(one))(UPDATES)
         for one in both
     )
-    differing = {part for part in {*there} & {*now} if there[part] != now[part]}
+    differing = {part for part in {*parts} & {*now} if parts[part] != now[part]}
     assert differing == expected
-    assert {"update", "data", "traces"} <= {*there} & {*now}
+    assert {"update", "data", "traces"} <= {*parts} & {*now}
 
 
 class Sine:

@@ -105,9 +105,9 @@ def test_random_delays_are_drawn_apart_and_counted_for_each_worker():
     grid = {"learning_rate": RATES}
     state, _, counters = trained(optimizer(make, workers=4), grid=grid)
     assert (counters.staleness_counts.sum(-1) == 4 * 20).all()
-    apart = np.asarray(state.staleness_counts)
-    assert apart.shape[0] == 4
-    assert any((apart[0] != apart[k]).any() for k in range(1, 4))
+    counts = np.asarray(state.staleness_counts)
+    assert counts.shape[0] == 4
+    assert any((counts[0] != counts[k]).any() for k in range(1, 4))
 
 
 def test_a_cell_that_diverges_is_marked_at_the_step_at_which_one_worker_s_is():

@@ -20,14 +20,14 @@ SCORES = {line[:3]: line[3] for line in LINES}
 
 def ledger(path, numbers=NUMBERS):
     """One that has read its file."""
-    there = Ledger(RunFolder(path), numbers)
-    there.take(there.text())
-    return there
+    result = Ledger(RunFolder(path), numbers)
+    result.take(result.text())
+    return result
 
 
-def add(there, lines):
+def add(file, lines):
     for program, series, trial, score in lines:
-        there.add(program, [(series, trial)], [score])
+        file.add(program, [(series, trial)], [score])
 
 
 def test_lines_are_read_as_they_are_written(tmp_path):
@@ -68,9 +68,9 @@ def test_a_line_that_was_cut_off_is_written_anew(tmp_path, cut):
 
 def test_a_file_that_was_cut_off_in_its_head_begins_anew(tmp_path):
     (tmp_path / "search.csv").write_text("program,ser")
-    there = ledger(tmp_path)
-    assert there.scores == {}
-    add(there, LINES)
+    begun = ledger(tmp_path)
+    assert begun.scores == {}
+    add(begun, LINES)
     assert ledger(tmp_path).scores == SCORES
 
 

@@ -138,16 +138,16 @@ def compared(result, space, number):
             scores.setdefault(point, {})[seed] = score
     center, worse = result.outcome.point, {}
     for i, side in sides(space, center):
-        for point, there in scores.items():
+        for point, values in scores.items():
             moved = [j for j in range(len(center)) if point[j] != center[j]]
             if moved != [i] or point[i] == 0.0 or center not in scores:
                 continue
-            away = ranges[i].coordinate(point[i]) - ranges[i].coordinate(center[i])
-            seeds = there.keys() & scores[center].keys()
-            last = point[i] in ranges[i].limits and 0 < side * away < NEAR
+            gap = ranges[i].coordinate(point[i]) - ranges[i].coordinate(center[i])
+            seeds = values.keys() & scores[center].keys()
+            last = point[i] in ranges[i].limits and 0 < side * gap < NEAR
             # values are printed with four digits
-            if (last or abs(side * away - NEAR) < 0.001) and len(seeds) > 1:
-                gaps = np.array([there[s] - scores[center][s] for s in seeds])
+            if (last or abs(side * gap - NEAR) < 0.001) and len(seeds) > 1:
+                gaps = np.array([values[s] - scores[center][s] for s in seeds])
                 half = stats.t.ppf(0.975, len(gaps) - 1) * stats.sem(gaps)
                 worse.setdefault((i, side), []).append((gaps.mean(), half))
     return worse
@@ -211,18 +211,18 @@ def test_the_search_follows_an_optimum_out_of_its_range_and_not_out_of_a_hard_on
     assert outcome.found and outcome.why == "at the limit of a"
 
 
-@pytest.mark.parametrize("way", [-1, 1])
-def test_a_slope_without_end_has_no_optimum(way):
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_a_slope_without_end_has_no_optimum(sign):
     """The search ends at the last value of float32."""
     space = dict(a=Range(0.1, 1.0), b=Range(0.1, 1.0, hard=True))
     search = Search(repeats=1, tolerance=0.05)
     outcome = searched(
-        lambda a, b: -way * math.log10(a) - math.log10(b),
+        lambda a, b: -sign * math.log10(a) - math.log10(b),
         space,
         Noise(0.005),
         search=search,
     ).outcome
-    assert outcome.point == (10.0 ** (30 * way), 1.0)
+    assert outcome.point == (10.0 ** (30 * sign), 1.0)
     assert not outcome.found and outcome.why == "the scores fall without end along a"
 
 
@@ -251,9 +251,9 @@ def test_six_numbers_end_within_their_trainings():
 
 def valley(a, b):
     """A function of rate and decay, infinite above 10^0.9 times the best rate."""
-    along = math.log10(a) - 0.9 * math.log10(b)
+    ridge = math.log10(a) - 0.9 * math.log10(b)
     bend = 0.15 * (math.log10(b) + 1) ** 2
-    return math.inf if along > 0.9 else 0.6 * along**2 + bend
+    return math.inf if ridge > 0.9 else 0.6 * ridge**2 + bend
 
 
 @functools.cache
@@ -272,8 +272,8 @@ def test_a_curved_valley_with_a_diverging_side_is_followed_to_its_end(pairs):
 
 def bump(a, b):
     """b > 0 is better by 0.03, but only in a few of the six decades."""
-    there = 0.0 if b == 0 else math.exp(-((math.log10(b) - 0.5) ** 2) / 0.8)
-    return 0.6 * math.log10(2 * a) ** 2 - 0.03 * there
+    height = 0.0 if b == 0 else math.exp(-((math.log10(b) - 0.5) ** 2) / 0.8)
+    return 0.6 * math.log10(2 * a) ** 2 - 0.03 * height
 
 
 def step(a, b):
@@ -297,8 +297,8 @@ def test_on_and_off_are_told_apart_where_they_differ_by_three_tolerances(
 
 def test_on_is_found_though_it_is_better_in_one_decade_of_six():
     def narrow(a, b):
-        there = 0.0 if b == 0 else math.exp(-((math.log10(b) - 0.5) ** 2) / 0.1)
-        return 2 * math.log10(2 * a) ** 2 - 0.1 * there
+        height = 0.0 if b == 0 else math.exp(-((math.log10(b) - 0.5) ** 2) / 0.1)
+        return 2 * math.log10(2 * a) ** 2 - 0.1 * height
 
     space, search = dict(a=RATE, b=STRENGTH), Search(repeats=1)
     points = [
@@ -309,8 +309,8 @@ def test_on_is_found_though_it_is_better_in_one_decade_of_six():
     assert sum(right) >= nearly_all(40)
 
 
-@pytest.mark.parametrize(("gap", "apart"), [(0.05, [1]), (0.0, []), (0.005, [])])
-def test_searches_agree_if_their_ends_differ_by_no_more_than_the_tolerance(gap, apart):
+@pytest.mark.parametrize(("gap", "worse"), [(0.05, [1]), (0.0, []), (0.005, [])])
+def test_searches_agree_if_their_ends_differ_by_no_more_than_the_tolerance(gap, worse):
     answer = noisy(lambda a: gap * (a == 2.0), Noise(0.02))
     table = Table(10_000)
     asking: Any = table.filled(
@@ -320,17 +320,17 @@ def test_searches_agree_if_their_ends_differ_by_no_more_than_the_tolerance(gap, 
     with pytest.raises(StopIteration) as end:
         while True:
             trials = asking.send([answer(trial) for trial in trials])
-    assert end.value.value[0] == apart
+    assert end.value.value[0] == worse
 
 
 def test_off_is_the_exact_value_wherever_it_is():
-    for off, inside in [(0.0, 0.1), (1.0, 0.1), (0.01, 0.1), (123456.0, 0.1)]:
+    for off, best in [(0.0, 0.1), (1.0, 0.1), (0.01, 0.1), (123456.0, 0.1)]:
         space = dict(a=Range(0.01, 1.0, off=off))
         result = searched(lambda a, off=off: 0.1 * (a != off), space, Noise(0.005))
         assert result.outcome.point == (off,)
-        function = bowl(inside) if off > 0 else lambda a: abs(a - 0.1)
+        function = bowl(best) if off > 0 else lambda a: abs(a - 0.1)
         result = searched(function, space, Noise(0.005))
-        assert math.isclose(result.outcome.point[0], inside, rel_tol=0.3)
+        assert math.isclose(result.outcome.point[0], best, rel_tol=0.3)
 
 
 def two_basins(a, b):
@@ -449,20 +449,20 @@ def test_a_series_ends_no_worse_than_an_optimum_of_a_relative():
     space, rival = dict(a=RATE, b=Range(0.01, 1.0)), (0.002, 0.9)
     alone = searched(two, space, Noise(0.02))
     assert alone.outcome.found and two(*alone.outcome.point) > two(*rival) + 0.5
-    beside = searched(two, space, Noise(0.02), rivals=[rival])
-    assert beside.outcome.found
-    assert two(*beside.outcome.point) <= two(*rival) + 2 * TOLERANCE
+    search = searched(two, space, Noise(0.02), rivals=[rival])
+    assert search.outcome.found
+    assert two(*search.outcome.point) <= two(*rival) + 2 * TOLERANCE
     # they ask for the points of their own climbs again
     climbs = {one for one in alone.answers if one.seed >= FIRST + STREAM}
-    assert climbs < set(beside.answers)
+    assert climbs < set(search.answers)
 
 
 def test_a_relative_that_is_no_better_changes_no_optimum():
     alone = searched(bowl(0.03), dict(a=RATE), Noise(0.02))
     rivals = [(alone.outcome.point[0] * 3,), (alone.outcome.point[0] / 3,)]
-    beside = searched(bowl(0.03), dict(a=RATE), Noise(0.02), rivals=rivals)
-    assert beside.outcome[:-1] == alone.outcome[:-1]
-    more = set(beside.answers) - set(alone.answers)
+    search = searched(bowl(0.03), dict(a=RATE), Noise(0.02), rivals=rivals)
+    assert search.outcome[:-1] == alone.outcome[:-1]
+    more = set(search.answers) - set(alone.answers)
     assert {trial.point for trial in more} == set(rivals)
 
 

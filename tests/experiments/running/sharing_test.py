@@ -116,8 +116,8 @@ def test_no_device_holds_the_whole_state_of_a_worker():
         "memory.inner_state.inner_state.0.trace.inner": (1, 1, *half),
     }
     begun, shapes = parts(state), made.shapes()
-    here = jax.tree.map(lambda x: x.sharding, state)
-    assert here == jax.tree.map(lambda x: x.sharding, shapes)
+    places = jax.tree.map(lambda x: x.sharding, state)
+    assert places == jax.tree.map(lambda x: x.sharding, shapes)
     given = made.feed.given(0, made.feed.chunk)
     assert given.sharding == made.feed.shapes()[0].sharding
     # of 16 examples each device has 4
@@ -162,8 +162,8 @@ def test_a_run_goes_on_with_fewer_devices(tmp_path, model):
     second = shared.trainer(2, model, 2)
     state, losses = shared.resumed(trainer(2, 2), second, tmp_path)
     assert difference(values((state, losses)), simulated(2)) < ROUNDING
-    there = {part[-2:] for part in parts(state).values()}
-    assert there == {(INPUTS, HIDDEN // model)}
+    shapes = {part[-2:] for part in parts(state).values()}
+    assert shapes == {(INPUTS, HIDDEN // model)}
     assert second.run_chunk._cache_size() == 1
     for leaf, like in zip(*map(jax.tree.leaves, (state, second.shapes())), strict=True):
         assert leaf.sharding.is_equivalent_to(like.sharding, leaf.ndim)

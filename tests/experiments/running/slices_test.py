@@ -182,16 +182,16 @@ def test_slices_lie_along_the_first_axis(sizes, axes, expected):
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
 def test_without_slices_groups_are_whole_processes(platform):
     """An axis that is the only one follows the order of the devices."""
-    there = [Device(i, process_index=i % 2, platform=platform) for i in range(4)]
-    mesh = meshes.make_mesh(groups_of(2, 2), there=there)
+    devices = [Device(i, process_index=i % 2, platform=platform) for i in range(4)]
+    mesh = meshes.make_mesh(groups_of(2, 2), there=devices)
     result = np.vectorize(lambda device: device.process_index)(mesh.devices)
     np.testing.assert_array_equal(result, [[0, 0], [1, 1]])
-    line = meshes.make_mesh({"workers": 4}, there=there)
+    line = meshes.make_mesh({"workers": 4}, there=devices)
     assert [device.id for device in line.devices.flat] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
-    ("axes", "there", "message"),
+    ("axes", "devices", "message"),
     [
         # slices and processes of different sizes
         ({"workers": 6}, of_slices(4, 2), "Number of devices 4 must equal the product"),
@@ -222,9 +222,9 @@ def test_without_slices_groups_are_whole_processes(platform):
         ),
     ],
 )
-def test_groups_that_do_not_fit_the_devices_are_refused(axes, there, message):
+def test_groups_that_do_not_fit_the_devices_are_refused(axes, devices, message):
     with pytest.raises(ValueError, match=message):
-        meshes.make_mesh(axes, there=there)
+        meshes.make_mesh(axes, there=devices)
 
 
 @pytest.mark.parametrize(

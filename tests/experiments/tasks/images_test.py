@@ -146,8 +146,8 @@ def test_an_unknown_data_set_is_refused(tmp_path, name):
 
 
 def test_a_data_set_that_is_not_prepared_is_refused_with_the_command(tmp_path):
-    where = rf"builder\('cifar10', data_dir='{tmp_path}'\)\.download_and_prepare"
-    command = rf"nothing at .*\n.*{where}\(file_format=\"array_record\"\)\n"
+    call = rf"builder\('cifar10', data_dir='{tmp_path}'\)\.download_and_prepare"
+    command = rf"nothing at .*\n.*{call}\(file_format=\"array_record\"\)\n"
     with pytest.raises(FileNotFoundError, match=command):
         tasks.images("cifar10", data_dir=str(tmp_path))
 

@@ -48,11 +48,11 @@ def test_a_linen_model_and_the_same_in_nnx_agree(make):
     linen, other = make("linen"), make("nnx")
     params, state = other.init(jax.random.key(0))
     names = {"hidden": "Dense_0", "norm": "BatchNorm_0", "out": "Dense_1"}
-    there = {names[name]: value for name, value in params.items()}
+    renamed = {names[name]: value for name, value in params.items()}
     statistics = {"batch_stats": {"BatchNorm_0": state["norm"]}}
     for name, value in other.evaluate(params, state).items():
         np.testing.assert_allclose(
-            linen.evaluate(there, statistics)[name], value, rtol=1e-5
+            linen.evaluate(renamed, statistics)[name], value, rtol=1e-5
         )
 
 

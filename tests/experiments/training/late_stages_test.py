@@ -27,7 +27,7 @@ def trained(pipe):
     return pipe.params(state)
 
 
-def by(method):
+def result(method):
     return trained(METHODS[method](chain.parts(), lambda: SGD, 3, 20))
 
 
@@ -38,9 +38,9 @@ def by(method):
 def test_without_a_cure_the_pipeline_is_the_librarys(cure, method, stash):
     schedule = dj.pipelines.pipedream(3, stash=stash)
     plain = trained(dj.pipelines.mixed(chain.parts(), SGD, schedule))
-    chain.assert_close(by(method), plain)
+    chain.assert_close(result(method), plain)
     with pytest.raises(AssertionError):
-        chain.assert_close(by(cure), plain)
+        chain.assert_close(result(cure), plain)
 
 
 def large(tmp_path, **changed):

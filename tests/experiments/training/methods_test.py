@@ -95,9 +95,9 @@ def test_a_tuned_outer_step_goes_that_share_of_the_way_to_the_mean_of_the_models
         grid={"learning_rate": (0.03,), "rate": rates},
     )
     begun = jax.tree.leaves(mean.trainer.init().model.params)[0]
-    way = (mean.params - begun)[:, 0]
+    change = (mean.params - begun)[:, 0]
     np.testing.assert_allclose(
-        run.params - begun, np.stack([rate * way for rate in rates], 1), rtol=1e-5
+        run.params - begun, np.stack([rate * change for rate in rates], 1), rtol=1e-5
     )
     # one step later, the workers differ, but the evaluated model, the center, does not
     later = run_of(
@@ -313,10 +313,10 @@ def test_late_models_in_a_sum_are_as_old_as_the_cluster_says():
     rate, period, steps = 0.1, 5, 40
     run = run_of(methods.wagma(2, period=period), **one(rate, updates=steps))
     (trace,) = run.traces
-    behind = (trace.update - trace.read_version).reshape(steps, 4)
-    assert behind.max() > 1
+    ages = (trace.update - trace.read_version).reshape(steps, 4)
+    assert ages.max() > 1
     counts = run.state.staleness_counts[0, 0]
-    expected = np.bincount(behind.ravel(), minlength=len(counts))
+    expected = np.bincount(ages.ravel(), minlength=len(counts))
     np.testing.assert_array_equal(counts, expected)
     start = np.asarray(run.begun.model.params)
     models = np.asarray(start[0, 0], np.float64)  # [workers, dimensions]
@@ -324,8 +324,8 @@ def test_late_models_in_a_sum_are_as_old_as_the_cluster_says():
     for t in range(steps):
         moved = models - rate * CURVATURES * models
         made.append(moved)
-        sent = np.stack([made[t + 1 - behind[t, w]][w] for w in range(4)])
-        late = behind[t][:, None] > 0
+        sent = np.stack([made[t + 1 - ages[t, w]][w] for w in range(4)])
+        late = ages[t][:, None] > 0
         total = sent + sent[np.arange(4) ^ (1 << t % 2)]  # of a pair of workers
         models = np.where(late, (total + moved) / 3, total / 2)
         if (t + 1) % period == 0:
@@ -413,5 +413,5 @@ def test_an_average_is_computed_only_where_it_is_due(make):
     arguments = trainer.shapes(), *trainer.feed.shapes()
     (chunk,) = jax.make_jaxpr(trainer.run_chunk)(*arguments).eqns
     (loop,) = (e for e in chunk.params["jaxpr"].eqns if e.primitive.name == "while")
-    inside = loop.params["body_jaxpr"].eqns
-    assert "cond" in {equation.primitive.name for equation in inside}
+    body = loop.params["body_jaxpr"].eqns
+    assert "cond" in {equation.primitive.name for equation in body}

@@ -95,8 +95,8 @@ def test_own_workers_are_those_of_own_devices():
         )
 
     eight = fed([slice(4, 6)], [slice(0, 2)])
-    here = execution.workers_here(eight, {"workers": 8})
-    np.testing.assert_array_equal(here, [0, 1, 4, 5])
+    workers = execution.workers_here(eight, {"workers": 8})
+    np.testing.assert_array_equal(workers, [0, 1, 4, 5])
     axes = {"groups": 2, "members": 4}  # worker 4 g + m
     both = fed([slice(0, 2), slice(2, 3)], [slice(1, 2), slice(0, 1)])
     np.testing.assert_array_equal(execution.workers_here(both, axes), [2, 4, 6])

@@ -130,14 +130,14 @@ def test_a_resumed_run_has_the_same_bits(name):
 
 
 def test_cells_of_a_grid_are_cells_apart_and_one_program():
-    together, _ = whole("mixed")
-    assert list(together.program.axes) == ["learning_rate"]
+    grid, _ = whole("mixed")
+    assert list(grid.program.axes) == ["learning_rate"]
     for c, rate in enumerate(RATES):
         alone = Trained(kind_of("mixed"), task=PRODUCT, grid={"learning_rate": (rate,)})
         jax.tree.map(
             lambda x, y, c=c: np.testing.assert_array_equal(x[:, 0], y[:, c]),
             alone.state.model.params,
-            together.state.model.params,
+            grid.state.model.params,
         )
 
 

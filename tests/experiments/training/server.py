@@ -25,9 +25,9 @@ def versions_of(
     for t in range(trace.num_updates):
         total, taus = 0.0, []
         for g in np.flatnonzero(trace.update == t):
-            then = versions[trace.read_version[g]]
-            grad = CURVATURES * then + noise[g]
-            grad = grad + lam * grad**2 * (x - then)
+            old = versions[trace.read_version[g]]
+            grad = CURVATURES * old + noise[g]
+            grad = grad + lam * grad**2 * (x - old)
             taus.append(t - int(trace.read_version[g]))
             total = total + grad * (1.0 if factor is None else factor(taus[-1]))
         velocity = momentum * velocity + total / trace.divisor[t]

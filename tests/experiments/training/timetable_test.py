@@ -107,8 +107,8 @@ def test_the_center_serves_one_after_the_other_only_under_a_lock(
     method, options, period, visits_a_second
 ):
     result = of(method, 400, **options)
-    there = result.there[::period].sum()
-    assert math.isclose(there / result.seconds[-1], visits_a_second, rel_tol=0.03)
+    visits = result.there[::period].sum()
+    assert math.isclose(visits / result.seconds[-1], visits_a_second, rel_tol=0.03)
 
 
 def test_two_sleepers_stop_the_others_only_where_they_wait():
@@ -175,8 +175,8 @@ def test_visits_are_those_of_an_event_queue(method, factor):
 def test_workers_in_rank_order_wait_for_the_one_before():
     result = of(original_easgd(), 50, service=exponential(1.0))
     for places in result.place[1:]:
-        there = np.flatnonzero(places >= 0)
-        assert (np.diff(places[there]) > 0).all()
+        visits = np.flatnonzero(places >= 0)
+        assert (np.diff(places[visits]) > 0).all()
     assert (np.diff(result.seconds) > 0).all()
 
 

@@ -317,15 +317,15 @@ def test_a_trace_is_followed_up_to_the_end_that_was_asked_for(end):
 def test_each_gradient_has_a_batch_of_its_own():
     program = program_of(along(simulated(protocols.mindflayer(2, 0.8)), server))
     arrivals, batches = program.job.given(6, 20)
-    there = arrivals.staleness >= 0
-    assert not there.all()
+    mask = arrivals.staleness >= 0
+    assert not mask.all()
     for s, (seed, trace) in enumerate(
         zip(program.seeds, program.job.traces, strict=True)
     ):
         first, last = (int(np.searchsorted(trace.update, t)) for t in (6, 20))
         drawn = NOISY.batches(data_seed(seed), first, last)
-        np.testing.assert_array_equal(batches[:, s][there[:, s]], drawn)
-        assert (batches[:, s][~there[:, s]] == 0).all()
+        np.testing.assert_array_equal(batches[:, s][mask[:, s]], drawn)
+        assert (batches[:, s][~mask[:, s]] == 0).all()
 
 
 def test_each_worker_may_have_data_of_its_own():

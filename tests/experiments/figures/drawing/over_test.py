@@ -61,8 +61,8 @@ def test_solid_is_the_step_tuned_anew_and_dashed_the_first_one(tmp_path):
     )
     first = analysis.where(run.results, learning_rate=0.3)  # the best at 0, of three
     assert valley(0.3, 0, 0) == min(valley(rate, 0, 0) for rate in RATES[:3])
-    there = first[first.diverged == 0].groupby("delay").test_error.mean()
-    np.testing.assert_allclose(dashed.get_ydata()[: len(there)], there)
+    means = first[first.diverged == 0].groupby("delay").test_error.mean()
+    np.testing.assert_allclose(dashed.get_ydata()[: len(means)], means)
     assert axis.get_xlabel() == "delay (updates)"
     assert axis.get_ylabel() == "test error (share)"
 
@@ -87,9 +87,9 @@ def test_dashed_may_be_the_step_that_is_best_for_one_series_alone(tmp_path):
     assert "best step size of delay=0, a" in legend(drawn)
     for law, dashed in zip("ab", lines(axis, "--"), strict=True):
         rows = analysis.where(run.results, law=law, learning_rate=kept)
-        there = rows[rows.diverged == 0].groupby("delay").train_loss.mean()
+        means = rows[rows.diverged == 0].groupby("delay").train_loss.mean()
         shown = dashed.get_ydata()[np.isfinite(dashed.get_ydata())]
-        np.testing.assert_allclose(shown, there)
+        np.testing.assert_allclose(shown, means)
 
 
 def test_the_band_is_the_interval(tmp_path):
@@ -377,13 +377,13 @@ def test_an_end_is_of_the_values_that_the_series_tried(setting, tmp_path):
 
     rates = sorted({*tried["sgd"], *tried["adam"]})
     run = made(tmp_path, loss, learning_rate=rates, **{setting: tuple(tried)})
-    there = [
+    mask = [
         rate in tried[name]
         for rate, name in zip(
             run.results.learning_rate, run.results[setting], strict=True
         )
     ]
-    run = dataclasses.replace(run, results=run.results[there])
+    run = dataclasses.replace(run, results=run.results[mask])
     shown = texts(figures.over(setting, "train_loss", fixed=False).draw(run))
     for end in (0.1, 1.0):
         sentence = f"the best step size is the largest one tried, {end:g}."
