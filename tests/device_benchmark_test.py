@@ -53,8 +53,8 @@ def test_nothing_is_moved_out_of_the_loop_of_steps():
     mesh = jax.make_mesh((4,), ("workers",), axis_types=(AxisType.Auto,))
 
     def step(state):
-        x, same = state
-        return x + jax.lax.psum(same, "workers"), same
+        x, term = state
+        return x + jax.lax.psum(term, "workers"), term
 
     specs = P(), P("workers")
     both = jax.shard_map(step, mesh=mesh, in_specs=(specs,), out_specs=specs)
@@ -282,9 +282,9 @@ jax.config.update("jax_num_cpu_devices", 2)  # refused where a device was taken
 
 
 def test_the_command_writes_both_files_and_takes_no_device_itself(tmp_path):
-    out = tmp_path / "new"
+    folder = tmp_path / "new"
     done = subprocess.run(
-        [sys.executable, "-c", COMMAND, str(out)],
+        [sys.executable, "-c", COMMAND, str(folder)],
         cwd=ROOT,
         env=os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -292,8 +292,8 @@ def test_the_command_writes_both_files_and_takes_no_device_itself(tmp_path):
         timeout=120,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert sorted(os.listdir(out)) == ["cpu-quick.json", "cpu-quick.md"]
-    result, page = files_in(out, "cpu-quick")
+    assert sorted(os.listdir(folder)) == ["cpu-quick.json", "cpu-quick.md"]
+    result, page = files_in(folder, "cpu-quick")
     assert result["machine"]["device"] == "cpu" and result["quick"]
     assert list(result["parts"]) == ["memory"]
     (table,) = tables_of(result["parts"]["memory"])

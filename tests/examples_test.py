@@ -125,9 +125,9 @@ def test_lines_and_limits_are_those_of_the_recursion(delay):
 
 def test_the_best_step_moves_left_and_up(delay):
     cost = np.nan_to_num(delay["cost"], nan=np.inf)
-    best, at = cost.min(axis=1), cost.argmin(axis=1)
+    best, steps = cost.min(axis=1), cost.argmin(axis=1)
     assert (np.diff(best) > 0).all()
-    assert (np.diff(at) < 0).all()
+    assert (np.diff(steps) < 0).all()
 
 
 def test_slow_workers_gradients_are_several_times_as_old(cluster):
@@ -140,11 +140,11 @@ def test_slow_workers_gradients_are_several_times_as_old(cluster):
 def test_who_does_not_wait_has_more_updates_and_is_ahead_nearly_all_the_time(cluster):
     waits, takes = cluster["traces"]["wait for all"], cluster["traces"]["take each"]
     assert takes.num_updates > 20 * waits.num_updates
-    at = np.linspace(20.0, 110.0, 10)
-    ahead = np.interp(at, *cluster["best"]["take each"])
-    losses = np.interp(at, *cluster["best"]["wait for all"])
+    times = np.linspace(20.0, 110.0, 10)
+    ahead = np.interp(times, *cluster["best"]["take each"])
+    losses = np.interp(times, *cluster["best"]["wait for all"])
     assert (ahead < losses).sum() >= 8
-    damped = np.interp(at, *cluster["best"]["take each, step / staleness"])
+    damped = np.interp(times, *cluster["best"]["take each, step / staleness"])
     assert (ahead < damped).sum() >= 8
 
 
@@ -193,8 +193,8 @@ def test_the_causes_of_waiting_are_those_that_the_page_says(recorded):
     assert (stages("ST")[slowest["ST"]] == 3).all()
     counts = np.bincount(recorded["recorded"]["SE"].seconds.argmax(axis=0))
     assert counts.max() <= 5
-    same = np.flatnonzero(stages("AR") == stages("AR")[recorded["slow"]])
-    assert sorted([recorded["slow"], *recorded["others"]]) == same.tolist()
+    ranks = np.flatnonzero(stages("AR") == stages("AR")[recorded["slow"]])
+    assert sorted([recorded["slow"], *recorded["others"]]) == ranks.tolist()
     assert recorded["cost"][0] / recorded["cost"][1] == pytest.approx(2.24, abs=0.01)
 
 

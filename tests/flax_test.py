@@ -403,13 +403,13 @@ def test_flax_serialization_keeps_every_bit(name):
     tx = dj.delayed(optax.adam(0.1), 2, history=HISTORIES[name])
     _, state = tx.update(params, tx.init(params), params)
     data = flax.serialization.to_bytes(state)
-    back = flax.serialization.from_bytes(tx.init(params), data)
-    same = jax.tree.map(
+    restored = flax.serialization.from_bytes(tx.init(params), data)
+    equal = jax.tree.map(
         lambda a, b: a.dtype == b.dtype and np.array_equal(np.asarray(a), b),
-        back,
+        restored,
         state,
     )
-    assert jax.tree.all(same)
+    assert jax.tree.all(equal)
 
 
 @pytest.mark.parametrize("history", [None, HISTORIES["cast"]], ids=["plain", "cast"])

@@ -127,8 +127,8 @@ def losses(tx, *, steps=6, make=model):
         return optax.apply_updates(params, updates), state, value
 
     params, state = placed(make), placed(lambda: tx.init(make()))
-    out = shardings_of(jax.eval_shape(step, params, state))
-    step = jax.jit(step, donate_argnums=(0, 1), out_shardings=out)
+    places = shardings_of(jax.eval_shape(step, params, state))
+    step = jax.jit(step, donate_argnums=(0, 1), out_shardings=places)
     values = []
     for _ in range(steps):
         params, state, value = step(params, state)

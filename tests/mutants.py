@@ -109,8 +109,8 @@ def applied(text: str, mutant: Mutant) -> str:
 def drawn(seed: int, count: int) -> list[Mutant]:
     """Random mutants: the same ones for the same seed and tree."""
     files = sorted((ROOT / LIBRARY).rglob("*.py"))
-    every = [m for path in files for m in candidates(path.relative_to(ROOT))]
-    return random.Random(seed).sample(every, count)
+    mutants = [m for path in files for m in candidates(path.relative_to(ROOT))]
+    return random.Random(seed).sample(mutants, count)
 
 
 def executing(data: "CoverageData", mutant: Mutant) -> list[str]:
@@ -133,8 +133,8 @@ def executing(data: "CoverageData", mutant: Mutant) -> list[str]:
         name = test.split("[")[0]
         near = f"{path.stem}_test.py" in test or str(path) in test
         room = f"tests/{path.parent.name}/" in test
-        again = kind[name] >= 3
-        placed.append((again, not near, not room, kind[name], size[test], test))
+        is_repeat = kind[name] >= 3
+        placed.append((is_repeat, not near, not room, kind[name], size[test], test))
         kind[name] += 1
     return [test for *_, test in sorted(placed)]
 
@@ -196,7 +196,7 @@ def main() -> None:
     data.read()
     known = given.out.read_text().splitlines() if given.out.exists() else []
     done = {Mutant(*json.loads(row)["mutant"]) for row in known}
-    with tempfile.TemporaryDirectory() as folder, given.out.open("a") as out:
+    with tempfile.TemporaryDirectory() as folder, given.out.open("a") as file:
         place = Path(folder) / "tree"
         unwanted = shutil.ignore_patterns(".git", ".venv", "runs", "_build", "tests")
         shutil.copytree(ROOT, place, ignore=unwanted)
@@ -205,8 +205,8 @@ def main() -> None:
             if mutant in done:
                 continue
             row = {"mutant": mutant, **judged(place, mutant, executing(data, mutant))}
-            out.write(json.dumps(row) + "\n")
-            out.flush()
+            file.write(json.dumps(row) + "\n")
+            file.flush()
             print(*row.values(), flush=True)
 
 

@@ -31,11 +31,11 @@ def is_ours(state):
 
 
 def test_a_state_of_another_kind_is_named_with_the_remedy():
-    made = {name: make(1) for name, (make, _) in contract_test.TABLE.items()}
-    states = {name: jax.eval_shape(tx.init, PARAMS) for name, tx in made.items()}
+    table = {name: make(1) for name, (make, _) in contract_test.TABLE.items()}
+    states = {name: jax.eval_shape(tx.init, PARAMS) for name, tx in table.items()}
     ours = {name: state for name, state in states.items() if is_ours(state)}
-    assert len(ours) > len(made) / 3
-    all_hold({n: functools.partial(check_named, made[n], ours[n]) for n in ours})
+    assert len(ours) > len(table) / 3
+    all_hold({n: functools.partial(check_named, table[n], ours[n]) for n in ours})
 
 
 def check_named(tx, state):

@@ -477,8 +477,8 @@ def test_shapes_and_one_array_and_an_empty_tree_are_parameters_too():
 
 def left(model):
     workers = jax.lax.axis_size("workers")
-    over = [(i, (i + 1) % workers) for i in range(workers)]
-    return jax.lax.ppermute(model, "workers", over)
+    pairs = [(i, (i + 1) % workers) for i in range(workers)]
+    return jax.lax.ppermute(model, "workers", pairs)
 
 
 def halves(a, b):
@@ -894,8 +894,8 @@ def test_the_command_checks_protocols_and_ends_with_0_if_all_holds(folder, capsy
 )
 def test_the_command_checks_what_an_average_claims(folder, claims, rows, capsys):
     assert main(["mine:of_first", "--kind=averaging", *claims]) == bool(claims)
-    out = capsys.readouterr().out
-    assert all(row in out for row in rows), out
+    output = capsys.readouterr().out
+    assert all(row in output for row in rows), output
 
 
 @pytest.mark.parametrize(

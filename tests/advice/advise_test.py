@@ -278,7 +278,7 @@ def test_recorded_times_give_their_own_rows():
 
 def test_a_target_out_of_reach_is_said(monkeypatch):
     monkeypatch.setattr(advising, "_LONGEST", 2000)
-    never = Cluster(2, constant(1.0))
+    cluster = Cluster(2, constant(1.0))
 
     def wasteful(server):
         server.start_all()
@@ -287,7 +287,7 @@ def test_a_target_out_of_reach_is_said(monkeypatch):
             server.update(divisor=1e9)
             server.start(arrival.worker)
 
-    advice = advise(never, protocols=[wasteful], curvatures=(1.0,), seeds=2)
+    advice = advise(cluster, protocols=[wasteful], curvatures=(1.0,), seeds=2)
     assert advice.best.seconds_to_target.mean == math.inf
     assert "take a higher target" in advice.verdict
     assert math.isnan(advice.choices[0].step_limit.mean)  # updates are not means

@@ -178,9 +178,9 @@ def test_inner_is_told_what_its_worker_is():
         extra_args = {"staleness": staleness, "weather": "fair"}
         return tx.update(jnp.ones_like(x), tx.init(x), x, **extra_args)[0]
 
-    over = jax.vmap(one, in_axes=(0, None), axis_name="workers")
-    np.testing.assert_array_equal(over(jnp.zeros(4), 5), np.zeros(4))
-    assert (np.asarray(over(jnp.zeros(4), 0)) < 0).all()
+    step = jax.vmap(one, in_axes=(0, None), axis_name="workers")
+    np.testing.assert_array_equal(step(jnp.zeros(4), 5), np.zeros(4))
+    assert (np.asarray(step(jnp.zeros(4), 0)) < 0).all()
 
 
 @pytest.mark.parametrize("name", TABLE)

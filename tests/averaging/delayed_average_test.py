@@ -107,8 +107,8 @@ def test_a_strongly_typed_share_keeps_the_models_dtype():
         state = tx.init(x)
         return state, tx.update(x, state, x)[1]
 
-    over = jax.vmap(step, axis_name="workers")
-    before, after = jax.eval_shape(over, jnp.ones((4, 2), jnp.bfloat16))
+    mapped = jax.vmap(step, axis_name="workers")
+    before, after = jax.eval_shape(mapped, jnp.ones((4, 2), jnp.bfloat16))
     assert before == after
 
 

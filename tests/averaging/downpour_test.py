@@ -211,10 +211,10 @@ def test_two_levels_are_workers_around_a_server_and_threads_in_each(execution):
         assert split.state[0].shape == (groups, 3)
         xs = jax.lax.scan(held.step, split, jnp.asarray(rates))[1]
 
-    x, center, made = np.zeros((groups, 3)), np.zeros(3), []
+    x, center, models = np.zeros((groups, 3)), np.zeros(3), []
     for t in range(steps):
-        made.append(x[:, None] - rates[t])
-        read = [made[t - min(t, late[t, k])][:, k] for k in range(threads)]
+        models.append(x[:, None] - rates[t])
+        read = [models[t - min(t, late[t, k])][:, k] for k in range(threads)]
         before = x if t % 4 else np.tile(center, (groups, 1))
         x = before - ETA * np.mean(read, axis=0)
         if t % 4 == 3:

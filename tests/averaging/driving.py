@@ -77,13 +77,13 @@ def plain_sgd():
     return path(lambda t, x, v: x + v.mean(axis=0)).mean(axis=1)
 
 
-def step_of(tx, at):
-    """A worker's step, whose gradient is taken at the point at(parameters, state)."""
+def step_of(tx, point):
+    """A worker's step, whose gradient is taken at point(parameters, state)."""
 
     def step(state, batch):
         x, opt_state = state
         minimum, noise = batch
-        grad = jnp.asarray(CURVATURE) * (at(x, opt_state) - minimum) + noise
+        grad = jnp.asarray(CURVATURE) * (point(x, opt_state) - minimum) + noise
         updates, opt_state = tx.update(grad, opt_state, x)
         x = optax.apply_updates(x, updates)
         return (x, opt_state), x
@@ -95,13 +95,13 @@ def at_the_model(params, opt_state):
     return params
 
 
-def train(execution, txs, *, at=at_the_model):
+def train(execution, txs, *, point=at_the_model):
     """By name: x [T, P, n] after each step, and the last split, in float64.
 
     All of `txs` are trained in one program.
     """
     with jax.enable_x64(True):
-        steps = {name: step_of(tx, at) for name, tx in txs.items()}
+        steps = {name: step_of(tx, point) for name, tx in txs.items()}
         held = as_workers(execution, side_by_side(steps))
         start = jnp.asarray(START)
         batches = jnp.asarray(np.tile(MINIMA, (STEPS, 1, 1))), jnp.asarray(NOISE)
@@ -138,8 +138,8 @@ def seen_of(txs, start, noise, *, curvature=0.0, see=the_model):
         ]
 
     with jax.enable_x64(True):
-        over = jax.vmap(run, in_axes=(0, 1), out_axes=1, axis_name="workers")
-        return jax.tree.map(np.asarray, jax.jit(over)(start, noise))
+        mapped = jax.vmap(run, in_axes=(0, 1), out_axes=1, axis_name="workers")
+        return jax.tree.map(np.asarray, jax.jit(mapped)(start, noise))
 
 
 def assert_follows(seen, expected, name=""):

@@ -96,7 +96,7 @@ def test_eamsgd_takes_its_gradient_a_velocity_ahead(execution):
     def ahead(x, state):
         return averaging.look_ahead(x, state, 0.9)
 
-    xs, split = train(execution, {"": EASGD(inner, period=2)}, at=ahead)[""]
+    xs, split = train(execution, {"": EASGD(inner, period=2)}, point=ahead)[""]
     expected, center = elastic(everyone_at_once, momentum=0.9, ahead=0.9, period=2)
     assert_follows(xs, expected)
     assert_follows(split.state[1].memory.center, center)

@@ -150,7 +150,7 @@ def resumed(tx, state):
 def test_a_state_of_another_assignment_of_leaves_or_layers_is_refused():
     """Of three fragments too, of which two have the same leaves."""
 
-    def of(numbers):
+    def tx(numbers):
         return averaging.outer(SGD, SGD, period=12, fragments=numbers)
 
     def three_layers(path, leaf):
@@ -159,13 +159,13 @@ def test_a_state_of_another_assignment_of_leaves_or_layers_is_refused():
     def two_layers(path, leaf):
         return np.asarray([1, 1, 2, 2]) if path == "layers/kernel" else 0
 
-    state = of({"embed": 0, "layers": 1, "head": 1}).init(MODEL)
+    state = tx({"embed": 0, "layers": 1, "head": 1}).init(MODEL)
     message = r"`fragments` must cut fragment 0 .* got None for .* at \['layers'\]"
     with pytest.raises(TypeError, match=message):
-        resumed(of({"embed": 0, "layers": {"kernel": 0, "scale": 1}, "head": 1}), state)
+        resumed(tx({"embed": 0, "layers": {"kernel": 0, "scale": 1}, "head": 1}), state)
     message = r"must cut fragment 1 .* got float32\[3, 2, 3\] for float32\[2, 2, 3\]"
     with pytest.raises(TypeError, match=message):
-        resumed(of(two_layers), of(three_layers).init(MODEL))
+        resumed(tx(two_layers), tx(three_layers).init(MODEL))
 
 
 def test_a_state_of_other_fragments_or_another_delay_is_refused():

@@ -242,5 +242,5 @@ def test_a_step_on_devices_sends_to_the_drawn_or_due_peers_alone():
         assert "all-reduce" not in text
         assert "all-gather" not in text
         for hop in hops:
-            over = ",".join(f"{{{i},{(i + hop) % WORKERS}}}" for i in range(WORKERS))
-            assert f"source_target_pairs={{{over}}}" in text
+            pairs = ",".join(f"{{{i},{(i + hop) % WORKERS}}}" for i in range(WORKERS))
+            assert f"source_target_pairs={{{pairs}}}" in text

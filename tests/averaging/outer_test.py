@@ -64,26 +64,26 @@ def islands(
     period,
     *,
     serve=None,
-    of=None,
+    ids=None,
     delay=0,
     merge="overwriting",
     compress=None,
     at_first=0,
 ):
-    """D.15 and O.1: the models, x, and the rest that was not sent; `of`: fragments.
+    """D.15 and O.1: the models, x, and the rest that was not sent; `ids`: fragments.
 
     If `at_first` is d, exchanges arrive at multiples of H / F, as in torchft.
     `arriving`: {step of arrival: (number of the fragment, the models at its start)}.
     """
     serve = nesterov() if serve is None else serve
-    of = np.zeros(5, int) if of is None else of
-    count = of.max() + 1
+    ids = np.zeros(5, int) if ids is None else ids
+    count = ids.max() + 1
     x, b, error = START.copy(), np.zeros(5), np.zeros((WORKERS, 5))
     arriving, rounds = {}, 0
 
     def outer_step(t, models, number, begun):
         nonlocal x, b
-        mask = of == number
+        mask = ids == number
         push = x - begun
         if compress is not None:
             whole = push + error
@@ -148,7 +148,7 @@ FAMILY = {
             merge=averaging.blended(0.5),
             fragments=by_coordinate,
         ),
-        lambda: islands(9, delay=2, merge="blended", of=OF_COORDINATE),
+        lambda: islands(9, delay=2, merge="blended", ids=OF_COORDINATE),
     ),
     "Streaming DiLoCo, with the rounds of torchft": (
         begun_at(
@@ -160,7 +160,7 @@ FAMILY = {
                 fragments=by_coordinate,
             ),
         ),
-        lambda: islands(9, delay=2, merge="blended", of=OF_COORDINATE, at_first=2),
+        lambda: islands(9, delay=2, merge="blended", ids=OF_COORDINATE, at_first=2),
     ),
     "blended, without a delay": (
         outer(period=10, merge=averaging.blended(0.5)),
@@ -168,7 +168,7 @@ FAMILY = {
     ),
     "fragments at once": (
         outer(period=6, fragments=by_coordinate),
-        lambda: islands(6, of=OF_COORDINATE),
+        lambda: islands(6, ids=OF_COORDINATE),
     ),
     "corrected, without momentum": (
         outer(optax.sgd(RATE), period=6, delay=5, merge=averaging.corrected),
@@ -209,9 +209,9 @@ CHANGES = {  # (period, delay) before and after step CHANGE; fragments
 }
 
 
-def changing_islands(before, after, of):
+def changing_islands(before, after, ids):
     """The models; at step CHANGE the count restarts, with new period and delay."""
-    x, b, serve, count = START.copy(), np.zeros(5), nesterov(), of.max() + 1
+    x, b, serve, count = START.copy(), np.zeros(5), nesterov(), ids.max() + 1
     arriving = {}
 
     def mix(t, models, v):
@@ -223,7 +223,7 @@ def changing_islands(before, after, of):
         if done in arriving:
             number, begun = arriving.pop(done)
             stepped, moved = serve(x, b, x - begun.mean(axis=0))
-            mask = of == number
+            mask = ids == number
             x, b = np.where(mask, stepped, x), np.where(mask, moved, b)
             models = np.where(mask, x, models)
         return models
@@ -244,8 +244,8 @@ def carried_over(held, fresh):
 def test_another_period_and_delay_hold_from_the_change_on(execution, change):
     """The state is carried over as docs/islands.md describes."""
     before, after, fragments = CHANGES[change]
-    of = np.zeros(5, int) if fragments == 1 else OF_COORDINATE
-    expected = changing_islands(before, after, of)
+    ids = np.zeros(5, int) if fragments == 1 else OF_COORDINATE
+    expected = changing_islands(before, after, ids)
     with jax.enable_x64(True):
         start, held, seen = jnp.asarray(START), None, []
         batches = jnp.asarray(np.tile(MINIMA, (STEPS, 1, 1))), jnp.asarray(NOISE)
@@ -293,7 +293,7 @@ IN_SLICES = {  # slices of one coordinate, of up to two, or of up to three
         dict(period=10, delay=3, merge=averaging.corrected),
         dict(merge="corrected"),
     ),
-    "two": (dict(period=12, delay=2, fragments=by_coordinate), dict(of=OF_COORDINATE)),
+    "two": (dict(period=12, delay=2, fragments=by_coordinate), dict(ids=OF_COORDINATE)),
     "compressed": (
         dict(period=10, delay=3, compress=every_second_row),
         dict(compress=every_second_in_numpy),
@@ -524,8 +524,8 @@ def test_a_late_outer_step_has_no_temporary_above_one_fragment(delay, fragments)
         for each in (tx, local)
     )
     assert late.alias_size_in_bytes >= (3 + 2 / fragments) * model
-    more = late.temp_size_in_bytes - alone.temp_size_in_bytes
-    assert more <= 1.01 * model / fragments
+    surplus = late.temp_size_in_bytes - alone.temp_size_in_bytes
+    assert surplus <= 1.01 * model / fragments
 
 
 def test_between_exchanges_the_inbox_stays_as_it_came():

@@ -22,17 +22,17 @@ def events(seconds, needs, *, lag=0, cost=lambda t: 0.0):
     steps, workers = seconds.shape
     ends = np.full(seconds.shape, np.nan)
     queue = sorted((end, "done", i) for i, end in enumerate(seconds[0]))
-    at, computing = [0] * workers, [True] * workers  # each worker's step
+    counts, computing = [0] * workers, [True] * workers  # each worker's step
     first, busy = [0] * workers, [False] * workers  # exchange that its link has next
     sent, came = set(), set()
 
     def go_on(now, i):
-        ends[at[i], i] = now
+        ends[counts[i], i] = now
         if lag:
-            sent.add((at[i], i))
-        at[i] += 1
-        if at[i] < steps:
-            heapq.heappush(queue, (now + seconds[at[i], i], "done", i))
+            sent.add((counts[i], i))
+        counts[i] += 1
+        if counts[i] < steps:
+            heapq.heappush(queue, (now + seconds[counts[i], i], "done", i))
             computing[i] = True
 
     def settle(now):
@@ -44,7 +44,7 @@ def events(seconds, needs, *, lag=0, cost=lambda t: 0.0):
                 busy[i] = moved = True
                 seconds_taken = cost(t) if len(needs(t, i)) else 0.0
                 heapq.heappush(queue, (now + seconds_taken, "came", i))
-            t = at[i]
+            t = counts[i]
             if t < steps and not computing[i]:
                 free = t < lag or not len(needs(t - lag, i))
                 if free or (t - lag, i) in came:
@@ -57,7 +57,7 @@ def events(seconds, needs, *, lag=0, cost=lambda t: 0.0):
         if what == "done":
             computing[i] = False
             if not lag:
-                sent.add((at[i], i))
+                sent.add((counts[i], i))
         else:
             came.add((first[i], i))
             busy[i], first[i] = False, first[i] + 1

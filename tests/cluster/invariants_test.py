@@ -237,8 +237,8 @@ def test_softsync_s_staleness_of_regular_learners_stays_below_twice_n(seed):
     # memoryless ones: (1 - 1/P)^(2P + 1), about e^-2
     spec = cluster.Cluster(30, cluster.exponential(1.0))
     trace = cluster.simulate(spec, protocols.n_softsync(30), 8000, seed=seed)
-    beyond = (ages(trace)[400:] > 60).mean()
-    assert abs(beyond - (1 - 1 / 30) ** 61) < 0.03
+    share = (ages(trace)[400:] > 60).mean()
+    assert abs(share - (1 - 1 / 30) ** 61) < 0.03
 
 
 # Seconds an update takes. I9, B.3, B.12, B.14, E.12.

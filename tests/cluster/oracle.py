@@ -223,7 +223,7 @@ def bounded_staleness(times, bound, late, batch, num_updates):
     Rennala is bound 0 and "drop", Ringmaster R is bound R - 1 and batch 1. The bound is
     a number, or version -> number.
     """
-    at = bound if callable(bound) else lambda version: bound
+    limit = bound if callable(bound) else lambda version: bound
     tasks = [iter(row) for row in times]
     ends = [next(task) for task in tasks]
     read = [0] * len(times)
@@ -235,7 +235,7 @@ def bounded_staleness(times, bound, late, batch, num_updates):
     while len(updates) < num_updates:
         now, w = min((end, w) for w, end in enumerate(ends))
         now = float(now)
-        if version - read[w] > at(version):
+        if version - read[w] > limit(version):
             dropped.append((version, w, read[w], now))
             begin(w, now)
             continue
@@ -243,7 +243,7 @@ def bounded_staleness(times, bound, late, batch, num_updates):
         ends[w] = math.inf
         flying = [v for v, end in enumerate(ends) if end < math.inf]
         outdated = late == "wait" and any(
-            version + 1 - read[v] > at(version + 1) for v in flying
+            version + 1 - read[v] > limit(version + 1) for v in flying
         )
         if len(held) >= batch and not outdated:
             updates.append((now, held))
@@ -254,7 +254,7 @@ def bounded_staleness(times, bound, late, batch, num_updates):
         else:
             idle = [w]
         if late == "restart" and not held:
-            idle += [v for v in flying if version - read[v] > at(version)]
+            idle += [v for v in flying if version - read[v] > limit(version)]
         for v in idle:
             begin(v, now)
     return updates, dropped

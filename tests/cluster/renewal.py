@@ -15,7 +15,7 @@ CELLS = 300  # of a mean time
 NOTHING = 1e-9
 
 
-def staleness(beyond, workers):
+def staleness(survival, workers):
     """The probabilities of staleness 0, 1, ..., float64 [n].
 
     Args:
@@ -25,12 +25,12 @@ def staleness(beyond, workers):
     Raises:
         ValueError: if times may be longer than the grid, 50 means.
     """
-    if beyond(np.array([50.0]))[0] >= NOTHING:
+    if survival(np.array([50.0]))[0] >= NOTHING:
         raise ValueError("`beyond` must be below 1e-9 from 50 means on.")
     edges = np.arange(50 * CELLS) / CELLS
-    edges = edges[: np.argmax(beyond(edges) < NOTHING) + 2]
-    whole = -np.diff(beyond(np.append(edges, edges[-1] + 1 / CELLS) - 0.5 / CELLS))
-    left = beyond(edges)
+    edges = edges[: np.argmax(survival(edges) < NOTHING) + 2]
+    whole = -np.diff(survival(np.append(edges, edges[-1] + 1 / CELLS) - 0.5 / CELLS))
+    left = survival(edges)
     rest = np.append(0.0, (left[1:] + left[:-1]) / (2 * CELLS))
     at_least = np.cumsum(rest)  # P(N(t) >= 1)
     size = 64 * workers

@@ -61,8 +61,8 @@ def test_samples_have_the_mean_the_survival_and_the_transform(times):
     assert seconds.mean() == pytest.approx(times.mean, abs=error + 1e-12)
     near = 5 * 0.5 / math.sqrt(DRAWS)  # of numbers between 0 and 1
     for share in (0.1, 0.5, 0.9):
-        at = 1.001 * float(times.quantile(share))
-        assert np.mean(seconds > at) == pytest.approx(times.survival(at), abs=near)
+        t = 1.001 * float(times.quantile(share))
+        assert np.mean(seconds > t) == pytest.approx(times.survival(t), abs=near)
     for s in (1 / times.mean, 1j / times.mean, (0.3 + 2j) / times.mean):
         result = np.exp(-s * seconds).mean()
         assert abs(result - times.transform(s)) < 2 * near
@@ -75,9 +75,9 @@ def test_samples_have_the_mean_the_survival_and_the_transform(times):
 
 def test_quantiles_are_where_the_survival_falls_below(times):
     shares = np.linspace(0.05, 0.95, 7)
-    at = times.quantile(shares)
-    assert (times.survival(at * (1 + 1e-9)) <= 1 - shares + 1e-9).all()
-    assert (times.survival(at * (1 - 1e-9)) >= 1 - shares - 1e-9).all()
+    seconds = times.quantile(shares)
+    assert (times.survival(seconds * (1 + 1e-9)) <= 1 - shares + 1e-9).all()
+    assert (times.survival(seconds * (1 - 1e-9)) >= 1 - shares - 1e-9).all()
 
 
 def test_the_transform_at_zero_is_one_and_its_slope_the_mean(times):
@@ -109,9 +109,9 @@ def test_the_kth_of_p_is_the_integral_of_its_survival(times):
 
 
 def test_all_of_p_together_take_p_means(times):
-    every = [times.kth_mean(k, P) for k in range(1, P + 1)]
-    assert every == sorted(every)
-    assert math.fsum(every) == pytest.approx(P * times.mean, rel=1e-10)
+    means = [times.kth_mean(k, P) for k in range(1, P + 1)]
+    assert means == sorted(means)
+    assert math.fsum(means) == pytest.approx(P * times.mean, rel=1e-10)
     assert times.kth_mean(1, 1) == pytest.approx(times.mean, rel=1e-10)
 
 

@@ -103,8 +103,8 @@ def test_two_ranks_are_drawn_for_each_task_and_all_workers_know_which():
     assert set(np.unique(seconds)) == {1.0, 1.5}
     asleep = (seconds > 1.0).sum(axis=0)
     assert set(asleep) == {1, 2}  # perhaps the same
-    same = (asleep == 1).mean()
-    assert abs(same - 1 / 4) < 5 * math.sqrt(1 / 4 * 3 / 4 / DRAWS)
+    share = (asleep == 1).mean()
+    assert abs(share - 1 / 4) < 5 * math.sqrt(1 / 4 * 3 / 4 / DRAWS)
     others = np.stack([spec.draw(w, DRAWS, seed=1, stream=1) for w in range(workers)])
     for different in (others, np.roll(seconds, 1, axis=1)):
         assert (different != seconds).any(axis=0).mean() > 0.5
@@ -150,7 +150,7 @@ SPECS = {
 def test_every_protocol_sees_the_same_tasks(name):
     service, seed = SPECS[name], 3
     spec = cluster.Cluster(3, service)
-    made = [
+    tried = [
         protocols.hardsync(),
         protocols.k_async(1),
         protocols.k_async(2),
@@ -159,7 +159,7 @@ def test_every_protocol_sees_the_same_tasks(name):
         protocols.round_robin(),
         protocols.ringleader(),
     ]
-    for protocol, worker in itertools.product(made, range(3)):
+    for protocol, worker in itertools.product(tried, range(3)):
         trace = cluster.simulate(spec, protocol, 300, seed=seed)
         law = service[worker] if isinstance(service, list) else service
         seen = durations(trace, worker)
@@ -186,8 +186,8 @@ def test_rescaling_all_seconds_changes_no_staleness():
         lambda unit: cluster.pareto(unit, 2.5),
         lambda unit: cluster.constant(unit),
     ]
-    made = [protocols.k_async(1), protocols.k_async(2), protocols.ssp(1)]
-    for service, protocol in itertools.product(services, made):
+    tried = [protocols.k_async(1), protocols.k_async(2), protocols.ssp(1)]
+    for service, protocol in itertools.product(services, tried):
         one, other = (
             cluster.simulate(
                 cluster.Cluster(5, service(unit), slowdown=(1, 1, 2, 1, 7)),

@@ -59,13 +59,13 @@ def test_constant_times_of_different_speed_count_whole_periods():
     for worker in range(3):
         pmf = np.ones(1)
         for other in set(range(3)) - {worker}:
-            count, more = divmod(seconds[worker] / seconds[other], 1)
-            pmf = np.convolve(pmf, np.append(np.zeros(int(count)), [1 - more, more]))
+            count, rest = divmod(seconds[worker] / seconds[other], 1)
+            pmf = np.convolve(pmf, np.append(np.zeros(int(count)), [1 - rest, rest]))
         expected[: len(pmf)] += pmf / seconds[worker] / (1 / seconds).sum()
     assert distance(cluster.staleness_law(spec).pmf, expected) < 0.005
     each = [cluster.constant(s) for s in seconds]
-    again = cluster.staleness_law(cluster.Cluster(3, each)).pmf
-    assert distance(cluster.staleness_law(spec).pmf, again) < 1e-9
+    slower = cluster.staleness_law(cluster.Cluster(3, each)).pmf
+    assert distance(cluster.staleness_law(spec).pmf, slower) < 1e-9
 
 
 @pytest.mark.parametrize(

@@ -56,8 +56,8 @@ def test_times_and_versions_are_in_order(name):
     if name != "ringleader":
         np.testing.assert_array_equal(trace.read_version, begun)
     dropped = trace.dropped
-    at = np.searchsorted(trace.seconds, dropped.arrived)
-    np.testing.assert_array_equal(dropped.version, at)
+    versions = np.searchsorted(trace.seconds, dropped.arrived)
+    np.testing.assert_array_equal(dropped.version, versions)
     assert (dropped.read_version <= dropped.version).all()
     assert (dropped.begun < dropped.arrived).all()
 

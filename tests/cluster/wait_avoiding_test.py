@@ -58,11 +58,11 @@ def test_the_throughput_of_waiting_less_is_the_paper_s_ratio(workers):
     asleep = two_sleepers(np.random.default_rng(1), period * periods, workers)
     seconds = compute + sleep * asleep
     avoiding = cluster.wait_avoiding(seconds, period=period).seconds[-1].max()
-    every = cluster.finish_times(seconds, cluster.waits_for_all(1))[-1].max()
+    end = cluster.finish_times(seconds, cluster.waits_for_all(1))[-1].max()
 
     asleep = two_sleepers(np.random.default_rng(2), period * 8 * periods, workers)
     hits = asleep.reshape(-1, period, workers).sum(axis=1)
     longest = hits.max(axis=1).mean()
     expected = period * (compute + sleep) / (period * compute + sleep * longest)
-    assert math.isclose(every / avoiding, expected, rel_tol=0.02)
+    assert math.isclose(end / avoiding, expected, rel_tol=0.02)
     assert expected > 2

@@ -42,8 +42,8 @@ def of_gradients():
 
 def of_models():
     """The same; momentum on each worker."""
-    made = methods(WORKERS)
-    return {name: made[name](optax.sgd(0.1, momentum=0.5), 2) for name in NAMES}
+    table = methods(WORKERS)
+    return {name: table[name](optax.sgd(0.1, momentum=0.5), 2) for name in NAMES}
 
 
 # name: (transformations, what the workers share of parameters and state)

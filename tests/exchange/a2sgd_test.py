@@ -91,8 +91,8 @@ def test_workers_that_agree_keep_their_gradient_bitwise(workers):
 def test_a_zero_is_positive_and_a_sign_that_lacks_counts_as_zero():
     tx = dj.exchange.a2sgd(IDENTITY)
     grads = jnp.asarray([[0.0, 4.0, 0.0, 4.0], [-8.0, -8.0, 2.0, -8.0]])
-    over = jax.jit(jax.vmap(lambda g: tx.update(g, ())[0], axis_name="workers"))
-    seen = over(grads)
+    step = jax.jit(jax.vmap(lambda g: tx.update(g, ())[0], axis_name="workers"))
+    seen = step(grads)
     # mu+ = 2 and 2, mu- = 0 and 8
     np.testing.assert_array_equal(seen, [[0, 4, 0, 4], [-4, -4, 2, -4]])
 
@@ -101,8 +101,8 @@ def test_means_are_taken_in_float32_whatever_the_gradient():
     """In bfloat16, 1 + 1 + ... would not grow beyond 256."""
     tx = dj.exchange.a2sgd(IDENTITY)
     grads = jnp.stack([jnp.ones(1000), 3 * jnp.ones(1000)]).astype(jnp.bfloat16)
-    over = jax.jit(jax.vmap(lambda g: tx.update(g, ())[0], axis_name="workers"))
-    seen = over(grads)
+    step = jax.jit(jax.vmap(lambda g: tx.update(g, ())[0], axis_name="workers"))
+    seen = step(grads)
     assert seen.dtype == jnp.bfloat16
     np.testing.assert_array_equal(seen, 2 * np.ones((2, 1000)))
 

@@ -156,11 +156,11 @@ def test_no_update_is_lost(compress):
         assert updates[name].dtype == state.error[name].dtype == jnp.float32
         applied = WORKERS * np.asarray(updates[name], np.float64).sum(axis=0)
         kept = np.asarray(state.error[name], np.float64).sum(axis=0)
-        made = -0.5 * grads[name].sum(axis=(0, 1), dtype=np.float64)
+        sums = -0.5 * grads[name].sum(axis=(0, 1), dtype=np.float64)
         if compress == "in bfloat16":  # the mean of what travels is rounded once more
-            np.testing.assert_allclose(applied + kept, made, rtol=0.05, atol=2.0)
+            np.testing.assert_allclose(applied + kept, sums, rtol=0.05, atol=2.0)
         else:
-            np.testing.assert_array_equal(applied + kept, made)
+            np.testing.assert_array_equal(applied + kept, sums)
 
 
 @executions
@@ -296,9 +296,9 @@ def test_the_detached_point_keeps_dtypes_and_is_the_parameters_at_strength_zero(
     """The strength may be traced."""
     params = {"w": jnp.ones(3, jnp.bfloat16), "b": jnp.float32(1 / 3)}
     state = state_with(jax.tree.map(lambda p: p + 2, params))
-    at = jax.jit(lambda strength: dj.exchange.detached(params, state, strength))
-    jax.tree.map(np.testing.assert_array_equal, at(jnp.float32(0)), params)
-    half = at(jnp.float32(0.5))
+    detached = jax.jit(lambda strength: dj.exchange.detached(params, state, strength))
+    jax.tree.map(np.testing.assert_array_equal, detached(jnp.float32(0)), params)
+    half = detached(jnp.float32(0.5))
     assert jax.tree.map(jnp.result_type, half) == jax.tree.map(jnp.result_type, params)
     np.testing.assert_array_equal(half["w"], [2.5, 2.5, 2.5])
 

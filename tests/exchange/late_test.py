@@ -58,8 +58,8 @@ def mesh_of(sizes=(4,), names=("data",), kind=AUTO):
 
 def loss(params, rows):
     hidden = jnp.tanh(rows @ params["inner"] + params["bias"][None])
-    out = params["scale"] * jnp.sum(hidden * params["outer"][None], axis=1)
-    return jnp.mean(out * out)
+    output = params["scale"] * jnp.sum(hidden * params["outer"][None], axis=1)
+    return jnp.mean(output * output)
 
 
 def unreduced_loss(params, rows):
@@ -72,8 +72,8 @@ def unreduced_loss(params, rows):
 
     hidden = jnp.tanh(rows @ params["inner"] + on_rows(params["bias"], HIDDEN))
     products = hidden * on_rows(params["outer"], HIDDEN)
-    out = on_rows(params["scale"]) * jnp.sum(products, axis=1)
-    return jnp.mean(out * out)
+    output = on_rows(params["scale"]) * jnp.sum(products, axis=1)
+    return jnp.mean(output * output)
 
 
 def gathered(params, **kind):
@@ -212,16 +212,16 @@ def test_the_first_step_changes_nothing_and_the_second_is_the_mean_before():
 def test_ages_add_and_parameters_and_the_loss_come_with_their_gradient():
     calls = []
     tx = dj.exchange.late_reduce(recorder(calls), mesh_of(), keep_params=True)
-    state, at = tx.init(ONES), []
+    state, read = tx.init(ONES), []
     for age in (3, 0, 5):
-        at.append(optax.tree.scale(age, ONES))
+        read.append(optax.tree.scale(age, ONES))
         extras = {"staleness": age, "value": 7.0 + age}
-        _, state = tx.update(of_shards(1, 1, 1, 1), state, at[-1], **extras)
-        assert shared_buffers(at, state) == []  # not only under `jit`
+        _, state = tx.update(of_shards(1, 1, 1, 1), state, read[-1], **extras)
+        assert shared_buffers(read, state) == []  # not only under `jit`
     assert [step["staleness"] for step in calls[1:]] == [4, 1]
     assert [float(step["value"]) for step in calls[1:]] == [10.0, 7.0]
     assert dj.staleness(state) == 1
-    for step, params in zip(calls[1:], at, strict=False):
+    for step, params in zip(calls[1:], read, strict=False):
         jax.tree.map(np.testing.assert_array_equal, step["stale_params"], params)
 
 

@@ -234,7 +234,7 @@ def test_solo_over_two_axes_numbers_the_workers_along_both():
 def ages_under(key, seconds):
     """The staleness that `solo` and `majority` hand on in each step."""
 
-    def of(participates):
+    def age(participates):
         tx = dj.exchange.partial_mean(optax.sgd(1.0), participates)
 
         def step(state, _):
@@ -246,7 +246,7 @@ def ages_under(key, seconds):
 
         return jax.vmap(run, axis_name="workers")(jnp.zeros(seconds.shape[1]))[0]
 
-    return of(dj.exchange.solo(seconds)), of(dj.exchange.majority(key, seconds))
+    return age(dj.exchange.solo(seconds)), age(dj.exchange.majority(key, seconds))
 
 
 @seeds

@@ -170,10 +170,10 @@ def test_what_made_up_numbers_cannot_decide_is_no_error(tmp_path):
     def of_records(result):
         return result.info["wall_seconds"]
 
-    never = TimeTo("train_loss", -1.0, along="update")
+    time = TimeTo("train_loss", -1.0, along="update")
     rate = figures.over("learning_rate", DecayRate())  # of three evaluations or more
     drawn = [Own(), figures.staleness(), rate]
-    late = effect(never, against={"learning_rate": 0.1})
+    late = effect(time, against={"learning_rate": 0.1})
     whole = experiment(answer=late, figures=drawn, tuned=(), **TIMED)
     stated = [claimed(of_numbers), claimed(of_records)]
     assert len(prepared(whole, stated=stated)) == 1

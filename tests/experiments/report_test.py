@@ -152,11 +152,11 @@ def test_each_part_that_fails_is_a_line_of_the_log_and_the_rest_is_there(
     stated = Statements(PUBLISHED, [asks_too_much])
     path = report.write(run, failing, stated.verdicts(run))
     words, page = shown(path), path.read_text()
-    nothing = "AttributeError: 'Run' object has no attribute 'nothing'"
+    error = "AttributeError: 'Run' object has no attribute 'nothing'"
     assert [record.getMessage() for record in caplog.records] == [
         "report: `answer` fails: test error cannot be compared with no law:"
         " `against` names ['law'], which no series has.",
-        f"report: 'It asks too much' cannot be measured: {nothing}",
+        f"report: 'It asks too much' cannot be measured: {error}",
         "report: staleness is not drawn: ValueError: the run has no traces.",
         "report: own_table is not shown: KeyError: 'absent'",
         "report: results is not shown: ValueError: results.csv is a file of each run:"
@@ -166,7 +166,7 @@ def test_each_part_that_fails_is_a_line_of_the_log_and_the_rest_is_there(
         "report: listed is not shown: AttributeError: 'list' object has no attribute"
         " 'to_csv'",
         "report: a b is not shown: KeyError: 'absent'",  # one line
-        f"report: 'Nothing' cannot be measured: {nothing}",
+        f"report: 'Nothing' cannot be measured: {error}",
     ]
     assert {record.levelname for record in caplog.records} == {"WARNING"}
     message = "test error cannot be compared with no law: `against` names"
@@ -269,9 +269,9 @@ def test_clusters_are_described(tmp_path):
 
 def test_a_run_is_read_as_it_was_written(tmp_path):
     run = made(tmp_path)
-    again = written(run)
-    assert again.settings == run.settings == ["learning_rate", "delay"]
-    assert again.results.equals(run.results) and again.info == run.info
+    copy = written(run)
+    assert copy.settings == run.settings == ["learning_rate", "delay"]
+    assert copy.results.equals(run.results) and copy.info == run.info
 
 
 def test_runs_of_one_config_are_shards_and_others_are_series(tmp_path):
@@ -323,9 +323,9 @@ def test_several_runs_are_drawn_together(tmp_path, capsys):
 
 def test_a_trace_is_drawn_and_described(tmp_path, capsys):
     traced(tmp_path)
-    out = tmp_path / "out"
-    main([f"--trace={tmp_path}/traces/ssp.npz", f"--out={out}"])
-    assert {path.name for path in out.iterdir()} == {"staleness.svg", "gantt.svg"}
+    folder = tmp_path / "out"
+    main([f"--trace={tmp_path}/traces/ssp.npz", f"--out={folder}"])
+    assert {path.name for path in folder.iterdir()} == {"staleness.svg", "gantt.svg"}
     lines = capsys.readouterr().out.splitlines()
     summary = dj.cluster.load_trace(tmp_path / "traces/ssp.npz").summary()
     assert lines[0].split() == ["workers", "3"]

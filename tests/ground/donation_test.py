@@ -46,8 +46,8 @@ def test_an_array_that_stands_twice_is_copied_and_no_other_is():
     assert_apart((copied, given))
     assert (copied["b"][0] is y, copied["c"]["z"] is z) == (True, True)
     assert jax.tree.map(jax.typeof, copied) == jax.tree.map(jax.typeof, state)
-    same = jax.tree.map(lambda a, b: bool((a == b).all()), copied, state)
-    assert all(jax.tree.leaves(same))
+    equal = jax.tree.map(lambda a, b: bool((a == b).all()), copied, state)
+    assert all(jax.tree.leaves(equal))
 
 
 def test_what_is_no_array_stays_as_it_is_and_shapes_are_no_values():

@@ -152,9 +152,9 @@ def of_depth(depth, history=None, make=dj.delayed, **options):
     return make(SGD, min(1, *jax.tree.leaves(depth), 1), max_delay=depth, **options)
 
 
-def update(of, tx):
+def update(first, tx):
     """An update of a transformation with a state, or with that of another one."""
-    state = of.init(PARAMS) if hasattr(of, "init") else of
+    state = first.init(PARAMS) if hasattr(first, "init") else first
     return tx.update(PARAMS, state, PARAMS)
 
 

@@ -77,8 +77,8 @@ class Oracle:
         self.in_flight = [one for one in self.in_flight if one[0] != self.step]
         self.step += 1
         if not items:
-            nothing = jax.tree.map(lambda g: 0 * np.asarray(g, np.float32), gradient)
-            args = (nothing, 0.0, value, today) if self.idle == "zeros" else None
+            zeros = jax.tree.map(lambda g: 0 * np.asarray(g, np.float32), gradient)
+            args = (zeros, 0.0, value, today) if self.idle == "zeros" else None
             return 0, args
         total = functools.reduce(lambda a, b: jax.tree.map(np.add, a, b), items)
         k = np.float32(len(items))
@@ -184,11 +184,11 @@ def test_delivery_uses_every_gradient_once_and_lookback_a_third_never():
     q = 0.8
     chances = (1 - q) * q ** np.arange(60)
     error = 4 / np.sqrt(len(used))  # at least four standard errors of a share
-    never = np.prod(1 - chances)
-    assert abs((arrived == 0).mean() - never) < error
+    share = np.prod(1 - chances)
+    assert abs((arrived == 0).mean() - share) < error
     looked_back, _ = uses(dj.delayed)
-    assert 0.3 < never < 0.36
-    assert abs((looked_back == 0).mean() - never) < error
+    assert 0.3 < share < 0.36
+    assert abs((looked_back == 0).mean() - share) < error
     # a small step has 2 - sum p(d)^2 times the variance, if gradients are white noise
     square = 2 - (chances**2).sum()
     assert abs((looked_back**2).mean() - square) < 4 * error
@@ -219,8 +219,8 @@ def test_the_mean_of_many_runs_is_that_of_lookback():
     paths = np.asarray(jax.jit(jax.vmap(run))(jax.random.split(KEY, runs)))
     wanted = [1.0]
     for t in range(updates - 1):
-        back = sum(p * wanted[t - d] for d, p in enumerate(law) if d <= t)
-        wanted.append(wanted[t] - step * back)
+        mean = sum(p * wanted[t - d] for d, p in enumerate(law) if d <= t)
+        wanted.append(wanted[t] - step * mean)
     errors = 5 * paths.std(axis=0) / np.sqrt(runs) + 1e-6
     assert (np.abs(paths.mean(axis=0) - wanted) < errors).all()
 
@@ -264,8 +264,8 @@ def test_a_grid_of_steps_and_delays_is_one_program():
     one = jax.eval_shape(grid_cell, rates[0], delays[0])[0][1]
     axes = dj.ring.vmap_axes(one)
     assert axes.in_flight.step is None and axes.in_flight.due == 0
-    out = (0, axes), 0
-    (params, _), arrived = jax.jit(jax.vmap(grid_cell, out_axes=out))(rates, delays)
+    spec = (0, axes), 0
+    (params, _), arrived = jax.jit(jax.vmap(grid_cell, out_axes=spec))(rates, delays)
     for i in range(3):
         (alone, _), count = jax.jit(grid_cell)(rates[i], delays[i])
         np.testing.assert_allclose(params["w"][i], alone["w"], rtol=1e-5)

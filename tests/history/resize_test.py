@@ -49,9 +49,9 @@ def test_first_says_from_where_on_there_are_items(pushes):
     deeper = dj.resize_history(filled(3, pushes), filled(8, 0))
     assert deeper.first == max(0, pushes - 3)
     # a history of less depth keeps as many items as it can hold
-    back = dj.resize_history(deeper, filled(2, 0))
+    third = dj.resize_history(deeper, filled(2, 0))
     chex.assert_trees_all_equal(
-        dj.ring.read(back, 0, LIKE), dj.ring.read(deeper, 0, LIKE)
+        dj.ring.read(third, 0, LIKE), dj.ring.read(deeper, 0, LIKE)
     )
 
 
@@ -109,8 +109,8 @@ def test_a_delay_of_zero_gets_a_history_and_loses_it_again():
     updates, deeper = deep.update(jax.tree.map(lambda x: x + 5.0, params), deeper)
     # the gradients of "a" alone are not used: all are fresh
     chex.assert_trees_all_equal(updates, jax.tree.map(lambda x: x - 5.0, params))
-    again = dj.resize_history(deeper, shallow.init(params))
-    chex.assert_trees_all_equal_shapes_and_dtypes(again, state)
+    back = dj.resize_history(deeper, shallow.init(params))
+    chex.assert_trees_all_equal_shapes_and_dtypes(back, state)
 
 
 def test_a_stripped_state_goes_on_at_its_step_and_warms_up():
@@ -217,9 +217,9 @@ def test_a_history_may_be_resized_to_nothing_and_back():
         jax.tree.map(
             np.testing.assert_array_equal, updates, optax.tree.scale(-1.0, params)
         )
-        again = dj.resize_history(empty, tx.init(params))
-        _, again = tx.update(params, again, params)
-        assert dj.staleness(again) == 0 and again.gradients.pushed == 3
+        back = dj.resize_history(empty, tx.init(params))
+        _, back = tx.update(params, back, params)
+        assert dj.staleness(back) == 0 and back.gradients.pushed == 3
 
 
 @pytest.mark.parametrize("strip", [False, True])
@@ -384,10 +384,10 @@ def test_an_adopted_delay_warms_up_beside_a_list(warmup):
     gradients = [noisy(step) for step in range(4, 10)]
     for t, gradient in enumerate(gradients):
         update, adopted = late.update(gradient, adopted, TREE)
-        past = t - 2 if t >= 2 or warmup != "fresh" else 0
-        used = gradients[past] if past >= 0 else optax.tree.zeros_like(TREE)
+        index = t - 2 if t >= 2 or warmup != "fresh" else 0
+        used = gradients[index] if index >= 0 else optax.tree.zeros_like(TREE)
         expected = optax.tree.zeros_like(TREE)
-        if past >= 0 or warmup == "zeros":
+        if index >= 0 or warmup == "zeros":
             expected, state = ADAM.update(used, state, TREE)
         chex.assert_trees_all_equal(update, expected)
     # the plain optimizer continues with the state of the loop above
@@ -471,8 +471,8 @@ def test_a_delay_is_adopted_and_left_under_orbax_bit_for_bit(params, tmp_path):
             state = stored(placed(state, params), str(change))
             spots = jax.tree.map(lambda x: x.sharding, (state, placed(like, params)))
             assert spots[0] == spots[1]
-            more, state = stepped(tx, state, range(4 * change, 4 * change + 4), params)
-            updates += more
+            news, state = stepped(tx, state, range(4 * change, 4 * change + 4), params)
+            updates += news
         return updates, state
 
     chex.assert_trees_all_equal(run(saved), run(lambda state, name: state))

@@ -67,10 +67,10 @@ def test_the_true_law_comes_first_with_its_arguments(law, seed):
 
 def test_a_fit_has_the_service_of_its_law_and_arguments():
     for each in cluster.fit(drawn("gamma", LAWS["gamma"][0], 1)):
-        again = getattr(cluster, each.law)(**each.arguments)
+        law = getattr(cluster, each.law)(**each.arguments)
         assert isinstance(each.service, cluster.ServiceTime)
-        assert each.service.mean == again.mean
-        assert each.service.quantile(0.9) == again.quantile(0.9)
+        assert each.service.mean == law.mean
+        assert each.service.quantile(0.9) == law.quantile(0.9)
 
 
 def test_the_distances_are_those_of_kolmogorov_and_smirnov_in_their_order():

@@ -28,9 +28,9 @@ def test_npz_keeps_everything_to_the_bit(name, tmp_path):
     trace = simulate(name)
     for path in (tmp_path / "trace.npz", str(tmp_path / "other.npz")):
         trace.save(path)
-        again = cluster.load_trace(path)
-        assert_equal(trace, again)
-        assert type(again.num_workers) is int
+        loaded = cluster.load_trace(path)
+        assert_equal(trace, loaded)
+        assert type(loaded.num_workers) is int
 
 
 def test_an_older_npz_does_not_say_what_workers_held(tmp_path):
@@ -38,9 +38,9 @@ def test_an_older_npz_does_not_say_what_workers_held(tmp_path):
     trace.save(path)
     with np.load(path) as held:
         np.savez(path, **{name: held[name] for name in held if name != "held_until"})
-    again = cluster.load_trace(path)
-    assert len(again.held_until) == 0 < len(trace.held_until)
-    np.testing.assert_array_equal(again.read_version, trace.read_version)
+    loaded = cluster.load_trace(path)
+    assert len(loaded.held_until) == 0 < len(trace.held_until)
+    np.testing.assert_array_equal(loaded.read_version, trace.read_version)
 
 
 def test_what_a_trace_remembers_of_its_slots_is_neither_saved_nor_pickled_wrong(
@@ -51,9 +51,9 @@ def test_what_a_trace_remembers_of_its_slots_is_neither_saved_nor_pickled_wrong(
     trace.save(tmp_path / "used.npz")
     with np.load(tmp_path / "used.npz") as held:
         assert not [name for name in held if name.startswith("_")]
-    again = pickle.loads(pickle.dumps(trace))
-    assert_equal(again, fresh)
-    for one, other in zip(again.arrivals(0, 60), fresh.arrivals(0, 60), strict=True):
+    copy = pickle.loads(pickle.dumps(trace))
+    assert_equal(copy, fresh)
+    for one, other in zip(copy.arrivals(0, 60), fresh.arrivals(0, 60), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -62,18 +62,18 @@ def test_csv_keeps_updates_and_times_to_the_bit(name, tmp_path):
     trace = simulate(name)
     path = tmp_path / "trace.csv"
     trace.save(path)
-    again = cluster.load_trace(path, num_workers=7)  # more than the log shows
+    loaded = cluster.load_trace(path, num_workers=7)  # more than the log shows
     for field in ("seconds", "update", "worker", "read_version", "divisor"):
-        np.testing.assert_array_equal(getattr(again, field), getattr(trace, field))
-        assert getattr(again, field).dtype == getattr(trace, field).dtype
-    assert again.num_workers == 7
+        np.testing.assert_array_equal(getattr(loaded, field), getattr(trace, field))
+        assert getattr(loaded, field).dtype == getattr(trace, field).dtype
+    assert loaded.num_workers == 7
     # a log doesn't know when workers computed
-    for column in (again.begun, again.arrived):
+    for column in (loaded.begun, loaded.arrived):
         assert np.isnan(column).all() and column.shape == trace.update.shape
-    assert np.isnan(again.busy_seconds).all() and again.busy_seconds.shape == (7,)
-    assert again.summary().dropped == 0
-    np.testing.assert_array_equal(again.staleness, trace.staleness)
-    assert_equal(again, cluster.load_trace(str(path), num_workers=7))
+    assert np.isnan(loaded.busy_seconds).all() and loaded.busy_seconds.shape == (7,)
+    assert loaded.summary().dropped == 0
+    np.testing.assert_array_equal(loaded.staleness, trace.staleness)
+    assert_equal(loaded, cluster.load_trace(str(path), num_workers=7))
 
 
 def test_awkward_times_survive_a_csv(tmp_path):

@@ -30,9 +30,9 @@ def simulate(service, protocol, num_updates=UPDATES, **options):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_every_protocol_takes_recorded_times_as_times_that_are_given(name):
-    again = np.tile(SECONDS, 300)  # mindflayer draws 10,000 tasks of each worker
+    table = np.tile(SECONDS, 300)  # mindflayer draws 10,000 tasks of each worker
     ours = simulate(RECORDED.service(), EVERY[name])
-    assert_equal(ours, simulate(oracle.given(again), EVERY[name]))
+    assert_equal(ours, simulate(oracle.given(table), EVERY[name]))
 
 
 def test_a_step_of_hardsync_takes_as_long_as_its_slowest_worker():
@@ -62,18 +62,18 @@ def record_of(trace):
 @pytest.mark.filterwarnings("ignore:`starts` show that workers wait")
 @pytest.mark.parametrize("name", ["ASGD", "2-softsync", "hardsync", "ssp(1)"])
 def test_slowdowns_by_the_clock_give_back_the_run_that_was_recorded(name):
-    once = simulate(cluster.gamma(1.0, 2.0), EVERY[name], slowdown=[1, 1, 3, 1, 1])
-    recorded = record_of(once)
+    first = simulate(cluster.gamma(1.0, 2.0), EVERY[name], slowdown=[1, 1, 3, 1, 1])
+    recorded = record_of(first)
     mean = recorded.law().mean
-    again = simulate(cluster.constant(mean), EVERY[name], slowdown=recorded.slowdowns())
+    rerun = simulate(cluster.constant(mean), EVERY[name], slowdown=recorded.slowdowns())
     # until the record of a worker ends
     ends = np.nanmax(recorded.starts + recorded.seconds, axis=1).min()
     for field in ("worker", "read_version", "arrived"):
         ours, theirs = (
-            getattr(run, field)[run.arrived < ends] for run in (again, once)
+            getattr(run, field)[run.arrived < ends] for run in (rerun, first)
         )
         np.testing.assert_allclose(ours, theirs, rtol=1e-9)
-    assert ends > 0.7 * once.seconds[-1]
+    assert ends > 0.7 * first.seconds[-1]
 
 
 def test_slowdowns_of_workers_that_wait_are_for_the_protocol_of_the_log():
@@ -227,15 +227,15 @@ def test_half_of_a_wait_belongs_to_the_task_before_and_half_to_the_task_after(fi
         spec.speeds(), lengths, [(1.0, 5.0), (5.0, 1.0)], strict=True
     ):
         usual = (before + after) / (before / one + after / two)  # time over work
-        for at, factor in (
+        for time, factor in (
             *((log_begins - 0.01, usual), (log_begins + 0.01, one)),
             *((log_begins + before - 0.01, one), (log_begins + before + 0.01, two)),
             (log_begins + before + after - 0.01, two),
             (log_begins + before + after + 0.01, usual),
         ):
-            if at > 0:
-                lasts = speed.factor_between(at, at) * mean
-                assert lasts == pytest.approx(factor), at
+            if time > 0:
+                lasts = speed.factor_between(time, time) * mean
+                assert lasts == pytest.approx(factor), time
 
 
 @pytest.mark.filterwarnings("ignore:`starts` show that workers wait")

@@ -163,11 +163,11 @@ def test_a_run_that_is_stored_goes_on_bit_for_bit(tmp_path):
         state, _ = tick(state, batch)
     with np.load(tmp_path / "state.npz") as file:
         leaves = [file[name] for name in file.files]
-    again = jax.tree.unflatten(jax.tree.structure(state), leaves)
-    again = jax.device_put(again, places)
+    other = jax.tree.unflatten(jax.tree.structure(state), leaves)
+    other = jax.device_put(other, places)
     for batch in batches[9:]:
-        again, _ = tick(again, batch)
-    jax.tree.map(np.testing.assert_array_equal, state, again)
+        other, _ = tick(other, batch)
+    jax.tree.map(np.testing.assert_array_equal, state, other)
 
 
 def test_a_tick_keeps_types_and_places_and_gives_its_buffers_back():
@@ -302,8 +302,8 @@ def test_the_first_state_needs_no_more_than_the_shapes_of_a_batch():
     batch = chain.batches(1)[0].astype(np.float32)
     pipe = pipelines.run(chain.parts(), ADAM, schedule(2), mesh(2, 2))
     given = (
-        pipe.init(chain.single(chain.params(4)), of)
-        for of in (batch, jax.ShapeDtypeStruct(batch.shape, batch.dtype))
+        pipe.init(chain.single(chain.params(4)), shapes)
+        for shapes in (batch, jax.ShapeDtypeStruct(batch.shape, batch.dtype))
     )
     jax.tree.map(np.testing.assert_array_equal, *given)
 

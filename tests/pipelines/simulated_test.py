@@ -96,11 +96,11 @@ def test_late_gradients_wait_each_for_its_own_stage():
     schedule = pipelines.pipedream(3)
     stage = chain.stages_of(LAYERS, 3)
     now = chain.chained(chain.params(LAYERS))
-    velocity, past, expected = [np.zeros_like(w) for w in now], [], []
+    velocity, history, expected = [np.zeros_like(w) for w in now], [], []
     for t, batch in enumerate(chain.batches(UPDATES, 4)):
         loss, grads = chain.gradients(now, now, stage, batch)
-        past.append(grads)
-        used = [past[max(t - (2 - s), 0)][k] for k, s in enumerate(stage)]
+        history.append(grads)
+        used = [history[max(t - (2 - s), 0)][k] for k, s in enumerate(stage)]
         velocity = [BETA * v + g for v, g in zip(velocity, used, strict=True)]
         now = [w - RATE * v for w, v in zip(now, velocity, strict=True)]
         expected.append((loss, now))

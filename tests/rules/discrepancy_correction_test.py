@@ -91,12 +91,12 @@ def test_without_a_delay_the_backward_pass_is_at_the_parameters():
 
 def test_without_a_memory_it_is_the_prediction_turned_round():
     """Decay 0: x - tau (x_t - x_{t-1}); prediction: x + tau (x_t - x_{t-1})."""
-    back, ahead = correction(optax.adam(0.1), 3, decay=0), None
+    rule, ahead = correction(optax.adam(0.1), 3, decay=0), None
     ahead = predict_weights(optax.adam(0.1), 3)
     params = jnp.array([1.0, -2.0])
-    states = back.init(params), ahead.init(params)
+    states = rule.init(params), ahead.init(params)
     for _ in range(5):
-        moves, first = back.update(params, states[0], params)
+        moves, first = rule.update(params, states[0], params)
         _, second = ahead.update(params, states[1], params)
         states, params = (first, second), optax.apply_updates(params, moves)
         both = pipelines.backward_params(first, params) + gradient_params(

@@ -28,14 +28,14 @@ def oracle(gradients, losses, path, *, period, replays):
         if len(kept) > replays:
             kept.remove(min(kept, key=lambda item: item[0]))
         newest = [0.0, loss, g]
-        again = []
+        used_again = []
         if (t + 1) % period == 0:
-            again = [item[2] for item in kept if item[0] > 0]
+            used_again = [item[2] for item in kept if item[0] > 0]
             kept = []
         if np.isfinite(loss):
             kept.append(newest)
-        used.append(g + sum(again))
-        counts.append(len(again))
+        used.append(g + sum(used_again))
+        counts.append(len(used_again))
     return np.array(used), np.array(counts)
 
 

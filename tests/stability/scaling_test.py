@@ -74,10 +74,10 @@ def test_few_workers_are_as_near_their_updates_as_is_said(workers, near, at_peak
     result = workers_decay_rate(steps, workers, CONSTANT)
     updates = Dynamics(tau)
     exact = -workers * np.log([updates.spectral_radius(a) for a in steps])
-    off = np.abs(result - exact) / max(exact)
-    assert 0.8 * at_peak < off.max() < at_peak
+    errors = np.abs(result - exact) / max(exact)
+    assert 0.8 * at_peak < errors.max() < at_peak
     mask = np.abs(steps / critical - 1) > 0.1
-    assert 0.8 * near < off[mask].max() < near
+    assert 0.8 * near < errors[mask].max() < near
     limit = updates.step_limit()
     ahead = math.pi / 2 / (workers - 0.5) / limit - 1
     assert 0.8 * late < ahead < late
@@ -128,8 +128,8 @@ def test_single_runs_of_so_many_workers_converge(shape, condition):
     trace = trace_of(best.workers, service, 20_000)
     assert TraceDynamics(trace.staleness).growth(step) < 0
     # the limit is no more careful than it must be: 2.5 times as many diverge
-    beyond = trace_of(int(2.5 * best.limit), service, 20_000)
-    assert TraceDynamics(beyond.staleness).growth(step) > 0
+    run = trace_of(int(2.5 * best.limit), service, 20_000)
+    assert TraceDynamics(run.staleness).growth(step) > 0
 
 
 @pytest.mark.parametrize(

@@ -90,9 +90,9 @@ def test_many_delays_have_eigenvalues_that_come_close(seed, momentum):
     rows, delays = draws.normal(size=(8, 6)), draws.integers(0, 9, size=6)
     hessian = rows.T @ rows / 8
     limit = pipeline_step_limit(hessian, delays, momentum=momentum)
-    at = [radius("late", hessian, delays, c * limit, momentum) for c in (0.5, 0.99, 1)]
-    np.testing.assert_allclose(at[2], 1, atol=1e-9)
-    assert max(at[:2]) < 1
+    r = [radius("late", hessian, delays, c * limit, momentum) for c in (0.5, 0.99, 1)]
+    np.testing.assert_allclose(r[2], 1, atol=1e-9)
+    assert max(r[:2]) < 1
 
 
 def test_a_narrow_range_of_unstable_steps_is_seen():
@@ -103,9 +103,9 @@ def test_a_narrow_range_of_unstable_steps_is_seen():
     slope = 0.97 * math.sqrt(6.0643)
     hessian = np.array([[1.0, slope], [slope, 6.0643]])
     limit = pipeline_step_limit(hessian, [3, 0], momentum=0.9)
-    at = [radius("mixed", hessian, (3, 0), c * limit, 0.9) for c in (0.999, 1, 1.5)]
-    np.testing.assert_allclose(at[1], 1, atol=1e-9)
-    assert max(at[0], at[2]) < 1
+    r = [radius("mixed", hessian, (3, 0), c * limit, 0.9) for c in (0.999, 1, 1.5)]
+    np.testing.assert_allclose(r[1], 1, atol=1e-9)
+    assert max(r[0], r[2]) < 1
     assert radius("mixed", hessian, (3, 0), 1.0001 * limit, 0.9) > 1
 
 
@@ -160,8 +160,8 @@ def test_directions_without_curvature_bound_no_step():
     """A Hessian of rank one: all moves are along one line."""
     line = np.array([0.6, 0.8])
     hessian = np.outer(line, line)
-    same = pipeline_step_limit(hessian, [3, 3])
-    np.testing.assert_allclose(same, Dynamics(3).step_limit(), rtol=1e-9)
+    limit = pipeline_step_limit(hessian, [3, 3])
+    np.testing.assert_allclose(limit, Dynamics(3).step_limit(), rtol=1e-9)
 
 
 @pytest.mark.parametrize("delays", [(3, 0), (5, 0), (6, 1), (7, 2)])
@@ -169,9 +169,9 @@ def test_an_eigenvalue_that_is_0_on_the_way_bounds_no_step(delays):
     """mu = (z^-tau_0 + z^-tau_1)/2 is 0 where the two turns are opposite."""
     hessian = np.full((2, 2), 0.5)
     limit = pipeline_step_limit(hessian, delays, momentum=0.5)
-    at = [radius("mixed", hessian, delays, c * limit, 0.5) for c in (0.99, 1, 1.01)]
-    np.testing.assert_allclose(at[:2], 1, atol=1e-9)  # along (1, -1) nothing moves
-    assert at[2] > 1 + 1e-5
+    r = [radius("mixed", hessian, delays, c * limit, 0.5) for c in (0.99, 1, 1.01)]
+    np.testing.assert_allclose(r[:2], 1, atol=1e-9)  # along (1, -1) nothing moves
+    assert r[2] > 1 + 1e-5
 
 
 @pytest.mark.parametrize(

@@ -130,9 +130,9 @@ def test_growth_is_that_of_a_product_of_random_matrices(seed):
         assert growth == pytest.approx(twin, abs=10 / len(ages)), options
     # as a function of the step it is as rough as that
     steps = limit * np.array([0.9, 1.0, 1.1])
-    below, at, above = TraceDynamics(ages, **options).growth(steps)
+    below, edge, above = TraceDynamics(ages, **options).growth(steps)
     assert below < 0 < above
-    assert abs(at) < 1 / len(ages)
+    assert abs(edge) < 1 / len(ages)
 
 
 @pytest.mark.parametrize("pattern", [[0, 2], [3, 0, 0, 5], [1, 1, 7]])

@@ -64,9 +64,9 @@ def prepare_images(
         },
         skip_registration=True,  # TFDS finds it on disk, and not by its class
     )
-    made = builder(data_dir=str(data_dir), file_format="array_record")
-    made.download_and_prepare()
-    return made
+    result = builder(data_dir=str(data_dir), file_format="array_record")
+    result.download_and_prepare()
+    return result
 
 
 def prepare_photographs(data_dir: Path, train: range, validation: range) -> str:

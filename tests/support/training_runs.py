@@ -44,11 +44,11 @@ def into(saved):
 def check_resumed(run, saved):
     """A run that goes on from a saved state ends in the same bits."""
     assert 0 < int(execution.held(saved).step) < run.job.updates
-    again = loop.run(
+    second = loop.run(
         *(run.trainer, jax.tree.map(jnp.copy, saved)),
         **dict(save=nothing, report=nothing, checkpoint_every=8),
     )
-    jax.tree.map(np.testing.assert_array_equal, again, run.state)
+    jax.tree.map(np.testing.assert_array_equal, second, run.state)
 
 
 def final_loss(trainer):

@@ -90,12 +90,12 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, delay):
     whole = train(tx, steps=6)
     assert int(resumed.step) == 6
     for state in ("model", "opt_state"):
-        for leaf, same in zip(
+        for leaf, other in zip(
             jax.tree.leaves(getattr(resumed, state)),
             jax.tree.leaves(getattr(whole, state)),
             strict=True,
         ):
-            np.testing.assert_array_equal(leaf, same)
+            np.testing.assert_array_equal(leaf, other)
 
 
 def test_a_bad_step_is_skipped_and_its_gradient_waits_in_the_history():

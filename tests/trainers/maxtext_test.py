@@ -131,8 +131,8 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path):
     train(late, steps=4, **kept)
     resumed = train(late, steps=6, **kept)
     whole = train(late, steps=6)
-    for leaf, same in zip(leaves(resumed), leaves(whole), strict=True):
-        np.testing.assert_array_equal(leaf, same)
+    for leaf, other in zip(leaves(resumed), leaves(whole), strict=True):
+        np.testing.assert_array_equal(leaf, other)
 
 
 def test_layers_that_are_scanned_are_one_leaf_and_the_history_comes_before_them():

@@ -100,10 +100,10 @@ def by_hand(rate, gradients_of):
     """The parameters after `STEPS` steps of Adam on gradients_of(grad, params, t)."""
     tx = optax.adam(rate)
     params = jax.tree.map(jnp.asarray, params_of(train(tx, steps=0, mesh=None)))
-    state, past = tx.init(params), []
+    state, grads = tx.init(params), []
     for t in range(STEPS):
-        past.append(gradients_of(params, t))
-        updates, state = tx.update(past[max(t - 1, 0)], state, params)
+        grads.append(gradients_of(params, t))
+        updates, state = tx.update(grads[max(t - 1, 0)], state, params)
         params = optax.apply_updates(params, updates)
     return params
 

@@ -366,12 +366,12 @@ def test_a_model_s_state_moves_as_in_replay(scheme):
     protocol = getattr(dj.cluster.protocols, scheme)(3)
     trace = dj.cluster.simulate(CLUSTER, protocol, 12, seed=2)
     replay = dj.replay(trace, moving, tx)
-    replayed, same = replay.run(
+    replayed, expected = replay.run(
         replay.init(jnp.ones(2), KEY, model_state=zero), batches[:, :3]
     )
     close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
     jax.tree.map(close, state.training.model_state, replayed.model_state)
-    close(reports.metrics["read"], same.metrics["read"])
+    close(reports.metrics["read"], expected.metrics["read"])
     close(state.training.params, replayed.params)
     assert state.training.model_state["seen"] == 12  # one move an update
     assert trace.max_staleness == 0 or scheme == "k_async"

@@ -167,8 +167,8 @@ def test_a_row_whose_numbers_are_off_is_plain_delay(name):
     rule = NAMED[name]
     numbers = amid(rules.OPTIMIZERS["sgd"].space)
     plain, program = programs_of(rule, "memoryless, 4").values()
-    off = {name: one.off for name, one in rule.space.items()}
-    (wanted,), (result,) = trained(plain, [numbers]), trained(program, [numbers | off])
+    offs = {name: one.off for name, one in rule.space.items()}
+    (wanted,), (result,) = trained(plain, [numbers]), trained(program, [numbers | offs])
     assert result == pytest.approx(wanted, rel=1e-3)
 
 
@@ -184,27 +184,27 @@ def test_plain_delay_at_the_momentum_that_it_says_is_no_momentum(optimizer):
 @pytest.mark.parametrize("stage", list(studies.STAGES))
 @pytest.mark.parametrize("name", list(studies.STUDIES))
 def test_each_study_is_an_experiment_at_each_stage(name, stage):
-    study, at = studies.STUDIES[name], studies.STAGES[stage]
+    study, length = studies.STUDIES[name], studies.STAGES[stage]
     (optimizer, tolerance), *_ = study.tolerance.items()
     rows = [NAMED["late updates"], NAMED["clipping"]]
-    made = studies.experiment(study, at, rows, (optimizer,))
-    clusters = {arm.labels["rule"]: set(arm.grid["cluster"]) for arm in made.arms}
-    late = {*study.clusters()} if at.all_clusters else {*study.few}
+    experiment = studies.experiment(study, length, rows, (optimizer,))
+    clusters = {arm.labels["rule"]: set(arm.grid["cluster"]) for arm in experiment.arms}
+    late = {*study.clusters()} if length.all_clusters else {*study.few}
     # plain delay is trained without delay, too, to measure the cost of lateness
     assert clusters["plain"] == late | {NO_DELAY}
     assert clusters["late updates"] == late - {NO_DELAY}
-    assert (NO_DELAY in clusters["clipping"]) == at.undelayed
-    assert {arm.updates for arm in made.arms} == {at.horizon * study.updates}
-    assert made.search.tolerance == tolerance
+    assert (NO_DELAY in clusters["clipping"]) == length.undelayed
+    assert {arm.updates for arm in experiment.arms} == {length.horizon * study.updates}
+    assert experiment.search.tolerance == tolerance
     with pytest.raises(ValueError, match=r"`optimizers` must be among .*'lion'"):
-        studies.experiment(study, at, rows, ("lion",))
+        studies.experiment(study, length, rows, ("lion",))
 
 
 def test_two_optimizers_have_the_smaller_tolerance():
     both = ("sgd", "muon")
     digits = studies.STUDIES["digits"]
-    made = studies.experiment(digits, studies.STAGES["short"], [], both)
-    assert made.search.tolerance == min(digits.tolerance[name] for name in both)
+    short = studies.experiment(digits, studies.STAGES["short"], [], both)
+    assert short.search.tolerance == min(digits.tolerance[name] for name in both)
 
 
 def test_a_rule_of_a_user_is_compared_with_plain_delay(tmp_path):

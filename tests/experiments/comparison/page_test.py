@@ -76,8 +76,8 @@ def test_the_figure_has_a_panel_an_optimizer_and_marks_what_is_off_its_scale(
     sgd = by_hand(far=(-2.0, 0.0))
     both = {"sgd": sgd, "adam": by_hand(far=(-0.1, 0.0))}
 
-    def joined(of):
-        named = [of(result).assign(optimizer=name) for name, result in both.items()]
+    def joined(f):
+        named = [f(result).assign(optimizer=name) for name, result in both.items()]
         return pd.concat(named, ignore_index=True)
 
     optima = joined(lambda result: result.selection.optima)
@@ -92,7 +92,7 @@ def test_the_figure_has_a_panel_an_optimizer_and_marks_what_is_off_its_scale(
     figure = page.draw(part)
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
 
-    def at(axis, marker):
+    def names_at(axis, marker):
         lines = [line for line in axis.lines if line.get_marker() == marker]
         places = [(line.get_ydata()[0], line.get_xdata()[0]) for line in lines]
         return {names[round(row)]: gain for row, gain in places}
@@ -100,9 +100,9 @@ def test_the_figure_has_a_panel_an_optimizer_and_marks_what_is_off_its_scale(
     for optimizer, axis in zip(("adam", "sgd"), figure.axes, strict=True):
         title = f"{page._NAMES[optimizer]}: cost 0.400"
         assert axis.get_title() == title
-        assert [*at(axis, "x")] == ["far"] * (optimizer == "sgd")
+        assert [*names_at(axis, "x")] == ["far"] * (optimizer == "sgd")
         rows = part.rows[part.rows["optimizer"] == optimizer].set_index("rule")
-        dots = at(axis, "o")
+        dots = names_at(axis, "o")
         assert dots == pytest.approx(rows["gain"][[*dots]].to_dict())
 
 

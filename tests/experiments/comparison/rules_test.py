@@ -34,10 +34,10 @@ ZEROS = {"w": jnp.zeros((3, 2))}
 
 def plain_means(share, decay, steps):
     """(1 - share) g_t + share m_t, m_t = decay sum_i (1 - decay)^(t - i) g_i."""
-    past = [np.asarray(g["w"], np.float64) for g in gradients(steps)]
-    for t, gradient in enumerate(past):
+    grads = [np.asarray(g["w"], np.float64) for g in gradients(steps)]
+    for t, gradient in enumerate(grads):
         weights = decay * (1 - decay) ** np.arange(t, -1, -1)
-        slow = np.tensordot(weights, np.stack(past[: t + 1]), 1)
+        slow = np.tensordot(weights, np.stack(grads[: t + 1]), 1)
         yield (1 - share) * gradient + share * slow
 
 

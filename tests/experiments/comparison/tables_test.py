@@ -69,12 +69,12 @@ def test_a_run_replaces_its_rows_and_keeps_those_of_other_rules_and_optimizers(
 ):
     path, first = tmp_path / "made_short.csv", by_hand()
     tables.write(first, path, "first", {"sgd": 0.0001})
-    again = by_hand(helps=(0.3, 0.0)).where(rule=("plain", "helps"))
-    tables.write(again, path, "again", {"sgd": 0.0001})
+    rows = by_hand(helps=(0.3, 0.0)).where(rule=("plain", "helps"))
+    tables.write(rows, path, "again", {"sgd": 0.0001})
     table = pd.read_csv(path)
     assert not table.duplicated(["optimizer", "rule", "cluster"]).any()
-    again = table.loc[table["about"] == "again", "rule"]
-    assert {*again} == {"plain", "helps"}
+    rows = table.loc[table["about"] == "again", "rule"]
+    assert {*rows} == {"plain", "helps"}
     assert {*table["rule"]} == {*GAINS}
     gains = tables.gains(tables.read(path)).set_index("rule")["gain"]
     assert gains["helps"] == pytest.approx(0.3)

@@ -77,9 +77,9 @@ def test_a_disk_that_fills_up_while_a_state_is_written_is_one_line(
     saved.wait()
     monkeypatch.setattr(type(saved._manager), "wait_until_finished", write)
     full = rf"^the disk of {tmp_path}/c is full: make room"
-    for again in (saved.wait, saved.close, lambda: saved.save(20, state_at(20))):
+    for call in (saved.wait, saved.close, lambda: saved.save(20, state_at(20))):
         with pytest.raises(OSError, match=full):
-            again()
+            call()
     monkeypatch.undo()
     assert_same(Checkpoints(tmp_path / "c").restore(state_at(0)), state_at(10))
 
@@ -130,13 +130,13 @@ def test_a_truncated_newest_is_reported_and_the_one_before_it_used(
     of_two_steps(tmp_path).close()
     path = tmp_path / "c" / "20" / victim
     path.write_bytes(path.read_bytes()[:7])
-    again = Checkpoints(tmp_path / "c")
+    second = Checkpoints(tmp_path / "c")
     with caplog.at_level("WARNING", logger="experiments"):
-        assert_same(again.restore(state_at(0)), state_at(10))
+        assert_same(second.restore(state_at(0)), state_at(10))
     assert "checkpoint of step 20" in caplog.text and "cannot be read" in caplog.text
     assert (tmp_path / "c-broken-20").exists()
-    again.save(20, state_at(20))  # there is space for it again
-    again.close()
+    second.save(20, state_at(20))  # there is space for it again
+    second.close()
     assert_same(Checkpoints(tmp_path / "c").restore(state_at(0)), state_at(20))
 
 

@@ -72,11 +72,11 @@ def test_records_end_up_in_the_bucket_and_the_next_command_finds_them(bucket):
     folder = bucket / "run"
     assert (folder / "metrics.jsonl").read_text() == "1\n2\n"
     assert (folder / "figures" / "a.png").read_bytes() == b"png"
-    again = RunFolder("gs://bucket/run")
-    again.download()
-    assert (again.path / "metrics.jsonl").read_text() == "1\n2\n"
-    assert (again.path / "traces" / "a.npz").read_bytes() == b"\0\1"
-    assert again.checkpoints == folder / "checkpoints"
+    second = RunFolder("gs://bucket/run")
+    second.download()
+    assert (second.path / "metrics.jsonl").read_text() == "1\n2\n"
+    assert (second.path / "traces" / "a.npz").read_bytes() == b"\0\1"
+    assert second.checkpoints == folder / "checkpoints"
 
 
 def test_a_run_in_a_bucket_goes_on_from_it_and_is_read_from_it(

@@ -58,12 +58,12 @@ def test_one_step_is_chosen_for_all_seeds_of_a_series(draw):
 
 def test_tuning_seeds_choose_among_the_values_that_are_shown():
     table, other = frame(4), frame(104)
-    only, judges = (
+    shown, judges = (
         analysis.where(rows, learning_rate=RATES[:2]) for rows in (table, other)
     )
-    result = analysis.best(only, ["learning_rate"], tuning=other)
+    result = analysis.best(shown, ["learning_rate"], tuning=other)
     assert set(result.learning_rate) <= set(RATES[:2])
-    assert result.equals(analysis.best(only, ["learning_rate"], tuning=judges))
+    assert result.equals(analysis.best(shown, ["learning_rate"], tuning=judges))
 
 
 def test_a_metric_whose_name_has_to_in_it_is_not_valid_if_the_model_diverges():
@@ -98,10 +98,10 @@ def test_a_time_to_a_value_may_decide_whatever_became_of_the_cell():
     selection = Selection(("learning_rate",), TimeTo("loss", 2.0))
     assert set(selection.best(results, curves).learning_rate) == {0.4}
     assert "diverged" in selection.best(results, curves)
-    once = selection.by.with_column(
+    table = selection.by.with_column(
         results, curves
     )  # a figure of the same time asks again
-    pd.testing.assert_frame_equal(selection.by.with_column(once, curves), once)
+    pd.testing.assert_frame_equal(selection.by.with_column(table, curves), table)
     # with other seeds, 0.1 reaches the loss first
     slow = curves.assign(
         seed=curves.seed + 7, seconds=curves["update"] * curves.learning_rate

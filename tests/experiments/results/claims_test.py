@@ -292,8 +292,8 @@ def test_a_record_needs_numbers(numbers):
 
 def test_the_digest_changes_with_each_part_of_a_statement_and_not_with_what_was_tried():
     first = statement(at_most=1.0, at_least=0.0)
-    same = dataclasses.replace(first, tried="more seeds")
-    assert claims.digest([first]) == claims.digest([same])
+    copy = dataclasses.replace(first, tried="more seeds")
+    assert claims.digest([first]) == claims.digest([copy])
     edits = dict(
         text="a", source="b", said="c", setting="d", at_most=2.0, at_least=-1.0
     )

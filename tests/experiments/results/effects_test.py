@@ -108,12 +108,12 @@ def test_a_base_that_lacks_a_setting_is_compared_with_every_value_of_it():
 
 def test_a_theory_is_compared_where_it_says_something():
     rows = [(d, s, 2.0 * (d + 1)) for d in (0, 1, 2) for s in range(3)]
-    of = result(rows, ["delay", "seed", "train_loss"])
+    run = result(rows, ["delay", "seed", "train_loss"])
 
     def theory(delay):
         return None if delay == 1 else delay + 1.0
 
-    table = one(against=theory).table(of)
+    table = one(against=theory).table(run)
     assert table["delay"].tolist() == [0, 2]
     assert table["effect"].tolist() == pytest.approx([2.0, 2.0])
 
@@ -171,19 +171,19 @@ def test_the_largest_stable_step_is_below_the_first_that_fails():
         for rate in (0.1, 0.2, 0.3, 1.0)
         for seed in range(2)
     ]
-    of = result(rows, columns, selection=Selection(("learning_rate",)))
-    table = one(LargestStable("learning_rate"), against=lambda delay: 0.1).table(of)
+    run = result(rows, columns, selection=Selection(("learning_rate",)))
+    table = one(LargestStable("learning_rate"), against=lambda delay: 0.1).table(run)
     assert table[["here", "effect"]].to_numpy().tolist() == [[0.2, pytest.approx(2.0)]]
     below = LargestStable("learning_rate", {"train_loss": 0.15})
-    assert one(below, against=lambda: 0.1).table(of)["here"].tolist() == [0.1]
+    assert one(below, against=lambda: 0.1).table(run)["here"].tolist() == [0.1]
 
 
 def test_a_computed_metric_is_taken_at_the_best_value_of_what_is_tuned():
     columns = ["learning_rate", "seed", "train_loss"]
     rows = [(rate, seed, rate) for rate in (0.1, 0.2) for seed in range(2)]
-    of = result(rows, columns, selection=Selection(("learning_rate",)))
+    run = result(rows, columns, selection=Selection(("learning_rate",)))
     metric = Computed("twice", lambda learning_rate: 2 * learning_rate)
-    table = one(metric, against=lambda: 0.1).table(of)
+    table = one(metric, against=lambda: 0.1).table(run)
     assert table["here"].tolist() == [pytest.approx(0.2)]
 
 
@@ -197,8 +197,8 @@ def test_the_answer_names_settings_and_intervals():
 
 
 def test_a_series_without_an_optimum_has_no_verdict():
-    of = of_delays((0.1, 0.1, 0.1), (0.2, 0.2, 0.2))
-    results = of.results.assign(learning_rate=0.1)
+    run = of_delays((0.1, 0.1, 0.1), (0.2, 0.2, 0.2))
+    results = run.results.assign(learning_rate=0.1)
     results = results[["delay", "learning_rate", "seed", "train_loss"]]
     optima = pd.DataFrame(
         {"delay": [0, 8], "learning_rate": [0.1, 0.1], "found": [True, False]}
@@ -262,11 +262,11 @@ def failing(result):
     ],
 )
 def test_an_answer_that_fails_is_one_line_and_the_others_are_made(effect, message):
-    of = of_delays((0.1, 0.1), (0.2, 0.2))
-    text, other = effects.answers(of, [effect, one()])
+    run = of_delays((0.1, 0.1), (0.2, 0.2))
+    text, other = effects.answers(run, [effect, one()])
     assert re.match(message, text) and "\n" not in text
     assert other.table["reading"].tolist() == ["higher"]
-    (shown,) = effects.answers(of, [Own(one().answer)])
+    (shown,) = effects.answers(run, [Own(one().answer)])
     assert shown.text == other.text
 
 
@@ -278,13 +278,13 @@ def test_a_ratio_matters_from_its_factor_on_and_not_from_its_logarithm():
 
 
 def test_a_series_of_which_a_seed_ends_higher_than_it_began_is_lost():
-    of = of_delays((0.1,) * 3, (0.2,) * 3)
-    fates = (of.results["delay"] == 8) & (of.results["seed"] == 1)
-    of = dataclasses.replace(
-        of, results=of.results.assign(ended_higher=fates.astype(int))
+    run = of_delays((0.1,) * 3, (0.2,) * 3)
+    fates = (run.results["delay"] == 8) & (run.results["seed"] == 1)
+    run = dataclasses.replace(
+        run, results=run.results.assign(ended_higher=fates.astype(int))
     )
-    assert one().table(of)["reading"].tolist() == ["lost"]
-    assert one("delay", size=amount(1)).table(of)["reading"].tolist() == ["higher"]
+    assert one().table(run)["reading"].tolist() == ["lost"]
+    assert one("delay", size=amount(1)).table(run)["reading"].tolist() == ["higher"]
 
 
 @pytest.mark.parametrize(("short", "long"), [(0, 8), (8, 0)])
@@ -293,12 +293,12 @@ def test_a_time_beyond_the_end_of_a_short_curve_may_be_longer_than_any(short, lo
     time = TimeTo("train_loss", 0.0)
     brief = times({short: (None,) * 3}, end=5)
     whole = times({long: (9, 9, 9)}, end=10)
-    of = dataclasses.replace(
+    run = dataclasses.replace(
         brief,
         results=pd.concat([brief.results, whole.results], ignore_index=True),
         curves=pd.concat([brief.curves, whole.curves], ignore_index=True),
     )
-    assert one(metric=time).table(of)["reading"].tolist() == ["undecided"]
+    assert one(metric=time).table(run)["reading"].tolist() == ["undecided"]
 
 
 def test_a_sentence_has_the_interval_of_each_of_eight_series_and_the_largest_of_more():

@@ -84,9 +84,9 @@ def test_a_setting_may_have_rows_of_its_own_or_be_left_out():
         ("other", "a"),
         ("other", "b"),
     ]
-    only = FOUND.gains("plain", cluster="b")
+    part = FOUND.gains("plain", cluster="b")
     both = table[table["cluster"] == "b"].reset_index(drop=True)
-    pd.testing.assert_frame_equal(only[["gain", "low"]], both[["gain", "low"]])
+    pd.testing.assert_frame_equal(part[["gain", "low"]], both[["gain", "low"]])
 
 
 def test_a_setting_that_one_of_them_lacks_does_not_count():

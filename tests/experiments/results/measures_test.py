@@ -136,13 +136,13 @@ def test_an_extreme_of_ratios_has_the_interval_of_a_ratio():
 
 def test_a_ratio_to_what_never_arrives_is_0_and_with_few_seeds_decides_nothing():
     """A ratio of 0 shows only a direction; see the tests of estimates."""
-    never = measures.ratio(lambda result: 3.0, lambda result: math.inf)
-    assert never(GRID) == 0.0
+    ratio = measures.ratio(lambda result: 3.0, lambda result: math.inf)
+    assert ratio(GRID) == 0.0
     assert math.isnan(measures.ratio(lambda f: math.inf, lambda f: math.inf)(GRID))
     assert measures.ratio(lambda result: math.inf, lambda result: 3.0)(GRID) == math.inf
     assert measures.ratio(lambda result: 3.0, lambda result: 4.0)(GRID) == 0.75
     fields = dict(text="It is sooner", source="Doe (2020)", said="sooner")
-    for measure in (never, measures.ratio(lambda result: math.inf, lambda result: 3.0)):
+    for measure in (ratio, measures.ratio(lambda result: math.inf, lambda result: 3.0)):
         for bound in (dict(at_most=1.0), dict(at_least=1.0)):
             stated = claims.Published(measure=measure, **fields, **bound)
             (judged,) = claims.judge([stated], GRID)

@@ -284,5 +284,5 @@ def test_a_fingerprint_is_of_each_constant_and_literal():
     }
     assert len({*hashes.values()}) == len(kinds), hashes
     for name, function in kinds.items():
-        again = digest.hash_of(jax.jit(function).trace(x))
-        assert again == hashes[name]
+        copy = digest.hash_of(jax.jit(function).trace(x))
+        assert copy == hashes[name]

@@ -140,10 +140,10 @@ def test_a_checkpoint_goes_on_on_another_number_of_devices(tmp_path):
     kept.save(20, run.state)
     for kind in KINDS:
         shapes = shared_run(kind, 8, "overlapped_mean").trainer.shapes()
-        back = kept.restore(shapes)
-        assert_close(back, run.state, rtol=0, atol=0)
+        restored = kept.restore(shapes)
+        assert_close(restored, run.state, rtol=0, atol=0)
         placed = [x.sharding for x in jax.tree.leaves(shapes)]
-        assert [x.sharding for x in jax.tree.leaves(back)] == placed
+        assert [x.sharding for x in jax.tree.leaves(restored)] == placed
     kept.close()
 
 

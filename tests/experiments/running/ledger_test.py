@@ -60,9 +60,9 @@ def test_a_line_that_was_cut_off_is_written_anew(tmp_path, cut):
     add(ledger(tmp_path), LINES)
     text = (tmp_path / "search.csv").read_text()
     (tmp_path / "search.csv").write_text(text[:-cut])
-    again = ledger(tmp_path)
-    assert [*again.scores] == [*SCORES][:-1]
-    add(again, LINES[-1:])
+    second = ledger(tmp_path)
+    assert [*second.scores] == [*SCORES][:-1]
+    add(second, LINES[-1:])
     assert (tmp_path / "search.csv").read_text() == text
 
 

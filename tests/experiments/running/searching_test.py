@@ -57,9 +57,9 @@ def noisy(function, noise, name=""):
 
     def answer(trial):
         rng = np.random.default_rng(zlib.crc32(f"{name}{trial}".encode()))
-        every = np.random.default_rng((zlib.crc32(name.encode()), trial.seed))
+        common = np.random.default_rng((zlib.crc32(name.encode()), trial.seed))
         value = function(*trial.point) + spread * rng.normal()
-        return value + noise.common * every.normal()
+        return value + noise.common * common.normal()
 
     return answer
 
@@ -180,10 +180,10 @@ def test_no_tried_neighbor_of_a_found_point_is_better_by_the_tolerance(case, pai
         result = searched_case(case, pairs, number)
         assert result.outcome.found
         assert result.outcome.why == "at the limit of a" * (case == "hard")
-        every = [compared(result, space, i) for i in range(1, Search().repeats + 1)]
+        results = [compared(result, space, i) for i in range(1, Search().repeats + 1)]
         wanted = set(sides(space, result.outcome.point))
         # one of the searches has ended at the limit
-        (worse,) = [one for one in every if one.keys() == wanted][:1]
+        (worse,) = [one for one in results if one.keys() == wanted][:1]
         for mean, half in itertools.chain(*worse.values()):
             assert mean >= -TOLERANCE
             assert mean - half >= -TOLERANCE or half <= TOLERANCE
@@ -368,9 +368,9 @@ def test_what_diverges_is_never_found(diverged):
         result = searched(cliff, dict(a=RATE), Noise(0.005), name)
         assert result.outcome.found
         assert result.outcome.point[0] <= 0.1
-    every = searched(lambda a: diverged, dict(a=RATE), Noise(0.0))
-    assert not every.outcome.found
-    assert "diverge" in every.outcome.why
+    search = searched(lambda a: diverged, dict(a=RATE), Noise(0.0))
+    assert not search.outcome.found
+    assert "diverge" in search.outcome.why
 
 
 def test_a_point_that_diverges_under_fewer_seeds_is_better():
@@ -462,8 +462,8 @@ def test_a_relative_that_is_no_better_changes_no_optimum():
     rivals = [(alone.outcome.point[0] * 3,), (alone.outcome.point[0] / 3,)]
     search = searched(bowl(0.03), dict(a=RATE), Noise(0.02), rivals=rivals)
     assert search.outcome[:-1] == alone.outcome[:-1]
-    more = set(search.answers) - set(alone.answers)
-    assert {trial.point for trial in more} == set(rivals)
+    others = set(search.answers) - set(alone.answers)
+    assert {trial.point for trial in others} == set(rivals)
 
 
 def test_a_search_that_was_killed_asks_for_exactly_the_rest():
@@ -478,10 +478,10 @@ def test_a_search_that_was_killed_asks_for_exactly_the_rest():
             trained.append(trial)
         return whole.answers[trial]
 
-    again = ended(answer, dict(a=RATE, b=DECAY))
+    second = ended(answer, dict(a=RATE, b=DECAY))
     assert trained == trials[len(kept) :]
-    assert again.rounds == whole.rounds
-    assert again.outcome == whole.outcome
+    assert second.rounds == whole.rounds
+    assert second.outcome == whole.outcome
 
 
 @pytest.mark.parametrize("repeats", [1, 3, 5])

@@ -153,8 +153,8 @@ def test_a_data_set_that_is_not_prepared_is_refused_with_the_command(tmp_path):
 
 
 def test_a_data_set_in_tensorflows_format_is_refused(tmp_path):
-    made = prepare_images(tmp_path, splits={"train": range(9), "test": range(9)})
-    info = made.data_path / "dataset_info.json"
+    builder = prepare_images(tmp_path, splits={"train": range(9), "test": range(9)})
+    info = builder.data_path / "dataset_info.json"
     record = json.loads(info.read_text())
     info.write_text(json.dumps(record | {"fileFormat": "tfrecord"}))
     with pytest.raises(FileNotFoundError, match=r"not prepared as.*there is tfrecord"):

@@ -33,11 +33,11 @@ def test_dropout_is_drawn_from_the_key_in_training_alone(make, name):
     task = make(name)
     params, state = task.init(jax.random.key(0))
     batch = first(task.batches(0, 0, 1))
-    one, again, other = (
+    one, copy, other = (
         task.loss(params, batch, state=state, key=jax.random.key(key))[0]
         for key in (1, 1, 2)
     )
-    assert one == again
+    assert one == copy
     assert one != other
     chex.assert_trees_all_equal(
         task.evaluate(params, state), task.evaluate(params, state)

@@ -58,11 +58,11 @@ def test_a_token_beyond_the_vocabulary_is_refused_as_it_is_read(tmp_path, place)
     numbers[[place, 999]] = 65_535, 16
     evaluated = place < 17
     path = write_shard(tmp_path / "big.bin", numbers)
-    beyond = rf"{path} holds the token %s at position %s, but `vocab` is 16: .*=%s or"
+    message = rf"{path} holds the token %s at position %s, but `vocab` is 16: .*=%s or"
     sizes = TEXT | dict(evaluated_tokens=16)
     with pytest.raises(
         ValueError,
-        match=beyond % ((65_535, place, 65_536) if evaluated else (16, 999, 17)),
+        match=message % ((65_535, place, 65_536) if evaluated else (16, 999, 17)),
     ):
         tasks.tokens(str(path), vocab=16, **sizes)
     numbers[999] = 0
@@ -70,6 +70,6 @@ def test_a_token_beyond_the_vocabulary_is_refused_as_it_is_read(tmp_path, place)
     if evaluated:
         return
     task = tasks.tokens(str(path), vocab=16, **sizes)
-    with pytest.raises(ValueError, match=beyond % (65_535, place, 65_536)):
+    with pytest.raises(ValueError, match=message % (65_535, place, 65_536)):
         task.batches(0, 0, 1000)
     tasks.tokens(str(path), vocab=65_536, **sizes).batches(0, 0, 1000)

@@ -222,8 +222,8 @@ def test_pushing_every_gradient_is_asynchronous_sgd():
     seconds, losses = run.curve
     trace = Simulation(FOUR, protocols.k_async(1)).trace(3, 160, math.inf)
     served = losses_of(versions_of(run, 0, 0.1, trace=trace, momentum=0.0))
-    at = last_before(seconds, trace.seconds) + 1
-    np.testing.assert_allclose(losses, np.asarray(served)[at], rtol=1e-5)
+    index = last_before(seconds, trace.seconds) + 1
+    np.testing.assert_allclose(losses, np.asarray(served)[index], rtol=1e-5)
 
 
 def test_elastic_averaging_along_a_cluster_is_an_event_loop():
@@ -320,11 +320,11 @@ def test_late_models_in_a_sum_are_as_old_as_the_cluster_says():
     np.testing.assert_array_equal(counts, expected)
     start = np.asarray(run.begun.model.params)
     models = np.asarray(start[0, 0], np.float64)  # [workers, dimensions]
-    made = [models]
+    moves = [models]
     for t in range(steps):
         moved = models - rate * CURVATURES * models
-        made.append(moved)
-        sent = np.stack([made[t + 1 - ages[t, w]][w] for w in range(4)])
+        moves.append(moved)
+        sent = np.stack([moves[t + 1 - ages[t, w]][w] for w in range(4)])
         late = ages[t][:, None] > 0
         total = sent + sent[np.arange(4) ^ (1 << t % 2)]  # of a pair of workers
         models = np.where(late, (total + moved) / 3, total / 2)
@@ -345,8 +345,8 @@ def test_what_each_replica_refuses_is_counted_for_its_own_cell():
             refused = (jnp.isfinite(grads).all() & (learning_rate < 0.07)).astype(int)
             return -0.01 * grads, Refused(*(count + refused for count in state))
 
-        nothing = Refused(jnp.int32(0), jnp.int32(0))
-        return optax.GradientTransformation(lambda params: nothing, update)
+        zeros = Refused(jnp.int32(0), jnp.int32(0))
+        return optax.GradientTransformation(lambda params: zeros, update)
 
     run = run_of(methods.local_sgd(period=3), refuses_at_small_rates)
     counted = run.trainer.counters(run.state)

@@ -118,8 +118,8 @@ def test_a_search_that_cannot_end_is_refused(wrong, match):
 def test_relative_losses_are_compared_by_their_logarithms():
     losses = [0.5, 0.505, math.nan]
     np.testing.assert_array_equal(Search().score(losses), losses)
-    one, more, diverged = Search(relative=True).score(losses)
-    assert math.isclose(more - one, math.log(1.01), rel_tol=1e-9)  # one percent
+    one, second, diverged = Search(relative=True).score(losses)
+    assert math.isclose(second - one, math.log(1.01), rel_tol=1e-9)  # one percent
     assert math.isnan(diverged)
     assert -math.inf < Search(relative=True).score([0.0])[0] < math.log(1e-300)
     assert math.isnan(Search(relative=True).score([-1.0])[0])

@@ -232,9 +232,9 @@ def test_several_clusters_share_a_compiled_program_and_are_each_of_them_alone():
         "slow": simulated(protocols.k_async(1), 6),
         "fast": simulated(protocols.k_async(1), 2),
     }
-    made = several(sources, by_inverse)
-    first = Trainer(made["slow"])
-    for name, program in made.items():
+    jobs = several(sources, by_inverse)
+    first = Trainer(jobs["slow"])
+    for name, program in jobs.items():
         run = Trained(of=first.for_program(program))
         for s, (c, cell) in itertools.product(range(2), enumerate(program.settings())):
             assert cell["cluster"] == name
@@ -264,9 +264,9 @@ def alone(name):
 @pytest.mark.parametrize("names", [("one", "all", "some"), ("all", "pair")])
 def test_clusters_of_one_program_may_have_other_gradients_versions_and_ends(names):
     sources = {name: OTHERS[name] for name in names}
-    made = several(sources, plain, updates=None, seconds=9.0)
-    first = Trainer(made[names[0]])
-    for name, program in made.items():
+    jobs = several(sources, plain, updates=None, seconds=9.0)
+    first = Trainer(jobs[names[0]])
+    for name, program in jobs.items():
         run = Trained(of=first.for_program(program))
         assert run.job.ends == alone(name).job.ends
         np.testing.assert_allclose(run.params, alone(name).params, rtol=1e-5, atol=1e-7)
@@ -275,9 +275,9 @@ def test_clusters_of_one_program_may_have_other_gradients_versions_and_ends(name
 
 def test_a_function_of_grid_axes_knows_the_number_of_its_cluster():
     sources = {name: simulated(protocols.k_async(1), 1) for name in ("a", "b")}
-    made = several(sources, lambda learning_rate, cluster: optax.sgd(0.1 * cluster))
-    first = Trainer(made["a"])
-    still, moved = (Trained(of=first.for_program(program)) for program in made.values())
+    jobs = several(sources, lambda learning_rate, cluster: optax.sgd(0.1 * cluster))
+    first = Trainer(jobs["a"])
+    still, moved = (Trained(of=first.for_program(program)) for program in jobs.values())
     np.testing.assert_array_equal(still.params, still.begun.model.params)
     assert (moved.params != moved.begun.model.params).all()
 
@@ -423,7 +423,7 @@ def test_an_arm_may_end_on_its_own():
         Arm(training=along(source, plain), labels={"a": k}, seconds=s)
         for k, s in enumerate((5.0, 9.0, None))
     ]
-    made = programs(
+    results = programs(
         Experiment(
             question="?",
             task=NOISY,
@@ -433,8 +433,8 @@ def test_an_arm_may_end_on_its_own():
             evaluations=2,
         )
     )
-    assert [program.job.updates for program in made] == [5, 9, 12]
-    assert [program.job.evaluate_every for program in made] == [2, 4, 6]
+    assert [program.job.updates for program in results] == [5, 9, 12]
+    assert [program.job.evaluate_every for program in results] == [2, 4, 6]
 
 
 def test_a_simulation_may_end_where_every_worker_hangs():

@@ -64,5 +64,5 @@ def test_theory_is_a_dotted_line_along_the_curve(tmp_path):
         dotted = [line for line in axis.lines if line.get_linewidth() == 1.2]
         assert len(dotted) == len(DELAYS)
         for line in dotted:
-            at, losses = (np.asarray(values)[:3] for values in line.get_data())
-            np.testing.assert_allclose(losses, 3.0 * at)
+            x, losses = (np.asarray(values)[:3] for values in line.get_data())
+            np.testing.assert_allclose(losses, 3.0 * x)

@@ -42,8 +42,8 @@ def close(result, expected):
 
 def tasks_of(gradients, end):
     """(worker, begin, end) of the gradients of a trace that have begun by `end`."""
-    every = zip(gradients.worker, gradients.begun, gradients.arrived, strict=True)
-    return [task for task in every if task[1] < end]
+    tasks = zip(gradients.worker, gradients.begun, gradients.arrived, strict=True)
+    return [task for task in tasks if task[1] < end]
 
 
 @pytest.mark.parametrize("rule", [protocols.hardsync(), protocols.ringmaster(1)])

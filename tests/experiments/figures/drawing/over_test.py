@@ -100,9 +100,9 @@ def test_the_band_is_the_interval(tmp_path):
     spread = analysis.spread(rows, "train_loss", ["delay"]).set_index("delay")
     corners = axis.collections[0].get_paths()[0].vertices
     for delay in DELAYS:
-        at = corners[corners[:, 0] == delay, 1]
+        ends = corners[corners[:, 0] == delay, 1]
         interval = spread.loc[delay]
-        assert (at.min(), at.max()) == pytest.approx((interval.low, interval.high))
+        assert (ends.min(), ends.max()) == pytest.approx((interval.low, interval.high))
     assert "95 % interval of the mean" in legend(figure)
 
 
@@ -110,10 +110,10 @@ def test_what_diverged_is_a_cross_outside_of_the_scale(tmp_path):
     figure = figures.over("delay", "train_loss").draw(made(tmp_path))
     (axis,) = figure.axes
     (dashed,) = lines(axis, "--")
-    beyond = [limit(delay) < 1.0 for delay in DELAYS]  # the best without delay is 1
-    assert any(beyond)
-    np.testing.assert_array_equal(np.isnan(dashed.get_ydata()), beyond)
-    lost = [delay for delay, gone in zip(DELAYS, beyond, strict=True) if gone]
+    gaps = [limit(delay) < 1.0 for delay in DELAYS]  # the best without delay is 1
+    assert any(gaps)
+    np.testing.assert_array_equal(np.isnan(dashed.get_ydata()), gaps)
+    lost = [delay for delay, gone in zip(DELAYS, gaps, strict=True) if gone]
     assert list(crosses(axis).values()) == [lost]
     figure.draw_without_rendering()
     (strip,) = axis.child_axes
@@ -185,8 +185,8 @@ def test_a_panel_shows_the_series_of_its_value(optimizers):
     assert [axis.get_title() for axis in figure.axes] == list(OPTIMIZERS)
     with pytest.raises(ValueError, match="'law' distinguishes no series"):
         figures.over("delay", "train_loss", panels="law").draw(run)
-    only = figures.over("delay", "train_loss", only={"optimizer": ("adam", "lion")})
-    assert legend(only.draw(run))[:2] == ["adam", "lion"]
+    draft = figures.over("delay", "train_loss", only={"optimizer": ("adam", "lion")})
+    assert legend(draft.draw(run))[:2] == ["adam", "lion"]
 
 
 @pytest.mark.parametrize("count", [12, 20])
@@ -338,9 +338,9 @@ def test_the_best_step_and_the_limit_are_drawn_and_edges_ringed(tmp_path):
     means = [{rate: valley(rate, delay, 1) for rate in RATES} for delay in DELAYS]
     expected = [min((v, r) for r, v in losses.items() if v == v)[1] for losses in means]
     np.testing.assert_allclose(line.get_ydata(), expected)
-    at = bound.get_xdata()
-    assert {*DELAYS} <= {*at}
-    np.testing.assert_allclose(bound.get_ydata(), [limit(delay) for delay in at])
+    delays = bound.get_xdata()
+    assert {*DELAYS} <= {*delays}
+    np.testing.assert_allclose(bound.get_ydata(), [limit(delay) for delay in delays])
     assert "on the grid's edge" not in legend(figure)
     run = made(tmp_path, lambda learning_rate, delay, seed: learning_rate)
     assert "on the grid's edge" in legend(figures.best_step("delay").draw(run))
@@ -462,9 +462,9 @@ def test_theory_is_a_thin_line_of_its_formula_or_table(tmp_path):
         (axis,) = drawn.draw(run).axes
         (line,) = lines(axis, ":")
         # a formula is also known between the delays that were run
-        at = range(DELAYS[-1] + 1) if callable(theory) else DELAYS
-        assert list(line.get_xdata()) == list(at)
-        np.testing.assert_allclose(line.get_ydata(), [3.0 * delay for delay in at])
+        delays = range(DELAYS[-1] + 1) if callable(theory) else DELAYS
+        assert list(line.get_xdata()) == list(delays)
+        np.testing.assert_allclose(line.get_ydata(), [3.0 * delay for delay in delays])
         assert line.get_linewidth() == 1.2 and len(measured(axis)) == 1
 
 
@@ -483,8 +483,8 @@ def test_the_largest_stable_step_is_of_all_steps_and_each_law_has_its_limit(tmp_
     figure = figures.over("delay", largest, theory=by_law).draw(run)
     (axis,) = figure.axes
     for law, points, line in zip(laws, measured(axis), lines(axis, ":"), strict=True):
-        at = line.get_xdata()
-        np.testing.assert_allclose(line.get_ydata(), [by_law(d, law) for d in at])
+        delays = line.get_xdata()
+        np.testing.assert_allclose(line.get_ydata(), [by_law(d, law) for d in delays])
         below = [max(r for r in RATES if r < by_law(d, law)) for d in DELAYS]
         np.testing.assert_allclose(points.get_ydata(), below)
     assert axis.get_ylabel() == "largest stable step size"
