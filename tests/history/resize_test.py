@@ -471,8 +471,8 @@ def test_a_delay_is_adopted_and_left_under_orbax_bit_for_bit(params, tmp_path):
             state = stored(placed(state, params), str(change))
             spots = jax.tree.map(lambda x: x.sharding, (state, placed(like, params)))
             assert spots[0] == spots[1]
-            news, state = stepped(tx, state, range(4 * change, 4 * change + 4), params)
-            updates += news
+            moves, state = stepped(tx, state, range(4 * change, 4 * change + 4), params)
+            updates += moves
         return updates, state
 
     chex.assert_trees_all_equal(run(saved), run(lambda state, name: state))

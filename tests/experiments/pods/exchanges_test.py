@@ -251,8 +251,8 @@ def on_four(function, in_specs, out_specs):
 @pytest.mark.parametrize("name", PRIMITIVES)
 def test_what_xla_makes_of_a_primitive_is_found_with_its_bytes(name):
     kind, devices, num_bytes, function = PRIMITIVES[name]
-    text, _ = compiled(on_four(function, BOTH, BOTH), (16, 6))
-    one = only(exchanges.collectives(text, SPEED))
+    module, _ = compiled(on_four(function, BOTH, BOTH), (16, 6))
+    one = only(exchanges.collectives(module, SPEED))
     assert (one.kind, one.group_size, one.num_bytes) == (kind, devices, num_bytes)
     assert (one.dtype, one.asynchronous, one.times) == ("f32", False, 1)
 
@@ -264,6 +264,6 @@ def test_a_scan_repeats_its_sums():
 
         return jax.lax.scan(body, x, length=5)[0]
 
-    text, _ = compiled(on_four(steps, P(), P()), (16, 16))
-    assert only(exchanges.collectives(text, SPEED)).times == 5
-    assert work.flops(text) == pytest.approx(5 * 2 * 16**3, rel=0.01)
+    module, _ = compiled(on_four(steps, P(), P()), (16, 16))
+    assert only(exchanges.collectives(module, SPEED)).times == 5
+    assert work.flops(module) == pytest.approx(5 * 2 * 16**3, rel=0.01)
