@@ -29,7 +29,7 @@ from tests.exchange.driving import WORKERS, executions
 def push_and_pull(
     order, *, period=1, momentum=0.0, at_server=0.0, average=None, races=None
 ):
-    """D.2: models, center, and its average z; `order` of the pushes."""
+    """D.2: the models, the center, and its average z; `order` is that of the pushes."""
     pushes, velocity = np.zeros((WORKERS, 5)), np.zeros(5)
     center, z, versions = START.copy(), START.copy(), [START]
 
@@ -171,7 +171,7 @@ def test_a_lost_write_is_a_push_s_coordinate_that_the_center_never_gets():
 def test_races_without_age_are_a_lock():
     locked, raced = (pushed_blindly()[name] for name in ("none", "as by a lock"))
     # XLA may contract the two differently. A push adds, which enlarges no error; each
-    # rounds 8 results of it or fewer, by half a unit in the last place.
+    # rounds at most 8 results, by half a unit in the last place.
     rounding = 20 * 8 * 8 * np.finfo(np.float64).eps * abs(locked[0]).max()
     for ours, theirs in zip(raced, locked, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=rounding)
@@ -179,7 +179,7 @@ def test_races_without_age_are_a_lock():
 
 @executions
 def test_two_levels_are_workers_around_a_server_and_threads_in_each(execution):
-    """DPSGD: threads share a model, late by a draw each; workers push every B steps."""
+    """DPSGD: threads share a model, with random delays; workers push every B steps."""
     groups, threads, steps = 2, 2, 24
     rates = np.random.default_rng(1).normal(size=(steps, groups, threads, 3))
     names = ("workers", "threads")

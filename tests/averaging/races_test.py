@@ -1,4 +1,4 @@
-"""What workers read and lose without a lock; the loops of the methods hold the rest."""
+"""What workers read and lose without a lock; loops in other tests check the methods."""
 
 import functools
 
@@ -25,7 +25,7 @@ def draws(key, max_age, steps=400, workers=5, size=20):
 
 
 def all_draws(seed, max_age):
-    """Ages and losses of visits, [T, P, n]; 0.3 are lost."""
+    """Ages and losses of visits, [T, P, n], if 0.3 of the writes are lost."""
     return jax.tree.map(np.asarray, draws(jax.random.key(seed), max_age))
 
 

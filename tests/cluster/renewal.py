@@ -1,4 +1,4 @@
-"""How stale gradients of equal asynchronous workers are: exactly, by renewal theory.
+"""The staleness of equal asynchronous workers, exactly, by renewal theory.
 
 While a worker computes for T, each of the P - 1 others delivers N(T) gradients. They
 wait for none, so that each is a renewal process of its own, which at any moment of
@@ -19,7 +19,7 @@ def staleness(survival, workers):
     """The probabilities of staleness 0, 1, ..., float64 [n].
 
     Args:
-        beyond: t -> P(T > t), of mean 1.
+        survival: t -> P(T > t), of mean 1.
         workers: P.
 
     Raises:

@@ -22,7 +22,7 @@ REGULAR = {
 
 
 def distance(one, other):
-    """Total variation."""
+    """The total variation distance."""
     size = max(len(one), len(other))
     padded = [np.pad(pmf, (0, size - len(pmf))) for pmf in (one, other)]
     return np.abs(padded[0] - padded[1]).sum() / 2
@@ -37,7 +37,7 @@ def test_memoryless_workers_have_a_geometric_law(workers):
 
 
 def test_memoryless_workers_of_different_speed_have_geometric_laws():
-    # all others together are memoryless, of the rate nu - nu_i
+    # all other workers together are memoryless, with the rate nu - nu_i
     slowdown = np.array([1.0, 1.0, 2.0, 5.0])
     spec = cluster.Cluster(4, EXPONENTIAL, slowdown=slowdown)
     pmf, shares = cluster.staleness_law(spec).pmf, 1 / slowdown / (1 / slowdown).sum()
@@ -72,7 +72,7 @@ def test_constant_times_of_different_speed_count_whole_periods():
     "times", [cluster.empirical([0.7, 1.3111]), cluster.constant(1.0)]
 )
 def test_rounding_to_the_grid_leaves_the_mean(times):
-    # of times that lie between two points of it
+    # of times that have two possible values
     spec = cluster.Cluster(200, times, slowdown=[1.0] * 100 + [1.0016] * 100)
     assert cluster.staleness_law(spec).mean == pytest.approx(199, rel=1e-8)
 

@@ -1,4 +1,4 @@
-"""The law of staleness, and what bounds and triggers leave of it on a cluster."""
+"""The law of staleness on a cluster, and after bounds and triggers."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def test_a_threshold_keeps_the_share_that_a_simulation_keeps(name):
         trace = simulated(
             service, protocols.bounded_staleness(bound), slowdown=slowdown
         )
-        # drops are not quite independent, of regular times least
+        # drops are not quite independent, least of all with regular times
         near = 0.055 if name == "lognormal" else 0.03
         assert kept.accepted == pytest.approx(share_of(trace), abs=0.012)
         assert kept.law.mean == pytest.approx(trace.summary().mean, rel=near)

@@ -8,7 +8,7 @@ from tests.cluster.finish_times_test import COSTS, SECONDS
 
 
 def late_by_events(seconds, period, slack, cost):
-    """Ages of the models in the buffers when the first one starts, and the times."""
+    """The ages of the models in the buffers at the first start, and the times."""
     steps, workers = seconds.shape
     now, made, ages, ends = np.zeros(workers), [], np.zeros((steps, workers), int), []
     for t in range(steps):
@@ -43,7 +43,7 @@ def test_a_buffer_holds_what_its_worker_had_made_when_the_sum_started(
 
 
 def two_sleepers(rng, steps, workers):
-    """Who sleeps, bool [T, P]: two ranks a step, perhaps the same (the authors')."""
+    """Who sleeps, bool [T, P]: two ranks a step, perhaps equal, as the authors do."""
     asleep = np.zeros((steps, workers), bool)
     asleep[np.arange(steps)[:, None], rng.integers(0, workers, (steps, 2))] = True
     return asleep

@@ -1,4 +1,4 @@
-"""Late outer steps of two islands of four devices do what the simulation does."""
+"""Late outer steps of two islands of four devices equal the simulation."""
 
 import math
 
@@ -9,7 +9,7 @@ from tests.support.commands import printed
 
 pytestmark = pytest.mark.long
 WHOLE = 512 + 1  # rows of 128 numbers: of "w" and of "b"
-ROWS = {  # that are sent, and in how many slices
+ROWS = {  # the rows that are sent, and the number of slices
     "one fragment": (WHOLE, 5),
     "two fragments": (512, 2),
     "corrected": (WHOLE, 3),

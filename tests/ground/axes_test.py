@@ -30,7 +30,7 @@ def test_vary_marks_leaves_as_varying_once_and_keeps_values(axis_type):
 
 
 def test_gradients_at_varied_parameters_are_each_workers_own():
-    """At replicated ones the gradient arrives summed, and a mean does nothing."""
+    """At replicated parameters the gradient is summed already: a mean does nothing."""
     data = jnp.arange(4.0)
 
     def gradient(place):

@@ -1,4 +1,4 @@
-"""No buffer stands twice in what a training step donates."""
+"""No buffer occurs twice in what a training step donates."""
 
 import collections
 
@@ -15,7 +15,7 @@ PARAMS = {
     "b": jnp.ones(4, jnp.bfloat16),
     "c": jnp.float32(0.5),
 }
-# the last four keep the first parameters as they are
+# the last four keep the first parameters unchanged
 INNERS = {
     "momentum": optax.sgd(0.1, momentum=0.9),
     "adam": optax.adam(0.1),
@@ -30,7 +30,7 @@ INNERS = {
 
 
 def assert_apart(tree):
-    """Each leaf of `tree` lies in memory of its own."""
+    """Each leaf of `tree` has its own memory."""
     places = collections.defaultdict(list)
     for path, leaf in jax.tree.leaves_with_path(tree):
         if leaf.size:
@@ -93,7 +93,7 @@ def adasync(tx):
 @pytest.mark.parametrize("make", [replay, adasync])
 def test_a_server_s_state_holds_no_buffer_twice_and_none_of_the_caller_s(make):
     key = jax.random.key(0)
-    # tied weights, and a model's average that begins at its parameters
+    # tied weights, and an average of the model that begins at its parameters
     params = PARAMS | {"tied": PARAMS["w"]}
     for inner in INNERS.values():
         init, _ = make(inner)

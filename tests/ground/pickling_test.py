@@ -1,4 +1,4 @@
-"""Laws, protocols and service times go to another process, and are the same there."""
+"""Laws, protocols and service times can be sent to another process."""
 
 import pickle
 
@@ -15,7 +15,7 @@ from delayjax.cluster import protocols
 from tests import public_calls
 from tests.support.contents import contents
 
-# their argument is a function of a test, which has no name to be pickled by
+# their argument is a function of a test, which cannot be pickled by name
 BY_FUNCTION = {"cluster.by_batch", "cluster.independent"}
 MADE = [
     row

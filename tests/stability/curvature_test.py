@@ -1,4 +1,4 @@
-"""The top of a Hessian's spectrum, by products alone, is that of the whole Hessian."""
+"""The largest eigenvalues by products alone equal those of the whole Hessian."""
 
 import functools
 
@@ -83,7 +83,7 @@ def bowl(curvatures):
 def test_any_number_of_parameters_will_do(size):
     curvatures = jnp.linspace(-1.0, 3.0, size) if size > 1 else jnp.array([3.0])
     x = jnp.zeros(size)
-    # the largest, not the largest in size
+    # the largest one, and not the largest absolute value
     result = stability.sharpness(bowl(curvatures - 10.0), x, None)
     np.testing.assert_allclose(result, -7.0, rtol=1e-5)
     values = stability.hessian_eigenvalues(bowl(curvatures), x, None, count=size)

@@ -1,4 +1,4 @@
-"""Step limits: closed forms, independent matrices, and what the field's theory says."""
+"""Step limits: closed forms, independent matrices, and published theory."""
 
 import itertools
 import math
@@ -51,7 +51,7 @@ def test_a_fixed_delay_without_momentum_has_the_closed_form():
     delays = [*range(201), 1000]
     expected = list(map(fixed_limit, delays))
     np.testing.assert_allclose(list(map(limit_of, delays)), expected, rtol=1e-15)
-    # where roots cross the circle, which knows no closed form
+    # the points where roots cross the circle, which have no closed form
     crossed = [crossings(Dynamics(tau))[0][0] for tau in delays]
     np.testing.assert_allclose(crossed, expected, atol=1e-10)
 
@@ -116,7 +116,7 @@ def test_nesterov_bears_more_than_the_heavy_ball_once_there_is_delay(beta):
     nesterov = [limit_of(tau, momentum=beta, nesterov=True) for tau in delays]
     ratios = np.divide(nesterov, heavy)
     assert ratios[0] < 1 < min(ratios[1:])
-    assert ratios[-1] < 1.01  # by little at long delays
+    assert ratios[-1] < 1.01  # only a little at long delays
     if beta == 0.9:
         assert max(ratios) == ratios[1] > 2.45
 

@@ -1,4 +1,4 @@
-"""Learning rates at which a loss diverges: what optimizers under delay really do."""
+"""The learning rates at which a loss diverges, for real optimizers with delay."""
 
 import functools
 
@@ -17,7 +17,7 @@ from delayjax.stability import (
     sharpness,
 )
 
-# a bowl that is not aligned with its parameters
+# a bowl whose axes are not the coordinates
 TURN = jnp.array([[0.8, -0.6], [0.6, 0.8]])
 CURVATURES = jnp.array([5.0, 0.5])
 AT = {"x": jnp.array([1.0, 2.0])}

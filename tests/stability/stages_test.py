@@ -12,20 +12,20 @@ import delayjax as dj
 from delayjax.stability import Dynamics, pipeline_step_limit
 from tests.support.cases import shortened
 
-STAGES = (2, 2, 1, 1, 0)  # of each coordinate: S = 3
+STAGES = (2, 2, 1, 1, 0)  # the delay of each coordinate's stage: S = 3
 FORMS = ("mixed", "late")
 
 
 def least_squares(seed):
-    """A Hessian X^T X / n of the coordinates of the stages."""
+    """A Hessian X^T X / n over the coordinates of the stages."""
     rows = np.random.default_rng(seed).normal(size=(8, len(STAGES)))
     return rows.T @ rows / 8
 
 
 def gradient(form, hessian, delays, past):
-    """g at the newest t, of past = [x(t), x(t - 1), ...]."""
+    """The gradient g at the newest t, with past = [x(t), x(t - 1), ...]."""
     count = len(delays)
-    if form == "mixed":  # coordinate r is of version t - tau_r
+    if form == "mixed":  # coordinate r has version t - tau_r
         return hessian @ np.array([past[delays[r]][r] for r in range(count)])
     return np.array([hessian[s] @ past[delays[s]] for s in range(count)])
 
@@ -85,7 +85,7 @@ def test_at_the_limit_a_root_is_on_the_unit_circle_for_the_first_time(
 @pytest.mark.parametrize("seed", [1, 5, 10, 21])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_many_delays_have_eigenvalues_that_come_close(seed, momentum):
-    """Of LAPACK they come in another order at each angle."""
+    """LAPACK returns them in another order at each angle."""
     draws = np.random.default_rng(seed)
     rows, delays = draws.normal(size=(8, 6)), draws.integers(0, 9, size=6)
     hessian = rows.T @ rows / 8
@@ -157,7 +157,7 @@ def test_late_and_mixed_gradients_of_the_library_have_this_limit(form, momentum)
 
 
 def test_directions_without_curvature_bound_no_step():
-    """A Hessian of rank one: all moves are along one line."""
+    """A Hessian of rank one: all updates are along one line."""
     line = np.array([0.6, 0.8])
     hessian = np.outer(line, line)
     limit = pipeline_step_limit(hessian, [3, 3])

@@ -1,4 +1,4 @@
-"""The page of the rules is made of the stored tables."""
+"""The page about rules is made from the stored tables."""
 
 import copy
 import dataclasses
@@ -16,7 +16,7 @@ from tests.experiments.comparison.made import TOLERANCES, by_hand
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """The part of a table that is made by hand."""
+    """A part of a table, made by hand."""
     rows = {"polynomial law": (0.2, 0.0), "linear decay": (0.3, 0.0)}
     rows["capped law"] = (0.1, 0.0)  # a quarter of the cost
     rows["DANA"] = (0.25, 0.0)  # is trained without delay too, and knows the worker
@@ -41,7 +41,7 @@ def test_the_page_has_a_row_for_each_verdict_and_what_is_blind_first(made):
         if row["verdict"] != "no optimum":
             assert cells[1].startswith(f"{row['gain']:+.3f} (")
     assert "no gain seen, at most +0." in shown["hinge law"][-1]
-    assert not any(shown["not found"][1:-1])  # no number without an optimum
+    assert not any(shown["not found"][1:-1])  # there is no number without an optimum
     names = [*shown]
     assert names.index("linear decay") < names.index("DANA")
     assert table in text and made.costs in text
@@ -111,7 +111,7 @@ def test_the_readme_has_the_rows_that_gain_a_third_of_the_cost(made):
     header, _, costs, *rows = [line.strip("| ").split(" | ") for line in lines]
     assert header[1:] == ["digits, SGD"] and costs[1:] == ["0.400"]
     assert [cells[0] for cells in rows] == [
-        "`optax.linear_schedule`",  # what does not know the delay comes first
+        "`optax.linear_schedule`",  # the rows that do not know the delay are first
         "`modulation.polynomial`",
         "`dana`",
     ]

@@ -1,4 +1,4 @@
-"""The stored tables have what a run found, and say which rows go on."""
+"""The stored tables have what a run found, and decide which rows continue."""
 
 import dataclasses
 
@@ -33,7 +33,7 @@ def test_a_training_that_diverged_is_stored_as_infinite(tmp_path):
 
 
 def test_the_gains_are_over_the_better_of_plain_and_no_momentum(tmp_path):
-    """Whichever has the smaller score in its search, on each cluster apart."""
+    """On each cluster, the baseline is the one with the smaller score in its search."""
     result = kept(tmp_path, by_hand(**{"no momentum": (0.05, 0.0)}))
     table = tables.gains(result).set_index("rule")["gain"]
     assert table["helps"] == pytest.approx(0.1 - 0.05)
@@ -103,11 +103,11 @@ def test_rows_that_go_on_have_a_blind_twin_if_they_read_the_delay(
     tables.write(result, tables.file("digits", "short"), "by hand", TOLERANCES)
     rows = {row.name: row for row in studies.rows_of("digits", "full")}
     assert {*changed, "polynomial law, delay-blind twin"} <= {*rows}
-    assert rows["hinge law"].optimizers == ("adam", "muon")  # SGD's is stopped
+    assert rows["hinge law"].optimizers == ("adam", "muon")  # SGD has been stopped
     assert "clipping, delay-blind twin" not in rows
     assert rows["late updates"].optimizers == ("adam", "muon", "sgd")
     assert len(studies.rows_of("digits", "short")) == len(rules.RULES)
-    # nothing stops a row, or an optimizer, that the short stage has not run yet
+    # a row or an optimizer without results of the short stage is not stopped
     assert rows["polynomial law"].optimizers == ("adam", "muon", "sgd")
     assert rows["DANA"].optimizers == ("sgd",)
     assert rows["plain"].optimizers == ("adam", "muon", "sgd")

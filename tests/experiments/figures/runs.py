@@ -1,4 +1,4 @@
-"""Runs made by hand, of formulas."""
+"""Runs that are made by hand, from formulas."""
 
 import itertools
 import json
@@ -18,12 +18,12 @@ OPTIMUM = 0.05
 
 
 def limit(delay):
-    """The largest stable step on a curvature of 1.5."""
+    """The largest stable step size at a curvature of 1.5."""
     return 2 * math.sin(math.pi / (2 * (2 * delay + 1))) / 1.5
 
 
 def valley(learning_rate, delay, seed, **labels):
-    """Best at a step that shrinks with the delay; diverged beyond the limit."""
+    """The best step size falls with the delay; beyond the limit it diverges."""
     if learning_rate > limit(delay):
         return math.nan
     return 0.1 + 0.02 * delay + 0.01 * seed + math.log(learning_rate * (1 + delay)) ** 2

@@ -19,7 +19,7 @@ SCORES = {line[:3]: line[3] for line in LINES}
 
 
 def ledger(path, numbers=NUMBERS):
-    """One that has read its file."""
+    """A ledger that has read its file."""
     result = Ledger(RunFolder(path), numbers)
     result.take(result.text())
     return result
@@ -36,7 +36,7 @@ def test_lines_are_read_as_they_are_written(tmp_path):
     add(second, LINES[1:])
     assert first.scores | second.scores == ledger(tmp_path).scores == SCORES
     assert [*ledger(tmp_path).scores] == [*SCORES]
-    # another order of the numbers is another order of the columns, and no more
+    # another order of the numbers only changes the order of the columns
     turned = {"b": NUMBERS["b"], "a": NUMBERS["a"]}
     assert ledger(tmp_path, turned).scores == SCORES
     last = (*LINES[0][:2], Trial((0.1, 1.0), 3))

@@ -80,7 +80,7 @@ def test_a_sharding_that_cannot_be_is_refused(spec):
 
 @functools.cache
 def simulated(workers, groups=1):
-    """The same run without devices."""
+    """The same run, simulated."""
     make = shared.make if groups == 1 else shared.make_in_groups
     experiment = Experiment(
         **dict(question="?", task=shared.task(16), updates=shared.UPDATES, seeds=1),
@@ -90,7 +90,7 @@ def simulated(workers, groups=1):
     return values(shared.whole(shared.trainer_of(experiment)))
 
 
-trainer = functools.cache(shared.trainer)  # compiled for several tests once
+trainer = functools.cache(shared.trainer)  # compiled once for several tests
 
 
 def parts(state):
@@ -120,7 +120,7 @@ def test_no_device_holds_the_whole_state_of_a_worker():
     assert places == jax.tree.map(lambda x: x.sharding, shapes)
     given = job.feed.given(0, job.feed.chunk)
     assert given.sharding == job.feed.shapes()[0].sharding
-    # of 16 examples each device has 4
+    # each device has 4 of 16 examples
     assert given.addressable_shards[0].data.shape == (job.feed.chunk, 1, 1, 4, INPUTS)
     for _ in range(2):
         state, _ = job.run_chunk(state, given, np.int32(1))
@@ -132,7 +132,7 @@ def test_no_device_holds_the_whole_state_of_a_worker():
 
 @pytest.mark.parametrize("model", [1, 2])
 def test_members_share_a_gradient_that_the_devices_of_each_share_too(model):
-    """Two members of two groups: on devices of their own, or on halves of two."""
+    """Two members of two groups: with a device each, or with halves of two devices."""
     job = shared.trainer(4, model, groups=2)
     state, _ = run = shared.whole(job)
     assert difference(values(run), simulated(4, groups=2)) < ROUNDING
@@ -150,7 +150,7 @@ CASES = [(2, 2, None), (2, 2, 2), (4, 2, None), (4, 4, None), (4, 2, 2)]
 @pytest.mark.long
 @pytest.mark.parametrize(("workers", "model", "count"), CASES)
 def test_workers_of_several_devices_do_what_simulated_ones_do(workers, model, count):
-    """Also where devices take the steps of several workers."""
+    """Also if each device takes the steps of several workers."""
     job = shared.trainer(workers, model, count)
     assert difference(values(shared.whole(job)), simulated(workers)) < ROUNDING
     assert job.run_chunk._cache_size() == 1
@@ -158,7 +158,7 @@ def test_workers_of_several_devices_do_what_simulated_ones_do(workers, model, co
 
 @pytest.mark.parametrize("model", shortened([2, 1], 2))
 def test_a_run_goes_on_with_fewer_devices(tmp_path, model):
-    """Of two workers on four devices, on two; with `model=2` they take turns."""
+    """Two workers on four devices continue on two; with `model=2` they take turns."""
     second = shared.trainer(2, model, 2)
     state, losses = shared.resumed(trainer(2, 2), second, tmp_path)
     assert difference(values((state, losses)), simulated(2)) < ROUNDING

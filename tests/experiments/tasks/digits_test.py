@@ -1,4 +1,4 @@
-"""Digits, and what `classify` makes of them."""
+"""The digits, and the task that `classify` makes from data."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Images are read once an epoch, as they are; photographs are cut."""
+"""Images are read once in each epoch, unchanged; photographs are cut."""
 
 import importlib
 import itertools
@@ -18,7 +18,7 @@ from tests.support.data_sets import photograph, prepare_images
 
 @pytest.fixture
 def evaluated_bytes(monkeypatch):
-    """Sets how much of a split is evaluated."""
+    """Sets the part of a split that is evaluated."""
     module = importlib.import_module("experiments.tasks.images")
     return lambda count: monkeypatch.setattr(module, "EVALUATED_BYTES", count)
 
@@ -91,7 +91,7 @@ def test_photographs_are_cut_and_seen_once_an_epoch_with_their_labels(photo_dir)
     epochs = np.sort(numbers.reshape(2, 12))
     np.testing.assert_array_equal(epochs, [range(12), range(12)])
     boxes = {image[..., 1:].tobytes() for image in batch["image"].reshape(24, -1, 3)}
-    assert len(boxes) == 24  # an example is cut anew in each epoch
+    assert len(boxes) == 24  # each epoch cuts an example in another place
 
 
 def test_a_photograph_s_cut_does_not_depend_on_who_draws_it(photo_dir):

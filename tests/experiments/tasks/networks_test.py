@@ -59,7 +59,7 @@ def test_a_linen_model_and_the_same_in_nnx_agree(make):
 def test_a_metric_of_one_s_own_is_a_mean_over_examples(make):
     task = make("linen")
     params, state = jax.tree.map(jnp.zeros_like, task.init(jax.random.key(0)))
-    metrics = task.evaluate(params, state)  # all classes are as probable
+    metrics = task.evaluate(params, state)  # all classes have the same probability
     assert metrics["test_confidence"] == pytest.approx(0.1)
     assert metrics["train_loss"] == pytest.approx(math.log(10), rel=1e-5)
 

@@ -1,4 +1,4 @@
-"""A range maps values to decades and back, and no value leaves its limits."""
+"""A range maps values to decades and back; no value leaves its limits."""
 
 import math
 
@@ -33,7 +33,7 @@ def test_a_value_comes_back_from_its_place_in_four_digits(one):
         place = low + share * (high - low)
         value = one.value(place)
         assert value == float(f"{value:.4g}")
-        step = 2.0 * 5e-4 * abs(value) / (one.high - one.low)  # half a fourth digit
+        step = 2.0 * 5e-4 * abs(value) / (one.high - one.low)  # half of a fourth digit
         error = 5e-4 / math.log(10) if one.scale == "log" else step
         assert math.isclose(one.coordinate(value), place, abs_tol=1.1 * error)
 
