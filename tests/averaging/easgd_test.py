@@ -126,7 +126,7 @@ def exchanges_alone():
     draws = [np.random.default_rng(seed).normal(size=(8, 3)) for seed in SEEDS]
     start = np.concatenate(draws, axis=1)
     noise = np.zeros((21, *start.shape))
-    noise[0] = -start  # after this step all are at the center
+    noise[0] = -start  # before this step all are at the center
     txs = {
         name: EASGD(optax.sgd(1.0), moving_rate=0.2, order=order, lock_free=races)
         for name, (order, races) in EXCHANGES.items()

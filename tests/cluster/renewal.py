@@ -26,7 +26,7 @@ def staleness(survival, workers):
         ValueError: if times may be longer than the grid, 50 means.
     """
     if survival(np.array([50.0]))[0] >= NOTHING:
-        raise ValueError("`beyond` must be below 1e-9 from 50 means on.")
+        raise ValueError("`survival` must be below 1e-9 from 50 means on.")
     edges = np.arange(50 * CELLS) / CELLS
     edges = edges[: np.argmax(survival(edges) < NOTHING) + 2]
     whole = -np.diff(survival(np.append(edges, edges[-1] + 1 / CELLS) - 0.5 / CELLS))

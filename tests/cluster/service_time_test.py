@@ -250,7 +250,7 @@ def test_uniform_times_overflow_nowhere(low, high):
         first = np.exp(-s * low) / (s * width)
         np.testing.assert_allclose(times.transform(s), first, rtol=1e-12)
         np.testing.assert_allclose(times.slope(s), first * (low + 1 / s), rtol=1e-12)
-    for s in (-100.0, -200.0 + 1j):  # the shortest times
+    for s in (-100.0, -200.0 + 1j):  # here the shortest ones have none
         last = -np.exp(-s * high) / (s * width)
         np.testing.assert_allclose(times.transform(s), last, rtol=1e-12)
         np.testing.assert_allclose(times.slope(s), last * (high + 1 / s), rtol=1e-12)

@@ -64,15 +64,15 @@ def test_constant_times_of_different_speed_count_whole_periods():
         expected[: len(pmf)] += pmf / seconds[worker] / (1 / seconds).sum()
     assert distance(cluster.staleness_law(spec).pmf, expected) < 0.005
     each = [cluster.constant(s) for s in seconds]
-    slower = cluster.staleness_law(cluster.Cluster(3, each)).pmf
-    assert distance(cluster.staleness_law(spec).pmf, slower) < 1e-9
+    listed = cluster.staleness_law(cluster.Cluster(3, each)).pmf
+    assert distance(cluster.staleness_law(spec).pmf, listed) < 1e-9
 
 
 @pytest.mark.parametrize(
     "times", [cluster.empirical([0.7, 1.3111]), cluster.constant(1.0)]
 )
 def test_rounding_to_the_grid_leaves_the_mean(times):
-    # of times that have two possible values
+    # of times between two points of the grid
     spec = cluster.Cluster(200, times, slowdown=[1.0] * 100 + [1.0016] * 100)
     assert cluster.staleness_law(spec).mean == pytest.approx(199, rel=1e-8)
 
@@ -87,7 +87,7 @@ def test_equal_workers_have_the_law_of_the_oracle(name, workers):
 
 
 def test_the_oracle_refuses_times_that_it_would_cut_off():
-    with pytest.raises(ValueError, match="`beyond` must be below"):
+    with pytest.raises(ValueError, match="`survival` must be below"):
         renewal.staleness(cluster.pareto(2 / 3, 3.0).survival, 4)
 
 

@@ -101,7 +101,7 @@ def test_arrivals_may_be_wider_than_the_trace(name):
         np.testing.assert_array_equal(padded[:, :most], narrow)
         assert padded.shape == (17, most + 4) and (padded[:, most:] == -1).all()
     np.testing.assert_array_equal(wide.divisor, rows.divisor)
-    # no part of the text is cut off
+    # a smaller width cuts nothing off
     assert trace.arrivals(3, 20, width=1).staleness.shape == rows.staleness.shape
 
 
