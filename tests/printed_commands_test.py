@@ -37,7 +37,7 @@ def words(rest):
 
 
 def commands(text):
-    """The commands that a page prints: (module, arguments), none for a name alone."""
+    """The commands that a page prints: (module, arguments); a name has no arguments."""
     text = text.replace("\\\n", " ")
     for read in IN_YAML.finditer(text):
         items = re.split(r",\s+", read["rest"].strip())

@@ -23,7 +23,7 @@ from tests.exchange.driving import (
 VISITS = 60
 MOMENTUM = 0.5
 SLOWDOWNS = {"exponential": [1.0, 1.0, 1.0, 1.0], "a slow one": [1.0, 4.0, 1.0, 1.0]}
-# the steps are those of a worker's gradients, and not of all workers
+# [worker, gradient of this worker, n]: each worker counts its own gradients
 NOISE = np.random.default_rng(2).normal(size=(WORKERS, 3 * VISITS, 5))
 
 

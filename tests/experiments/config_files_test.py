@@ -111,7 +111,7 @@ def test_the_command_executes_a_config_file_once(tmp_path, monkeypatch):
     counted = f"with open({str(tmp_path / 'count')!r}, 'a') as file: file.write('x')\n"
     (tmp_path / "limited.py").write_text(counted + LIMITED)
     config = f"--config={tmp_path / 'limited.py'}"
-    # flags that Python sets for `-c`, and a flag with the name of its opposite
+    # sys.argv as in `python -c`; and a flag with the name of its opposite, --noquiet
     argv = ["-c", config, "--config.least=3", "--workdir=x", "--noquiet"]
     monkeypatch.setattr(sys, "argv", argv)
     with flagsaver.flagsaver():

@@ -31,7 +31,7 @@ REFUSED = {
 
 
 def deep_in(tx):
-    """`delayed` finds parts at any depth."""
+    """`tx`, deep inside of other transformations."""
     whole = optax.masked(optax.chain(optax.clip(1.0), tx), {"w": True, "b": False})
     return optax.MultiSteps(optax.apply_if_finite(whole, 3), 2)
 
