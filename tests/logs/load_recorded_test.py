@@ -112,7 +112,7 @@ def test_a_task_that_is_missing_is_a_gap_where_starts_are_known(tmp_path):
     gap[0, 1] = True
     for table, all_of_it in ((recorded.seconds, SECONDS), (recorded.starts, STARTS)):
         np.testing.assert_array_equal(table, np.where(gap, np.nan, all_of_it))
-    # one task of each worker, the time after the last one, and before the first one
+    # five tasks, the times after the last ones, and before the first one of worker 1
     assert len(recorded.slowdowns()) == 5 + 2 + 1
 
 

@@ -14,7 +14,7 @@ AGES = jnp.array([1, 1, 1, 1, 5, 7, 0, 3])
 
 
 def scaled(make):
-    """The updates, by one law or by the other."""
+    """A rule: updates that are scaled by a law with these numbers."""
     return lambda *numbers: dj.scale_by_staleness(make(*numbers))
 
 
