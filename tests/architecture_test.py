@@ -1,4 +1,4 @@
-"""Who may import whom (design: floors), and the shape of the public API (style: II)."""
+"""Which module may import which other one (floors), and rules of the public API."""
 
 import ast
 import functools
@@ -18,30 +18,30 @@ import delayjax.testing
 
 ROOT = Path(__file__).parents[1]
 LIBRARY = Path(dj.__file__).parent / "_src"
-# what pyproject.toml names
+# the dependencies in pyproject.toml, and the standard library
 ALLOWED = {"delayjax", "jax", "numpy", "optax", "scipy"} | sys.stdlib_module_names
 
 
 class Building(NamedTuple):
     folder: Path
     package: str
-    floors: tuple[set[str], ...]  # rooms and single modules, from the ground up
+    floors: tuple[set[str], ...]  # folders and modules; each imports from lower floors
     sideways: set[tuple[str, str]]
 
     def room(self, parts):
-        """What has a floor: a module, one of the folders, or else the root."""
+        """The entry of `floors` that a module belongs to, or else `__init__`."""
         rooms = set().union(*self.floors)
         result = [name for n in (1, 2) if (name := ".".join(parts[:n])) in rooms]
         return result[-1] if result else "__init__"
 
     def forbids(self, parts, target):
-        """Whether the module of these parts may not import that one."""
-        own, other = self.room(parts), self.room(target)
+        """Whether module `parts` (its name split at dots) may not import `target`."""
+        home, other = self.room(parts), self.room(target)
         (low,), (high,) = (
             [i for i, floor in enumerate(self.floors) if room in floor]
-            for room in (own, other)
+            for room in (home, other)
         )
-        return high >= low and own != other and (own, other) not in self.sideways
+        return high >= low and home != other and (home, other) not in self.sideways
 
 
 BUILDINGS = {
@@ -62,7 +62,7 @@ BUILDINGS = {
         ROOT / "experiments",
         "experiments.",
         (
-            # a run's folder and processes, which results read and running writes
+            # host: the folder of a run, which `running` writes and `results` reads
             {"tasks", "host"},
             {"training"},
             {"running", "results", "configs", "config_files"},
@@ -87,7 +87,7 @@ def sources(folder):
 
 
 def imported(tree):
-    """Every module or `module.name` that is imported, inside of functions too."""
+    """Every imported module or `module.name`, also inside of functions."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -97,11 +97,11 @@ def imported(tree):
 
 
 def loaded_by_name(tree):
-    """The names, or their first parts, of modules that a string loads."""
+    """The modules that are loaded by a string: their names, or the first part."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and node.args:
             called = ast.unparse(node.func).split(".")[-1]
-            texts = [own.value for own in ast.walk(node.args[0]) if is_text(own)]
+            texts = [node.value for node in ast.walk(node.args[0]) if is_text(node)]
             if called in ("import_module", "__import__") and texts:
                 yield texts[0]
 
@@ -117,7 +117,7 @@ def parts_of(path, folder):
 @buildings
 def test_every_module_has_a_floor(building):
     parts = [parts_of(path, building.folder) for path in sources(building.folder)]
-    homeless = {".".join(own) for own in parts if building.room(own) == "__init__"}
+    homeless = {".".join(path) for path in parts if building.room(path) == "__init__"}
     assert homeless == {"__init__"}
 
 
@@ -137,7 +137,7 @@ def test_imports_lead_downwards_only(building):
 
 
 @pytest.mark.parametrize(
-    ("name", "own", "target", "forbidden"),
+    ("name", "importer", "target", "forbidden"),
     [
         ("library", "history", "rules", True),
         ("library", "history", "cluster", True),
@@ -146,20 +146,20 @@ def test_imports_lead_downwards_only(building):
         ("library", "stability", "cluster", False),
         ("library", "cluster", "logs", True),
         ("runner", "running.loop", "results.runs.Run", True),
-        ("runner", "running.loop", "Experiment", True),  # of the root
+        ("runner", "running.loop", "Experiment", True),  # a name of the root
         ("runner", "figures.look", "report", True),
         ("runner", "figures.__main__", "report", True),
         ("runner", "draw", "report", False),
         ("runner", "running.execution", "running.meshes", False),
     ],
 )
-def test_sideways_and_upward_imports_are_seen(name, own, target, forbidden):
-    result = BUILDINGS[name].forbids(own.split("."), target.split("."))
+def test_sideways_and_upward_imports_are_seen(name, importer, target, forbidden):
+    result = BUILDINGS[name].forbids(importer.split("."), target.split("."))
     assert result == forbidden
 
 
 def modules(package):
-    """{name: the tree of its code} of the modules of a package."""
+    """{name of a module: its syntax tree} of a package."""
     trees = sources(ROOT / package)
     paths = [path.relative_to(ROOT).with_suffix("") for path in trees]
     names = [".".join(path.parts).removesuffix(".__init__") for path in paths]
@@ -167,12 +167,12 @@ def modules(package):
 
 
 def circles(trees):
-    """The groups of modules that import each other, by way of others too."""
+    """The groups of modules that import each other, directly or through others."""
     numbers = {name: number for number, name in enumerate(trees)}
     imports = np.zeros((len(trees), len(trees)))
     for name, tree in trees.items():
         for target in imported(tree):
-            for module in (target, target.rpartition(".")[0]):  # or a name of a module
+            for module in (target, target.rpartition(".")[0]):  # or `module.name`
                 if module in numbers:
                     imports[numbers[name], numbers[module]] = 1
                     break
@@ -243,16 +243,16 @@ def test_the_library_needs_jax_numpy_optax_and_scipy_alone():
 
 
 def test_the_library_imports_nothing_that_jax_may_remove_without_notice():
-    """JAX 0.11 removed an experimental module, and with it `import delayjax`."""
+    """JAX 0.11 removed an experimental module, and `import delayjax` failed."""
     used = {name for tree in sources(LIBRARY).values() for name in imported(tree)}
-    assert [own for own in used if own.startswith(("jax._", "jax.experimental"))] == []
+    assert not [name for name in used if name.startswith(("jax._", "jax.experimental"))]
 
 
 @functools.cache
 def public_names():
-    """What the package's root hands out on purpose: its own imports, not submodules.
+    """The public names of the package's root: what it imports, but no submodules.
 
-    `testing` is public too, but a user imports it, for no training needs it.
+    `testing` is public too, but a user imports it by name: no training needs it.
     """
     tree = ast.parse(Path(dj.__file__).read_text())
     names = {n.split(".")[-1] for n in imported(tree) if n.startswith("delayjax.")}
@@ -278,14 +278,14 @@ def private_uses(tree):
             yield ast.unparse(node)
 
 
-def improper_imports(tree, own=""):
-    """What a config may not import: private names of the runner, and other configs.
+def improper_imports(tree, config=""):
+    """Imports that a config may not have: private names of the runner, other configs.
 
-    Its statements may import it, `own`.
+    The statements of a config may import that config, `config`.
     """
     for name in imported(tree):
         private = name.startswith("experiments.") and "._" in name
-        of_own = own and f"{name}.".startswith(f"configs.{own}.")
+        of_own = config and f"{name}.".startswith(f"configs.{config}.")
         if private or (f"{name}.".startswith("configs.") and not of_own):
             yield f"import {name}"
 
@@ -360,7 +360,7 @@ print(*{name for name in sys.modules if name not in before})
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     loaded = {tuple(name.split(".")) for name in done.stdout.split()}
     packages = {first for first, *_ in loaded} - {*sys.stdlib_module_names}
-    packages -= {"_cyutility"}  # Cython's own, of some builds of SciPy
+    packages -= {"_cyutility"}  # a module of Cython, in some builds of SciPy
     assert packages == {"delayjax", "numpy", "scipy"}
     assert {name[1] for name in loaded if name[0] == "numpy"} <= {"typing", "_typing"}
     of_scipy = {name[1] for name in loaded if name[0] == "scipy" and len(name) > 1}
@@ -381,7 +381,7 @@ def functions_of(name, module):
 
 
 def public_functions():
-    """{"ring.push": function, ...}: the root's functions and its modules' own ones."""
+    """{"ring.push": function, ...}: functions of the root and of its modules."""
     functions = functions_of("cluster.protocols", dj.cluster.protocols)
     for name in public_names():
         value = getattr(dj, name)
@@ -396,7 +396,7 @@ FUNCTIONS = dict(sorted(public_functions().items()))
 
 
 def undocumented(function):
-    """Whether the docstring's Args are others than the arguments, in their order."""
+    """Whether the Args of the docstring differ from the arguments or their order."""
     documentation = f"{inspect.getdoc(function) or ''}\n"
     section = re.search(r"^Args:\n((?:(?: {4}.*)?\n)*)", documentation, re.MULTILINE)
     names = r"^    \*{0,2}(\w+):"
@@ -410,7 +410,7 @@ def without_example(function):
 
 
 def positional_defaults(function):
-    """The arguments with a default that could be given without their name."""
+    """The arguments that have a default and are not keyword-only."""
     return [
         parameter.name
         for parameter in inspect.signature(function).parameters.values()
@@ -420,14 +420,14 @@ def positional_defaults(function):
 
 
 def misplaced(function):
-    """A key that is not called `key`, or does not come first but behind `inner`.
+    """Arguments in a wrong place: `inner` comes first, then the key, named `key`.
 
-    A wrapper begins with what it wraps, with a key or without one.
+    A function without `inner` begins with the key, if it has one.
     """
     arguments = list(inspect.signature(function).parameters)
     named = {"rng", "prng", "prng_key", "rng_key", "seed_key"} & set(arguments)
-    behind = {"inner"} & set(arguments[1:])
-    return named | behind | {"key"} & set(arguments[1 + ("inner" in arguments) :])
+    late = {"inner"} & set(arguments[1:])
+    return named | late | {"key"} & set(arguments[1 + ("inner" in arguments) :])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""No bad call is silent or slow: each ends in the error that its row says."""
+"""No invalid call is silent or slow: each ends in the error that its row has."""
 
 import json
 import os
@@ -14,9 +14,9 @@ from tests.bad_calls import FOLDER, written
 from tests.support.commands import ROOT
 from tests.support.promises import all_hold
 
-SECONDS = 10  # in which a call must end; most take some milliseconds
+SECONDS = 10  # the limit of the time of a call; most take some milliseconds
 
-# runs command lines of a module, each in this one process, and prints their errors
+# runs command lines of a module in this one process, and prints their errors
 DRIVER = """
 import contextlib, importlib, io, json, sys
 from absl import flags
@@ -35,7 +35,7 @@ print(json.dumps(errors))
 
 
 def rows(text):
-    """{call: error} of a section; the lines of the error are one."""
+    """{call: error} of a section; an error of several lines becomes one line."""
     errors = {}
     for line in text.strip().splitlines():
         if not line.startswith("    "):
@@ -53,7 +53,7 @@ SECTIONS = {
     if name.isupper() and isinstance(text, str)
 }
 COMMANDS = SECTIONS.pop("COMMANDS")
-CALLS = {call: said for section in SECTIONS.values() for call, said in section.items()}
+CALLS = {call: row for section in SECTIONS.values() for call, row in section.items()}
 PUBLIC = {name: getattr(bad_calls.dj, name) for name in dir(bad_calls.dj)}
 NAMES = PUBLIC | vars(bad_calls)
 
@@ -63,7 +63,7 @@ def stop(*_):
 
 
 def error_of(call):
-    """What a call ends in, in one line."""
+    """The error of a call, in one line."""
     before = signal.signal(signal.SIGALRM, stop)
     signal.alarm(SECONDS)
     try:
@@ -80,9 +80,9 @@ def in_one_line(text):
     return " ".join(text.split())
 
 
-def check(error, said):
-    pattern = ".*".join(map(re.escape, said.split("...")))
-    assert re.fullmatch(pattern, error), f"\n{error}\nis not what the row says:\n{said}"
+def check(error, row):
+    pattern = ".*".join(map(re.escape, row.split("...")))
+    assert re.fullmatch(pattern, error), f"\n{error}\nis not what the row says:\n{row}"
 
 
 def test_there_are_more_than_300_and_none_twice():
@@ -92,15 +92,15 @@ def test_there_are_more_than_300_and_none_twice():
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_a_bad_call_ends_at_once_in_an_error_that_says_what_is_wrong(section):
-    def checked(call, said):
-        return lambda: check(error_of(call), said)
+    def checked(call, row):
+        return lambda: check(error_of(call), row)
 
-    all_hold({call: checked(call, said) for call, said in SECTIONS[section].items()})
+    all_hold({call: checked(call, row) for call, row in SECTIONS[section].items()})
 
 
 @pytest.mark.parametrize("command", sorted({line.split()[0] for line in COMMANDS}))
 def test_a_bad_command_line_ends_in_a_line_that_says_what_is_wrong(command):
-    """One process makes all lines of a command."""
+    """One process runs all command lines of one command."""
     lines = [line for line in COMMANDS if line.split()[0] == command]
     times = [
         f"{worker},{step},{1 + worker}" for worker in range(2) for step in range(5)

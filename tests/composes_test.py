@@ -1,6 +1,6 @@
-"""What composes with what: each row of docs/composes.md, built, run and measured.
+"""Compositions: each row of docs/composes.md is built, run and measured.
 
-Write the page anew with `python -m tests.composes_test`.
+Write the page again with `python -m tests.composes_test`.
 """
 
 from pathlib import Path
@@ -26,7 +26,7 @@ INSIDE = {
     "optax.partition({'w': optax.adam(0.01), 'b': optax.sgd(0.1)}, "
     "{'w': 'w', 'b': 'b'})": "each part reads its own stale parameters",
     "optax.MultiSteps(optax.adam(0.01), 4)": (
-        "the staleness told is the age of the gradient which completes the mean"
+        "the staleness is the age of the gradient which completes the mean"
     ),
     "optax.apply_if_finite(optax.adam(0.01), 3)": (
         "a gradient that is not finite is refused when it arrives"
@@ -115,7 +115,7 @@ def outside(code):
 
 
 def outcome(code):
-    """Whether it runs, what is told at the end, and whether the history is in place."""
+    """(works or refused, last staleness, history in place or copied, the reason)."""
     try:
         tx = made(code)
         pairs = optax.LookaheadParams.init_synced(PARAMS)
@@ -125,10 +125,10 @@ def outcome(code):
     needs_age = code.startswith("dj.drop_stale")
 
     def step(params, state, t):
-        told = {"staleness": t.astype(jnp.int32) % 3} if needs_age else {}
+        extra_args = {"staleness": t.astype(jnp.int32) % 3} if needs_age else {}
         grads = jax.tree.map(lambda p: jnp.cos(p * (t + 1)), params)
         updates, state = tx.update(
-            grads, state, params, value=1.0 + 0.1 * t, obj_fn=None, **told
+            grads, state, params, value=1.0 + 0.1 * t, obj_fn=None, **extra_args
         )
         return optax.apply_updates(params, updates), state
 
@@ -144,32 +144,32 @@ def outcome(code):
     finite = all(jnp.isfinite(x).all() for x in jax.tree.leaves(params))
     assert finite, code
     copied = program.cost_analysis()["bytes accessed"] > DELAY * PARAMS["w"].nbytes
-    told = sorted({int(x) for x in jax.tree.leaves(dj.staleness(state))})
-    told = ", ".join(map(str, told))
-    return "works", told, "copied at each step" if copied else "in place", ""
+    ages = sorted({int(x) for x in jax.tree.leaves(dj.staleness(state))})
+    ages = ", ".join(map(str, ages))
+    return "works", ages, "copied at each step" if copied else "in place", ""
 
 
 def rows(table, whole, shown=str):
     for code, remark in table.items():
         try:
-            works, told, history, why = outcome(whole(code))
-        except TypeError as error:  # it names the wrapper that it needs
+            works, ages, history, reason = outcome(whole(code))
+        except TypeError as error:  # the message says that it needs keep_params=True
             assert "keep_params=True" in str(error)
-            works, told, history, why = outcome(keeping(whole(code)))
+            works, ages, history, reason = outcome(keeping(whole(code)))
             remark = f"{KEEP}; {remark}" if remark else KEEP
-        yield f"| `{shown(code)}` | {works} | {told} | {history} | {remark or why} |"
+        yield f"| `{shown(code)}` | {works} | {ages} | {history} | {remark or reason} |"
 
 
 def page():
-    head = "| | | staleness told | history | |\n|---|---|---|---|---|"
+    head = "| | | staleness | history | |\n|---|---|---|---|---|"
     return "\n".join(
         [
             "# What composes with what",
             "",
             "This page is written by the test that runs each row: a donated, compiled",
-            f"step, {STEPS} times. A row stands in `dj.delayed(row, {DELAY})`, or in",
+            f"step, {STEPS} times. Each row is inside of `dj.delayed(row, {DELAY})`, or of",
             f"`dj.delayed(row, {DELAY}, keep_params=True)` where it says so.",
-            "*Staleness told* is `dj.staleness(state)` after the last step. *History*",
+            "*Staleness* is `dj.staleness(state)` after the last step. *History*",
             "says whether the compiled step writes one gradient in place or copies",
             "all of them.",
             "",
@@ -180,7 +180,7 @@ def page():
             "",
             "## Around `delayed`",
             "",
-            f"`delayed` stands for `dj.delayed(optax.adam(0.01), {DELAY})`.",
+            f"`delayed` means `dj.delayed(optax.adam(0.01), {DELAY})`.",
             "",
             head,
             *rows(OUTSIDE, outside, lambda code: code.format("delayed")),
@@ -199,9 +199,9 @@ def test_the_page_says_what_happens():
 
 @pytest.mark.parametrize("code", [code for code in INSIDE if "lookahead" in code])
 def test_a_row_that_is_refused_says_what_to_write(code):
-    works, _, _, why = outcome(inside(code))
+    works, _, _, reason = outcome(inside(code))
     assert works == "refused"
-    assert "optax.lookahead(delayed(" in why
+    assert "optax.lookahead(delayed(" in reason
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What one command measures on a device, and what it writes."""
+"""The measurements of the benchmark on a device, and the tables that it writes."""
 
 import json
 import os
@@ -22,13 +22,13 @@ from tests.support.commands import ROOT
 pytestmark = pytest.mark.runs
 
 SEVERAL = 5  # steps
-CONFIG: Any = jax.config  # its flags have no types
+CONFIG: Any = jax.config  # without types, as its flags have none
 
-# A program of several steps.
+# A program of several steps
 
 
 def test_a_program_of_several_steps_takes_them_all():
-    """x[t + 1] = a x[t] + b, so x[T] = a^T x[0] + b (1 + a + .. + a^(T - 1))."""
+    """x[t + 1] = a x[t] + b, so x[T] = a^T x[0] + b (1 + a + ... + a^(T - 1))."""
     a, b, start = 0.5, 1.0, 3.0
     one, several = (
         Contender(lambda x, a, b: a * x + b, *map(jnp.asarray, (start, a, b)), steps=n)
@@ -49,15 +49,15 @@ def test_the_time_is_that_of_one_step(monkeypatch):
 
 
 def test_nothing_is_moved_out_of_the_loop_of_steps():
-    """Not even a sum that is the same in all steps."""
+    """Not even a sum that is equal in all steps."""
     mesh = jax.make_mesh((4,), ("workers",), axis_types=(AxisType.Auto,))
 
     def step(state):
-        x, same = state
-        return x + jax.lax.psum(same, "workers"), same
+        x, term = state
+        return x + jax.lax.psum(term, "workers"), term
 
-    along = P(), P("workers")
-    both = jax.shard_map(step, mesh=mesh, in_specs=(along,), out_specs=along)
+    specs = P(), P("workers")
+    both = jax.shard_map(step, mesh=mesh, in_specs=(specs,), out_specs=specs)
     state = jnp.zeros(1), jnp.ones(4)
     actual = str(Contender(both, state, steps=SEVERAL).program.as_text())
     loop, main = actual.split("ENTRY")
@@ -77,7 +77,7 @@ def test_traffic_and_memory_are_those_of_one_step(steps):
     assert abs(arguments / (4 * size) - held) < 0.01
 
 
-# Formulas.
+# Formulas
 
 
 @pytest.mark.parametrize("devices", [2, 4, 8])
@@ -92,11 +92,11 @@ def test_a_ring_sends_each_part_of_an_array_twice_but_for_one(devices):
 @pytest.mark.parametrize(
     ("compute", "communication", "overlapped", "expected"),
     [
-        (3.0, 2.0, 5.0, 0.0),  # one after the other
-        (3.0, 2.0, 3.0, 1.0),  # the longer of the two
+        (3.0, 2.0, 5.0, 0.0),  # computing and sending one after the other
+        (3.0, 2.0, 3.0, 1.0),  # as long as the longer one
         (3.0, 2.0, 4.0, 0.5),
         (2.0, 2.0, 9.0, 0.0),  # slower than one after the other
-        (2.0, 2.0, 1.0, 1.0),  # a clock's noise
+        (2.0, 2.0, 1.0, 1.0),  # noise of the clock
     ],
 )
 def test_hidden_is_what_the_shorter_saves(compute, communication, overlapped, expected):
@@ -123,14 +123,12 @@ def test_histories_fit_into_the_memory_of_the_card(monkeypatch, delays, gigabyte
     card(monkeypatch, "gpu", {"bytes_limit": limit})
     gradient = 4 * history.size_that_fits(delays)
     slots = [depth + 1 for depth in delays]
-    # the first table: of each delay a history and its limit, with their parameters
-    together = sum(2 * (held + 1) for held in slots)
-    assert together * gradient < limit / 1.2
-    # the second: a history and two by hand, whose step copies them
+    # the first table: for each delay, a history and its limit, with their parameters
+    total = sum(2 * (held + 1) for held in slots)
+    assert total * gradient < limit / 1.2
+    # the second: a history, and two by hand that copy it at each step
     assert (3 * max(slots) + max(slots)) * gradient < limit / 1.2
-    assert (
-        max(together, 4 * max(slots)) * gradient > limit / 3
-    )  # and most of it is used
+    assert max(total, 4 * max(slots)) * gradient > limit / 3  # most of it is used
 
 
 @pytest.mark.parametrize(
@@ -147,7 +145,7 @@ def test_the_size_of_a_history_by_platform(monkeypatch, platform, stats, expecte
     assert history.size_that_fits(history.DELAYS) == expected
 
 
-# Rows.
+# Rows
 
 
 def test_a_table_shows_its_columns_in_their_formats():
@@ -158,21 +156,21 @@ def test_a_table_shows_its_columns_in_their_formats():
 
 def test_an_error_is_one_line_of_a_table():
     error = RuntimeError("RESOURCE_EXHAUSTED: 3 | 4\n\nlong story")
-    said = "not measured: RuntimeError: RESOURCE_EXHAUSTED: 3 / 4"
-    assert not_measured(error) == said
+    message = "not measured: RuntimeError: RESOURCE_EXHAUSTED: 3 / 4"
+    assert not_measured(error) == message
     assert not_measured(NotMeasuredError("one device")) == "not measured: one device"
     assert not_measured(ValueError()) == "not measured: ValueError: "
 
 
 def tables_of(actual):
-    """Tables that `json` has kept; they must be all that was found."""
+    """Tables after a round trip through `json`, which must not change them."""
     assert actual and not [one for one in actual if isinstance(one, str)], actual
     return [Table(**one) for one in actual]
 
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
-    """What each part finds in this process, at the sizes of a quick run."""
+    """The results of each part, in this process, with the sizes of a quick run."""
     folder, actual = tmp_path_factory.mktemp("parts"), {}
 
     def part(name):
@@ -188,7 +186,7 @@ COUNTS = {  # rows of each table
     "history": (2, 2),
     "training": (1, 1),
     "memory": (3 * 2,),
-    "replicas": (4,),  # three methods and none
+    "replicas": (4,),  # three methods, and no method
     "overlap": (1, 1),
 }
 
@@ -199,11 +197,11 @@ def test_a_part_measures_all_of_its_columns(quick, part):
     assert tuple(len([*table.rows]) for table in actual) == COUNTS[part]
     for table in actual:
         for row in table.rows:
-            there = set(table.columns) & set(row)
-            missing = set(table.columns) - there
-            # peers and limits are of some methods only
+            names = set(table.columns) & set(row)
+            missing = set(table.columns) - names
+            # only some methods have peers and limits
             assert not missing or part == "replicas", missing
-            numbers = [row[name] for name in there if not isinstance(row[name], str)]
+            numbers = [row[name] for name in names if not isinstance(row[name], str)]
             assert numbers and np.all(np.isfinite(numbers)), row
             assert min(numbers) >= 0, row
 
@@ -218,7 +216,7 @@ def test_a_history_needs_what_its_formula_says(quick):
         counted = row["compiled, device MiB"] + row["compiled, host MiB"]
         assert size < counted * 2**20 < size + clocks
         assert row["temporary MiB"] * 2**20 < clocks * 20
-        assert row["in use MiB"] == "not measured"  # a CPU does not count
+        assert row["in use MiB"] == "not measured"  # of a CPU, JAX does not know it
 
 
 def test_a_history_that_cannot_be_is_one_row(monkeypatch):
@@ -265,7 +263,7 @@ def test_one_device_has_nothing_to_overlap(monkeypatch):
         device_overlap.all_devices()
 
 
-# Processes.
+# Processes
 
 
 def files_in(folder, name):
@@ -284,9 +282,9 @@ jax.config.update("jax_num_cpu_devices", 2)  # refused where a device was taken
 
 
 def test_the_command_writes_both_files_and_takes_no_device_itself(tmp_path):
-    out = tmp_path / "new"
+    folder = tmp_path / "new"
     done = subprocess.run(
-        [sys.executable, "-c", COMMAND, str(out)],
+        [sys.executable, "-c", COMMAND, str(folder)],
         cwd=ROOT,
         env=os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -294,8 +292,8 @@ def test_the_command_writes_both_files_and_takes_no_device_itself(tmp_path):
         timeout=120,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert sorted(os.listdir(out)) == ["cpu-quick.json", "cpu-quick.md"]
-    result, page = files_in(out, "cpu-quick")
+    assert sorted(os.listdir(folder)) == ["cpu-quick.json", "cpu-quick.md"]
+    result, page = files_in(folder, "cpu-quick")
     assert result["machine"]["device"] == "cpu" and result["quick"]
     assert list(result["parts"]) == ["memory"]
     (table,) = tables_of(result["parts"]["memory"])
@@ -402,7 +400,7 @@ def test_bad_flags_are_refused_in_one_line(
     assert line.startswith(message)
 
 
-# Two processes on a slow link.
+# Two processes on a slow link
 
 
 @pytest.mark.parametrize("flags", [[], ["--rank=0"]], ids=["parent", "process"])

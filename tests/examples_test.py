@@ -1,4 +1,4 @@
-"""The notebooks of examples/ run, and say what is so."""
+"""The notebooks of examples/ run, and what they claim is true."""
 
 import contextlib
 import io
@@ -23,7 +23,7 @@ NOTEBOOKS = sorted(EXAMPLES.glob("*.md"))
 
 
 def run(name):
-    """The names that a notebook's cells leave, and what they print."""
+    """Runs a notebook: the variables of its cells, and what they print."""
     matplotlib.use("agg")
     text = (EXAMPLES / f"{name}.md").read_text()
     text = re.sub(r"^%.*$", "", text, flags=re.MULTILINE)  # a notebook's own commands
@@ -56,7 +56,7 @@ def quick():
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory):
+def rule(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("own")))
         return run("own_optimizer")
@@ -107,7 +107,7 @@ def test_simulated_costs_are_those_of_theory(delay):
         [[largest_root(a, tau) for a in delay["STEPS"]] for tau in delay["DELAYS"]]
     )
     measured = delay["measured"]
-    # next to a double root, and where a fall takes few updates, the count is coarse
+    # near a double root, or if a fall takes few updates, the count is not exact
     compared = np.isfinite(measured) & (theory < 1) & (theory > 0.5)
     assert compared.sum() > 100
     expected = -1 / np.log10(theory[compared])
@@ -125,9 +125,9 @@ def test_lines_and_limits_are_those_of_the_recursion(delay):
 
 def test_the_best_step_moves_left_and_up(delay):
     cost = np.nan_to_num(delay["cost"], nan=np.inf)
-    best, at = cost.min(axis=1), cost.argmin(axis=1)
+    best, steps = cost.min(axis=1), cost.argmin(axis=1)
     assert (np.diff(best) > 0).all()
-    assert (np.diff(at) < 0).all()
+    assert (np.diff(steps) < 0).all()
 
 
 def test_slow_workers_gradients_are_several_times_as_old(cluster):
@@ -140,11 +140,11 @@ def test_slow_workers_gradients_are_several_times_as_old(cluster):
 def test_who_does_not_wait_has_more_updates_and_is_ahead_nearly_all_the_time(cluster):
     waits, takes = cluster["traces"]["wait for all"], cluster["traces"]["take each"]
     assert takes.num_updates > 20 * waits.num_updates
-    at = np.linspace(20.0, 110.0, 10)
-    ahead = np.interp(at, *cluster["best"]["take each"])
-    behind = np.interp(at, *cluster["best"]["wait for all"])
-    assert (ahead < behind).sum() >= 8
-    damped = np.interp(at, *cluster["best"]["take each, step / staleness"])
+    times = np.linspace(20.0, 110.0, 10)
+    ahead = np.interp(times, *cluster["best"]["take each"])
+    losses = np.interp(times, *cluster["best"]["wait for all"])
+    assert (ahead < losses).sum() >= 8
+    damped = np.interp(times, *cluster["best"]["take each, step / staleness"])
     assert (ahead < damped).sum() >= 8
 
 
@@ -154,11 +154,11 @@ def test_no_best_step_lies_on_the_edge_of_the_grid(cluster):
 
 
 def test_a_dropped_replica_changes_the_rate_by_the_mean_order_statistic(recorded):
-    for job, own in recorded["recorded"].items():
-        slowest, next_slowest = np.sort(own.seconds, axis=0)[::-1][:2].mean(axis=1)
-        results, workers = recorded["results"], own.workers
+    for job, log in recorded["recorded"].items():
+        slowest, next_slowest = np.sort(log.seconds, axis=0)[::-1][:2].mean(axis=1)
+        results, workers = recorded["results"], log.workers
         waits, drops = results[job, "hardsync"], results[job, "k_sync, one dropped"]
-        assert len(set(waits[0])) == recorded["SEEDS"]  # other steps for each seed
+        assert len(set(waits[0])) == recorded["SEEDS"]  # each seed draws other steps
         # 32 or more drawn steps in each of 20 simulations
         assert waits[0].mean() == pytest.approx(slowest, rel=0.01)
         assert drops[0].mean() == pytest.approx(next_slowest, rel=0.01)
@@ -171,11 +171,11 @@ def test_a_dropped_replica_changes_the_rate_by_the_mean_order_statistic(recorded
 
 
 def test_shares_of_a_step_are_of_mean_and_slowest_replica(recorded):
-    for job, own in recorded["recorded"].items():
+    for job, log in recorded["recorded"].items():
         step = recorded["step_seconds"][job].mean()
         compute, waits, rest = recorded["shares"][job]
-        assert compute == pytest.approx(own.seconds.mean() / step)
-        assert compute + waits == pytest.approx(own.seconds.max(axis=0).mean() / step)
+        assert compute == pytest.approx(log.seconds.mean() / step)
+        assert compute + waits == pytest.approx(log.seconds.max(axis=0).mean() / step)
         assert compute + waits + rest == pytest.approx(1.0)
 
 
@@ -187,14 +187,14 @@ def stages(job):
 
 
 def test_the_causes_of_waiting_are_those_that_the_page_says(recorded):
-    slowest = {job: own.seconds for job, own in recorded["ranks"].items()}
-    slowest = {job: own.argmax(axis=0) for job, own in slowest.items()}
+    slowest = {job: log.seconds for job, log in recorded["ranks"].items()}
+    slowest = {job: seconds.argmax(axis=0) for job, seconds in slowest.items()}
     assert (slowest["AR"] == recorded["slow"]).all()
     assert (stages("ST")[slowest["ST"]] == 3).all()
     counts = np.bincount(recorded["recorded"]["SE"].seconds.argmax(axis=0))
     assert counts.max() <= 5
-    same = np.flatnonzero(stages("AR") == stages("AR")[recorded["slow"]])
-    assert sorted([recorded["slow"], *recorded["others"]]) == same.tolist()
+    ranks = np.flatnonzero(stages("AR") == stages("AR")[recorded["slow"]])
+    assert sorted([recorded["slow"], *recorded["others"]]) == ranks.tolist()
     assert recorded["cost"][0] / recorded["cost"][1] == pytest.approx(2.24, abs=0.01)
 
 
@@ -206,11 +206,11 @@ def test_advice_gains_less_than_a_cluster_without_the_cause(recorded):
 
 
 @pytest.mark.long
-def test_fading_momentum_without_delay_is_momentum_and_beats_it_under_delay(own):
-    rows = own["found"].results.set_index(["optimizer", "learning_rate", "seed"])
+def test_fading_momentum_without_delay_is_momentum_and_beats_it_under_delay(rule):
+    rows = rule["found"].results.set_index(["optimizer", "learning_rate", "seed"])
     fresh = rows[rows["delay"] == 0]["train_loss"]
     assert (fresh["fading momentum"] == fresh["momentum 0.9"]).all()
-    loss = own["table"].set_index(["optimizer", "delay"])
+    loss = rule["table"].set_index(["optimizer", "delay"])
     assert loss["mean"]["momentum 0.9", 0] < loss["mean"]["no momentum", 0]
     assert loss["mean"]["momentum 0.9", 2] < loss["mean"]["fading momentum", 2]
     assert loss["high"]["fading momentum", 8] < loss["low"]["momentum 0.9", 8]
@@ -219,13 +219,13 @@ def test_fading_momentum_without_delay_is_momentum_and_beats_it_under_delay(own)
 
 
 @pytest.mark.long
-def test_each_arm_of_one_s_own_is_one_program(own):
-    assert len(programs(own["experiment"])) == 3
+def test_each_arm_of_one_s_own_is_one_program(rule):
+    assert len(programs(rule["experiment"])) == 3
 
 
 @pytest.mark.parametrize(
     "name",
-    shortened(["delay", "cluster", "recorded", "own"], "delay", "cluster", "recorded"),
+    shortened(["delay", "cluster", "recorded", "rule"], "delay", "cluster", "recorded"),
 )
 def test_figures_have_labels_with_units_and_colors_that_all_can_tell(name, request):
     values = request.getfixturevalue(name).values()

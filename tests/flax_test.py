@@ -1,4 +1,4 @@
-"""Histories of Flax models: named, sharded, stored and resized as their parameters."""
+"""Histories of Flax models have the names, shards and files of their parameters."""
 
 import functools
 
@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 import delayjax as dj
 from tests.support.cases import shortened
 
-DEPTH = 3  # D + 1 = 4 slots: a number that the mesh divides, so nothing fails by luck
+DEPTH = 3  # D + 1 = 4 slots: the mesh divides 4, so slots could be sharded by mistake
 MESH = jax.make_mesh((4,), ("fsdp",), axis_types=(AxisType.Auto,))
 X = jnp.linspace(-1.0, 1.0, 8 * 16).reshape(8, 16)
 SPEC = P(None, "fsdp", None)
@@ -108,7 +108,7 @@ def test_a_history_is_named_as_its_parameter_with_none_in_front(spec, stacked):
         assert result == stacked
         assert type(result) is type(stacked)
         assert ring["inner"]["kernel"].get_value().shape == (DEPTH + 1, 16, 8)
-    # the model's own metadata is left alone
+    # the metadata of the model does not change
     assert model.inner.kernel.get_metadata("out_sharding", None) == spec
 
 
@@ -120,12 +120,12 @@ def test_a_sharding_meant_for_optimizers_is_lengthened_too():
 
 
 def test_an_older_name_of_the_metadata_is_lengthened_too():
-    """Trainers that stack layers leave `sharding_names` beside `out_sharding`."""
+    """Trainers that stack layers have `sharding_names` beside `out_sharding`."""
     model = Net(nnx.Rngs(0))
     model.inner.kernel._var_metadata["sharding_names"] = (None, "fsdp")
     slots = dj.ring.init(nnx.state(model, nnx.Param), 2).slots
     result = slots["inner"]["kernel"].get_metadata()
-    assert result["out_sharding"] == (None, None, "fsdp")  # as before
+    assert result["out_sharding"] == (None, None, "fsdp")  # this does not change
     assert "sharding_names" not in result
 
 
@@ -150,7 +150,7 @@ def test_shapes_alone_are_named_too():
 
 
 def test_no_collective_moves_slots_between_devices():
-    """Sharded over time, a step would send its history from device to device."""
+    """With slots sharded over time, a step would send its history to other devices."""
     model, optimizer = make_both()
     text = step.lower(model, optimizer, X).compile().as_text()
     assert "all-to-all" not in text
@@ -174,7 +174,7 @@ def losses_of_adam():
     "name", shortened(["cast", "sharded", "on_host"], "cast", "sharded")
 )
 def test_every_history_trains_an_nnx_model_alike(name):
-    # bfloat16 rounds a gradient by 2^-9 of itself, and Adam divides by its size
+    # bfloat16 rounds a gradient by 2^-9, and Adam divides by the gradient's size
     rtol = 2.0**-6 if name == "cast" else 1e-5
     np.testing.assert_allclose(losses_of(name), losses_of("plain"), rtol=rtol)
 
@@ -196,7 +196,7 @@ def test_an_nnx_history_changes_its_depth_in_mid_training(stripped):
     for _ in range(4):
         step(model, deeper, X)
         seen.append(int(dj.staleness(deeper.opt_state)))
-    # a deeper history warms up from what there is: four items, or none
+    # a deeper history begins with the items that it has: four, or none
     assert seen == [min(t, 5) for t in (range(4) if stripped else range(4, 8))]
 
 
@@ -224,14 +224,14 @@ def test_staleness_is_set_in_the_state_of_an_nnx_optimizer():
     law = optax.chain(optax.sgd(0.1), dj.scale_by_staleness(dj.modulation.inverse))
 
     @nnx.jit
-    def told(model, optimizer, staleness):
+    def update(model, optimizer, staleness):
         optimizer.opt_state.staleness[...] = staleness
         return optimizer.update(model, nnx.grad(loss)(model, X))
 
     def bias(staleness):
         model = Net(nnx.Rngs(0))
         optimizer = nnx.Optimizer(model, dj.inject_staleness(law), wrt=nnx.Param)
-        return told(model, optimizer, staleness)["outer"]["bias"]
+        return update(model, optimizer, staleness)["outer"]["bias"]
 
     np.testing.assert_allclose(4 * bias(4), bias(1), rtol=1e-6)
 
@@ -301,7 +301,7 @@ def test_logical_and_physical_names_of_linen_travel_with_the_history():
 
 
 def test_a_linen_history_lies_on_the_host_where_its_state_is_made_eagerly():
-    """The recipe of the page: specs know no memory, so they place parameters alone."""
+    """The recipe of the page: specs have no memory kind, and place parameters alone."""
     tx = dj.delayed(optax.adam(0.1), DEPTH, history=dj.ring.on_host())
 
     def params_of(key):
@@ -320,7 +320,7 @@ def test_a_linen_history_lies_on_the_host_where_its_state_is_made_eagerly():
 
 
 class Stack(nnx.Module):
-    """Two layers in one leaf, named by logic, as MaxText scans them."""
+    """Two layers in one leaf, with logical names, as MaxText scans them."""
 
     def __init__(self, rngs):
         init = nnx.with_metadata(
@@ -334,7 +334,7 @@ class Stack(nnx.Module):
 
 
 def shardings_by_rules(state):
-    """As MaxText: from the names in the metadata of shapes, on its own mesh."""
+    """As MaxText does: from the names in the metadata of shapes, on its mesh."""
 
     def sharding(variable):
         names = variable.get_metadata("out_sharding", None) or ()
@@ -353,7 +353,7 @@ def test_logical_names_of_stacked_layers_place_an_nnx_history():
         model = Stack(nnx.Rngs(0))
         return nnx.state((model, optimizer_of(model)))
 
-    with nn.logical_axis_rules(RULES):  # nnx places by them what is made here
+    with nn.logical_axis_rules(RULES):  # nnx places the new arrays by them
         shardings = shardings_by_rules(nnx.eval_shape(make))
         placed = jax.jit(make, out_shardings=shardings)()
     kernel = placed[0]["layers"]["kernel"]
@@ -380,8 +380,8 @@ def test_the_staleness_of_layers_has_no_names_that_would_shard_it():
     with nn.logical_axis_rules(RULES):
         shardings = shardings_by_rules(nnx.eval_shape(make))
         placed = jax.jit(make, out_shardings=shardings)()
-    told = nnx.to_pure_dict(placed[1])["opt_state"]["staleness"]["layers"]
-    assert told["kernel"].shape == (1, 2, 1) and told["bias"].shape == (1, 2)
+    staleness = nnx.to_pure_dict(placed[1])["opt_state"]["staleness"]["layers"]
+    assert staleness["kernel"].shape == (1, 2, 1) and staleness["bias"].shape == (1, 2)
 
 
 def test_a_sharded_linen_state_trains_as_one_on_one_device():
@@ -403,19 +403,19 @@ def test_flax_serialization_keeps_every_bit(name):
     tx = dj.delayed(optax.adam(0.1), 2, history=HISTORIES[name])
     _, state = tx.update(params, tx.init(params), params)
     data = flax.serialization.to_bytes(state)
-    back = flax.serialization.from_bytes(tx.init(params), data)
-    same = jax.tree.map(
+    restored = flax.serialization.from_bytes(tx.init(params), data)
+    equal = jax.tree.map(
         lambda a, b: a.dtype == b.dtype and np.array_equal(np.asarray(a), b),
-        back,
+        restored,
         state,
     )
-    assert jax.tree.all(same)
+    assert jax.tree.all(equal)
 
 
 @pytest.mark.parametrize("history", [None, HISTORIES["cast"]], ids=["plain", "cast"])
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_a_compiled_init_shards_the_history_as_its_parameters(dtype, history):
-    """On a mesh of Auto axes, where no type says how a parameter is sharded."""
+    """On a mesh of Auto axes, whose types do not show how a parameter is sharded."""
     tx = dj.delayed(optax.sgd(0.1), DEPTH, keep_params=True, history=history)
     params = jax.device_put(jnp.ones((8, 4), dtype), jax.NamedSharding(MESH, P("fsdp")))
     state = jax.jit(tx.init)(params)

@@ -1,4 +1,4 @@
-"""Histories of arrays named as Haliax names them, placed as Levanter places a state.
+"""Histories of arrays with Haliax names, placed as Levanter places a state.
 
 Haliax is no requirement of these tests, so its array is written out here; the package
 itself is tested in tests/trainers/levanter_test.py.
@@ -20,7 +20,7 @@ import delayjax as dj
 
 MESH = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))
 RULES = {"embed": "data"}
-DEPTH = 3  # D + 1 = 4 slots: a number that the mesh divides, so nothing fails by luck
+DEPTH = 3  # D + 1 = 4 slots: the mesh divides 4, so slots could be sharded by mistake
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Axis:
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True)
 class NamedArray:
-    """As in haliax/core.py: checked where it is made, not where a tree is rebuilt."""
+    """As in haliax/core.py: the constructor checks, but a rebuilt tree does not."""
 
     array: jax.Array
     axes: tuple[Axis, ...]
@@ -78,13 +78,13 @@ def model():
 
 
 def frozen_bias(params):
-    """`equinox.filter` takes the array out of its box, and leaves the box."""
+    """`equinox.filter` removes the array from its box, and keeps the box."""
     bias = jax.tree.map(lambda _: None, params["bias"])
     return params | {"bias": bias}
 
 
 def shardings_of(shapes):
-    """As `infer_resource_partitions`: by the names of axes, else on each device."""
+    """As `infer_resource_partitions`: by the names of axes, else replicated."""
 
     def sharding(node):
         names = [axis.name for axis in node.axes] if is_named(node) else []
@@ -94,7 +94,7 @@ def shardings_of(shapes):
 
 
 def placed(init):
-    """As `named_jit`: shapes first, then the state made where its names say."""
+    """As `named_jit`: shapes first, then the state at the places of its names."""
     return jax.jit(init, out_shardings=shardings_of(jax.eval_shape(init)))()
 
 
@@ -115,7 +115,7 @@ def test_a_named_history_is_placed_as_its_parameter(name):
 
 
 def losses(tx, *, steps=6, make=model):
-    """Levanter's step: the named model and its state, donated."""
+    """The step of Levanter: the model with names and its state, donated."""
 
     def step(params, state):
         def error(params):
@@ -127,8 +127,8 @@ def losses(tx, *, steps=6, make=model):
         return optax.apply_updates(params, updates), state, value
 
     params, state = placed(make), placed(lambda: tx.init(make()))
-    out = shardings_of(jax.eval_shape(step, params, state))
-    step = jax.jit(step, donate_argnums=(0, 1), out_shardings=out)
+    places = shardings_of(jax.eval_shape(step, params, state))
+    step = jax.jit(step, donate_argnums=(0, 1), out_shardings=places)
     values = []
     for _ in range(steps):
         params, state, value = step(params, state)
@@ -137,7 +137,7 @@ def losses(tx, *, steps=6, make=model):
 
 
 def bare(tx, **options):
-    """The same model of arrays without names."""
+    """The same model with arrays that have no names."""
 
     def strip(tree):
         return jax.tree.map(

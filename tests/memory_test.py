@@ -1,4 +1,4 @@
-"""What a step costs, read off the compiled program: nothing here is timed."""
+"""The costs of a step, taken from the compiled program: nothing is timed here."""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ RING = (DELAY + 1) * N
 
 
 def compiled(tx, params=PARAMS):
-    """The donated step that a user's loop calls, its gradient an argument."""
+    """A donated step as in a user's loop; the gradient is an argument."""
 
     def step(params, state, grads):
         updates, state = tx.update(grads, state, params)
@@ -63,8 +63,8 @@ def is_small(gradients, memory, params, **extra_args):
 INJECTED = optax.inject_hyperparams(dj.delayed, static_args="max_delay")
 ADAM = optax.adam(0.1)
 
-# name: max_delay -> transformation; tests/composes_test.py asks of others of Optax
-# inside whether a step copies the history
+# name: max_delay -> transformation; tests/composes_test.py checks for other optimizers
+# of Optax whether a step copies the history
 COMPOSITIONS = {
     "sgd": lambda d: dj.delayed(optax.sgd(0.1), d),
     "momentum": lambda d: dj.delayed(optax.sgd(0.1, momentum=0.9), d),
@@ -104,10 +104,10 @@ COMPOSITIONS = {
 def test_a_composition_holds_no_second_ring(name):
     make = COMPOSITIONS[name]
     program, plain = compiled(make(DELAY)), compiled(make(0))
-    # beyond what the optimizer needs without a history: the item that is read, its
-    # snapshot, and with "skip" the optimizer's two moments
+    # beyond the optimizer without a history: the item that is read, its snapshot,
+    # and with "skip" the two moments of the optimizer
     assert temporary(program) <= temporary(plain) + RING / 4
-    # all that is donated is written over, but for scalars that the step does not read
+    # all donated buffers are reused, except for scalars that the step does not read
     state = jax.eval_shape(make(DELAY).init, PARAMS)
     assert program.memory_analysis().alias_size_in_bytes >= N + nbytes(state) - 64
 
@@ -120,7 +120,7 @@ def test_a_frozen_leaf_costs_no_history(kept):
     late = dj.delayed(optax.sgd(0.1), DELAY, keep_params=kept == 2)
     labels = {"w": "frozen", "b": "train"}
     part = optax.partition({"train": late, "frozen": optax.set_to_zero()}, labels)
-    # the ages and the losses of the gradients, and five counters
+    # the ages and losses of the gradients, and five counters
     scalars = 4 * (2 * (DELAY + 1) + 5)
     for tx in whole, part:
         size = nbytes(jax.eval_shape(tx.init, PARAMS))
@@ -140,16 +140,16 @@ def test_delays_by_layer_move_as_much_as_one_delay_and_copy_no_history(delays):
     size = nbytes(params)
     by_layer = {"blocks": dj.delays.Layers(delays)}
     late = compiled(dj.delayed(optax.sgd(0.1), by_layer), params)
-    alike = compiled(dj.delayed(optax.sgd(0.1), 7), params)
-    assert bytes_accessed(late) <= 1.1 * bytes_accessed(alike)
+    plain = compiled(dj.delayed(optax.sgd(0.1), 7), params)
+    assert bytes_accessed(late) <= 1.1 * bytes_accessed(plain)
     assert temporary(late) <= size / 100
-    # each layer's gradients, none without a delay, and the parameters
+    # the gradients of each layer (none without a delay), and the parameters
     kept = sum(delay + 1 for delay in delays if delay) / len(delays)
     held = late.memory_analysis().alias_size_in_bytes
     assert held == pytest.approx((kept + 1) * size, rel=0.001)
 
 
-# how a history may be kept: (params, options of `delayed`)
+# the kinds of histories: (params, options of `delayed`)
 KEPT = {
     "float32": (PARAMS, {}),
     "with snapshots": (PARAMS, {"keep_params": True}),
@@ -180,7 +180,7 @@ GRID = {
 
 
 def grid_chunk(make, max_delay):
-    """A donated chunk of steps of `CELLS` step sizes and delays, as one program."""
+    """A donated chunk of steps, for `CELLS` step sizes and delays, as one program."""
 
     def transformation(rate, delay):
         inner, options = make(rate)

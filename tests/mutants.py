@@ -1,17 +1,17 @@
-"""Draws mutants of the library, and says which of them the tests kill.
+"""Draws mutants of the library, and reports which of them the tests kill.
 
 A mutant is the library with one token changed: an operator, a comparison, a number, or
-one of a few names. A test line that loses no fact kills what it killed before.
+one of a few names. A change of the tests that loses no fact kills the same mutants.
 
     python -m pytest -q -n 2 -m "not long" --cov=delayjax/_src --cov-context=test \\
         --cov-report=
     python -m tests.mutants --seed=0 --count=200 --out=mutants.jsonl
 
-The first command (with pytest-cov) notes in .coverage which tests execute which line.
-The second runs for each mutant the tests that execute its line, near ones first, until
-one fails. It goes on where it was interrupted. The file has a row a mutant: "killed"
-with the test, "survived", or "not killed in time". The tests run on a copy of the
-tree, whose tests may be of another commit: `--tests=FOLDER`.
+The first command (with pytest-cov) records in .coverage which tests execute which line.
+For each mutant, the second one runs the tests that execute its line, near ones first,
+until one fails. After an interruption it continues. The file has one row per mutant:
+"killed" with the test, "survived", or "not killed in time". The tests run in a copy of
+the tree; its tests may be of another commit: `--tests=FOLDER`.
 """
 
 import argparse
@@ -45,11 +45,11 @@ SWAPS = {
     **{"minimum": "maximum", "maximum": "minimum", "any": "all", "all": "any"},
     **{"zeros_like": "ones_like", "floor": "ceil", "ceil": "floor"},
 }
-SECONDS = 90.0  # for the tests of a mutant
+SECONDS = 90.0  # the time limit for the tests of a mutant
 
 
 class Mutant(NamedTuple):
-    """One token of a file, and what stands there instead."""
+    """A token of a file, and its replacement."""
 
     path: str
     line: int
@@ -59,7 +59,7 @@ class Mutant(NamedTuple):
 
 
 def candidates(path: Path) -> Iterator[Mutant]:
-    """All mutants of a file; docstrings, annotations and imports have none."""
+    """All mutants of a file, except in docstrings, annotations and imports."""
     text = (ROOT / path).read_text()
     skipped = set(_skipped(ast.parse(text)))
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -83,7 +83,7 @@ def candidates(path: Path) -> Iterator[Mutant]:
 
 
 def _skipped(tree: ast.AST) -> Iterator[int | tuple[int, int]]:
-    """Lines of imports, and places of what stands in annotations."""
+    """The lines of imports, and the places of annotations."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             yield from range(node.lineno, node.end_lineno + 1)
@@ -98,7 +98,7 @@ def _skipped(tree: ast.AST) -> Iterator[int | tuple[int, int]]:
 
 
 def applied(text: str, mutant: Mutant) -> str:
-    """A file's text with the mutant in it."""
+    """The text of a file with the mutant in it."""
     lines = text.splitlines(keepends=True)
     line = lines[mutant.line - 1]
     stop = mutant.column + len(mutant.token)
@@ -107,17 +107,17 @@ def applied(text: str, mutant: Mutant) -> str:
 
 
 def drawn(seed: int, count: int) -> list[Mutant]:
-    """Mutants at random, the same ones for a seed and a tree."""
+    """Random mutants: the same ones for the same seed and tree."""
     files = sorted((ROOT / LIBRARY).rglob("*.py"))
-    every = [m for path in files for m in candidates(path.relative_to(ROOT))]
-    return random.Random(seed).sample(every, count)
+    mutants = [m for path in files for m in candidates(path.relative_to(ROOT))]
+    return random.Random(seed).sample(mutants, count)
 
 
 def executing(data: "CoverageData", mutant: Mutant) -> list[str]:
-    """The tests that execute the line: near ones first, and one of each function.
+    """The tests that execute the line: near ones first, more than 3 of a function last.
 
-    Near are the tests of the module's own file, then those of its room. Among equals
-    a test that executes little of the library comes first, as it ends early.
+    Near are the tests in the test file of the module, then those in its folder. Among
+    equal ones, a test that executes little of the library comes first: it ends early.
     """
     (file,) = (f for f in data.measured_files() if f.endswith(mutant.path))
     lines = data.contexts_by_lineno(file)
@@ -131,17 +131,17 @@ def executing(data: "CoverageData", mutant: Mutant) -> list[str]:
     placed = []
     for test in sorted(tests, key=lambda test: (size[test], test)):
         name = test.split("[")[0]
-        own = f"{path.stem}_test.py" in test or str(path) in test
+        near = f"{path.stem}_test.py" in test or str(path) in test
         room = f"tests/{path.parent.name}/" in test
-        again = kind[name] >= 3
-        placed.append((again, not own, not room, kind[name], size[test], test))
+        is_repeat = kind[name] >= 3
+        placed.append((is_repeat, not near, not room, kind[name], size[test], test))
         kind[name] += 1
     return [test for *_, test in sorted(placed)]
 
 
 @functools.cache
 def _sizes(data: "CoverageData") -> collections.Counter[str]:
-    """The lines of the library that each test executes."""
+    """The number of library lines that each test executes."""
     sizes = collections.Counter[str]()
     for file in data.measured_files():
         for contexts in data.contexts_by_lineno(file).values():
@@ -150,13 +150,13 @@ def _sizes(data: "CoverageData") -> collections.Counter[str]:
 
 
 def judged(place: Path, mutant: Mutant, tests: Sequence[str]) -> dict[str, object]:
-    """Whether a test of these fails with the mutant in the tree at `place`."""
+    """Whether one of these tests fails with the mutant in the tree at `place`."""
     file = place / mutant.path
     text = file.read_text()
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "--no-header"]
-    command += ["-m", "not long"]  # whole runs too
+    command += ["-m", "not long"]  # whole runs, too
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as names:
-        # a list too long for a command line; nothing where no test runs the line
+        # the list may be too long for a command line, or empty
         names.write("\n".join(tests))
         names.flush()
         try:
@@ -174,15 +174,15 @@ def judged(place: Path, mutant: Mutant, tests: Sequence[str]) -> dict[str, objec
             return {"verdict": "not killed in time", "tests": ran, "of": len(tests)}
         finally:
             file.write_text(text)
-    said = ended.stdout.splitlines()
-    failed = [line for line in said if line.startswith(("FAILED", "ERROR"))]
+    lines = ended.stdout.splitlines()
+    failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
     if ended.returncode in (0, 5):
         return {"verdict": "survived", "tests": len(tests)}
     return {"verdict": "killed", "by": (failed or [ended.stdout[-200:]])[0]}
 
 
 def main() -> None:
-    """Judges what is drawn and not yet in the file."""
+    """Judges the drawn mutants that are not yet in the file."""
     from coverage import CoverageData  # comes with pytest-cov
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -196,7 +196,7 @@ def main() -> None:
     data.read()
     known = given.out.read_text().splitlines() if given.out.exists() else []
     done = {Mutant(*json.loads(row)["mutant"]) for row in known}
-    with tempfile.TemporaryDirectory() as folder, given.out.open("a") as out:
+    with tempfile.TemporaryDirectory() as folder, given.out.open("a") as file:
         place = Path(folder) / "tree"
         unwanted = shutil.ignore_patterns(".git", ".venv", "runs", "_build", "tests")
         shutil.copytree(ROOT, place, ignore=unwanted)
@@ -205,8 +205,8 @@ def main() -> None:
             if mutant in done:
                 continue
             row = {"mutant": mutant, **judged(place, mutant, executing(data, mutant))}
-            out.write(json.dumps(row) + "\n")
-            out.flush()
+            file.write(json.dumps(row) + "\n")
+            file.flush()
             print(*row.values(), flush=True)
 
 

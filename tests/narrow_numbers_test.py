@@ -1,4 +1,4 @@
-"""A delay, an age or a staleness means the same in each of its types."""
+"""A delay, an age or a staleness means the same in each dtype."""
 
 import functools
 
@@ -46,11 +46,11 @@ NARROW = [np.int8(100), np.uint8(250), jnp.int8(100), jnp.uint8(250), np.int16(2
 
 
 @pytest.mark.parametrize("tau", NARROW, ids=lambda tau: f"{type(tau)}{tau.dtype}")
-@pytest.mark.parametrize("way", WAYS)
-def test_a_gradient_is_as_late_as_a_narrow_delay_says(way, tau):
+@pytest.mark.parametrize("kind", WAYS)
+def test_a_gradient_is_as_late_as_a_narrow_delay_says(kind, tau):
     steps, late = 320, int(tau)
-    gradients, ages = used(WAYS[way](tau), steps)
-    full = np.arange(late, steps)  # once the delay is over
+    gradients, ages = used(WAYS[kind](tau), steps)
+    full = np.arange(late, steps)  # from the end of the delay on
     np.testing.assert_array_equal(gradients[full], full - late + 1.0)
     np.testing.assert_array_equal(ages[full], late)
     assert (ages >= 0).all()
@@ -130,7 +130,7 @@ def same(tree, other):
 
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_weighs_a_staleness_the_same_in_each_type(name):
-    """Of the largest uint8, to which no 1 can be added."""
+    """With the largest uint8, to which 1 cannot be added, too."""
     tx, tau = RULES[name](1), 255
     wanted = moved(tx, tau)
     for kind in (np.uint8, np.int16, np.int64, np.uint64, jnp.uint8, jnp.uint32):

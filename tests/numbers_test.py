@@ -26,16 +26,16 @@ NO_QUANTITY = (
 )
 
 
-def on(page):
-    """The text of a page, without what states no quantity, on one line."""
+def text_of(page):
+    """The text of a page, on one line, without parts that have no quantity."""
     text = (ROOT / page).read_text()
     for pattern in NO_QUANTITY:
         text = re.sub(pattern, "", text, flags=re.DOTALL)
     return " ".join(re.sub(r"\]\([^)]*\)", "]", text).split())
 
 
-def taken(row):
-    """The number that a row's table has."""
+def number(row):
+    """The number in the table of a row."""
     path = ROOT / row["file"]
     if path.suffix != ".csv":
         return re.search(row["take"], path.read_text())[1]
@@ -51,9 +51,9 @@ def taken(row):
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['page']}: {row['number']}")
 def test_a_number_of_a_page_is_that_of_its_table_rounded(row):
     decimals = len(row["number"].partition(".")[2])
-    assert f"{abs(float(taken(row))):.{decimals}f}" == row["number"]
+    assert f"{abs(float(number(row))):.{decimals}f}" == row["number"]
     assert row["number"] in row["text"]
-    assert row["text"] in on(row["page"])
+    assert row["text"] in text_of(row["page"])
 
 
 def test_what_is_on_no_csv_file_has_the_command_that_measures_it():
@@ -64,7 +64,7 @@ def test_what_is_on_no_csv_file_has_the_command_that_measures_it():
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/gallery.md"])
 def test_each_quantity_of_a_page_has_a_row(page):
-    left = on(page)
+    left = text_of(page)
     for text, rows in NUMBERS[NUMBERS["page"] == page].groupby("text"):
         assert {*QUANTITY.findall(text)} <= {*rows["number"]}
         left = left.replace(text, "")
@@ -84,11 +84,11 @@ def test_a_quantity_is_a_decimal_number_or_has_a_unit(text, quantities):
 
 
 def test_the_updates_from_which_one_program_is_faster_are_those_of_its_table():
-    """Where the lines through the two rows cross, to a hundred updates."""
-    page = on("docs/costs.md")
+    """The crossing of the lines through the two rows, rounded to a hundred updates."""
+    page = text_of("docs/costs.md")
     rows = re.findall(r"\| (\d+),000 \| (\d+\.\d+) s \| (\d+\.\d+) s ", page)
     (few, one, other), (many, one_later, other_later) = ([*map(float, r)] for r in rows)
     slower = (other_later - other - one_later + one) / (many - few)
     updates = round(1000 * (few + (one - other) / slower), -2)
-    said = f"below about {updates:,.0f} updates one scan after another is faster"
-    assert said in page
+    sentence = f"below about {updates:,.0f} updates one scan after another is faster"
+    assert sentence in page

@@ -90,13 +90,13 @@ def test_a_law_before_sgd_scales_the_step():
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_law_behind_any_optimizer_scales_every_update_exactly(name):
     optimizer = OPTIMIZERS[name]
-    behind = optax.chain(optimizer, dj.scale_by_staleness(LAW))
+    tx = optax.chain(optimizer, dj.scale_by_staleness(LAW))
     params = start()
-    plain_state, state = optimizer.init(params), behind.init(params)
+    plain_state, state = optimizer.init(params), tx.init(params)
     for step, staleness in enumerate([0, 2, 4, 8, 1]):
         grads = jax.tree.map(lambda x, step=step: jnp.cos(x + step), params)
         expected, plain_state = optimizer.update(grads, plain_state, params)
-        updates, state = behind.update(grads, state, params, staleness=staleness)
+        updates, state = tx.update(grads, state, params, staleness=staleness)
         factor = 1 / max(1, staleness)
         jax.tree.map(
             lambda u, e, factor=factor: np.testing.assert_array_equal(u, factor * e),
@@ -107,8 +107,8 @@ def test_a_law_behind_any_optimizer_scales_every_update_exactly(name):
 
 @pytest.mark.parametrize("name", SCALE_FREE)
 def test_a_law_behind_a_scale_free_optimizer_changes_the_run(name):
-    behind = train(optax.chain(SCALE_FREE[name], dj.scale_by_staleness(LAW)))
-    assert np.max(np.abs(behind["matrix"] - plain(name)["matrix"])) > 0.1
+    scaled = train(optax.chain(SCALE_FREE[name], dj.scale_by_staleness(LAW)))
+    assert np.max(np.abs(scaled["matrix"] - plain(name)["matrix"])) > 0.1
 
 
 AGES = np.array([0, 1, 2, 4])

@@ -101,11 +101,11 @@ def test_a_run_that_moves_to_other_devices_and_rolls_back_is_the_loop_by_hand(tm
 
 def compiled(topology, make, *, late, shards, width, rows):
     """A report of the loop's step in bfloat16; `rows` are of a device."""
-    there = chips.topology(topology).devices()
-    there = sorted(there, key=lambda device: getattr(device, "slice_index", 0))
+    pod = chips.topology(topology).devices()
+    pod = sorted(pod, key=lambda device: getattr(device, "slice_index", 0))
     mesh, here = (
         Mesh(np.reshape(devices, (shards, -1)), ("data", "fsdp"))
-        for devices in (there, jax.devices()[:shards])
+        for devices in (pod, jax.devices()[:shards])
     )
 
     def wide(x):

@@ -1,4 +1,4 @@
-"""Every command that a page prints starts: its flags and its config are good."""
+"""Every command that a page prints starts: its flags and its config are valid."""
 
 import json
 import os
@@ -28,7 +28,7 @@ VARIABLES = {"i": "0", "SLURM_ARRAY_TASK_ID": "3", "HOME": "/home"}
 
 
 def words(rest):
-    """The arguments of a command line, as far as its shell hands them on."""
+    """The arguments of a command line, without its redirections and pipes."""
     rest = re.split(r"\s(?:[>&|;#<]|2>)", rest)[0]
     given = shlex.split(rest)
     for name, value in VARIABLES.items():
@@ -37,12 +37,12 @@ def words(rest):
 
 
 def commands(text):
-    """The commands that a page prints, (module, arguments); a bare name is none."""
+    """The commands that a page prints: (module, arguments); a name has no arguments."""
     text = text.replace("\\\n", " ")
     for read in IN_YAML.finditer(text):
         items = re.split(r",\s+", read["rest"].strip())
         yield read["module"], [item.strip('"') for item in items]
-    # what is in backticks may go on in the next line
+    # text in backticks may continue in the next line
     for read in IN_TEXT.finditer(text):
         yield read["module"], words(" ".join(read["rest"].split()))
     for read in IN_SHELL.finditer(IN_TEXT.sub("", text)):
@@ -54,7 +54,7 @@ PRINTED = [
     for page in PAGES
     for module, given in commands(page.read_text())
 ]
-STARTED = [own for own in PRINTED if own[2]]  # without flags it is a name
+STARTED = [command for command in PRINTED if command[2]]  # without flags, a name
 MODULE = """
 import jax, optax
 from delayjax import averaging
@@ -69,7 +69,7 @@ relative = rules.Rule("own", lambda trial: trial.descent(), kind=rules.STEP_SIZE
 
 
 def place(folder):
-    """The folder in which a reader has what the pages say."""
+    """The folder of a reader: it has all files that the pages mention."""
     (folder / "configs").symlink_to(ROOT / "configs")
     (folder / "momentum.py").write_text(OWN_CONFIG)
     for name in ("my_module", "my_rules", "my_methods", "my_protocols"):
@@ -84,12 +84,12 @@ def place(folder):
 
 @pytest.fixture(scope="module")
 def ends(tmp_path_factory):
-    """How each of the commands ended."""
+    """The exit code and output of each command."""
     folder = tmp_path_factory.mktemp("printed")
     place(folder)
-    there = re.compile(r"--config\.shards=.*")  # the shards that the reader has
+    shards = re.compile(r"--config\.shards=.*")  # the shards that this reader has
     asked = [
-        (module, [there.sub("--config.shards=shard.bin", word) for word in given])
+        (module, [shards.sub("--config.shards=shard.bin", word) for word in given])
         for _, module, given in STARTED
     ]
     process = subprocess.run(
@@ -114,11 +114,11 @@ def test_the_pages_print_the_commands_that_we_know_of():
         "docs/pods.md": ["--config.groups=2", "--topology=v5e:4x4", "--process_id=0"],
         "README.md": ["--config=configs/default.py"],
     }.items():
-        own = [
+        commands = [
             line for (p, _, _), line in zip(STARTED, lines, strict=True) if p == page
         ]
         for word in words:
-            assert any(word in line for line in own), word
+            assert any(word in line for line in commands), word
 
 
 def test_a_command_is_read_as_a_shell_reads_it():

@@ -1,4 +1,4 @@
-"""The pages of the changelog, of contributing and of citing, made from the files."""
+"""Pages made from files: changelog, contributing, citation; and the requirements."""
 
 import re
 import tomllib
@@ -45,8 +45,8 @@ def test_the_page_cites_what_citation_cff_describes_with_the_version():
 def test_every_requirement_of_jax_leaves_out_the_versions_that_are_broken():
     project_ = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lists = project_["dependencies"], *project_["optional-dependencies"].values()
-    required = [Requirement(own) for given in lists for own in given]
-    bounds = {own.specifier for own in required if own.name == "jax"}
+    required = [Requirement(text) for given in lists for text in given]
+    bounds = {item.specifier for item in required if item.name == "jax"}
     assert len(bounds) == 1
     (bound,) = bounds
     known = "0.10.2", "0.11.0", "0.11.1", "0.11.2", "0.12.0"

@@ -1,7 +1,7 @@
-"""What every public transformation promises, beside the contract of `testing`.
+"""Promises of every public transformation, in addition to those of `testing`.
 
-One test a row: it asks for all that the row promises, ours and what Optax's tests ask
-of its optimizers.
+Each row is one test: it checks all promises of the row, ours and those that the tests
+of Optax check of its optimizers.
 """
 
 import functools
@@ -23,8 +23,8 @@ from tests.public_calls import CALLS
 from tests.support.promises import Promises, all_hold
 
 promises = Promises()
-# These scale or delay a whole gradient, and see neither its leaves nor the parts of a
-# complex number. Another row does the same, at other times or by another law.
+# These scale or delay a whole gradient: they do not depend on its leaves or on parts of
+# complex numbers. Another row does the same, at other times or with another law.
 OTHER_TIMES = [
     *("without a history", "by a schedule", "at random", "skip", "zeros"),
     *("in delayed", "of gradients that are late", "identity"),
@@ -44,7 +44,7 @@ def types(tree):
 
 @promises.of(BY_PART)
 def permuting_leaves_changes_nothing(name):
-    """Dictionaries are flattened by name: other names mean another order."""
+    """Dictionaries are sorted by name, so other names mean another order of leaves."""
     tx, step = stepper(name)
 
     def leaves(names):
@@ -55,11 +55,11 @@ def permuting_leaves_changes_nothing(name):
             for x in (params, updates)
         ]
 
-    there, here = leaves(("c", "a", "b")), leaves(("a", "b", "c"))
-    jax.tree.map(np.testing.assert_array_equal, there, here)
+    one, other = leaves(("c", "a", "b")), leaves(("a", "b", "c"))
+    jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
-# whose state holds another's; `testing.check` asks all of them alone
+# their states contain another state; `testing.check` checks them without wrappers
 HOLDERS = (
     *("delayed", "delivered", "inject_staleness", "drop_stale", "refusing"),
     *("attack", "kardam", "zeno_plus_plus", "all in one chain"),
@@ -69,8 +69,8 @@ HOLDERS = (
 @promises.of(HOLDERS)
 def no_two_leaves_of_a_state_are_one_buffer(name):
     make, extra_args = TABLE[name]
-    for around in (optax.MultiSteps, optax.apply_if_finite):
-        tx = around(make(2), 2)
+    for wrapper in (optax.MultiSteps, optax.apply_if_finite):
+        tx = wrapper(make(2), 2)
         params, grads = jax.tree.map(jnp.copy, (PARAMS, tree(1)))
         state = tx.init(params)
         comparing.check_apart({"params": params, "state": state}, "at first")
@@ -83,7 +83,7 @@ def no_two_leaves_of_a_state_are_one_buffer(name):
 
 
 def plain(learning_rate, **options):
-    """In place of Optax's own, which are not strict."""
+    """SGD in place of Optax's optimizers, which do not pass strict promotion."""
     del options
     return optax.sgd(learning_rate, momentum=0.5)
 
@@ -172,7 +172,7 @@ def rotated(angle, params=COMPLEX):
 
 
 def run_rotated(name, angle):
-    """The parameters after five steps, turned back."""
+    """The parameters after five steps with the rotated start, rotated back."""
     tx, step = stepper(name)
 
     def turned(carry, t):
@@ -188,7 +188,7 @@ def run_rotated(name, angle):
 
 @promises.of(BY_PART)
 def where_the_parameters_are_turned_the_updates_turn(name):
-    """By e^(i phi), with the gradients: a rule must not prefer the real axis."""
+    """By e^(i phi), like the gradients: no rule may prefer the real axis."""
     if name == "delayed, history in bfloat16":
         with pytest.raises(TypeError, match="`cast` stores real"):
             run_rotated(name, jnp.float32(0.0))
@@ -201,11 +201,11 @@ def where_the_parameters_are_turned_the_updates_turn(name):
     jax.tree.map(close, run(jnp.float32([0.0, 1.1])))
 
 
-# what Optax asks of its own
+# promises that Optax tests for its optimizers
 
 
 def shapes(head, *layer):
-    """Matrices, two by three, one of each dtype; a head as one row's delays name it."""
+    """3 x 2 matrices, one for each dtype; the name "head" is that of a row's delays."""
     matrices = {dtype: jax.ShapeDtypeStruct((3, 2), dtype) for dtype in layer}
     return {"head": jax.ShapeDtypeStruct((3, 2), head), "layer": matrices}
 
@@ -219,7 +219,7 @@ def momentum(rate):
     return optax.sgd(rate, momentum=0.5)
 
 
-# name: inner -> transformation; all of these need the workers' axis
+# name: inner -> transformation; all of them need the axis of the workers
 OF_INNER = EXCHANGES | {
     name: lambda inner, method=method: method(inner, 2)
     for name, method in METHODS.items()
@@ -236,8 +236,8 @@ AROUND = [(name, optax.MultiSteps) for name in FIRST] + [
     (name, optax.apply_if_finite) for name in ("delayed", "kardam", "easgd")
 ]
 WRAPPED = {
-    f"{name}, in {around.__name__}": (around(MEMBERS[name][0], 2), MEMBERS[name][1])
-    for name, around in AROUND
+    f"{name}, in {wrapper.__name__}": (wrapper(MEMBERS[name][0], 2), MEMBERS[name][1])
+    for name, wrapper in AROUND
 }
 
 
@@ -250,13 +250,13 @@ def kinds(tree):
 
 
 def traced(step, params):
-    """The trace of a step on all workers."""
+    """The jaxpr of a step on all workers."""
     everywhere = jax.vmap(step, axis_name="workers", axis_size=WORKERS, in_axes=None)
     return jax.make_jaxpr(everywhere)(params)
 
 
 def two_steps(tx, extras):
-    """Makes a state and takes two steps, in a scan: it refuses a type that changes."""
+    """`init` and two steps in a scan, which fails if a type changes."""
 
     def step(carry, _):
         params, state = carry
@@ -269,7 +269,7 @@ def two_steps(tx, extras):
 
 @promises.of(FIRST)
 def init_needs_shapes_alone(name):
-    """Also of these dtypes: `testing.check` asks the usual ones, of all members."""
+    """With these dtypes, too: `testing.check` checks the usual ones, of all members."""
     tx, _ = MEMBERS[name]
     with jax.enable_x64(True):
         assert kinds(tx.init(REAL_SHAPES)) == kinds(
@@ -284,10 +284,10 @@ def a_step_keeps_every_type(name):
         traced(two_steps(tx, extras), REAL_SHAPES)
 
 
-# a2sgd takes means of signs, and bfloat16 has no imaginary part: both refuse by name
+# a2sgd takes means of signs, and bfloat16 has no imaginary part: both raise errors
 @promises.of([n for n in MEMBERS if n not in ("a2sgd", "delayed, history in bfloat16")])
 def a_step_keeps_complex_types(name):
-    """A number beside the parameters, a weight or a spread, stays real."""
+    """A number that is no parameter, such as a weight or a spread, stays real."""
     tx, extras = MEMBERS[name]
     with jax.enable_x64(True):
         traced(two_steps(tx, extras), COMPLEX_SHAPES)
@@ -311,11 +311,11 @@ def an_empty_tree_stays_empty(name):
 
 @promises.of(OF_INNER)
 def a_state_holds_no_buffer_twice_and_none_of_the_parameters(name):
-    """Both are donated, and a buffer can be donated once; `dog` keeps the first."""
+    """Both are donated, and each buffer once; `dog` keeps the first parameters."""
     make, adam = OF_INNER[name], optax.adam(0.1)
     wrappers = functools.partial(optax.MultiSteps, every_k_schedule=2), finite_alone
-    inside = INNERS["dog"], *(around(adam) for around in wrappers)
-    outside = (around(make(adam)) for around in wrappers)
+    inside = INNERS["dog"], *(wrapper(adam) for wrapper in wrappers)
+    outside = (wrapper(make(adam)) for wrapper in wrappers)
     params = jax.tree.map(jnp.copy, PARAMS)
     for tx in (*map(make, inside), *outside):
         assert_apart((params, tx.init(params)))
@@ -330,7 +330,7 @@ def the_rate_of_what_is_inside_may_be_injected(name):
     traced(two_steps(tx, lambda params: {}), SMALL_SHAPES)
 
 
-# `testing.check` and `check_averaging` ask the others
+# `testing.check` and `check_averaging` check the other members
 @promises.of(["late_between_groups", "late_reduce"])
 def unknown_extra_arguments_change_no_operation(name):
     tx, _ = MEMBERS[name]
@@ -344,12 +344,12 @@ def unknown_extra_arguments_change_no_operation(name):
     assert with_more(weather="fair") == with_more()
 
 
-# Optax looks for parameters by a leaf in their place, which fits no tree of delays
+# Optax finds parameters by a leaf in their place, which does not fit a tree of delays
 @promises.of([n for n in MEMBERS if not n.endswith(("leaf by leaf", "layer by layer"))])
 def all_that_is_of_a_parameter_is_found_as_such(name):
-    """`optax.tree.map_params` reaches it; the rest has no shape, or one of slots.
+    """`optax.tree.map_params` finds it; the rest is scalars or has an axis of slots.
 
-    Of a fragment under way there are boxes, [rows, columns].
+    A fragment in flight is stored in boxes, [rows, columns].
     """
     tx, _ = MEMBERS[name]
     state = tx.init(jax.tree.map(lambda p: jnp.ones(p.shape, p.dtype), SMALL_SHAPES))
@@ -369,7 +369,7 @@ def all_that_is_of_a_parameter_is_found_as_such(name):
 
 
 def late_by_hand(rate, start, strength):
-    """Six steps of SGD, late by two, from a list of past gradients."""
+    """Six steps of SGD with a delay of two, from a list of past gradients."""
     x, gradients, points = start, [], []
     for t in range(6):
         gradients.append(jnp.sin(3 * x) + x)
@@ -431,7 +431,7 @@ def test_derivatives_go_through_a_history_as_through_a_list(name, strength):
 @pytest.mark.parametrize("strength", [0.0, 0.25])
 @pytest.mark.parametrize("name", BITS)
 def test_a_history_without_a_derivative_says_so(name, strength):
-    """Its slots are integers, or lie on the host: the derivative would be zero."""
+    """Its slots are integers, or on the host: the derivative would be zero."""
     dtype, history = BITS[name]
     start = jnp.array([1.0, -0.5], dtype)
 
@@ -446,12 +446,12 @@ def test_a_history_without_a_derivative_says_so(name, strength):
         jax.jvp(loss, (0.1,), (1.0,))
 
 
-# a staleness that cannot be
+# an invalid staleness
 
 
 @functools.cache
-def told(name):
-    """staleness -> the sum of three updates, each told this staleness."""
+def sum_of_updates(name):
+    """A function from a staleness to the sum of three updates with this staleness."""
     make, extra_args = TABLE[name]
     all_grads = tree(1, shape=(3,))  # cached, so made outside of `jit`
 
@@ -471,7 +471,7 @@ def told(name):
     return run
 
 
-TOLD = [name for name, (_, extra) in TABLE.items() if "staleness" in extra(2, PARAMS)]
+READERS = [name for name, (_, f) in TABLE.items() if "staleness" in f(2, PARAMS)]
 
 
 def assert_no_number(tree):
@@ -479,12 +479,12 @@ def assert_no_number(tree):
     assert all(np.isnan(leaf).all() for leaf in leaves)
 
 
-@promises.of(TOLD)
+@promises.of(READERS)
 def a_staleness_that_is_negative_or_no_number_gives_no_number(name):
     for staleness in (np.int32(-1), np.int32(-3), np.float32(np.nan)):
         try:
-            updates = told(name)(staleness)
-        except ValueError as error:  # one that takes no mean
+            updates = sum_of_updates(name)(staleness)
+        except ValueError as error:  # a rule that takes no mean
             assert "must be a non-negative integer" in str(error)
             assert isinstance(staleness, np.floating)
         else:
@@ -497,7 +497,7 @@ def test_a_negative_staleness_in_the_state_gives_no_number():
     assert_no_number(jax.jit(tx.update)(tree(1), state)[0])
 
 
-# gradients in float32 of parameters in bfloat16, as gradient accumulation has them
+# float32 gradients of bfloat16 parameters, as gradient accumulation makes them
 
 
 @pytest.mark.parametrize("history", [None, dj.ring.cast(jnp.float32)])
@@ -512,9 +512,9 @@ def test_float32_gradients_of_bfloat16_parameters_are_kept_as_the_history_is(his
     np.testing.assert_array_equal(updates, -kept.astype(jnp.float32) * jnp.ones(2))
 
 
-# donation of states that have one buffer twice
+# donation of states that would have one buffer twice
 
-# the exchanges and averages are asked above
+# tests above check exchanges and averaging methods
 AROUND_ALL = {
     "delayed": lambda tx: dj.delayed(tx, 2),
     "delivered": lambda tx: dj.delivered(tx, 2),
@@ -523,14 +523,14 @@ AROUND_ALL = {
 }
 
 
-@pytest.mark.parametrize("around", AROUND_ALL)
-def test_an_optimizer_that_keeps_the_first_parameters_may_be_donated(around):
-    all_hold({n: functools.partial(donated, around, n) for n in ("dog", "mechanic")})
+@pytest.mark.parametrize("wrapper", AROUND_ALL)
+def test_an_optimizer_that_keeps_the_first_parameters_may_be_donated(wrapper):
+    all_hold({n: functools.partial(donated, wrapper, n) for n in ("dog", "mechanic")})
 
 
-def donated(around, inner):
-    """Two steps; a buffer that is donated twice is an error."""
-    tx = AROUND_ALL[around](INNERS[inner])
+def donated(wrapper, inner):
+    """Two steps with donation; a buffer that is donated twice is an error."""
+    tx = AROUND_ALL[wrapper](INNERS[inner])
     params = jax.tree.map(jnp.copy, {"w": jnp.ones((4, 2)), "b": jnp.zeros(3)})
     state = tx.init(params)
 
@@ -543,7 +543,7 @@ def donated(around, inner):
         params, state = step(params, state)
 
 
-# arrays of JAX in place of numbers, where a function is called in `jit` or `scan`
+# JAX arrays in place of numbers, where a function is called in `jit` or `scan`
 
 
 def takes(call, arguments):
@@ -555,7 +555,7 @@ def takes(call, arguments):
 
 
 def test_an_array_that_is_known_is_a_number_inside_of_jit_too():
-    """As `optax.sgd(rate)` takes it: closed over, of a grid or a checkpoint."""
+    """As in `optax.sgd(rate)`: closed over, from a grid or from a checkpoint."""
     all_hold({label: functools.partial(check_known, CALLS[label]) for label in CALLS})
 
 
@@ -581,13 +581,13 @@ def check_known(call):
 def what_an_update_is_told_may_be_known_inside_of_jit(name):
     tx, _ = stepper(name)
     state = tx.init(PARAMS)
-    told = TABLE[name][1](jnp.int32(1), PARAMS)
+    extra_args = TABLE[name][1](jnp.int32(1), PARAMS)
     grads = tree(1)
-    updates, _ = jax.jit(lambda: tx.update(grads, state, PARAMS, **told))()
+    updates, _ = jax.jit(lambda: tx.update(grads, state, PARAMS, **extra_args))()
     jax.tree.map(
         functools.partial(np.testing.assert_allclose, rtol=2.0**-6),
         updates,
-        tx.update(grads, state, PARAMS, **told)[0],
+        tx.update(grads, state, PARAMS, **extra_args)[0],
     )
 
 

@@ -1,4 +1,4 @@
-"""A good call of every public function, and what none of its arguments can be."""
+"""A valid call of every public function, and invalid values of each argument."""
 
 import functools
 import math
@@ -47,8 +47,8 @@ MESH = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,))
 class Call(NamedTuple):
     label: str
     function: Callable[..., Any]
-    use: Callable[[Any], Any]  # of what the function returns
-    arguments: dict[str, tuple[Any, st.SearchStrategy]]  # good value, bad values
+    use: Callable[[Any], Any]  # is called with what the function returns
+    arguments: dict[str, tuple[Any, st.SearchStrategy]]  # a valid value, invalid ones
 
 
 def nothing(result):
@@ -56,11 +56,11 @@ def nothing(result):
 
 
 def evaluated(function, *args):
-    """The shapes of an answer: tracing alone, since what is refused is refused then."""
+    """The shapes of the result, by tracing alone: errors are raised while tracing."""
     return jax.eval_shape(function, *args)
 
 
-# where the functions are that are called as they are public
+# the public modules, by the prefix of their names in labels
 MODULES = {
     "": dj,
     "workers.": dj.workers,
@@ -85,7 +85,7 @@ LABELS = {
 
 
 def call(function, use=nothing, /, *, label="", **arguments):
-    """One good call; a method and a second call of a function have a `label`."""
+    """A row. Methods, and the second row of a function, need a `label`."""
     return Call(label or LABELS[function], function, use, arguments)
 
 
@@ -94,7 +94,7 @@ def or_none(kind):
 
 
 def steps(tx, workers=None, axes=("workers",)):
-    """Two updates of one worker, or of several along the last axis."""
+    """Two updates of one worker, or of `workers` workers along the last of `axes`."""
 
     def run(params):
         state = tx.init(params)
@@ -120,8 +120,8 @@ def to_the_mean(step, memory, before, model):
     return jax.lax.pmean(model, "workers"), memory
 
 
-def told(tx):
-    """Two updates that are told where their gradients come from."""
+def pair(tx):
+    """Two updates, with the staleness, the worker and so on of their gradients."""
 
     def run(params):
         state = tx.init(params)
@@ -142,7 +142,7 @@ in_a_group = functools.partial(over_workers, axes=("groups", "members"))
 
 
 def asked(schedule):
-    """What a function of the step says on each worker."""
+    """The value of a function of the step on each worker."""
 
     def ask(_):
         return schedule(jnp.int32(1))
@@ -226,7 +226,7 @@ TABLE = {"seconds": (SECONDS, no.table)}
 
 
 def of_kind(bad):
-    """Arguments of one kind, from their good values."""
+    """Makes rows of arguments of one kind: `bad` are the invalid values of the kind."""
     return lambda **good: {name: (value, bad) for name, value in good.items()}
 
 
@@ -265,26 +265,26 @@ ROWS = (
         max_delay=(3, or_none(no.bound)),
         idle=("hold", no.choice("hold", "zeros")),
     ),
-    call(dj.scale_by_staleness, told, law=(modulation.inverse, NO_LAW)),
-    call(dj.drop_stale, told, **INNER, **bound(bound=2)),
+    call(dj.scale_by_staleness, pair, law=(modulation.inverse, NO_LAW)),
+    call(dj.drop_stale, pair, **INNER, **bound(bound=2)),
     call(
         dj.refusing,
-        told,
+        pair,
         **INNER,
         accept=(always, no.function(None, True, (True, 1.0), (0.5, 1.0, ()))),
         begin=(None, or_none(no.some(3, "zeros", ()))),
     ),
-    call(dj.compensate_delay, told, **non_negative(strength=0.5), **share(decay=0.9)),
+    call(dj.compensate_delay, pair, **non_negative(strength=0.5), **share(decay=0.9)),
     call(
         dj.gap_aware,
-        told,
+        pair,
         learning_rate=(0.1, NO_SCHEDULE),
         **share(decay=0.9),
         **positive(eps=1e-8),
     ),
     call(
         dj.predict_weights,
-        told,
+        pair,
         **INNER,
         **non_negative(horizon=2.0),
         **non_negative(share=0.5),
@@ -292,7 +292,7 @@ ROWS = (
     ),
     call(
         pipelines.sgd_direction,
-        lambda direction: told(
+        lambda direction: pair(
             dj.predict_weights(optax.sgd(0.1, 0.9), 2, direction=direction)
         ),
         learning_rate=(0.1, NO_SCHEDULE),
@@ -300,7 +300,7 @@ ROWS = (
     ),
     call(
         pipelines.adam_direction,
-        lambda direction: told(
+        lambda direction: pair(
             dj.predict_weights(optax.adam(0.1), 2, direction=direction)
         ),
         learning_rate=(0.1, NO_SCHEDULE),
@@ -308,13 +308,13 @@ ROWS = (
     ),
     call(
         pipelines.reschedule_by_delay,
-        told,
+        pair,
         **non_negative(delay=2.0),
         **positive(annealing_steps=10, microbatches=1),
     ),
     call(
         pipelines.discrepancy_correction,
-        told,
+        pair,
         **INNER,
         **non_negative(delay=2.0),
         **share(decay=0.5),
@@ -336,7 +336,7 @@ ROWS = (
         ),
         params=(PARAMS, no.some(3, {"w": jnp.ones((2, 2))}, "2")),
     ),
-    call(dj.fedasync, told, **fraction(mixing=0.5), law=(None, or_none(NO_LAW))),
+    call(dj.fedasync, pair, **fraction(mixing=0.5), law=(None, or_none(NO_LAW))),
     call(
         dj.local_training,
         lambda trained: evaluated(trained, PARAMS, jnp.ones((6, 2)), KEY),
@@ -346,24 +346,24 @@ ROWS = (
     ),
     call(
         step_sizes.share_of_budget,
-        told,
+        pair,
         **positive(budget=0.5),
         **bound(max_delay=4),
         share=(0.9, no.number(low=0.0, high=1.0)),
     ),
     call(
         step_sizes.inverse_within_budget,
-        told,
+        pair,
         **positive(budget=0.5),
         **bound(max_delay=4),
     ),
     call(
-        step_sizes.adadelay, told, **positive(smoothness=1.0), **non_negative(scale=0.5)
+        step_sizes.adadelay, pair, **positive(smoothness=1.0), **non_negative(scale=0.5)
     ),
-    call(step_sizes.distance_capped, told, **positive(learning_rate=0.1, reach=1.0)),
+    call(step_sizes.distance_capped, pair, **positive(learning_rate=0.1, reach=1.0)),
     call(
         step_sizes.dasa,
-        told,
+        pair,
         learning_rate=(
             0.1,
             SCHEDULE | no.some(0.0) | no.answers("2", None, 1j, np.ones(7)),
@@ -373,20 +373,20 @@ ROWS = (
     ),
     call(
         step_sizes.dasgd,
-        told,
+        pair,
         learning_rate=(0.1, NO_SCHEDULE),
         project=(None, or_none(no.function(None, 1.5, np.ones(7)))),
     ),
     call(step_sizes.harmonic, asked, **positive(scale=1.0), **bound(logarithms=1)),
     call(
         dj.attack,
-        told,
+        pair,
         **INNER,
         attackers=([1, 2], no.some(*no.ODD, 3, 1.5, [-1], [0.5], [True], [[1]])),
     ),
     call(
         dj.kardam,
-        told,
+        pair,
         **INNER,
         workers=(WORKERS, no.integer(3)),
         **bound(attackers=1),
@@ -395,7 +395,7 @@ ROWS = (
     ),
     call(
         dj.zeno_plus_plus,
-        told,
+        pair,
         **INNER,
         grad_fn=(lambda x: x, NO_LAW),
         **positive(learning_rate=0.1),
@@ -404,29 +404,29 @@ ROWS = (
     ),
     call(
         dj.guided,
-        told,
+        pair,
         loss_fn=(lambda params: loss(params, None), NO_LAW),
         **count(period=2, replays=4),
     ),
-    call(dj.dana, told, **share(decay=0.9), **count(workers=3)),
+    call(dj.dana, pair, **share(decay=0.9), **count(workers=3)),
     call(
         dj.delayed_nesterov,
-        told,
+        pair,
         **share(decay=0.9),
         **count(period=2),
         share=(0.25, no.number(least=0.0, most=0.5)),
     ),
     call(
         dj.primal_averaging,
-        told,
+        pair,
         **INNER,
         **share(decay=0.9),
         interpolation=(0.7, no.number(least=0.0, most=1.0)),
     ),
-    call(dj.ordered_momentum, told, **share(decay=0.9), **count(workers=3)),
+    call(dj.ordered_momentum, pair, **share(decay=0.9), **count(workers=3)),
     call(
         dj.yellowfin,
-        told,
+        pair,
         **share(decay=0.9, smoothing=0.0),
         **count(window=20, coordinates=8),
         **positive(factor=1.0),
@@ -434,7 +434,7 @@ ROWS = (
     ),
     call(
         dj.closed_loop_momentum,
-        told,
+        pair,
         learning_rate=(0.1, NO_SCHEDULE),
         target=(0.5, no.number(low=-1.0, high=1.0)),
         **non_negative(gain=0.01),
@@ -442,7 +442,7 @@ ROWS = (
     ),
     call(
         pipelines.nadam,
-        told,
+        pair,
         learning_rate=(0.1, NO_SCHEDULE),
         **share(b1=0.9, b2=0.99),
         **positive(eps=1e-8),
@@ -450,7 +450,7 @@ ROWS = (
     ),
     call(
         pipelines.rotated_adam,
-        told,
+        pair,
         learning_rate=(0.1, NO_SCHEDULE),
         **share(b1=0.9, b2=0.99),
         **positive(eps=1e-8),
@@ -525,7 +525,7 @@ ROWS = (
         like=(PARAMS, no.some(None, 3, {"w": jnp.ones((2, 2))})),
         age=(
             1,
-            # True is 1; a float beyond int32 is NumPy's to warn of
+            # True equals 1; of a float beyond int32, NumPy warns
             no.integer(0, 1).filter(lambda v: not isinstance(v, (bool, np.bool, float)))
             | no.some({"w": 1}, jnp.ones(7, int)),
         ),
@@ -673,7 +673,7 @@ ROWS = (
         server=(None, or_none(no.transformation)),
         average=(
             0.1,
-            or_none(no.fraction).filter(lambda v: v is not int)  # as above
+            or_none(no.fraction).filter(lambda v: v is not int)  # int(step) is valid
             | no.answers("2", None, np.ones(7)),
         ),
         order=(averaging.by_rank(), or_none(ORDER)),
@@ -1111,7 +1111,7 @@ ROWS = (
     call(
         protocols.bounded_staleness,
         simulated,
-        # `int` is a function of the version
+        # `int` would be valid: it is a function of the version
         bound=(3, no.bound.filter(lambda value: value is not int)),
         late=("drop", no.choice("drop", "restart", "wait")),
         **count(batch=1),

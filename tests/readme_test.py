@@ -1,4 +1,4 @@
-"""What README.md shows runs; what it promises, and the pages behind it, are there."""
+"""The code of README.md runs, and what it promises exists."""
 
 import doctest
 import inspect
@@ -28,7 +28,7 @@ def blocks(path):
 
 
 def after_doctests(path):
-    """The names that a page's doctests leave, all of which pass."""
+    """The variables after the doctests of a page, all of which pass."""
     parser, runner = doctest.DocTestParser(), doctest.DocTestRunner(verbose=False)
     text = (ROOT / path).read_text()
     test = parser.get_doctest(text, {}, path, path, 0)
@@ -112,7 +112,7 @@ def test_as_many_protocols_are_named_as_there_are():
 
 
 def recipes():
-    """{its comment: the transformation} of each recipe."""
+    """{comment of a recipe: its transformation}."""
     names, result = {}, {}
     exec("import jax, optax\nimport delayjax as dj", names)
     for text in re.split(r"\n\n", RECIPES):
@@ -135,7 +135,7 @@ def test_the_recipe_of_normalized_momentum_is_its_equation():
         m = (1 - a) * m + a * g
         x = x - 0.1 * (k + 1) ** -0.75 * m / (np.linalg.norm(m) + 1e-10)
     with jax.enable_x64(True):
-        (tx,) = [own for text, own in recipes().items() if "normalized" in text]
+        (tx,) = [recipe for text, recipe in recipes().items() if "normalized" in text]
         params = jnp.zeros(2), jnp.zeros(3)
         state = tx.init(params)
         for g in grads:
@@ -190,8 +190,8 @@ def test_a_config_of_ones_own_answers_and_its_statements_are_measured(
 )
 def test_every_path_that_is_named_exists(path):
     text = path.read_text()
-    inside = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-    linked = re.findall(r"\]\(([^)\s]+)\)", inside)
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    linked = re.findall(r"\]\(([^)\s]+)\)", prose)
     for link in linked:
         if re.match(r"https?://", link):
             continue
@@ -206,7 +206,7 @@ def test_every_path_that_is_named_exists(path):
 
 
 def anchors(path):
-    """What GitHub and the site call the headings of a page."""
+    """The anchors that GitHub and the site give to the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
 

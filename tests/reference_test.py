@@ -1,4 +1,4 @@
-"""The site's reference: it lists every public name, and docstrings survive in it."""
+"""The reference lists every public name, and its docstrings are complete."""
 
 import ast
 import importlib
@@ -19,7 +19,7 @@ PAGES = ROOT / "docs" / "reference"
 
 
 def public_modules():
-    """{name: module}: the root's modules, and theirs."""
+    """{name: module}: the public modules of the root, and their public modules."""
     result = {"delayjax": dj}
     for name in ["", ".cluster"]:
         parent = importlib.import_module(f"delayjax{name}")
@@ -33,7 +33,7 @@ MODULES = public_modules()
 
 
 def public_objects(module):
-    """{name: function or class} that a module hands out."""
+    """{name: function or class} that a module makes public."""
     return {
         name: value
         for name, value in vars(module).items()
@@ -60,9 +60,9 @@ def test_the_reference_has_every_public_name(module):
 def test_nothing_is_public_under_two_names_and_all_of_it_fits_one_page():
     objects = [v for m in MODULES.values() for v in public_objects(m).values()]
     assert len({id(value) for value in objects}) == len(objects)
-    own = public_objects(MODULES["delayjax.pipelines"]).values()
-    assert 100 < len(objects) - len(own) <= 184  # primal_averaging is the last
-    assert len(own) <= 24
+    pipelines = public_objects(MODULES["delayjax.pipelines"]).values()
+    assert 100 < len(objects) - len(pipelines) <= 184  # primal_averaging is the last
+    assert len(pipelines) <= 24
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -78,8 +78,8 @@ def test_no_function_shadows_a_public_module():
     for name, module in MODULES.items():
         assert importlib.import_module(name) is module
         assert inspect.ismodule(module)
-        parent, _, own = name.rpartition(".")
-        assert not parent or getattr(MODULES[parent], own) is module
+        parent, _, attribute = name.rpartition(".")
+        assert not parent or getattr(MODULES[parent], attribute) is module
 
 
 def test_what_the_reference_lists_exists_and_stands_there_once():

@@ -1,4 +1,4 @@
-"""A number that is changed when a run goes on is in force, or is refused."""
+"""A number that changes when a run continues is used from there on, or is refused."""
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +11,13 @@ from delayjax import pipelines
 from delayjax._src.testing import comparing
 from tests import public_calls
 
-TRANSFORMED = {public_calls.steps, public_calls.told, public_calls.over_workers}
+TRANSFORMED = {public_calls.steps, public_calls.pair, public_calls.over_workers}
 TRANSFORMED |= {public_calls.in_a_group}
-STARTS = {("averaging.adaptive_period", "period")}  # it changes from there on
+STARTS = {("averaging.adaptive_period", "period")}  # it changes during training
 
 
 def others(value):
-    """Other values that the argument may have."""
+    """Two other values of the argument."""
     return [value + 1, value - 1] if type(value) is int else [value / 2, value + 0.25]
 
 
@@ -31,7 +31,7 @@ CHANGES = [
 
 
 def as_program(function, *args):
-    """The operations of an answer with their constants, and the answer, compiled."""
+    """The operations and constants of a function, and its result by `jit`."""
     traced = jax.make_jaxpr(function)(*args)
     constants = [comparing.numbers(constant).tobytes() for constant in traced.consts]
     return (str(traced), constants), lambda: jax.jit(function)(*args)
@@ -44,9 +44,9 @@ def made(row, **changed):
 
 @pytest.mark.parametrize(("row", "name"), CHANGES)
 def test_a_state_of_another_number_is_as_one_of_the_new_number(row, name, monkeypatch):
-    """It updates as the state that `init` makes with the new number, or is refused.
+    """It updates like a state that `init` makes with the new number, or is refused.
 
-    Where the operations are the same, so are the updates: only others are compiled.
+    If the operations are equal, so are the updates: only different ones are compiled.
     """
     monkeypatch.setattr(public_calls, "evaluated", as_program)
     old = made(row)
@@ -54,7 +54,7 @@ def test_a_state_of_another_number_is_as_one_of_the_new_number(row, name, monkey
         try:
             new = made(row, **{name: value})
             operations, wanted = row.use(new)
-        except ValueError:  # no good value of this argument
+        except ValueError:  # an invalid value of this argument
             continue
         mixed = optax.GradientTransformationExtraArgs(old.init, new.update)
         try:
@@ -91,9 +91,9 @@ def test_a_state_of_other_options_is_refused(rule, old, new):
 def test_a_new_horizon_is_in_force_after_one_update():
     params = jnp.ones(())
 
-    def ahead(first, then):
+    def ahead(first, second):
         state = dj.predict_weights(optax.sgd(1.0), first).init(params)
-        tx = dj.predict_weights(optax.sgd(1.0), then)
+        tx = dj.predict_weights(optax.sgd(1.0), second)
         _, state = tx.update(jnp.ones(()), state, params)
         return dj.gradient_params(state, params)
 
@@ -103,10 +103,10 @@ def test_a_new_horizon_is_in_force_after_one_update():
 def test_a_new_delay_of_the_correction_is_in_force_after_one_update():
     params = jnp.ones(())
 
-    def back(first, then):
+    def back(first, second):
         old, new = (
             pipelines.discrepancy_correction(optax.sgd(1.0), delay, decay=0.0)
-            for delay in (first, then)
+            for delay in (first, second)
         )
         _, state = new.update(jnp.ones(()), old.init(params), params)
         return pipelines.backward_params(state, params)

@@ -1,4 +1,4 @@
-"""A link delays every packet, paces each direction, and leaves nothing behind."""
+"""A link delays packets, limits the rate of each direction, and cleans up."""
 
 import os
 import pathlib
@@ -27,17 +27,17 @@ def why_not():
 
 @pytest.fixture(scope="module")
 def here():
-    """Skips where no link can be made."""
+    """Skips tests where no link can be made."""
     if reason := why_not():
         pytest.skip(reason)
 
 
-# The law, on pairs of sockets that stand for the devices: no root needed.
+# The law, on pairs of sockets in place of devices, without root.
 
 
 @pytest.fixture
 def ends():
-    """The far ends of two devices between which packets go: 0.1 s, 1 MB/s."""
+    """The outer ends of two devices with packets between them: 0.1 s, 1 MB/s."""
     pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in "01"]
     for device, end in pairs:
         device.setblocking(False)
@@ -59,7 +59,7 @@ def ends():
 
 
 PACKET = bytes(50_000)  # takes 0.05 s
-LATE = 0.04  # what a busy machine may add, in seconds
+LATE = 0.04  # the seconds that a busy machine may add
 
 
 def sent(end, packets):
@@ -70,7 +70,7 @@ def sent(end, packets):
 
 
 def arrivals(end, packets, started):
-    """When packets of full length come in, in seconds after the start."""
+    """The times at which full packets arrive, in seconds after the start."""
     times = []
     for _ in range(packets):
         assert end.recv(len(PACKET)) == PACKET
@@ -108,10 +108,10 @@ def test_the_forwarder_sleeps_while_nothing_is_due(ends):
     time.sleep(0.2)
     started = sent(ends[0], 2)
     arrivals(ends[1], 2, started)
-    assert time.process_time() - used < 0.1  # of 0.4 s
+    assert time.process_time() - used < 0.1  # of 0.4 s in all
 
 
-# The real thing.
+# Real links
 
 ECHO = """
 import socket, sys
@@ -154,7 +154,7 @@ with socket.create_connection((sys.argv[1], 5000)) as connection:
 
 
 def python(link, side, program, *arguments):
-    """A Python program on a side, its output in a pipe."""
+    """A Python program on a side; its output goes to a pipe."""
     return link.popen(
         side,
         [sys.executable, "-c", program, link.addresses[0], *map(str, arguments)],
@@ -164,7 +164,7 @@ def python(link, side, program, *arguments):
 
 
 def talk(link, server, client, *arguments):
-    """What a server on side 0 and its client on side 1 print."""
+    """The outputs of a server on side 0 and of its client on side 1."""
     with python(link, 0, server, *arguments) as serving:
         greeting = serving.stdout.readline()
         with python(link, 1, client, *arguments) as calling:
@@ -185,22 +185,22 @@ def namespace_of(pid):
 
 
 def in_use():
-    """The network namespaces that a process is in."""
+    """The network namespaces of all processes."""
     result = set()
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             result.add(namespace_of(process.name))
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the process has ended
             continue
     return result
 
 
-SLEEP = ("sh", "-c", "echo; sleep 1000 & wait")  # a child of its own
+SLEEP = ("sh", "-c", "echo; sleep 1000 & wait")  # it has a child process
 
 
 @pytest.mark.usefixtures("here")
 def test_nothing_is_left():
-    own = namespace_of("self")
+    namespace = namespace_of("self")
     sleepers, namespaces = [], set()
     with (
         pytest.raises(KeyError, match="in the block"),
@@ -210,7 +210,7 @@ def test_nothing_is_left():
             sleepers.append(link.popen(side, SLEEP, stdout=subprocess.PIPE))
             sleepers[-1].stdout.readline()
             namespaces.add(namespace_of(sleepers[-1].pid))
-        assert len(namespaces) == 2 and own not in namespaces
+        assert len(namespaces) == 2 and namespace not in namespaces
         raise KeyError("in the block")
     assert not namespaces & in_use()
     for sleeper in sleepers:
@@ -256,12 +256,12 @@ def test_a_round_trip_takes_twice_the_latency_and_two_links_do_not_clash():
         slow_link.slow_link(latency_seconds=latencies[1], bytes_per_second=1e9) as two,
     ):
         for link, latency in zip((one, two), latencies, strict=True):
-            own, (peer, *times) = talk(link, ECHO, PING)
-            assert (own, peer) == link.addresses  # the host name is each side's own
+            address, (peer, *times) = talk(link, ECHO, PING)
+            assert (address, peer) == link.addresses  # each side has its host name
             assert 2 * latency <= min(map(float, times)) < 2 * latency + 0.003
 
 
-# Where it cannot work.
+# Machines without links
 
 
 def test_without_root_the_remedy_is_named(monkeypatch):

@@ -1,4 +1,4 @@
-"""Every public transformation refuses a state that is not its own, and names it."""
+"""Every public transformation refuses the state of another one, and names it."""
 
 import functools
 
@@ -19,23 +19,23 @@ def is_state(node):
 
 
 def as_dictionaries(state):
-    """A state as a checkpoint of dictionaries restores it."""
+    """A state as it is restored from a checkpoint of dictionaries."""
     if is_state(state):
         return {name: as_dictionaries(part) for name, part in state._asdict().items()}
     return [*map(as_dictionaries, state)] if isinstance(state, tuple) else state
 
 
 def is_ours(state):
-    """Whether the outermost transformation is of the library."""
+    """Whether the outermost transformation is one of the library."""
     return is_state(state) and type(state).__module__.startswith("delayjax")
 
 
 def test_a_state_of_another_kind_is_named_with_the_remedy():
-    made = {name: make(1) for name, (make, _) in contract_test.TABLE.items()}
-    states = {name: jax.eval_shape(tx.init, PARAMS) for name, tx in made.items()}
+    table = {name: make(1) for name, (make, _) in contract_test.TABLE.items()}
+    states = {name: jax.eval_shape(tx.init, PARAMS) for name, tx in table.items()}
     ours = {name: state for name, state in states.items() if is_ours(state)}
-    assert len(ours) > len(made) / 3
-    all_hold({n: functools.partial(check_named, made[n], ours[n]) for n in ours})
+    assert len(ours) > len(table) / 3
+    all_hold({n: functools.partial(check_named, table[n], ours[n]) for n in ours})
 
 
 def check_named(tx, state):
@@ -98,7 +98,7 @@ def test_two_parts_have_a_staleness_each():
 
 
 def test_a_compensation_behind_a_mean_says_where_it_must_be():
-    """The mean of all workers has no one point at which it was taken."""
+    """The mean of all workers was not taken at one point."""
 
     def step(chain):
         tx = dj.delayed(chain, 2, keep_params=True)
@@ -110,4 +110,4 @@ def test_a_compensation_behind_a_mean_says_where_it_must_be():
     rule, sgd = dj.compensate_delay(0.1), optax.sgd(0.1)
     with pytest.raises(TypeError, match="hands on no old parameters: compensate"):
         step(dj.exchange.mean(optax.chain(rule, sgd)))
-    step(optax.chain(rule, dj.exchange.mean(sgd)))  # as the remedy says
+    step(optax.chain(rule, dj.exchange.mean(sgd)))  # as the error message says

@@ -1,4 +1,4 @@
-"""The step times in examples/data are the times of the source, and whole."""
+"""The step times in examples/data are those of the source, and complete."""
 
 import csv
 from pathlib import Path
@@ -9,9 +9,9 @@ import pytest
 import delayjax as dj
 
 DATA = Path(__file__).parents[1] / "examples" / "data"
-# replicas, stages and recorded steps; of a plain loop over the source's files: the mean
-# of all seconds, the smallest and largest mean of a rank, std / mean, and the mean
-# of a step; of the source's analysis: a step as it was, and without stragglers
+# Replicas, stages and recorded steps. By a loop over the source's files: the mean of
+# all seconds, the least and the largest mean of a rank, std / mean, and the mean of a
+# step. By the analysis of the source: a step as recorded, and without stragglers.
 FACTS = {
     "AR": (4, 4, 44, 21.06, 19.1, 45.3, 0.30, 46.6, 46.34, 23.48),
     "SE": (32, 2, 43, 5.08, 3.85, 6.23, 0.23, 9.1, 9.07, 5.90),
@@ -39,8 +39,8 @@ def test_ranks_have_the_seconds_of_the_source(job):
     seconds = ranks(job).seconds
     assert seconds.shape == (copies * stages, steps)
     assert seconds.mean() == pytest.approx(mean, rel=2e-3)
-    own = seconds.mean(axis=1)
-    assert (own.min(), own.max()) == pytest.approx((low, high), rel=2e-3)
+    means = seconds.mean(axis=1)
+    assert (means.min(), means.max()) == pytest.approx((low, high), rel=2e-3)
     assert seconds.std() / seconds.mean() == pytest.approx(spread, abs=0.005)
 
 
@@ -52,13 +52,13 @@ def test_a_replica_is_as_slow_as_its_slowest_stage(job):
     result = replicas(job)
     assert result.steps is not None
     for worker, step in ((0, 0), (copies - 1, len(result.steps) - 1)):
-        own = [
+        seconds = [
             float(row["seconds"])
             for row in rows
             if int(row["replica"]) == worker and int(row["step"]) == result.steps[step]
         ]
-        assert len(own) == stages
-        assert result.seconds[worker, step] == max(own)
+        assert len(seconds) == stages
+        assert result.seconds[worker, step] == max(seconds)
 
 
 @each_job

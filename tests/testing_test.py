@@ -1,6 +1,6 @@
-"""The checks of `delayjax.testing` fail where a method breaks its contract.
+"""The checks of `delayjax.testing` fail if a method breaks its contract.
 
-Each mutant below breaks one promise, and must be found in the row of that promise.
+Each mutant below breaks one promise; the report must show it in the row of that one.
 """
 
 import functools
@@ -45,8 +45,8 @@ PARAMS = {
 
 
 class State(NamedTuple):
-    mean: Any  # of the staleness
-    last: Any  # a gradient
+    mean: Any  # the mean staleness
+    last: Any  # the last gradient
 
 
 def fading(
@@ -59,7 +59,7 @@ def fading(
     finish=dj.extend.vary_as,
     more=lambda extra_args: 0.0,
 ):
-    """A sound rule, of whose parts each may be exchanged for a wrong one."""
+    """A correct rule; each of its parts may be replaced by a wrong one."""
 
     def init_fn(params):
         return finish(params, State(begin(params), zeros(params)))
@@ -73,7 +73,7 @@ def fading(
 
 
 def twin(params, state):
-    """One array in two places."""
+    """Makes a state that has the same array in two places."""
     return dj.extend.vary_as(params, (state, state))
 
 
@@ -94,7 +94,7 @@ def with_a_clock_outside():
 
 
 def grown():
-    """Its state has another structure after the first step, as `optax.monitor` has."""
+    """Its state changes its structure in the first step, as that of `optax.monitor`."""
 
     def update_fn(updates, state, params=None, **extra_args):
         return updates, {"seen": jnp.ones(())}
@@ -114,7 +114,7 @@ def without_extra_args():
 
 
 def named():
-    """A string is a leaf of its state."""
+    """The state has a string as a leaf."""
     return optax.GradientTransformationExtraArgs(
         lambda params: {"name": "mine"},
         lambda u, state, params=None, **extra: (u, state),
@@ -122,7 +122,7 @@ def named():
 
 
 def by_callback(u, factor):
-    """On the host, where `vmap` does not know how to."""
+    """Calls the host; `vmap` cannot do so."""
     return jax.pure_callback(lambda u: u, jax.ShapeDtypeStruct(u.shape, u.dtype), u)
 
 
@@ -132,7 +132,7 @@ def where_it_runs(u, factor):
 
 
 def by_age(law):
-    """Weighs each gradient by its staleness alone."""
+    """Weights each gradient by a function of its staleness alone."""
 
     def update_fn(updates, state, params=None, *, staleness=1, **extra_args):
         weight = law(staleness)
@@ -174,7 +174,7 @@ COUNTS = {
 }
 
 
-# name: (transformation, the promise that it breaks, what the sentence says)
+# name: (transformation, the promise that it breaks, a part of the sentence)
 MUTANTS = {
     "raises": (
         lambda: fading(mean=lambda mean, staleness: mean.total),
@@ -342,7 +342,7 @@ ONE = jax.devices()[:1]
 
 
 def assert_found(check, promise, sentence, monkeypatch):
-    """The row of a promise fails, with this sentence; the other rows are left out."""
+    """The row of a promise fails with this sentence; the other rows are left out."""
 
     def of_one(of, promises, remedies):
         kept = {next(iter(promises)), promise}
@@ -375,7 +375,7 @@ def test_a_check_leaves_the_devices_as_they_are():
     before = answers()
 
     def on_a_device(u, factor):
-        with jax.ensure_compile_time_eval():  # an operation that is run in the trace
+        with jax.ensure_compile_time_eval():  # an operation that runs while tracing
             two = jax.device_put(jnp.ones(2), jax.devices()[0]).sum()
         return (u * two).astype(u.dtype)
 
@@ -399,7 +399,7 @@ def test_a_rule_that_is_told_no_staleness_is_asked_for_none():
 
 
 def exchanged(mean):
-    """Updates by a mean of the workers' gradients."""
+    """Updates by the mean of the gradients of the workers."""
 
     def update_fn(updates, state, params=None, **extra_args):
         return jax.tree.map(mean, updates), state
@@ -472,13 +472,13 @@ def test_shapes_and_one_array_and_an_empty_tree_are_parameters_too():
         testing.check(optax.adam(0.1), params, devices=ONE).require()
 
 
-# methods that average
+# averaging methods
 
 
 def left(model):
     workers = jax.lax.axis_size("workers")
-    over = [(i, (i + 1) % workers) for i in range(workers)]
-    return jax.lax.ppermute(model, "workers", over)
+    pairs = [(i, (i + 1) % workers) for i in range(workers)]
+    return jax.lax.ppermute(model, "workers", pairs)
 
 
 def halves(a, b):
@@ -486,12 +486,12 @@ def halves(a, b):
 
 
 def of_first(model):
-    """Everybody gets the model of worker 0."""
+    """All workers get the model of worker 0."""
     return jax.tree.map(lambda x: jax.lax.all_gather(x, "workers")[0], model)
 
 
 def every(period, mix, *, late=0):
-    """A sound method, if `mix` is sound."""
+    """A correct method, if `mix` is correct."""
 
     def mixed(step, memory, before, model):
         due = (step + 1 + late) % period == 0
@@ -501,7 +501,7 @@ def every(period, mix, *, late=0):
 
 
 def with_memory(after):
-    """A memory that is the first model, and then `after` of it."""
+    """The memory is the first model, and later `after` of it."""
 
     def mixed(step, memory, before, model):
         return halves(left(model), model), after(memory)
@@ -510,7 +510,7 @@ def with_memory(after):
 
 
 def of_mean_gradients(inner):
-    """Averages gradients, so that the models are one."""
+    """Averages gradients, so that all models are equal."""
 
     def update_fn(updates, state, params=None, **extra_args):
         mean = jax.lax.pmean(updates, "workers")
@@ -524,7 +524,7 @@ def of_mean_gradients(inner):
 
 
 def only_sent_when_due(*, varied):
-    """A `cond` whose branches differ in their types, if nothing is `varied`."""
+    """A `cond` whose branches have different types, unless `varied`."""
 
     def mixed(step, memory, before, model):
         def mean(model):
@@ -544,7 +544,7 @@ def from_right_on_devices(model):
 
 
 def without_the_step_of_2(mix):
-    """Worker 2 loses its local step; `mix` is of the model before and a mean."""
+    """Worker 2 loses its local step; `mix` combines the model before and a mean."""
 
     def mixed(step, memory, before, model):
         is_2 = jax.lax.axis_index("workers") == 2
@@ -612,7 +612,7 @@ def test_a_sound_average_keeps_all_promises():
         only_sent_when_due(varied=True), period=2, conserves_mean=True
     )
     not_held = {row.promise for row in report.rows if row.verdict != "holds"}
-    assert not_held == {"any staleness"}, str(report)  # none is handed on
+    assert not_held == {"any staleness"}, str(report)  # the rule hands no staleness on
 
 
 def test_what_a_method_does_not_claim_is_not_checked():
@@ -656,7 +656,7 @@ def asgd(server):
 
 
 def forgets_worker_2(server):
-    """Neither takes its first gradient nor starts it again."""
+    """Does not take the first gradient of worker 2, and does not start it again."""
     server.start_all()
     for arrival in server:
         if arrival.worker != 2:
@@ -684,7 +684,7 @@ def never_restarts_worker_2(server):
 
 
 def drops_worker_2(server):
-    """And never starts it again."""
+    """Drops the gradient of worker 2, and never starts it again."""
     server.start_all()
     for arrival in server:
         if arrival.worker == 2:
@@ -696,7 +696,7 @@ def drops_worker_2(server):
 
 
 def loses_worker_2_at_a_limit(server):
-    """Does not start it again after its first task, which fails."""
+    """Does not start worker 2 again after its first task, which fails."""
     for worker in range(server.num_workers):
         server.start(worker, limit=0.01 if worker == 2 else math.inf)
     for arrival in server:
@@ -706,7 +706,7 @@ def loses_worker_2_at_a_limit(server):
             server.start(arrival.worker)
 
 
-# protocol: the promise that it breaks, what the sentence says
+# protocol: (the promise that it breaks, a part of the sentence)
 PROTOCOLS = {
     deaf: ("each gradient is taken once", "neither taken nor dropped"),
     forgets_worker_2: ("each gradient is taken once", "worker 2 .* neither taken nor"),
@@ -738,7 +738,7 @@ def test_a_wrong_protocol_is_found_in_the_row_of_its_promise(method, monkeypatch
 
 
 def leaves_worker_2_out(server):
-    """After its first gradient, and says so."""
+    """Leaves worker 2 out after its first gradient, and reports it."""
     server.start_all()
     for arrival in server:
         server.take(arrival)
@@ -749,7 +749,7 @@ def leaves_worker_2_out(server):
             server.start(arrival.worker)
 
 
-# in which workers wait, are drawn, are left out or are woken
+# clusters in which workers wait, are drawn, are left out or are woken
 PATIENT = [
     leaves_worker_2_out,
     *(protocols.k_sync(2), protocols.k_batch_async(2), protocols.n_softsync(2)),
@@ -842,7 +842,7 @@ def deaf(server):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """With a module that is called mine, and from which the command is run."""
+    """A folder with a module `mine`, in which the command runs."""
     (tmp_path / "mine.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
@@ -894,8 +894,8 @@ def test_the_command_checks_protocols_and_ends_with_0_if_all_holds(folder, capsy
 )
 def test_the_command_checks_what_an_average_claims(folder, claims, rows, capsys):
     assert main(["mine:of_first", "--kind=averaging", *claims]) == bool(claims)
-    out = capsys.readouterr().out
-    assert all(row in out for row in rows), out
+    output = capsys.readouterr().out
+    assert all(row in output for row in rows), output
 
 
 @pytest.mark.parametrize(
@@ -921,5 +921,5 @@ def test_the_command_checks_what_an_average_claims(folder, claims, rows, capsys)
 def test_a_bad_argument_is_one_line(folder, arguments, message, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
-    said = capsys.readouterr().err
-    assert message in said and said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert message in output and output.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Under `jax_enable_x64` a rule computes for float64 parameters in float64."""
+"""With `jax_enable_x64`, rules compute in float64 for float64 parameters."""
 
 import jax
 import jax.numpy as jnp
@@ -10,19 +10,19 @@ import delayjax as dj
 from delayjax import pipelines, step_sizes
 from tests import public_calls
 
-# it compares scores, which are sums of losses, and hands on gradients as they are
+# it compares scores, which are sums of losses, and does not change gradients
 EXCEPT = {"guided"}
 RULES = [
     row
     for row in public_calls.ROWS
-    if row.use in {public_calls.told, public_calls.of_law, public_calls.asked}
+    if row.use in {public_calls.pair, public_calls.of_law, public_calls.asked}
     and (row.use is not public_calls.asked or row.label.startswith("step_sizes."))
     and row.label not in EXCEPT
 ]
 
 
 def float32_in(program):
-    """What a program, and each program in it, takes, computes or returns in float32."""
+    """The float32 values that a program, or one in it, takes, computes or returns."""
     narrow = [
         equation
         for equation in program.eqns
@@ -57,12 +57,12 @@ def test_three_rules_are_their_equations_to_fifteen_digits():
     g, x, stale, tau = 0.3, 0.7, 0.1, 5
     with jax.enable_x64(True):
         gradient, params = jnp.asarray(g), jnp.asarray(x)
-        told = {"staleness": tau, "stale_params": jnp.asarray(stale)}
+        extra_args = {"staleness": tau, "stale_params": jnp.asarray(stale)}
 
         def moved(tx, steps=1):
             state, total = tx.init(params), 0.0
             for _ in range(steps):
-                update, state = tx.update(gradient, state, params, **told)
+                update, state = tx.update(gradient, state, params, **extra_args)
                 total += float(update)
             return total, state
 

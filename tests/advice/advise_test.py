@@ -1,4 +1,4 @@
-"""Advice agrees with closed forms, and says what it rests on."""
+"""Advice agrees with closed forms, and names its assumptions."""
 
 import math
 from typing import Any
@@ -68,7 +68,7 @@ def test_the_probabilities_of_the_staleness_have_its_mean():
 
 @pytest.mark.parametrize("noise", [0.5, 4.0])
 def test_the_time_to_the_target_without_delay(noise):
-    """P fresh gradients: the loss of an AR(1) process, over all steps."""
+    """With P fresh gradients, the loss is that of an AR(1) process."""
     c, target = np.array([0.1, 0.3, 1.0]), 0.01
     steps, t = np.geomspace(1e-3, 1.99, 397)[:, None, None], np.arange(1, 3000)[:, None]
     keeps = (1 - steps * c) ** 2
@@ -90,7 +90,7 @@ def test_equal_workers_of_constant_times_stay_synchronous():
 
 
 def test_late_gradients_pay_where_dropping_does_not_help():
-    """Two of four workers are slow: who drops one still waits for the other one."""
+    """Two of four workers are slow: if one is dropped, the other one still delays."""
     slow = Cluster(4, constant(1.0), slowdown=[1.0, 1.0, 20.0, 20.0])
     synchronous = protocols.hardsync(), protocols.k_sync(3)
     tried = [*synchronous, protocols.k_async(1)]
@@ -112,7 +112,7 @@ def choice(protocol, seconds, largest, shares=(0.5, 0.5)):
 
 
 def ratio_of_thirty(low):
-    """Two seeds' times of which 30 s is 1.2 (low to 1.44 / low) times as long."""
+    """Times of two seeds; 30 s is 1.2 times as long, interval low to 1.44 / low."""
     half = math.log(1.2 / low) / 12.7062  # the t quantile, one degree of freedom
     return [25 * math.exp(half), 25 * math.exp(-half)]
 
@@ -168,7 +168,7 @@ def test_with_momentum_late_gradients_need_smaller_steps():
 
 
 def advise_without(worker, *tried):
-    """Advice on a cluster of four where a worker is dead from 5 s on."""
+    """Advice for a cluster of four workers, of which this one fails after 5 s."""
     dead = Cluster(4, constant(1.0), [Slowdown(worker, math.inf, start_seconds=5.0)])
     return advise(dead, protocols=tried, **FEW)
 
@@ -217,20 +217,20 @@ def test_a_row_says_how_many_times_as_fast_as_the_first_it_is():
 
 def test_the_verdict_shows_the_ratio_that_decides():
     rows = choice("all", [30.0, 30.0], 0), choice("late", ratio_of_thirty(1.098), 3)
-    said = Advice(rows, ()).verdict
+    verdict = Advice(rows, ()).verdict
     assert (
         "It is 1.2 (1.098 to 1.311) times as fast, which is not significantly more than"
         " 1.1 times. "
-    ) in said
+    ) in verdict
 
 
 @pytest.mark.parametrize("seconds", [(10.0, 10.0), (30.0, 31.0), (90.0, 90.0)])
 def test_each_verdict_says_what_its_intervals_cover(seconds):
     rows = choice("all", [30.0, 30.0], 0), choice("late", seconds, 3)
     for tried in (rows, rows[:1], rows[1:]):
-        said = Advice(tried, ()).verdict
-        assert said.count("of the simulated times") == 1
-        assert "another model changes" in said and "by 15% or more." in said
+        verdict = Advice(tried, ()).verdict
+        assert verdict.count("of the simulated times") == 1
+        assert "another model changes" in verdict and "by 15% or more." in verdict
 
 
 @pytest.mark.parametrize(("share", "unseen"), [(0.04, [1]), (0.06, [])])
@@ -238,16 +238,16 @@ def test_a_worker_whose_gradients_are_not_applied_is_named(share, unseen):
     """A tenth of an equal share of two workers is 0.05."""
     dropping = choice("dropping", [30.0, 30.0], 0, shares=(1 - share, share))
     assert dropping.unseen == unseen
-    said = "dropping applies (almost) no gradients of worker 1:"
-    assert (said in Advice((dropping,), ()).verdict) == bool(unseen)
+    sentence = "dropping applies (almost) no gradients of worker 1:"
+    assert (sentence in Advice((dropping,), ()).verdict) == bool(unseen)
     late = choice("late", [20.0, 20.0], 3)
-    assert (said in Advice((dropping, late), ()).verdict) == bool(unseen)
+    assert (sentence in Advice((dropping, late), ()).verdict) == bool(unseen)
 
 
 def test_several_such_workers_are_named_together():
     dropping = choice("dropping", [30.0, 30.0], 0, shares=(1, 0, 0, 0))
-    said = "dropping applies (almost) no gradients of workers 1, 2 and 3:"
-    assert said in Advice((dropping,), ()).verdict
+    sentence = "dropping applies (almost) no gradients of workers 1, 2 and 3:"
+    assert sentence in Advice((dropping,), ()).verdict
 
 
 def test_what_is_used_is_neither_idle_nor_thrown_away():
@@ -270,7 +270,7 @@ def test_recorded_times_give_their_own_rows():
     seconds = np.random.default_rng(0).uniform(1.0, 3.0, (3, 50))
     recorded = Recorded(seconds)
     result = one(Cluster(3, recorded.service()), protocols.hardsync())
-    # 1000 updates less the first tenth are whole rounds of 50 steps, but for one
+    # 1000 updates without the first tenth are whole rounds of 50 steps, except for one
     assert result.seconds_per_update.mean == pytest.approx(
         seconds.max(axis=0).mean(), rel=1e-3
     )
@@ -278,7 +278,7 @@ def test_recorded_times_give_their_own_rows():
 
 def test_a_target_out_of_reach_is_said(monkeypatch):
     monkeypatch.setattr(advising, "_LONGEST", 2000)
-    never = Cluster(2, constant(1.0))
+    cluster = Cluster(2, constant(1.0))
 
     def wasteful(server):
         server.start_all()
@@ -287,10 +287,10 @@ def test_a_target_out_of_reach_is_said(monkeypatch):
             server.update(divisor=1e9)
             server.start(arrival.worker)
 
-    advice = advise(never, protocols=[wasteful], curvatures=(1.0,), seeds=2)
+    advice = advise(cluster, protocols=[wasteful], curvatures=(1.0,), seeds=2)
     assert advice.best.seconds_to_target.mean == math.inf
     assert "take a higher target" in advice.verdict
-    assert math.isnan(advice.choices[0].step_limit.mean)  # these updates are no means
+    assert math.isnan(advice.choices[0].step_limit.mean)  # updates are not means
 
 
 def test_the_table_has_a_line_for_each_protocol():

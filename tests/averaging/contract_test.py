@@ -1,4 +1,4 @@
-"""One table of every method that averages, and what each of them promises."""
+"""One table of every averaging method, and the promises that each of them keeps."""
 
 import functools
 import inspect
@@ -30,9 +30,9 @@ promises = Promises()
 WRAPPERS = {"mean_of_state", "reset_every"}  # of an inner optimizer, not methods
 STATIC = ["adaptive_period", "delayed_average", "delayed_average, at once", "dga"]
 STATIC += ["eager_outer"]
-# one of each method and a history: all follow numpy in both executions elsewhere
+# one of each method and of each history; other tests compare all with numpy
 FIRST = [n for n in TABLE if "," not in n] + ["wagma, late", "outer, compressed"]
-# on devices, too: a center, a history, weights, and a function of the step
+# run on all devices, too: a center, a history, weights, and a function of the step
 FEW = ("easgd", "wagma, late", "sgp", "adaptive_period", "outer, compressed")
 PARAMS = {
     "w": jnp.asarray(np.random.default_rng(2).normal(size=(3, 2)), jnp.float32),
@@ -59,7 +59,7 @@ def test_every_method_is_made_by_the_engine():
         assert isinstance(build(name).init(PARAMS), AveragingState), name
 
 
-# these mix at every second step alone, if that is their period
+# these mix at every second step, if their period is 2
 PERIODIC = [
     *("easgd", "easgd, in turn", "easgd, lock_free"),
     *("downpour", "downpour, averaged", "downpour, lock_free"),
@@ -67,7 +67,7 @@ PERIODIC = [
     *("local_sgd", "delayed_average", "delayed_average, at once"),
     *("outer", "outer, compressed"),
 ]
-# these leave the mean of the models as local steps make it
+# these leave the mean of the models unchanged when they mix
 CONSERVING = [
     *("wagma", "d_psgd", "d_psgd, after the step", "ad_psgd", "sgp"),
     *("local_sgd", "adaptive_period", "delayed_average", "delayed_average, at once"),
@@ -78,7 +78,7 @@ CONSERVING = [
 @pytest.mark.parametrize(
     ("name", "devices"),
     shortened(
-        # all devices ask what one asks, and more: one has the others of `FIRST` alone
+        # four devices check more than one does; the rest of `FIRST` runs on one device
         [(n, 1) for n in FIRST if n not in FEW] + [(n, WORKERS) for n in TABLE],
         *((name, WORKERS if name in FEW else 1) for name in FIRST),
     ),
@@ -121,7 +121,7 @@ def a_step_on_devices_sends_one_model(name):
 
 
 def a_step(name, period):
-    """Updates and state; the gradient of a matrix is narrower than it."""
+    """Updates and state of one step; matrices have gradients of a narrower type."""
     tx = build(name, period)
     grads = PARAMS | {"w": PARAMS["w"].astype(jnp.bfloat16)}
 
@@ -149,7 +149,7 @@ LINEAR = [n for n in TABLE if "," not in n]
 
 @functools.cache
 def complex_models():
-    """By name, models [P, 3]: one complex, and its two parts beside it, [P, 2, 3]."""
+    """By name, models [P, 3]: a complex one, and its two real parts, [P, 2, 3]."""
     parts = np.random.default_rng(1).normal(size=(STEPS, WORKERS, 2, 3))
     parts = parts.astype(np.float32)
     grads = {"whole": parts[:, :, 0] + 1j * parts[:, :, 1], "parts": parts}
@@ -162,7 +162,7 @@ def complex_models():
 
 @promises.of(LINEAR)
 def a_complex_model_is_its_two_parts(name):
-    """Each method is linear in the models."""
+    """Because each method is linear in the models."""
     z, parts = (np.asarray(complex_models()[name][x]) for x in ("whole", "parts"))
     assert z.dtype == np.complex64
     np.testing.assert_allclose(z, parts[:, 0] + 1j * parts[:, 1], rtol=1e-5, atol=1e-6)
@@ -170,17 +170,17 @@ def a_complex_model_is_its_two_parts(name):
 
 
 def test_inner_is_told_what_its_worker_is():
-    """By the engine, for every method."""
+    """The shared code of all methods hands the extra arguments on."""
     inner = dj.drop_stale(optax.sgd(1.0), 1)  # needs staleness=
     tx = build("local_sgd", inner=inner)
 
     def one(x, staleness):
-        told = {"staleness": staleness, "weather": "fair"}
-        return tx.update(jnp.ones_like(x), tx.init(x), x, **told)[0]
+        extra_args = {"staleness": staleness, "weather": "fair"}
+        return tx.update(jnp.ones_like(x), tx.init(x), x, **extra_args)[0]
 
-    over = jax.vmap(one, in_axes=(0, None), axis_name="workers")
-    np.testing.assert_array_equal(over(jnp.zeros(4), 5), np.zeros(4))
-    assert (np.asarray(over(jnp.zeros(4), 0)) < 0).all()
+    step = jax.vmap(one, in_axes=(0, None), axis_name="workers")
+    np.testing.assert_array_equal(step(jnp.zeros(4), 5), np.zeros(4))
+    assert (np.asarray(step(jnp.zeros(4), 0)) < 0).all()
 
 
 @pytest.mark.parametrize("name", TABLE)

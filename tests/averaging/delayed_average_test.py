@@ -18,12 +18,12 @@ from tests.averaging.driving import (
 )
 from tests.exchange.driving import WORKERS, executions
 
-MERGES = {  # the library's, and leaf by leaf in numpy
-    "overwriting": (averaging.overwriting, lambda own, begun, mean: mean),
-    "corrected": (averaging.corrected, lambda own, begun, mean: mean + own - begun),
+MERGES = {  # name: (merge of the library, the same in numpy)
+    "overwriting": (averaging.overwriting, lambda model, begun, mean: mean),
+    "corrected": (averaging.corrected, lambda model, begun, mean: mean + model - begun),
     "blended": (
         averaging.blended(0.25),
-        lambda own, begun, mean: 0.25 * own + 0.75 * mean,
+        lambda model, begun, mean: 0.25 * model + 0.75 * mean,
     ),
 }
 IN_FLIGHT = [  # merge, delay, period
@@ -43,7 +43,7 @@ def delayed_average(inner, merge, delay, period):
 
 
 def late(merge, delay, period):
-    """D.9, with a dictionary of when an average arrives: (its models, their mean)."""
+    """D.9 in numpy; `arriving` has, by step of arrival, (the models, their mean)."""
     arriving = {}
 
     def mix(t, x, v):
@@ -61,7 +61,7 @@ def late(merge, delay, period):
 
 @functools.cache
 def trained(execution):
-    """By merge, delay and period, x [T, P, n]; the `CORRECTED` without momentum."""
+    """By merge, delay and period, x [T, P, n]; `CORRECTED` cases have no momentum."""
     inner = optax.sgd(ETA, momentum=0.5)
     txs = {str(case): delayed_average(inner, *case) for case in IN_FLIGHT}
     if execution == "simulate":
@@ -77,7 +77,7 @@ def test_models_follow_the_loop_of_averages_in_flight(execution, case):
 
 @pytest.mark.parametrize(("delay", "period"), CORRECTED)
 def test_a_corrected_merge_leaves_the_mean_on_the_path_of_plain_sgd(delay, period):
-    """All curvatures are the same: the mean gradient is that of the mean model."""
+    """Curvatures are equal, so the mean gradient is the gradient of the mean model."""
     xs = trained("simulate")[str((delay, period))]
     np.testing.assert_allclose(xs.mean(axis=1), plain_sgd(), rtol=1e-11, atol=1e-12)
     if delay:
@@ -86,7 +86,7 @@ def test_a_corrected_merge_leaves_the_mean_on_the_path_of_plain_sgd(delay, perio
 
 @pytest.mark.parametrize(("delay", "period"), [(1, 4), (3, 4), (2, 2)])
 def test_overwriting_and_blending_lose_steps_and_correcting_none(delay, period):
-    """d of each round's, (1 - xi) d of them, none: of steps of one, of all workers."""
+    """Steps of one; overwriting loses d of a round, blending (1 - xi) d."""
     lost = {"overwriting": delay, "blended": 0.75 * delay, "corrected": 0}
     txs = {
         merge: delayed_average(optax.sgd(1.0), merge, delay, period) for merge in lost
@@ -107,14 +107,14 @@ def test_a_strongly_typed_share_keeps_the_models_dtype():
         state = tx.init(x)
         return state, tx.update(x, state, x)[1]
 
-    over = jax.vmap(step, axis_name="workers")
-    before, after = jax.eval_shape(over, jnp.ones((4, 2), jnp.bfloat16))
+    mapped = jax.vmap(step, axis_name="workers")
+    before, after = jax.eval_shape(mapped, jnp.ones((4, 2), jnp.bfloat16))
     assert before == after
 
 
 def test_a_merge_that_answers_another_shape_is_refused():
-    def both(own, begun, mean):
-        return jnp.concatenate([own, mean])
+    def both(model, begun, mean):
+        return jnp.concatenate([model, mean])
 
     tx = averaging.delayed_average(SGD, 1, period=1, merge=both)
     with pytest.raises(ValueError, match=r"Incompatible .* for broadcasting"):

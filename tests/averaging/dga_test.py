@@ -22,20 +22,20 @@ delays = pytest.mark.parametrize("delay", DELAYS)
 
 
 def corrected_gradients(delay, momentum):
-    """DGA: own updates at once, the others' `delay` steps later in their place."""
-    made = []
+    """DGA: a worker's gradient at once; `delay` steps later, the mean replaces it."""
+    moves = []
 
     def mix(t, x, v):
-        made.append(v)
+        moves.append(v)
         x = x + v
-        return x + made[t - delay].mean(axis=0) - made[t - delay] if t >= delay else x
+        return x + moves[t - delay].mean(axis=0) - moves[t - delay] if t >= delay else x
 
     return path(mix, momentum=momentum)
 
 
 @functools.cache
 def trained(execution):
-    """By delay and momentum, x [T, P, n]."""
+    """By delay and momentum: x [T, P, n]."""
     txs = {
         f"{delay} {momentum}": averaging.dga(optax.sgd(ETA, momentum=momentum), delay)
         for delay in DELAYS
@@ -61,9 +61,9 @@ def test_dga_leaves_the_mean_on_the_path_of_plain_sgd(delay):
 def test_models_of_dga_differ_by_their_last_updates_alone(delay):
     xs = trained("simulate")[f"{delay} 0.0"]
     before = np.concatenate([replicas()[None], xs[:-1]])
-    made = np.stack([-ETA * gradient(t, x) for t, x in enumerate(before)])
-    own = made - made.mean(axis=1, keepdims=True)
+    moves = np.stack([-ETA * gradient(t, x) for t, x in enumerate(before)])
+    deviations = moves - moves.mean(axis=1, keepdims=True)
     for t in (delay, 17, STEPS - 1):
-        expected = own[t - delay + 1 : t + 1].sum(axis=0)
-        apart = xs[t] - xs[t].mean(axis=0)
-        np.testing.assert_allclose(apart, expected, rtol=1e-10, atol=1e-12)
+        expected = deviations[t - delay + 1 : t + 1].sum(axis=0)
+        spread = xs[t] - xs[t].mean(axis=0)
+        np.testing.assert_allclose(spread, expected, rtol=1e-10, atol=1e-12)

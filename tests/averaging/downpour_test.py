@@ -29,7 +29,7 @@ from tests.exchange.driving import WORKERS, executions
 def push_and_pull(
     order, *, period=1, momentum=0.0, at_server=0.0, average=None, races=None
 ):
-    """D.2: models, center, and its average z; `order` of the pushes."""
+    """D.2: the models, the center, and its average z; `order` is that of the pushes."""
     pushes, velocity = np.zeros((WORKERS, 5)), np.zeros(5)
     center, z, versions = START.copy(), START.copy(), [START]
 
@@ -171,7 +171,7 @@ def test_a_lost_write_is_a_push_s_coordinate_that_the_center_never_gets():
 def test_races_without_age_are_a_lock():
     locked, raced = (pushed_blindly()[name] for name in ("none", "as by a lock"))
     # XLA may contract the two differently. A push adds, which enlarges no error; each
-    # rounds 8 results of it or fewer, by half a unit in the last place.
+    # rounds at most 8 results, by half a unit in the last place.
     rounding = 20 * 8 * 8 * np.finfo(np.float64).eps * abs(locked[0]).max()
     for ours, theirs in zip(raced, locked, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=rounding)
@@ -179,7 +179,7 @@ def test_races_without_age_are_a_lock():
 
 @executions
 def test_two_levels_are_workers_around_a_server_and_threads_in_each(execution):
-    """DPSGD: threads share a model, late by a draw each; workers push every B steps."""
+    """DPSGD: threads share a model, with random delays; workers push every B steps."""
     groups, threads, steps = 2, 2, 24
     rates = np.random.default_rng(1).normal(size=(steps, groups, threads, 3))
     names = ("workers", "threads")
@@ -189,8 +189,8 @@ def test_two_levels_are_workers_around_a_server_and_threads_in_each(execution):
         return jnp.asarray(late)[step, jax.lax.axis_index("threads")]
 
     with jax.enable_x64(True):
-        within = dj.exchange.mean(optax.sgd(ETA), axis_name="threads")
-        tx = DOWNPOUR(dj.delayed(within, delay, max_delay=2), period=4)
+        mean = dj.exchange.mean(optax.sgd(ETA), axis_name="threads")
+        tx = DOWNPOUR(dj.delayed(mean, delay, max_delay=2), period=4)
 
         def step(state, noise):
             x, opt_state = state
@@ -211,10 +211,10 @@ def test_two_levels_are_workers_around_a_server_and_threads_in_each(execution):
         assert split.state[0].shape == (groups, 3)
         xs = jax.lax.scan(held.step, split, jnp.asarray(rates))[1]
 
-    x, center, made = np.zeros((groups, 3)), np.zeros(3), []
+    x, center, models = np.zeros((groups, 3)), np.zeros(3), []
     for t in range(steps):
-        made.append(x[:, None] - rates[t])
-        read = [made[t - min(t, late[t, k])][:, k] for k in range(threads)]
+        models.append(x[:, None] - rates[t])
+        read = [models[t - min(t, late[t, k])][:, k] for k in range(threads)]
         before = x if t % 4 else np.tile(center, (groups, 1))
         x = before - ETA * np.mean(read, axis=0)
         if t % 4 == 3:

@@ -1,4 +1,4 @@
-"""Replicas on quadratics with minima of their own, in float64; and in numpy."""
+"""Replicas on quadratics with different minima, in float64, and the same in numpy."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ CURVATURE = np.asarray([1.0, 0.5, 2.0, 0.1, 1.5])
 START = np.asarray([1.0, -2.0, 0.5, 3.0, 0.0])
 MINIMA = np.random.default_rng(0).normal(size=(WORKERS, 5))
 NOISE = np.random.default_rng(1).normal(size=(STEPS, WORKERS, 5))
-# when workers arrive at a center; not every worker every time
+# the times at which workers reach a center; some do not come in some steps
 SECONDS = np.random.default_rng(5).random((7, WORKERS))
 SECONDS[2, 1] = SECONDS[4, 0] = SECONDS[4, 3] = np.inf
 
@@ -38,7 +38,7 @@ def wild(max_age=3, lost=0.0):
 
 
 def raced(races, t, i, size=5):
-    """For each coordinate: how many visits ago it is read; whether it is written."""
+    """Of each coordinate: how many visits old it is read, and whether it is written."""
     if races is None:
         return np.zeros(size, int), np.ones(size, bool)
     with jax.enable_x64(True):
@@ -47,18 +47,18 @@ def raced(races, t, i, size=5):
 
 
 def version(versions, ages):
-    """Each coordinate as it was so many visits ago, at most at the start."""
+    """Each coordinate at its age in visits, or at the start if that is later."""
     ages = np.minimum(ages, len(versions) - 1)
     return np.asarray([versions[-1 - age][n] for n, age in enumerate(ages)])
 
 
 def gradient(t, x):
-    """Of every worker's own quadratic, with its noise of step t, [P, n]."""
+    """The gradients of all workers' quadratics, with the noise of step t, [P, n]."""
     return CURVATURE * (x - MINIMA) + NOISE[t]
 
 
 def replicas():
-    """x [P, n] at the start, all the same."""
+    """x [P, n] at the start, equal for all workers."""
     return np.tile(START, (WORKERS, 1))
 
 
@@ -73,17 +73,17 @@ def path(mix, *, momentum=0.0, ahead=0.0):
 
 
 def plain_sgd():
-    """The path of SGD with the workers' mean gradient, whose mean model it is."""
+    """The path of SGD with the mean gradient; its model is the same on all workers."""
     return path(lambda t, x, v: x + v.mean(axis=0)).mean(axis=1)
 
 
-def step_of(tx, at):
-    """A worker's step; the gradient is taken `at` a point of parameters and state."""
+def step_of(tx, point):
+    """A worker's step, whose gradient is taken at point(parameters, state)."""
 
     def step(state, batch):
         x, opt_state = state
         minimum, noise = batch
-        grad = jnp.asarray(CURVATURE) * (at(x, opt_state) - minimum) + noise
+        grad = jnp.asarray(CURVATURE) * (point(x, opt_state) - minimum) + noise
         updates, opt_state = tx.update(grad, opt_state, x)
         x = optax.apply_updates(x, updates)
         return (x, opt_state), x
@@ -95,13 +95,13 @@ def at_the_model(params, opt_state):
     return params
 
 
-def train(execution, txs, *, at=at_the_model):
-    """By name, x [T, P, n] after each step, and the split after the last, in float64.
+def train(execution, txs, *, point=at_the_model):
+    """By name: x [T, P, n] after each step, and the last split, in float64.
 
-    All of `txs` are trained side by side.
+    All of `txs` are trained in one program.
     """
     with jax.enable_x64(True):
-        steps = {name: step_of(tx, at) for name, tx in txs.items()}
+        steps = {name: step_of(tx, point) for name, tx in txs.items()}
         held = as_workers(execution, side_by_side(steps))
         start = jnp.asarray(START)
         batches = jnp.asarray(np.tile(MINIMA, (STEPS, 1, 1))), jnp.asarray(NOISE)
@@ -111,7 +111,7 @@ def train(execution, txs, *, at=at_the_model):
         program = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b), donate_argnums=0)
         split, xs = program(split, batches)
         return {
-            name: (np.asarray(xs[name]), own) for name, own in parted(split).items()
+            name: (np.asarray(xs[name]), end) for name, end in parted(split).items()
         }
 
 
@@ -120,9 +120,9 @@ def the_model(params, opt_state):
 
 
 def seen_of(txs, start, noise, *, curvature=0.0, see=the_model):
-    """By name, what is seen of each worker after each step, [T, P, ...], in float64.
+    """By name: see(x, state) of each worker after each step, [T, P, ...], in float64.
 
-    Under `vmap`, with gradients curvature x + noise [T, P, n], from start [P, n].
+    Under `vmap`; the gradient is curvature x + noise [T, P, n], the start [P, n].
     """
 
     def run(x, noise):
@@ -131,18 +131,18 @@ def seen_of(txs, start, noise, *, curvature=0.0, see=the_model):
                 x, state = carry[name]
                 updates, state = tx.update(curvature * x + noise, state, x)
                 carry = carry | {name: (x + updates, state)}
-            return carry, {name: see(*own) for name, own in carry.items()}
+            return carry, {name: see(*pair) for name, pair in carry.items()}
 
         return jax.lax.scan(step, {n: (x, tx.init(x)) for n, tx in txs.items()}, noise)[
             1
         ]
 
     with jax.enable_x64(True):
-        over = jax.vmap(run, in_axes=(0, 1), out_axes=1, axis_name="workers")
-        return jax.tree.map(np.asarray, jax.jit(over)(start, noise))
+        mapped = jax.vmap(run, in_axes=(0, 1), out_axes=1, axis_name="workers")
+        return jax.tree.map(np.asarray, jax.jit(mapped)(start, noise))
 
 
 def assert_follows(seen, expected, name=""):
-    """To the rounding of float64, over all steps."""
+    """Equal up to the rounding of float64, over all steps."""
     assert np.isfinite(expected).all()
     np.testing.assert_allclose(seen, expected, rtol=1e-10, atol=1e-10, err_msg=name)

@@ -28,7 +28,7 @@ from tests.exchange.driving import WORKERS, executions
 
 
 def elastic(order, *, rate=0.9 / WORKERS, period=1, races=None, **options):
-    """D.3: every worker's model, and the center, step by step; `order` of visits."""
+    """D.3: all workers' models, and the center, step by step; `order` of the visits."""
     center, versions = START.copy(), [START.copy()]
 
     def mix(t, x, v):
@@ -96,7 +96,7 @@ def test_eamsgd_takes_its_gradient_a_velocity_ahead(execution):
     def ahead(x, state):
         return averaging.look_ahead(x, state, 0.9)
 
-    xs, split = train(execution, {"": EASGD(inner, period=2)}, at=ahead)[""]
+    xs, split = train(execution, {"": EASGD(inner, period=2)}, point=ahead)[""]
     expected, center = elastic(everyone_at_once, momentum=0.9, ahead=0.9, period=2)
     assert_follows(xs, expected)
     assert_follows(split.state[1].memory.center, center)
@@ -119,14 +119,14 @@ SEEDS = [1, 2, 3]
 
 @functools.cache
 def exchanges_alone():
-    """Models at first [P, n], and by kind models [T, P, n] and sums with the center.
+    """Models at first [P, n]; by kind, models [T, P, n] and their sums with the center.
 
-    The gradients are zero; the models of each seed stand side by side.
+    The gradients are zero; the models of all seeds are next to each other.
     """
     draws = [np.random.default_rng(seed).normal(size=(8, 3)) for seed in SEEDS]
     start = np.concatenate(draws, axis=1)
     noise = np.zeros((21, *start.shape))
-    noise[0] = -start  # all are at the center before
+    noise[0] = -start  # before this step all are at the center
     txs = {
         name: EASGD(optax.sgd(1.0), moving_rate=0.2, order=order, lock_free=races)
         for name, (order, races) in EXCHANGES.items()
@@ -151,8 +151,8 @@ def test_an_elastic_exchange_conserves_the_sum_of_models_and_center(kind):
 def test_lost_writes_and_old_reads_make_a_difference_and_races_without_age_none():
     start, exchanges = exchanges_alone()
     locked, sums = exchanges["by rank"]
-    # XLA may contract the two differently. A visit averages two numbers, which enlarges
-    # no error; each rounds 8 results of it or fewer, by half a unit in the last place.
+    # XLA may contract the two differently. A visit averages two numbers, which does not
+    # enlarge an error; each rounds at most 8 results, by half a unit in the last place.
     rounding = 20 * 8 * 8 * np.finfo(np.float64).eps * abs(start).max()
     np.testing.assert_allclose(
         exchanges["as by a lock"][0], locked, rtol=0, atol=rounding
@@ -162,7 +162,7 @@ def test_lost_writes_and_old_reads_make_a_difference_and_races_without_age_none(
 
 
 def together_matrix(workers, a, rate):
-    """All workers and the center on a quadratic, all at once, [P + 1, P + 1]."""
+    """The matrix of all workers and the center on a quadratic, [P + 1, P + 1]."""
     matrix = (1 - a - rate) * np.eye(workers + 1)
     matrix[:-1, -1] = matrix[-1, :-1] = rate
     matrix[-1, -1] = 1 - workers * rate
@@ -170,7 +170,7 @@ def together_matrix(workers, a, rate):
 
 
 def in_turn_matrix(workers, a, rate):
-    """The same, by rank: a worker reads what those before it have left."""
+    """The same in turn: a worker reads the center that those before it have left."""
     matrix = np.eye(workers + 1)
     for i in range(workers):
         visit = np.eye(workers + 1)
@@ -184,7 +184,7 @@ def in_turn_matrix(workers, a, rate):
     ("in_turn", "matrix"), [(False, together_matrix), (True, in_turn_matrix)]
 )
 def test_below_the_limit_it_is_stable_and_above_it_is_not(in_turn, matrix):
-    """In turn the limit is the edge for one worker, and sufficient for all."""
+    """In turn, the limit is the edge for one worker, and sufficient for all workers."""
     for workers, a in itertools.product([1, 2, 4, 16], [0.01, 0.5, 1.0, 1.9]):
         limit = averaging.moving_rate_limit(workers, step_size=a, in_turn=in_turn)
 
@@ -225,4 +225,4 @@ def test_a_moving_rate_that_cannot_be_stable_is_warned_of(rate, order, stable, m
     if stable:  # the limit of two is 2 / 3
         jax.vmap(lambda x: step(x, rate), axis_name="workers")(jnp.ones(stable))
     over = jax.vmap(step, in_axes=(0, None), axis_name="workers")
-    jax.eval_shape(over, jnp.ones(4), rate)  # traced: not known
+    jax.eval_shape(over, jnp.ones(4), rate)  # traced: the rate is not known

@@ -1,4 +1,4 @@
-"""Fragments of a model cover it once; what does not is refused."""
+"""The fragments of a model cover it exactly once; other assignments are refused."""
 
 import jax
 import jax.numpy as jnp
@@ -19,13 +19,13 @@ MODEL = {
 
 
 def strided(path, leaf):
-    """Layers 0 .. 3 of two fragments in turn; all else in the first."""
+    """Layers 0 ... 3 go to two fragments in turn; other leaves go to the first."""
     if path == "layers/kernel":
         return 1 + np.arange(4) % 2
     return 1 + np.arange(4)[None] % 2 if path == "layers/scale" else 0
 
 
-SPLITS = {  # fragments, and the numbers that a fragment has
+SPLITS = {  # name: (fragments, the sizes of the fragments)
     "one": (1, [39]),
     "of one size": (2, [7 + 24, 8]),
     "in three": (3, [7, 24, 8]),  # by the middles of the leaves: 3, 6.5, 19, 35 of 39
@@ -95,7 +95,7 @@ def test_one_leaf_may_have_an_array_of_its_layers_and_any_integer_is_a_count():
 
 
 def test_fewer_fragments_than_asked_for_are_refused():
-    """The middles, 0.5 and 51 of 101, lie in the first and the second of three."""
+    """The middles of the leaves, 0.5 and 51 of 101, are in two of three parts."""
     tx = averaging.outer(SGD, SGD, period=12, fragments=3)
     with pytest.raises(
         ValueError,
@@ -135,7 +135,7 @@ def test_a_server_that_needs_the_loss_is_refused():
 
 
 def resumed(tx, state):
-    """A step of `tx` with the state of another."""
+    """A step of `tx` with the state of another one."""
     return jax.eval_shape(
         jax.vmap(
             lambda _: tx.update(MODEL, state, MODEL)[0],
@@ -148,9 +148,9 @@ def resumed(tx, state):
 
 
 def test_a_state_of_another_assignment_of_leaves_or_layers_is_refused():
-    """Of three fragments too, of which two have the same leaves."""
+    """Also for three fragments, two of which have the same leaves."""
 
-    def of(numbers):
+    def tx(numbers):
         return averaging.outer(SGD, SGD, period=12, fragments=numbers)
 
     def three_layers(path, leaf):
@@ -159,13 +159,13 @@ def test_a_state_of_another_assignment_of_leaves_or_layers_is_refused():
     def two_layers(path, leaf):
         return np.asarray([1, 1, 2, 2]) if path == "layers/kernel" else 0
 
-    state = of({"embed": 0, "layers": 1, "head": 1}).init(MODEL)
+    state = tx({"embed": 0, "layers": 1, "head": 1}).init(MODEL)
     message = r"`fragments` must cut fragment 0 .* got None for .* at \['layers'\]"
     with pytest.raises(TypeError, match=message):
-        resumed(of({"embed": 0, "layers": {"kernel": 0, "scale": 1}, "head": 1}), state)
+        resumed(tx({"embed": 0, "layers": {"kernel": 0, "scale": 1}, "head": 1}), state)
     message = r"must cut fragment 1 .* got float32\[3, 2, 3\] for float32\[2, 2, 3\]"
     with pytest.raises(TypeError, match=message):
-        resumed(of(two_layers), of(three_layers).init(MODEL))
+        resumed(tx(two_layers), tx(three_layers).init(MODEL))
 
 
 def test_a_state_of_other_fragments_or_another_delay_is_refused():

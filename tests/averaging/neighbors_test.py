@@ -1,4 +1,4 @@
-"""Methods that mix with a few others: each against its mixing matrices."""
+"""Methods that mix with a few other workers, compared with their mixing matrices."""
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ def sends(step):
 
 
 def ring(t, workers=WORKERS):
-    """D-PSGD's W: a third each of a worker's own model and of its neighbors'."""
+    """W of D-PSGD: a third each of a worker's model and of both neighbors' models."""
     matrix = np.zeros((workers, workers))
     for i in range(workers):
         for j in (i - 1, i, i + 1):
@@ -36,7 +36,7 @@ def ring(t, workers=WORKERS):
 
 
 def pairs(t, workers=WORKERS):
-    """AD-PSGD's: the even ranks and the partners that they draw."""
+    """W of AD-PSGD: the even ranks and their random partners."""
     drawn = jax.random.randint(jax.random.fold_in(KEY, t), (), 0, workers // 2, "int32")
     hop, matrix = 2 * int(drawn) + 1, np.zeros((workers, workers))
     for i in range(0, workers, 2):
@@ -66,7 +66,7 @@ def push(t, workers=WORKERS):
 
 
 def mixed(matrix, *, before=False, period=1, momentum=0.0):
-    """x^i <- (W (x + U))^i, or (W x + U)^i with the models as they were before."""
+    """x^i <- (W (x + U))^i, or (W x + U)^i with the models before the step."""
 
     def mix(t, x, v):
         w = matrix(t) if (t + 1) % period == 0 else np.eye(WORKERS)
@@ -76,7 +76,7 @@ def mixed(matrix, *, before=False, period=1, momentum=0.0):
 
 
 def exponential(exchange, peers, workers=WORKERS, sending=None):
-    """SGP's column-stochastic matrix: what j sends to i."""
+    """The column-stochastic matrix of SGP: what j sends to i."""
     hops = int(np.ceil(np.log2(workers)))
     matrix = np.zeros((workers, workers))
     for j in range(workers):
@@ -162,7 +162,7 @@ MIXING = {
 
 @pytest.mark.parametrize("workers", [2, 6, 8])
 def test_workers_of_any_number_mix_by_their_matrices(workers):
-    """Two on a ring are each other's neighbor on both sides."""
+    """With two workers on a ring, each is the neighbor of the other on both sides."""
     start, steps = np.random.default_rng(1).normal(size=(workers, 3)), 7
     names = [n for n in MIXING if workers > 2 or n != "SGP, two peers"]
     txs = {name: MIXING[name][0] for name in names}
@@ -195,7 +195,7 @@ def test_sums_and_weights_are_conserved_whoever_sends():
         np.testing.assert_allclose(weights.sum(axis=1), np.full(30, 8), rtol=1e-12)
         total = (weights[-1][:, None] * xs[-1]).sum(axis=0)
         np.testing.assert_allclose(total, start.sum(axis=0), rtol=1e-11, atol=1e-12)
-        # all agree on the mean in the end: the matrices' rows do not sum to one
+        # at the end all agree on the mean: the rows of the matrices do not sum to one
         assert np.abs(xs[-1] - start.mean(axis=0)).max() < 0.1
 
 
@@ -242,5 +242,5 @@ def test_a_step_on_devices_sends_to_the_drawn_or_due_peers_alone():
         assert "all-reduce" not in text
         assert "all-gather" not in text
         for hop in hops:
-            over = ",".join(f"{{{i},{(i + hop) % WORKERS}}}" for i in range(WORKERS))
-            assert f"source_target_pairs={{{over}}}" in text
+            pairs = ",".join(f"{{{i},{(i + hop) % WORKERS}}}" for i in range(WORKERS))
+            assert f"source_target_pairs={{{pairs}}}" in text

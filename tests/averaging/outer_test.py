@@ -1,4 +1,4 @@
-"""Outer optimizers, beside the loops of their papers in numpy."""
+"""Outer optimizers, compared with the loops of their papers in numpy."""
 
 import dataclasses
 
@@ -39,8 +39,8 @@ from tests.support.compiled import compile_as_usual
 
 RATE, BETA = 0.7, 0.9
 NESTEROV = optax.sgd(RATE, momentum=BETA, nesterov=True)
-OF_COORDINATE = np.asarray([0, 1, 0, 2, 1])  # the fragment of each, strided
-MERGES = {  # the library's, and D.9's in numpy: (x^i, x^i at the start, x)
+OF_COORDINATE = np.asarray([0, 1, 0, 2, 1])  # the fragment of each coordinate
+MERGES = {  # name: (merge of the library, D.9 in numpy: (x^i, x^i at the start, x))
     "overwriting": (averaging.overwriting, lambda local, begun, x: x),
     "corrected": (averaging.corrected, lambda local, begun, x: x + local - begun),
     "blended": (
@@ -64,34 +64,34 @@ def islands(
     period,
     *,
     serve=None,
-    of=None,
+    ids=None,
     delay=0,
     merge="overwriting",
     compress=None,
     at_first=0,
 ):
-    """D.15 and O.1: models, x, and what was not sent; `of` numbers the fragments.
+    """D.15 and O.1: the models, x, and the rest that was not sent; `ids`: fragments.
 
-    Where `at_first` is d, exchanges arrive at the steps that H / F divides (torchft).
-    A dictionary says when a fragment arrives: (its number, the models at its start).
+    If `at_first` is d, exchanges arrive at multiples of H / F, as in torchft.
+    `arriving`: {step of arrival: (number of the fragment, the models at its start)}.
     """
     serve = nesterov() if serve is None else serve
-    of = np.zeros(5, int) if of is None else of
-    count = of.max() + 1
+    ids = np.zeros(5, int) if ids is None else ids
+    count = ids.max() + 1
     x, b, error = START.copy(), np.zeros(5), np.zeros((WORKERS, 5))
     arriving, rounds = {}, 0
 
     def outer_step(t, models, number, begun):
         nonlocal x, b
-        here = of == number
+        mask = ids == number
         push = x - begun
         if compress is not None:
             whole = push + error
             push = compress(t, whole)
-            error[:, here] = (whole - push)[:, here]
+            error[:, mask] = (whole - push)[:, mask]
         stepped, moved = serve(x, b, push.mean(axis=0))
-        x, b = np.where(here, stepped, x), np.where(here, moved, b)
-        return np.where(here, MERGES[merge][1](models, begun, x), models)
+        x, b = np.where(mask, stepped, x), np.where(mask, moved, b)
+        return np.where(mask, MERGES[merge][1](models, begun, x), models)
 
     def mix(t, models, v):
         nonlocal rounds
@@ -113,7 +113,7 @@ def by_coordinate(path, leaf):
 
 
 def every_second(tree, step):
-    """Sends the coordinates whose number has the step's parity."""
+    """A compression: sends the coordinates i for which i + step is even."""
     kept = jax.tree.map(lambda leaf: (jnp.arange(leaf.size) + step) % 2 == 0, tree)
 
     def only_kept(tree):
@@ -131,7 +131,7 @@ def outer(server=NESTEROV, **arguments):
 
 
 def begun_at(step, tx):
-    """`tx` whose first state has this step."""
+    """`tx`, but its first state has this number of steps."""
     return optax.GradientTransformation(
         lambda params: tx.init(params)._replace(step=jnp.int32(step)), tx.update
     )
@@ -148,7 +148,7 @@ FAMILY = {
             merge=averaging.blended(0.5),
             fragments=by_coordinate,
         ),
-        lambda: islands(9, delay=2, merge="blended", of=OF_COORDINATE),
+        lambda: islands(9, delay=2, merge="blended", ids=OF_COORDINATE),
     ),
     "Streaming DiLoCo, with the rounds of torchft": (
         begun_at(
@@ -160,7 +160,7 @@ FAMILY = {
                 fragments=by_coordinate,
             ),
         ),
-        lambda: islands(9, delay=2, merge="blended", of=OF_COORDINATE, at_first=2),
+        lambda: islands(9, delay=2, merge="blended", ids=OF_COORDINATE, at_first=2),
     ),
     "blended, without a delay": (
         outer(period=10, merge=averaging.blended(0.5)),
@@ -168,7 +168,7 @@ FAMILY = {
     ),
     "fragments at once": (
         outer(period=6, fragments=by_coordinate),
-        lambda: islands(6, of=OF_COORDINATE),
+        lambda: islands(6, ids=OF_COORDINATE),
     ),
     "corrected, without momentum": (
         outer(optax.sgd(RATE), period=6, delay=5, merge=averaging.corrected),
@@ -200,7 +200,7 @@ def test_models_and_center_follow_the_papers_loops_for_five_rounds_or_more(execu
 
 
 CHANGE = 23
-CHANGES = {  # period and delay before and after step CHANGE; fragments
+CHANGES = {  # (period, delay) before and after step CHANGE; fragments
     "H": ((10, 3), (7, 3), 1),
     "H and d": ((10, 3), (9, 5), 1),
     "no delay": ((10, 3), (8, 0), 1),
@@ -209,9 +209,9 @@ CHANGES = {  # period and delay before and after step CHANGE; fragments
 }
 
 
-def changing_islands(before, after, of):
-    """Models; after step CHANGE steps are counted anew, with other times."""
-    x, b, serve, count = START.copy(), np.zeros(5), nesterov(), of.max() + 1
+def changing_islands(before, after, ids):
+    """The models; at step CHANGE the count restarts, with new period and delay."""
+    x, b, serve, count = START.copy(), np.zeros(5), nesterov(), ids.max() + 1
     arriving = {}
 
     def mix(t, models, v):
@@ -223,16 +223,16 @@ def changing_islands(before, after, of):
         if done in arriving:
             number, begun = arriving.pop(done)
             stepped, moved = serve(x, b, x - begun.mean(axis=0))
-            here = of == number
-            x, b = np.where(here, stepped, x), np.where(here, moved, b)
-            models = np.where(here, x, models)
+            mask = ids == number
+            x, b = np.where(mask, stepped, x), np.where(mask, moved, b)
+            models = np.where(mask, x, models)
         return models
 
     return path(mix, momentum=0.5)
 
 
 def carried_over(held, fresh):
-    """`fresh` with the models, x and the optimizers' states of another state."""
+    """The state `fresh` with the models, x and optimizer states of `held`."""
     (models, old), (_, new) = held.state, fresh.state
     memory = new.memory._replace(fragments=old.memory.fragments)
     new = new._replace(memory=memory, inner_state=old.inner_state)
@@ -242,10 +242,10 @@ def carried_over(held, fresh):
 @executions
 @pytest.mark.parametrize("change", CHANGES)
 def test_another_period_and_delay_hold_from_the_change_on(execution, change):
-    """A state is carried over as docs/islands.md says it."""
+    """The state is carried over as docs/islands.md describes."""
     before, after, fragments = CHANGES[change]
-    of = np.zeros(5, int) if fragments == 1 else OF_COORDINATE
-    expected = changing_islands(before, after, of)
+    ids = np.zeros(5, int) if fragments == 1 else OF_COORDINATE
+    expected = changing_islands(before, after, ids)
     with jax.enable_x64(True):
         start, held, seen = jnp.asarray(START), None, []
         batches = jnp.asarray(np.tile(MINIMA, (STEPS, 1, 1))), jnp.asarray(NOISE)
@@ -265,7 +265,7 @@ def test_another_period_and_delay_hold_from_the_change_on(execution, change):
 
 
 def in_copies(tx, count=8 * 128):
-    """`tx` of a model that has each coordinate so often, by default a slice's least."""
+    """`tx` on a model that has each coordinate `count` times; a slice has 8 * 128."""
 
     def copied(x):
         return jnp.tile(x[:, None], count)
@@ -278,7 +278,7 @@ def in_copies(tx, count=8 * 128):
 
 
 def every_second_row(tree, step):
-    """`every_second` of coordinates in copies."""
+    """`every_second` for a model whose coordinates have copies."""
     rows = jax.tree.map(lambda x: (jnp.arange(len(x)) + step) % 2 == 0, tree)
 
     def only_kept(tree):
@@ -287,13 +287,13 @@ def every_second_row(tree, step):
     return only_kept(tree), only_kept
 
 
-IN_SLICES = {  # with one coordinate in each, or up to two, or up to three
+IN_SLICES = {  # slices of one coordinate, of up to two, or of up to three
     "five": (dict(period=10, delay=5), {}),
     "three": (
         dict(period=10, delay=3, merge=averaging.corrected),
         dict(merge="corrected"),
     ),
-    "two": (dict(period=12, delay=2, fragments=by_coordinate), dict(of=OF_COORDINATE)),
+    "two": (dict(period=12, delay=2, fragments=by_coordinate), dict(ids=OF_COORDINATE)),
     "compressed": (
         dict(period=10, delay=3, compress=every_second_row),
         dict(compress=every_second_in_numpy),
@@ -325,7 +325,7 @@ def test_a_step_of_one_outside_is_local_sgd(execution):
 
 
 def test_downpour_with_the_mean_of_its_pushes_is_an_outer_optimizer():
-    """Its push is the sum of updates, -P times the mean pseudo-gradient."""
+    """The pushed sum of updates is -P times the mean pseudo-gradient."""
     inner = optax.sgd(ETA, momentum=0.5)
     server = optax.chain(optax.scale(-1 / WORKERS), NESTEROV)
     txs = {
@@ -337,7 +337,7 @@ def test_downpour_with_the_mean_of_its_pushes_is_an_outer_optimizer():
 
 
 def test_at_each_step_it_is_the_mean_of_the_gradients():
-    """H = 1, SGD inside, a step of 1 outside: all models are SGD's."""
+    """H = 1, inner SGD and outer step size 1: all models are those of SGD."""
     txs = {
         "outer": averaging.outer(SGD, optax.sgd(1.0), period=1),
         "mean": dj.exchange.mean(SGD),
@@ -370,7 +370,7 @@ def alone(tx, steps=25):
 
 
 def test_one_worker_and_a_step_of_one_outside_is_the_inner_optimizer():
-    """To two units in the last place of x: x - (x - x') is x' rounded twice."""
+    """Up to two units in the last place of x: x - (x - x') has two roundings."""
     inner = optax.adam(0.01)
     tx = averaging.outer(inner, optax.sgd(1.0), period=25, axis_name=None)
     got, plain = alone(tx), alone(inner)
@@ -424,7 +424,7 @@ def test_eager_steps_are_the_papers_loop(execution):
 
 
 def test_an_eager_step_of_one_worker_is_an_outer_step():
-    """(dl - dl') / 1 + dl' is dl, in float64 to its rounding."""
+    """(dl - dl') / 1 + dl' is dl, up to the rounding of float64."""
     inner, start = optax.sgd(ETA, momentum=0.5), START[None]
     txs = {
         "eager": averaging.eager_outer(inner, NESTEROV, period=5),
@@ -435,7 +435,7 @@ def test_an_eager_step_of_one_worker_is_an_outer_step():
 
 
 def test_a_step_on_devices_sends_a_slice_of_an_eager_change_in_no_branch():
-    """A fourth of 32 x 128 numbers, at every step."""
+    """Each step sends a quarter of 32 x 128 numbers."""
     params = {"w": jnp.zeros((32, 128))}
     compiled = program(
         averaging.eager_outer(SGD, NESTEROV, period=4), params, shared=False
@@ -447,7 +447,7 @@ def test_a_step_on_devices_sends_a_slice_of_an_eager_change_in_no_branch():
 
 
 def test_one_round_on_a_quadratic_lowers_the_loss():
-    """The pseudo-gradient is the old model minus the new one, and is descended."""
+    """The pseudo-gradient is the old model minus the new one, and SGD subtracts it."""
     for server in (optax.sgd(0.7), NESTEROV, optax.adam(0.1)):
         tx = averaging.outer(SGD, server, period=5)
         noise = np.zeros((5, WORKERS, 5))
@@ -458,7 +458,7 @@ def test_one_round_on_a_quadratic_lowers_the_loss():
 
 
 def test_overwriting_loses_the_steps_of_the_overlap_and_correcting_none():
-    """Ten rounds of ones as gradients: each step of the model is one."""
+    """Ten rounds, in which each step adds 1 to the model."""
     period, delay, rounds = 6, 4, 10
     lost = {"overwriting": delay, "corrected": 0}
     txs = {
@@ -474,7 +474,7 @@ def test_overwriting_loses_the_steps_of_the_overlap_and_correcting_none():
     steps = rounds * period + delay
     seen = seen_of(txs, np.zeros((WORKERS, 2)), -np.ones((steps, WORKERS, 2)))
     for merge, xs in seen.items():
-        # what a round loses, the next pseudo-gradient does not hold either
+        # the next pseudo-gradient does not have what a round lost
         np.testing.assert_allclose(xs[-1], steps - rounds * lost[merge], rtol=1e-12)
 
 
@@ -496,7 +496,7 @@ def test_a_step_on_devices_sums_a_fragment_in_a_branch():
 
 
 def test_a_late_fragment_is_sent_in_slices_and_in_no_branch():
-    """Three slices of the larger of two fragments: ceil(32 * 128 / 3) in 8 x 128."""
+    """The larger of two fragments, 32 x 128, makes three slices of 16 x 128."""
     params = {"w": jnp.zeros((32, 128)), "b": jnp.zeros(3)}
     tx = averaging.outer(SGD, NESTEROV, period=8, delay=3, fragments={"w": 0, "b": 1})
     compiled = program(tx, params, shared=False)
@@ -509,9 +509,9 @@ def test_a_late_fragment_is_sent_in_slices_and_in_no_branch():
 @pytest.mark.parametrize("delay", [3, 7])
 @pytest.mark.parametrize("fragments", [1, 4])
 def test_a_late_outer_step_has_no_temporary_above_one_fragment(delay, fragments):
-    """Beside local steps alone: a slice that is sent and one that comes, or a fragment.
+    """More than local steps need: a slice to send and one to receive, or a fragment.
 
-    A worker's model, x, the momentum, the model at the start and the mean are donated.
+    Donated: a worker's model, x, the momentum, the model at the start, the mean.
     """
     params = {f"w{i}": jnp.zeros((256, 1024)) for i in range(4)}
     model = 4 * optax.tree.size(params)
@@ -524,12 +524,12 @@ def test_a_late_outer_step_has_no_temporary_above_one_fragment(delay, fragments)
         for each in (tx, local)
     )
     assert late.alias_size_in_bytes >= (3 + 2 / fragments) * model
-    more = late.temp_size_in_bytes - alone.temp_size_in_bytes
-    assert more <= 1.01 * model / fragments
+    surplus = late.temp_size_in_bytes - alone.temp_size_in_bytes
+    assert surplus <= 1.01 * model / fragments
 
 
 def test_between_exchanges_the_inbox_stays_as_it_came():
-    """In float16, x = 30,000: x - 2 x would come next, then inf, which nobody reads."""
+    """Float16, x = 30,000: a second x - 2 x, which nobody reads, would be inf."""
     tx = averaging.outer(SGD, SGD, period=6, delay=2, axis_name=None)
     x = jnp.full(3, 3e4, jnp.float16)
     state, inboxes = tx.init(x), []
@@ -544,7 +544,7 @@ def test_between_exchanges_the_inbox_stays_as_it_came():
 
 
 def test_a_state_of_another_delay_is_refused():
-    """Also where the slices have the same rows in all."""
+    """Also where both states have the same shapes."""
     params = jnp.zeros((64, 128))
     two, four = (
         averaging.outer(SGD, NESTEROV, period=6, delay=d, axis_name=None)
@@ -560,8 +560,8 @@ def test_a_state_of_another_delay_is_refused():
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
 def test_the_devices_of_one_worker_hold_and_send_parts_of_a_slice(kind):
     """Two workers of two devices: a matrix that is sharded over the two, and a vector.
-
-    A slice is eight rows of 256 numbers, of which a device has half of the columns.
+    Two workers of two devices: a matrix that is sharded over these, and a vector.
+        A slice is eight rows of 256 numbers, of which a device has half of the columns.
     """
     mesh = jax.make_mesh((2, 2), ("workers", "model"), axis_types=(kind,) * 2)
     numbers = jax.random.normal(jax.random.key(0), (16, 100)), jnp.ones(5)
@@ -595,7 +595,7 @@ def test_the_devices_of_one_worker_hold_and_send_parts_of_a_slice(kind):
 
 @executions
 def test_center_and_server_may_lie_on_the_host(execution):
-    """Two fragments, one of whole tiles and one of three numbers; late by one step."""
+    """Two fragments, one of full tiles, one of three numbers; one step late."""
     params, models = {"w": jnp.ones((8, 128)), "b": jnp.ones(3)}, []
     for history, kinds in ((None, set()), (dj.ring.on_host(), {"pinned_host"})):
         tx = averaging.outer(
@@ -620,7 +620,7 @@ def test_center_and_server_may_lie_on_the_host(execution):
         for _ in range(9):
             held, _ = program(held, noise)
         x, opt_state = held.state
-        slots = [getattr(own, "slots", ()) for own in opt_state.memory.fragments]
+        slots = [getattr(part, "slots", ()) for part in opt_state.memory.fragments]
         assert {leaf.sharding.memory_kind for leaf in jax.tree.leaves(slots)} == kinds
         models.append(x)
     jax.tree.map(np.testing.assert_array_equal, *models)
@@ -629,7 +629,7 @@ def test_center_and_server_may_lie_on_the_host(execution):
 @executions
 @pytest.mark.parametrize("delay", [0, 3])
 def test_islands_of_devices_share_one_inner_mean_and_one_outer_step(execution, delay):
-    """Two islands of two members: DiLoCo of two workers, each with a mean gradient."""
+    """Two islands of two members: DiLoCo of two workers with mean gradients."""
     inner = dj.exchange.mean(optax.sgd(ETA, momentum=0.5), axis_name="members")
     tx = averaging.outer(inner, NESTEROV, period=5, delay=delay, axis_name="groups")
 
@@ -667,7 +667,7 @@ def test_islands_of_devices_share_one_inner_mean_and_one_outer_step(execution, d
         if t + 1 > delay and (t + 1 - delay) % 5 == 0:
             x, b = serve(x, b, x - begun.mean(axis=0))
             models = np.tile(x, (2, 1))
-    assert got.shape == (2, 5)  # the members of an island share its model
+    assert got.shape == (2, 5)  # all members of an island have one model
     assert_follows(got, models)
 
 

@@ -1,4 +1,4 @@
-"""What workers read and lose without a lock; the loops of the methods hold the rest."""
+"""What workers read and lose without a lock; loops in other tests check the methods."""
 
 import functools
 
@@ -17,15 +17,15 @@ def draws(key, max_age, steps=400, workers=5, size=20):
 
     def of_visit(visit):
         step, worker = jnp.divmod(visit, workers)
-        like = jnp.zeros(size)
-        return races.ages(step, worker, like), races.lost(step, worker, like)
+        model = jnp.zeros(size)
+        return races.ages(step, worker, model), races.lost(step, worker, model)
 
     result = jax.lax.map(of_visit, jnp.arange(steps * workers))
     return jax.tree.map(lambda x: x.reshape(steps, workers, size), result)
 
 
 def all_draws(seed, max_age):
-    """Ages and losses of visits, [T, P, n]; 0.3 are lost."""
+    """Ages and losses of visits, [T, P, n], if 0.3 of the writes are lost."""
     return jax.tree.map(np.asarray, draws(jax.random.key(seed), max_age))
 
 
@@ -51,9 +51,9 @@ def test_draws_of_steps_workers_and_coordinates_tell_nothing_of_each_other():
 
 
 def test_leaves_of_one_shape_are_drawn_apart():
-    like = {"a": jnp.zeros(50), "b": jnp.zeros(50)}
+    model = {"a": jnp.zeros(50), "b": jnp.zeros(50)}
     races = averaging.races(jax.random.key(1), 6, lost=0.5)
-    for drawn in (races.ages(0, 0, like), races.lost(0, 0, like)):
+    for drawn in (races.ages(0, 0, model), races.lost(0, 0, model)):
         assert (drawn["a"] != drawn["b"]).any()
 
 

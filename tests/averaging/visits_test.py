@@ -1,4 +1,4 @@
-"""Visits of a center: their order, and training in rounds and visit by visit."""
+"""Visits of a center: their order, and that rounds are the same as single visits."""
 
 import functools
 import heapq
@@ -23,7 +23,7 @@ from tests.exchange.driving import (
 VISITS = 60
 MOMENTUM = 0.5
 SLOWDOWNS = {"exponential": [1.0, 1.0, 1.0, 1.0], "a slow one": [1.0, 4.0, 1.0, 1.0]}
-# of a worker's own gradients, not of the steps of all
+# [worker, gradient of this worker, n]: each worker counts its own gradients
 NOISE = np.random.default_rng(2).normal(size=(WORKERS, 3 * VISITS, 5))
 
 
@@ -33,7 +33,7 @@ def cluster_of(slowdown):
 
 
 def arrivals(slowdown):
-    """Who has a gradient done next, by an event loop of its own."""
+    """The worker whose gradient is ready next, by a separate event loop."""
     cluster, factors = cluster_of(slowdown), SLOWDOWNS[slowdown]
     times = [iter(factors[p] * cluster.draw(p, VISITS, seed=1)) for p in range(WORKERS)]
     queue = sorted((next(times[p]), p) for p in range(WORKERS))
@@ -44,7 +44,7 @@ def arrivals(slowdown):
 
 
 class Replicas:
-    """P models with clocks of their own, and a center: what a visit makes of them."""
+    """P models, each with its own count of steps, and a center; methods are visits."""
 
     def __init__(self):
         self.x, self.v = np.tile(START, (WORKERS, 1)), np.zeros((WORKERS, 5))
@@ -79,7 +79,7 @@ def downpour(inner, order):
     return averaging.downpour(inner, order=order, period=3, server=optax.trace(0.5))
 
 
-METHODS = {  # the method, a visit of it, and steps from one visit to the next
+METHODS = {  # name: (the method, its visit, local steps from one visit to the next)
     "EASGD": (easgd, Replicas.elastic, 1),
     "DOWNPOUR, H = 3, momentum at the server": (downpour, Replicas.push_and_pull, 3),
 }
@@ -94,13 +94,13 @@ def rounds_of(slowdown):
 
 
 def stepped_in_rounds(key, method, slowdown):
-    """The transformation, a worker's step, and its noise [T, P, n], of name `key`."""
+    """The transformation, a worker's step, and its noise [T, P, n] for `key`."""
     make, _, steps = METHODS[method]
     visits = np.repeat(rounds_of(slowdown)[1], steps, axis=0)
-    there = np.isfinite(visits)
-    clock = np.cumsum(there, axis=0) - 1
-    # what is computed of who stays away must not matter
-    noise = np.where(there[:, :, None], NOISE[np.arange(WORKERS)[None], clock], np.nan)
+    mask = np.isfinite(visits)
+    clock = np.cumsum(mask, axis=0) - 1
+    # NaN for workers that do not come: their gradients must not be used
+    noise = np.where(mask[:, :, None], NOISE[np.arange(WORKERS)[None], clock], np.nan)
     order = averaging.first_come(visits)
     inner = optax.sgd(ETA, momentum=MOMENTUM)
     tx = make(averaging.only_on_visit(inner, order), order)
@@ -120,16 +120,16 @@ def stepped_in_rounds(key, method, slowdown):
 def by_rounds(execution):
     """Models [R, P, n] and centers [R, n] after each round, in float64.
 
-    By method and slowdown, all at once; the shorter go on, unseen.
+    By method and slowdown. One program trains all; extra steps are cut off.
     """
     keys = {f"{m} {s}": (m, s) for m in METHODS for s in SLOWDOWNS}
     with jax.enable_x64(True):
         made = {key: stepped_in_rounds(key, *pair) for key, pair in keys.items()}
         longest = max(len(noise) for _, _, noise in made.values())
         minima = np.tile(MINIMA, (longest, 1, 1))
-        noises = {key: np.resize(own, minima.shape) for key, (*_, own) in made.items()}
+        noises = {k: np.resize(noise, minima.shape) for k, (*_, noise) in made.items()}
         batches = jax.tree.map(jnp.asarray, (minima, noises))
-        step = side_by_side({key: own for key, (_, own, _) in made.items()})
+        step = side_by_side({key: step for key, (_, step, _) in made.items()})
         held, start = as_workers(execution, step), jnp.asarray(START)
         states = {key: (start, tx.init(start)) for key, (tx, _, _) in made.items()}
         first = jax.tree.map(lambda leaf: leaf[0], batches)

@@ -1,4 +1,4 @@
-"""Machines and links: slow-downs, deaths and messages."""
+"""Machines and links: slowdowns, failures and messages."""
 
 import math
 
@@ -12,7 +12,7 @@ from tests.cluster.given_times import SEEDS, UPDATES, simulate, times_of
 
 INF = math.inf
 
-# Slow-downs. A case: windows (factor, start, stop) of each of four workers.
+# Slowdowns. A case: windows (factor, start, stop) of each of four workers.
 
 WINDOWS = {
     "from the beginning": [[(4.0, 0.0, INF)], [], [], []],
@@ -76,8 +76,8 @@ def test_one_slowdown_may_name_several_workers_and_one_of_them_twice():
 
 
 def test_a_dead_worker_s_gradient_is_lost_and_the_next_one_is_fresh():
-    # worker 1 dies in its third task and is back at 5: it reads at 5 what the other
-    # has made of it
+    # worker 1 fails in its third task and returns at 5: there it reads the model that
+    # the other worker has made
     windows = [[], [(INF, 2.5, 5.25)]]
     trace = simulate(
         np.ones((2, 99)), protocols.k_async(1), 20, slowdown=slowdowns(windows)
@@ -89,11 +89,11 @@ def test_a_dead_worker_s_gradient_is_lost_and_the_next_one_is_fresh():
 
 
 def test_a_trial_that_death_interrupts_fails_when_its_time_is_over():
-    # dead in (0.5, 9): no trial begun before 10 can succeed, and none is an update
+    # failed in (0.5, 9): no trial that begins before 10 succeeds, and none is an update
     gone = [cluster.Slowdown(0, INF, 0.5, 9.0)]
     times = [np.tile([1.0, 5.0, 1.5], 5000)]
     trace = simulate(times, protocols.mindflayer(1, 2.0), 3, slowdown=gone)
-    # the sixth trial takes 1.5 s, the next ones 1 s, and 2 s in vain
+    # the sixth trial takes 1.5 s, the next ones 1 s, and 2 s without success
     np.testing.assert_allclose(trace.seconds, [11.5, 12.5, 14.5])
     assert list(trace.counts) == [1, 1, 0]
     # it computes half a second, then from 10 on
@@ -128,12 +128,12 @@ def test_a_task_takes_the_time_until_it_is_done_or_for_ever(seed):
     assert len(outcomes) == 2
 
 
-# Messages.
+# Messages
 
 
 @pytest.mark.parametrize("serial", [False, True])
 def test_a_latency_alone_makes_tasks_longer(serial):
-    # down and up: with nothing to carry a serial link is never busy
+    # down and up: without anything to send, a serial link is never busy
     times = times_of("exponential", 5, 1)
     link = cluster.Communication(latency_seconds=0.35, serial=serial)
     for protocol in (protocols.k_async(2), protocols.ssp(2), protocols.ringmaster(4)):
@@ -196,7 +196,7 @@ def test_an_all_reduce_of_any_number_lies_between_those_of_powers_of_two():
 
 @pytest.mark.parametrize("fragments", [1, 3])
 def test_fragments_have_the_same_bytes_together_and_a_latency_each(fragments):
-    """So has what a compressor sends: the latencies of an all-reduce, fewer bytes."""
+    """A compressor sends fewer bytes, with the latencies of an all-reduce."""
     latencies = 2 * 3 * 0.25  # of 8 = 2^3 workers
     whole = LINK.all_reduce_seconds(8)
     for fraction in (1.0, 0.25):
@@ -233,7 +233,7 @@ def test_equal_steps_lose_each_exchange_or_the_slice_that_outlasts_a_step(
 
 
 def alternating(rng, worker):
-    """Steps of 1 and 3 seconds in turn; the other worker takes its 3 first."""
+    """Steps of 1 and 3 seconds in turn; the other worker begins with 3."""
     while True:
         yield [1.0, 3.0] if worker else [3.0, 1.0]
 
@@ -253,15 +253,15 @@ def test_with_a_delay_a_long_step_of_any_island_delays_all_islands(takes):
     assert math.isclose(islands.exchange_cost(2, delay=1), late, abs_tol=1e-12)
 
 
-def ends(seconds, apart, takes, late):
-    """When each island has ended its steps: the loop of the two methods."""
+def ends(seconds, period, takes, late):
+    """The end of each island's steps, by a loop over both methods."""
     now = np.zeros(seconds.shape[1])
     for t, step in enumerate(seconds, start=1):
         arrives = now.max() + takes  # of the slice that is sent beside the step
         now = now + step
         if late:
             now = np.maximum(now, arrives)
-        elif t % apart == 0:
+        elif t % period == 0:
             now[:] = now.max() + takes
     return now
 
@@ -269,41 +269,41 @@ def ends(seconds, apart, takes, late):
 @pytest.mark.parametrize("delay", [0, 2])
 def test_the_cost_of_exchanges_is_that_of_a_loop_over_steps_of_random_length(delay):
     islands = cluster.Cluster(3, cluster.gamma(1.0, 2), communication=LINK)
-    apart, exchanges = 5, 400  # 2000 steps
-    seconds = islands.step_seconds(apart * exchanges, seed=1)
+    period, exchanges = 5, 400  # 2000 steps
+    seconds = islands.step_seconds(period * exchanges, seed=1)
     takes = LINK.all_reduce_seconds(3, fragments=2 * max(delay, 1))
-    whole = ends(seconds, apart, takes, delay).max()
-    how = dict(delay=delay, fragments=2, seed=1)
-    seen = islands.exchange_cost(2 * apart, **how)
+    whole = ends(seconds, period, takes, delay).max()
+    options = dict(delay=delay, fragments=2, seed=1)
+    seen = islands.exchange_cost(2 * period, **options)
     assert math.isclose(seen, 1 - seconds.sum(axis=0).max() / whole, rel_tol=1e-9)
-    # with a delay a slice is sent at every step, whatever H is
-    assert (islands.exchange_cost(20 * apart, **how) == seen) == bool(delay)
+    # with a delay, each step sends a slice, for any H
+    assert (islands.exchange_cost(20 * period, **options) == seen) == bool(delay)
 
 
 @pytest.mark.parametrize("fragments", [1, 3])
 def test_the_shortest_period_is_the_first_that_is_cheap_enough(fragments):
-    how = dict(fragments=fragments, fraction=0.5)
+    options = dict(fragments=fragments, fraction=0.5)
     equal = cluster.Cluster(2, cluster.constant(0.5), communication=LINK)
     takes = 0.5 + 0.75 / fragments
-    apart = math.ceil(takes * (0.97 / 0.03) / 0.5)
-    assert equal.shortest_period(0.03, **how) == fragments * apart
+    steps = math.ceil(takes * (0.97 / 0.03) / 0.5)
+    assert equal.shortest_period(0.03, **options) == fragments * steps
     drawn = cluster.Cluster(4, cluster.lognormal(0.5, 0.3), communication=LINK)
-    period = drawn.shortest_period(0.03, **how)
-    assert drawn.exchange_cost(period, **how) <= 0.03
-    assert drawn.exchange_cost(period - fragments, **how) > 0.03
+    period = drawn.shortest_period(0.03, **options)
+    assert drawn.exchange_cost(period, **options) <= 0.03
+    assert drawn.exchange_cost(period - fragments, **options) > 0.03
 
 
 @pytest.mark.parametrize("fragments", [1, 3])
 def test_the_shortest_delay_is_the_first_whose_slices_are_cheap_enough(fragments):
     """2 l + n / (F d b) <= s / (1 - cost) in seconds, so d >= n / (F b (... - 2 l))."""
-    how = dict(fragments=fragments, fraction=0.5)
+    options = dict(fragments=fragments, fraction=0.5)
     equal = cluster.Cluster(2, cluster.constant(0.5), communication=LINK)
     for cost in (0.03, 0.2):
         delay = math.ceil(0.75 / fragments / (0.5 / (1 - cost) - 0.5))
-        assert equal.shortest_delay(cost, **how) == delay
+        assert equal.shortest_delay(cost, **options) == delay
     drawn = cluster.Cluster(4, cluster.lognormal(1.3, 0.1), communication=LINK)
-    delay = drawn.shortest_delay(0.1, **how)
-    late = [drawn.exchange_cost(60, delay=d, **how) for d in range(1, delay + 1)]
+    delay = drawn.shortest_delay(0.1, **options)
+    late = [drawn.exchange_cost(60, delay=d, **options) for d in range(1, delay + 1)]
     assert late[-1] <= 0.1 and all(cost > 0.1 for cost in late[:-1])
 
 

@@ -15,28 +15,28 @@ def waits_for_none(step, workers):
 
 
 def events(seconds, needs, *, lag=0, cost=lambda t: 0.0):
-    """When each worker goes on, by an event loop of workers and a link of each.
+    """When each worker continues, by an event loop of workers with a link each.
 
     `needs`: (step, worker) -> workers; `cost`: of a step's exchange.
     """
     steps, workers = seconds.shape
-    on = np.full(seconds.shape, np.nan)
+    ends = np.full(seconds.shape, np.nan)
     queue = sorted((end, "done", i) for i, end in enumerate(seconds[0]))
-    at, computing = [0] * workers, [True] * workers  # each worker's step
-    first, busy = [0] * workers, [False] * workers  # exchange that its link has next
+    counts, computing = [0] * workers, [True] * workers  # the step of each worker
+    first, busy = [0] * workers, [False] * workers  # the next exchange of its link
     sent, came = set(), set()
 
     def go_on(now, i):
-        on[at[i], i] = now
+        ends[counts[i], i] = now
         if lag:
-            sent.add((at[i], i))
-        at[i] += 1
-        if at[i] < steps:
-            heapq.heappush(queue, (now + seconds[at[i], i], "done", i))
+            sent.add((counts[i], i))
+        counts[i] += 1
+        if counts[i] < steps:
+            heapq.heappush(queue, (now + seconds[counts[i], i], "done", i))
             computing[i] = True
 
     def settle(now):
-        """What may begin now; whether anything did."""
+        """Starts everything that may begin now, and returns whether anything began."""
         moved = False
         for i in range(workers):
             t = first[i]
@@ -44,7 +44,7 @@ def events(seconds, needs, *, lag=0, cost=lambda t: 0.0):
                 busy[i] = moved = True
                 seconds_taken = cost(t) if len(needs(t, i)) else 0.0
                 heapq.heappush(queue, (now + seconds_taken, "came", i))
-            t = at[i]
+            t = counts[i]
             if t < steps and not computing[i]:
                 free = t < lag or not len(needs(t - lag, i))
                 if free or (t - lag, i) in came:
@@ -57,13 +57,13 @@ def events(seconds, needs, *, lag=0, cost=lambda t: 0.0):
         if what == "done":
             computing[i] = False
             if not lag:
-                sent.add((at[i], i))
+                sent.add((counts[i], i))
         else:
             came.add((first[i], i))
             busy[i], first[i] = False, first[i] + 1
         while settle(now):
             pass
-    return on
+    return ends
 
 
 WAITS = {
@@ -119,7 +119,7 @@ def test_behind_the_steps_the_slower_of_step_and_exchange_sets_the_pace():
 
 @pytest.mark.parametrize("late", [0, 1, 3])
 def test_a_late_exchange_hides_behind_its_steps_and_the_rest_is_the_wait(late):
-    """H steps of s seconds have F exchanges of c: H s + F max(0, c - d s), exactly."""
+    """H steps of s seconds have F exchanges of c: exactly H s + F max(0, c - d s)."""
     period, fragments, step, exchange = 12, 3, 0.5, 1.25
     ends = cluster.finish_times(
         np.full((5 * period, 2), step),
@@ -133,7 +133,7 @@ def test_a_late_exchange_hides_behind_its_steps_and_the_rest_is_the_wait(late):
 
 
 def test_step_synchronous_times_are_those_of_the_simulated_cluster():
-    """Its event loop draws the same times: waiting for all at each step is hardsync."""
+    """The event loop draws the same times: to wait for all at each step is hardsync."""
     workers, steps, seed = 4, 50, 3
     machine = cluster.Cluster(workers, cluster.exponential(1.0))
     trace = cluster.simulate(machine, protocols.hardsync(), steps, seed=seed)

@@ -1,6 +1,6 @@
-"""Laws that hold whatever the details: papers' A.3, and run times in closed form.
+"""Laws that hold in all cases: A.3 of the papers, and run times in closed form.
 
-Where there are some fifty comparisons of one kind they are at 4 standard errors.
+Tests with about fifty comparisons of one kind allow 4 standard errors.
 """
 
 import itertools
@@ -18,7 +18,7 @@ SEEDS = [1, 2, 3]
 MANY = range(20)
 P = 6
 
-# workers that differ, none a multiple of another
+# workers with different speeds, none a multiple of another
 STAGGERED = [cluster.constant(math.sqrt(prime)) for prime in (2, 3, 5, 7, 11, 13)]
 SPECS = {
     "constant": cluster.Cluster(P, STAGGERED),
@@ -41,13 +41,13 @@ def ages(trace):
 
 
 def assert_mean(samples, expected, deviations=4.0, edge=0.0):
-    """The mean of independent runs within so many of its standard errors."""
+    """The mean of independent runs is right within so many of its standard errors."""
     samples = np.asarray(samples, float)
     error = samples.std(ddof=1) / math.sqrt(len(samples))
     assert abs(samples.mean() - expected) <= deviations * error + edge
 
 
-# name: the gradients of others that age by one at an update
+# name: how many gradients of others become older by one at an update
 AGED = {
     protocols.k_batch_async(4): P - 1,
     protocols.n_softsync(3): P - 1,
@@ -59,7 +59,7 @@ AGED = {
     protocols.groups(3): P - P // 3,  # a group's are applied together
     protocols.fedbuff(1, concurrency=1): 0,
     protocols.fedbuff(3, concurrency=4): 4 - 1,
-    # with the ages of the refused
+    # with the ages of refused gradients
     protocols.bounded_staleness(4): P - 1,
     protocols.event_triggered(0.3): P - 1,
 }
@@ -71,7 +71,7 @@ def test_an_update_ages_every_gradient_in_flight(protocol):
     # update: (P - 1) / K, P / K - 1, (C - 1) / K, G - 1, p (P - 1)
     T = 50 * P
     for spec in SPECS.values():
-        # what is in flight at T arrives later
+        # gradients in flight at T arrive later
         trace = cluster.simulate(spec, protocol, 3 * T, seed=1)
         used, refused = trace.update, trace.dropped.version
         ended = np.concatenate([used, refused])
@@ -100,7 +100,7 @@ def test_clients_train_as_often_as_the_product_of_their_times_says():
         for i in range(P):
             counts = [run.summary().gradients[i] / run.seconds[-1] for run in runs]
             assert_mean(counts, rates[i] / service.mean, deviations=5.0)
-    # equal clients: C / (K E T) updates a second, all alike
+    # equal clients: each makes as many, together C / (K E T) updates a second
     spec = cluster.Cluster(P, cluster.gamma(2.0, 3.0))
     runs = [cluster.simulate(spec, protocol, T, seed=seed) for seed in range(8)]
     speeds = [run.summary().updates_per_second for run in runs]
@@ -126,7 +126,7 @@ def test_a_slower_group_is_staler_by_as_much():
 
 @pytest.mark.parametrize("num_workers", [1, 2, 7])
 def test_equal_constant_times_make_a_round_robin(num_workers):
-    # I6, whether they start staggered or at once
+    # I6, with a staggered start or all at once
     tau = np.minimum(np.arange(50), num_workers - 1)
 
     def staggered(rng, worker):
@@ -192,7 +192,7 @@ def test_bounds_hold_and_are_reached(service):
         clocks[bound] = spread
     # a worker may start at `bound` ahead, and then ends its task
     assert all(spread <= bound + 1 for bound, spread in clocks.items())
-    if service != "lognormal":  # regular workers do not drift so far
+    if service != "lognormal":  # workers with regular times do not differ so much
         assert clocks == {0: 1, 1: 2, 4: 5}
     for bound in (1, 4):
         for late in ("drop", "restart", "wait"):
@@ -237,8 +237,8 @@ def test_softsync_s_staleness_of_regular_learners_stays_below_twice_n(seed):
     # memoryless ones: (1 - 1/P)^(2P + 1), about e^-2
     spec = cluster.Cluster(30, cluster.exponential(1.0))
     trace = cluster.simulate(spec, protocols.n_softsync(30), 8000, seed=seed)
-    beyond = (ages(trace)[400:] > 60).mean()
-    assert abs(beyond - (1 - 1 / 30) ** 61) < 0.03
+    share = (ages(trace)[400:] > 60).mean()
+    assert abs(share - (1 - 1 / 30) ** 61) < 0.03
 
 
 # Seconds an update takes. I9, B.3, B.12, B.14, E.12.
@@ -303,7 +303,7 @@ def test_an_update_takes_as_long_as_the_formula_says(name):
     trace = cluster.simulate(spec, protocol, 4001, seed=1)
     blocks = np.diff(trace.seconds[::200])[1:] / 200
     assert_mean(blocks, expected)
-    # standard errors of one per cent or so, lest the statement be empty
+    # standard errors of at most about one per cent, or the test would say nothing
     assert blocks.std() / math.sqrt(len(blocks)) < 0.03 * expected
 
 

@@ -1,10 +1,10 @@
-"""What each protocol does when every task's seconds are known: slow, direct twins.
+"""What each protocol does if the seconds of all tasks are known: slow, direct twins.
 
-No event engine: order statistics of a round, max-plus recursions on clocks, one scan
-over the sorted arrivals. `times[w][k]` are the seconds of the k-th task that worker w
-begins. A twin returns the updates [(seconds, [(worker, read_version), ...]), ...];
-where a protocol refuses gradients it returns these and the refused ones,
-[(version, worker, read_version, seconds), ...].
+There is no event engine, but order statistics of a round, max-plus recursions on
+clocks, one scan over the sorted arrivals. `times[w][k]` are the seconds of the k-th
+task that worker w begins. A twin returns [(seconds, [(worker, read_version), ...]),
+...], the updates; if a protocol refuses gradients, it returns these and the refused
+ones, [(version, worker, read_version, seconds), ...].
 """
 
 import heapq
@@ -15,7 +15,7 @@ import numpy as np
 
 
 def given(times):
-    """The service with these times, in blocks of uneven length."""
+    """A service with these times, in blocks of different lengths."""
 
     def service(rng, worker):
         del rng
@@ -30,7 +30,7 @@ def given(times):
 
 
 def updates_of(trace):
-    """A trace as the twins write it."""
+    """The updates of a trace, in the form of the twins."""
     updates = [(float(seconds), []) for seconds in trace.seconds]
     for t, w, read in zip(trace.update, trace.worker, trace.read_version, strict=True):
         updates[t][1].append((int(w), int(read)))
@@ -38,7 +38,7 @@ def updates_of(trace):
 
 
 def assert_same(trace, updates):
-    """Times to round-off, workers and versions exactly and in order."""
+    """Equal times up to rounding; equal workers and versions, in the same order."""
     measured = updates_of(trace)
     assert [rows for _, rows in measured] == [rows for _, rows in updates]
     np.testing.assert_allclose(
@@ -46,7 +46,7 @@ def assert_same(trace, updates):
     )
 
 
-# Barriers: every round begins anew at the update.
+# Barriers: every round begins at an update.
 
 
 def k_sync(times, k, num_updates):
@@ -71,7 +71,7 @@ def k_batch_sync(times, k, num_updates):
         first = list(heapq.merge(*streams))[:k]
         now, last = first[-1]
         workers = [w for _, w in first]
-        # all but the last had one more in hand, which is lost
+        # all but the last worker had one more gradient, which is lost
         for w in range(len(times)):
             begun[w] += workers.count(w) + (w != last)
         updates.append((float(now), [(w, t) for w in workers]))
@@ -79,7 +79,7 @@ def k_batch_sync(times, k, num_updates):
 
 
 def mindflayer(times, trials, allotted, num_updates):
-    """Rounds of timed trials (B.12): the sum of min(T, allotted), and who made it."""
+    """Rounds of timed trials (B.12): the sum of min(T, allotted), and who succeeded."""
     now, updates = 0.0, []
     for t in range(num_updates):
         arrived, ends = [], []
@@ -198,7 +198,7 @@ def round_robin(times, num_updates):
 
 
 def groups(times, members, num_updates, rounds=None):
-    """Each group's clock is a sum of maxima; the groups are merged (B.8)."""
+    """The clock of each group is a sum of maxima; the groups are merged (B.8)."""
     rounds = rounds or [num_updates] * len(members)
     ends = []
     for g, group in enumerate(members):
@@ -214,16 +214,16 @@ def groups(times, members, num_updates, rounds=None):
     return updates
 
 
-# Acceptance: one arrival after the other, the least of P clocks.
+# Acceptance: one arrival after another; the next one has the least of P clocks.
 
 
 def bounded_staleness(times, bound, late, batch, num_updates):
-    """Refuses, cancels or waits for what would be older than `bound` (B.9, B.10, B.15).
+    """Refuses, cancels or delays what would be older than `bound` (B.9, B.10, B.15).
 
     Rennala is bound 0 and "drop", Ringmaster R is bound R - 1 and batch 1. The bound is
     a number, or version -> number.
     """
-    at = bound if callable(bound) else lambda version: bound
+    limit = bound if callable(bound) else lambda version: bound
     tasks = [iter(row) for row in times]
     ends = [next(task) for task in tasks]
     read = [0] * len(times)
@@ -235,7 +235,7 @@ def bounded_staleness(times, bound, late, batch, num_updates):
     while len(updates) < num_updates:
         now, w = min((end, w) for w, end in enumerate(ends))
         now = float(now)
-        if version - read[w] > at(version):
+        if version - read[w] > limit(version):
             dropped.append((version, w, read[w], now))
             begin(w, now)
             continue
@@ -243,31 +243,31 @@ def bounded_staleness(times, bound, late, batch, num_updates):
         ends[w] = math.inf
         flying = [v for v, end in enumerate(ends) if end < math.inf]
         outdated = late == "wait" and any(
-            version + 1 - read[v] > at(version + 1) for v in flying
+            version + 1 - read[v] > limit(version + 1) for v in flying
         )
         if len(held) >= batch and not outdated:
             updates.append((now, held))
             held, version = [], version + 1
         if late == "wait":
-            # who is held idles
-            anew = [] if held else [v for v in range(len(ends)) if v not in flying]
+            # a worker that is held has nothing to do
+            idle = [] if held else [v for v in range(len(ends)) if v not in flying]
         else:
-            anew = [w]
+            idle = [w]
         if late == "restart" and not held:
-            anew += [v for v in flying if version - read[v] > at(version)]
-        for v in anew:
+            idle += [v for v in flying if version - read[v] > limit(version)]
+        for v in idle:
             begin(v, now)
     return updates, dropped
 
 
 def ringleader(times, num_updates):
-    """Collect one from everybody, then P updates, one a worker (B.11)."""
+    """Collect one gradient of each worker, then P updates, one for each (B.11)."""
     P = len(times)
     tasks = [iter(row) for row in times]
     ends = [next(task) for task in tasks]
     read, version = [0] * P, 0
     rows, updates = [], []
-    delivered, surplus = set(), set()  # this round, and already for the next
+    delivered, surplus = set(), set()  # of this round, and already of the next one
     served = None  # None while collecting
     while len(updates) < num_updates:
         now, w = min((end, w) for w, end in enumerate(ends))
@@ -304,10 +304,10 @@ def serial_asgd(times, latency, occupied, num_updates):
     tasks = [iter(row) for row in times]
     free, version, updates = 0.0, 0, []
     while version < num_updates:
-        entered, w, way, read = heapq.heappop(queue)
+        entered, w, direction, read = heapq.heappop(queue)
         begins = max(free, entered)
         free = begins + occupied
-        if way == "down":
+        if direction == "down":
             ready = free + latency + next(tasks[w]) + latency
             heapq.heappush(queue, (ready, w, "up", version))
         else:
@@ -318,7 +318,7 @@ def serial_asgd(times, latency, occupied, num_updates):
 
 
 def serial_hardsync(times, latency, occupied, num_updates):
-    """P messages down, the tasks, P messages up, one message at a time."""
+    """P messages to the workers, the tasks, P messages back, one message at a time."""
     now, updates = 0.0, []
     P = len(times)
     for t in range(num_updates):
@@ -332,7 +332,7 @@ def serial_hardsync(times, latency, occupied, num_updates):
 
 
 def finish(begun, work, windows):
-    """When `work` seconds of work are done at speed prod 1/factor, inf if never.
+    """The time at which `work` seconds end at speed prod 1/factor; inf if never.
 
     windows: [(factor, start, stop), ...]; they act while start <= time < stop.
     """
@@ -353,7 +353,7 @@ def finish(begun, work, windows):
 
 
 def outcome(begun, work, windows):
-    """A task's (end, None); (inf, stop) if it meets a window of death (factor inf)."""
+    """A task's (end, None), or (inf, stop) if it meets a failure (a factor of inf)."""
     end = finish(begun, work, windows)
     for factor, start, stop in sorted(windows, key=lambda window: window[1]):
         if factor == math.inf and begun < stop and start < end:
@@ -362,7 +362,7 @@ def outcome(begun, work, windows):
 
 
 def slowed_asgd(times, windows, num_updates):
-    """Plain ASGD of workers with windows of their own, merged by time.
+    """Plain ASGD; each worker has its windows; merged by time.
 
     A dead worker loses its task and begins another when it is back.
     """
@@ -392,7 +392,7 @@ def slowed_k_sync(times, windows, k, num_updates):
     for t in range(num_updates):
         ends = {}
         begins = dict.fromkeys(range(len(times)), now)
-        # the worker that begins first next, until nobody begins before the k-th end
+        # the worker that begins first, until nobody begins before the k-th end
         while begins:
             w = min(begins, key=begins.get)
             if len(ends) >= k and begins[w] >= sorted(ends.values())[k - 1]:

@@ -29,14 +29,14 @@ MADE = [
 
 @pytest.mark.parametrize("protocol", MADE, ids=repr)
 def test_a_protocol_shows_the_call_that_made_it(protocol):
-    again = eval(repr(protocol), vars(protocols) | {"inf": math.inf})
-    assert repr(again) == repr(protocol) and type(again) is type(protocol)
+    copy = eval(repr(protocol), vars(protocols) | {"inf": math.inf})
+    assert repr(copy) == repr(protocol) and type(copy) is type(protocol)
 
 
 def test_every_protocol_shows_its_call():
-    made = {repr(protocol).partition("(")[0] for protocol in MADE}
+    names = {repr(protocol).partition("(")[0] for protocol in MADE}
     public = {name for name in vars(protocols) if not name.startswith("_")}
-    assert made == public - {"KScheme"}
+    assert names == public - {"KScheme"}
 
 
 def test_a_call_with_a_function_is_shown_by_its_name():

@@ -1,4 +1,4 @@
-"""How stale gradients of equal asynchronous workers are: exactly, by renewal theory.
+"""The staleness of equal asynchronous workers, exactly, by renewal theory.
 
 While a worker computes for T, each of the P - 1 others delivers N(T) gradients. They
 wait for none, so that each is a renewal process of its own, which at any moment of
@@ -15,22 +15,22 @@ CELLS = 300  # of a mean time
 NOTHING = 1e-9
 
 
-def staleness(beyond, workers):
+def staleness(survival, workers):
     """The probabilities of staleness 0, 1, ..., float64 [n].
 
     Args:
-        beyond: t -> P(T > t), of mean 1.
+        survival: t -> P(T > t), of mean 1.
         workers: P.
 
     Raises:
         ValueError: if times may be longer than the grid, 50 means.
     """
-    if beyond(np.array([50.0]))[0] >= NOTHING:
-        raise ValueError("`beyond` must be below 1e-9 from 50 means on.")
+    if survival(np.array([50.0]))[0] >= NOTHING:
+        raise ValueError("`survival` must be below 1e-9 from 50 means on.")
     edges = np.arange(50 * CELLS) / CELLS
-    edges = edges[: np.argmax(beyond(edges) < NOTHING) + 2]
-    whole = -np.diff(beyond(np.append(edges, edges[-1] + 1 / CELLS) - 0.5 / CELLS))
-    left = beyond(edges)
+    edges = edges[: np.argmax(survival(edges) < NOTHING) + 2]
+    whole = -np.diff(survival(np.append(edges, edges[-1] + 1 / CELLS) - 0.5 / CELLS))
+    left = survival(edges)
     rest = np.append(0.0, (left[1:] + left[:-1]) / (2 * CELLS))
     at_least = np.cumsum(rest)  # P(N(t) >= 1)
     size = 64 * workers

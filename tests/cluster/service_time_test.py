@@ -1,4 +1,4 @@
-"""One service time, seen from its sides: its sampler, shares, transform and order."""
+"""The parts of a service time agree: its sampler, shares, transform and order."""
 
 import itertools
 import math
@@ -14,7 +14,7 @@ KS = (1, 3, 8)
 DRAWS = 40_000
 SAMPLES = [0.5, 1.0, 1.0, 2.5]
 
-# of the same times by scipy
+# the same times in scipy
 DENSITIES = {
     "exponential": (cluster.exponential(2.0), stats.expon(scale=2.0)),
     "shifted": (
@@ -52,21 +52,21 @@ def times(request):
     return TIMES[request.param]
 
 
-# one object's sides agree
+# the parts of one object agree
 
 
 def test_samples_have_the_mean_the_survival_and_the_transform(times):
     seconds = cluster.Cluster(1, times).draw(0, DRAWS, seed=1)
     error = 5 * seconds.std() / math.sqrt(DRAWS)
     assert seconds.mean() == pytest.approx(times.mean, abs=error + 1e-12)
-    near = 5 * 0.5 / math.sqrt(DRAWS)  # of numbers between 0 and 1
+    near = 5 * 0.5 / math.sqrt(DRAWS)  # the error of shares
     for share in (0.1, 0.5, 0.9):
-        at = 1.001 * float(times.quantile(share))
-        assert np.mean(seconds > at) == pytest.approx(times.survival(at), abs=near)
+        t = 1.001 * float(times.quantile(share))
+        assert np.mean(seconds > t) == pytest.approx(times.survival(t), abs=near)
     for s in (1 / times.mean, 1j / times.mean, (0.3 + 2j) / times.mean):
         result = np.exp(-s * seconds).mean()
         assert abs(result - times.transform(s)) < 2 * near
-    # and are independent of each other
+    # and they are independent
     for lag in (1, 2, 7):
         longer = seconds > times.mean
         both = (longer[lag:] & longer[:-lag]).mean()
@@ -75,9 +75,9 @@ def test_samples_have_the_mean_the_survival_and_the_transform(times):
 
 def test_quantiles_are_where_the_survival_falls_below(times):
     shares = np.linspace(0.05, 0.95, 7)
-    at = times.quantile(shares)
-    assert (times.survival(at * (1 + 1e-9)) <= 1 - shares + 1e-9).all()
-    assert (times.survival(at * (1 - 1e-9)) >= 1 - shares - 1e-9).all()
+    seconds = times.quantile(shares)
+    assert (times.survival(seconds * (1 + 1e-9)) <= 1 - shares + 1e-9).all()
+    assert (times.survival(seconds * (1 - 1e-9)) >= 1 - shares - 1e-9).all()
 
 
 def test_the_transform_at_zero_is_one_and_its_slope_the_mean(times):
@@ -93,7 +93,7 @@ def test_the_transform_at_zero_is_one_and_its_slope_the_mean(times):
 def test_the_kth_of_p_is_the_integral_of_its_survival(times):
     corners = sorted({0.0, *SAMPLES, 2.0, 3.0, 30.0, 400.0, 1e4})
     for k in KS:
-        # fewer than K of P are done: of a count that is binomial
+        # fewer than K of P have ended: the number is binomial
         pieces = [
             integrate.quad(
                 lambda t, k=k: stats.binom.cdf(k - 1, P, 1 - times.survival(t)),
@@ -109,9 +109,9 @@ def test_the_kth_of_p_is_the_integral_of_its_survival(times):
 
 
 def test_all_of_p_together_take_p_means(times):
-    every = [times.kth_mean(k, P) for k in range(1, P + 1)]
-    assert every == sorted(every)
-    assert math.fsum(every) == pytest.approx(P * times.mean, rel=1e-10)
+    means = [times.kth_mean(k, P) for k in range(1, P + 1)]
+    assert means == sorted(means)
+    assert math.fsum(means) == pytest.approx(P * times.mean, rel=1e-10)
     assert times.kth_mean(1, 1) == pytest.approx(times.mean, rel=1e-10)
 
 
@@ -127,11 +127,11 @@ def test_a_scaled_time_is_that_of_scaled_tasks(times):
     assert twice.stages == times.stages
 
 
-# against scipy's densities
+# compared with the densities of scipy
 
 
 def points_of(density):
-    """Seconds and probabilities: Gauss's points of panels, closer where times begin."""
+    """Seconds and probabilities: Gauss points on panels, closer near the beginning."""
     low, high = density.support()
     panels = np.concatenate([[0], np.geomspace(1e-12, 1, 60), np.arange(2, 401)])
     edges = np.unique(np.minimum(low + density.mean() * panels, high))
@@ -174,7 +174,7 @@ def test_mean_survival_and_quantiles_are_those_of_the_density(name):
         ("exponential", stats.expon(scale=2.0)),
         ("gamma", stats.gamma(2.5, scale=0.6)),
         ("gamma, cv above 1", stats.gamma(0.8, scale=0.625)),
-        # no exponential bounds them
+        # no exponential bounds these times
         ("lognormal", stats.lognorm(0.3)),
         ("pareto", stats.pareto(3.0)),
         ("uniform", stats.uniform(1.0, 2.0)),
@@ -246,11 +246,11 @@ def test_a_large_shape_keeps_its_first_correction():
 @pytest.mark.parametrize(("low", "high"), [(0.0, 2.0), (0.5, 3.0)])
 def test_uniform_times_overflow_nowhere(low, high):
     times, width = cluster.uniform(low, high), high - low
-    for s in (1e2, 1e3 + 5j, 1e6):  # of the longest nothing is left
+    for s in (1e2, 1e3 + 5j, 1e6):  # the longest times have no weight
         first = np.exp(-s * low) / (s * width)
         np.testing.assert_allclose(times.transform(s), first, rtol=1e-12)
         np.testing.assert_allclose(times.slope(s), first * (low + 1 / s), rtol=1e-12)
-    for s in (-100.0, -200.0 + 1j):  # of the shortest
+    for s in (-100.0, -200.0 + 1j):  # here the shortest ones have none
         last = -np.exp(-s * high) / (s * width)
         np.testing.assert_allclose(times.transform(s), last, rtol=1e-12)
         np.testing.assert_allclose(times.slope(s), last * (high + 1 / s), rtol=1e-12)

@@ -16,7 +16,7 @@ def generator(seed, worker):
 
 
 def draw(service, size, *, seed=0, worker=0):
-    """The worker's first tasks, whatever the service's blocks."""
+    """The first tasks of the worker, for any blocks of the service."""
     rows, left = [], size
     blocks = service(generator(seed, worker), worker)
     while left > 0:
@@ -102,9 +102,9 @@ def test_two_ranks_are_drawn_for_each_task_and_all_workers_know_which():
     seconds = np.stack([spec.draw(w, DRAWS, seed=1) for w in range(workers)])
     assert set(np.unique(seconds)) == {1.0, 1.5}
     asleep = (seconds > 1.0).sum(axis=0)
-    assert set(asleep) == {1, 2}  # perhaps the same
-    same = (asleep == 1).mean()
-    assert abs(same - 1 / 4) < 5 * math.sqrt(1 / 4 * 3 / 4 / DRAWS)
+    assert set(asleep) == {1, 2}  # perhaps the same rank twice
+    share = (asleep == 1).mean()
+    assert abs(share - 1 / 4) < 5 * math.sqrt(1 / 4 * 3 / 4 / DRAWS)
     others = np.stack([spec.draw(w, DRAWS, seed=1, stream=1) for w in range(workers)])
     for different in (others, np.roll(seconds, 1, axis=1)):
         assert (different != seconds).any(axis=0).mean() > 0.5
@@ -112,7 +112,7 @@ def test_two_ranks_are_drawn_for_each_task_and_all_workers_know_which():
 
 
 def test_sleepers_that_the_workers_would_not_agree_on_are_refused():
-    # each worker with a seed of its own: between 0 and P slept at a task, not 1 or 2
+    # if each worker had its seed, 0 to P would sleep at a task, and not only 1 or 2
     service, another_worker_s = cluster.sleepers(1.0, 0.5, 4), generator(0, 2)
     for rng in (np.random.default_rng(0), np.random.default_rng(), another_worker_s):
         with pytest.raises(ValueError, match=r"`rng` .*worker 3.*Cluster\(workers, "):
@@ -130,7 +130,7 @@ def test_sleepers_below_other_services_are_the_same_for_all_workers():
 
 
 def durations(trace, worker):
-    """The worker's tasks that arrived, in order: arrived - begun."""
+    """The durations of the worker's tasks that arrived, in order: arrived - begun."""
     rows = trace.worker == worker
     return (trace.arrived - trace.begun)[rows]
 
@@ -150,7 +150,7 @@ SPECS = {
 def test_every_protocol_sees_the_same_tasks(name):
     service, seed = SPECS[name], 3
     spec = cluster.Cluster(3, service)
-    made = [
+    tried = [
         protocols.hardsync(),
         protocols.k_async(1),
         protocols.k_async(2),
@@ -159,7 +159,7 @@ def test_every_protocol_sees_the_same_tasks(name):
         protocols.round_robin(),
         protocols.ringleader(),
     ]
-    for protocol, worker in itertools.product(made, range(3)):
+    for protocol, worker in itertools.product(tried, range(3)):
         trace = cluster.simulate(spec, protocol, 300, seed=seed)
         law = service[worker] if isinstance(service, list) else service
         seen = durations(trace, worker)
@@ -186,8 +186,8 @@ def test_rescaling_all_seconds_changes_no_staleness():
         lambda unit: cluster.pareto(unit, 2.5),
         lambda unit: cluster.constant(unit),
     ]
-    made = [protocols.k_async(1), protocols.k_async(2), protocols.ssp(1)]
-    for service, protocol in itertools.product(services, made):
+    tried = [protocols.k_async(1), protocols.k_async(2), protocols.ssp(1)]
+    for service, protocol in itertools.product(services, tried):
         one, other = (
             cluster.simulate(
                 cluster.Cluster(5, service(unit), slowdown=(1, 1, 2, 1, 7)),
@@ -203,7 +203,7 @@ def test_rescaling_all_seconds_changes_no_staleness():
 
 
 def yields(*blocks, worker):
-    """A service that is right but for one worker, who has these blocks."""
+    """A service that is correct, except that one worker has these blocks."""
 
     def service(rng, number):
         del rng

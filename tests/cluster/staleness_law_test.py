@@ -21,8 +21,8 @@ REGULAR = {
 }
 
 
-def apart(one, other):
-    """Total variation."""
+def distance(one, other):
+    """The total variation distance."""
     size = max(len(one), len(other))
     padded = [np.pad(pmf, (0, size - len(pmf))) for pmf in (one, other)]
     return np.abs(padded[0] - padded[1]).sum() / 2
@@ -33,16 +33,16 @@ def test_memoryless_workers_have_a_geometric_law(workers):
     pmf = cluster.staleness_law(cluster.Cluster(workers, EXPONENTIAL)).pmf
     k = np.arange(max(len(pmf), 30 * workers))
     geometric = (1 - 1 / workers) ** k / workers
-    assert apart(pmf, geometric) < 1e-4
+    assert distance(pmf, geometric) < 1e-4
 
 
 def test_memoryless_workers_of_different_speed_have_geometric_laws():
-    # all others together are memoryless, of the rate nu - nu_i
+    # all other workers together are memoryless, with the rate nu - nu_i
     slowdown = np.array([1.0, 1.0, 2.0, 5.0])
     spec = cluster.Cluster(4, EXPONENTIAL, slowdown=slowdown)
     pmf, shares = cluster.staleness_law(spec).pmf, 1 / slowdown / (1 / slowdown).sum()
     k = np.arange(300)[:, None]
-    assert apart(pmf, (shares * shares * (1 - shares) ** k).sum(axis=1)) < 1e-4
+    assert distance(pmf, (shares * shares * (1 - shares) ** k).sum(axis=1)) < 1e-4
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5, 64])
@@ -59,20 +59,20 @@ def test_constant_times_of_different_speed_count_whole_periods():
     for worker in range(3):
         pmf = np.ones(1)
         for other in set(range(3)) - {worker}:
-            count, more = divmod(seconds[worker] / seconds[other], 1)
-            pmf = np.convolve(pmf, np.append(np.zeros(int(count)), [1 - more, more]))
+            count, rest = divmod(seconds[worker] / seconds[other], 1)
+            pmf = np.convolve(pmf, np.append(np.zeros(int(count)), [1 - rest, rest]))
         expected[: len(pmf)] += pmf / seconds[worker] / (1 / seconds).sum()
-    assert apart(cluster.staleness_law(spec).pmf, expected) < 0.005
+    assert distance(cluster.staleness_law(spec).pmf, expected) < 0.005
     each = [cluster.constant(s) for s in seconds]
-    again = cluster.staleness_law(cluster.Cluster(3, each)).pmf
-    assert apart(cluster.staleness_law(spec).pmf, again) < 1e-9
+    listed = cluster.staleness_law(cluster.Cluster(3, each)).pmf
+    assert distance(cluster.staleness_law(spec).pmf, listed) < 1e-9
 
 
 @pytest.mark.parametrize(
     "times", [cluster.empirical([0.7, 1.3111]), cluster.constant(1.0)]
 )
 def test_rounding_to_the_grid_leaves_the_mean(times):
-    # of times that lie between two points of it
+    # of times between two points of the grid
     spec = cluster.Cluster(200, times, slowdown=[1.0] * 100 + [1.0016] * 100)
     assert cluster.staleness_law(spec).mean == pytest.approx(199, rel=1e-8)
 
@@ -83,11 +83,11 @@ def test_equal_workers_have_the_law_of_the_oracle(name, workers):
     times = REGULAR[name]
     law = cluster.staleness_law(cluster.Cluster(workers, times))
     oracle = renewal.staleness(lambda t: times.survival(t * times.mean), workers)
-    assert apart(law.pmf, oracle) < 3e-4
+    assert distance(law.pmf, oracle) < 3e-4
 
 
 def test_the_oracle_refuses_times_that_it_would_cut_off():
-    with pytest.raises(ValueError, match="`beyond` must be below"):
+    with pytest.raises(ValueError, match="`survival` must be below"):
         renewal.staleness(cluster.pareto(2 / 3, 3.0).survival, 4)
 
 
@@ -115,8 +115,8 @@ def test_long_simulations_have_the_law_to_half_a_per_cent(name):
         for seed in (1, 2)
     ]
     size = max(map(len, measured))
-    together = np.mean([np.pad(pmf, (0, size - len(pmf))) for pmf in measured], axis=0)
-    assert apart(law.pmf, together) < 0.005
+    mean = np.mean([np.pad(pmf, (0, size - len(pmf))) for pmf in measured], axis=0)
+    assert distance(law.pmf, mean) < 0.005
 
 
 @pytest.mark.parametrize("name", SPECS)

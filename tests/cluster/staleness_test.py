@@ -1,4 +1,4 @@
-"""The law of staleness, and what bounds and triggers leave of it on a cluster."""
+"""The law of staleness on a cluster, and after bounds and triggers."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def test_a_threshold_keeps_the_share_that_a_simulation_keeps(name):
         trace = simulated(
             service, protocols.bounded_staleness(bound), slowdown=slowdown
         )
-        # drops are not quite independent, of regular times least
+        # drops are not quite independent, least of all with regular times
         near = 0.055 if name == "lognormal" else 0.03
         assert kept.accepted == pytest.approx(share_of(trace), abs=0.012)
         assert kept.law.mean == pytest.approx(trace.summary().mean, rel=near)
@@ -86,8 +86,8 @@ def test_a_trigger_thins_as_a_simulation_of_it(name, probability):
     assert rate_of(trace) == pytest.approx(nu, rel=0.015)
     seen = trace.staleness_law().pmf
     size = min(len(seen), len(kept.law.pmf))
-    apart = np.abs(np.cumsum(seen[:size]) - np.cumsum(kept.law.pmf[:size]))
-    assert apart.max() < 0.02
+    gaps = np.abs(np.cumsum(seen[:size]) - np.cumsum(kept.law.pmf[:size]))
+    assert gaps.max() < 0.02
 
 
 def test_what_refuses_nothing_changes_nothing():

@@ -50,14 +50,14 @@ def test_times_and_versions_are_in_order(name):
     assert (trace.read_version >= 0).all()
     assert (trace.read_version <= trace.update).all()
     # the version read was there when the task began, and the next one was not
-    # before a worker that goes on at what it has
+    # before a worker that continues with its model
     begun = np.searchsorted(trace.seconds, trace.begun, side="right")
     assert (trace.read_version <= begun).all()
     if name != "ringleader":
         np.testing.assert_array_equal(trace.read_version, begun)
     dropped = trace.dropped
-    at = np.searchsorted(trace.seconds, dropped.arrived)
-    np.testing.assert_array_equal(dropped.version, at)
+    versions = np.searchsorted(trace.seconds, dropped.arrived)
+    np.testing.assert_array_equal(dropped.version, versions)
     assert (dropped.read_version <= dropped.version).all()
     assert (dropped.begun < dropped.arrived).all()
 
@@ -101,7 +101,7 @@ def test_arrivals_may_be_wider_than_the_trace(name):
         np.testing.assert_array_equal(padded[:, :most], narrow)
         assert padded.shape == (17, most + 4) and (padded[:, most:] == -1).all()
     np.testing.assert_array_equal(wide.divisor, rows.divisor)
-    # what is there is never cut off
+    # a smaller width cuts nothing off
     assert trace.arrivals(3, 20, width=1).staleness.shape == rows.staleness.shape
 
 
@@ -111,7 +111,7 @@ def test_arrivals_end_after_they_start():
 
 
 def slow_summary(trace):
-    """mean, p50, p99, max, per worker mean, gradients: by loops and sorting."""
+    """mean, p50, p99, max, mean of each worker, gradients: by loops and sorting."""
     ages = [
         t - read
         for t, (_, rows) in enumerate(oracle.updates_of(trace))
@@ -159,7 +159,7 @@ def test_a_worker_without_a_gradient_has_no_mean():
     assert math.isnan(summary.idle_share)
 
 
-# The engine's idle time against intervals that are known to the reader.
+# The idle time of the engine, compared with intervals that the server knows
 
 
 def idle(times, protocol, num_updates, **keywords):
@@ -218,7 +218,7 @@ def test_idle_time_lies_between_a_gradient_and_the_next(name):
 def test_the_abandoned_part_of_a_trial_counts_as_busy():
     times = [np.tile([1.0, 5.0], 6000), np.tile([0.5, 0.25], 6000)]
     trace, share = idle(times, protocols.mindflayer(2, 2.0), 10)
-    # a round: 1 s and 2 s in vain; 0.5 s and 0.25 s
+    # a round: 1 s and 2 s without success; 0.5 s and 0.25 s
     np.testing.assert_allclose(trace.busy_seconds, [30.0, 7.5], rtol=1e-12)
     assert math.isclose(share, 1 - 37.5 / 60)
 
@@ -250,11 +250,11 @@ def test_a_task_that_is_called_off_before_it_reads_costs_nothing():
     np.testing.assert_array_equal(trace.busy_seconds, [4 * 10.0])
 
 
-# The law of staleness.
+# The law of staleness
 
 
 def law_by_counting(ages):
-    """Probabilities, mean and variance of ages, by loops."""
+    """Probabilities, mean and variance of the ages, by loops."""
     mean = sum(ages) / len(ages)
     pmf = [ages.count(k) / len(ages) for k in range(max(ages) + 1)]
     return pmf, mean, sum((age - mean) ** 2 for age in ages) / len(ages)

@@ -8,9 +8,9 @@ from tests.cluster.finish_times_test import COSTS, SECONDS
 
 
 def late_by_events(seconds, period, slack, cost):
-    """Ages of the models in the buffers when the first one starts, and the times."""
+    """The ages of the models in the buffers at the first start, and the times."""
     steps, workers = seconds.shape
-    now, made, behind, on = np.zeros(workers), [], np.zeros((steps, workers), int), []
+    now, made, ages, ends = np.zeros(workers), [], np.zeros((steps, workers), int), []
     for t in range(steps):
         made.append(now + seconds[t])
         if (t + 1) % period:
@@ -18,11 +18,11 @@ def late_by_events(seconds, period, slack, cost):
             start = min(made[t]) + slack
             for i in range(workers):
                 newest = max([k for k in range(t + 1) if made[k][i] <= start] + [-1])
-                behind[t, i] = t - newest
+                ages[t, i] = t - newest
         else:
             now = np.full(workers, max(made[t]) + cost(t))
-        on.append(now)
-    return behind, np.stack(on)
+        ends.append(now)
+    return ages, np.stack(ends)
 
 
 @pytest.mark.parametrize("cost", COSTS)
@@ -34,16 +34,16 @@ def test_a_buffer_holds_what_its_worker_had_made_when_the_sum_started(
     seen = cluster.wait_avoiding(
         SECONDS, period=period, slack_seconds=slack, exchange_seconds=takes
     )
-    behind, on = late_by_events(SECONDS, period, slack, at_each)
-    np.testing.assert_array_equal(seen.behind, behind)
-    np.testing.assert_allclose(seen.seconds, on, rtol=1e-12)
+    ages, ends = late_by_events(SECONDS, period, slack, at_each)
+    np.testing.assert_array_equal(seen.behind, ages)
+    np.testing.assert_allclose(seen.seconds, ends, rtol=1e-12)
     assert seen.behind.max() <= max(period - 1, 0)
     if period > 1 and cost in ("free", "cheap"):
         assert seen.behind.max() > 1
 
 
 def two_sleepers(rng, steps, workers):
-    """Who sleeps, bool [T, P]: two ranks a step, perhaps the same (the authors')."""
+    """Who sleeps, bool [T, P]: two ranks a step, perhaps equal, as the authors do."""
     asleep = np.zeros((steps, workers), bool)
     asleep[np.arange(steps)[:, None], rng.integers(0, workers, (steps, 2))] = True
     return asleep
@@ -58,11 +58,11 @@ def test_the_throughput_of_waiting_less_is_the_paper_s_ratio(workers):
     asleep = two_sleepers(np.random.default_rng(1), period * periods, workers)
     seconds = compute + sleep * asleep
     avoiding = cluster.wait_avoiding(seconds, period=period).seconds[-1].max()
-    every = cluster.finish_times(seconds, cluster.waits_for_all(1))[-1].max()
+    end = cluster.finish_times(seconds, cluster.waits_for_all(1))[-1].max()
 
     asleep = two_sleepers(np.random.default_rng(2), period * 8 * periods, workers)
     hits = asleep.reshape(-1, period, workers).sum(axis=1)
     longest = hits.max(axis=1).mean()
     expected = period * (compute + sleep) / (period * compute + sleep * longest)
-    assert math.isclose(every / avoiding, expected, rel_tol=0.02)
+    assert math.isclose(end / avoiding, expected, rel_tol=0.02)
     assert expected > 2

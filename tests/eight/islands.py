@@ -1,4 +1,4 @@
-"""Two islands of four devices each, late: simulated and on devices, how far apart?
+"""Two late islands of four devices: how far are simulation and devices apart?
 
 Prints a JSON object, {name: (the largest relative difference, bytes that a device sends
 between islands in a step)}.
@@ -47,7 +47,7 @@ def line(shape):
 
 
 def step_of(tx):
-    """A local step on a quadratic with a minimum of the device's own, along a line."""
+    """A local step on a quadratic, whose minimum depends on the device, on a line."""
 
     def step(state, minimum):
         params, opt_state = state
@@ -60,7 +60,7 @@ def step_of(tx):
 
 
 def trained(tx, workers):
-    """The state after some steps, and the program of one of them."""
+    """The state after some steps, and the compiled program of one step."""
     rng = np.random.default_rng(0)
     params = {name: jnp.ones(shape) for name, shape in PARAMS.items()}
     batches = jnp.asarray(rng.normal(size=(STEPS, *SIZES)), jnp.float32)
@@ -72,7 +72,7 @@ def trained(tx, workers):
 
 
 def bytes_between(program):
-    """Of the sums over pairs of devices, one in each island."""
+    """The bytes of the sums over pairs of devices, one in each island."""
     module = hlo.parse(program.as_text())
     return sum(
         hlo.shape_bytes(one.shape)
@@ -90,8 +90,8 @@ def compared(method, arguments):
     simulated, _ = trained(tx, dj.workers.simulate(step, SIZES, axis_name=NAMES))
     ran, program = trained(tx, dj.workers.run(step, mesh, axis_name=NAMES))
     pairs = zip(jax.tree.leaves(simulated), jax.tree.leaves(ran), strict=True)
-    apart = max(np.abs(a - b).max() / (1 + np.abs(a).max()) for a, b in pairs)
-    return float(apart), bytes_between(program)
+    error = max(np.abs(a - b).max() / (1 + np.abs(a).max()) for a, b in pairs)
+    return float(error), bytes_between(program)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Late outer steps of two islands of four devices do what the simulation does."""
+"""Late outer steps of two islands of four devices equal the simulation."""
 
 import math
 
@@ -9,7 +9,7 @@ from tests.support.commands import printed
 
 pytestmark = pytest.mark.long
 WHOLE = 512 + 1  # rows of 128 numbers: of "w" and of "b"
-ROWS = {  # that are sent, and in how many slices
+ROWS = {  # the rows that are sent, and the number of slices
     "one fragment": (WHOLE, 5),
     "two fragments": (512, 2),
     "corrected": (WHOLE, 3),
@@ -26,8 +26,8 @@ def result():
 
 @pytest.mark.parametrize("name", islands.CASES)
 def test_each_device_sends_a_part_of_a_slice_and_all_end_as_simulated(result, name):
-    apart, sent = result[name]
-    assert apart < 1e-6
+    error, sent = result[name]
+    assert error < 1e-6
     rows, slices = ROWS[name]
     of_slice = 8 * math.ceil(rows / (8 * slices))
     of_device = 8 * math.ceil(of_slice / (8 * 4))

@@ -1,4 +1,4 @@
-"""Eight workers on eight devices of two and of four processes, in one start.
+"""Eight workers on eight devices, of two and of four processes, in one start.
 
     python -m tests.eight.processes PROCESS PORT
 
@@ -62,8 +62,8 @@ def main(process, port):
     for name, across in PROGRAMS:
         if process >= across:
             continue
-        own = [jax.local_devices(i)[: DEVICES // across] for i in range(across)]
-        devices = [device for some in own for device in some]
+        groups = [jax.local_devices(i)[: DEVICES // across] for i in range(across)]
+        devices = [device for some in groups for device in some]
         mesh = Mesh(devices, ("workers",), axis_types=(AxisType.Auto,))
         placed = jax.make_array_from_callback(
             batches.shape,

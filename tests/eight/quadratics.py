@@ -1,4 +1,4 @@
-"""Quadratics with minima of their own, whose workers exchange gradients or models."""
+"""Quadratics with different minima, whose workers exchange gradients or models."""
 
 import numpy as np
 import optax
@@ -8,7 +8,7 @@ from tests.averaging.methods import methods  # whose key is on a device
 
 STEPS, WORKERS = 50, 8
 RATE, DELAY = 0.1, 2
-# what the loop of `tests.exchange.oracle` is told of each exchange
+# arguments of the loop in `tests.exchange.oracle` for each exchange
 OPTIONS = {
     "mean": {},
     "late and overlapped": {
@@ -42,8 +42,8 @@ def of_gradients():
 
 def of_models():
     """The same; momentum on each worker."""
-    made = methods(WORKERS)
-    return {name: made[name](optax.sgd(0.1, momentum=0.5), 2) for name in NAMES}
+    table = methods(WORKERS)
+    return {name: table[name](optax.sgd(0.1, momentum=0.5), 2) for name in NAMES}
 
 
 # name: (transformations, what the workers share of parameters and state)
@@ -56,7 +56,7 @@ def minima():
 
 
 def gradient(x, minimum):
-    """A worker's gradient at x [5]; the oracle calls it too."""
+    """The gradient of a worker at x [5]; the oracle calls it, too."""
     return x - minimum
 
 

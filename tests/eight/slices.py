@@ -1,4 +1,4 @@
-"""Workers in groups, simulated and on devices: what each ends with, and a NumPy loop.
+"""Workers in groups, simulated and on devices: parameters at the end; a NumPy loop.
 
     python -m tests.eight.slices DEVICES [PROCESS PORT]
 
@@ -25,13 +25,13 @@ SHAPES = [(8, 2), (8, 8), (16, 2), (32, 16)]  # workers, groups
 
 
 def two_levels(exchange=dj.exchange.overlapped_mean):
-    """Fresh within a group; between groups late, or as `exchange` is."""
+    """Fresh in a group; between groups one step late, or by `exchange`."""
     between = exchange(optax.sgd(RATE), axis_name="groups")
     return dj.exchange.mean(between, axis_name="members")
 
 
 def uneven():
-    """The second half of the groups is an update late: it matters who is in which."""
+    """The second half of the groups is one update late, so that groups differ."""
 
     def delay(step):
         group = jax.lax.axis_index("groups")
@@ -67,21 +67,21 @@ def task(examples):
 
 
 def gradients(params, update, workers):
-    """Of each worker, [workers, INPUTS], each of two examples."""
-    own = np.float64(rows(update, update + 1, 2 * workers)[0])
-    inputs, targets = np.split(own.reshape(workers, 2, -1), [INPUTS], axis=-1)
+    """The gradients of all workers, [workers, INPUTS], each from two examples."""
+    examples = np.float64(rows(update, update + 1, 2 * workers)[0])
+    inputs, targets = np.split(examples.reshape(workers, 2, -1), [INPUTS], axis=-1)
     missed = inputs @ params - targets[..., 0]
     return (inputs * missed[..., None]).mean(1) * 2
 
 
 def of_groups(params, update, workers, groups):
-    """The mean gradient of each group's members, [groups, INPUTS]."""
-    own = gradients(params, update, workers)
-    return own.reshape(groups, workers // groups, INPUTS).mean(1)
+    """The mean gradient of the members of each group, [groups, INPUTS]."""
+    grads = gradients(params, update, workers)
+    return grads.reshape(groups, workers // groups, INPUTS).mean(1)
 
 
 def trained(kind, make, workers, groups):
-    """The state in the end of a run of `optimizer` or `on_devices`."""
+    """The last state of a run of `optimizer` or `on_devices`."""
     experiment = Experiment(
         **dict(question="?", task=task(2 * workers), updates=UPDATES, seeds=1),
         training=kind(make, workers=workers, groups=groups),
@@ -95,12 +95,12 @@ def trained(kind, make, workers, groups):
 
 
 def params_of(state):
-    """[INPUTS]."""
+    """The parameters, [INPUTS]."""
     return np.asarray(execution.held(state).model.params)[0, 0]
 
 
 def main(devices, process=None, port=None):
-    """Trains on devices and prints."""
+    """Trains on devices, and prints the parameters."""
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", devices)
     shapes = SHAPES

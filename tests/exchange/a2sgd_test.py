@@ -35,7 +35,7 @@ def flat(tree):
 
 
 def signs_mean(g, positive):
-    """mu+ or mu- of one vector, entry by entry."""
+    """mu+, the mean of entries >= 0, or mu-, the mean size of the others, by a loop."""
     part = [abs(x) for x in g if (x >= 0) == positive]
     return sum(part) / len(part) if part else 0.0
 
@@ -46,12 +46,12 @@ def encode(g, plus, minus):
 
 def exchanged(grads):
     """D.13 for the gradients [P, n] of one step."""
-    own = [(signs_mean(g, True), signs_mean(g, False)) for g in grads]
-    common = np.mean(own, axis=0)
+    means = [(signs_mean(g, True), signs_mean(g, False)) for g in grads]
+    common = np.mean(means, axis=0)
     return np.stack(
         [
             g - encode(g, *mu) + encode(g, *common)
-            for g, mu in zip(grads, own, strict=True)
+            for g, mu in zip(grads, means, strict=True)
         ]
     )
 
@@ -61,7 +61,7 @@ def exchanged(grads):
     [("simulate", 1), ("simulate", 2), ("simulate", 3), ("run", 1)],
 )
 def test_gradients_are_those_of_the_paper_s_equations(execution, seed):
-    """With a momentum of each worker behind them."""
+    """The optimizer behind the exchange has a momentum on each worker."""
     grads = normal(seed)
     tx = dj.exchange.a2sgd(optax.sgd(0.5, momentum=0.9))
     split, updates = drive(execution, tx, grads, PARAMS, shared=False)
@@ -91,18 +91,18 @@ def test_workers_that_agree_keep_their_gradient_bitwise(workers):
 def test_a_zero_is_positive_and_a_sign_that_lacks_counts_as_zero():
     tx = dj.exchange.a2sgd(IDENTITY)
     grads = jnp.asarray([[0.0, 4.0, 0.0, 4.0], [-8.0, -8.0, 2.0, -8.0]])
-    over = jax.jit(jax.vmap(lambda g: tx.update(g, ())[0], axis_name="workers"))
-    seen = over(grads)
+    step = jax.jit(jax.vmap(lambda g: tx.update(g, ())[0], axis_name="workers"))
+    seen = step(grads)
     # mu+ = 2 and 2, mu- = 0 and 8
     np.testing.assert_array_equal(seen, [[0, 4, 0, 4], [-4, -4, 2, -4]])
 
 
 def test_means_are_taken_in_float32_whatever_the_gradient():
-    """1 + 1 + ... stops at 256 in bfloat16."""
+    """In bfloat16, 1 + 1 + ... would not grow beyond 256."""
     tx = dj.exchange.a2sgd(IDENTITY)
     grads = jnp.stack([jnp.ones(1000), 3 * jnp.ones(1000)]).astype(jnp.bfloat16)
-    over = jax.jit(jax.vmap(lambda g: tx.update(g, ())[0], axis_name="workers"))
-    seen = over(grads)
+    step = jax.jit(jax.vmap(lambda g: tx.update(g, ())[0], axis_name="workers"))
+    seen = step(grads)
     assert seen.dtype == jnp.bfloat16
     np.testing.assert_array_equal(seen, 2 * np.ones((2, 1000)))
 
@@ -115,7 +115,7 @@ def test_parameters_that_are_meant_to_be_shared_are_refused(execution):
 
 @jax.jit
 def variance_apart(noise, curvature, eta):
-    """Between replicas, whose noise is [T, P, n], after the first hundred steps."""
+    """Variance between replicas with noise [T, P, n], without the first 100 steps."""
     tx = dj.exchange.a2sgd(optax.sgd(eta))
 
     def replica(noise):
@@ -139,9 +139,9 @@ def test_on_noise_replicas_drift_as_far_as_with_no_exchange_at_all(seed):
     """
     eta, workers, curvature = 0.5, 8, np.geomspace(0.5, 1.0, 100, dtype=np.float32)
     noise = np.random.default_rng(seed).normal(size=(1500, workers, 100))
-    apart = variance_apart(noise.astype(np.float32), curvature, eta)
+    spread = variance_apart(noise.astype(np.float32), curvature, eta)
     alone = np.mean(eta / (curvature * (2 - eta * curvature)))
-    np.testing.assert_allclose(apart, (1 - 1 / workers) * alone, rtol=0.05)
+    np.testing.assert_allclose(spread, (1 - 1 / workers) * alone, rtol=0.05)
 
 
 @pytest.mark.parametrize("entries", [10, 10_000])

@@ -1,4 +1,4 @@
-"""Late between groups: each member of a group holds and sends a share of its mean."""
+"""Late between groups: each member holds and sends a share of its group's mean."""
 
 import functools
 
@@ -21,7 +21,7 @@ from tests.exchange.driving import (
 
 AXES, GROUPS, MEMBERS = ("groups", "members"), 2, 2
 RATE, STEPS = 0.5, 3
-SHAPES = {  # and the dimension along which the members share it
+SHAPES = {  # and the dimension that is split among the members
     "rows": ((128, 160), 0),
     "columns": ((5, 4096), 1),
     "odd": ((129, 131), None),
@@ -41,7 +41,7 @@ def as_workers(execution, step):
 
 
 def gradients(steps=STEPS):
-    """[steps, groups, members, *shape]; whole numbers, whose sums are exact."""
+    """[steps, groups, members, *shape]; integers, so that sums are exact."""
     rng = np.random.default_rng(0)
     return {
         name: rng.integers(-64, 64, (steps, GROUPS, MEMBERS, *shape)).astype(np.float32)
@@ -50,14 +50,14 @@ def gradients(steps=STEPS):
 
 
 def drive(execution, tx, batches, params=PARAMS):
-    """The state after all steps, and the updates of each."""
+    """The state after all steps, and the updates of each step."""
     held = as_workers(execution, fed(tx))
     return scanned(held, (params, tx.init(params)), batches, None)
 
 
 @functools.cache
 def driven(execution):
-    """What several tests look at: the state and the updates of `LATE`."""
+    """The state and the updates of `LATE`, for several tests."""
     return drive(execution, LATE, gradients())
 
 
@@ -65,8 +65,8 @@ def driven(execution):
 def test_the_mean_of_all_workers_is_one_step_late(execution):
     grads = gradients()
     _, moves = driven(execution)
-    for name, own in grads.items():
-        expected = -RATE * own.mean((1, 2))
+    for name, grad in grads.items():
+        expected = -RATE * grad.mean((1, 2))
         assert not moves[name][0].any()
         np.testing.assert_array_equal(moves[name][1:], expected[:-1])
 
@@ -76,26 +76,26 @@ def test_a_member_holds_its_share_of_the_mean_of_its_group(execution):
     grads = gradients()
     held, _ = driven(execution)
     outbox = held.state[1].outbox
-    for name, (_, along) in SHAPES.items():
+    for name, (_, axis) in SHAPES.items():
         of_groups = grads[name][-1].mean(1)  # [groups, *shape]
-        if along is None:
+        if axis is None:
             np.testing.assert_array_equal(outbox[name], of_groups)
             continue
-        shares = np.split(of_groups, MEMBERS, axis=1 + along)
+        shares = np.split(of_groups, MEMBERS, axis=1 + axis)
         np.testing.assert_array_equal(outbox[name], np.stack(shares, axis=1))
 
 
 def test_between_groups_only_shares_are_summed():
-    """In bytes of the all-reduces; a leaf without a share has one more, of members."""
+    """In bytes of all-reduces; leaves without a share are summed over members, too."""
     held = as_workers("run", fed(LATE))
     grads = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), gradients(1))
     state = held.init((PARAMS, LATE.init(PARAMS)), grads)
     step = jax.jit(lambda s, g: held.step(s, g)[0], donate_argnums=0)
     program = step.lower(state, grads).compile()
     expected = 0
-    for name, (_, along) in SHAPES.items():
+    for name, (_, axis) in SHAPES.items():
         size = 4 * PARAMS[name].size
-        expected += 2 * size if along is None else size / MEMBERS
+        expected += 2 * size if axis is None else size / MEMBERS
     assert bytes_summed(program) == expected
     text = program.as_text()
     assert "reduce-scatter(" in text and "all-gather(" in text
@@ -110,7 +110,7 @@ def by_age(inner):
     return optax.chain(inner, halved)
 
 
-# what stands behind the mean, options of the exchange, and what stands before it
+# the optimizer behind the mean, options of the exchange, and wrappers around it
 RULES = {
     "staleness": (
         by_age(optax.adam(0.1)),
@@ -128,7 +128,7 @@ RULES = {
 
 @executions
 def test_updates_are_those_of_a_late_mean_of_all_workers(execution):
-    """With all that it hands on."""
+    """With all extra arguments that it hands on."""
     shares, at_once = {}, {}
     for name, (inner, options, wrap) in RULES.items():
         late = dj.exchange.late_between_groups(inner, MEMBERS, **options)
@@ -165,7 +165,7 @@ def test_a_number_of_members_that_is_not_the_axis_is_refused():
     ("kind", "rows"), [(AxisType.Auto, 32), (AxisType.Explicit, 64)]
 )
 def test_parameters_may_be_sharded_over_a_further_axis(kind, rows):
-    """JAX scatters nothing that is sharded over Explicit axes: it is sent whole."""
+    """JAX does not scatter what is sharded over Explicit axes: it is sent whole."""
     mesh = jax.make_mesh((1, MEMBERS, 2), (*AXES, "model"), axis_types=(kind,) * 3)
     workers = dj.workers.run(fed(LATE), mesh, axis_name=AXES)
     grads = {"rows": gradients()["rows"][:, :1]}

@@ -1,4 +1,4 @@
-"""Compressors: levels and errors of few bits, blocks, and what error feedback adds."""
+"""Compressors: levels, errors of few bits, blocks, and the effect of error feedback."""
 
 import functools
 
@@ -67,7 +67,7 @@ def test_a_leaf_of_a_narrow_dtype_is_rounded_in_float32(seed):
 
 @seeds
 def test_the_mean_is_that_of_what_each_worker_has_rounded(seed):
-    """Each has a scale of its own, as if all sent integers and scales to all."""
+    """Each worker has its scale, as if each sent its integers and its scale to all."""
     pushes = np.random.default_rng(seed).normal(size=(3, 40)).astype(np.float32)
     pushes *= np.float32([[1.0], [10.0], [100.0]])
     levels = np.abs(pushes).max(axis=1, keepdims=True).astype(np.float64) / 7
@@ -83,7 +83,7 @@ def test_the_mean_is_that_of_what_each_worker_has_rounded(seed):
 
 @pytest.mark.parametrize("bits", [2, 4])
 def test_what_rounding_leaves_out_is_sent_later(bits):
-    """All that was to be sent arrives, but the errors that the workers still keep."""
+    """All parts are sent at last, except for the errors that the workers still keep."""
     steps, updates = 50, jnp.asarray([1.0, 0.1, 0.01, -0.3])
     tx = dj.exchange.error_feedback(optax.identity(), dj.exchange.quantized(bits))
 
@@ -105,7 +105,7 @@ def test_what_rounding_leaves_out_is_sent_later(bits):
 
 
 def kept(compress, tree, step):
-    """What is left of a tree, its other entries zero."""
+    """A tree in which only the kept entries are not zero."""
     message, restore = compress(tree, step)
     return restore(message)
 
@@ -118,7 +118,7 @@ def rows(key, fraction, entries, steps):
 
 
 def positions(fraction, entries, steps, seed=0):
-    """Which of a vector's entries are kept at each step, bool [T, n]."""
+    """The entries of a vector that are kept in each step, bool [T, n]."""
     return np.asarray(rows(jax.random.key(seed), fraction, entries, steps)) == 1
 
 
@@ -132,7 +132,7 @@ def positions(fraction, entries, steps, seed=0):
 def test_what_is_kept_is_one_block_of_the_size_asked_for(fraction, entries, size):
     mask = positions(fraction, entries, 200)
     assert (mask.sum(axis=1) == size).all()
-    # around a circle: it begins once, unless it is all
+    # the block may go around the end: it has one beginning, unless it is everything
     begins = (mask & ~np.roll(mask, 1, axis=1)).sum(axis=1)
     assert (begins == (size < entries)).all()
 
@@ -177,7 +177,7 @@ def test_what_is_kept_is_kept_bitwise_and_the_rest_is_zero(fraction):
             *(sent, tree, ones),
         )
         assert jax.tree.map(jnp.shape, sent) == jax.tree.map(jnp.shape, tree)
-        # the message is the block in its order
+        # the message is the block, in the order of its entries
         assert set(np.asarray(message["half"]).tolist()) <= set(
             np.asarray(tree["half"]).tolist()
         )
@@ -189,10 +189,10 @@ def test_restoring_the_mean_is_the_mean_of_what_is_restored(seed):
     rng = np.random.default_rng(seed)
     vectors = jnp.asarray(rng.integers(-9, 10, (4, 11)), jnp.float32)
     results = [compress(vector, seed) for vector in vectors]
-    apart = sum(restore(message) for message, restore in results) / 4
+    mean = sum(restore(message) for message, restore in results) / 4
     messages, restores = zip(*results, strict=True)
     for restore in restores:  # the same on all workers
-        np.testing.assert_array_equal(restore(sum(messages) / 4), apart)
+        np.testing.assert_array_equal(restore(sum(messages) / 4), mean)
 
 
 def test_blocks_differ_from_step_to_step_and_from_leaf_to_leaf():

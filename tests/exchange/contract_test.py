@@ -1,4 +1,4 @@
-"""What every exchange promises, whatever it exchanges."""
+"""The promises that all exchanges keep."""
 
 import inspect
 
@@ -34,7 +34,7 @@ def half_of_the_time(tree, step):
 
 
 def late_reduce(inner):
-    """Of gradients like the parameters: those of a single shard."""
+    """With gradients of a single shard, which have the shapes of the parameters."""
     mesh = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,))
     widen = optax.stateless(lambda g, _: jax.tree.map(lambda x: x[None], g))
     return optax.chain(widen, dj.exchange.late_reduce(inner, mesh, keep_params=True))
@@ -67,7 +67,7 @@ TABLE = {
     "error_feedback": lambda inner: dj.exchange.error_feedback(inner, half_of_the_time),
     "a2sgd": dj.exchange.a2sgd,
 }
-# these need other axes, or a model of each worker's own
+# these need other axes, or a different model on each worker
 OTHERWISE = "late_between_groups", "late_reduce", "a2sgd"
 promises = Promises()
 
@@ -94,7 +94,7 @@ def test_an_exchange_between_models_keeps_the_contract_of_these():
 
 @promises.of(TABLE)
 def state_keeps_the_parameters_dtype_and_inner_sees_the_gradients(name):
-    """Updates have the dtype of the gradients too."""
+    """Updates have the dtype of the gradients, too."""
     check_dtypes(name, jnp.float32, jnp.bfloat16)
     check_dtypes(name, jnp.bfloat16, jnp.float32)
 
@@ -152,7 +152,7 @@ def test_a_state_made_inside_of_a_mesh_begins_as_what_it_becomes(name):
 
 @executions
 def test_a_complex_gradient_is_its_two_parts(execution):
-    """What is exchanged is linear in it, so are the updates."""
+    """The exchange is linear in the gradient, and so are the updates."""
     rng = np.random.default_rng(1)
     real, imaginary = rng.normal(size=(2, 6, WORKERS, 3)).astype(np.float32)
     grads = {"z": real + 1j * imaginary, "x": real, "y": imaginary}
@@ -166,10 +166,10 @@ def test_a_complex_gradient_is_its_two_parts(execution):
 
 @pytest.mark.parametrize("name", ["error_feedback", "a2sgd"])
 def test_an_inner_on_each_worker_is_told_what_its_worker_is(name):
-    told = {}
+    received = {}
 
     def update(updates, state, params=None, **extra_args):
-        told.update(extra_args)
+        received.update(extra_args)
         return updates, state
 
     tx = TABLE[name](optax.GradientTransformationExtraArgs(lambda _: (), update))
@@ -179,18 +179,18 @@ def test_an_inner_on_each_worker_is_told_what_its_worker_is(name):
         return tx.update(grad, tx.init(grad), **extras)[0]
 
     jax.vmap(step, axis_name="workers")(jnp.ones(2))
-    assert told == extras
+    assert received == extras
 
 
 BLOCKS = dj.exchange.random_blocks(jax.random.key(1), 0.01)
 
 
 @pytest.mark.parametrize(
-    ("tx", "most"),  # of memory, in models
+    ("tx", "most"),  # the memory, in models
     [
-        # what is sent, and its sum
+        # the sent gradient, and its sum
         (dj.exchange.partial_mean(SGD, every_other, bucket_bytes=0), 2.01),
-        # the whole, what is sent, the mean
+        # the whole gradient, the sent part, the mean
         (dj.exchange.error_feedback(SGD, BLOCKS), 3.1),
     ],
     ids=["partial_mean", "error_feedback"],
@@ -199,7 +199,7 @@ def test_what_a_worker_keeps_is_updated_in_place(tx, most):
     big = {"w": jnp.zeros((300, 200), "f4"), "b": jnp.zeros(100, "f4")}
     memory = program(tx, big).memory_analysis()
     one = 4 * (300 * 200 + 100)
-    assert memory.alias_size_in_bytes >= 2 * one  # parameters and what is kept
+    assert memory.alias_size_in_bytes >= 2 * one  # the parameters and the state
     assert memory.output_size_in_bytes - memory.alias_size_in_bytes < one / 100
     assert memory.temp_size_in_bytes < most * one
 
@@ -207,7 +207,7 @@ def test_what_a_worker_keeps_is_updated_in_place(tx, most):
 @pytest.mark.parametrize(
     ("exchange", "answer", "sums"),
     [
-        # 24 and 4 bytes of gradient, 4 of numbers held and 4 of ages
+        # 24 and 4 bytes of gradient, 4 of kept numbers and 4 of ages
         (dj.exchange.partial_mean, every_other, {0: 4, 4: 4, 28: 2, 36: 1}),
         # blocks of 12 and 4 bytes
         (

@@ -30,16 +30,16 @@ def the_updates(updates, opt_state):
 
 
 def fed(tx, extras=False, see=the_updates):
-    """A step that reports updates; the batch is its gradient, with `extras` a pair.
+    """A step that reports updates. A batch is a gradient, or a pair if `extras`.
 
-    The second of the pair are the extra arguments of `update`, by name. `see` tells
-    what is reported of updates and state.
+    The second of a pair has the extra arguments of `update`, by name. The step reports
+    see(updates, state).
     """
 
     def step(state, batch):
         params, opt_state = state
-        grads, told = batch if extras else (batch, {})
-        updates, opt_state = tx.update(grads, opt_state, params, **told)
+        grads, extra_args = batch if extras else (batch, {})
+        updates, opt_state = tx.update(grads, opt_state, params, **extra_args)
         return (optax.apply_updates(params, updates), opt_state), see(
             updates, opt_state
         )
@@ -48,9 +48,9 @@ def fed(tx, extras=False, see=the_updates):
 
 
 def scanned(held, states, batches, shared):
-    """The split after all steps of a donated scan, and what each step reports.
+    """The split after all steps of a donated scan, and the reports of all steps.
 
-    The scan refuses a carry whose type changes.
+    The scan fails if the type of its carry changes.
     """
     first = jax.tree.map(lambda leaf: leaf[0], batches)
     split = held.init(states, first, shared)
@@ -65,7 +65,7 @@ def drive(execution, tx, batches, params, *, shared=None, extras=False):
 
 
 def side_by_side(steps):
-    """One step of all, by name: one program is compiled in half the time of many."""
+    """One step of all, by name: to compile one program takes half the time of many."""
 
     def step(states, batch):
         results = {name: steps[name](states[name], batch) for name in steps}
@@ -75,8 +75,8 @@ def side_by_side(steps):
 
 
 def parted(split):
-    """By name, the split of each of the states that were stepped side by side."""
-    axes = iter(split.axes)  # in the leaves' order: by name
+    """By name: the split of each of the states of `side_by_side`."""
+    axes = iter(split.axes)  # in the order of the leaves, which is by name
     return {
         name: dj.workers.WorkerState(
             state, tuple(itertools.islice(axes, len(jax.tree.leaves(state))))
@@ -86,17 +86,17 @@ def parted(split):
 
 
 def drive_all(execution, txs, batches, params, *, shared=True, **options):
-    """As `drive`, of each of `txs`, side by side: {name: (split, reports)}."""
+    """Like `drive`, for all of `txs` in one program: {name: (split, reports)}."""
     steps = {name: fed(tx, **options) for name, tx in txs.items()}
     held = as_workers(execution, side_by_side(steps))
     states = {name: (params, tx.init(params)) for name, tx in txs.items()}
     kinds = dict.fromkeys(txs, (shared, False))
     split, reports = scanned(held, states, batches, kinds)
-    return {name: (own, reports[name]) for name, own in parted(split).items()}
+    return {name: (end, reports[name]) for name, end in parted(split).items()}
 
 
 def owners_at_first(tx, params, shared=None):
-    """Which leaves of parameters and state differ between workers, as they begin."""
+    """The leaves of parameters and state that at first differ between workers."""
     grads = jax.tree.map(lambda p: jnp.zeros((WORKERS, *p.shape), p.dtype), params)
     held = as_workers("simulate", fed(tx))
     return owners(held.init((params, tx.init(params)), grads, shared))
@@ -112,7 +112,7 @@ def lowered(tx, params, *, shared=None):
 
 
 def program(tx, params, *, shared=None):
-    """The same, compiled."""
+    """The same step, compiled."""
     return lowered(tx, params, shared=shared).compile()
 
 
@@ -130,7 +130,7 @@ def bytes_summed(program):
 
 
 def shared_buffers(*trees):
-    """Leaves, of one tree or of several, that lie in one and the same memory."""
+    """The leaves, of one tree or of several, that share memory with another leaf."""
     leaves = collections.defaultdict(set)
     for path, leaf in jax.tree.leaves_with_path(trees):
         for shard in leaf.addressable_shards if leaf.nbytes else ():
@@ -140,6 +140,6 @@ def shared_buffers(*trees):
 
 
 def owners(split):
-    """Which leaves differ between workers, a tree of bools like the state."""
+    """The leaves that differ between workers: a tree of bools like the state."""
     structure = jax.tree.structure(split.state)
     return jax.tree.unflatten(structure, [bool(axes) for axes in split.axes])

@@ -24,11 +24,11 @@ from tests.exchange.driving import (
 
 STEPS = 40
 PARAMS = {"w": jnp.zeros((5, 3), jnp.float32), "b": jnp.zeros(2, jnp.float32)}
-SGD = optax.sgd(0.5)  # a power of two: whole numbers stay exact
+SGD = optax.sgd(0.5)  # a power of two: integers stay exact
 
 
 def one_entry(tree, step):
-    """Entry t of each leaf, counted around: a compressor anyone can follow."""
+    """A simple compressor: entry t of each leaf, modulo its size."""
 
     def chosen(leaf):
         return (jnp.arange(leaf.size) == step % leaf.size).reshape(leaf.shape)
@@ -42,7 +42,7 @@ def everything(tree, step):
 
 
 def in_bfloat16(tree, step):
-    """Half the bytes; `error_feedback` casts back what arrives."""
+    """A compressor to bfloat16; `error_feedback` casts the result back."""
     return jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), tree), lambda m: m
 
 
@@ -91,7 +91,7 @@ PAPERS = {  # strength, momentum
 
 
 def detaching(strength, momentum):
-    """A worker's step on its quadratic, and how it begins."""
+    """The step of a worker on its quadratic, and its first state."""
     inner = optax.sgd(0.05, momentum=momentum)
     tx = dj.exchange.error_feedback(inner, one_entry)
 
@@ -156,11 +156,11 @@ def test_no_update_is_lost(compress):
         assert updates[name].dtype == state.error[name].dtype == jnp.float32
         applied = WORKERS * np.asarray(updates[name], np.float64).sum(axis=0)
         kept = np.asarray(state.error[name], np.float64).sum(axis=0)
-        made = -0.5 * grads[name].sum(axis=(0, 1), dtype=np.float64)
-        if compress == "in bfloat16":  # the mean of what travels is rounded once more
-            np.testing.assert_allclose(applied + kept, made, rtol=0.05, atol=2.0)
+        sums = -0.5 * grads[name].sum(axis=(0, 1), dtype=np.float64)
+        if compress == "in bfloat16":  # the mean of the messages is rounded once more
+            np.testing.assert_allclose(applied + kept, sums, rtol=0.05, atol=2.0)
         else:
-            np.testing.assert_array_equal(applied + kept, made)
+            np.testing.assert_array_equal(applied + kept, sums)
 
 
 @executions
@@ -174,7 +174,7 @@ def test_sending_everything_is_the_mean_of_the_updates_bitwise(execution, compre
 
 
 def waits(share, longest=20_000):
-    """Steps from one sending of an entry to the next, and their probabilities."""
+    """The steps between two sendings of an entry, and their probabilities."""
     k = np.arange(1, longest + 1)
     return k, share * (1 - share) ** (k - 1)
 
@@ -240,7 +240,7 @@ def test_error_feedback_has_an_edge_where_detached_error_feedback_has_none(
     factor, strength
 ):
     """1 % random blocks on a quadratic: each entry is sent with probability 1 %."""
-    sent = 4000 * 0.01  # times, on average
+    sent = 4000 * 0.01  # the number of sendings, on average
     expected = exponent(factor * EDGE, strength, 0.01)
     seen = growth()[strength][FACTORS.index(factor), 0] / sent
     # log of a factor has a deviation of about one, over 4000 sendings; what begins
@@ -296,9 +296,9 @@ def test_the_detached_point_keeps_dtypes_and_is_the_parameters_at_strength_zero(
     """The strength may be traced."""
     params = {"w": jnp.ones(3, jnp.bfloat16), "b": jnp.float32(1 / 3)}
     state = state_with(jax.tree.map(lambda p: p + 2, params))
-    at = jax.jit(lambda strength: dj.exchange.detached(params, state, strength))
-    jax.tree.map(np.testing.assert_array_equal, at(jnp.float32(0)), params)
-    half = at(jnp.float32(0.5))
+    detached = jax.jit(lambda strength: dj.exchange.detached(params, state, strength))
+    jax.tree.map(np.testing.assert_array_equal, detached(jnp.float32(0)), params)
+    half = detached(jnp.float32(0.5))
     assert jax.tree.map(jnp.result_type, half) == jax.tree.map(jnp.result_type, params)
     np.testing.assert_array_equal(half["w"], [2.5, 2.5, 2.5])
 

@@ -1,4 +1,4 @@
-"""Gradients of plain `jit`, summed one step late, on four devices."""
+"""`late_reduce`: gradients of plain `jit`, summed one step late, on four devices."""
 
 import functools
 
@@ -33,7 +33,7 @@ PARAMS = {
     "scale": np.float64(0.5),
 }
 DATA = normal(4, STEPS, ROWS, INPUTS)
-# parameters on all devices; over a further axis; over that of the shards
+# parameters replicated; split over another axis; split over the axis of the shards
 SPLITS = {
     "replicated": ((4,), ("data",), {}),
     "tensor": (
@@ -58,12 +58,12 @@ def mesh_of(sizes=(4,), names=("data",), kind=AUTO):
 
 def loss(params, rows):
     hidden = jnp.tanh(rows @ params["inner"] + params["bias"][None])
-    out = params["scale"] * jnp.sum(hidden * params["outer"][None], axis=1)
-    return jnp.mean(out * out)
+    output = params["scale"] * jnp.sum(hidden * params["outer"][None], axis=1)
+    return jnp.mean(output * output)
 
 
 def unreduced_loss(params, rows):
-    """The same; what is added or multiplied is widened to the rows, on each shard."""
+    """`loss`, but parameters are broadcast to the rows of each shard first."""
 
     def on_rows(leaf, *shape):
         spec = shardings.partitions(jax.typeof(leaf).sharding.spec)
@@ -72,12 +72,12 @@ def unreduced_loss(params, rows):
 
     hidden = jnp.tanh(rows @ params["inner"] + on_rows(params["bias"], HIDDEN))
     products = hidden * on_rows(params["outer"], HIDDEN)
-    out = on_rows(params["scale"]) * jnp.sum(products, axis=1)
-    return jnp.mean(out * out)
+    output = on_rows(params["scale"]) * jnp.sum(products, axis=1)
+    return jnp.mean(output * output)
 
 
 def gathered(params, **kind):
-    """Explicit parameters as they are used: over no axis of the shards."""
+    """Explicit parameters, no longer split over the axis of the shards."""
 
     def of(leaf):
         spec = shardings.partitions(jax.typeof(leaf).sharding.spec)
@@ -87,7 +87,7 @@ def gathered(params, **kind):
 
 
 def gradients(form, kind, shards):
-    """(params, rows) -> a gradient that is not summed over the shards."""
+    """A function (params, rows) -> gradient that is not summed over the shards."""
     if form == "unreduced":
         return lambda params, rows: jax.grad(unreduced_loss)(
             gathered(params, reduced={"data"}), rows
@@ -106,7 +106,7 @@ def gradients(form, kind, shards):
 
 @functools.cache
 def expected(shards, inner):
-    """By `overlapped_mean` of simulated workers."""
+    """The parameters after training with `overlapped_mean` of simulated workers."""
     tx = dj.exchange.overlapped_mean(inner)
 
     def step(state, rows):
@@ -129,7 +129,7 @@ def placed(tree, mesh, specs):
 
 
 def parts_of(tree):
-    """Which part of each leaf a device holds."""
+    """The shape of the part of each leaf that one device holds."""
     return jax.tree.map(lambda x: x.sharding.shard_shape(x.shape), tree)
 
 
@@ -138,7 +138,7 @@ def parts_of(tree):
     shortened(CASES, "auto, replicated, late", "explicit, tensor", "unreduced, fsdp"),
 )
 def test_it_is_the_overlapped_mean_of_workers(case):
-    """In float64, on every mesh; donated, in a scan that refuses other types."""
+    """In float64, on every mesh, with a donated state in `scan`."""
     kind, split, form, inner = CASES[case]
     sizes, names, specs = SPLITS[split]
     mesh = mesh_of(sizes, names, kind)
@@ -160,7 +160,7 @@ def test_it_is_the_overlapped_mean_of_workers(case):
             train = jax.jit(lambda s, d: jax.lax.scan(step, s, d)[0], donate_argnums=0)
             state = train(state, data)
         assert parts_of(state) == before
-        # of the shards' gradients a device holds its own
+        # a device holds the gradient of its shard alone
         assert before[1].outbox["scale"] == (1,)
         jax.tree.map(
             lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-12),
@@ -168,18 +168,18 @@ def test_it_is_the_overlapped_mean_of_workers(case):
         )
 
 
-# What `inner` is told, and when
+# The arguments that `inner` receives, and when
 
 
 ONES = {"w": jnp.ones((2, 3)), "b": jnp.ones(())}
 LATE = dj.exchange.late_reduce(optax.sgd(1.0), mesh_of())
 
 
-def recorder(told):
-    """Keeps what it is handed, and counts the updates that it makes."""
+def recorder(calls):
+    """An optimizer that appends its arguments to `calls` and counts its updates."""
 
     def update(updates, count, params=None, **extra_args):
-        told.append(extra_args | {"updates": updates})
+        calls.append(extra_args | {"updates": updates})
         return updates, count + 1
 
     def init(params):
@@ -197,31 +197,31 @@ def of_shards(*means):
 
 
 def test_the_first_step_changes_nothing_and_the_second_is_the_mean_before():
-    told = []
-    tx = dj.exchange.late_reduce(recorder(told), mesh_of())
+    calls = []
+    tx = dj.exchange.late_reduce(recorder(calls), mesh_of())
     updates, state = tx.update(of_shards(1, 2, 3, 4), tx.init(ONES))
     assert not any(jnp.any(leaf) for leaf in jax.tree.leaves(updates))
     assert (state.inner_state, state.staleness) == (0, 0.0)
     updates, state = tx.update(of_shards(5, 6, 7, 8), state)
     jax.tree.map(np.testing.assert_array_equal, updates, optax.tree.scale(2.5, ONES))
     assert (state.inner_state, state.staleness) == (1, 1.0)
-    assert told[1]["staleness"] == 1
-    assert told[1]["staleness"].dtype == jnp.int32
+    assert calls[1]["staleness"] == 1
+    assert calls[1]["staleness"].dtype == jnp.int32
 
 
 def test_ages_add_and_parameters_and_the_loss_come_with_their_gradient():
-    told = []
-    tx = dj.exchange.late_reduce(recorder(told), mesh_of(), keep_params=True)
-    state, at = tx.init(ONES), []
+    calls = []
+    tx = dj.exchange.late_reduce(recorder(calls), mesh_of(), keep_params=True)
+    state, read = tx.init(ONES), []
     for age in (3, 0, 5):
-        at.append(optax.tree.scale(age, ONES))
+        read.append(optax.tree.scale(age, ONES))
         extras = {"staleness": age, "value": 7.0 + age}
-        _, state = tx.update(of_shards(1, 1, 1, 1), state, at[-1], **extras)
-        assert shared_buffers(at, state) == []  # outside of `jit`, too
-    assert [step["staleness"] for step in told[1:]] == [4, 1]
-    assert [float(step["value"]) for step in told[1:]] == [10.0, 7.0]
+        _, state = tx.update(of_shards(1, 1, 1, 1), state, read[-1], **extras)
+        assert shared_buffers(read, state) == []  # not only under `jit`
+    assert [step["staleness"] for step in calls[1:]] == [4, 1]
+    assert [float(step["value"]) for step in calls[1:]] == [10.0, 7.0]
     assert dj.staleness(state) == 1
-    for step, params in zip(told[1:], at, strict=False):
+    for step, params in zip(calls[1:], read, strict=False):
         jax.tree.map(np.testing.assert_array_equal, step["stale_params"], params)
 
 
@@ -235,7 +235,7 @@ def test_the_mean_of_complex_gradients_is_complex():
 
 
 def step_alone(tx, params, shards=4):
-    """The step's program, on the devices; nothing but the exchange sends there."""
+    """The compiled update on four devices, in which only the exchange sends."""
     mesh = mesh_of()
     grads = jax.tree.map(
         lambda p: jax.ShapeDtypeStruct(
@@ -253,7 +253,7 @@ def test_small_leaves_are_sent_together_once_and_the_outbox_is_written_in_place(
     program = step_alone(LATE, big)
     assert bytes_summed(program) == gradient_bytes
     assert program.as_text().count(" all-reduce(") == 1
-    # on each device its own shard's gradient alone
+    # each device holds the gradient of its shard alone
     memory = program.memory_analysis()
     assert memory.alias_size_in_bytes == pytest.approx(gradient_bytes, abs=64)
 
@@ -279,7 +279,7 @@ def test_names_of_flax_s_axes_fit_what_they_name():
     assert jax.tree.structure(updates) == jax.tree.structure({"w": names})
 
 
-# What is refused
+# Errors
 
 
 @pytest.mark.parametrize("kind", [AUTO, EXPLICIT])

@@ -95,26 +95,26 @@ def train(
         overlapped: whether the mean is one step late.
         follow: parameters [T, N] that each step starts at instead of the last one's.
     """
-    at, after, gradients, handed_in = [], [], [], []
+    points, after, gradients, handed_in = [], [], [], []
     for t, batch in enumerate(batches):
-        at.append(x if follow is None else follow[t])
-        gradients.append([grad(at[t], own_batch) for own_batch in batch])
+        points.append(x if follow is None else follow[t])
+        gradients.append([grad(points[t], own_batch) for own_batch in batch])
 
         ages = [min(delay(p, t), t) for p in range(len(batch))]
         late = [
-            before_mean(p, gradients[t - tau][p], at[t] - at[t - tau])
+            before_mean(p, gradients[t - tau][p], points[t] - points[t - tau])
             for p, tau in enumerate(ages)
         ]
         handed_in.append((late, ages))
 
         if overlapped and t == 0:
-            after.append(at[0])
+            after.append(points[0])
             continue
         values, ages = handed_in[t - 1] if overlapped else handed_in[t]
         weights = [weight(tau) for tau in ages]
         mean = weighted_mean(values, weights)
         age = weighted_mean(np.asarray(ages, float), weights) + overlapped
-        moved = at[t] - at[t - round(age)]
-        x = at[t] + optimizer(mean, age, moved)
+        moved = points[t] - points[t - round(age)]
+        x = points[t] + optimizer(mean, age, moved)
         after.append(x)
     return np.stack(after)

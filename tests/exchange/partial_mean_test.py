@@ -29,7 +29,7 @@ def by_table(table):
 
 
 def whole_numbers(seed):
-    """Gradients [T, P, ...] whose sums, and whose quarters, float32 holds exactly."""
+    """Gradients [T, P, ...] whose sums, and quarters of sums, are exact in float32."""
     rng = np.random.default_rng(seed)
     shape = STEPS, WORKERS
     return jax.tree.map(
@@ -42,13 +42,13 @@ def in_time(seed):
 
 
 def flat(tree):
-    """[..., 7]: the whole gradient, in float64."""
+    """The whole gradient as a vector, [..., 7], in float64."""
     w, b = (np.asarray(tree[name], np.float64) for name in ("w", "b"))
     return np.concatenate([w.reshape(*b.shape, 6), b[..., None]], axis=-1)
 
 
 def in_lists(grads, ages, table, carry_once):
-    """eager-SGD with a list of (step it was born at, gradient) for each worker."""
+    """eager-SGD with a list of (the step of its birth, gradient) for each worker."""
     buffers = [[] for _ in range(WORKERS)]
     sums, staleness = [], []
     for t, row in enumerate(table):
@@ -83,7 +83,7 @@ def with_staleness(updates, state):
 
 @functools.cache
 def driven(execution):
-    """By case, the split and the reports of all steps; on devices of one seed."""
+    """By case: the split and the reports of all steps; on devices, of one seed."""
     counting = optax.chain(optax.sgd(1.0), optax.scale_by_schedule(lambda count: 1.0))
     txs = {
         case: dj.exchange.partial_mean(
@@ -102,7 +102,7 @@ def driven(execution):
     + [("run", "seed 1, False"), ("run", "seed 1, True")],
 )
 def test_updates_ages_and_what_is_carried_are_those_of_lists(execution, case):
-    """Where nobody is in time `inner` is fed zeros of age zero, and takes its step."""
+    """If nobody is in time, `inner` receives zeros of age zero, and takes a step."""
     name, carry_once = CASES[case]
     split, (updates, staleness) = driven(execution)[case]
     sums, ages, buffers = in_lists(flat(GRADS), AGES, TABLES[name], carry_once)
@@ -127,10 +127,10 @@ def test_workers_hold_what_they_carry_and_share_the_rest():
 
 
 def test_what_differs_between_workers_is_not_handed_on():
-    told = {}
+    received = {}
 
     def update(updates, state, params=None, **extra_args):
-        told.update(extra_args)
+        received.update(extra_args)
         return updates, state
 
     recorder = optax.GradientTransformationExtraArgs(lambda _: (), update)
@@ -141,8 +141,8 @@ def test_what_differs_between_workers_is_not_handed_on():
         return tx.update(grad, tx.init(grad), staleness=3, **extras)[0]
 
     jax.vmap(first, axis_name="workers")(jnp.ones(WORKERS))
-    assert set(told) == {"staleness", "weather"}
-    assert told["staleness"].dtype == jnp.float32
+    assert set(received) == {"staleness", "weather"}
+    assert received["staleness"].dtype == jnp.float32
 
 
 def test_one_all_reduce_carries_the_gradient_and_two_numbers():
@@ -165,7 +165,7 @@ def shares(participates, steps, workers):
 
 @functools.partial(jax.jit, static_argnums=2)
 def majority_shares(key, seconds, steps):
-    """The same of `majority`, compiled once for all keys."""
+    """The same for `majority`, compiled once for all keys."""
     majority = dj.exchange.majority(key, seconds)
 
     def row(step):
@@ -174,7 +174,7 @@ def majority_shares(key, seconds, steps):
     return jax.lax.map(row, jnp.arange(steps))
 
 
-# whole seconds, so that some arrive together
+# integer seconds, so that some workers arrive together
 TIES = np.random.default_rng(1).integers(0, 4, (11, 5)).astype(float)
 
 
@@ -210,7 +210,7 @@ def test_half_the_workers_and_half_a_worker_make_a_majority_on_average(seed):
 def test_a_table_on_a_clock_keeps_its_small_differences():
     clock = TIES + 1e-3 * np.arange(5) + 1e9 * np.arange(1, 12)[:, None]
     exact = clock - clock.min(axis=1, keepdims=True)
-    assert (np.ptp(np.float32(clock), axis=1) == 0).any()  # were it cast at once
+    assert (np.ptp(np.float32(clock), axis=1) == 0).any()  # cast first, they tie
     np.testing.assert_array_equal(
         shares(dj.exchange.solo(clock), 11, 5), shares(dj.exchange.solo(exact), 11, 5)
     )
@@ -225,16 +225,16 @@ def test_solo_over_two_axes_numbers_the_workers_along_both():
     def one(_):
         return solo(0)
 
-    inside = jax.vmap(one, axis_name="members")
-    rows = jax.vmap(inside, axis_name="groups")(jnp.zeros((2, 3)))
+    group = jax.vmap(one, axis_name="members")
+    rows = jax.vmap(group, axis_name="groups")(jnp.zeros((2, 3)))
     np.testing.assert_array_equal(rows.ravel(), table[0] == 1.0)
 
 
 @jax.jit
 def ages_under(key, seconds):
-    """The staleness that `solo` and `majority` hand on at each step."""
+    """The staleness that `solo` and `majority` hand on in each step."""
 
-    def of(participates):
+    def age(participates):
         tx = dj.exchange.partial_mean(optax.sgd(1.0), participates)
 
         def step(state, _):
@@ -246,12 +246,12 @@ def ages_under(key, seconds):
 
         return jax.vmap(run, axis_name="workers")(jnp.zeros(seconds.shape[1]))[0]
 
-    return of(dj.exchange.solo(seconds)), of(dj.exchange.majority(key, seconds))
+    return age(dj.exchange.solo(seconds)), age(dj.exchange.majority(key, seconds))
 
 
 @seeds
 def test_solo_is_staler_than_majority(seed):
-    """Solo sends one worker's gradients, ages 0 ... n - 1, n geometric of mean P."""
+    """Solo sends gradients of ages 0 ... n - 1 of a worker; n is geometric, mean P."""
     workers = 8
     law = dj.cluster.exponential(1.0)
     draws = [law(np.random.default_rng([seed, p]), p) for p in range(workers)]

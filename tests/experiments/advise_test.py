@@ -23,7 +23,7 @@ FAST = ("--target=0.3", "--seeds=2")
 
 
 def run(*arguments):
-    """What the command prints, and the error that it ends with; in this process."""
+    """Runs the command in this process: what it prints, and its error."""
     printed, error = io.StringIO(), ""
     with (
         flagsaver.flagsaver(),
@@ -60,17 +60,17 @@ def test_a_log_becomes_tables_and_a_page(tmp_path):
     assert "3 workers and 60 steps, with a mean of 3 s" in done.stdout
     page = html.unescape(out.read_text())
     assert page.count("<img") == 3 and page.count("k_sync(2)</th>") == 2
-    # these have no white background on a dark page
+    # SVG figures have no white background on a dark page
     assert page.count("data:image/svg+xml") == 3 and "data:image/png" not in page
     assert all(text in page for text in (first, slow))
     for noise in ("0", "1"):
-        (verdict,) = [own for own in lines if own.startswith(f"Noise {noise}:")]
-        said = verdict.partition(": ")[2]
-        assert said in page
-        assert "applies (almost) no gradients of worker 2" in said  # k_sync(2)
+        (verdict,) = [line for line in lines if line.startswith(f"Noise {noise}:")]
+        text = verdict.partition(": ")[2]
+        assert text in page
+        assert "applies (almost) no gradients of worker 2" in text  # k_sync(2)
         assert page.count(f'<th scope="col">Noise {noise}</th>') == 1
-    rows = [own.split() for own in lines if own.startswith(("hardsync", "k_sync(2)  "))]
-    assert [own[1] for own in rows] == ["5", "2"] * 2  # seconds an update
+    rows = [row.split() for row in lines if row.startswith(("hardsync", "k_sync(2)  "))]
+    assert [row[1] for row in rows] == ["5", "2"] * 2  # seconds an update
     assert "k_sync(2) is the best protocol at each of these noises." in page
 
 
@@ -78,27 +78,27 @@ def test_a_marker_stands_at_a_protocol_s_staleness_and_speed():
     cluster = dj.cluster.Cluster(3, dj.cluster.exponential(1.0))
     advice = dj.cluster.advise(cluster, target=0.3, seeds=2)
     (axis,) = pictures.speed_against_staleness({1.0: advice}).axes
-    markers = [tuple(map(float, own[0].get_xydata()[0])) for own in axis.containers]
+    markers = [tuple(map(float, bars[0].get_xydata()[0])) for bars in axis.containers]
     first, *_ = advice.choices
     assert markers == [
-        (own.mean_staleness.mean, own.times_as_fast_as(first).mean)
-        for own in advice.choices
+        (choice.mean_staleness.mean, choice.times_as_fast_as(first).mean)
+        for choice in advice.choices
     ]
 
 
 def test_whether_the_noise_decides_is_said():
     one, other = (
-        SimpleNamespace(best=SimpleNamespace(protocol=own)) for own in ("a()", "b()")
+        SimpleNamespace(best=SimpleNamespace(protocol=name)) for name in ("a()", "b()")
     )
-    (said,) = facts.decides({0.1: one, 1.0: other, 10.0: other})
-    assert said.startswith("The noise decides between a() and b(): measure it.")
-    (said,) = facts.decides({0.1: other, 1.0: other})
-    assert said == "b() is the best protocol at each of these noises."
+    (sentence,) = facts.decides({0.1: one, 1.0: other, 10.0: other})
+    assert sentence.startswith("The noise decides between a() and b(): measure it.")
+    (sentence,) = facts.decides({0.1: other, 1.0: other})
+    assert sentence == "b() is the best protocol at each of these noises."
     assert facts.decides({1.0: one}) == []
 
 
 def test_a_worker_with_some_long_tasks_is_not_called_slow():
-    """Only a worker that makes steps more than 1.1 times as long is."""
+    """A worker is slow only if steps take more than 1.1 times as long because of it."""
     assert facts.slow_worker(Recorded(np.tile([[1.0], [1.0], [1.09]], 5))) == []
     assert facts.slow_worker(Recorded(np.tile([[1.0], [1.0], [1.11]], 5))) != []
     seconds = np.ones((3, 9))
@@ -118,23 +118,23 @@ def test_islands_with_equal_steps_exchange_as_often_as_the_closed_form_says():
     """An exchange takes c = 4 * 0.03 / 2 + 1.6 s, H = c 0.95 / (0.05 * 0.5) = 63.08."""
     link = dj.cluster.Communication(0.03, 2e9, 1.25e9)
     islands = dj.cluster.Cluster(2, dj.cluster.constant(0.5), communication=link)
-    (said,) = facts.periods(islands, Recorded(np.full((2, 60), 0.5)))
-    assert "takes 1.66 s and costs at most 5% of the time from H = 64" in said
-    # a slice of 0.06 + 1.6 / 4 s and one of 0.06 + 1.6 / 4 / 1 s are below 0.5 / 0.95 s
-    assert "costs no more from d = 4 on (H above 4), or in 4 fragments" in said
-    assert "from d = 1 on (H above 7). Late outer steps cost loss" in said
+    (sentence,) = facts.periods(islands, Recorded(np.full((2, 60), 0.5)))
+    assert "takes 1.66 s and costs at most 5% of the time from H = 64" in sentence
+    # with d = 4, or with 4 fragments, a slice takes 0.06 + 1.6 / 4 < 0.5 / 0.95 s
+    assert "costs no more from d = 4 on (H above 4), or in 4 fragments" in sentence
+    assert "from d = 1 on (H above 7). Late outer steps cost loss" in sentence
     free = dj.cluster.Cluster(2, dj.cluster.constant(0.5))
     assert facts.periods(free, Recorded(np.full((2, 60), 0.5))) == []
 
 
 def test_a_slice_pays_the_latency_too():
-    """2 * 0.2 + 1.6 / d is at most 0.5 / 0.95 s from d = 13 on; 2 * 0.27 never."""
-    said_of = {0.2: "from d = 13 on (H above 13)", 0.27: "that costs more"}
-    for latency, words in said_of.items():
+    """2 * 0.2 + 1.6 / d <= 0.5 / 0.95 from d = 13 on; with a latency of 0.27, never."""
+    sentences = {0.2: "from d = 13 on (H above 13)", 0.27: "that costs more"}
+    for latency, words in sentences.items():
         link = dj.cluster.Communication(latency, 2e9, 1.25e9)
         islands = dj.cluster.Cluster(2, dj.cluster.constant(0.5), communication=link)
-        (said,) = facts.periods(islands, Recorded(np.full((2, 60), 0.5)))
-        assert words in said
+        (sentence,) = facts.periods(islands, Recorded(np.full((2, 60), 0.5)))
+        assert words in sentence
 
 
 @pytest.mark.parametrize("half", ["--message_bytes=2e9", "--bytes_per_second=1e9"])
@@ -149,13 +149,13 @@ def test_islands_that_are_slow_for_some_time_are_drawn_in_blocks():
     by_clock = recorded.cluster(lasts="clock")
     by_clock = dataclasses.replace(by_clock, communication=link)
     drawn = dj.cluster.Cluster(4, recorded.service("block"), communication=link)
-    (said,) = facts.periods(by_clock, recorded)
-    assert f"from H = {drawn.shortest_period(0.05)} steps on" in said
+    (sentence,) = facts.periods(by_clock, recorded)
+    assert f"from H = {drawn.shortest_period(0.05)} steps on" in sentence
     more = np.pad(recorded.seconds, ((0, 0), (0, 9)), constant_values=np.nan)
     more[0, -9:] = 1.0  # a log without waits: a fast worker does more tasks
     gaps = Recorded(more, starts=np.nancumsum(more, axis=1) - np.nan_to_num(more))
     by_clock = dataclasses.replace(gaps.cluster(), communication=link)
-    assert facts.periods(by_clock, gaps) == [said]
+    assert facts.periods(by_clock, gaps) == [sentence]
 
 
 def test_more_and_fewer_workers_than_recorded(tmp_path):
@@ -182,7 +182,7 @@ def test_rows_may_be_sorted_by_step(tmp_path):
 
 
 def test_starts_are_read_and_a_clock_s_times_need_a_flag(tmp_path):
-    """Worker 1 lacks step 2: a gap, which needs starts."""
+    """The log has no step 2 of worker 1. Such a gap needs the column `start`."""
     rows = [
         f"{w},{k},{1 + w},{1.7e9 + 3 * k}"
         for w in range(2)
@@ -201,7 +201,7 @@ def test_starts_are_read_and_a_clock_s_times_need_a_flag(tmp_path):
 
 
 def phases(noise=0.0):
-    """Each of 4 workers is 5 times as slow for 20 of 80 steps, in turn."""
+    """Of 80 steps, worker 0 is 5 times as slow in the first 20, then worker 1, ..."""
     slow = np.ones((4, 240))
     for worker in range(4):
         for step in range(20 * worker, 240, 80):
@@ -215,12 +215,12 @@ def test_the_page_says_with_what_slowness_lasts(tmp_path):
     by_clock = run(log, f"--out={out}", *options)
     assert not by_clock.error
     page = html.unescape(out.read_text())
-    for said in (
+    for sentence in (
         "Slowness lasts with the clock: a worker is slow at the times",
         "The log has no `start`: all workers begin a step together.",
         "with momentum 0.5",
     ):
-        assert said in " ".join(page.split()) and said in by_clock.stdout
+        assert sentence in " ".join(page.split()) and sentence in by_clock.stdout
     by_task = run(log, f"--out={out}", "--noise=0", "--resample=steps", *FAST)
     assert "--resample=steps, all workers together." in by_task.stdout
     assert "Slowness lasts" not in by_task.stdout
@@ -254,12 +254,12 @@ def test_times_that_contain_the_barrier_are_a_sentence_of_the_page(tmp_path, opt
     log, out = write(tmp_path / "times.csv", seconds), tmp_path / "advice.html"
     done = run(log, f"--out={out}", "--noise=0", *options, *FAST)
     assert not done.error  # and no warning, which would be an error here
-    for said in (done.stdout, html.unescape(out.read_text())):
-        assert said.count("nearly equal for all workers in each step") == 1
+    for text in (done.stdout, html.unescape(out.read_text())):
+        assert text.count("nearly equal for all workers in each step") == 1
 
 
 def test_an_error_does_not_hide_what_was_warned_of(tmp_path):
-    """Slow phases of all workers, with the wait for the slowest one."""
+    """All workers have slow phases; their times contain the wait for the slowest."""
     rng = np.random.default_rng(0)
     seconds = np.repeat(rng.uniform(1.0, 9.0, 10), 10) * rng.uniform(0.95, 1, (3, 100))
     log, out = write(tmp_path / "times.csv", seconds), f"--out={tmp_path}/advice.html"
@@ -277,14 +277,14 @@ def test_gaps_do_not_count_in_what_is_said():
     seconds[2, ::2] = np.nan
     starts = np.tile(5.0 * np.arange(60), (3, 1))
     recorded = Recorded(seconds, starts)
-    (said,) = facts.slow_worker(recorded)
-    assert "Worker 2 takes 4 times" in said
-    assert "in place of 2.5 s" in said  # 4 s and 1 s
+    (sentence,) = facts.slow_worker(recorded)
+    assert "Worker 2 takes 4 times" in sentence
+    assert "in place of 2.5 s" in sentence  # 4 s and 1 s
     assert facts.doubts(recorded) == []
     assert "a mean of 1.6 s" in facts.simulated(recorded, 3)[0]  # 240 / 150
     (axis,) = pictures.waiting(seconds).axes
     heights = [bar.get_height() for bar in axis.patches]
-    # computes: of workers 2, 0, 1; waits: worker 2 never, others 3 s in half of steps
+    # computing: workers 2, 0, 1; waiting: worker 2 never, others 3 s in half of steps
     assert heights == [4.0, 1.0, 1.0, 0.0, 1.5, 1.5]
 
 

@@ -1,6 +1,6 @@
-"""Bad flags, config values and config files: each is one line that names it, at once.
+"""Bad flags, config values and config files: each ends in one line that names it.
 
-`main_test.py` has the command line of a process of its own.
+`main_test.py` tests the command line in a process of its own.
 """
 
 import contextlib
@@ -18,17 +18,17 @@ from experiments import main
 from experiments.host import progress
 from tests.support.commands import ROOT
 
-# ml_collections imports config files so
+# as ml_collections imports config files
 pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 
-SECONDS = 10.0  # the most until the line is there, of this process alone
+SECONDS = 10.0  # the limit of the CPU seconds of a call
 
 
 def ended(*arguments):
-    """What the command ends with, what it printed, and seconds; in this process."""
+    """Runs the command in this process: its exit code, output and CPU seconds."""
     printed, began, code = io.StringIO(), time.process_time(), 0
     handlers, level = progress.log.handlers, progress.log.level
-    own, sys.argv = sys.argv, ["experiments.main", *arguments]
+    argv, sys.argv = sys.argv, ["experiments.main", *arguments]
     cache = jax.config.jax_compilation_cache_dir
     try:
         with (
@@ -40,7 +40,7 @@ def ended(*arguments):
     except SystemExit as end:
         code = end.code
     finally:
-        sys.argv = own
+        sys.argv = argv
         progress.log.handlers = handlers
         progress.log.setLevel(level)
         logging.getLogger("absl").setLevel(logging.WARNING)
@@ -49,10 +49,10 @@ def ended(*arguments):
 
 
 def check_one_line(folder, *arguments):
-    """The line that the command ends with, before it writes or prints anything."""
+    """The line that the command ends with; it has written and printed nothing else."""
     code, printed, seconds = ended(*arguments)
     assert str(code).startswith("error: "), (code, printed)
-    # a busy machine may say on the way what it checks
+    # on a busy machine, it may print its progress
     printed = re.sub(r"\S+ checking program .*\n", "", printed)
     assert "\n" not in code and not printed
     assert seconds < SECONDS
@@ -60,7 +60,7 @@ def check_one_line(folder, *arguments):
     return code
 
 
-DEFAULT = {  # the default config, in few updates where the case says nothing of them
+DEFAULT = {  # the default config with few updates, unless the case sets them
     "config": "configs/default.py",
     "config.updates": "40",
     "config.seeds": "1",
@@ -69,16 +69,16 @@ DEFAULT = {  # the default config, in few updates where the case says nothing of
 
 
 def of(file, *wrong):
-    """Cases of another config than the default."""
+    """Cases of another config than the default one."""
     return {f"--config=configs/{file}.py {one}": "" for one in wrong}
 
 
 def flag(name, *wrong):
-    """Cases of a flag, or of a key of the default config."""
+    """Cases of one flag, or of one key of the default config."""
     return {f"--{name}={value}": "" for value in wrong}
 
 
-# flags -> a part of the line; where there is none it names the last flag
+# flags -> a part of the line; if it is empty, the line has the last flag
 CASES = {
     **flag(
         "config.learning_rate", "(0.0,)", "(-0.1,0.1)", "(1e40,)", "(1e-60,)", "(None,)"
@@ -158,7 +158,7 @@ CASES = {
     "--workdir=experiments": "which holds more than a run: name a folder in it",
     "--workdir=~": "which holds more than a run: name a folder in it",
     "--workdir=~no_such_user/run": "--workdir=~no_such_user/run: ",
-    "--workdir=~nobody": "",  # its home is / on some systems, and elsewhere no folder
+    "--workdir=~nobody": "",  # on some systems its home is /, on others none
     "--workdir=/proc/none": "--workdir=/proc/none cannot be written",
     "--shard=2/2": "--shard must be i/n with 0 <= i < n, got '2/2'",
     **flag("shard", "a/b", "1", "", "-1/2", "99/100", "0/0", "1.0/2"),

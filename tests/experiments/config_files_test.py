@@ -1,4 +1,4 @@
-"""Every config file makes its experiment, of few knobs and of claims that can fail."""
+"""Each config file makes an experiment with few knobs, whose claims can fail."""
 
 import dataclasses
 import re
@@ -32,7 +32,7 @@ FORMS = [
     }.get(file.stem, ("",))
 ]
 QUESTIONS = [form for form in FORMS if form[0].stem not in NEED_DATA]
-# keys that mean the same in most configs; a key of another name may need a limit, too
+# keys with the same meaning in most configs; other keys may need a limit, too
 USUAL = re.compile(
     r"workers|period|examples|width|depth|delay|(mean|max)_delay|warmup_updates|l2"
     r"|noise|target|(\w+_)?seconds|(\w+_)?rate|(first|relative)_step"
@@ -44,12 +44,12 @@ def loaded(file, question=""):
 
 
 def in_place(value, number):
-    """The number where the config has one number, or an axis of it."""
+    """This number, in an axis if the config has an axis here."""
     return [number] if isinstance(value, list) else number
 
 
 @pytest.mark.parametrize(
-    ("file", "question"), FORMS, ids=lambda own: getattr(own, "stem", own)
+    ("file", "question"), FORMS, ids=lambda value: getattr(value, "stem", value)
 )
 def test_a_config_admits_its_own_values_and_refuses_what_is_below_its_limits(
     file, question
@@ -111,7 +111,7 @@ def test_the_command_executes_a_config_file_once(tmp_path, monkeypatch):
     counted = f"with open({str(tmp_path / 'count')!r}, 'a') as file: file.write('x')\n"
     (tmp_path / "limited.py").write_text(counted + LIMITED)
     config = f"--config={tmp_path / 'limited.py'}"
-    # as of `python -c`, and a flag under the name of its opposite
+    # sys.argv as in `python -c`; and a flag with the name of its opposite, --noquiet
     argv = ["-c", config, "--config.least=3", "--workdir=x", "--noquiet"]
     monkeypatch.setattr(sys, "argv", argv)
     with flagsaver.flagsaver():
@@ -133,7 +133,7 @@ def test_a_config_is_short_has_few_knobs_and_each_is_its_own(file):
 
 
 @pytest.mark.parametrize(
-    ("file", "question"), QUESTIONS, ids=lambda own: getattr(own, "stem", own)
+    ("file", "question"), QUESTIONS, ids=lambda value: getattr(value, "stem", value)
 )
 def test_a_config_makes_an_experiment_whose_claims_can_fail(file, question, tmp_path):
     source = loaded(file, question)
@@ -143,33 +143,33 @@ def test_a_config_makes_an_experiment_whose_claims_can_fail(file, question, tmp_
         trace = cluster.simulate(two, cluster.protocols.k_async(1), 50, seed=0)
         trace.save(tmp_path / "log.npz")
         config.trace = str(tmp_path / "log.npz")
-    made = source.experiment(config)
-    assert isinstance(made, Experiment)
+    setup = source.experiment(config)
+    assert isinstance(setup, Experiment)
     if file.stem == "real_trace":
-        assert made.updates == 50  # no more than its log has
-    assert made.question.endswith("?") and len(made.question) <= 80
-    assert made.figures
-    assert made.effects
+        assert setup.updates == 50  # as many as its log has
+    assert setup.question.endswith("?") and len(setup.question) <= 80
+    assert setup.figures
+    assert setup.effects
     stated = statements.about(source, config)
     assert stated.records
     texts = [one.text for one in [*stated.published, *stated.records]]
     assert len(set(texts)) == len(texts)
     for record in stated.records:
         assert record.tolerance <= abs(record.value) / 2
-    # what it trains can be traced; an arm of each kind, for a few updates
-    kinds = {type(arm.training): arm for arm in made.all_arms}
+    # all that it trains can be traced; an arm of each kind, for a few updates
+    kinds = {type(arm.training): arm for arm in setup.all_arms}
     short = dict(seeds=1, updates=2, seconds=None, examples=None, static=())
     for arm in kinds.values():
         arm = dataclasses.replace(arm, seconds=None, updates=None, contains=None)
-        task = arm.task or made.task
-        taken = {
+        task = arm.task or setup.task
+        names = {
             **arm.training.arguments(),
             **(arguments(task) if callable(task) else {}),
         }
-        grid = {axis: values for axis, values in made.grid.items() if axis in taken}
-        tuned = [axis for axis in made.tuned_axes if axis in {**grid, **arm.grid}]
+        grid = {axis: values for axis, values in setup.grid.items() if axis in names}
+        tuned = [axis for axis in setup.tuned_axes if axis in {**grid, **arm.grid}]
         alone = dict(training=None, arms=[arm], grid=grid, tuned=tuned)
-        one = dataclasses.replace(made, **alone, **short)
+        one = dataclasses.replace(setup, **alone, **short)
         assert programs.programs(one)
 
 
@@ -184,20 +184,20 @@ def test_a_config_makes_an_experiment_whose_claims_can_fail(file, question, tmp_
 )
 def test_an_answer_compares_what_a_flag_has_left(name, workers, compared):
     file = ConfigFile.load(name)
-    made = file.experiment(file.with_values({"workers": workers}))
+    setup = file.experiment(file.with_values({"workers": workers}))
     expected = {} if compared is None else {"workers": compared}
-    assert [effect.where for effect in made.effects] == [expected] * len(made.effects)
+    assert [effect.where for effect in setup.effects] == [expected] * len(setup.effects)
 
 
 def test_the_answer_of_time_optimal_names_the_workers_that_it_compares():
     file = ConfigFile.load("time_optimal")
-    made = file.experiment(file.with_values({"workers": (128, 32, 64)}))
-    most, more = made.effects
+    setup = file.experiment(file.with_values({"workers": (128, 32, 64)}))
+    most, other = setup.effects
     assert (most.where, most.name) == (
         {"workers": 128},
         "time to the target on 128 workers",
     )
-    assert (more.against, more.name) == (
+    assert (other.against, other.name) == (
         {"workers": 32},
         "time to the target on 64 and 128 workers",
     )

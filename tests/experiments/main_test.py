@@ -1,6 +1,6 @@
-"""The command line as a person uses it, in processes of its own.
+"""The command line as a user runs it, each time in a new process.
 
-`bad_flags_test.py` has what it refuses, in this process.
+`bad_flags_test.py` tests the errors, in this process.
 """
 
 import json
@@ -25,18 +25,18 @@ CLUSTER = f"{TINY}:cluster"
 
 @pytest.fixture(scope="module")
 def forks(tmp_path_factory):
-    """Starts commands in forks of one process that has imported what all import."""
+    """Starts commands in forks of one process that has imported all packages."""
     return Forks(tmp_path_factory.mktemp("outputs"))
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
-    """What one run has compiled, the next need not."""
+    """The flag of one compilation cache for all runs."""
     return f"--compile_cache={tmp_path_factory.mktemp('compiled')}"
 
 
 def finished(config, place, forks, compiled):
-    """The folder of a run that nothing interrupted, and what it printed."""
+    """The folder of a run that was not interrupted, and what it printed."""
     workdir = place.mktemp("finished")
     code, output = forks.finish(config, f"--workdir={workdir}", compiled)
     assert code == 0, output
@@ -102,11 +102,11 @@ def test_programs_are_kept_in_the_user_s_cache_where_nothing_is_said(
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
-    said = {}
-    monkeypatch.setattr(jax.config, "update", said.__setitem__)
+    settings = {}
+    monkeypatch.setattr(jax.config, "update", settings.__setitem__)
     main.keep_compiled(None)
-    assert said["jax_compilation_cache_dir"] == f"{tmp_path}/delayjax/xla"
-    assert said["jax_persistent_cache_min_compile_time_secs"] == 0
+    assert settings["jax_compilation_cache_dir"] == f"{tmp_path}/delayjax/xla"
+    assert settings["jax_persistent_cache_min_compile_time_secs"] == 0
 
 
 def test_a_run_along_clusters_leaves_its_records_too(whole_cluster):
@@ -117,14 +117,14 @@ def test_a_run_along_clusters_leaves_its_records_too(whole_cluster):
     )
     assert set(results["protocol"]) == {"softsync", "hardsync"}
     for row in results.itertuples():
-        own = curves.query(f"protocol == '{row.protocol}' and seed == {row.seed}")
-        assert own["update"].iloc[0] == 0 and own["update"].iloc[-1] >= row.updates
+        rows = curves.query(f"protocol == '{row.protocol}' and seed == {row.seed}")
+        assert rows["update"].iloc[0] == 0 and rows["update"].iloc[-1] >= row.updates
         # a seed that has ended keeps its last row while the others go on
-        there = own[own["update"] <= row.updates]
-        assert np.all(np.diff(there["seconds"]) > 0)
-        assert np.all(own["seconds"] <= row.seconds)
-        assert len(own) >= 41
-        end = own.iloc[-1]
+        live = rows[rows["update"] <= row.updates]
+        assert np.all(np.diff(live["seconds"]) > 0)
+        assert np.all(rows["seconds"] <= row.seconds)
+        assert len(rows) >= 41
+        end = rows.iloc[-1]
         assert (end.train_loss, end.seconds) == (row.train_loss, row.seconds)
         assert end.examples == row.examples
     assert {path.name for path in (workdir / "traces").iterdir()} == {
@@ -141,7 +141,7 @@ def wait_for_rows(workdir, process, more_than=8):
 
 
 @pytest.mark.parametrize(
-    ("kind", "how", "code"),
+    ("kind", "number", "code"),
     shortened(
         [
             ("whole", signal.SIGTERM, 143),
@@ -153,20 +153,20 @@ def wait_for_rows(workdir, process, more_than=8):
     ),
 )
 def test_an_interrupted_run_ends_as_if_it_had_not_been(
-    tmp_path, kind, how, code, forks, compiled, request
+    tmp_path, kind, number, code, forks, compiled, request
 ):
     whole, _ = request.getfixturevalue(kind)
     config = TINY if kind == "whole" else CLUSTER
-    # saving often takes the time in which it is interrupted
+    # frequent checkpoints make the run long enough to interrupt it
     command = config, f"--workdir={tmp_path}", compiled, "--checkpoint_every=10"
     process, output = forks.start(*command)
     wait_for_rows(tmp_path, process)
-    os.kill(process.pid, how)
+    os.kill(process.pid, number)
     seen, output = ended(process, output)
     assert seen == code, output
     assert "Traceback" not in output
     if code > 0:
-        assert f"stopped by {how.name}, saved at update" in output
+        assert f"stopped by {number.name}, saved at update" in output
     assert not (tmp_path / "results.csv").exists()
     code, output = forks.finish(*command)
     assert code == 0 and "resumes at update" in output
@@ -205,9 +205,9 @@ def test_a_single_cell_that_diverges_says_when_and_what_to_do(tmp_path, forks):
         "--config.learning_rate=(1e25,)",
     )
     assert code == 1 and "Traceback" not in output
-    said = output.splitlines()[-1]
-    assert said.startswith("error: the loss was not finite at update ")
-    assert said.endswith("Lower the learning rate or the delay.")
+    line = output.splitlines()[-1]
+    assert line.startswith("error: the loss was not finite at update ")
+    assert line.endswith("Lower the learning rate or the delay.")
 
 
 def test_the_end_of_a_run_is_told_and_its_time_is_kept(whole):

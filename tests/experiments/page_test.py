@@ -1,4 +1,4 @@
-"""Pages escape what data says, lack nothing that a template names, and fit a phone."""
+"""Pages escape texts from data, fail on missing variables, and fit on a phone."""
 
 import re
 
@@ -43,7 +43,7 @@ def test_each_table_scrolls_in_a_box_of_its_own_and_names_its_cells():
     shown = advice()
     assert shown.count("<table") == shown.count('class="box"') == 2
     assert re.search(r"\.box \{[^}]*overflow-x: auto", shown)
-    # the cells of a wide table stand below each other on a phone, with their names
+    # on a phone, the cells of a wide table are below each other, with their names
     assert shown.count('<table class="wide">') == 1
     assert '<td data-name="3">3</td><td data-name="0.123456">0.1235</td>' in shown
     assert '<td data-name="None"></td>' in shown
@@ -58,7 +58,7 @@ def test_a_verdict_has_the_color_of_its_kind():
         "note": [claims.UNDECIDED, claims.NOT_TESTED, "in part"],
     }
     for kind, words in kinds.items():
-        assert {Verdict(own).kind for own in words} == {kind}
+        assert {Verdict(word).kind for word in words} == {kind}
     assert '<span class="met">reproduced</span>' in advice()
     assert '<span class="note">undecided</span>' in advice()
 
@@ -72,13 +72,13 @@ def test_a_picture_is_inside_of_the_page_where_browsers_show_its_file():
 def test_a_statement_says_what_was_tried_but_once():
     asked = dict(text="It halves", source="Doe", said="half", tried="more seeds")
     claim = claims.Published(**asked, measure=lambda result: 0.4, at_most=0.5)
-    own = Statement.of(claims.Judged(claim, Estimate(0.4, 0.01, 5), claims.REPRODUCED))
-    assert own.cells[:2] == ["It halves", "Doe; said: half"]
-    assert own.cells[2:] == ["at most 0.5", "0.4 (0.372 to 0.428)", "reproduced"]
-    assert own.note == "It halves: more seeds"
+    row = Statement.of(claims.Judged(claim, Estimate(0.4, 0.01, 5), claims.REPRODUCED))
+    assert row.cells[:2] == ["It halves", "Doe; said: half"]
+    assert row.cells[2:] == ["at most 0.5", "0.4 (0.372 to 0.428)", "reproduced"]
+    assert row.note == "It halves: more seeds"
     untested = claims.Published(**asked)
-    own = Statement.of(claims.Judged(untested, None, claims.NOT_TESTED, "more seeds"))
-    assert (own.measured, own.note) == ("more seeds", "")
+    row = Statement.of(claims.Judged(untested, None, claims.NOT_TESTED, "more seeds"))
+    assert (row.measured, row.note) == ("more seeds", "")
 
 
 def test_a_statement_says_when_it_was_chosen():
@@ -90,5 +90,5 @@ def test_a_statement_says_when_it_was_chosen():
         assert statement.chosen == str(chosen)
         notes.append(statement.note)
     later, unseen = claims.CHOSEN_NOTES.values()
-    said = "It halves: more seeds"
-    assert notes == [said, f"{said} {later}", f"{said} {unseen}"]
+    text = "It halves: more seeds"
+    assert notes == [text, f"{text} {later}", f"{text} {unseen}"]

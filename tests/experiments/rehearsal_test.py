@@ -1,4 +1,4 @@
-"""Names that a run lacks are refused before training, by tables that are made up."""
+"""Names that a run lacks are refused before training, with made-up tables."""
 
 import functools
 import math
@@ -155,7 +155,7 @@ TIMED = {
 
 
 class Own:
-    """A figure of one's own, which is not asked before the run."""
+    """A user's figure, which is not drawn before the run."""
 
     name = "own"
 
@@ -170,17 +170,17 @@ def test_what_made_up_numbers_cannot_decide_is_no_error(tmp_path):
     def of_records(result):
         return result.info["wall_seconds"]
 
-    never = TimeTo("train_loss", -1.0, along="update")
-    rate = figures.over("learning_rate", DecayRate())  # of three evaluations or more
+    time = TimeTo("train_loss", -1.0, along="update")
+    rate = figures.over("learning_rate", DecayRate())  # it needs three evaluations
     drawn = [Own(), figures.staleness(), rate]
-    late = effect(never, against={"learning_rate": 0.1})
+    late = effect(time, against={"learning_rate": 0.1})
     whole = experiment(answer=late, figures=drawn, tuned=(), **TIMED)
     stated = [claimed(of_numbers), claimed(of_records)]
     assert len(prepared(whole, stated=stated)) == 1
 
 
 def test_a_user_s_function_that_looks_up_what_it_lacks_is_no_error():
-    """The columns of the tables are all there: the report will say what fails."""
+    """The tables have all of its columns; if it fails, the report will say so."""
 
     def of_a_dict(delay):
         return {}["boom"]

@@ -1,4 +1,4 @@
-"""A report answers its question with this run's numbers, and with no other's."""
+"""A report answers its question with the numbers of its own run."""
 
 import dataclasses
 import html
@@ -59,12 +59,12 @@ STATED = Statements(PUBLISHED)
 def experiment(**changes):
     asked = dict(question="Why?", task=lambda: None, training=optax.sgd(1.0), updates=1)
     drawn = [figures.over("delay", "test_error"), figures.staleness()]
-    own = {"answer": LATE, "figures": drawn}
-    return Experiment(**asked | own | changes)
+    fields = {"answer": LATE, "figures": drawn}
+    return Experiment(**asked | fields | changes)
 
 
 def shown(path):
-    """The words of a page."""
+    """The text of a page."""
     page = path.read_text()
     body = re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())
@@ -86,25 +86,25 @@ def test_the_answer_and_the_statements_are_of_this_run(tmp_path):
     for row in answer.shown.to_numpy().tolist():
         assert " ".join(row) in words
     number = f"{mean:.4g} ({low:.3g} to {high:.3g})"
-    said = "Doe (2020); said: "
-    assert f"It learns {said}well at least 0.5 {number} reproduced" in words
-    assert f"It is perfect {said}quite at least 2 {number} not reproduced" in words
+    source = "Doe (2020); said: "
+    assert f"It learns {source}well at least 0.5 {number} reproduced" in words
+    assert f"It is perfect {source}quite at least 2 {number} not reproduced" in words
     assert "It is perfect: more seeds" in words
-    assert f"{said}all at most 1 AttributeError: 'Run' object has no" in words
-    assert f"{said}256 GPUs nothing no GPU here not tested" in words
+    assert f"{source}all at most 1 AttributeError: 'Run' object has no" in words
+    assert f"{source}256 GPUs nothing no GPU here not tested" in words
     assert f"Accuracy {mean:.4g} ± {0.001 * mean:.2g} " in words
     records = words[words.index("Records") :]
     assert re.findall(r"spread [0-9.e-]+ (\w+)", records) == ["met", "met", "missed"]
 
 
 def test_statements_that_were_edited_after_the_run_began_are_said_to_be(tmp_path):
-    said = "These statements were edited after the run began."
+    sentence = "These statements were edited after the run began."
     stated = {"published": digest(PUBLISHED)}
     run = made(tmp_path, info=stated)
-    assert said not in shown(report.write(run, experiment(), STATED.verdicts(run)))
+    assert sentence not in shown(report.write(run, experiment(), STATED.verdicts(run)))
     milder = dataclasses.replace(PUBLISHED[1], at_least=0.9)
     edited = Statements([PUBLISHED[0], milder, *PUBLISHED[2:]])
-    assert said in shown(report.write(run, experiment(), edited.verdicts(run)))
+    assert sentence in shown(report.write(run, experiment(), edited.verdicts(run)))
 
 
 def test_answers_that_the_run_has_are_not_made_again(tmp_path):
@@ -116,7 +116,7 @@ def test_answers_that_the_run_has_are_not_made_again(tmp_path):
 
 @dataclasses.dataclass
 class Failing:
-    """A table of one's own."""
+    """A user's table, which raises an error."""
 
     name: str = "own_table"
     caption: str = "Own"
@@ -132,7 +132,7 @@ class Nameless:
 
 
 class Listed:
-    """A table that is no frame."""
+    """A table that is a list, and no data frame."""
 
     name, caption = "listed", "Own"
 
@@ -152,11 +152,11 @@ def test_each_part_that_fails_is_a_line_of_the_log_and_the_rest_is_there(
     stated = Statements(PUBLISHED, [asks_too_much])
     path = report.write(run, failing, stated.verdicts(run))
     words, page = shown(path), path.read_text()
-    nothing = "AttributeError: 'Run' object has no attribute 'nothing'"
+    error = "AttributeError: 'Run' object has no attribute 'nothing'"
     assert [record.getMessage() for record in caplog.records] == [
         "report: `answer` fails: test error cannot be compared with no law:"
         " `against` names ['law'], which no series has.",
-        f"report: 'It asks too much' cannot be measured: {nothing}",
+        f"report: 'It asks too much' cannot be measured: {error}",
         "report: staleness is not drawn: ValueError: the run has no traces.",
         "report: own_table is not shown: KeyError: 'absent'",
         "report: results is not shown: ValueError: results.csv is a file of each run:"
@@ -166,11 +166,11 @@ def test_each_part_that_fails_is_a_line_of_the_log_and_the_rest_is_there(
         "report: listed is not shown: AttributeError: 'list' object has no attribute"
         " 'to_csv'",
         "report: a b is not shown: KeyError: 'absent'",  # one line
-        f"report: 'Nothing' cannot be measured: {nothing}",
+        f"report: 'Nothing' cannot be measured: {error}",
     ]
     assert {record.levelname for record in caplog.records} == {"WARNING"}
-    why = "test error cannot be compared with no law: `against` names"
-    assert f"`answer` fails: {why}" in words
+    message = "test error cannot be compared with no law: `against` names"
+    assert f"`answer` fails: {message}" in words
     assert LATE.answer(run).text in words  # the other one
     assert "It learns" in words and "Results" in words
     assert page.count("data:image/svg+xml;base64,") == 1
@@ -201,8 +201,8 @@ def test_the_final_table_has_each_series_at_its_best_step(tmp_path):
             row["best step size"]
             == live.groupby("learning_rate").train_loss.mean().idxmin()
         )
-        own = analysis.where(cells, learning_rate=row["best step size"])
-        assert row["test_error"][0] == pytest.approx(own.test_error.mean())
+        best = analysis.where(cells, learning_rate=row["best step size"])
+        assert row["test_error"][0] == pytest.approx(best.test_error.mean())
         assert row["of all its trainings, diverged"] == f"{cells.diverged.mean():.0%}"
     words = shown(report.write(run))
     assert "delay (updates) best step size training loss (nats)" in words
@@ -269,17 +269,17 @@ def test_clusters_are_described(tmp_path):
 
 def test_a_run_is_read_as_it_was_written(tmp_path):
     run = made(tmp_path)
-    again = written(run)
-    assert again.settings == run.settings == ["learning_rate", "delay"]
-    assert again.results.equals(run.results) and again.info == run.info
+    copy = written(run)
+    assert copy.settings == run.settings == ["learning_rate", "delay"]
+    assert copy.results.equals(run.results) and copy.info == run.info
 
 
 def test_runs_of_one_config_are_shards_and_others_are_series(tmp_path):
     run = made(tmp_path / "whole")
     halves = [run.results.delay < 1, run.results.delay >= 1]
-    for i, own in enumerate(halves):
+    for i, rows in enumerate(halves):
         part = dataclasses.replace(run, folder=tmp_path / f"part{i}")
-        written(dataclasses.replace(part, results=run.results[own]))
+        written(dataclasses.replace(part, results=run.results[rows]))
     both = Run.read(tmp_path / "part0", tmp_path / "part1")
     assert both.settings == run.settings
     keys = [*run.settings, "seed"]
@@ -323,13 +323,13 @@ def test_several_runs_are_drawn_together(tmp_path, capsys):
 
 def test_a_trace_is_drawn_and_described(tmp_path, capsys):
     traced(tmp_path)
-    out = tmp_path / "out"
-    main([f"--trace={tmp_path}/traces/ssp.npz", f"--out={out}"])
-    assert {path.name for path in out.iterdir()} == {"staleness.svg", "gantt.svg"}
-    said = capsys.readouterr().out.splitlines()
+    folder = tmp_path / "out"
+    main([f"--trace={tmp_path}/traces/ssp.npz", f"--out={folder}"])
+    assert {path.name for path in folder.iterdir()} == {"staleness.svg", "gantt.svg"}
+    lines = capsys.readouterr().out.splitlines()
     summary = dj.cluster.load_trace(tmp_path / "traces/ssp.npz").summary()
-    assert said[0].split() == ["workers", "3"]
-    assert f"{'mean':<20}{summary.mean:.6g}" in said
+    assert lines[0].split() == ["workers", "3"]
+    assert f"{'mean':<20}{summary.mean:.6g}" in lines
 
 
 def test_a_figure_of_ones_own_is_anything_that_draws_and_has_the_style(tmp_path):
@@ -350,7 +350,7 @@ def test_a_figure_of_ones_own_is_anything_that_draws_and_has_the_style(tmp_path)
 
 
 def test_tables_figures_and_claims_agree_with_results_csv(tmp_path):
-    """The step that tuning/results.csv says is best, and the means of results.csv."""
+    """The best step size is that of tuning/results.csv; means are of results.csv."""
 
     def late(learning_rate, delay):
         return dj.delayed(optax.sgd(learning_rate), delay, max_delay=4)
@@ -378,27 +378,27 @@ def test_tables_figures_and_claims_agree_with_results_csv(tmp_path):
         rate = scores.groupby("learning_rate").train_loss.mean().idxmin()
         rows = reported[(reported.delay == delay) & (reported.learning_rate == rate)]
         expected[delay] = rate, rows.train_loss.mean()
-    there = Run.read(tmp_path)
-    for own in (result, there):
-        steps = own.best.groupby("delay").learning_rate.unique().str[0]
+    saved = Run.read(tmp_path)
+    for read in (result, saved):
+        steps = read.best.groupby("delay").learning_rate.unique().str[0]
         assert steps.to_dict() == {d: rate for d, (rate, _) in expected.items()}
-    table = report.final_table(there)
+    table = report.final_table(saved)
     for row in table.to_dict("records"):
         rate, loss = expected[row["delay"]]
         assert row["best step size"] == rate
         assert row["train_loss"][0] == pytest.approx(loss)
-    (axis,) = figures.over("delay", "train_loss", fixed=False).draw(there).axes
+    (axis,) = figures.over("delay", "train_loss", fixed=False).draw(saved).axes
     losses = [loss for _, loss in expected.values()]
     assert list(axis.lines[0].get_ydata()) == pytest.approx(losses)
-    (axis,) = figures.best_step("delay").draw(there).axes
+    (axis,) = figures.best_step("delay").draw(saved).axes
     steps = [rate for rate, _ in expected.values()]
     assert list(axis.lines[0].get_ydata()) == pytest.approx(steps)
-    (axis,) = figures.curves("train_loss").draw(there).axes
+    (axis,) = figures.curves("train_loss").draw(saved).axes
     ends = [line.get_ydata()[-1] for line in axis.lines]
     assert ends == pytest.approx(losses)
-    verdicts = Statements((), records).verdicts(there)
-    words = shown(report.write(there, asked, verdicts))
-    said = "chosen by the least training loss on the seeds 1000, 1001, which are not"
-    assert said in words
+    verdicts = Statements((), records).verdicts(saved)
+    words = shown(report.write(saved, asked, verdicts))
+    note = "chosen by the least training loss on the seeds 1000, 1001, which are not"
+    assert note in words
     for loss in losses:
         assert re.search(rf"± 4e\+09 {loss:.5g}, spread \S+ met", words)

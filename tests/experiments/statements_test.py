@@ -106,11 +106,11 @@ def test_what_is_no_number_is_not_recorded_and_nothing_is_lost(source, losses):
 
 
 def test_a_ratio_of_times_of_which_one_is_never_reached_is_not_recorded(source):
-    """It is 0, which is no number to keep."""
+    """The ratio is 0, which is no number to record."""
     (record,) = stated(source).records
-    never = measures.ratio(lambda result: 3.0, lambda result: np.inf)
+    ratio = measures.ratio(lambda result: 3.0, lambda result: np.inf)
     measured = claims.compare(
-        [dataclasses.replace(record, measure=never)], result(0.1, 0.3)
+        [dataclasses.replace(record, measure=ratio)], result(0.1, 0.3)
     )
     with pytest.raises(ValueError, match="nothing is written"):
         statements.record(ConfigFile.load(source), measured)

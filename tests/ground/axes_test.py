@@ -30,10 +30,10 @@ def test_vary_marks_leaves_as_varying_once_and_keeps_values(axis_type):
 
 
 def test_gradients_at_varied_parameters_are_each_workers_own():
-    """At replicated ones the gradient arrives summed, and a mean does nothing."""
+    """At replicated parameters the gradient is summed already: a mean does nothing."""
     data = jnp.arange(4.0)
 
-    def at(place):
+    def gradient(place):
         def step(x, d):
             grad = jax.grad(lambda x: jnp.sum(x * d))(place(x))
             return jax.lax.pmean(grad, "workers")
@@ -41,8 +41,8 @@ def test_gradients_at_varied_parameters_are_each_workers_own():
         specs = {"in_specs": (P(), P("workers")), "out_specs": P()}
         return jax.shard_map(step, mesh=workers_mesh(), **specs)(jnp.ones(()), data)
 
-    assert at(dj.workers.vary) == jnp.mean(data)
-    assert at(lambda x: x) == jnp.sum(data)
+    assert gradient(dj.workers.vary) == jnp.mean(data)
+    assert gradient(lambda x: x) == jnp.sum(data)
 
 
 def test_vary_leaves_other_axes_alone():

@@ -1,4 +1,4 @@
-"""No buffer stands twice in what a training step donates."""
+"""No buffer occurs twice in what a training step donates."""
 
 import collections
 
@@ -15,7 +15,7 @@ PARAMS = {
     "b": jnp.ones(4, jnp.bfloat16),
     "c": jnp.float32(0.5),
 }
-# the last four keep the first parameters as they are
+# the last four keep the first parameters unchanged
 INNERS = {
     "momentum": optax.sgd(0.1, momentum=0.9),
     "adam": optax.adam(0.1),
@@ -30,7 +30,7 @@ INNERS = {
 
 
 def assert_apart(tree):
-    """Each leaf of `tree` lies in memory of its own."""
+    """Each leaf of `tree` has its own memory."""
     places = collections.defaultdict(list)
     for path, leaf in jax.tree.leaves_with_path(tree):
         if leaf.size:
@@ -42,12 +42,12 @@ def test_an_array_that_stands_twice_is_copied_and_no_other_is():
     x, y, z = jnp.ones(3), jnp.zeros(2), jax.random.key(0)
     state = {"a": x, "b": (y, y), "c": {"x": x, "z": z, "y": y}}
     given = {"x": x}
-    apart = donation.unshared(state, given)
-    assert_apart((apart, given))
-    assert (apart["b"][0] is y, apart["c"]["z"] is z) == (True, True)
-    assert jax.tree.map(jax.typeof, apart) == jax.tree.map(jax.typeof, state)
-    same = jax.tree.map(lambda a, b: bool((a == b).all()), apart, state)
-    assert all(jax.tree.leaves(same))
+    copied = donation.unshared(state, given)
+    assert_apart((copied, given))
+    assert (copied["b"][0] is y, copied["c"]["z"] is z) == (True, True)
+    assert jax.tree.map(jax.typeof, copied) == jax.tree.map(jax.typeof, state)
+    equal = jax.tree.map(lambda a, b: bool((a == b).all()), copied, state)
+    assert all(jax.tree.leaves(equal))
 
 
 def test_what_is_no_array_stays_as_it_is_and_shapes_are_no_values():
@@ -93,7 +93,7 @@ def adasync(tx):
 @pytest.mark.parametrize("make", [replay, adasync])
 def test_a_server_s_state_holds_no_buffer_twice_and_none_of_the_caller_s(make):
     key = jax.random.key(0)
-    # tied weights, and a model's average that begins at its parameters
+    # tied weights, and an average of the model that begins at its parameters
     params = PARAMS | {"tied": PARAMS["w"]}
     for inner in INNERS.values():
         init, _ = make(inner)

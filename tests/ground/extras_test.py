@@ -7,7 +7,7 @@ from delayjax._src.ground import extras
 
 
 def test_staleness_becomes_int32_leaf_by_leaf():
-    """What else is asked of extra arguments is in the tables of refused arguments."""
+    """The tables of invalid arguments have the other requirements."""
     staleness = {"a": 1, "b": [np.int64(2), jnp.int8(3)]}
     checked = extras.check_staleness("rule", staleness)
     assert jax.tree.map(int, checked) == {"a": 1, "b": [2, 3]}
@@ -16,16 +16,16 @@ def test_staleness_becomes_int32_leaf_by_leaf():
 
 @pytest.mark.parametrize("age", [-1, 0, 2**31 - 2, 2**31 - 1])
 def test_the_last_number_of_int32_is_no_staleness(age):
-    """All larger ones are clipped to it; traced, its gradients become NaN."""
+    """Larger numbers are clipped to it; if it is traced, the gradient becomes NaN."""
     is_sound = 0 <= age < 2**31 - 1
 
-    def taken(age):
+    def gradient(age):
         return extras.take_staleness("rule", jnp.ones(2), age)[0]
 
-    seen = jax.jit(taken)(np.int32(age))
+    seen = jax.jit(gradient)(np.int32(age))
     np.testing.assert_array_equal(seen, [1.0, 1.0] if is_sound else [np.nan, np.nan])
     if is_sound:
-        np.testing.assert_array_equal(taken(age), [1.0, 1.0])
+        np.testing.assert_array_equal(gradient(age), [1.0, 1.0])
         return
     with pytest.raises(ValueError, match=r"integer below 2\^31 - 1.* got"):
-        taken(age)
+        gradient(age)

@@ -1,4 +1,4 @@
-"""Laws, protocols and service times go to another process, and are the same there."""
+"""Laws, protocols and service times can be sent to another process."""
 
 import pickle
 
@@ -15,7 +15,7 @@ from delayjax.cluster import protocols
 from tests import public_calls
 from tests.support.contents import contents
 
-# their argument is a function of a test, which has no name to be pickled by
+# their argument is a function of a test, which cannot be pickled by name
 BY_FUNCTION = {"cluster.by_batch", "cluster.independent"}
 MADE = [
     row
@@ -34,8 +34,8 @@ def test_a_copy_from_another_process_does_the_same(row):
     one = made(row)
     copy = pickle.loads(pickle.dumps(one))
     assert contents(row.use(copy)) == contents(row.use(one))
-    again = pickle.loads(pickle.dumps(copy))
-    assert contents(row.use(again)) == contents(row.use(one))
+    loaded = pickle.loads(pickle.dumps(copy))
+    assert contents(row.use(loaded)) == contents(row.use(one))
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_a_copy_from_another_process_does_the_same(row):
 def test_a_protocol_without_arguments_has_a_copy(make):
     copy = pickle.loads(pickle.dumps(make()))
     assert repr(copy) == repr(make())
-    same = (public_calls.simulated(each) for each in (copy, make()))
-    first, second = map(contents, same)
+    traces = (public_calls.simulated(each) for each in (copy, make()))
+    first, second = map(contents, traces)
     assert first == second
 
 

@@ -1,4 +1,4 @@
-"""Steps where the caller has set a mesh, on Auto and on Explicit axes."""
+"""Steps under a mesh that the caller has set, with Auto and with Explicit axes."""
 
 import contextlib
 import functools
@@ -19,7 +19,7 @@ from tests.support.steps import step_with
 
 AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
 WORKERS = 2
-# NumPy's, so that they are on no mesh
+# arrays of NumPy, which are on no mesh
 WEIGHTS = {
     "w": np.linspace(-1.0, 1.0, 32, dtype=np.float32).reshape(8, 4),
     "b": np.linspace(0.5, -0.5, 4, dtype=np.float32),
@@ -74,19 +74,19 @@ def scanned(workers, held, data):
     return jax.jit(lambda s, b: jax.lax.scan(workers.step, s, b))(held, data)
 
 
-def trained(make, tx, params, how=scanned):
+def trained(make, tx, params, loop=scanned):
     workers = make(step_of(tx))
     held = workers.init((params, tx.init(params)), DATA[0])
     if jax.sharding.get_abstract_mesh().explicit_axes:
         assert all(len(leaf.devices()) > 1 for leaf in jax.tree.leaves(held))
     shapes, _ = jax.eval_shape(workers.step, held, DATA[0])
-    assert shapes == jax.eval_shape(lambda held: held, held)  # types, too
-    return how(workers, held, DATA)
+    assert shapes == jax.eval_shape(lambda held: held, held)  # the types, too
+    return loop(workers, held, DATA)
 
 
 @functools.cache
 def alone(name):
-    """The same without any mesh."""
+    """The same training without a mesh."""
     params = jax.tree.map(jnp.asarray, WEIGHTS)
     held, metrics = trained(simulate, EXCHANGES[name], params)
     return jax.tree.map(np.asarray, (held.state, metrics))
@@ -103,19 +103,19 @@ def assert_close(ours, theirs):
 
 
 def placed(mesh):
-    """Parameters sharded over the further axis, if there is one."""
+    """Parameters, sharded over the axis "model" if the mesh has it."""
     specs = {"w": P("model") if "model" in mesh.shape else P(), "b": P()}
     places = {name: NamedSharding(mesh, spec) for name, spec in specs.items()}
     return jax.device_put(jax.tree.map(jnp.asarray, WEIGHTS), places)
 
 
-@pytest.mark.parametrize("how", shortened([stepped, scanned], scanned))
+@pytest.mark.parametrize("loop", shortened([stepped, scanned], scanned))
 @pytest.mark.parametrize("name", shortened(MESHES, "a further axis, Explicit"))
-def test_workers_are_simulated_where_a_mesh_is_set(name, how):
+def test_workers_are_simulated_where_a_mesh_is_set(name, loop):
     tx = EXCHANGES["overlapped, late"]
     params = jax.tree.map(jnp.asarray, WEIGHTS)  # made before the mesh was set
     with jax.set_mesh(mesh_of(name)):
-        held, metrics = trained(simulate, tx, params, how)
+        held, metrics = trained(simulate, tx, params, loop)
     assert_close((held.state, metrics), alone("overlapped, late"))
 
 
@@ -130,10 +130,10 @@ def test_workers_are_simulated_where_a_mesh_is_set(name, how):
 def test_devices_take_the_same_steps_where_a_mesh_is_set(name, exchange, is_set):
     mesh = mesh_of(name)
     make = functools.partial(dj.workers.run, mesh=mesh)
-    how = stepped if is_set else scanned
+    loop = stepped if is_set else scanned
     params = placed(mesh)
     with jax.set_mesh(mesh) if is_set else contextlib.nullcontext():
-        held, metrics = trained(make, EXCHANGES[exchange], params, how)
+        held, metrics = trained(make, EXCHANGES[exchange], params, loop)
     assert_close((held.state, metrics), alone(exchange))
     spec = (*held.axes[0], *placed(mesh)["b"].sharding.spec)  # "b" is the first leaf
     assert jax.tree.leaves(held.state)[0].sharding.is_equivalent_to(
@@ -146,7 +146,7 @@ FURTHER = shortened(["a further axis", "a further axis, Explicit"], "a further a
 
 @pytest.mark.parametrize("name", FURTHER)
 def test_a_step_may_name_the_further_axis(name):
-    """Where it is taken, and where it is traced for its types and its sums."""
+    """Where the gradient is taken, and where types and sums are traced."""
     mesh = mesh_of(name)
     explicit = mesh.abstract_mesh.explicit_axes
     pin = jax.sharding.reshard if explicit else jax.lax.with_sharding_constraint
@@ -155,7 +155,7 @@ def test_a_step_may_name_the_further_axis(name):
 
     def step(state, batch):
         (params, opt_state), metrics = plain(state, batch)
-        whole = pin(pin(params["w"], P("model")), P())  # it is sharded again
+        whole = pin(pin(params["w"], P("model")), P())  # sharded again
         return (params | {"w": whole}, opt_state), metrics
 
     makes = [functools.partial(dj.workers.run, mesh=mesh)]
@@ -197,10 +197,10 @@ IN_BFLOAT16 = {
 
 @pytest.mark.parametrize("name", IN_BFLOAT16)
 def test_bfloat16_is_summed_beside_a_model_axis(name):
-    """Where XLA ends the process otherwise, on a CPU.
+    """Otherwise XLA ends the process, on a CPU.
 
-    Of a leaf that is sharded over the axis and one that is whole: the mean of the
-    gradients 1 .. P, at once or a step late, exact in bfloat16.
+    One leaf is sharded over the axis and one is not. The mean of the gradients 1 .. P
+    (of this step or of the one before) is exact in bfloat16.
     """
     tx = IN_BFLOAT16[name](optax.sgd(1.0))
     axes = ("groups", "members") if name == "late_between_groups" else ("workers",)
@@ -217,8 +217,8 @@ def test_bfloat16_is_summed_beside_a_model_axis(name):
     }
 
     def constant(params, batch):
-        own = dj.workers.vary(params, axis_name=axes)
-        return jax.tree.map(lambda p: p * 0 + batch.astype(p.dtype), own)
+        model = dj.workers.vary(params, axis_name=axes)
+        return jax.tree.map(lambda p: p * 0 + batch.astype(p.dtype), model)
 
     workers = dj.workers.run(step_with(tx, constant), mesh, axis_name=axes)
     batch = jnp.reshape(jnp.arange(1.0, 3.0), sizes[:-1])
@@ -235,7 +235,7 @@ def test_bfloat16_is_summed_beside_a_model_axis(name):
 
 @pytest.mark.parametrize("name", ["a further axis, Explicit", "Explicit workers alone"])
 def test_simulated_workers_on_explicit_axes_compile_their_step_once(name):
-    """Also where parameters are whole: then P() and P(None) are the same place."""
+    """Also if parameters are not sharded: P() and P(None) are the same sharding."""
     mesh = mesh_of(name)
     workers = simulate(step_of(EXCHANGES["mean"]))
     with jax.set_mesh(mesh):
@@ -279,8 +279,8 @@ def test_simulated_workers_on_explicit_axes_need_the_mesh_to_be_set():
     assert held.state.addressable_shards[0].data.shape == (1, 3)
 
 
-# Parameters sharded over a further axis (FSDP). Of the results XLA would shard some
-# otherwise: "c" over the axis, and the gradient of "e" along its second dimension.
+# Parameters sharded over another axis (FSDP). XLA would shard some results
+# differently: "c" over the axis, and the gradient of "e" in its second dimension.
 
 SPECS = {"b": P(), "c": P(), "e": P("fsdp"), "v": P(None, "fsdp"), "w": P("fsdp")}
 SHAPES = {"b": (8,), "c": (8,), "e": (16, 8), "v": (8, 8), "w": (8, 8)}
@@ -321,7 +321,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "how"),
+    ("name", "kind", "loop"),
     shortened(
         [
             *((name, AUTO, "a step") for name in KEPT),
@@ -331,7 +331,7 @@ KEPT = {
         ("late and overlapped", AUTO, "a loop"),
     ),
 )
-def test_every_leaf_stays_where_it_is_sharded(name, kind, how):
+def test_every_leaf_stays_where_it_is_sharded(name, kind, loop):
     tx = KEPT[name]
     mesh = jax.make_mesh((2, 2), ("workers", "fsdp"), axis_types=(kind, kind))
 
@@ -345,7 +345,7 @@ def test_every_leaf_stays_where_it_is_sharded(name, kind, how):
     before = jax.tree.leaves_with_path(held.state)
     places = [(path, leaf.sharding) for path, leaf in before]
     parts = [leaf.addressable_shards[0].data.shape for _, leaf in before]
-    # an item and its history name their parameter last
+    # an item and its history have the name of the parameter last
     for (path, leaf), part in zip(before, parts, strict=True):
         spec = SPECS.get(getattr(path[-1], "key", None), P())
         assert np.prod(leaf.shape) // np.prod(part) == (
@@ -354,7 +354,7 @@ def test_every_leaf_stays_where_it_is_sharded(name, kind, how):
     program = jax.jit(
         lambda held, batches: (
             jax.lax.scan(workers.step, held, batches)
-            if how == "a loop"
+            if loop == "a loop"
             else workers.step(held, batches[0])
         ),
         donate_argnums=0,
@@ -369,11 +369,11 @@ def test_every_leaf_stays_where_it_is_sharded(name, kind, how):
 
 @pytest.mark.long
 def test_a_late_reduce_stays_sharded_with_the_shardings_of_its_state():
-    """In plain `jit` XLA places the results of a step, if nobody else does."""
+    """In plain `jit`, XLA chooses the places of results that have no sharding."""
     mesh = jax.make_mesh((2, 2), ("data", "fsdp"), axis_types=(AUTO, AUTO))
     tx = dj.exchange.late_reduce(SGD, mesh)
     params = weights_on(mesh)
-    # the counters, too, lie on the mesh
+    # the counters are on the mesh, too
     state = jax.tree.map(
         lambda x: jax.device_put(x, NamedSharding(mesh, P())) if x.ndim == 0 else x,
         (params, tx.init(params)),
@@ -404,7 +404,7 @@ def test_a_late_reduce_stays_sharded_with_the_shardings_of_its_state():
     ),
 )
 def test_leaves_that_are_whole_are_sent_together(kind, overlapped):
-    """20 small leaves in one parcel, and 4 sharded ones as they are."""
+    """20 small leaves in one transfer, and each of 4 sharded leaves in its own."""
     mesh = jax.make_mesh((2, 2), ("workers", "fsdp"), axis_types=(kind, kind))
     exchange = dj.exchange.overlapped_mean if overlapped else dj.exchange.mean
     tx = exchange(optax.sgd(0.1))

@@ -1,6 +1,6 @@
-"""Arguments of histories that cannot be: each is named, with its value or a remedy.
+"""Invalid arguments of histories: errors name the argument, with its value or a remedy.
 
-What is wrong in every call of its kind (no number, no function) is in `fuzz_test`.
+Values that are wrong in every such call (no number, no function) are in `fuzz_test`.
 """
 
 import functools
@@ -21,10 +21,10 @@ OTHER_SHAPE, INTEGER = ({**PARAMS, "s": bad} for bad in (jnp.ones(2), jnp.int32(
 FEWER = {"w": PARAMS["w"]}
 
 
-def updated(make, delay, given=PARAMS, params=PARAMS, told=None, inner=SGD, **options):
-    """One step, of a gradient and what is told of it."""
+def updated(make, delay, given=PARAMS, params=PARAMS, args=None, inner=SGD, **options):
+    """One update, of the gradient `given` and with the extra arguments `args`."""
     tx = make(inner, delay, **options)
-    return tx.update(given, tx.init(PARAMS), params, **(told or {}))
+    return tx.update(given, tx.init(PARAMS), params, **(args or {}))
 
 
 delayed = functools.partial(updated, dj.delayed)
@@ -33,7 +33,7 @@ delivering = functools.partial(delivered, 1, keep_params=True)
 
 
 def delayed_as(staleness, delay=1):
-    return delayed(delay, told={"staleness": staleness})
+    return delayed(delay, args={"staleness": staleness})
 
 
 def late(step):
@@ -75,7 +75,7 @@ DELAYS = [
     ),
     (lambda: dj.delays.from_trace([0, 2**40]), "`staleness` .*integer"),
 ]
-# it would run with the largest: a grid's rows would be equal, by other names
+# clipped to the largest delay, several rows of a grid would be the same run
 BEYOND = [
     (8, 4),
     (np.int32(8), 4),
@@ -84,7 +84,7 @@ BEYOND = [
     (8, {"w": 9, "b": 4}),
     ({"w": 1, "b": 8}, {"w": 1, "b": 4}),
 ]
-TOLD = [
+UPDATES = [
     (lambda: delayed(1, FEWER), "`updates` must have the structure of the par.*'s'"),
     (
         lambda: delivered(1, FEWER, params=None),
@@ -112,7 +112,7 @@ TOLD = [
     (lambda: delayed_as(np.array([1, 2])), AGE + r"array\(\[1, 2\]\)"),
     (lambda: delayed_as(A_LEAF | {"s": 1.5}, A_LEAF), AGE + r"1\.5"),
     (
-        lambda: delivered(1, told={"staleness": -1}),
+        lambda: delivered(1, args={"staleness": -1}),
         "`staleness` handed to `delivered` must be .* got -1",
     ),
     # a mean is no whole number
@@ -125,11 +125,11 @@ TOLD = [
         "`staleness` handed to `closed_loop_momentum` must be a",
     ),
     (
-        lambda: delayed(1, told={"value": jnp.ones(3)}),
+        lambda: delayed(1, args={"value": jnp.ones(3)}),
         r"`value` must be a scalar, the loss, got \(3,\)",
     ),
     (
-        lambda: delivered(1, told={"value": jnp.ones(3)}),
+        lambda: delivered(1, args={"value": jnp.ones(3)}),
         r"`value` must be a scalar, the loss, got \(3,\)",
     ),
 ]
@@ -152,9 +152,9 @@ def of_depth(depth, history=None, make=dj.delayed, **options):
     return make(SGD, min(1, *jax.tree.leaves(depth), 1), max_delay=depth, **options)
 
 
-def within(of, tx):
-    """A step of a transformation with the state of another, or with a state."""
-    state = of.init(PARAMS) if hasattr(of, "init") else of
+def update(first, tx):
+    """An update of a transformation with a state, or with that of another one."""
+    state = first.init(PARAMS) if hasattr(first, "init") else first
     return tx.update(PARAMS, state, PARAMS)
 
 
@@ -163,7 +163,7 @@ def stripped(tx):
 
 
 def stepped(tx):
-    return within(tx, tx)[1]
+    return update(tx, tx)[1]
 
 
 def resized(params, like, inner=None, depths=(2, 4), make=dj.delayed, **options):
@@ -172,26 +172,26 @@ def resized(params, like, inner=None, depths=(2, 4), make=dj.delayed, **options)
 
 
 STATES = [
-    (lambda: within(of_depth(8), of_depth(4)), ANOTHER_DEPTH),
-    (lambda: within(of_depth(0), of_depth(3)), ANOTHER_DEPTH),
-    (lambda: within(of_depth(3), of_depth(0)), ANOTHER_DEPTH),
-    (lambda: within(of_depth(A_LEAF), of_depth(A_LEAF | {"s": 2})), ANOTHER_DEPTH),
-    (lambda: within(of_depth(8, NARROW), of_depth(4, NARROW)), ANOTHER_DEPTH),
-    (lambda: within(of_depth(0, NARROW), of_depth(3, NARROW)), ANOTHER_DEPTH),
-    (lambda: within(of_depth(4), of_depth(8)), "is 8, but .* has depth 4:"),
-    (lambda: within(of_depth(4, CUT), of_depth(8, CUT)), "is 8, but .* has depth 4:"),
+    (lambda: update(of_depth(8), of_depth(4)), ANOTHER_DEPTH),
+    (lambda: update(of_depth(0), of_depth(3)), ANOTHER_DEPTH),
+    (lambda: update(of_depth(3), of_depth(0)), ANOTHER_DEPTH),
+    (lambda: update(of_depth(A_LEAF), of_depth(A_LEAF | {"s": 2})), ANOTHER_DEPTH),
+    (lambda: update(of_depth(8, NARROW), of_depth(4, NARROW)), ANOTHER_DEPTH),
+    (lambda: update(of_depth(0, NARROW), of_depth(3, NARROW)), ANOTHER_DEPTH),
+    (lambda: update(of_depth(4), of_depth(8)), "is 8, but .* has depth 4:"),
+    (lambda: update(of_depth(4, CUT), of_depth(8, CUT)), "is 8, but .* has depth 4:"),
     (
-        lambda: within(of_depth(4, make=dj.delivered), of_depth(2, make=dj.delivered)),
+        lambda: update(of_depth(4, make=dj.delivered), of_depth(2, make=dj.delivered)),
         "`max_delay` is 2, but the history in the state has depth 4: change it",
     ),
-    (lambda: within(stripped(of_depth(4)), of_depth(4)), "is 4, but .* has depth 0:"),
-    (lambda: within(of_depth(2), of_depth(2, NARROW)), ANOTHER_DTYPE),
-    (lambda: within(of_depth(2, NARROW), of_depth(2)), ANOTHER_DTYPE),
+    (lambda: update(stripped(of_depth(4)), of_depth(4)), "is 4, but .* has depth 0:"),
+    (lambda: update(of_depth(2), of_depth(2, NARROW)), ANOTHER_DTYPE),
+    (lambda: update(of_depth(2, NARROW), of_depth(2)), ANOTHER_DTYPE),
     (
-        lambda: within(of_depth(2), of_depth(2, keep_params=True)),
+        lambda: update(of_depth(2), of_depth(2, keep_params=True)),
         "`keep_params` is True, but the state has False",
     ),
-    # the new state first
+    # the arguments in the wrong order
     (
         lambda: dj.resize_history(of_depth(4).init(PARAMS), stepped(of_depth(2))),
         NO_NEW + "1 items pushed",
@@ -210,7 +210,7 @@ STATES = [
         lambda: resized(jnp.zeros(3), jnp.zeros(4)),
         r"alone: .*\[5, 4\], and was .*\[3, 3\]",
     ),
-    # an axis of the parameters is no depth
+    # only the depth may differ, and no axis of the parameters
     (
         lambda: resized(jnp.zeros(3), jnp.zeros(5), depths=(4, 4)),
         r"alone: the root is float32\[5, 5\], and was float32\[5, 3\]",
@@ -282,7 +282,7 @@ RINGS = [
 ]
 
 
-@pytest.mark.parametrize(("call", "message"), [*DELAYS, *TOLD, *STATES, *RINGS])
+@pytest.mark.parametrize(("call", "message"), [*DELAYS, *UPDATES, *STATES, *RINGS])
 def test_a_value_that_cannot_be_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
@@ -298,7 +298,7 @@ def test_a_known_delay_beyond_the_largest_is_refused(make):
 
 NEEDS_FLOATS = r"must be floating-point gradients, got int32 at \['s'\]: .*optax.mask"
 NEEDS_PARAMS = r"\(keep_params=True\)` needs .*`params`.*update\(grads, state, p"
-# today's parameters are not those that a gradient of age 2 was taken at
+# the current parameters are not those of a gradient of age 2
 NEEDS_ITS_OWN = "`stale_params`.*keep_params=True as well"
 NO_REAL = r"`cast` stores real floating-point .*{} at \['n'\]"
 KINDS = [
@@ -306,9 +306,9 @@ KINDS = [
     (lambda: delayed(1, INTEGER), NEEDS_FLOATS),
     (lambda: delivered(1, INTEGER), NEEDS_FLOATS),
     (lambda: delivering(params=None), "`delivered" + NEEDS_PARAMS),
-    (lambda: delivering(told={"staleness": 2}), NEEDS_ITS_OWN),
+    (lambda: delivering(args={"staleness": 2}), NEEDS_ITS_OWN),
     (
-        lambda: delivered(1, told={"staleness": A_LEAF}),
+        lambda: delivered(1, args={"staleness": A_LEAF}),
         "`delivered` needs one `staleness` for all leaves, got .* one delay",
     ),
     *(

@@ -23,8 +23,8 @@ PARAMS = {
 class Oracle:
     """`delayed` from its definition: a deque of (gradient, age, params) for each leaf.
 
-    Newest first, and one of losses. `delays` (functions of the step) and `bounds` have
-    one entry a leaf; `one` says whether a single staleness is told for all of them.
+    The newest is first. The losses have a deque too. `delays` (functions of the step)
+    and `bounds` have an entry for each leaf; with `one`, all leaves have one staleness.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Oracle:
         staleness=0,
         stale_params=None,
         value=None,
-        **told,
+        **extra_args,
     ):
         g = jax.tree.leaves(grads)
         a = jax.tree.leaves(jax.tree.broadcast(staleness, grads))
@@ -70,12 +70,12 @@ class Oracle:
         self.step += 1
         if self.warmup == "skip" and self.step <= max(self.bounds):
             return jax.tree.map(jnp.zeros_like, grads), state
-        told["staleness"] = jax.tree.leaves(ages)[0] if self.one else ages
+        extra_args["staleness"] = jax.tree.leaves(ages)[0] if self.one else ages
         if value is not None:
-            told["value"] = self.losses[max(taus)]
+            extra_args["value"] = self.losses[max(taus)]
         if self.keep_params:
-            told["stale_params"] = olds
-        return self.inner.update(grads, state, params, **told)
+            extra_args["stale_params"] = olds
+        return self.inner.update(grads, state, params, **extra_args)
 
 
 def gradients(step):
@@ -85,12 +85,12 @@ def gradients(step):
     )
 
 
-# weights decay, so that the parameters matter
+# with weight decay, so that the updates depend on the parameters
 INNER = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.1, momentum=0.5))
 
 
-def follow(wrap, *, told=lambda step: {}, gradients=gradients, steps=8):
-    """What reaches an optimizer inside of `wrap` at each step, and the updates."""
+def follow(wrap, *, args=lambda step: {}, gradients=gradients, steps=8):
+    """For each step, what an optimizer inside of `wrap` receives, and the updates."""
     rows = []
 
     def spy(updates, state, params=None, **extra):
@@ -103,7 +103,7 @@ def follow(wrap, *, told=lambda step: {}, gradients=gradients, steps=8):
     state = tx.init(params)
     for step in range(steps):
         rows.append({})
-        updates, state = tx.update(gradients(step), state, params, **told(step))
+        updates, state = tx.update(gradients(step), state, params, **args(step))
         rows[-1]["updates"] = updates
         if hasattr(state, "staleness"):  # of the library
             chex.assert_trees_all_equal(dj.staleness(state), rows[-1]["staleness"])
@@ -112,7 +112,7 @@ def follow(wrap, *, told=lambda step: {}, gradients=gradients, steps=8):
 
 
 def assert_same(got, expected):
-    """Bit for bit; where the oracle calls no optimizer, its call is not compared."""
+    """Equal bit for bit; gradients only at steps at which the oracle updates."""
     for row, wanted in zip(got, expected, strict=True):
         if "gradients" not in wanted:
             row = {"updates": row["updates"]}
@@ -173,12 +173,12 @@ CASES = {
 
 
 def both(case, **options):
-    """The library's wrapper of a case and the oracle's."""
+    """The wrapper of the library and that of the oracle, for one case."""
     (delay, max_delay), (delays, bounds), one = CASES[case]
-    told = {k: v for k, v in options.items() if k != "history"}
+    others = {k: v for k, v in options.items() if k != "history"}
     return (
         lambda inner: dj.delayed(inner, delay, max_delay=max_delay, **options),
-        lambda inner: Oracle(inner, delays, bounds, one=one, **told),
+        lambda inner: Oracle(inner, delays, bounds, one=one, **others),
     )
 
 
@@ -187,7 +187,7 @@ def nothing(step):
 
 
 def late_and_more(step):
-    """A gradient that is late already, its loss, and what `delayed` does not know."""
+    """Extra arguments: a gradient's age, its loss, and one that `delayed` ignores."""
     loss = jnp.float32(1 + 0.25 * step)
     return {"staleness": jnp.int32(7 * step % 5), "value": loss, "weather": step}
 
@@ -212,14 +212,14 @@ FOLLOWED = [
 ]
 
 
-@pytest.mark.parametrize(("case", "options", "told"), FOLLOWED)
-def test_delayed_is_a_deque_of_gradients_and_what_comes_with_them(case, options, told):
+@pytest.mark.parametrize(("case", "options", "args"), FOLLOWED)
+def test_delayed_is_a_deque_of_gradients_and_what_comes_with_them(case, options, args):
     library, oracle = both(case, **options)
-    assert_same(follow(library, told=told), follow(oracle, told=told))
+    assert_same(follow(library, args=args), follow(oracle, args=args))
 
 
 @pytest.mark.parametrize(
-    ("outer", "inside"),
+    ("outer", "inner"),
     [
         ("constant", "one"),
         ("one", "random"),
@@ -228,9 +228,9 @@ def test_delayed_is_a_deque_of_gradients_and_what_comes_with_them(case, options,
         ("a leaf without history", "one delay"),
     ],
 )
-def test_producers_inside_one_another_add_their_ages(outer, inside):
+def test_producers_inside_one_another_add_their_ages(outer, inner):
     library_o, oracle_o = both(outer, keep_params=True)
-    library_i, oracle_i = both(inside, keep_params=True)
+    library_i, oracle_i = both(inner, keep_params=True)
     assert_same(
         follow(lambda inner: library_o(library_i(inner))),
         follow(lambda inner: oracle_o(oracle_i(inner))),
@@ -260,7 +260,7 @@ def test_a_leaf_without_delay_is_not_stored():
 
 @pytest.mark.parametrize("inner", [optax.adamw(0.1), optax.contrib.muon(0.1)])
 def test_compiled_a_delay_of_zero_is_the_inner_optimizer_but_for_rounding(inner):
-    """Traced, so that the compiler cannot know that it is zero."""
+    """The delay is traced, so that the compiler does not know that it is zero."""
 
     def steps(delay):
         late, params = dj.delayed(inner, delay, max_delay=3), PARAMS
@@ -314,7 +314,7 @@ def spread(scale):
 def test_frozen_leaves_are_as_a_frozen_part_beside_a_delayed_part(
     frozen, warmup, keep_params
 ):
-    """The same history, updates and staleness: a norm over all leaves sees zeros."""
+    """History, updates and staleness agree: the norm counts frozen leaves as zeros."""
     rule = dj.compensate_delay(0.5) if keep_params else optax.identity()
     inner = optax.chain(rule, optax.clip_by_global_norm(1.0), optax.adamw(0.1))
     options = dict(warmup=warmup, keep_params=keep_params)
@@ -328,7 +328,7 @@ def test_frozen_leaves_are_as_a_frozen_part_beside_a_delayed_part(
         sizes = [[x.shape for x in jax.tree.leaves(ring)] for ring in (one, other)]
         assert sizes[0] == sizes[1]
     for t in range(6):
-        # not finite where nobody trains
+        # NaN in a frozen leaf
         gradients = spread(1.0 + t) | {"held": {"a": jnp.full(3, jnp.nan)}}
         gradients["held"]["b"] = jnp.full(3, 2.0 - t)
         moves = []
@@ -337,8 +337,8 @@ def test_frozen_leaves_are_as_a_frozen_part_beside_a_delayed_part(
             moves.append(update)
         chex.assert_trees_all_equal(*moves)
         assert jnp.all(moves[0]["held"]["a"] == 0)
-        told = 2 if warmup == "zeros" else min(t, 2)
-        assert dj.staleness(states[0]) == dj.staleness(states[1]) == told
+        staleness = 2 if warmup == "zeros" else min(t, 2)
+        assert dj.staleness(states[0]) == dj.staleness(states[1]) == staleness
         params = optax.apply_updates(params, moves[0])
     assert all(map(jnp.all, map(jnp.isfinite, jax.tree.leaves(states[0]))))
 
@@ -359,14 +359,14 @@ def test_leaves_with_delays_of_their_own_may_be_frozen_too():
     late = {"trained": -3.0, "held": {"a": 0.0, "b": -4.0}}
     expected = jax.tree.map(lambda x: x * jnp.arange(1.0, 4.0), late)
     chex.assert_trees_all_equal(update, expected)
-    told = {"trained": 2, "held": {"a": 0, "b": 1}}
-    assert jax.tree.map(int, dj.staleness(state)) == told
+    staleness = {"trained": 2, "held": {"a": 0, "b": 1}}
+    assert jax.tree.map(int, dj.staleness(state)) == staleness
     depths = [x.shape[0] for x in jax.tree.leaves(state.gradients.slots)]
     assert depths == [2, 3]
 
 
 def test_a_leaf_is_thawed_by_resize_history():
-    """All gradients of the trained leaves are kept, and all of them warm up anew."""
+    """The gradients of the trained leaves are kept, but all leaves warm up again."""
     held, thawed = (dj.delayed(ADAM, 2, frozen=f) for f in (FROZEN, None))
     params = spread(1.0)
     state = held.init(params)
@@ -400,9 +400,9 @@ def test_the_parts_of_a_partition_say_their_staleness_by_label():
         _, state = tx.update(spread(1.0), state, spread(1.0))
         expected = {"train": min(t, 2), "frozen": min(t, 3 + 1)}
         assert {k: int(v) for k, v in dj.staleness(state).items()} == expected
-    beside = optax.chain(dj.delayed(ADAM, 1), optax.partition(parts, labels))
+    chain = optax.chain(dj.delayed(ADAM, 1), optax.partition(parts, labels))
     with pytest.raises(
         ValueError,
         match=r"`opt_state` must hold one staleness, got 3: pass one part of",
     ):
-        dj.staleness(beside.init(spread(1.0)))
+        dj.staleness(chain.init(spread(1.0)))

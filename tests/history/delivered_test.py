@@ -1,4 +1,4 @@
-"""Every gradient is used once, when it arrives."""
+"""`delivered`: every gradient is used exactly once, when it arrives."""
 
 import functools
 
@@ -36,7 +36,7 @@ def at(tree, t):
 
 
 def assert_close(ours, theirs):
-    """But for one rounding of a sum, to bfloat16 where it is kept in that."""
+    """Equal up to one rounding of a sum, in the type of the leaf."""
 
     def close(a, b):
         few = 2.0**-7 if a.dtype == jnp.bfloat16 else 1e-6
@@ -47,22 +47,22 @@ def assert_close(ours, theirs):
 
 
 def recorder():
-    """An optimizer whose state is what it was told last, and how often."""
+    """An optimizer whose state has the arguments of the last call and a counter."""
 
     def init(params):
         zero = jnp.zeros(())
-        told = {"staleness": zero, "value": zero, "stale_params": params}
-        return {"gradient": params, "calls": jnp.int32(0), **told}
+        extra_args = {"staleness": zero, "value": zero, "stale_params": params}
+        return {"gradient": params, "calls": jnp.int32(0), **extra_args}
 
-    def update(updates, state, params=None, **told):
+    def update(updates, state, params=None, **extra_args):
         del params
-        return updates, {"gradient": updates, "calls": state["calls"] + 1, **told}
+        return updates, {"gradient": updates, "calls": state["calls"] + 1, **extra_args}
 
     return optax.GradientTransformationExtraArgs(init, update)
 
 
 class Oracle:
-    """`delivered` from its definition: a list of what is in flight, in float32."""
+    """`delivered` from its definition: a list of gradients in flight, in float32."""
 
     def __init__(self, delay, max_delay, idle):
         self.delay, self.max_delay, self.idle = delay, max_delay, idle
@@ -73,23 +73,23 @@ class Oracle:
         wide = jax.tree.map(lambda x: np.asarray(x, np.float32), (gradient, old))
         item = wide[0], np.float32(age + wait), np.float32(value), wide[1]
         self.in_flight.append((self.step + wait, item))
-        here = [item for due, item in self.in_flight if due == self.step]
+        items = [item for due, item in self.in_flight if due == self.step]
         self.in_flight = [one for one in self.in_flight if one[0] != self.step]
         self.step += 1
-        if not here:
-            nothing = jax.tree.map(lambda g: 0 * np.asarray(g, np.float32), gradient)
-            told = (nothing, 0.0, value, today) if self.idle == "zeros" else None
-            return 0, told
-        total = functools.reduce(lambda a, b: jax.tree.map(np.add, a, b), here)
-        k = np.float32(len(here))
+        if not items:
+            zeros = jax.tree.map(lambda g: 0 * np.asarray(g, np.float32), gradient)
+            args = (zeros, 0.0, value, today) if self.idle == "zeros" else None
+            return 0, args
+        total = functools.reduce(lambda a, b: jax.tree.map(np.add, a, b), items)
+        k = np.float32(len(items))
         mean_params = jax.tree.map(lambda leaf: leaf / k, total[3])
-        return len(here), (total[0], total[1] / k, total[2] / k, mean_params)
+        return len(items), (total[0], total[1] / k, total[2] / k, mean_params)
 
 
 DELAYS = {
     "geometric": (GEOMETRIC, 9),
     "uniform": (dj.delays.uniform(KEY, 0, 6), 6),
-    "falling": (lambda t: 7.5 - t % 8, 7),  # floored; eight arrive together
+    "falling": (lambda t: 7.5 - t % 8, 7),  # floored; eight gradients arrive at once
     "negative": (lambda t: t % 5 - 2, 3),
 }
 
@@ -112,9 +112,9 @@ def test_a_hundred_steps_are_those_of_a_list(name, idle):
     }
 
     def step(state, now):
-        told = {"staleness": now["age"], "value": now["value"]}
+        extra_args = {"staleness": now["age"], "value": now["value"]}
         updates, state = tx.update(
-            now["gradient"], state, now["today"], stale_params=now["old"], **told
+            now["gradient"], state, now["today"], stale_params=now["old"], **extra_args
         )
         return state, (updates, state.arrived, state.staleness, state.inner_state)
 
@@ -122,17 +122,17 @@ def test_a_hundred_steps_are_those_of_a_list(name, idle):
     updates, arrived, staleness, inner = jax.tree.map(np.asarray, seen)
     oracle, calls, last = Oracle(delay, max_delay, idle), 0, None
     for t in steps:
-        count, told = oracle.update(**at(given, t))
+        count, args = oracle.update(**at(given, t))
         assert arrived[t] == count
-        calls += told is not None
+        calls += args is not None
         assert inner["calls"][t] == calls
-        wanted = optax.tree.zeros_like(PARAMS) if told is None else told[0]
+        wanted = optax.tree.zeros_like(PARAMS) if args is None else args[0]
         assert_close(at(updates, t), wanted)
-        assert_close(staleness[t], 0.0 if told is None else told[1])
-        last = told or last
+        assert_close(staleness[t], 0.0 if args is None else args[1])
+        last = args or last
         if last is not None:
-            told_last = (at(inner[name], t) for name in ("staleness", "value"))
-            assert_close(tuple(told_last), last[1:3])
+            numbers = (at(inner[name], t) for name in ("staleness", "value"))
+            assert_close(tuple(numbers), last[1:3])
             assert_close(at(inner["stale_params"], t), last[3])
 
 
@@ -158,7 +158,7 @@ def test_a_constant_delay_is_delayed_that_skips_bit_for_bit(tau):
 
 @functools.cache
 def uses(wrap, steps=1500, max_delay=60):
-    """How often each gradient of a run at geometric delays of mean 4 is used."""
+    """How often each gradient is used, with geometric delays of mean 4."""
     tx = wrap(optax.identity(), GEOMETRIC, max_delay=max_delay)
 
     def step(carry, t):
@@ -177,26 +177,26 @@ def uses(wrap, steps=1500, max_delay=60):
 def test_delivery_uses_every_gradient_once_and_lookback_a_third_never():
     used, arrived = uses(dj.delivered)
     np.testing.assert_array_equal(used, 1)
-    # all but those in flight, 4 on average, of which 60 would be the most
+    # the others are in flight: 4 on average, and at most 60
     assert arrived.sum() >= len(arrived) - 60
     assert abs(arrived.mean() - 1) < 0.02
-    # delays q^d (1 - q): 1 - 1/e of the steps, nearly, have an arrival
+    # P(delay = d) = q^d (1 - q): in about 1 - 1/e of the steps a gradient arrives
     q = 0.8
     chances = (1 - q) * q ** np.arange(60)
-    error = 4 / np.sqrt(len(used))  # four standard errors of a share, at most
-    never = np.prod(1 - chances)
-    assert abs((arrived == 0).mean() - never) < error
+    error = 4 / np.sqrt(len(used))  # at least four standard errors of a share
+    share = np.prod(1 - chances)
+    assert abs((arrived == 0).mean() - share) < error
     looked_back, _ = uses(dj.delayed)
-    assert 0.3 < never < 0.36
-    assert abs((looked_back == 0).mean() - never) < error
-    # so white noise does 2 - sum p(d)^2 times as much in a small step
+    assert 0.3 < share < 0.36
+    assert abs((looked_back == 0).mean() - share) < error
+    # a small step has 2 - sum p(d)^2 times the variance, if gradients are white noise
     square = 2 - (chances**2).sum()
     assert abs((looked_back**2).mean() - square) < 4 * error
     assert (used**2).mean() == 1
 
 
 def test_the_mean_of_many_runs_is_that_of_lookback():
-    """x_{t+1} = x_t - a sum_d p(d) x_{t-d}, whose limit `Dynamics` knows."""
+    """x_{t+1} = x_t - a sum_d p(d) x_{t-d}; `Dynamics` has the limit of the step a."""
     law = np.array([0.2, 0.1, 0.3, 0.4])
     training = stability.Dynamics(law)
     step, runs, updates = training.step_limit(), 4096, 20
@@ -219,14 +219,14 @@ def test_the_mean_of_many_runs_is_that_of_lookback():
     paths = np.asarray(jax.jit(jax.vmap(run))(jax.random.split(KEY, runs)))
     wanted = [1.0]
     for t in range(updates - 1):
-        back = sum(p * wanted[t - d] for d, p in enumerate(law) if d <= t)
-        wanted.append(wanted[t] - step * back)
+        mean = sum(p * wanted[t - d] for d, p in enumerate(law) if d <= t)
+        wanted.append(wanted[t] - step * mean)
     errors = 5 * paths.std(axis=0) / np.sqrt(runs) + 1e-6
     assert (np.abs(paths.mean(axis=0) - wanted) < errors).all()
 
 
 def test_narrow_gradients_add_up_in_float32():
-    """In bfloat16 a sum of ones would stay at 256."""
+    """In bfloat16 a sum of ones would not grow beyond 256."""
     tx = dj.delivered(optax.identity(), lambda t: 299 - t, max_delay=299)
     one = jnp.ones((), jnp.bfloat16)
 
@@ -264,8 +264,8 @@ def test_a_grid_of_steps_and_delays_is_one_program():
     one = jax.eval_shape(grid_cell, rates[0], delays[0])[0][1]
     axes = dj.ring.vmap_axes(one)
     assert axes.in_flight.step is None and axes.in_flight.due == 0
-    out = (0, axes), 0
-    (params, _), arrived = jax.jit(jax.vmap(grid_cell, out_axes=out))(rates, delays)
+    spec = (0, axes), 0
+    (params, _), arrived = jax.jit(jax.vmap(grid_cell, out_axes=spec))(rates, delays)
     for i in range(3):
         (alone, _), count = jax.jit(grid_cell)(rates[i], delays[i])
         np.testing.assert_allclose(params["w"][i], alone["w"], rtol=1e-5)
@@ -299,10 +299,10 @@ def test_a_step_costs_the_same_whatever_the_depth():
 
 
 SLOPES = np.random.default_rng(0).normal(size=(12, 4, 3)).astype(np.float32)
-OWN = [0, 1, 3, 2]
+TAU = [0, 1, 3, 2]
 
 
-LATE = dj.delays.per_worker(OWN)
+LATE = dj.delays.per_worker(TAU)
 OF_WORKERS = {
     "own delays": dj.delivered(
         dj.exchange.mean(optax.sgd(0.1)), LATE, max_delay=3, idle="zeros"
@@ -319,22 +319,22 @@ OF_WORKERS = {
 
 
 def step_of(tx):
-    """What a worker does, and what it received."""
+    """A worker's step; it reports the staleness and the number of arrivals."""
 
     def step(state, slope):
         x, opt_state = state
         gradient = dj.workers.vary(x) - slope
         updates, opt_state = tx.update(gradient, opt_state, x, value=slope.sum())
-        told = opt_state.staleness, opt_state.arrived
-        told = jax.tree.map(lambda leaf: dj.workers.vary(leaf) + 0, told)
-        return (optax.apply_updates(x, updates), opt_state), told
+        arrival = opt_state.staleness, opt_state.arrived
+        arrival = jax.tree.map(lambda leaf: dj.workers.vary(leaf) + 0, arrival)
+        return (optax.apply_updates(x, updates), opt_state), arrival
 
     return step
 
 
 @pytest.fixture(scope="module")
 def ran():
-    """{name: (state, told)} on four devices, which is what is simulated."""
+    """{name: (state, reports)} on four devices; the simulation is compared with it."""
     steps = {name: step_of(tx) for name, tx in OF_WORKERS.items()}
 
     def step(states, slope):
@@ -348,28 +348,28 @@ def ran():
     for workers in (dj.workers.simulate(step, 4), dj.workers.run(step, mesh)):
         held = workers.init(start, SLOPES[0], shared=shared)
         run = jax.jit(lambda s, b, step=workers.step: jax.lax.scan(step, s, b))
-        held, told = run(held, SLOPES)
-        ends.append(jax.tree.map(np.asarray, (held.state, told)))
-    states, told = ends[1]
-    result = {name: (states[name], told[name]) for name in OF_WORKERS}
+        held, arrivals = run(held, SLOPES)
+        ends.append(jax.tree.map(np.asarray, (held.state, arrivals)))
+    states, arrivals = ends[1]
+    result = {name: (states[name], arrivals[name]) for name in OF_WORKERS}
     for name in OF_WORKERS:
-        few = 1e-5 if name == "own delays" else 1e-4  # Adam divides
+        few = 1e-5 if name == "own delays" else 1e-4  # Adam divides by small numbers
         simulated = ends[0][0][name], ends[0][1][name]
         chex.assert_trees_all_close(result[name], simulated, rtol=few, atol=1e-6)
     return result
 
 
 def test_of_workers_with_delays_of_their_own_each_gradient_arrives_late(ran):
-    """A gradient of step t - d arrives at t, and is a quarter of the mean."""
+    """The gradient of step t - d arrives at t, with a weight of 1/4 in the mean."""
     path = [np.ones(3)]
     for t in range(12):
-        arrivals = [path[t - d] - SLOPES[t - d, p] for p, d in enumerate(OWN) if t >= d]
+        arrivals = [path[t - d] - SLOPES[t - d, p] for p, d in enumerate(TAU) if t >= d]
         path.append(path[t] - 0.1 * sum(arrivals) / 4)
     (x, state), (staleness, arrived) = ran["own delays"]
     np.testing.assert_allclose(x, path[-1], rtol=1e-5)
-    there = np.arange(12)[:, None] >= OWN
-    np.testing.assert_array_equal(arrived, there)
-    np.testing.assert_array_equal(staleness, there * np.array(OWN))
+    mask = np.arange(12)[:, None] >= TAU
+    np.testing.assert_array_equal(arrived, mask)
+    np.testing.assert_array_equal(staleness, mask * np.array(TAU))
     assert state.in_flight.slots.gradient.shape == (4, 4, 3)
 
 
@@ -408,7 +408,7 @@ def test_simulated_workers_hold_no_second_calendar():
 
 
 def arrivals_of(tx, state, start, stop):
-    """The sums that arrive at steps start .. stop - 1, of gradients 2^step."""
+    """The sums that arrive at the steps start .. stop - 1; gradient t is 2^t."""
     sums = []
     for t in range(start, stop):
         update, state = tx.update(jnp.asarray(2.0**t), state)
@@ -417,7 +417,7 @@ def arrivals_of(tx, state, start, stop):
 
 
 def sums_of(delays, stop):
-    """{step: sum of 2^s over the gradients s that arrive then}."""
+    """Of each step, the sum of 2^s over the gradients s that arrive at it."""
     sums = [0.0] * stop
     for s, d in enumerate(delays):
         if s + d < stop:
@@ -436,7 +436,7 @@ def test_gradients_in_flight_survive_another_depth(depth, pushes):
     before, state = arrivals_of(old, old.init(jnp.zeros(())), 0, pushes)
     state = dj.resize_history(state, new.init(jnp.zeros(())))
     after, state = arrivals_of(new, state, pushes, 14)
-    # a gradient in flight arrives when it would have, or at the last step there is
+    # a gradient in flight arrives as before, or after `depth` steps if that is sooner
     waits = [min(d, 4) for d in asked[:pushes]]
     waits = [min(s + d, pushes + depth) - s for s, d in enumerate(waits)]
     waits += [min(d, depth) for d in asked[pushes:14]]
@@ -458,5 +458,5 @@ def test_a_stripped_state_loses_what_was_in_flight_and_keeps_its_step():
         tx.update(jnp.zeros(()), stripped)
     state = dj.resize_history(stripped, tx.init(jnp.zeros(())))
     sums, _ = arrivals_of(tx, state, 2, 7)
-    # without 1 and 2, due at 3 and 4; step 2 has the third delay
+    # the gradients 1 and 2, due at 3 and 4, are lost; step 2 has the third delay, 0
     assert sums == [4.0, 0.0, 8.0, 32.0, 16.0]

@@ -1,4 +1,4 @@
-"""A history in the host's memory is the one on the device, bit for bit."""
+"""A history in host memory equals one in device memory, bit for bit."""
 
 import chex
 import jax
@@ -65,7 +65,7 @@ def of_all(history):
     return dj.exchange.mean(dj.delayed(MOMENTUM, 2, history=history))
 
 
-def each_its_own(history):
+def one_each(history):
     return dj.delayed(dj.exchange.mean(MOMENTUM), 2, history=history)
 
 
@@ -94,8 +94,8 @@ def trained(make, tx):
 @pytest.mark.parametrize(
     ("make", "wrap"),
     shortened(
-        [(on_devices, of_all), (on_devices, each_its_own), (simulated, of_all)],
-        *((on_devices, each_its_own), (simulated, of_all)),
+        [(on_devices, of_all), (on_devices, one_each), (simulated, of_all)],
+        *((on_devices, one_each), (simulated, of_all)),
     ),
 )
 def test_workers_keep_on_the_host_what_they_would_keep_on_a_device(make, wrap):
@@ -109,4 +109,4 @@ def test_workers_that_are_simulated_have_none_of_their_own():
         ValueError,
         match=r"A history on the host has no `vmap`: use history=None there\.",
     ):
-        trained(simulated, each_its_own(dj.ring.on_host()))
+        trained(simulated, one_each(dj.ring.on_host()))

@@ -1,4 +1,4 @@
-"""Layers of one leaf are late as leaves of their own would be."""
+"""Layers in one leaf are as late as separate leaves would be."""
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ def gradients(like):
 
 
 def apart(tree, axis):
-    """The layers as leaves of their own."""
+    """The layers as separate leaves."""
     blocks = [
         jax.tree.map(lambda leaf, i=i: np.asarray(leaf).take(i, axis), tree["blocks"])
         for i in range(4)
@@ -92,11 +92,11 @@ def test_a_delayed_gradient_is_by_hand_the_one_of_the_layer_s_age():
                     moves["blocks"][name][layer], grads[t - age]["blocks"][name][layer]
                 )
         taus = [min(asked, t) for asked in DELAYS]
-        told = dj.staleness(state)
-        assert told["blocks"]["w"].shape == (4, 1, 1)
-        assert told["blocks"]["b"].shape == (4, 1)
-        assert told["blocks"]["w"].ravel().tolist() == taus
-        assert (int(told["embed"]), int(told["head"])) == (min(1, t), 0)
+        staleness = dj.staleness(state)
+        assert staleness["blocks"]["w"].shape == (4, 1, 1)
+        assert staleness["blocks"]["b"].shape == (4, 1)
+        assert staleness["blocks"]["w"].ravel().tolist() == taus
+        assert (int(staleness["embed"]), int(staleness["head"])) == (min(1, t), 0)
 
 
 def test_a_law_has_a_factor_for_each_layer():

@@ -12,8 +12,8 @@ import delayjax as dj
 from tests.history.driving import SGD
 
 NAMES = ("data", "more")
-# with the workers' axes; a loop in `shard_map` refuses a carry that begins as of
-# another type
+# with the axes of the workers; a loop in `shard_map` fails if the type of its carry
+# changes
 OVER_NAMES = {
     "delayed": dj.delayed(SGD, 2, keep_params=True, axis_name=NAMES),
     "delayed, identity": optax.chain(
@@ -29,9 +29,9 @@ OVER_NAMES = {
 def test_the_workers_axes_may_have_any_names():
     def worker(grads):
         def step(states, grad):
-            own, result, after = dj.workers.vary(params, axis_name=NAMES), {}, {}
+            model, result, after = dj.workers.vary(params, axis_name=NAMES), {}, {}
             for name, tx in OVER_NAMES.items():
-                result[name], after[name] = tx.update(grad, states[name], own)
+                result[name], after[name] = tx.update(grad, states[name], model)
             return after, result
 
         params = jnp.zeros(3)
@@ -48,7 +48,7 @@ def test_the_workers_axes_may_have_any_names():
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass
 class Callable:
-    """A model in the manner of Equinox: parameters that can be called."""
+    """A model as in Equinox: parameters that can be called."""
 
     w: jax.Array
     b: jax.Array

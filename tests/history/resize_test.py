@@ -1,4 +1,4 @@
-"""Histories of another depth: the same items at the same ages, and no others."""
+"""`resize_history`: another depth keeps the items at their ages, and adds none."""
 
 import dataclasses
 
@@ -48,31 +48,31 @@ def test_every_item_that_both_can_hold_keeps_its_age(before, after, pushes):
 def test_first_says_from_where_on_there_are_items(pushes):
     deeper = dj.resize_history(filled(3, pushes), filled(8, 0))
     assert deeper.first == max(0, pushes - 3)
-    # and what is less deep again has all that it can hold
-    back = dj.resize_history(deeper, filled(2, 0))
+    # a history of less depth keeps as many items as it can hold
+    third = dj.resize_history(deeper, filled(2, 0))
     chex.assert_trees_all_equal(
-        dj.ring.read(back, 0, LIKE), dj.ring.read(deeper, 0, LIKE)
+        dj.ring.read(third, 0, LIKE), dj.ring.read(deeper, 0, LIKE)
     )
 
 
 def used(tx, state, start, stop):
-    """The gradients that SGD with rate 1 uses, and the staleness it is told."""
-    gradients, told = [], []
+    """The gradients that SGD with rate 1 uses, their staleness, and the state."""
+    gradients, ages = [], []
     for gradient in GRADIENTS[start:stop]:
         update, state = tx.update(gradient, state)
         gradients.append(-float(update))
-        told.append(int(dj.staleness(state)))
-    return gradients, told, state
+        ages.append(int(dj.staleness(state)))
+    return gradients, ages, state
 
 
 @pytest.mark.parametrize("pushes", shortened([0, 1, 2, 5, 6], 1, 6))
 def test_a_delay_that_the_old_history_could_hold_is_untouched(pushes):
     old, new = (dj.delayed(optax.sgd(1.0), 2, max_delay=depth) for depth in (2, 6))
     expected = used(old, old.init(0.0), 0, 20)
-    first, told, state = used(old, old.init(0.0), 0, pushes)
+    first, ages, state = used(old, old.init(0.0), 0, pushes)
     state = dj.resize_history(state, new.init(0.0))
-    then, told_then, _ = used(new, state, pushes, 20)
-    assert (first + then, told + told_then) == expected[:2]
+    rest, later, _ = used(new, state, pushes, 20)
+    assert (first + rest, ages + later) == expected[:2]
 
 
 @pytest.mark.parametrize("warmup", ["fresh", "skip", "zeros"])
@@ -107,10 +107,10 @@ def test_a_delay_of_zero_gets_a_history_and_loses_it_again():
     deeper = dj.resize_history(state, deep.init(params))
     assert deeper.gradients.first == 4  # nothing was kept of "b"
     updates, deeper = deep.update(jax.tree.map(lambda x: x + 5.0, params), deeper)
-    # so "a" has nothing that is known to be whole, either: all is fresh
+    # the gradients of "a" alone are not used: all are fresh
     chex.assert_trees_all_equal(updates, jax.tree.map(lambda x: x - 5.0, params))
-    again = dj.resize_history(deeper, shallow.init(params))
-    chex.assert_trees_all_equal_shapes_and_dtypes(again, state)
+    back = dj.resize_history(deeper, shallow.init(params))
+    chex.assert_trees_all_equal_shapes_and_dtypes(back, state)
 
 
 def test_a_stripped_state_goes_on_at_its_step_and_warms_up():
@@ -124,16 +124,16 @@ def test_a_stripped_state_goes_on_at_its_step_and_warms_up():
     assert len(jax.tree.leaves(stripped)) < len(jax.tree.leaves(state))
     back = dj.resize_history(stripped, tx.init(0.0))
     chex.assert_trees_all_equal(back.inner_state, state.inner_state)
-    told = []
+    ages = []
     for gradient in GRADIENTS[9:16]:
         _, back = tx.update(gradient, back)
-        told.append(int(dj.staleness(back)))
+        ages.append(int(dj.staleness(back)))
     delays = [[0, 1, 2, 3][t % 4] for t in range(9, 16)]  # of steps 9, 10, ...
-    assert told == [min(delay, since) for since, delay in enumerate(delays)]
+    assert ages == [min(delay, since) for since, delay in enumerate(delays)]
 
 
 def of_workers(depth):
-    """Four workers whose gradients come late to a producer of delays of their own."""
+    """Four workers with different delays in `delivered`, inside of a `delayed`."""
     late = dj.delays.per_worker([0, 1, 3, 2])
     mean = dj.exchange.mean(optax.sgd(0.1))
     tx = dj.delivered(mean, late, max_delay=depth, idle="zeros")
@@ -187,7 +187,7 @@ NARROW = dj.ring.cast(jnp.bfloat16)
 @pytest.mark.parametrize("depths", [(2, 2), (2, 4), (4, 2)])
 @pytest.mark.parametrize("histories", [(None, NARROW), (NARROW, None)])
 def test_a_history_changes_its_precision_with_its_items(histories, depths):
-    """The gradients 1, 2, 3 ... are held exactly by bfloat16 too."""
+    """bfloat16 has the gradients 1, 2, 3, and so on exactly."""
     old, new = (
         dj.delayed(optax.sgd(1.0), depth, history=history)
         for depth, history in zip(depths, histories, strict=True)
@@ -199,7 +199,7 @@ def test_a_history_changes_its_precision_with_its_items(histories, depths):
     state = dj.resize_history(state, new.init(params))
     assert types(state) == types(new.init(params))
     updates, _ = new.update({"w": jnp.full(3, 8.0)}, state, params)
-    # as late as both depths hold: the deeper one fills up
+    # the gradient is as late as both depths allow; the deeper one fills
     late = min(depths[1], depths[0] + 1)
     np.testing.assert_array_equal(updates["w"], -(8.0 - late) * np.ones(3))
 
@@ -217,9 +217,9 @@ def test_a_history_may_be_resized_to_nothing_and_back():
         jax.tree.map(
             np.testing.assert_array_equal, updates, optax.tree.scale(-1.0, params)
         )
-        again = dj.resize_history(empty, tx.init(params))
-        _, again = tx.update(params, again, params)
-        assert dj.staleness(again) == 0 and again.gradients.pushed == 3
+        back = dj.resize_history(empty, tx.init(params))
+        _, back = tx.update(params, back, params)
+        assert dj.staleness(back) == 0 and back.gradients.pushed == 3
 
 
 @pytest.mark.parametrize("strip", [False, True])
@@ -238,14 +238,14 @@ def test_a_resized_state_holds_no_buffer_twice_and_may_be_donated(delay, depth, 
         _, state = old.update(params, state, params)
     state = dj.strip_history(state) if strip else state
     state = dj.resize_history(state, new.init(params))
-    where = [x.unsafe_buffer_pointer() for x in jax.tree.leaves((params, state))]
-    assert len(set(where)) == len(where)
+    spots = [x.unsafe_buffer_pointer() for x in jax.tree.leaves((params, state))]
+    assert len(set(spots)) == len(spots)
     step = jax.jit(new.update, donate_argnums=1)
     for t in range(3):
         _, state = step(params, state, params)
-        # stripped, its staleness grows anew from 0; else there are gradients enough
-        told = jax.tree.leaves(dj.staleness(state))[0]
-        assert told == min(3, depth, t if strip else 3)
+        # a stripped history begins at staleness 0; the others have enough gradients
+        age = jax.tree.leaves(dj.staleness(state))[0]
+        assert age == min(3, depth, t if strip else 3)
 
 
 CLIP, ADAM = optax.clip_by_global_norm(1.0), optax.adam(0.1)
@@ -253,7 +253,7 @@ TREE = {"w": jnp.ones((4, 3)), "embed": jnp.ones((5, 2))}
 
 
 def refusing(inner):
-    """With a rule that remembers how many gradients it has seen, and refuses a few."""
+    """Wraps `inner` in a rule that counts gradients and refuses each third one."""
 
     def rule(grads, seen, params, **extra_args):
         return seen % 3 != 2, grads, seen + 1
@@ -261,7 +261,7 @@ def refusing(inner):
     return dj.refusing(inner, rule, begin=lambda params: jnp.zeros((), jnp.int32))
 
 
-# the optimizer without a producer of staleness, and with one
+# (an optimizer without staleness, a function from a delay to one with staleness)
 ADOPTED = {
     "around": (ADAM, lambda delay: dj.delayed(ADAM, delay)),
     "keeping parameters": (
@@ -321,9 +321,9 @@ def test_a_delay_is_adopted_and_left_and_the_optimizer_goes_on(name):
     like = late.init(TREE)
     adopted = dj.resize_history(state, like)
     assert types(adopted) == types(like)
-    where = [x.unsafe_buffer_pointer() for x in jax.tree.leaves(adopted)]
-    assert len(set(where)) == len(where)
-    # the history is as at the first step, and the optimizer as it was
+    spots = [x.unsafe_buffer_pointer() for x in jax.tree.leaves(adopted)]
+    assert len(set(spots)) == len(spots)
+    # the history is that of `init`, and the optimizer's state has not changed
     if hasattr(adopted, "inner_state") and not hasattr(state, "memory"):
         chex.assert_trees_all_equal(
             adopted._replace(inner_state=()), like._replace(inner_state=())
@@ -339,13 +339,13 @@ def test_a_rule_is_adopted_and_left_around_a_history_that_goes_on():
     adopted = dj.resize_history(state, refusing(late).init(TREE))
     chex.assert_trees_all_equal(adopted.inner_state, state)
     assert (adopted.memory, adopted.dropped) == (0, 0)
-    # the rule uses its first two gradients
+    # the rule accepts its first two gradients
     updates, adopted = stepped(refusing(late), adopted, (4, 5))
     expected, state = stepped(late, state, (4, 5))
     chex.assert_trees_all_equal(updates, expected)
     left = dj.resize_history(adopted, late.init(TREE))
     chex.assert_trees_all_equal(left, state)
-    # which history would go on is not said
+    # it is not clear which history would continue
     with pytest.raises(ValueError, match=r"got \.applied in place of \.staleness"):
         dj.resize_history(
             dj.delayed(refusing(ADAM), 2).init(TREE), refusing(late).init(TREE)
@@ -362,7 +362,7 @@ def test_a_state_of_another_optimizer_is_named_by_one_path(layers):
     with pytest.raises(ValueError, match=named) as caught:
         dj.resize_history(ADAM.init(params), like)
     assert len(str(caught.value)) < 300
-    # in a history, where the parameters are others
+    # a history of other parameters
     other = dj.delayed(ADAM, 2).init(params | {"norm": jnp.ones(2)})
     with pytest.raises(ValueError, match=r"got .*'norm'.* in place of") as caught:
         dj.resize_history(dj.delayed(ADAM, 2).init(params), other)
@@ -384,13 +384,13 @@ def test_an_adopted_delay_warms_up_beside_a_list(warmup):
     gradients = [noisy(step) for step in range(4, 10)]
     for t, gradient in enumerate(gradients):
         update, adopted = late.update(gradient, adopted, TREE)
-        past = t - 2 if t >= 2 or warmup != "fresh" else 0
-        used = gradients[past] if past >= 0 else optax.tree.zeros_like(TREE)
+        index = t - 2 if t >= 2 or warmup != "fresh" else 0
+        used = gradients[index] if index >= 0 else optax.tree.zeros_like(TREE)
         expected = optax.tree.zeros_like(TREE)
-        if past >= 0 or warmup == "zeros":
+        if index >= 0 or warmup == "zeros":
             expected, state = ADAM.update(used, state, TREE)
         chex.assert_trees_all_equal(update, expected)
-    # the plain optimizer goes on from where the list is
+    # the plain optimizer continues with the state of the loop above
     left = dj.resize_history(adopted, ADAM.init(TREE))
     chex.assert_trees_all_equal(left, state)
 
@@ -469,10 +469,10 @@ def test_a_delay_is_adopted_and_left_under_orbax_bit_for_bit(params, tmp_path):
             like = tx.init(params)
             state = dj.resize_history(state, like)
             state = stored(placed(state, params), str(change))
-            where = jax.tree.map(lambda x: x.sharding, (state, placed(like, params)))
-            assert where[0] == where[1]
-            more, state = stepped(tx, state, range(4 * change, 4 * change + 4), params)
-            updates += more
+            spots = jax.tree.map(lambda x: x.sharding, (state, placed(like, params)))
+            assert spots[0] == spots[1]
+            moves, state = stepped(tx, state, range(4 * change, 4 * change + 4), params)
+            updates += moves
         return updates, state
 
     chex.assert_trees_all_equal(run(saved), run(lambda state, name: state))
@@ -510,7 +510,7 @@ def test_a_leaf_begins_anew_and_the_others_do_not_notice(name, new, depth):
     assert types(begun) == types(tx.init(new))
     updates, _ = stepped(tx, begun, range(5, 10), new)
     expected, _ = stepped(old, state, range(5, 10))
-    # as the first steps of a run whose count of steps goes on
+    # like the first steps of a run, but Adam's count of steps continues
     adam = ADAM.init(new["embed"])
     adam = (adam[0]._replace(count=jnp.int32(5)), *adam[1:])
     if name == "delivered":  # idle until the first arrival
@@ -518,12 +518,12 @@ def test_a_leaf_begins_anew_and_the_others_do_not_notice(name, new, depth):
     for t, update in enumerate(updates):
         chex.assert_trees_all_equal(update["w"], expected[t]["w"])
         used = jnp.zeros_like(new["embed"])
-        if t >= 2:  # its own gradient of two steps ago
+        if t >= 2:  # the gradient of this leaf of two steps ago
             used = noisy(3 + t, new)["embed"]
             if name == "cast":
                 used = used.astype(jnp.bfloat16).astype(jnp.float32)
         step, adam = ADAM.update(used, adam, new["embed"])
-        # Adam's corrections are compiled apart, with other shapes
+        # not equal bit for bit: Adam is compiled for other shapes
         np.testing.assert_allclose(update["embed"], step, rtol=1e-6)
         assert jnp.any(step != 0) == (t >= 2)
 

@@ -1,4 +1,4 @@
-"""A history of which each device keeps a part reads as the whole one does."""
+"""A history that is divided among devices reads like a whole one."""
 
 import functools
 import re
@@ -92,8 +92,8 @@ def test_a_donated_step_gathers_one_item_and_copies_no_history():
 
 
 def waving(params, batch):
-    own = dj.workers.vary(params)
-    return jax.tree.map(lambda x: jnp.cos(x) * batch.astype(x.dtype), own)
+    model = dj.workers.vary(params)
+    return jax.tree.map(lambda x: jnp.cos(x) * batch.astype(x.dtype), model)
 
 
 def trained(make, history):
@@ -119,7 +119,7 @@ def test_behind_the_mean_workers_keep_one_history_together():
         chex.assert_trees_all_close(cut[0], whole[0], rtol=1e-5)
         assert all(x.shape[0] == DEVICES for x in cut[1].gradients.slots)
         held = sum(x.nbytes for x in jax.tree.leaves(cut[1].gradients.slots))
-        # padded to rows of 128 and 256 of these for each of two dtypes; four slots
+        # padded to rows of 128 and 256 items for each of two dtypes; four slots
         assert held == 4 * 256 * 128 * (4 + 2)
 
 

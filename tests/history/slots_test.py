@@ -1,4 +1,4 @@
-"""A history in slots that are chosen at each push, beside a dictionary."""
+"""A history in slots that are chosen at each push, compared with a dictionary."""
 
 import re
 
@@ -19,7 +19,7 @@ def item(number):
 
 
 def filled(capacity, places):
-    """After a push into each of some places, and what a dictionary holds then."""
+    """The history after some pushes into slots, and the same in a dictionary."""
     history, held = slots.init(LIKE, capacity), {}
     for number, place in enumerate(places):
         history = slots.push(history, item(number), jnp.asarray(place))
@@ -88,16 +88,16 @@ def test_a_grid_keeps_its_axis_in_a_history_of_another_size():
 
 
 def pushed_in(slot_axis, cells=3):
-    """The program of a push in each cell of a grid, donated."""
+    """The program of a push in each cell of a grid, with donation."""
     shapes = jax.eval_shape(lambda: slots.init(jnp.zeros(4), 5))
     axes = dj.ring.vmap_axes(shapes)
     assert axes == dj.ring.Ring(slots.Numbered(0, 0), pushed=None, first=None)
     init = jax.vmap(lambda leaf: slots.init(leaf, 5), out_axes=axes)
     push = jax.vmap(slots.push, (axes, 0, slot_axis), axes)
     items = jnp.ones((cells, 4))
-    where = jnp.zeros(cells, jnp.int32) if slot_axis == 0 else jnp.int32(0)
+    places = jnp.zeros(cells, jnp.int32) if slot_axis == 0 else jnp.int32(0)
     grid = jax.eval_shape(init, items)
-    lowered = jax.jit(push, donate_argnums=0).lower(grid, items, where)
+    lowered = jax.jit(push, donate_argnums=0).lower(grid, items, places)
     return compile_as_usual(lowered).as_text()
 
 

@@ -1,4 +1,4 @@
-"""What may stand behind a stale gradient, and what is told to it."""
+"""What can be behind a stale gradient, and the arguments that it receives."""
 
 import jax
 import jax.numpy as jnp
@@ -31,13 +31,13 @@ REFUSED = {
 
 
 def deep_in(tx):
-    """Parts are found however deep they are."""
+    """`tx`, deep inside of other transformations."""
     whole = optax.masked(optax.chain(optax.clip(1.0), tx), {"w": True, "b": False})
     return optax.MultiSteps(optax.apply_if_finite(whole, 3), 2)
 
 
 class OfAUser:
-    """A transformation of a class of one's own, with a state of one's own."""
+    """A transformation of a user's class, with a user's state."""
 
     def __init__(self, tx):
         self.tx = tx
@@ -79,8 +79,8 @@ def test_the_remedies_run():
     sharp = optax.contrib.sam(dj.delayed(SGD, 1), SGD, opaque_mode=True)
     state = sharp.init(jnp.arange(3.0))
     for t in range(3):
-        told = {"grad_fn": lambda params, i, t=t: grads * t}
-        updates, state = sharp.update(grads, state, jnp.arange(3.0), **told)
+        extra_args = {"grad_fn": lambda params, i, t=t: grads * t}
+        updates, state = sharp.update(grads, state, jnp.arange(3.0), **extra_args)
         assert_close(updates, -0.1 * grads * max(t - 1, 0))
 
 

@@ -1,4 +1,4 @@
-"""Laws that are fitted to times: whose times they are, and when none of them fits."""
+"""Laws that are fitted to times: the right law wins, or no law fits."""
 
 import math
 import warnings
@@ -11,7 +11,7 @@ from scipy import stats
 from delayjax import cluster
 
 SIZE = 20_000
-# of each law: its arguments, and the standard errors of their estimates times sqrt(n)
+# for each law: its arguments, and the standard errors of its estimates times sqrt(n)
 LAWS = {
     "lognormal": (
         {"mean_seconds": 1.0, "cv": 0.5},
@@ -61,16 +61,16 @@ def test_the_true_law_comes_first_with_its_arguments(law, seed):
     assert {each.law for each in others} == set(LAWS) - {law}
     assert best.arguments.keys() == arguments.keys()
     for name, error in errors(**arguments).items():
-        away = abs(best.arguments[name] - arguments[name])
-        assert away < 4 * error / math.sqrt(SIZE), name
+        gap = abs(best.arguments[name] - arguments[name])
+        assert gap < 4 * error / math.sqrt(SIZE), name
 
 
 def test_a_fit_has_the_service_of_its_law_and_arguments():
     for each in cluster.fit(drawn("gamma", LAWS["gamma"][0], 1)):
-        again = getattr(cluster, each.law)(**each.arguments)
+        law = getattr(cluster, each.law)(**each.arguments)
         assert isinstance(each.service, cluster.ServiceTime)
-        assert each.service.mean == again.mean
-        assert each.service.quantile(0.9) == again.quantile(0.9)
+        assert each.service.mean == law.mean
+        assert each.service.quantile(0.9) == law.quantile(0.9)
 
 
 def test_the_distances_are_those_of_kolmogorov_and_smirnov_in_their_order():
@@ -109,7 +109,7 @@ def test_a_warning_says_that_no_law_fits_above_the_distance_of_one_in_a_hundred(
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             best, *_ = cluster.fit(np.tile(times, copies))
-        # Kolmogorov's distribution, of many times
+        # Kolmogorov's distribution, for many times
         most = stats.kstwo.isf(0.01, 7 * copies)
         assert bool(caught) == (best.distance > most)
         near.append(stats.kstwo.isf(0.05, 7 * copies) < best.distance < most)

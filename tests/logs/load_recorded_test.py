@@ -1,4 +1,4 @@
-"""Logs of tasks: read as they say, or refused with the row that is wrong."""
+"""Logs of tasks are read as documented, or refused with the number of the wrong row."""
 
 import datetime
 import gzip
@@ -45,7 +45,7 @@ def test_workers_may_have_names_which_are_numbered_in_their_order(tmp_path):
 
 
 def test_starts_may_be_dates(tmp_path, monkeypatch, request):
-    """In UTC, unless they say another zone; wherever they are read."""
+    """In UTC unless they name a time zone, and independent of the local one."""
     request.addfinalizer(time.tzset)
     with monkeypatch.context() as patch:
         patch.setenv("TZ", "XYZ-5")
@@ -112,7 +112,7 @@ def test_a_task_that_is_missing_is_a_gap_where_starts_are_known(tmp_path):
     gap[0, 1] = True
     for table, all_of_it in ((recorded.seconds, SECONDS), (recorded.starts, STARTS)):
         np.testing.assert_array_equal(table, np.where(gap, np.nan, all_of_it))
-    # a task each, the time after the last one, and before the first one of worker 1
+    # five tasks, the times after the last ones, and before the first one of worker 1
     assert len(recorded.slowdowns()) == 5 + 2 + 1
 
 
@@ -142,7 +142,7 @@ def test_a_record_that_is_read_gives_its_own_times_back(tmp_path):
 
 
 def without(number, *rows):
-    """The tasks with other rows in the place of one."""
+    """The tasks, with other rows in place of one row."""
     return [*TASKS[:number], *rows, *TASKS[number + 1 :]]
 
 
@@ -268,9 +268,9 @@ def test_times_that_may_be_milliseconds_are_asked_about(factor, warns, tmp_path)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         load(tmp_path, ["worker,step,seconds", *rows])
-    said = [str(warning.message) for warning in caught]
-    assert len(said) == warns and all(
-        "half of the tasks take over 101.2 s" in text for text in said
+    messages = [str(warning.message) for warning in caught]
+    assert len(messages) == warns and all(
+        "half of the tasks take over 101.2 s" in text for text in messages
     )
 
 
@@ -458,7 +458,7 @@ def test_the_row_of_an_operation_is_its_row_in_the_file(trace):
     pandas = pytest.importorskip("pandas")
     table = pandas.read_parquet(path)
     for value, must in ((-1.0, "positive"), (math.inf, "a finite"), (1.76e9, "posi")):
-        table.loc[9, "seconds"] = value  # row 10, after two that do not count
+        table.loc[9, "seconds"] = value  # row 10, after two rows that are not counted
         table.to_parquet(path)
         message = rf"row 10 \(worker 0, step 18\): `seconds` must be {must}"
         with pytest.raises(ValueError, match=message):
@@ -483,10 +483,10 @@ BASE = 1_700_000_000_000_000_000  # nanoseconds
 
 
 def kineto(rank):
-    """Two steps of a process: the ranges of the host, and of the device if it has one.
+    """Two steps of a process: ranges of the host, and of the device if there is one.
 
-    Forward takes 1 + rank seconds, backward 2 seconds; the device ends a step after the
-    host has begun the next one.
+    Forward takes 1 + rank seconds, backward 2 seconds; the device ends a step after
+    the host has begun the next one.
     """
     steps, second = [], 1_000_000
     ranges = ("forward", 1 + rank), ("backward", 2)
@@ -506,8 +506,8 @@ def kineto(rank):
                 for name, start, seconds in events
             ]
     between = dict(ph="X", cat="gpu_user_annotation", name="forward", pid=77, tid=1)
-    steps.append(between | dict(ts=17.5 * second, dur=second / 4))  # of no step
-    steps.append(dict(ph="i", name="forward", pid=77, ts=0))  # no range
+    steps.append(between | dict(ts=17.5 * second, dur=second / 4))  # belongs to no step
+    steps.append(dict(ph="i", name="forward", pid=77, ts=0))  # is no range
     document = dict(traceEvents=steps[::-1], baseTimeNanoseconds=BASE)
     return document | dict(distributedInfo=dict(rank=rank, world_size=2))
 
@@ -532,7 +532,7 @@ def test_the_ranges_that_the_device_ran_count_in_a_kineto_profile(tmp_path):
 def test_the_ranges_of_the_host_count_where_the_device_shows_no_steps(
     left_out, tmp_path
 ):
-    """Then no range counts twice."""
+    """No range may count twice."""
     (tmp_path / "notes.jsonl").write_text("no profile")
     for rank in (0, 1):
         profile = kineto(rank)
@@ -551,7 +551,7 @@ def test_the_ranges_of_the_host_count_where_the_device_shows_no_steps(
 
 @pytest.mark.parametrize("bare", [False, True])
 def test_a_chrome_trace_names_its_step_and_worker(bare, tmp_path):
-    """A list of events is a trace, too."""
+    """A list of events is a valid trace, too."""
     events = [
         dict(ph="X", name="train", pid=3 + pid, tid=0, args=dict(step_num=str(step)))
         | dict(ts=4e6 * step, dur=1e6 * (1 + pid))

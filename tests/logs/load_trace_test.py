@@ -1,4 +1,4 @@
-"""Files: what is saved comes back, and a log is read as it says or refused by line."""
+"""Files: a saved trace is read back; a log is read as documented, or refused."""
 
 import datetime
 import itertools
@@ -28,9 +28,9 @@ def test_npz_keeps_everything_to_the_bit(name, tmp_path):
     trace = simulate(name)
     for path in (tmp_path / "trace.npz", str(tmp_path / "other.npz")):
         trace.save(path)
-        again = cluster.load_trace(path)
-        assert_equal(trace, again)
-        assert type(again.num_workers) is int
+        loaded = cluster.load_trace(path)
+        assert_equal(trace, loaded)
+        assert type(loaded.num_workers) is int
 
 
 def test_an_older_npz_does_not_say_what_workers_held(tmp_path):
@@ -38,9 +38,9 @@ def test_an_older_npz_does_not_say_what_workers_held(tmp_path):
     trace.save(path)
     with np.load(path) as held:
         np.savez(path, **{name: held[name] for name in held if name != "held_until"})
-    again = cluster.load_trace(path)
-    assert len(again.held_until) == 0 < len(trace.held_until)
-    np.testing.assert_array_equal(again.read_version, trace.read_version)
+    loaded = cluster.load_trace(path)
+    assert len(loaded.held_until) == 0 < len(trace.held_until)
+    np.testing.assert_array_equal(loaded.read_version, trace.read_version)
 
 
 def test_what_a_trace_remembers_of_its_slots_is_neither_saved_nor_pickled_wrong(
@@ -51,9 +51,9 @@ def test_what_a_trace_remembers_of_its_slots_is_neither_saved_nor_pickled_wrong(
     trace.save(tmp_path / "used.npz")
     with np.load(tmp_path / "used.npz") as held:
         assert not [name for name in held if name.startswith("_")]
-    again = pickle.loads(pickle.dumps(trace))
-    assert_equal(again, fresh)
-    for one, other in zip(again.arrivals(0, 60), fresh.arrivals(0, 60), strict=True):
+    copy = pickle.loads(pickle.dumps(trace))
+    assert_equal(copy, fresh)
+    for one, other in zip(copy.arrivals(0, 60), fresh.arrivals(0, 60), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -62,18 +62,18 @@ def test_csv_keeps_updates_and_times_to_the_bit(name, tmp_path):
     trace = simulate(name)
     path = tmp_path / "trace.csv"
     trace.save(path)
-    again = cluster.load_trace(path, num_workers=7)  # more than the log shows
+    loaded = cluster.load_trace(path, num_workers=7)  # more than the log shows
     for field in ("seconds", "update", "worker", "read_version", "divisor"):
-        np.testing.assert_array_equal(getattr(again, field), getattr(trace, field))
-        assert getattr(again, field).dtype == getattr(trace, field).dtype
-    assert again.num_workers == 7
+        np.testing.assert_array_equal(getattr(loaded, field), getattr(trace, field))
+        assert getattr(loaded, field).dtype == getattr(trace, field).dtype
+    assert loaded.num_workers == 7
     # a log doesn't know when workers computed
-    for column in (again.begun, again.arrived):
+    for column in (loaded.begun, loaded.arrived):
         assert np.isnan(column).all() and column.shape == trace.update.shape
-    assert np.isnan(again.busy_seconds).all() and again.busy_seconds.shape == (7,)
-    assert again.summary().dropped == 0
-    np.testing.assert_array_equal(again.staleness, trace.staleness)
-    assert_equal(again, cluster.load_trace(str(path), num_workers=7))
+    assert np.isnan(loaded.busy_seconds).all() and loaded.busy_seconds.shape == (7,)
+    assert loaded.summary().dropped == 0
+    np.testing.assert_array_equal(loaded.staleness, trace.staleness)
+    assert_equal(loaded, cluster.load_trace(str(path), num_workers=7))
 
 
 def test_awkward_times_survive_a_csv(tmp_path):
@@ -163,7 +163,7 @@ def test_workers_may_have_names_which_are_numbered_in_their_order(tmp_path):
     ],
 )
 def test_numbers_of_workers_may_be_of_processes_or_count_from_1(ids, rows, tmp_path):
-    """As names; however many rows there are. 123,460 workers are too many."""
+    """They are names, for any number of rows. 123,460 workers are too many."""
     each = [ids[row % len(ids)] for row in range(rows)]
     text = "\n".join(["worker,staleness", *(f"{one},0" for one in each)])
     match = f"workers {ids[0]}, .*, {ids[-1]} are renumbered to 0 .. {len(ids) - 1}, "
@@ -193,7 +193,7 @@ def test_a_row_that_is_there_twice_is_refused_where_updates_have_one_row(tmp_pat
     each_twice = [row for row in GOOD_ROWS[:2] for _ in (0, 1)]
     with pytest.raises(ValueError, match=r"line 3: `update` must have one row"):
         load(tmp_path, "\n".join([HEADER, *each_twice]))
-    # two gradients an update
+    # two gradients in each update
     rows = [f"{row // 2},{row // 2},{row % 4},0" for row in range(10)]
     assert load(tmp_path, "\n".join([HEADER, *rows])).counts.tolist() == [2] * 5
     with pytest.raises(ValueError, match=r"line 8: `update` must have 2 rows, as the"):
@@ -313,7 +313,7 @@ def test_a_bad_row_is_named_with_its_column_its_value_and_the_remedy(name, tmp_p
             "step,time,worker,read_version\n0,1,0,0",
             r"a column 'update', once, got \['step', 'time', .*`columns` the names",
         ),
-        # with versions a log has all; a slip of the pen must not pass for a lack
+        # with versions, a log has all gradients; a typing error is no gap
         ("update,time_s,rank,read_version,staleness\n0,1,0,0,0", "a column 'worker'"),
         ("update,time_s,worker,read_version,worker\n0,1,0,0,1", "'worker', once"),
         ("\n".join(GOOD_ROWS), r"a column 'update', once"),
@@ -325,7 +325,7 @@ def test_a_file_that_is_no_log_is_refused(text, message, tmp_path):
         load(tmp_path, text)
 
 
-# What real logs look like.
+# What real logs look like
 
 
 def test_times_of_a_clock_count_from_the_first_or_from_a_given_one(tmp_path):
@@ -337,7 +337,7 @@ def test_times_of_a_clock_count_from_the_first_or_from_a_given_one(tmp_path):
     np.testing.assert_array_equal(first.seconds, [0.0, 2.5, 5.0, 7.5])
     given = load(tmp_path, text, start_seconds=clock - 10.0)
     np.testing.assert_array_equal(given.seconds, [10.0, 12.5, 15.0, 17.5])
-    # long times that are none of a clock's
+    # long times that are not of a clock
     raw = load(tmp_path, text, start_seconds=0.0)
     np.testing.assert_array_equal(raw.seconds, clock + 2.5 * np.arange(4))
     with pytest.raises(ValueError, match=r"line 2: `time_s` .*before 1\.8e\+09 s"):
@@ -361,7 +361,7 @@ def test_what_was_read_before_the_log_began_counts_as_its_first_version(tmp_path
     assert trace.staleness[:, 0].tolist() == [0, 1, 1]
     ages = load(tmp_path, "staleness\n3\n2\n1", first_update=500)
     assert ages.read_version.tolist() == [0, 0, 1]
-    # but no earlier than the run itself
+    # but not before the run itself
     for text in (f"{HEADER}\n2,1,0,-1", "staleness\n3"):
         with pytest.raises(
             ValueError, match=r"line 2: `(read_version|staleness)` must"
@@ -373,7 +373,7 @@ def test_rows_may_be_sorted(tmp_path):
     trace = simulate("2-softsync")
     trace.save(tmp_path / "t.csv")
     header, *rows = (tmp_path / "t.csv").read_text().split()
-    # updates in any order, the gradients of one in theirs
+    # updates in any order; the gradients of an update in their order
     order = np.random.default_rng(1).permutation(60)
     mixed = [
         row for update in order for row in rows if int(row.split(",")[0]) == update
@@ -389,7 +389,7 @@ def test_rows_may_be_sorted(tmp_path):
         ValueError, match=r"has no column `update`, which sort=True needs\."
     ):
         load(tmp_path, "worker,staleness\n0,0\n1,0", sort=True)
-    # an error keeps its line of the file
+    # an error names the line of the file
     bad = mixed.index(rows[-1])
     mixed[bad] = re.sub(r"\d+$", "99", mixed[bad])
     with pytest.raises(ValueError, match=rf"line {bad + 2}: `read_version`.* 99"):

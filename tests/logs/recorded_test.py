@@ -30,9 +30,9 @@ def simulate(service, protocol, num_updates=UPDATES, **options):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_every_protocol_takes_recorded_times_as_times_that_are_given(name):
-    again = np.tile(SECONDS, 300)  # mindflayer draws 10,000 tasks of each worker
+    table = np.tile(SECONDS, 300)  # mindflayer draws 10,000 tasks of each worker
     ours = simulate(RECORDED.service(), EVERY[name])
-    assert_equal(ours, simulate(oracle.given(again), EVERY[name]))
+    assert_equal(ours, simulate(oracle.given(table), EVERY[name]))
 
 
 def test_a_step_of_hardsync_takes_as_long_as_its_slowest_worker():
@@ -62,18 +62,18 @@ def record_of(trace):
 @pytest.mark.filterwarnings("ignore:`starts` show that workers wait")
 @pytest.mark.parametrize("name", ["ASGD", "2-softsync", "hardsync", "ssp(1)"])
 def test_slowdowns_by_the_clock_give_back_the_run_that_was_recorded(name):
-    once = simulate(cluster.gamma(1.0, 2.0), EVERY[name], slowdown=[1, 1, 3, 1, 1])
-    recorded = record_of(once)
+    first = simulate(cluster.gamma(1.0, 2.0), EVERY[name], slowdown=[1, 1, 3, 1, 1])
+    recorded = record_of(first)
     mean = recorded.law().mean
-    again = simulate(cluster.constant(mean), EVERY[name], slowdown=recorded.slowdowns())
-    # until the record of a worker ends
+    rerun = simulate(cluster.constant(mean), EVERY[name], slowdown=recorded.slowdowns())
+    # until the end of the worker's record
     ends = np.nanmax(recorded.starts + recorded.seconds, axis=1).min()
     for field in ("worker", "read_version", "arrived"):
         ours, theirs = (
-            getattr(run, field)[run.arrived < ends] for run in (again, once)
+            getattr(run, field)[run.arrived < ends] for run in (rerun, first)
         )
         np.testing.assert_allclose(ours, theirs, rtol=1e-9)
-    assert ends > 0.7 * once.seconds[-1]
+    assert ends > 0.7 * first.seconds[-1]
 
 
 def test_slowdowns_of_workers_that_wait_are_for_the_protocol_of_the_log():
@@ -94,7 +94,7 @@ def test_a_slowdown_holds_until_the_worker_s_next_task_and_its_mean_outside():
         for slow in recorded.slowdowns()
     ]
     assert [worker for worker, *_ in rows] == [0, 0, 0, 0, 1, 1, 1, 1]
-    # in the mean a task takes the time over the tasks that were done in it
+    # on average, a task takes the time divided by the tasks that were done in it
     first, second = 7.5 / (2.5 / 1 + 5 / 5), 9 / (2 / 2 + 4 / 4 + 3 / 3)
     expected = [(first, 0, 0.5), (1, 0.5, 3), (5, 3, 8), (first, 8, np.inf)]
     expected += [(2, 0, 2), (4, 2, 6), (3, 6, 9), (second, 9, np.inf)]
@@ -102,7 +102,7 @@ def test_a_slowdown_holds_until_the_worker_s_next_task_and_its_mean_outside():
 
 
 def synchronous(spec, steps=900):
-    """The log of a synchronous run: what each worker computed, and when it began."""
+    """The log of a synchronous run: the computing times, and their starts."""
     run = cluster.simulate(spec, protocols.hardsync(), steps, seed=0)
     order = np.lexsort((run.begun, run.worker))
     begun, arrived = (
@@ -136,7 +136,7 @@ EVERY_KIND = (
 
 
 def updates_of(spec, seconds):
-    """The number of updates in these seconds, under each kind of protocol."""
+    """The number of updates in these seconds with each kind of protocol."""
     return [
         cluster.simulate(spec, protocol, None, seconds=seconds, seed=1).num_updates
         for protocol in EVERY_KIND
@@ -145,7 +145,7 @@ def updates_of(spec, seconds):
 
 @pytest.mark.parametrize("name", TRUTHS)
 def test_a_synchronous_log_gives_the_speed_of_other_protocols(name):
-    """With starts, and with steps alone."""
+    """With starts, and only with steps."""
     by_clock = name in ("phases", "both")
     log = synchronous(TRUTHS[name], steps=300 if by_clock else 900)
     seconds = 0.9 * log.starts.max()
@@ -156,7 +156,7 @@ def test_a_synchronous_log_gives_the_speed_of_other_protocols(name):
 
 
 def slow_tasks(between):
-    """20 of 60 tasks take 5 s: those of long documents, say, and not by the clock.
+    """20 of 60 tasks take 5 s because of long documents, and not by the clock.
 
     A batch with long and short documents has a time in between.
     """
@@ -200,7 +200,7 @@ def test_what_lasts_may_be_chosen():
 
 
 def test_a_log_without_waits_has_the_speeds_by_the_clock():
-    """With noise that waits would make too fast."""
+    """With noise, which waits would turn into too much speed."""
     truth = cluster.Cluster(8, cluster.lognormal(1.0, 0.3), phases(8, 2400.0))
     log = cluster.simulate(truth, protocols.k_async(1), None, seconds=1800.0, seed=0)
     recorded = record_of(log)
@@ -227,15 +227,15 @@ def test_half_of_a_wait_belongs_to_the_task_before_and_half_to_the_task_after(fi
         spec.speeds(), lengths, [(1.0, 5.0), (5.0, 1.0)], strict=True
     ):
         usual = (before + after) / (before / one + after / two)  # time over work
-        for at, factor in (
+        for time, factor in (
             *((log_begins - 0.01, usual), (log_begins + 0.01, one)),
             *((log_begins + before - 0.01, one), (log_begins + before + 0.01, two)),
             (log_begins + before + after - 0.01, two),
             (log_begins + before + after + 0.01, usual),
         ):
-            if at > 0:
-                lasts = speed.factor_between(at, at) * mean
-                assert lasts == pytest.approx(factor), at
+            if time > 0:
+                lasts = speed.factor_between(time, time) * mean
+                assert lasts == pytest.approx(factor), time
 
 
 @pytest.mark.filterwarnings("ignore:`starts` show that workers wait")
@@ -253,7 +253,7 @@ def test_a_worker_that_is_always_slow_is_slow_after_the_log_too():
 
 @pytest.mark.parametrize(("spread", "noise"), [(0.1, 0.02), (1.0, 0.3), (0.5, 0.02)])
 def test_independent_steps_that_workers_share_do_not_make_slowness_last(spread, noise):
-    """Long steps are long for all workers: as many samples as steps."""
+    """Long steps are long for all workers: there are as many samples as steps."""
     for seed in range(40):
         rng = np.random.default_rng(seed)
         steps = rng.lognormal(0.0, spread, 100)
@@ -277,7 +277,7 @@ def test_more_workers_take_the_times_of_the_recorded_ones_in_turn():
 
 
 def test_gaps_leave_the_law_of_each_worker_s_times_as_it_is():
-    """A slow worker has a fifth of the tasks of the others in a log of ASGD."""
+    """In a log of ASGD, a slow worker has a fifth of the tasks of the others."""
     seconds, starts = np.full((2, 2, 1000), np.nan)
     for worker, tasks in enumerate((1000, 200)):
         times = np.random.default_rng(worker).exponential(1000 / tasks, tasks)
@@ -288,12 +288,12 @@ def test_gaps_leave_the_law_of_each_worker_s_times_as_it_is():
     assert drawn.std() == pytest.approx(np.nanstd(seconds[1]), rel=0.1)
 
 
-@pytest.mark.parametrize(("spread", "apart"), [(0.5, 1e-3), (0.01, 5e-4), (0.003, 0)])
-def test_times_from_barrier_to_barrier_are_seen(spread, apart):
+@pytest.mark.parametrize(("spread", "noise"), [(0.5, 1e-3), (0.01, 5e-4), (0.003, 0)])
+def test_times_from_barrier_to_barrier_are_seen(spread, noise):
     """Also where a steady worker is the slowest in each step."""
     rng = np.random.default_rng(0)
     steps = rng.uniform(1.0, 1.0 + 2 * spread, 200)
-    recorded = cluster.Recorded(steps * (1 + apart * rng.normal(size=(4, 200))))
+    recorded = cluster.Recorded(steps * (1 + noise * rng.normal(size=(4, 200))))
     for use in (recorded.cluster, recorded.service):
         with pytest.warns(UserWarning, match="also counts the wait for the slowest"):
             use()

@@ -1,4 +1,4 @@
-"""A chain of linear layers as a pipeline's parts, and its gradients in NumPy."""
+"""A chain of linear layers, as parts of a pipeline; and its gradients in NumPy."""
 
 import functools
 
@@ -40,7 +40,7 @@ def batches(count, examples=4, seed=1):
     return rng.normal(size=(count, examples, WIDTH))
 
 
-BY_LEAF = {  # rules that look at the rank or the norm of each leaf
+BY_LEAF = {  # rules that depend on the rank or on the norm of each leaf
     "muon": optax.contrib.muon(0.02),
     "lamb": optax.lamb(0.02, weight_decay=0.1),
     "adafactor": optax.adafactor(0.02, min_dim_size_to_factor=2),
@@ -52,7 +52,7 @@ BY_LEAF = {  # rules that look at the rank or the norm of each leaf
 
 
 def biased():
-    """x_{l+1} = x_l + tanh(x_l W_l + b_l): leaves of both ranks in each layer."""
+    """x_{l+1} = x_l + tanh(x_l W_l + b_l): each layer has leaves of both ranks."""
     return dj.pipelines.Parts(
         embed=parts().embed, block=biased_layer, head=parts().head
     )
@@ -64,8 +64,8 @@ def biased_layer(p, x, key):
 
 def with_biases(layers):
     biases = np.linspace(-1.0, 1.0, layers * WIDTH).reshape(layers, WIDTH)
-    own = params(layers)
-    return own | {"blocks": own["blocks"] | {"b": biases}}
+    tree = params(layers)
+    return tree | {"blocks": tree["blocks"] | {"b": biases}}
 
 
 def layers_apart(params):
@@ -77,7 +77,7 @@ def layers_apart(params):
 
 @functools.cache
 def loop_of_layers(name, layers=8, updates=5):
-    """[(loss, parameters)] of Optax's own loop, the model's layers in a list."""
+    """[(loss, parameters)] of a loop with Optax; the layers of the model are a list."""
     tx, now = BY_LEAF[name], layers_apart(single(with_biases(layers)))
 
     def loss(p, batch):
@@ -100,14 +100,14 @@ def loop_of_layers(name, layers=8, updates=5):
 
 
 def chained(params):
-    """The matrices in order, E, W_0, .., W_{L-1}, and h as a column."""
+    """The matrices E, W_0, ..., W_{L-1}, in this order, and h as a column."""
     return [params["embed"], *params["blocks"]["w"], params["head"][:, None]]
 
 
 def stages_of(layers, stages):
     """The stage of each matrix of the chain: layer l is in floor(l S / L)."""
-    own = [layer * stages // layers for layer in range(layers)]
-    return [0, *own, stages - 1]
+    inner = [layer * stages // layers for layer in range(layers)]
+    return [0, *inner, stages - 1]
 
 
 def gradients(forward, backward, stage, batch):
@@ -123,11 +123,11 @@ def gradients(forward, backward, stage, batch):
         inputs.append(z)
         x, z = x @ a, z @ b
     loss = np.mean((x - 1.0) ** 2) / 2
-    # the head is in the last stage, which computes its output anew
+    # the head is in the last stage, which computes its output again
     delta = (z - 1.0) / len(batch)
     result = []
-    for own, b in zip(reversed(inputs), reversed(backward), strict=True):
-        result.append(own.T @ delta)
+    for value, b in zip(reversed(inputs), reversed(backward), strict=True):
+        result.append(value.T @ delta)
         delta = delta @ b.T
     return loss, result[::-1]
 
@@ -137,12 +137,12 @@ def seen(pipe, state):
 
 
 def single(tree):
-    """In float32."""
+    """The tree in float32."""
     return jax.tree.map(lambda leaf: leaf.astype(np.float32), tree)
 
 
 def assert_close(tree, expected, times=1):
-    """Equal but for a few roundings of float32, or `times` as many."""
+    """Equal up to a few roundings of float32, or `times` as many."""
     jax.tree.map(
         lambda x, y: np.testing.assert_allclose(
             x, y, rtol=1e-5 * times, atol=2e-6 * times

@@ -1,4 +1,4 @@
-"""A pipeline on devices does what its simulation does, tick by tick."""
+"""A pipeline on devices equals its simulation, tick by tick."""
 
 import re
 
@@ -35,8 +35,8 @@ def schedule(stages=4, **options):
     ),
 )
 def test_it_is_the_simulation_of_mixed_versions(stages, data, stash):
-    own = schedule(stages, stash=stash)
-    assert_follows(chain.parts(), ADAM, own, mesh(stages, data), updates=50)
+    plan = schedule(stages, stash=stash)
+    assert_follows(chain.parts(), ADAM, plan, mesh(stages, data), updates=50)
 
 
 def test_a_stage_that_predicts_knows_its_own_delay():
@@ -54,7 +54,7 @@ def test_a_stage_that_predicts_knows_its_own_delay():
 
 
 def test_rules_are_told_staleness_and_the_point_that_was_read():
-    """A law by staleness, and DC-ASGD, which reads the stale parameters."""
+    """A law of the staleness, and DC-ASGD, which reads stale parameters."""
     rule = optax.chain(
         dj.compensate_delay(0.5),
         optax.sgd(0.05),
@@ -64,7 +64,7 @@ def test_rules_are_told_staleness_and_the_point_that_was_read():
 
 
 def test_a_norm_is_a_norm_of_the_stage_s_own_parameters():
-    """Decay of other stages' copies would be in the clipped norm."""
+    """Weight decay of the copies of other stages would change the clipped norm."""
     rule = optax.chain(
         optax.add_decayed_weights(1.0), optax.clip_by_global_norm(0.1), optax.sgd(0.5)
     )
@@ -72,16 +72,16 @@ def test_a_norm_is_a_norm_of_the_stage_s_own_parameters():
 
 
 def test_a_stage_is_told_the_loss_of_the_batch_whose_gradient_arrives():
-    """The head's loss of that batch, S - 1 - s ticks ago, a mean over the data."""
+    """The loss of that batch at the head, S - 1 - s ticks ago: a mean over the data."""
 
     def update(grads, state, params=None, *, value=None, **extra):
         return grads, {"value": value}
 
-    told = optax.GradientTransformationExtraArgs(
+    recorder = optax.GradientTransformationExtraArgs(
         lambda params: {"value": jnp.zeros(())}, update
     )
     pipe = pipelines.run(
-        chain.parts(), optax.chain(told, optax.sgd(0.1)), schedule(2), mesh(2, 2)
+        chain.parts(), optax.chain(recorder, optax.sgd(0.1)), schedule(2), mesh(2, 2)
     )
     start, batches = chain.single(chain.params(4)), chain.batches(6).astype(np.float32)
     state, step, losses = pipe.init(start, batches[0]), jax.jit(pipe.step), []
@@ -127,7 +127,7 @@ def test_layers_have_the_same_keys_as_in_the_simulation():
 
 
 def test_multi_steps_update_after_each_m_microbatches():
-    """`mixed` of M microbatches; w changes M ticks apart."""
+    """It is `mixed` with M microbatches: w changes only each M ticks."""
     many = pipelines.pipedream(2, microbatches=2, in_flight="full")
     pipe = pipelines.mixed(chain.parts(), optax.sgd(0.05), many)
     device = pipelines.run(
@@ -163,11 +163,11 @@ def test_a_run_that_is_stored_goes_on_bit_for_bit(tmp_path):
         state, _ = tick(state, batch)
     with np.load(tmp_path / "state.npz") as file:
         leaves = [file[name] for name in file.files]
-    again = jax.tree.unflatten(jax.tree.structure(state), leaves)
-    again = jax.device_put(again, places)
+    other = jax.tree.unflatten(jax.tree.structure(state), leaves)
+    other = jax.device_put(other, places)
     for batch in batches[9:]:
-        again, _ = tick(again, batch)
-    jax.tree.map(np.testing.assert_array_equal, state, again)
+        other, _ = tick(other, batch)
+    jax.tree.map(np.testing.assert_array_equal, state, other)
 
 
 def test_a_tick_keeps_types_and_places_and_gives_its_buffers_back():
@@ -205,7 +205,7 @@ def mesh3():
 
 
 def test_a_tick_sends_one_activation_forward_and_one_cotangent_back():
-    """Nothing else crosses stages but the loss, a scalar."""
+    """Between stages nothing else is sent, except the loss, a scalar."""
     stages = jax.make_mesh((4,), ("stages",))
     pipe = pipelines.run(chain.parts(), ADAM, schedule(4), stages)
     batch = chain.batches(1)[0].astype(np.float32)
@@ -222,17 +222,17 @@ def test_a_tick_sends_one_activation_forward_and_one_cotangent_back():
 
 
 def with_scalar():
-    """An auxiliary loss goes through the blocks beside x."""
-    own = chain.parts()
+    """The blocks add an auxiliary loss, which is sent beside x."""
+    parts = chain.parts()
     return pipelines.Parts(
-        embed=lambda p, batch, key: (own.embed(p, batch, key), jnp.zeros(())),
-        block=lambda p, x, key: (own.block(p, x[0], key), x[1] + jnp.mean(x[0] ** 2)),
-        head=lambda p, x, batch: own.head(p, x[0], batch) + x[1],
+        embed=lambda p, batch, key: (parts.embed(p, batch, key), jnp.zeros(())),
+        block=lambda p, x, key: (parts.block(p, x[0], key), x[1] + jnp.mean(x[0] ** 2)),
+        head=lambda p, x, batch: parts.head(p, x[0], batch) + x[1],
     )
 
 
 def over_model():
-    """The blocks' columns lie on the axis that splits the batch."""
+    """The columns of the blocks are split over the axis that splits the batch, too."""
     start = chain.single(chain.params(4))
     start["blocks"]["w"] = np.ones((4, 2, 2), np.float32)
     columns = NamedSharding(mesh(2, 2), P("stages", None, "data"))
@@ -289,21 +289,21 @@ WRONG = {
 
 def test_a_key_is_given_always_or_never():
     batch, keys = chain.batches(1)[0].astype(np.float32), (None, jax.random.key(0))
-    for first, then in (keys, keys[::-1]):
+    for first, second in (keys, keys[::-1]):
         pipe = pipelines.run(chain.parts(), ADAM, schedule(), mesh(4))
         state = pipe.init(chain.single(chain.params(4)), batch, first)
         with pytest.raises(
             ValueError, match="`tree` must have the structure of the history's items,"
         ):
-            jax.eval_shape(pipe.step, state, batch, then)
+            jax.eval_shape(pipe.step, state, batch, second)
 
 
 def test_the_first_state_needs_no_more_than_the_shapes_of_a_batch():
     batch = chain.batches(1)[0].astype(np.float32)
     pipe = pipelines.run(chain.parts(), ADAM, schedule(2), mesh(2, 2))
     given = (
-        pipe.init(chain.single(chain.params(4)), of)
-        for of in (batch, jax.ShapeDtypeStruct(batch.shape, batch.dtype))
+        pipe.init(chain.single(chain.params(4)), shapes)
+        for shapes in (batch, jax.ShapeDtypeStruct(batch.shape, batch.dtype))
     )
     jax.tree.map(np.testing.assert_array_equal, *given)
 
@@ -328,17 +328,17 @@ def test_what_cannot_run_is_refused_before_training(change, message):
     with pytest.raises((ValueError, TypeError), match=message) as refused:
         pipe = pipelines.run(**given)
         pipe.init(jax.tree.map(single, params), chain.single(chain.batches(1, 3)[0]))
-    is_ours = str(refused.value).startswith("`")  # JAX writes several lines
+    is_ours = str(refused.value).startswith("`")  # errors of JAX have several lines
     assert not is_ours or "\n" not in str(refused.value)
 
 
 def single(leaf):
-    """In float32, where it lies."""
+    """The tree in float32, on the same devices."""
     return leaf if isinstance(leaf, jax.Array) else leaf.astype(np.float32)
 
 
 def test_a_rule_that_changes_types_in_shard_map_is_refused():
-    """Optax's has a `lax.cond` whose branches differ there; `mixed` takes it."""
+    """In Optax's rule a `lax.cond` has unequal branch types; `mixed` accepts it."""
     rule = optax.chain(optax.sgd(0.1), optax.contrib.reduce_on_plateau())
     pipe, batch = pipelines.run(chain.parts(), rule, schedule(), mesh(4)), batch_of(4)
     state = pipe.init(chain.single(chain.params(4)), batch)

@@ -91,9 +91,9 @@ def test_stacked_layers_train_as_a_list_of_layers_does(name):
         for batch in chain.single(batches):
             state, loss = step(state, batch)
         ends.append((loss, pipe.params(state)))
-    (loss, params), (expected, apart) = ends
+    (loss, params), (expected, layers) = ends
     np.testing.assert_allclose(loss, expected, rtol=1e-4)
-    chain.assert_close(chain.layers_apart(params), apart, times=20)
+    chain.assert_close(chain.layers_apart(params), layers, times=20)
 
 
 def test_a_mistake_in_a_function_of_a_known_delay_is_shown_as_it_is():

@@ -1,4 +1,4 @@
-"""Closed forms of a schedule, against its timetable simulated in time."""
+"""Closed forms of schedules, compared with simulated timetables."""
 
 import dataclasses
 import math
@@ -45,13 +45,13 @@ def test_a_pass_reads_the_newest_version_that_its_order_leaves(schedule):
     for stage in range(schedule.stages):
         for microbatch, applied in passes(table, stage, forward=True):
             version = schedule.forward_version(microbatch, stage)
-            if schedule.lag:  # it is there, and one behind
+            if schedule.lag:  # it exists, and is the previous version
                 assert version <= applied
                 assert version == max(0, microbatch // schedule.microbatches - 1)
             else:
                 assert version == applied
         for microbatch, applied in passes(table, stage, forward=False):
-            # an update is made of M gradients, after its last backward pass
+            # an update needs M gradients, and follows the last backward pass of them
             assert applied == microbatch // schedule.microbatches
             stashed = schedule.forward_version(microbatch, stage)
             expected = stashed if schedule.stash else applied
@@ -71,7 +71,7 @@ def test_a_gradient_is_late_by_the_updates_between_its_passes(schedule):
 
 @each_schedule
 def test_the_copies_are_the_versions_that_are_still_needed(schedule):
-    """Counted in the timetable: from a forward read to the backward pass."""
+    """Counted in the timetable, from a forward pass to its backward pass."""
     table = pipelines.timetable(schedule, UPDATES)
     for stage in range(schedule.stages):
         needed = 1
@@ -91,8 +91,8 @@ def test_so_many_microbatches_are_in_flight(schedule):
     for stage in range(schedule.stages):
         most = table.in_flight(stage) / schedule.chunks
         assert schedule.activations(stage) == most
-        own = schedule.memory(stage, weights=10.0, activations=3.0)
-        assert own == 10.0 * schedule.weight_copies(stage) + 3.0 * most
+        memory = schedule.memory(stage, weights=10.0, activations=3.0)
+        assert memory == 10.0 * schedule.weight_copies(stage) + 3.0 * most
 
 
 @each_schedule
@@ -127,8 +127,8 @@ def test_published_numbers():
         ]
         size = 2 * stages
         ratios = [
-            own.bubble_share / (1 - own.bubble_share)
-            for own in (
+            schedule.bubble_share / (1 - schedule.bubble_share)
+            for schedule in (
                 pipelines.gpipe(stages, size),
                 pipelines.one_f_one_b(stages, size),
                 pipelines.one_f_one_b(stages, size, chunks=4),
@@ -141,7 +141,7 @@ def test_published_numbers():
 
 
 def test_with_a_lag_so_many_passes_ahead_still_find_their_version():
-    """lag M is the most: with one more a pass comes before its version is made."""
+    """With a lag above M, a pass would begin before its version exists."""
     for lag, ahead in ((1, 4), (2, 8)):
         schedule = pipelines.Schedule("own", 2, 4, False, (ahead, 1), lag=lag)
         table = pipelines.timetable(schedule, UPDATES)

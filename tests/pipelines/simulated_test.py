@@ -1,4 +1,4 @@
-"""Simulated pipelines, against a loop in NumPy that keeps all versions."""
+"""Simulated pipelines, compared with a loop in NumPy that keeps all versions."""
 
 import dataclasses
 import functools
@@ -46,16 +46,16 @@ def trained(make, schedule, layers=LAYERS):
 
 
 def check(result, expected):
-    for (loss, now), (own_loss, own) in zip(result, expected, strict=True):
+    for (loss, now), (own_loss, params) in zip(result, expected, strict=True):
         np.testing.assert_allclose(loss, own_loss, rtol=1e-9)
-        for x, y in zip(now, own, strict=True):
+        for x, y in zip(now, params, strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-8, atol=1e-10)
 
 
 def loop(schedule, layers, version_of):
-    """All versions are kept; `version_of(i, s)` says which a forward pass reads."""
+    """All versions are kept; forward pass i of stage s reads version_of(i, s)."""
     stage = chain.stages_of(layers, schedule.stages)
-    versions = [chain.chained(chain.params(layers))]  # by update
+    versions = [chain.chained(chain.params(layers))]  # one for each update
     velocity = [np.zeros_like(w) for w in versions[0]]
     count = schedule.microbatches
     for n, batch in enumerate(chain.batches(UPDATES, 4)):
@@ -92,15 +92,15 @@ def test_under_vertical_sync_all_stages_read_the_version_of_the_first(name):
 
 
 def test_late_gradients_wait_each_for_its_own_stage():
-    """g_s(t - tau_s), all of it taken at the parameters of update t - tau_s."""
+    """g_s(t - tau_s), at the parameters of all stages of update t - tau_s."""
     schedule = pipelines.pipedream(3)
     stage = chain.stages_of(LAYERS, 3)
     now = chain.chained(chain.params(LAYERS))
-    velocity, past, expected = [np.zeros_like(w) for w in now], [], []
+    velocity, history, expected = [np.zeros_like(w) for w in now], [], []
     for t, batch in enumerate(chain.batches(UPDATES, 4)):
         loss, grads = chain.gradients(now, now, stage, batch)
-        past.append(grads)
-        used = [past[max(t - (2 - s), 0)][k] for k, s in enumerate(stage)]
+        history.append(grads)
+        used = [history[max(t - (2 - s), 0)][k] for k, s in enumerate(stage)]
         velocity = [BETA * v + g for v, g in zip(velocity, used, strict=True)]
         now = [w - RATE * v for w, v in zip(now, velocity, strict=True)]
         expected.append((loss, now))
@@ -108,10 +108,10 @@ def test_late_gradients_wait_each_for_its_own_stage():
 
 
 def test_where_all_stages_have_one_delay_the_three_meanings_are_one():
-    """But for the start: a FIFO has the first gradient until another arrives."""
+    """Except at the start: a FIFO has the first gradient until another one arrives."""
     schedule = pipelines.two_buffered(3, 3)
     with jax.enable_x64(True):
-        batches = np.repeat(chain.batches(1, 6), 8, axis=0)  # one batch, again
+        batches = np.repeat(chain.batches(1, 6), 8, axis=0)  # the same batch each time
         ends = []
         for make in (pipelines.mixed, pipelines.vertical_sync, pipelines.late):
             pipe = make(chain.parts(), optax.sgd(RATE, BETA), schedule)
@@ -126,7 +126,7 @@ def test_where_all_stages_have_one_delay_the_three_meanings_are_one():
 
 
 def test_late_gradients_are_delayed_by_layers():
-    """`late` is `dj.delayed` of the whole model with `delays.Layers`."""
+    """`late` equals `dj.delayed` of the whole model with `delays.Layers`."""
     delays = {"embed": 2, "blocks": dj.delays.Layers((2, 2, 1, 0)), "head": 0}
     tx = dj.delayed(optax.adam(0.01), delays)
     parts, params = chain.parts(), jax.tree.map(jnp.asarray, chain.params(4))
@@ -147,7 +147,7 @@ def test_late_gradients_are_delayed_by_layers():
 
 
 def test_a_stage_that_predicts_looks_ahead_by_its_own_delay():
-    """The forward pass reads w + tau Delta, and that point is what is stashed."""
+    """The forward pass reads w + tau Delta; the stash holds this point."""
     schedule, layers = pipelines.pipedream(3), 3
     stage = chain.stages_of(layers, 3)
     with jax.enable_x64(True):
@@ -180,7 +180,7 @@ def test_a_stage_that_predicts_looks_ahead_by_its_own_delay():
 
 
 def test_rules_are_told_each_stages_staleness_and_the_point_that_was_read():
-    def told(delay):
+    def recorder(delay):
         def update(updates, state, params=None, *, staleness, stale_params, value, **_):
             del params, state
             return updates, (staleness, stale_params, value)
@@ -193,7 +193,7 @@ def test_rules_are_told_each_stages_staleness_and_the_point_that_was_read():
             optax.GradientTransformationExtraArgs(init, update), optax.sgd(RATE)
         )
 
-    pipe = pipelines.mixed(chain.parts(), told, pipelines.pipedream(3))
+    pipe = pipelines.mixed(chain.parts(), recorder, pipelines.pipedream(3))
     batches = chain.batches(6).astype(np.float32)
     state, heads = pipe.init(chain.params(3), batches[0]), []
     step = jax.jit(pipe.step)
@@ -211,7 +211,7 @@ def test_rules_are_told_each_stages_staleness_and_the_point_that_was_read():
 
 
 def test_layers_and_embedding_have_keys_of_their_own_also_in_the_backward_pass():
-    """Dropout: the same mask in both passes, whatever the number of stages."""
+    """Dropout has the same mask in both passes, with any number of stages."""
 
     def dropped(x, key):
         return x * jax.random.bernoulli(key, 0.5, x.shape)
@@ -235,7 +235,7 @@ def test_layers_and_embedding_have_keys_of_their_own_also_in_the_backward_pass()
 
 
 def test_layer_l_receives_fold_in_of_l_and_the_embedding_of_the_number_of_layers():
-    """x_{l+1} = 2 x_l + u(key_l), of all layers; also where a stage has several."""
+    """x_{l+1} = 2 x_l + u(key_l), for all layers; also with several in a stage."""
     layers, key, batch = 5, jax.random.key(3), np.zeros((2, 1), np.float32)
     parts = pipelines.Parts(
         embed=lambda p, batch, key: batch + jax.random.uniform(key),
@@ -262,7 +262,7 @@ def test_layer_l_receives_fold_in_of_l_and_the_embedding_of_the_number_of_layers
 
 @pytest.mark.long
 def test_stages_may_have_layers_of_unlike_shapes():
-    """Layers as a list of trees equal the chain with the same matrices."""
+    """A list of layers equals the chain with the same matrices."""
     widths = (3, 5, 2, 3)
     rng = np.random.default_rng(0)
     blocks = [rng.normal(size=pair) for pair in itertools.pairwise(widths)]
@@ -290,7 +290,7 @@ def test_stages_may_have_layers_of_unlike_shapes():
 
 
 def test_gradients_of_microbatches_are_summed_in_float32():
-    """For bfloat16 parameters, as in MultiSteps; a sum in bfloat16 is coarse."""
+    """Also for bfloat16 parameters, as in MultiSteps: a sum in bfloat16 is inexact."""
     parts = pipelines.Parts(
         embed=lambda p, batch, key: batch,
         block=lambda p, x, key: p[None] * x,
@@ -299,7 +299,7 @@ def test_gradients_of_microbatches_are_summed_in_float32():
     grads: list[jax.Array] = []
     params = {"embed": (), "blocks": jnp.ones((1, 8), jnp.bfloat16), "head": ()}
     batch = jax.random.uniform(jax.random.key(0), (64, 8)).astype(jnp.bfloat16)
-    mean = np.asarray(batch, np.float32).mean(axis=0)  # x is the gradient of p
+    mean = np.asarray(batch, np.float32).mean(axis=0)  # x is p's gradient
 
     def seen(updates, state, params=None):
         (layer,) = updates["blocks"]
@@ -435,7 +435,7 @@ def test_a_schedule_that_a_meaning_does_not_have_is_refused():
 
 
 def test_late_gradients_bring_their_parameters_where_a_rule_reads_them():
-    """On one batch, with a delay of 1 everywhere, it is `mixed`."""
+    """With the same batch each time and a delay of 1 everywhere, it is `mixed`."""
     rule = optax.chain(dj.compensate_delay(0.5), optax.sgd(0.05))
     schedule, batch = pipelines.two_buffered(2, 2), np.float32(chain.batches(1)[0])
     kept = functools.partial(pipelines.late, keep_params=True)

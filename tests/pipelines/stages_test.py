@@ -1,4 +1,4 @@
-"""Leaves find their stage by their path."""
+"""The stage of a leaf follows from its path."""
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +19,12 @@ ENDS = {"embed": 0, "head": 3}
 
 
 def test_layers_are_spread_over_the_stages_along_their_axis():
-    """floor(4 l / 6) = 0, 0, 1, 2, 2, 3, and stage s is 3 - s late."""
+    """floor(4 l / 6) = 0, 0, 1, 2, 2, 3; the delay of stage s is 3 - s."""
     delays = pipelines.stage_delays(FOUR, PARAMS, ENDS, layers={"blocks": 1})
-    own = Layers((3, 3, 2, 1, 1, 0), 1)
+    layers = Layers((3, 3, 2, 1, 1, 0), 1)
     assert delays == {
         "embed": {"table": 3},
-        "blocks": {"w": own, "norm": {"scale": own}},
+        "blocks": {"w": layers, "norm": {"scale": layers}},
         "head": 0,
     }
 
@@ -44,9 +44,9 @@ def test_delayed_takes_them_also_from_shapes():
     tx = dj.delayed(optax.sgd(0.1), delays)
     _, state = tx.update(PARAMS, tx.init(PARAMS), PARAMS)
     _, state = tx.update(PARAMS, state, PARAMS)
-    told = dj.staleness(state)
-    assert told["embed"]["table"] == 1 and told["head"] == 0
-    assert told["blocks"]["w"].ravel().tolist() == [1, 1, 1, 1, 1, 0]
+    staleness = dj.staleness(state)
+    assert staleness["embed"]["table"] == 1 and staleness["head"] == 0
+    assert staleness["blocks"]["w"].ravel().tolist() == [1, 1, 1, 1, 1, 0]
 
 
 ALL = {"embed": 0, "blocks": 1, "head": 3}

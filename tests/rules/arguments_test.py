@@ -1,6 +1,6 @@
-"""What rules refuse: each argument is named, with its value or the remedy.
+"""Errors of rules: each names the argument, with its value or the remedy.
 
-Numbers far outside of their intervals are `fuzz_test`'s; here stand the ends.
+`fuzz_test` tries numbers far outside of the intervals; here are the ends.
 """
 
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ def loop(**changes):
     return dj.closed_loop_momentum(**given)
 
 
-# (argument, what makes the rule of it, the value next to its interval)
+# (argument, a function from the argument to the rule, an invalid value at the end)
 ENDS = [
     # at decay 1 the mean would never leave 0, and its bias correction be 0 / 0
     ("decay", lambda bad: dj.compensate_delay(1.0, decay=bad), 1.0),
@@ -68,7 +68,7 @@ def test_a_number_next_to_its_interval_is_named_with_its_value(name, make, bad):
         make(bad)
 
 
-# what an update is told
+# the extra arguments of `update`
 
 RULES = {
     "compensate_delay": dj.compensate_delay(1.0),
@@ -91,8 +91,8 @@ RULES = {
 }
 
 
-def told(rule, gradients=TREE, **changes):
-    """An update of a rule, by its name, that is told all but what changes."""
+def step(rule, gradients=TREE, **changes):
+    """An update of a rule, by its name, with all arguments but the changed ones."""
     rule = RULES.get(rule, rule)
     given = {"params": TREE, "stale_params": TREE, "staleness": 1, "worker": 0}
     given = given | {"value": 1.0} | changes
@@ -104,7 +104,7 @@ def told(rule, gradients=TREE, **changes):
 AROUND = r"`delayed\(optax.chain\(...\), delay\)`"
 KEEP = "keep_params=True"
 CALL = r"`update\(grads, state, params"
-# (rule, what it needs, the remedy)
+# (rule, the argument that it needs, the remedy)
 NEEDED = [
     *(
         (name, "stale_params", KEEP)
@@ -140,9 +140,9 @@ NEEDED = [
 
 @pytest.mark.parametrize(("name", "needed", "remedy"), NEEDED)
 def test_what_a_rule_needs_is_named_with_the_remedy(name, needed, remedy):
-    told(name)
+    step(name)
     with pytest.raises(TypeError, match=rf"`{name}`.*`{needed}`.*{remedy}"):
-        told(name, **{needed: None})
+        step(name, **{needed: None})
 
 
 def test_the_open_loop_of_yellowfin_needs_gradients_alone():
@@ -172,7 +172,7 @@ TREES = [
 def test_another_tree_of_parameters_is_named(name, arguments):
     for argument in arguments:
         with pytest.raises(TypeError, match=f"`{argument}` handed to `{name}` must"):
-            told(name, **{argument: OTHER})
+            step(name, **{argument: OTHER})
 
 
 ONE_STALENESS = [
@@ -187,7 +187,7 @@ ONE_STALENESS = [
 @pytest.mark.parametrize("bad", [-1, True])
 def test_a_staleness_that_is_no_number_of_steps_is_named(name, bad):
     with pytest.raises(ValueError, match=rf"`staleness` handed to `{name}`.*{bad}"):
-        told(name, staleness=bad)
+        step(name, staleness=bad)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_staleness_that_is_no_number_of_steps_is_named(name, bad):
 )
 def test_a_tree_of_staleness_says_what_to_write(name):
     with pytest.raises(TypeError, match=rf"`{name}`.*optax\.partition"):
-        told(name, staleness={"w": 1, "b": 2})
+        step(name, staleness={"w": 1, "b": 2})
 
 
 INTEGERS = {**TREE, "b": jnp.int32(1)}
@@ -206,19 +206,19 @@ OF_TWO = dj.dana(0.9, workers=2).init(TREE)
 OTHERS = [
     *(
         (
-            lambda name=name: told(name, INTEGERS),
+            lambda name=name: step(name, INTEGERS),
             TypeError,
             r"`updates` must be floating-point gradients, got int32 at",
         )
         for name in ("compensate_delay", "gap_aware", "guided")
     ),
     (
-        lambda: told("scale_by_staleness", staleness={"v": 1}),
+        lambda: step("scale_by_staleness", staleness={"v": 1}),
         ValueError,
         "`staleness` must be one value or a prefix",
     ),
     *(
-        (lambda bad=bad: told("kardam", worker=bad), ValueError, NO_WORKER)
+        (lambda bad=bad: step("kardam", worker=bad), ValueError, NO_WORKER)
         for bad in (-1, 3, 1.5, np.ones(2, int), True)
     ),
     *(
@@ -231,7 +231,7 @@ OTHERS = [
     ),
     *(
         (
-            lambda wrong=wrong: told(zeno(wrong)),
+            lambda wrong=wrong: step(zeno(wrong)),
             TypeError,
             r"`grad_fn\(params\)` must return gradients",
         )
@@ -252,22 +252,22 @@ OTHERS = [
         r"`axis_name` .* 3",
     ),
     (
-        lambda: told("guided", value=jnp.ones(2)),
+        lambda: step("guided", value=jnp.ones(2)),
         ValueError,
         "`value` must be a scalar, the loss, got \\(2,\\)",
     ),
     (
-        lambda: told(dj.guided(lambda x: x["w"])),
+        lambda: step(dj.guided(lambda x: x["w"])),
         ValueError,
         r"`loss_fn\(params\)` must be a scalar, got shape \(2,\)",
     ),
     (
-        lambda: told("guided", {"w": TREE["w"]}),
+        lambda: step("guided", {"w": TREE["w"]}),
         ValueError,
         "`updates` must have the structure",
     ),
     *(
-        (lambda bad=bad: told("dana", worker=bad), (TypeError, ValueError), "`worker`")
+        (lambda bad=bad: step("dana", worker=bad), (TypeError, ValueError), "`worker`")
         for bad in (1.0, jnp.ones(2, jnp.int32))
     ),
     (
@@ -276,7 +276,7 @@ OTHERS = [
         "`workers` is 3, but the state has 2",
     ),
     (
-        lambda: told(step_sizes.dasgd(0.1, project=lambda x: x["w"])),
+        lambda: step(step_sizes.dasgd(0.1, project=lambda x: x["w"])),
         TypeError,
         "`project` must return what it receives",
     ),

@@ -33,12 +33,12 @@ def applied(updates, ages, tx=None, dtype=jnp.float32):
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_rule_is_its_equation(seed):
     updates, ages = drawn(seed)
-    out, state = applied(updates, ages)
+    moves, state = applied(updates, ages)
     before = np.zeros(3)
     for t in range(STEPS):
         ahead = ages[t] * updates[t].astype(np.float64)
         expected = updates[t] + ahead - before
-        np.testing.assert_allclose(out[t], expected, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(moves[t], expected, rtol=1e-5, atol=1e-5)
         before = ahead
     np.testing.assert_allclose(state.ahead, before, rtol=1e-6)
 

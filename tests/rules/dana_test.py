@@ -107,8 +107,8 @@ def workers_step(tx):
 
     def step(state, batch):
         params, opt_state = state
-        at = dj.workers.vary(params)
-        grads = jnp.asarray(CURVATURE, at.dtype) * at + batch
+        point = dj.workers.vary(params)
+        grads = jnp.asarray(CURVATURE, point.dtype) * point + batch
         updates, opt_state = tx.update(grads, opt_state, params)
         return (optax.apply_updates(params, updates), opt_state), {}
 
@@ -135,9 +135,9 @@ def test_in_workers_it_is_nesterov_before_the_mean():
         step = workers_step(
             optax.GradientTransformationExtraArgs(tx.init, before_the_mean)
         )
-        made, start = dj.workers.simulate(step, workers), jnp.asarray(START)
-        held = made.init((start, tx.init(start)), jnp.asarray(batches[0]))
-        scan = jax.jit(lambda held, batches: jax.lax.scan(made.step, held, batches)[0])
+        loop, start = dj.workers.simulate(step, workers), jnp.asarray(START)
+        held = loop.init((start, tx.init(start)), jnp.asarray(batches[0]))
+        scan = jax.jit(lambda held, batches: jax.lax.scan(loop.step, held, batches)[0])
         end = np.asarray(scan(held, jnp.asarray(batches)).one()[0])
     np.testing.assert_allclose(end, served, rtol=0, atol=1e-12)
 

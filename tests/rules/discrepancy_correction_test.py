@@ -91,12 +91,12 @@ def test_without_a_delay_the_backward_pass_is_at_the_parameters():
 
 def test_without_a_memory_it_is_the_prediction_turned_round():
     """Decay 0: x - tau (x_t - x_{t-1}); prediction: x + tau (x_t - x_{t-1})."""
-    back, ahead = correction(optax.adam(0.1), 3, decay=0), None
+    rule, ahead = correction(optax.adam(0.1), 3, decay=0), None
     ahead = predict_weights(optax.adam(0.1), 3)
     params = jnp.array([1.0, -2.0])
-    states = back.init(params), ahead.init(params)
+    states = rule.init(params), ahead.init(params)
     for _ in range(5):
-        moves, first = back.update(params, states[0], params)
+        moves, first = rule.update(params, states[0], params)
         _, second = ahead.update(params, states[1], params)
         states, params = (first, second), optax.apply_updates(params, moves)
         both = pipelines.backward_params(first, params) + gradient_params(
@@ -127,10 +127,10 @@ def test_a_grid_of_its_numbers_is_one_program():
         return x
 
     cells = ([0.0, 4.0, 4.0, 4.0], [0.5, 0.5, 0.0, 0.5], [1, 1, 1, 2])
-    together = jax.jit(jax.vmap(end))(*map(jnp.asarray, cells))
-    apart = [end(*cell) for cell in zip(*cells, strict=True)]
-    np.testing.assert_allclose(together, apart, rtol=1e-6)
-    assert len(np.unique(np.round(together, 4), axis=0)) == 4
+    result = jax.jit(jax.vmap(end))(*map(jnp.asarray, cells))
+    expected = [end(*cell) for cell in zip(*cells, strict=True)]
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
+    assert len(np.unique(np.round(result, 4), axis=0)) == 4
 
 
 def test_the_state_is_found_inside_of_a_chain_and_must_be_one():

@@ -1,4 +1,4 @@
-"""A grid of a rule's numbers is one program: each cell is what it is alone."""
+"""A grid of the numbers of a rule is one program; each cell equals a single run."""
 
 import jax
 import jax.numpy as jnp
@@ -14,11 +14,11 @@ AGES = jnp.array([1, 1, 1, 1, 5, 7, 0, 3])
 
 
 def scaled(make):
-    """The updates of one law or another."""
+    """A rule: updates that are scaled by a law with these numbers."""
     return lambda *numbers: dj.scale_by_staleness(make(*numbers))
 
 
-# name: (what makes a rule of its numbers, the values of each number)
+# name: (a function from the numbers to the rule, the values of each number)
 GRIDS = {
     "closed_loop_momentum": (
         lambda target: dj.closed_loop_momentum(0.02, target, gain=0.05),
@@ -59,18 +59,18 @@ GRIDS = {
 
 
 def run_of(make):
-    """Numbers -> all updates that a rule makes of gradients of some ages."""
+    """A function from numbers to all updates of the rule, with ages of gradients."""
 
     def run(*numbers):
         tx = make(*numbers)
 
         def step(state, row):
             t, age = row
-            # of a model that grows: gradients at an earlier one are shorter
+            # the model grows: gradients at an earlier model are smaller
             x = (1 + t) * START
-            told = {"staleness": age, "stale_params": x - age * START / 8}
-            told = told | {"worker": t % 3, "value": 1e3}
-            updates, state = tx.update((1 + t % 4) * START, state, x, **told)
+            extra_args = {"staleness": age, "stale_params": x - age * START / 8}
+            extra_args = extra_args | {"worker": t % 3, "value": 1e3}
+            updates, state = tx.update((1 + t % 4) * START, state, x, **extra_args)
             return state, updates
 
         rows = jnp.arange(len(AGES)), AGES
@@ -83,8 +83,8 @@ def run_of(make):
 def test_a_grid_is_one_program(name):
     make, values = GRIDS[name]
     run = run_of(make)
-    together = jax.jit(jax.vmap(run))(*map(jnp.asarray, values))
-    apart = [run(*numbers) for numbers in zip(*values, strict=True)]
-    np.testing.assert_allclose(together, apart, rtol=1e-5, atol=1e-7)
-    # and the numbers are felt
-    assert not any(np.allclose(together[0], other) for other in together[1:])
+    cells = jax.jit(jax.vmap(run))(*map(jnp.asarray, values))
+    expected = [run(*numbers) for numbers in zip(*values, strict=True)]
+    np.testing.assert_allclose(cells, expected, rtol=1e-5, atol=1e-7)
+    # the numbers have an effect
+    assert not any(np.allclose(cells[0], other) for other in cells[1:])

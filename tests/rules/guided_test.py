@@ -1,4 +1,4 @@
-"""Consistent gradients are used once more, at every rho-th step."""
+"""Consistent gradients are used again at each rho-th step."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ def verification(x):
 
 
 def oracle(gradients, losses, path, *, period, replays):
-    """The gradients that `guided` hands on, and how many it replayed, by lists."""
+    """The gradients that `guided` hands on, and the number of replays, with lists."""
     kept, before, used, counts = [], 0.0, [], []
     for t, (g, loss, x) in enumerate(zip(gradients, losses, path, strict=True)):
         error = 0.5 * ((x - np.asarray(TARGET, float)) ** 2).sum()
@@ -28,20 +28,20 @@ def oracle(gradients, losses, path, *, period, replays):
         if len(kept) > replays:
             kept.remove(min(kept, key=lambda item: item[0]))
         newest = [0.0, loss, g]
-        again = []
+        used_again = []
         if (t + 1) % period == 0:
-            again = [item[2] for item in kept if item[0] > 0]
+            used_again = [item[2] for item in kept if item[0] > 0]
             kept = []
         if np.isfinite(loss):
             kept.append(newest)
-        used.append(g + sum(again))
-        counts.append(len(again))
+        used.append(g + sum(used_again))
+        counts.append(len(used_again))
     return np.array(used), np.array(counts)
 
 
 RANDOM = np.random.default_rng(0)
 GRADIENTS = RANDOM.normal(size=(100, 3)).astype(np.float32)
-# losses near those for verification: about half of the batches are consistent
+# losses near those of the verification batch: about half of the batches are consistent
 LOSSES = (2.6 + 2.0 * RANDOM.normal(size=100)).astype(np.float32)
 PATH = (0.5 * RANDOM.normal(size=(100, 3))).astype(np.float32)
 
@@ -66,7 +66,7 @@ RUNS = {
     "one replay": (7, 1, LOSSES, PATH),
     "often": (3, 5, LOSSES, PATH),
     "every step": (1, 2, LOSSES, PATH),
-    # where the verification loss stays, batches with higher losses are consistent
+    # if the verification loss stays the same, batches with higher losses are consistent
     "still": (5, 4, LOSSES, 0 * PATH),
     "still, high losses": (5, 4, LOSSES + 99, 0 * PATH),
     "still, low losses": (5, 4, LOSSES - 99, 0 * PATH),
@@ -90,7 +90,7 @@ def test_a_hundred_steps_are_those_of_lists(name):
 
 
 def test_the_loss_of_a_late_gradient_stays_with_it():
-    """Behind `delayed` the rule sees late gradients, with their own losses."""
+    """Inside of `delayed`, the rule gets late gradients with the losses of these."""
 
     def record(updates, state, params=None, *, value, **extra):
         return updates, (updates, value, params)

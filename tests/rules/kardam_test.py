@@ -1,4 +1,4 @@
-"""Kardam against a server written from the paper's pseudocode, in plain Python."""
+"""Kardam, compared with a server after the pseudocode of the paper, in plain Python."""
 
 import jax
 import jax.numpy as jnp
@@ -22,12 +22,12 @@ from tests.support.cases import shortened
 
 
 def kardam_server(run, *, workers, attackers, window, patience, every):
-    """Damaskinos et al.; x moves by the mean of `every` gradients accepted."""
+    """Damaskinos et al.; x moves by the mean of `every` accepted gradients."""
     xs, accepted, velocity = [START], [], np.zeros(3)
     coefficients = [[] for _ in range(workers)]
-    sent = {}  # worker: its last gradient and the model of it
-    took = []  # (worker, gradient, the server's model before), accepted
-    refused = 0  # by the Lipschitz filter, in a row
+    sent = {}  # {worker: (its last gradient, the model of that gradient)}
+    took = []  # accepted: (worker, gradient, the model of the server before)
+    refused = 0  # the refusals in a row by the Lipschitz filter
     move, waiting = 0.0, []
     for t in range(STEPS):
         x, p = xs[t], run.workers[t]
@@ -38,7 +38,7 @@ def kardam_server(run, *, workers, attackers, window, patience, every):
             coefficients[p].append(rise / np.linalg.norm(model - sent[p][1]))
         sent[p] = g, model
 
-        largest = sorted(max(own[-window:]) for own in coefficients if own)
+        largest = sorted(max(values[-window:]) for values in coefficients if values)
         if took and (x != took[-1][2]).any():
             move = np.linalg.norm(x - took[-1][2])
         smooth = True
@@ -92,8 +92,8 @@ def test_kardam_is_the_papers_server(seed, workers, attackers, window, patience,
         every=every,
     )
     assert accepted == accepted_by_theirs
-    assert 0.1 * STEPS < sum(accepted) < 0.9 * STEPS  # both happen
-    # float32: a hundred steps' rounding, where refused lies of size 30 are no part
+    assert 0.1 * STEPS < sum(accepted) < 0.9 * STEPS  # it accepts some and refuses some
+    # rounding of float32 over a hundred steps; refused gradients have a norm of 30
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=3e-5)
     in_row = accepted[::-1].index(True)
     assert (state.dropped, state.dropped_in_row) == (accepted.count(False), in_row)
@@ -101,7 +101,7 @@ def test_kardam_is_the_papers_server(seed, workers, attackers, window, patience,
 
 
 def counted(tx, workers):
-    """How many of the ones that these workers send are accepted."""
+    """How many gradients are accepted; the gradients of these workers are ones."""
 
     def step(state, worker):
         updates, state = tx.update(jnp.ones(()), state, worker=worker)
@@ -124,13 +124,13 @@ def test_the_frequency_filter_accepts_the_share_of_workers_that_are_not_recent(
     assert counted(tx, in_turn) == 2000
     share = (workers - 2 * attackers) / workers
     at_random = np.random.default_rng(1).integers(0, workers, 20_000)
-    # after each gradient accepted one waits for another: a geometric number of draws
+    # the draws from one accepted gradient to the next have a geometric distribution
     deviation = share * np.sqrt((1 - share) / 20_000)
     assert abs(counted(tx, at_random) / 20_000 - share) < 5 * deviation
 
 
 def test_of_all_gradients_accepted_in_a_row_the_majority_is_honest():
-    """However often the two attackers send."""
+    """For any rate at which the two attackers send."""
     tx = dj.kardam(optax.sgd(1.0), workers=5, attackers=2, lipschitz=False)
     rng = np.random.default_rng(2)
     workers = rng.choice(5, 3000, p=[0.45, 0.45, 0.04, 0.03, 0.03])
@@ -150,7 +150,7 @@ def test_nearly_all_of_ten_honest_workers_gradients_are_accepted():
     updates = 2000
     tx = dj.kardam(optax.sgd(0.05), workers=10, attackers=1)
     losses, state = trained(tx, updates)
-    # (P - f)/P for each filter by itself is 0.9 and, in turn, 1
+    # each filter alone accepts (P - f)/P: 0.9, and 1 if workers send in turn
     assert 0.8 * updates < state.memory.accepted < updates
     assert losses[-500:].mean() < 0.02 * losses[0]
 
@@ -161,7 +161,7 @@ def test_an_attack_blows_up_the_plain_optimizer_and_not_kardam():
     assert not losses[-1] < 1e6 * losses[0]
     tx = dj.kardam(optax.sgd(0.05), workers=10, attackers=3)
     losses, state = trained(tx, updates, attackers=liars)
-    # a lie is accepted before there are coefficients, and after P refusals in a row
+    # it accepts a lie without coefficients, and after P refusals in a row
     assert losses.max() < 100 * losses[0] and losses[-1] < 0.1 * losses[0]
     assert state.dropped_in_row <= 10
     assert 0.2 * updates < state.memory.accepted < 0.7 * updates
@@ -170,7 +170,7 @@ def test_an_attack_blows_up_the_plain_optimizer_and_not_kardam():
 @pytest.mark.long
 @pytest.mark.parametrize(("seed", "learning_rate"), [(0, 0.03), (3, 0.1)])
 def test_lies_that_come_in_by_patience_need_the_frequency_filter(seed, learning_rate):
-    """Two runs in ten, as the docstring says: the nearest rank refuses many."""
+    """In two runs of ten, as the docstring says; the nearest rank refuses many."""
     times = dj.cluster.gamma(1.0, shape=0.05**-2)
     ten = dj.cluster.Cluster(10, times)
     trace = dj.cluster.simulate(ten, dj.cluster.protocols.k_async(1), 3000, seed=seed)
@@ -190,7 +190,7 @@ def test_lies_that_come_in_by_patience_need_the_frequency_filter(seed, learning_
 
 
 def test_a_coefficient_of_zero_is_known():
-    """Gradients that do not change have it; with three of four the quantile is 0."""
+    """If gradients do not change, it is 0; with three of four, the quantile is 0."""
     tx = dj.kardam(
         optax.sgd(1.0), workers=4, attackers=1, frequency=False, patience=100
     )
@@ -204,13 +204,13 @@ def test_a_coefficient_of_zero_is_known():
         applied.append(bool(state.applied))
     largest = state.memory.lipschitz.coefficients.reshape(4, -1).max(axis=1)
     np.testing.assert_allclose(largest, [0.25, 0.0, 0.0, 10.0])
-    # |2 - 1| / |x - X| = 1, more than the third smallest of 0, 0, 1/4, 10
+    # |2 - 1| / |x - X| = 1 is more than the third smallest of 0, 0, 1/4, 10
     assert applied == [True] * 8 + [False, False]
 
 
 @pytest.mark.parametrize("patience", [1, 3, 8])
 def test_after_patience_refusals_one_gradient_is_accepted(patience):
-    """Gradients that grow tenfold are refused; but the filter never locks."""
+    """Gradients that grow tenfold are refused, but not for ever."""
     tx = dj.kardam(
         optax.sgd(1e-3), workers=4, attackers=1, frequency=False, patience=patience
     )
@@ -223,7 +223,7 @@ def test_after_patience_refusals_one_gradient_is_accepted(patience):
         assert new.dropped_in_row == (0 if accepted[-1] else state.dropped_in_row + 1)
         x, state = optax.apply_updates(x, updates), new
     places = np.flatnonzero(accepted)
-    places = places[places >= 10]  # once all workers have coefficients
+    places = places[places >= 10]  # all workers have coefficients from here on
     assert (np.diff(places) == patience + 1).all() and len(places) >= 3
 
 
@@ -242,12 +242,12 @@ def test_a_refused_gradient_leaves_every_bit_of_the_inner_state(name, bad):
     tx = FILTERS[name]
     state, update = tx.init(TREE), jax.jit(tx.update)
     for worker in range(3):
-        said = {"worker": worker, "stale_params": scaled(worker)}
-        _, state = update(scaled(1.0), state, scaled(worker), **said)
+        extra_args = {"worker": worker, "stale_params": scaled(worker)}
+        _, state = update(scaled(1.0), state, scaled(worker), **extra_args)
     before = state
     for worker in (0, 1, 2, 0, 1, 2):
-        said = {"worker": worker, "stale_params": TREE}
-        updates, state = update(scaled(bad), state, TREE, **said)
+        extra_args = {"worker": worker, "stale_params": TREE}
+        updates, state = update(scaled(bad), state, TREE, **extra_args)
         assert all(not leaf.any() for leaf in jax.tree.leaves(updates))
     jax.tree.map(np.testing.assert_array_equal, state.inner_state, before.inner_state)
     assert state.dropped == before.dropped + 6
@@ -259,7 +259,7 @@ def test_a_refused_gradient_leaves_every_bit_of_the_inner_state(name, bad):
 def test_a_worker_that_is_not_of_the_cluster_is_refused(lipschitz):
     tx = dj.kardam(optax.sgd(0.1), workers=3, attackers=1, lipschitz=lipschitz)
     state = tx.init(TREE)
-    update = jax.jit(tx.update)  # whose workers are unknown when it is traced
+    update = jax.jit(tx.update)  # the workers are not known when it is traced
     for stranger in (3, -1):
         _, after = update(TREE, state, TREE, worker=stranger, stale_params=TREE)
         assert (after.memory.accepted, after.applied) == (0, False)
@@ -294,12 +294,12 @@ def test_a_step_writes_one_gradient_whatever_the_number_of_workers(dtype):
         )
 
     few, many = np.array(bytes_of(4)), np.array(bytes_of(40))
-    # all workers' gradients would be 36 more; their coefficients are 26 numbers each
+    # a gradient of each worker would be 36 more; each has 26 numbers for coefficients
     assert (many - few < 2 * params["w"].nbytes + 36 * 26 * 4 * 10).all()
 
 
 @pytest.mark.parametrize("off", [{"frequency": False}, {"attackers": 0}])
 def test_no_leaf_of_a_state_is_empty(off):
-    """Orbax saves none that is."""
+    """Orbax saves no empty leaf."""
     tx = dj.kardam(optax.sgd(0.1), **{"workers": 3, "attackers": 1} | off)
     assert all(leaf.size for leaf in jax.tree.leaves(tx.init(TREE)))

@@ -1,4 +1,4 @@
-"""NAdam with a momentum that rises, against a loop in NumPy."""
+"""NAdam with an increasing momentum, compared with a loop in NumPy."""
 
 import functools
 
@@ -42,7 +42,7 @@ def loop(*, b1, b2, eps, lam, psi):
 
 
 def trained(tx):
-    """The same, by a transformation."""
+    """The parameters after each of 100 updates of a transformation."""
 
     def step(carry, noise):
         x, state = carry
@@ -55,7 +55,7 @@ def trained(tx):
         return np.asarray(jax.lax.scan(step, (x, tx.init(x)), jnp.asarray(NOISE))[1])
 
 
-# the paper's momentum; one whose rise fits into the run; all other numbers
+# the momentum of the paper; a faster one; other values of all other numbers
 OPTIONS = {
     "published": dict(b1=0.99, b2=0.999, eps=1e-8, lam=0.01, psi=0.004),
     "whole rise": dict(b1=0.99, b2=0.999, eps=1e-8, lam=0.01, psi=2.0),
@@ -65,10 +65,10 @@ OPTIONS = {
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_run_is_the_loop(name):
-    own = dict(OPTIONS[name])
-    expected = loop(**own)
-    own["weight_decay"], own["momentum_decay"] = own.pop("lam"), own.pop("psi")
-    np.testing.assert_allclose(trained(pipelines.nadam(rate, **own)), expected, 1e-10)
+    kw = dict(OPTIONS[name])
+    expected = loop(**kw)
+    kw["weight_decay"], kw["momentum_decay"] = kw.pop("lam"), kw.pop("psi")
+    np.testing.assert_allclose(trained(pipelines.nadam(rate, **kw)), expected, 1e-10)
 
 
 def test_the_defaults_are_the_papers_but_for_weight_decay():
@@ -83,7 +83,7 @@ def test_with_a_fast_rise_it_is_optax_nadamw():
 
 
 def test_the_look_ahead_rises_as_the_docstring_says():
-    """mu is what a mean m = 1 weighs where g = 0: long after the start, p = 0."""
+    """mu is the weight of the mean m = 1 if g = 0; long after the start, p = 0."""
 
     def share_of_mean(t):
         tx = pipelines.nadam(1.0, b2=0.0, eps=1.0)
@@ -91,7 +91,7 @@ def test_the_look_ahead_rises_as_the_docstring_says():
             step=jnp.int32(t - 2), ramp_product=jnp.float32(0.0), mean=jnp.float32(1.0)
         )
         updates, _ = tx.update(jnp.zeros(()), state)
-        return -float(updates) / 0.99  # m has lost a hundredth
+        return -float(updates) / 0.99  # m has decayed by a hundredth
 
     assert share_of_mean(2) == pytest.approx(0.495, abs=5e-4)
     assert share_of_mean(2000) == pytest.approx(0.63, abs=5e-3)
@@ -99,14 +99,14 @@ def test_the_look_ahead_rises_as_the_docstring_says():
 
 
 def test_a_stack_of_layers_is_its_layers():
-    """Behind `Layers` and `predict_weights`, each layer has its own delay."""
+    """Inside of `Layers` and `predict_weights`, each layer has its own delay."""
     delays, shape = (2, 0, 2), (3, 4)
     grads = jax.random.normal(jax.random.key(0), (20, *shape))
     params = jax.random.normal(jax.random.key(1), shape)
 
-    def made(own):
+    def made(delay):
         tx = pipelines.nadam(0.1, weight_decay=0.1, momentum_decay=0.5)
-        return dj.predict_weights(dj.delayed(tx, own), own)
+        return dj.predict_weights(dj.delayed(tx, delay), delay)
 
     def run(tx, grads, x):
         def step(carry, noise):
@@ -125,7 +125,7 @@ def test_a_stack_of_layers_is_its_layers():
 
 
 def test_parameters_in_bfloat16_have_moments_and_steps_in_float32():
-    """The update is the float32 one, rounded once: 0.01 x is lost in bfloat16's u."""
+    """The update is the float32 one, rounded once; bfloat16 would lose 0.01 x."""
     tx = pipelines.nadam(jnp.float32(0.1), weight_decay=jnp.float32(0.01))
     narrow = jnp.asarray(START, jnp.bfloat16)
     grad = (narrow * jnp.bfloat16(1.7)).astype(jnp.bfloat16)
@@ -147,9 +147,9 @@ def test_parameters_in_bfloat16_have_moments_and_steps_in_float32():
 
 @pytest.mark.parametrize("make", [pipelines.nadam, pipelines.rotated_adam])
 def test_a_traced_weight_decay_keeps_updates_in_bfloat16(make):
-    """In each of its dtypes, also where it is 0; the update is that of a number.
+    """With each of its dtypes, also if it is 0: the update is that with a number.
 
-    So is the update in a program that holds the array.
+    In a compiled program that holds the array, too.
     """
     x = jnp.asarray([[3.0, -1.0], [0.5, 2.0]], jnp.bfloat16)
 

@@ -1,4 +1,4 @@
-"""Ordered momentum against heavy ball that waits for whole buckets, in numpy."""
+"""Ordered momentum, compared with heavy ball that waits for whole buckets, in NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -41,9 +41,9 @@ def trace_of(name):
 
 
 def dispatches(trace):
-    """The number j of each gradient, in the order in which workers began them.
+    """The number j of each gradient: workers begin the gradients in this order.
 
-    The first P are begun at version 0. Afterwards each update begins one.
+    The first P are begun at version 0. After that, each update begins one.
     """
     workers = trace.num_workers
     first = dict.fromkeys(range(workers), True)
@@ -55,7 +55,7 @@ def dispatches(trace):
 
 
 def heavy_ball(sums, decay):
-    """The model after a step for each bucket."""
+    """The models after a step for each bucket."""
     x, u = START, np.zeros(3)
     for total in sums:
         u = decay * u + total
@@ -64,7 +64,7 @@ def heavy_ball(sums, decay):
 
 
 def models(trace, batches, decay=DECAY):
-    """After each update: heavy ball, from the start, on the gradients so far."""
+    """After each update, the model of heavy ball on the gradients so far."""
     workers, numbers = trace.num_workers, dispatches(trace)
     sums, result = np.zeros((STEPS + 2, 3)), [START]
     for t in range(STEPS):
@@ -98,7 +98,7 @@ def sgd(rule):
 def test_it_is_heavy_ball_on_the_gradients_so_far_in_the_order_of_their_reads(name):
     trace, batches = trace_of(name), noise()
     rule = dj.ordered_momentum(DECAY, workers=trace.num_workers)
-    # float64; all numbers are below 10, and the sums have 100 terms
+    # in float64, with numbers below 10 and sums of 100 terms
     np.testing.assert_allclose(
         replayed(trace, batches, sgd(rule)), models(trace, batches), rtol=0, atol=1e-13
     )
@@ -110,7 +110,7 @@ def test_every_bucket_has_as_many_gradients_as_there_are_workers(name):
     workers = trace.num_workers
     numbers = dispatches(trace)
     assert len(set(numbers)) == STEPS
-    # the number follows from the version that was read, which staleness tells
+    # the number follows from the version that was read, and this from the staleness
     np.testing.assert_array_equal(numbers // workers, -(-trace.read_version // workers))
 
 
@@ -158,8 +158,8 @@ def test_each_leaf_may_have_its_own_staleness():
     both = alone = rule.init(ones)
     for tau in ({"a": 0, "b": 0}, {"a": 1, "b": 0}, {"a": 2, "b": 1}):
         moved, both = rule.update(ones, both, staleness=tau)
-        own, alone = rule.update(ones, alone, staleness=tau["a"])
-        np.testing.assert_array_equal(moved["a"], own["a"])
+        expected, alone = rule.update(ones, alone, staleness=tau["a"])
+        np.testing.assert_array_equal(moved["a"], expected["a"])
     assert (both.momentum["a"] != both.momentum["b"]).all()
 
 

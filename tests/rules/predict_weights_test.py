@@ -1,4 +1,4 @@
-"""Weight prediction, against a loop in NumPy."""
+"""Weight prediction, compared with a loop in NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ START = np.array([[1.0, -2.0, 0.5], [0.2, 1.5, -1.0]], np.float32)
 
 
 def trained(tx, updates, start=START):
-    """(parameters after each update, points where the gradients were taken)."""
+    """(parameters after each update, the points of the gradients)."""
 
     @jax.jit
     def step(params, state):
@@ -33,7 +33,7 @@ def trained(tx, updates, start=START):
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_delayed_momentum_with_prediction_is_a_loop(share):
-    """v = 0.6 v + g of three updates ago; taken at x + 3 p (x_t - x_{t-1})."""
+    """v = 0.6 v + g, with g of three updates ago, at x + 3 p (x_t - x_{t-1})."""
     tau, rate = 3, 0.05
     late = dj.delayed(optax.sgd(rate, 0.6), tau)
     xs, points = trained(dj.predict_weights(late, tau, share=share), 100)
@@ -50,9 +50,9 @@ def test_delayed_momentum_with_prediction_is_a_loop(share):
 
 
 def test_each_layer_looks_ahead_by_its_own_delay():
-    own = Layers((2, 0))
-    late = dj.delayed(optax.sgd(0.1), {"w": own})
-    xs, points = trained(dj.predict_weights(late, {"w": own}), 50)
+    delays = Layers((2, 0))
+    late = dj.delayed(optax.sgd(0.1), {"w": delays})
+    xs, points = trained(dj.predict_weights(late, {"w": delays}), 50)
     x, last, gradients = START.astype(np.float64), np.zeros_like(START), []
     for t in range(50):
         point = x + np.array([[2.0], [0.0]]) * last
@@ -65,7 +65,7 @@ def test_each_layer_looks_ahead_by_its_own_delay():
 
 
 def test_with_a_constant_update_the_prediction_is_exact():
-    """The gradient that is applied tau updates later was taken where x is then."""
+    """A gradient is taken at the x that its update will change, tau updates later."""
     tx = dj.predict_weights(dj.delayed(optax.scale(-1.0), 4), 4)
     params = jnp.zeros(2)
     state, points, xs = tx.init(params), [], []
@@ -80,7 +80,7 @@ def test_with_a_constant_update_the_prediction_is_exact():
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
 def test_the_edge_of_stability_is_the_edge_of_extrapolated_parameters(momentum):
-    """y = x + tau (x_t - x_{t-1}) is what `Dynamics` calls an extrapolation by tau."""
+    """y = x + tau (x_t - x_{t-1}) is an extrapolation by tau in `Dynamics`."""
     tau = 4
     dynamics = dj.stability.Dynamics(tau, momentum=momentum, extrapolation=tau)
     limit = dynamics.step_limit() / CURVATURE.max()
@@ -130,7 +130,7 @@ def test_bad_arguments_are_refused(make, word):
 
 
 def test_late_updates_are_corrected_by_layer():
-    """Behind `Layers` each layer's correction has its own delay."""
+    """Inside of `Layers`, the correction of each layer has its own delay."""
     chain = optax.chain(optax.sgd(0.1), dj.correct_late_updates())
     delays = (3, 1)
     whole = dj.delayed(chain, Layers(delays))
@@ -141,5 +141,5 @@ def test_late_updates_are_corrected_by_layer():
         grad = jax.random.normal(jax.random.key(t), START.shape)
         moves, state = whole.update(grad, state, params)
         for layer, tx in enumerate(parts):
-            own, states[layer] = tx.update(grad[layer], states[layer], params[layer])
-            np.testing.assert_allclose(moves[layer], own, rtol=1e-5, atol=1e-6)
+            move, states[layer] = tx.update(grad[layer], states[layer], params[layer])
+            np.testing.assert_allclose(moves[layer], move, rtol=1e-5, atol=1e-6)

@@ -1,6 +1,6 @@
-"""Adam in a rotated basis, against a loop in NumPy, and what rotations must not change.
+"""Adam in a rotated basis, compared with a loop in NumPy; and invariances.
 
-In float64, where the rounding errors of the first update are far below eps.
+In float64, in which the rounding of the first update is far below eps.
 """
 
 import functools
@@ -41,7 +41,7 @@ def orthogonal(seed, n):
 def loop(start, noise, *, sides="both", b1=0.9, b2=0.99, eps=1e-8, lam=0.1, every=10):
     """The matrix after each update; g = x + noise. Line by line as the published class.
 
-    But for one thing: columns alone are refreshed in every `every`-th update too.
+    Except: if only columns are rotated, they are refreshed each `every` updates, too.
     """
     x, (rows, columns) = start, start.shape
     sizes = {"L": rows, "R": columns}
@@ -91,7 +91,7 @@ def trained(tx, start, noise, point=lambda state, x: x):
         return jax.tree.map(np.asarray, run((x, tx.init(x)), noise)[1])
 
 
-# rounding errors of the first update are divided by eps: 1e-16 / 1e-8
+# the first update divides rounding errors by eps: 1e-16 / 1e-8
 close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-7)
 
 
@@ -120,7 +120,7 @@ def test_the_defaults_are_those_of_the_published_runs_but_for_weight_decay():
 
 
 def test_where_the_basis_is_the_coordinates_it_is_adam_with_eps_before_the_correction():
-    """Diagonal gradients, whose order of sizes changes: v must be sorted with Q."""
+    """Gradients are diagonal; the order of their sizes changes: v is sorted with Q."""
     sizes = np.where(np.arange(UPDATES)[:, None] < 40, [3.0, 1.0, 0.2], [0.1, 0.5, 4.0])
     grads = drawn(3, UPDATES, 3) * sizes
     tx = pipelines.rotated_adam(1.0, b2=0.9, eps=0.1, refresh_every=4)
@@ -138,12 +138,12 @@ def test_where_the_basis_is_the_coordinates_it_is_adam_with_eps_before_the_corre
         m, v = 0.9 * m + 0.1 * g, 0.9 * v + 0.1 * g**2
         scale = np.sqrt(1 - 0.9**t) / (1 - 0.9**t)
         close(updates[t - 1], -scale * np.diag(m / (np.sqrt(v) + 0.1)))
-    assert np.abs(basis[0]).argmax(0).tolist() == [0, 1, 2]  # and later sorted anew
+    assert np.abs(basis[0]).argmax(0).tolist() == [0, 1, 2]  # later it is sorted again
     assert np.abs(basis[-1]).argmax(0).tolist() == [2, 1, 0]
 
 
 def test_the_basis_changes_where_it_is_refreshed_alone():
-    """Also if columns alone are rotated, where the published program does each time."""
+    """With only columns rotated, too, where the published program always changes it."""
     noise, tx = drawn(1, 12, *TALL), made(sides="one", refresh_every=5)
 
     def step(state, g):
@@ -156,7 +156,7 @@ def test_the_basis_changes_where_it_is_refreshed_alone():
 
 
 def test_a_fixed_moment_leads_to_its_eigenvectors():
-    """Orthogonal iteration: Q^T L Q becomes diagonal, from the largest to the least."""
+    """Orthogonal iteration: Q^T L Q becomes diagonal, with the largest entry first."""
     vectors = orthogonal(4, 3)
     moment = vectors @ np.diag([1.0, 9.0, 4.0]) @ vectors.T
     root = vectors @ np.diag([1.0, 3.0, 2.0]) @ vectors.T  # L is the mean of g g^T
@@ -172,7 +172,7 @@ def test_a_fixed_moment_leads_to_its_eigenvectors():
 
 
 def conditions(jaxpr, inside=False):
-    """(name, whether it is inside of a condition) of all operations."""
+    """(name, whether it is inside of a condition) of each operation."""
     for equation in jaxpr.eqns:
         yield equation.primitive.name, inside
         deeper = inside or equation.primitive.name == "cond"
@@ -199,13 +199,13 @@ def test_eigenvectors_and_factors_cost_nothing_between_refreshes():
 
 @pytest.mark.parametrize("seed", shortened([1, 2, 3], 1))
 def test_rotated_rows_and_columns_have_rotated_updates(seed):
-    """x -> U x V^T, and the gradients with it: the coordinates do not matter."""
+    """x -> U x V^T, and the same for gradients: coordinates do not matter."""
     start, noise = drawn(seed, *TALL), drawn(seed + 9, UPDATES, *TALL)
     u, v = orthogonal(seed, 4), orthogonal(seed + 1, 3)
     xs = trained(made(), start, noise)
     turned = trained(made(), u @ start @ v.T, u @ noise @ v.T)
     np.testing.assert_allclose(turned, u @ xs @ v.T, rtol=0, atol=1e-5)
-    # one side: the columns of a tall matrix alone
+    # one side: only the columns of a tall matrix
     xs = trained(made(sides="one"), start, noise)
     turned = trained(made(sides="one"), start @ v.T, noise @ v.T)
     np.testing.assert_allclose(turned, xs @ v.T, rtol=0, atol=1e-5)
@@ -214,7 +214,7 @@ def test_rotated_rows_and_columns_have_rotated_updates(seed):
 
 
 def test_complex_matrices_are_rotated_by_unitary_ones():
-    """As above, where an adjoint that is a transpose alone would show."""
+    """The same for complex matrices; a transpose in place of an adjoint would fail."""
 
     def both(seed, *shape):
         return drawn(seed, *shape) + 1j * drawn(seed + 1, *shape)
@@ -228,9 +228,9 @@ def test_complex_matrices_are_rotated_by_unitary_ones():
 
 @pytest.mark.parametrize(("delay", "harder"), [(0, 3), (8, 10)])
 def test_a_turned_quadratic_is_as_easy_as_an_aligned_one(delay, harder):
-    """Eight problems with curvatures of 0.01 to 10, and noise to match.
+    """Eight problems with curvatures of 0.01 to 10, and noise in proportion.
 
-    Adam needs the axes of the curvature as its coordinates, under delay above all.
+    Adam needs coordinates along the axes of the curvature, above all with delay.
     """
     problems, updates, n = 8, 400, 4
     scale = 10.0 ** -np.linspace(0.0, 1.5, n)
@@ -288,7 +288,7 @@ def test_a_side_lies_on_the_devices_as_its_rows_or_columns_do(kind, axis):
     assert placing.shard(updates) == placing.shard(x)
 
 
-# which leaves
+# which leaves are rotated
 
 
 def test_the_default_rotates_matrices_and_other_leaves_have_adamw():
@@ -324,13 +324,13 @@ def test_the_caller_says_which_leaves_are_rotated(name):
 
 @pytest.mark.parametrize("sides", ["both", "one"])
 def test_a_stack_of_layers_is_its_layers(sides):
-    """Behind `Layers` and `predict_weights`, each layer has its own delay."""
+    """Inside of `Layers` and `predict_weights`, each layer has its own delay."""
     delays = (2, 0, 2)
     start, noise = drawn(1, 3, *TALL), drawn(2, 25, 3, *TALL)
 
-    def run(own, start, noise):
+    def run(delay, start, noise):
         tx = made(sides=sides, is_rotated=True, refresh_every=4)
-        tx = dj.predict_weights(dj.delayed(tx, own), own)
+        tx = dj.predict_weights(dj.delayed(tx, delay), delay)
         return trained(tx, start, noise, dj.gradient_params)
 
     whole = run(Layers(delays), start, noise)
@@ -343,7 +343,7 @@ def test_a_stack_of_layers_is_its_layers(sides):
 
 @pytest.mark.long
 def test_both_sides_keep_the_contract_of_a_transformation():
-    """Of matrices that have full rank at once, and an eps above rounding errors."""
+    """With matrices of full rank from the start, and an eps above rounding errors."""
     shapes = {"square": (3, 3), "stack": (4, 3, 3), "bias": (4,)}
     params = {
         name: jnp.asarray(drawn(0, *shape), jnp.float32)
@@ -420,5 +420,5 @@ for _ in range(30):
 
 
 def test_many_batches_are_factored_in_one_program():
-    # in a process of its own, as what fails here waits forever
+    # in a new process, as a failure here would wait forever
     subprocess.run([sys.executable, "-c", SEVERAL_BATCHES], check=True, timeout=120)

@@ -1,4 +1,4 @@
-"""The top of a Hessian's spectrum, by products alone, is that of the whole Hessian."""
+"""The largest eigenvalues by products alone equal those of the whole Hessian."""
 
 import functools
 
@@ -36,7 +36,7 @@ def a_network(seed, dtype=jnp.float32):
 
 def whole_hessian(loss, params, batch):
     point, tree_of = ravel_pytree(params)
-    hessian = jax.jit(jax.hessian(lambda at: loss(tree_of(at), batch)))
+    hessian = jax.jit(jax.hessian(lambda x: loss(tree_of(x), batch)))
     return np.asarray(hessian(point), np.float64)
 
 
@@ -47,14 +47,14 @@ def whole_hessian(loss, params, batch):
 def test_lanczos_finds_the_largest_eigenvalues_of_the_hessian(wide, counts, near, seed):
     with jax.enable_x64(wide):
         params, batch = a_network(seed, jnp.float64 if wide else jnp.float32)
-        every = np.linalg.eigvalsh(whole_hessian(perceptron, params, batch))[::-1]
+        eigenvalues = np.linalg.eigvalsh(whole_hessian(perceptron, params, batch))[::-1]
         for count in counts:
             result = stability.hessian_eigenvalues(
                 perceptron, params, batch, count=count
             )
             assert result.dtype == np.float64
             np.testing.assert_allclose(
-                result, every[:count], rtol=near, atol=near * every[0]
+                result, eigenvalues[:count], rtol=near, atol=near * eigenvalues[0]
             )
 
 
@@ -82,12 +82,12 @@ def bowl(curvatures):
 @pytest.mark.parametrize("size", [1, 20, 21])
 def test_any_number_of_parameters_will_do(size):
     curvatures = jnp.linspace(-1.0, 3.0, size) if size > 1 else jnp.array([3.0])
-    at = jnp.zeros(size)
-    # the largest, not the largest in size
-    result = stability.sharpness(bowl(curvatures - 10.0), at, None)
+    x = jnp.zeros(size)
+    # the largest one, and not the largest absolute value
+    result = stability.sharpness(bowl(curvatures - 10.0), x, None)
     np.testing.assert_allclose(result, -7.0, rtol=1e-5)
-    every = stability.hessian_eigenvalues(bowl(curvatures), at, None, count=size)
-    np.testing.assert_allclose(every, curvatures[::-1], rtol=1e-5, atol=1e-6)
+    values = stability.hessian_eigenvalues(bowl(curvatures), x, None, count=size)
+    np.testing.assert_allclose(values, curvatures[::-1], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e6])
@@ -101,36 +101,36 @@ def test_the_scale_of_a_loss_costs_no_digits(scale):
 
 def test_leaves_of_two_dtypes_are_one_vector():
     with jax.enable_x64(True):
-        at = {"narrow": jnp.ones(30, jnp.float32), "wide": jnp.ones(30, jnp.float64)}
+        x = {"narrow": jnp.ones(30, jnp.float32), "wide": jnp.ones(30, jnp.float64)}
         result = stability.sharpness(
-            lambda at, _: jnp.sum((at["narrow"] + 2 * at["wide"]) ** 2), at, None
+            lambda y, _: jnp.sum((y["narrow"] + 2 * y["wide"]) ** 2), x, None
         )
     # of each pair: 2 (1, 2)' (1, 2)
     np.testing.assert_allclose(result, 10.0, rtol=1e-6)
 
 
 def test_equal_curvatures_and_flat_losses_converge():
-    at = jnp.zeros(300)
-    equal = stability.hessian_eigenvalues(bowl(jnp.full(300, 2.0)), at, None, count=2)
+    x = jnp.zeros(300)
+    equal = stability.hessian_eigenvalues(bowl(jnp.full(300, 2.0)), x, None, count=2)
     np.testing.assert_allclose(equal, 2.0, rtol=1e-6)
-    flat = stability.sharpness(lambda x, _: jnp.sum(x), at, None)
+    flat = stability.sharpness(lambda x, _: jnp.sum(x), x, None)
     assert flat == 0
 
 
 def test_narrow_parameters_are_widened():
-    at = jnp.zeros(30, jnp.bfloat16)
+    x = jnp.zeros(30, jnp.bfloat16)
     # 1.001 is 1 in bfloat16
     curvatures = jnp.linspace(0.0, 1.001, 30)
-    result = stability.sharpness(bowl(curvatures), at, None)
+    result = stability.sharpness(bowl(curvatures), x, None)
     np.testing.assert_allclose(result, 1.001, rtol=1e-5)
 
 
 def test_more_eigenvalues_than_parameters_or_another_tree_are_refused():
-    at, loss = jnp.ones(3), bowl(jnp.ones(3))
+    x, loss = jnp.ones(3), bowl(jnp.ones(3))
     with pytest.raises(ValueError, match="`count` must be at most 3, got 4"):
-        stability.hessian_eigenvalues(loss, at, None, count=4)
+        stability.hessian_eigenvalues(loss, x, None, count=4)
     with pytest.raises(TypeError, match=r"incompatible shapes.*\(2,\), \(3,\)"):
-        stability.sharpness(loss, at, None, preconditioner=jnp.ones(2))
+        stability.sharpness(loss, x, None, preconditioner=jnp.ones(2))
 
 
 def test_what_does_not_converge_says_so(monkeypatch):

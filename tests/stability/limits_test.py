@@ -1,4 +1,4 @@
-"""Step limits: closed forms, independent matrices, and what the field's theory says."""
+"""Step limits: closed forms, independent matrices, and published theory."""
 
 import itertools
 import math
@@ -51,7 +51,7 @@ def test_a_fixed_delay_without_momentum_has_the_closed_form():
     delays = [*range(201), 1000]
     expected = list(map(fixed_limit, delays))
     np.testing.assert_allclose(list(map(limit_of, delays)), expected, rtol=1e-15)
-    # where roots cross the circle, which knows no closed form
+    # the points where roots cross the circle, which have no closed form
     crossed = [crossings(Dynamics(tau))[0][0] for tau in delays]
     np.testing.assert_allclose(crossed, expected, atol=1e-10)
 
@@ -116,7 +116,7 @@ def test_nesterov_bears_more_than_the_heavy_ball_once_there_is_delay(beta):
     nesterov = [limit_of(tau, momentum=beta, nesterov=True) for tau in delays]
     ratios = np.divide(nesterov, heavy)
     assert ratios[0] < 1 < min(ratios[1:])
-    assert ratios[-1] < 1.01  # by little at long delays
+    assert ratios[-1] < 1.01  # only a little at long delays
     if beta == 0.9:
         assert max(ratios) == ratios[1] > 2.45
 
@@ -286,8 +286,8 @@ def test_a_root_that_barely_leaves_the_circle_is_seen():
         middle = (low + high) / 2
         falls = of_the_mean(law, compensation=middle) > 2.6
         low, high = (low, middle) if falls else (middle, high)
-    for away in (1e-3, 1e-4, 1e-5):
-        strengths = [low - away, high + away]
+    for distance in (1e-3, 1e-4, 1e-5):
+        strengths = [low - distance, high + distance]
         expected = [on_a_fine_grid(law, c) for c in strengths]
         result = [of_the_mean(law, compensation=c) for c in strengths]
         np.testing.assert_allclose(result, expected, rtol=1e-3)

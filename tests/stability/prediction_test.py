@@ -1,4 +1,4 @@
-"""Learning rates at which a loss diverges: what optimizers under delay really do."""
+"""The learning rates at which a loss diverges, for real optimizers with delay."""
 
 import functools
 
@@ -17,7 +17,7 @@ from delayjax.stability import (
     sharpness,
 )
 
-# a bowl that is not aligned with its parameters
+# a bowl whose axes are not the coordinates
 TURN = jnp.array([[0.8, -0.6], [0.6, 0.8]])
 CURVATURES = jnp.array([5.0, 0.5])
 AT = {"x": jnp.array([1.0, 2.0])}
@@ -122,9 +122,9 @@ def test_adam_trains_far_past_that_limit():
     def loss(x, _):
         return jnp.sum(x**2) / 2
 
-    at = jnp.array([1e-4, 1.0])
-    divisor = adam_preconditioner(jax.grad(loss)(at, None) ** 2)
-    curvature = sharpness(loss, at, None, preconditioner=divisor)
+    point = jnp.array([1e-4, 1.0])
+    divisor = adam_preconditioner(jax.grad(loss)(point, None) ** 2)
+    curvature = sharpness(loss, point, None, preconditioner=divisor)
     limit = learning_rate_limit(curvature, Dynamics(0, momentum=0.9)) / (1 - 0.9)
     assert limit == pytest.approx(38e-4, rel=1e-3)
     tx = optax.adam(30 * limit)
@@ -134,7 +134,7 @@ def test_adam_trains_far_past_that_limit():
         return optax.apply_updates(carry[0], updates), state
 
     train = jax.jit(functools.partial(jax.lax.fori_loop, 0, 1000, update))
-    assert loss(train((at, tx.init(at)))[0], None) < 1e-3 * loss(at, None)
+    assert loss(train((point, tx.init(point)))[0], None) < 1e-3 * loss(point, None)
 
 
 def test_adam_divides_by_the_root_of_its_state_s_second_moment_without_bias():

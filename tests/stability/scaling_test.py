@@ -1,4 +1,4 @@
-"""How fast P workers are, and how many are best, is what simulated events show."""
+"""The speed of P workers, and the best number of them, agree with simulated events."""
 
 import functools
 import math
@@ -74,10 +74,10 @@ def test_few_workers_are_as_near_their_updates_as_is_said(workers, near, at_peak
     result = workers_decay_rate(steps, workers, CONSTANT)
     updates = Dynamics(tau)
     exact = -workers * np.log([updates.spectral_radius(a) for a in steps])
-    off = np.abs(result - exact) / max(exact)
-    assert 0.8 * at_peak < off.max() < at_peak
-    away = np.abs(steps / critical - 1) > 0.1
-    assert 0.8 * near < off[away].max() < near
+    errors = np.abs(result - exact) / max(exact)
+    assert 0.8 * at_peak < errors.max() < at_peak
+    mask = np.abs(steps / critical - 1) > 0.1
+    assert 0.8 * near < errors[mask].max() < near
     limit = updates.step_limit()
     ahead = math.pi / 2 / (workers - 0.5) / limit - 1
     assert 0.8 * late < ahead < late
@@ -104,7 +104,7 @@ def test_gamma_times_peak_a_little_earlier_and_break_later(shape):
     assert best.workers < constant.workers
     assert best.rate < constant.rate
     assert best.limit > constant.limit
-    if shape > 1:  # single runs bear less than their mean
+    if shape > 1:  # single runs allow less than their mean
         angle = math.pi / (2 * shape)
         limit = shape * math.tan(angle) / math.cos(angle) ** shape
         assert best.limit <= limit / step + 0.5 + 1e-9
@@ -128,8 +128,8 @@ def test_single_runs_of_so_many_workers_converge(shape, condition):
     trace = trace_of(best.workers, service, 20_000)
     assert TraceDynamics(trace.staleness).growth(step) < 0
     # the limit is no more careful than it must be: 2.5 times as many diverge
-    beyond = trace_of(int(2.5 * best.limit), service, 20_000)
-    assert TraceDynamics(beyond.staleness).growth(step) > 0
+    run = trace_of(int(2.5 * best.limit), service, 20_000)
+    assert TraceDynamics(run.staleness).growth(step) > 0
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_without_a_limit_the_critical_gain_is_best(shape):
     critical = DelayEquation(times).critical_gain() * times.mean
     best = optimal_workers(0.003, times)
     assert abs(best.workers - (critical / 0.003 + 0.5)) <= 1
-    if shape == 1:  # of P memoryless workers single runs bear sqrt(2/P) or more
+    if shape == 1:  # with P memoryless workers, single runs allow sqrt(2/P) or more
         assert best.limit == pytest.approx(2 / 0.003**2, rel=1e-3)
 
 
@@ -215,7 +215,7 @@ def test_one_worker_that_is_faster_than_any_more_is_best(times):
         assert best.limit > 1
         # two would diverge, or be slower, as their updates are
         assert -2 * math.log(Dynamics(1).spectral_radius(step)) < alone
-    for step in (2.0, 3.0, 1e9):  # which one worker does not bear either
+    for step in (2.0, 3.0, 1e9):  # one worker does not allow these steps either
         best = optimal_workers(step, times)
         assert best.workers == 1
         assert best.rate == pytest.approx(-math.log(step - 1))

@@ -12,20 +12,20 @@ import delayjax as dj
 from delayjax.stability import Dynamics, pipeline_step_limit
 from tests.support.cases import shortened
 
-STAGES = (2, 2, 1, 1, 0)  # of each coordinate: S = 3
+STAGES = (2, 2, 1, 1, 0)  # the delay of each coordinate's stage: S = 3
 FORMS = ("mixed", "late")
 
 
 def least_squares(seed):
-    """A Hessian X^T X / n of the coordinates of the stages."""
+    """A Hessian X^T X / n over the coordinates of the stages."""
     rows = np.random.default_rng(seed).normal(size=(8, len(STAGES)))
     return rows.T @ rows / 8
 
 
 def gradient(form, hessian, delays, past):
-    """g at the newest t, of past = [x(t), x(t - 1), ...]."""
+    """The gradient g at the newest t, with past = [x(t), x(t - 1), ...]."""
     count = len(delays)
-    if form == "mixed":  # coordinate r is of version t - tau_r
+    if form == "mixed":  # coordinate r has version t - tau_r
         return hessian @ np.array([past[delays[r]][r] for r in range(count)])
     return np.array([hessian[s] @ past[delays[s]] for s in range(count)])
 
@@ -85,14 +85,14 @@ def test_at_the_limit_a_root_is_on_the_unit_circle_for_the_first_time(
 @pytest.mark.parametrize("seed", [1, 5, 10, 21])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_many_delays_have_eigenvalues_that_come_close(seed, momentum):
-    """Of LAPACK they come in another order at each angle."""
+    """LAPACK returns them in another order at each angle."""
     draws = np.random.default_rng(seed)
     rows, delays = draws.normal(size=(8, 6)), draws.integers(0, 9, size=6)
     hessian = rows.T @ rows / 8
     limit = pipeline_step_limit(hessian, delays, momentum=momentum)
-    at = [radius("late", hessian, delays, c * limit, momentum) for c in (0.5, 0.99, 1)]
-    np.testing.assert_allclose(at[2], 1, atol=1e-9)
-    assert max(at[:2]) < 1
+    r = [radius("late", hessian, delays, c * limit, momentum) for c in (0.5, 0.99, 1)]
+    np.testing.assert_allclose(r[2], 1, atol=1e-9)
+    assert max(r[:2]) < 1
 
 
 def test_a_narrow_range_of_unstable_steps_is_seen():
@@ -103,9 +103,9 @@ def test_a_narrow_range_of_unstable_steps_is_seen():
     slope = 0.97 * math.sqrt(6.0643)
     hessian = np.array([[1.0, slope], [slope, 6.0643]])
     limit = pipeline_step_limit(hessian, [3, 0], momentum=0.9)
-    at = [radius("mixed", hessian, (3, 0), c * limit, 0.9) for c in (0.999, 1, 1.5)]
-    np.testing.assert_allclose(at[1], 1, atol=1e-9)
-    assert max(at[0], at[2]) < 1
+    r = [radius("mixed", hessian, (3, 0), c * limit, 0.9) for c in (0.999, 1, 1.5)]
+    np.testing.assert_allclose(r[1], 1, atol=1e-9)
+    assert max(r[0], r[2]) < 1
     assert radius("mixed", hessian, (3, 0), 1.0001 * limit, 0.9) > 1
 
 
@@ -157,11 +157,11 @@ def test_late_and_mixed_gradients_of_the_library_have_this_limit(form, momentum)
 
 
 def test_directions_without_curvature_bound_no_step():
-    """A Hessian of rank one: all moves are along one line."""
+    """A Hessian of rank one: all updates are along one line."""
     line = np.array([0.6, 0.8])
     hessian = np.outer(line, line)
-    same = pipeline_step_limit(hessian, [3, 3])
-    np.testing.assert_allclose(same, Dynamics(3).step_limit(), rtol=1e-9)
+    limit = pipeline_step_limit(hessian, [3, 3])
+    np.testing.assert_allclose(limit, Dynamics(3).step_limit(), rtol=1e-9)
 
 
 @pytest.mark.parametrize("delays", [(3, 0), (5, 0), (6, 1), (7, 2)])
@@ -169,9 +169,9 @@ def test_an_eigenvalue_that_is_0_on_the_way_bounds_no_step(delays):
     """mu = (z^-tau_0 + z^-tau_1)/2 is 0 where the two turns are opposite."""
     hessian = np.full((2, 2), 0.5)
     limit = pipeline_step_limit(hessian, delays, momentum=0.5)
-    at = [radius("mixed", hessian, delays, c * limit, 0.5) for c in (0.99, 1, 1.01)]
-    np.testing.assert_allclose(at[:2], 1, atol=1e-9)  # along (1, -1) nothing moves
-    assert at[2] > 1 + 1e-5
+    r = [radius("mixed", hessian, delays, c * limit, 0.5) for c in (0.99, 1, 1.01)]
+    np.testing.assert_allclose(r[:2], 1, atol=1e-9)  # along (1, -1) nothing moves
+    assert r[2] > 1 + 1e-5
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Growth along a trace is that of the roots, and of a product of matrices."""
+"""The growth along a trace equals that of the roots, and of a product of matrices."""
 
 import functools
 import math
@@ -40,7 +40,7 @@ def radii_at(steps, delay, **options):
     return [Dynamics(delay, **options).spectral_radius(step) for step in steps]
 
 
-# of one staleness
+# with one staleness
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -55,7 +55,7 @@ def test_an_equal_staleness_grows_as_its_largest_root(delay, name):
     )
     result, low, high = TraceDynamics(ages, **options).step_limit()
     assert result == pytest.approx(limit, rel=2e-3)
-    # nothing is left to chance
+    # nothing is random
     assert low <= result <= high
     assert low == pytest.approx(high, rel=1e-2)
 
@@ -98,11 +98,11 @@ def test_nothing_overflows_or_vanishes_at_any_step():
     np.testing.assert_allclose(growth, np.log(radii_at(LARGE, 100)), rtol=101 / 4500)
 
 
-# of any staleness
+# with any staleness
 
 
 def grown(ages, step, **options):
-    """The logarithm of the state's growth in an update, matrix by matrix."""
+    """The logarithm of the growth of the state in an update, by matrices."""
     size = updates.size_of(range(max(ages) + 1), **options)
     unit = np.eye(size)
     matrices = {
@@ -128,11 +128,11 @@ def test_growth_is_that_of_a_product_of_random_matrices(seed):
         # a few updates more are left out, and m counts otherwise
         twin = grown(ages.tolist(), step, **options)
         assert growth == pytest.approx(twin, abs=10 / len(ages)), options
-    # as a function of the step it is as rough as that
+    # as a function of the step, it is as rough as that
     steps = limit * np.array([0.9, 1.0, 1.1])
-    below, at, above = TraceDynamics(ages, **options).growth(steps)
+    below, edge, above = TraceDynamics(ages, **options).growth(steps)
     assert below < 0 < above
-    assert abs(at) < 1 / len(ages)
+    assert abs(edge) < 1 / len(ages)
 
 
 @pytest.mark.parametrize("pattern", [[0, 2], [3, 0, 0, 5], [1, 1, 7]])
@@ -158,7 +158,7 @@ def test_what_is_late_in_turn_bears_what_no_law_of_staleness_tells():
 def in_a_loop(
     table, step, momentum=0.0, modulation=None, compensation=0.0, extrapolation=0.0
 ):
-    """|x| after each update, gradient by gradient."""
+    """|x| after each update, in a loop over gradients."""
     x, velocity = [1.0], 0.0
     for t, row in enumerate(table):
         late = [int(k) for k in row if k >= 0]
@@ -186,7 +186,7 @@ def test_several_gradients_move_by_their_mean(options):
     for protocol in (late, fastest):
         trace = dj.cluster.simulate(machine, protocol, 1000, seed=1)
         table = trace.staleness.copy()
-        table[::7, 1:] = -1  # some updates have fewer
+        table[::7, 1:] = -1  # some updates have fewer gradients
         training = TraceDynamics(table, **options)
         limit = training.step_limit().limit
         for step in (0.97 * limit, 1.03 * limit):

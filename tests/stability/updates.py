@@ -1,10 +1,10 @@
-"""The update as matrices: an independent twin of `delayjax.stability`."""
+"""The update as matrices, independent of `delayjax.stability`."""
 
 import numpy as np
 
 
 def law(delay):
-    """An int or probabilities as probabilities."""
+    """The probabilities of the delays, from an int or from probabilities."""
     return np.eye(delay + 1)[delay] if np.ndim(delay) == 0 else np.asarray(delay)
 
 
@@ -14,7 +14,7 @@ def a_law(rng, longest):
 
 
 def options_of(rng, longest):
-    """Momentum, weights and the others, each of them in half of the cases."""
+    """Momentum, weights and other options, each with a probability of one half."""
     weights = rng.uniform(0.1, 2, longest + 1)
     ahead = np.random.default_rng(int(1e6 * weights[0]))
     return {
@@ -37,12 +37,12 @@ def update(
     extrapolation=0.0,
     noise=0.0,
 ):
-    """One update of (x_t, x_{t-1}, ..., m) by a noisy gradient that is k late."""
+    """One update of (x_t, x_{t-1}, ..., m) by a noisy gradient with a delay of k."""
     window, velocity = state[:-1], state[-1]
-    taken_at = window[k]
+    point = window[k]
     if extrapolation:
-        taken_at = taken_at + extrapolation * (window[k] - window[k + 1])
-    gradient = (1 - compensation) * taken_at + compensation * window[0] + noise
+        point = point + extrapolation * (window[k] - window[k + 1])
+    gradient = (1 - compensation) * point + compensation * window[0] + noise
     velocity = momentum * velocity + gradient
     change = gradient + momentum * velocity if nesterov else velocity
     weight = 1.0 if modulation is None else float(modulation(np.int32(k)))
@@ -51,12 +51,12 @@ def update(
 
 
 def size_of(chances, extrapolation=0.0, **_):
-    """Of the state: what may be read, and m."""
+    """The size of the state: the parameters that may be read, and m."""
     return len(chances) + 1 + (extrapolation > 0)
 
 
 def matrices(step, delay, **options):
-    """[(p_k, A_k)] for every k that may occur."""
+    """[(p_k, A_k)] for each possible k."""
     chances = law(delay)
     unit = np.eye(size_of(chances, **options))
     return [
@@ -76,22 +76,22 @@ def mean(step, delay, **options):
 
 
 def mean_radius(step, delay, **options):
-    """By how much the mean of the state grows in one update."""
+    """The growth rate of the mean of the state."""
     return radius(mean(step, delay, **options))
 
 
 def moment_operator(step, delay, **options):
-    """X -> sum_k p_k A_k X A_k', as a matrix."""
+    """The map X -> sum_k p_k A_k X A_k', as a matrix."""
     return sum(p * np.kron(a, a) for p, a in matrices(step, delay, **options))
 
 
 def moment_radius(step, delay, **options):
-    """By how much the second moments of the state grow in one update."""
+    """The growth rate of the second moments of the state."""
     return radius(moment_operator(step, delay, **options))
 
 
 def variance(step, delay, *, noise=1.0, **options):
-    """Of x, where each gradient has noise of its own: V = sum p A V A' + noise."""
+    """The variance of x, with independent noise: V = sum p A V A' + noise."""
     size = size_of(law(delay), **options)
     added = np.zeros((size, size))
     for k, chance in enumerate(law(delay)):

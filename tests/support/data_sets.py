@@ -1,4 +1,4 @@
-"""Small data sets on disk: token shards, and images in TFDS's own format."""
+"""Small data sets on disk: token shards, and images in the format of TFDS."""
 
 from pathlib import Path
 from typing import Any
@@ -7,20 +7,20 @@ import numpy as np
 
 
 def write_shard(path: Path, numbers: Any) -> Path:
-    """A shard of tokens; its path."""
+    """Writes a shard of tokens, and returns its path."""
     np.asarray(numbers).astype("<u2").tofile(path)
     return path
 
 
 def tiny_image(number: int) -> np.ndarray:
-    """One of 8 x 8 pixels, of which the first is its number."""
+    """An image of 8 x 8 pixels; the first one is its number."""
     image = np.full((8, 8, 1), 60 * (number % 4), np.uint8)
     image[0, 0] = number
     return image
 
 
 def photograph(number: int) -> Any:
-    """Its number in one channel, and in the others x and y, of a size of its own."""
+    """An image of random size: one channel is its number, the others are x and y."""
     from PIL import Image
 
     y, x = np.mgrid[: 40 + number, : 90 - 2 * number]
@@ -31,7 +31,7 @@ def photograph(number: int) -> Any:
 def prepare_images(
     data_dir, *, splits, features=None, name="tiny_images", image_of=tiny_image
 ):
-    """Writes a data set in TFDS's own format; a pixel of each image is its number."""
+    """Writes a data set in the format of TFDS; a pixel of each image is its number."""
     import tensorflow_datasets as tfds
 
     features = features or {
@@ -62,15 +62,15 @@ def prepare_images(
             "_split_generators": generators,
             "_generate_examples": examples,
         },
-        skip_registration=True,  # so that it is found on disk, not by its class
+        skip_registration=True,  # TFDS finds it on disk, and not by its class
     )
-    made = builder(data_dir=str(data_dir), file_format="array_record")
-    made.download_and_prepare()
-    return made
+    result = builder(data_dir=str(data_dir), file_format="array_record")
+    result.download_and_prepare()
+    return result
 
 
 def prepare_photographs(data_dir: Path, train: range, validation: range) -> str:
-    """The folder, with the set "photos" of these numbers written to it."""
+    """Writes the set "photos" with these numbers to a folder, which it returns."""
     import tensorflow_datasets as tfds
 
     features = {
@@ -78,6 +78,6 @@ def prepare_photographs(data_dir: Path, train: range, validation: range) -> str:
         "label": tfds.features.ClassLabel(num_classes=4),
     }
     splits = {"train": train, "validation": validation}
-    own = dict(splits=splits, features=features, name="photos", image_of=photograph)
-    prepare_images(data_dir, **own)
+    options = dict(splits=splits, features=features, name="photos", image_of=photograph)
+    prepare_images(data_dir, **options)
     return str(data_dir)

@@ -1,4 +1,4 @@
-"""Packages of the extras: without one its tests are skipped, but not in its own job."""
+"""Packages of extras: without one, its tests are skipped, except in the extra's job."""
 
 import importlib.util
 import os
@@ -6,16 +6,16 @@ from types import ModuleType
 
 import pytest
 
-OWN = os.environ.get("DELAYJAX_EXTRA")  # the extra that the job has installed
+EXTRA = os.environ.get("DELAYJAX_EXTRA")  # the extra of this job, if it has one
 
 
 def is_missing(package: str, extra: str) -> bool:
-    """Whether the tests of a package are skipped."""
-    return importlib.util.find_spec(package) is None and extra != OWN
+    """Whether tests that need the package are skipped."""
+    return importlib.util.find_spec(package) is None and extra != EXTRA
 
 
 def import_or_skip(package: str, extra: str) -> ModuleType:
-    """The package of an extra; the module that calls is skipped without it."""
+    """The package of an extra; without it, the module that calls is skipped."""
     if is_missing(package, extra):
         reason = f"{package} is an extra: delayjax[{extra}]"
         pytest.skip(reason, allow_module_level=True)

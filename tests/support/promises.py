@@ -1,4 +1,4 @@
-"""Promises that all rows of a table keep: a row is one test, which asks for all."""
+"""Promises that all rows of a table keep; one test for each row checks all of them."""
 
 import functools
 from collections.abc import Callable, Collection
@@ -8,10 +8,10 @@ import pytest
 
 
 class Promises(dict):
-    """{what is promised: (a check of a row by its name, the rows that promise it)}."""
+    """{promise: (a check, which takes the name of a row; the rows that promise it)}."""
 
     def of(self, rows: Collection[str]) -> Callable:
-        """Adds the function below, whose name is the promise of these rows."""
+        """Adds the function below, whose name is the promise, for these rows."""
 
         def added(check: Callable[[str], None]) -> Callable[[str], None]:
             self[check.__name__.replace("_", " ")] = check, rows
@@ -20,7 +20,7 @@ class Promises(dict):
         return added
 
     def require(self, name: str) -> None:
-        """Checks all promises of a row, and says which of them fail."""
+        """Checks all promises of a row, and reports those that fail."""
         all_hold(
             {
                 words: functools.partial(check, name)
@@ -31,7 +31,7 @@ class Promises(dict):
 
 
 def all_hold(checks: dict[Any, Callable[[], None]]) -> None:
-    """Makes all checks, and says of each that fails how it does."""
+    """Runs all checks; the error has a line for each check that fails."""
     failed = {}
     for name, check in checks.items():
         try:
@@ -39,5 +39,5 @@ def all_hold(checks: dict[Any, Callable[[], None]]) -> None:
         except (Exception, pytest.fail.Exception) as error:
             failed[name] = error
     if failed:
-        said = (f"{k}: {type(e).__name__}: {e}" for k, e in failed.items())
-        raise AssertionError("\n\n".join(said)) from next(iter(failed.values()))
+        messages = (f"{k}: {type(e).__name__}: {e}" for k, e in failed.items())
+        raise AssertionError("\n\n".join(messages)) from next(iter(failed.values()))

@@ -1,7 +1,7 @@
-"""A server that refuses gradients, in plain NumPy: one arrival after the other.
+"""A server that refuses gradients, in plain NumPy: one arrival after another.
 
-The clock counts the updates applied. A refused gradient moves neither the parameters
-nor the momentum, and it ages nobody.
+The clock counts applied updates. A refused gradient changes neither the parameters
+nor the momentum nor the ages of other gradients.
 """
 
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Arrival(NamedTuple):
-    """What the server knows of a gradient."""
+    """What the server knows about a gradient."""
 
     worker: int
     gradient: np.ndarray
@@ -20,7 +20,7 @@ class Arrival(NamedTuple):
 
 
 class Served(NamedTuple):
-    """What came of all arrivals."""
+    """The result of all arrivals."""
 
     params: np.ndarray  # after each arrival [T, n]
     accepted: np.ndarray  # bool [T]
@@ -37,14 +37,14 @@ def serve(
     momentum: float = 0.0,
     damping: float = 0.0,
 ) -> Served:
-    """Serves the arrivals of a trace with one gradient an update.
+    """Serves the arrivals of a trace that has one gradient in each update.
 
     The server moves by -learning_rate exp(-damping tau) v, v = momentum v + gradient.
     """
     params, versions, velocity = [start], [0], np.zeros_like(start)
     accepted, ages = [], []
     for t, worker in enumerate(trace.worker.tolist()):
-        read = int(trace.read_version[t])  # arrivals that there were before it read
+        read = int(trace.read_version[t])  # the number of arrivals before it read
         tau = versions[t] - versions[read]
         gradient = gradient_of(t, worker, params[read])
         arrival = Arrival(worker, gradient, params[read], params[t], tau)
@@ -61,21 +61,21 @@ def serve(
 
 
 def dropping(bound: int) -> Any:
-    """Gradients older than the bound are refused."""
+    """A rule that refuses gradients that are older than the bound."""
     return lambda arrival: (arrival.staleness <= bound, arrival.gradient)
 
 
 class Kardam:
-    """Damaskinos et al.: gradients that change too fast, or of one worker too often."""
+    """Damaskinos et al.: refuses what changes too fast, or one worker too often."""
 
     def __init__(self, workers: int, attackers: int, window: int = 26):
         self.workers, self.attackers, self.window = workers, attackers, window
-        self.sent: dict[int, tuple] = {}  # worker: its last gradient and its model
+        self.sent: dict[int, tuple] = {}  # worker: (its last gradient, its model)
         self.slopes = [[] for _ in range(workers)]  # newest last
-        self.last: tuple = ()  # the last gradient accepted, the server's model before
-        self.took: list[int] = []  # whose gradients were accepted
+        self.last: tuple = ()  # the last accepted gradient, the model before
+        self.took: list[int] = []  # the workers of the accepted gradients
         self.move = 0.0
-        self.refused = 0  # in a row, by the Lipschitz filter alone
+        self.refused = 0  # refusals in a row by the Lipschitz filter
 
     def __call__(self, arrival: Arrival) -> tuple[bool, np.ndarray]:
         worker, g, y, x, _ = arrival
@@ -98,7 +98,7 @@ class Kardam:
         return used, g
 
     def _is_smooth(self, g: np.ndarray) -> bool:
-        largest = sorted(max(own) for own in self.slopes if own)
+        largest = sorted(max(slopes) for slopes in self.slopes if slopes)
         if not largest or self.move == 0:
             return True
         rank = -(-len(largest) * (self.workers - self.attackers) // self.workers)
@@ -107,7 +107,7 @@ class Kardam:
 
 
 class Zeno:
-    """Xie et al.: a gradient must descend on the server's own data."""
+    """Xie et al.: a gradient must decrease the loss on the data of the server."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Starts commands up to their first work, in one interpreter of its own.
+"""Starts commands up to their first work, in a separate interpreter.
 
-Reads [[module, arguments], ...] as JSON, and prints how each of them ended: "" where it
-came as far as its work, else the line that it ended with.
+Reads [[module, arguments], ...] as JSON, and prints how each of them ended: "" if it
+reached its work, else the last line.
 """
 
 import contextlib
@@ -35,18 +35,18 @@ WORK = {
     ],
 }
 """{module: the functions with which its work begins}."""
-ABSENT = ("tensorflow_datasets",)  # which a command may import
-JOIN = "experiments.host.processes:join"  # the processes that are not there
+ABSENT = ("tensorflow_datasets",)  # packages that a command may import
+JOIN = "experiments.host.processes:join"  # the other processes do not exist
 
 
 class Started(BaseException):
-    """The command's flags and values are good."""
+    """Raised when the flags and values of a command are valid."""
 
 
 def main() -> None:
     """Starts all commands."""
     commands = json.loads(sys.stdin.read())
-    app.define_help_flags()  # what each command has stays
+    app.define_help_flags()  # otherwise each command would define them
     sys.modules.update({name: mock.MagicMock() for name in ABSENT})
     update = jax.config.update
     ends = []
@@ -55,7 +55,7 @@ def main() -> None:
         with (
             contextlib.redirect_stdout(printed),
             contextlib.redirect_stderr(printed),
-            # a bucket is no cache here, and devices are made once
+            # a bucket cannot be a cache here, and devices are made once
             mock.patch.object(jax.config, "update", _ignoring(update)),
         ):
             end = started(module, arguments)
@@ -69,13 +69,13 @@ def _ignoring(update):
 
 
 def started(module: str, arguments: list[str]) -> str:
-    """How a command ends whose work is replaced."""
-    there = {*flags.FLAGS}
+    """How a command ends, with its work replaced."""
+    names = {*flags.FLAGS}
     with contextlib.ExitStack() as stack:
         for place in (JOIN, *WORK[module]):
             owner, _, name = place.partition(":")
-            *inside, name = name.split(".")
-            owner = functools.reduce(getattr, inside, importlib.import_module(owner))
+            *path, name = name.split(".")
+            owner = functools.reduce(getattr, path, importlib.import_module(owner))
             begun = None if place == JOIN else Started
             stack.enter_context(mock.patch.object(owner, name, side_effect=begun))
         stack.enter_context(mock.patch.object(sys, "argv", [module, *arguments]))
@@ -87,7 +87,7 @@ def started(module: str, arguments: list[str]) -> str:
             return f"exit: {end.code}"
         finally:
             flags.FLAGS.unparse_flags()
-            for name in {*flags.FLAGS} - there:  # another command has the same ones
+            for name in {*flags.FLAGS} - names:  # another command has the same flags
                 delattr(flags.FLAGS, name)
     return "it ended before its work"
 

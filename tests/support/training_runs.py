@@ -1,4 +1,4 @@
-"""What tests of trainings share: noisy quadratics, trained as a run trains them."""
+"""Trainings of noisy quadratics by the runner, for several tests."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ DIGITS_PARAMETERS = 64 * 4 + 4 + 4 * 10 + 10
 
 
 def program_of(training, **changes):
-    """The one program of an experiment that is short where nothing else is said."""
+    """The one program of an experiment, which is short unless arguments change it."""
     changes = (
         dict(question="?", task=NOISY, seeds=(3, 5), updates=24, evaluations=3)
         | {"grid": {"learning_rate": RATES}}
@@ -29,11 +29,11 @@ def program_of(training, **changes):
 
 
 def nothing(*numbers):
-    """What is neither saved nor reported."""
+    """Saves and reports nothing."""
 
 
 def into(saved):
-    """What saves a copy of each state in a list."""
+    """Returns a function that appends a copy of each state to a list."""
 
     def save(step, state):
         saved.append(jax.tree.map(jnp.copy, state))
@@ -42,13 +42,13 @@ def into(saved):
 
 
 def check_resumed(run, saved):
-    """A run that goes on from a saved state ends in the same bits."""
+    """A run that continues from a saved state ends with the same bits."""
     assert 0 < int(execution.held(saved).step) < run.job.updates
-    again = loop.run(
+    second = loop.run(
         *(run.trainer, jax.tree.map(jnp.copy, saved)),
         **dict(save=nothing, report=nothing, checkpoint_every=8),
     )
-    jax.tree.map(np.testing.assert_array_equal, again, run.state)
+    jax.tree.map(np.testing.assert_array_equal, second, run.state)
 
 
 def final_loss(trainer):
@@ -64,10 +64,10 @@ def final_loss(trainer):
 
 
 class Trained:
-    """A program after its last update, and what it reported on the way."""
+    """A program after its last update, and its reports."""
 
     def __init__(self, training=None, *, of=None, save=nothing, **changes):
-        """Trains what `program_of` makes, or with the trainer `of`."""
+        """Trains the program of `program_of`, or with the trainer `of`."""
         self.trainer = of or Trainer(program_of(training, **changes))
         self.program = self.trainer.program
         self.job, self.traces = self.program.job, self.program.job.traces
@@ -91,7 +91,7 @@ class Trained:
 
     @property
     def params(self):
-        """[seeds, rates, ...] of a task whose parameters are one array."""
+        """The parameters, [seeds, rates, ...], if a task has one array of them."""
         (leaf,) = jax.tree.leaves(self.state.model.params)
         return np.asarray(leaf)
 

@@ -1,4 +1,4 @@
-"""Delays in the Trainer of Levanter, the package, with named arrays."""
+"""Delays in the Trainer of the package Levanter, with named arrays."""
 
 import dataclasses
 import functools
@@ -47,8 +47,8 @@ def loss(model, x, key=None):
     return hax.mean((model(x) - 1.0) ** 2).scalar(), {}
 
 
-def train(tx, *, steps=STEPS, told=False, **config):
-    """The trainer's state after `steps`, embed sharded over four devices."""
+def train(tx, *, steps=STEPS, is_late=False, **config):
+    """The state of the trainer after `steps`; "embed" is sharded over four devices."""
     config = TrainerConfig(
         id="test",
         tracker=NoopConfig(),
@@ -63,7 +63,7 @@ def train(tx, *, steps=STEPS, told=False, **config):
         state = trainer.initial_state(jax.random.PRNGKey(1), model_init=make)
         for t in range(int(state.step), steps):
             x = jax.random.normal(jax.random.PRNGKey(2 + t), (8, 8))
-            if told:
+            if is_late:
                 opt_state = state.opt_state._replace(
                     staleness=jax.numpy.int32(STALENESS)
                 )
@@ -75,7 +75,7 @@ def train(tx, *, steps=STEPS, told=False, **config):
 class TestTrainer(Promises):
     @staticmethod
     def train(way):
-        state = train(WAYS[way](ADAM.build(STEPS)), told=way == "told")
+        state = train(WAYS[way](ADAM.build(STEPS)), is_late=way == "told")
         return Trained.of(state.model, state.opt_state)
 
 
@@ -90,23 +90,23 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, delay):
     whole = train(tx, steps=6)
     assert int(resumed.step) == 6
     for state in ("model", "opt_state"):
-        for leaf, same in zip(
+        for leaf, other in zip(
             jax.tree.leaves(getattr(resumed, state)),
             jax.tree.leaves(getattr(whole, state)),
             strict=True,
         ):
-            np.testing.assert_array_equal(leaf, same)
+            np.testing.assert_array_equal(leaf, other)
 
 
 def test_a_bad_step_is_skipped_and_its_gradient_waits_in_the_history():
-    """`skip_bad_steps` is handed `loss=`, which goes through `delayed`."""
+    """`skip_bad_steps` hands `loss=` on, and `delayed` passes it on."""
     adam = dataclasses.replace(ADAM, skip_bad_steps=2)
     state = train(dj.delayed(adam.build(STEPS), 1))
     assert int(state.opt_state.gradients.pushed) == STEPS
     assert np.isfinite(state.model.kernel.array).all()
 
 
-@functools.cache  # a name is registered once
+@functools.cache  # a name can be registered once
 def page_s_names():
     names = {"jnp": jax.numpy, "dataclasses": dataclasses}
     exec(pages.lines("levanter", 0), names)

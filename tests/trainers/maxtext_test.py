@@ -1,4 +1,4 @@
-"""Delays in MaxText's own loop, the package: NNX, and Linen where it has it."""
+"""Delays in the training loop of MaxText, with NNX, and with Linen if it has that."""
 
 import os
 import pathlib
@@ -16,10 +16,10 @@ from tests.support import extras
 from tests.trainers import pages
 from tests.trainers.promises import STALENESS, STEPS, WAYS, Promises, Trained
 
-os.environ.setdefault("DECOUPLE_GCLOUD", "TRUE")  # nothing of Google Cloud is imported
+os.environ.setdefault("DECOUPLE_GCLOUD", "TRUE")  # imports nothing of Google Cloud
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    maxtext = extras.import_or_skip("maxtext", "maxtext")  # of Python >= 3.12
+    maxtext = extras.import_or_skip("maxtext", "maxtext")  # needs Python >= 3.12
     from maxtext.configs import pyconfig
     from maxtext.optimizers import optimizers
     from maxtext.trainers.pre_train import train as pre_train
@@ -58,7 +58,7 @@ HAS_LINEN = "pure_nnx:" in BASE.read_text()
 
 
 def train(wrap, *, steps=STEPS, iteration=None, folder="/nonexistent", **config):
-    """MaxText's state after its loop, with its optimizer wrapped."""
+    """The state of MaxText after its loop, with a wrapped optimizer."""
     config = TINY | {"steps": steps, "base_output_directory": folder} | config
     flags = [f"{name}={value}" for name, value in config.items()]
     get_optimizer = optimizers.get_optimizer
@@ -78,13 +78,13 @@ def train(wrap, *, steps=STEPS, iteration=None, folder="/nonexistent", **config)
 OWN_ITERATION = pre_train.training_loop_iteration
 
 
-def told_nnx(device, *args):
+def iteration_nnx(device, *args):
     opt_state = device["state"]["optimizer"]["opt_state"]
     opt_state["staleness"][...] = jnp.int32(STALENESS)
     return OWN_ITERATION(device, *args)
 
 
-def told_linen(device, *args):
+def iteration_linen(device, *args):
     state = device["state"]
     opt_state = state.opt_state._replace(staleness=jnp.int32(STALENESS))
     device["state"] = state.replace(opt_state=opt_state)
@@ -94,7 +94,7 @@ def told_linen(device, *args):
 class TestNNX(Promises):
     @staticmethod
     def train(way):
-        state = train(WAYS[way], iteration=told_nnx if way == "told" else None)
+        state = train(WAYS[way], iteration=iteration_nnx if way == "told" else None)
         params = nnx.to_pure_dict(nnx.filter_state(state["model"], nnx.Param))
         opt_state = nnx.to_pure_dict(state["optimizer"])["opt_state"]
         slots = opt_state.get("gradients", {}).get("slots")
@@ -105,7 +105,7 @@ class TestNNX(Promises):
 class TestLinen(Promises):
     @staticmethod
     def train(way):
-        iteration = told_linen if way == "told" else None
+        iteration = iteration_linen if way == "told" else None
         state = train(WAYS[way], iteration=iteration, **LINEN)
         return Trained.of(state.params, state.opt_state)
 
@@ -131,8 +131,8 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path):
     train(late, steps=4, **kept)
     resumed = train(late, steps=6, **kept)
     whole = train(late, steps=6)
-    for leaf, same in zip(leaves(resumed), leaves(whole), strict=True):
-        np.testing.assert_array_equal(leaf, same)
+    for leaf, other in zip(leaves(resumed), leaves(whole), strict=True):
+        np.testing.assert_array_equal(leaf, other)
 
 
 def test_layers_that_are_scanned_are_one_leaf_and_the_history_comes_before_them():
@@ -155,20 +155,20 @@ def test_the_page_s_launcher_delays():
 
 
 def test_the_page_s_iteration_tells_the_staleness():
-    told = iter(range(STEPS))
-    names = {"train": pre_train, "measured": lambda: next(told)}
+    ages = iter(range(STEPS))
+    names = {"train": pre_train, "measured": lambda: next(ages)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pre_train, "training_loop_iteration", OWN_ITERATION)
         exec(pages.lines("maxtext", 1), names)
         state = train(lambda inner: dj.inject_staleness(dj.delayed(inner, 1)))
     opt_state = nnx.to_pure_dict(state["optimizer"])["opt_state"]
     assert int(opt_state["staleness"]) == STEPS - 1
-    # the gradient of the step before was told one less, and is one step older
+    # the gradient of the step before: its staleness was one less, and is one step older
     assert int(opt_state["inner_state"]["staleness"]) == (STEPS - 2) + 1
 
 
 def late_first_layer(inner):
-    """By hand: the first of two layers and the embedding are one step late."""
+    """By hand: the first of two layers and the embedding have a delay of one step."""
 
     def init(params):
         return optax.tree.zeros_like(params), jnp.int32(0), inner.init(params)
@@ -205,6 +205,6 @@ def test_the_page_s_layers_are_late_each_by_its_own_delay():
     for got, wanted, _ in zip(*ends, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
     assert any(not np.allclose(a, c, atol=1e-5) for a, _, c in zip(*ends, strict=True))
-    told = nnx.to_pure_dict(late["optimizer"])["opt_state"]["staleness"]
-    kernel = told["decoder"]["layers"]["mlp"]["wi_0"]["kernel"]
+    staleness = nnx.to_pure_dict(late["optimizer"])["opt_state"]["staleness"]
+    kernel = staleness["decoder"]["layers"]["mlp"]["wi_0"]["kernel"]
     assert kernel.shape == (1, 2, 1) and kernel.ravel().tolist() == [1, 0]

@@ -1,4 +1,4 @@
-"""Delays in the PeftTrainer of tunix, the package."""
+"""Delays in the PeftTrainer of the package tunix."""
 
 import contextlib
 import warnings
@@ -30,10 +30,10 @@ MESH = Mesh(np.array(jax.devices()[:4]), ("fsdp",))
 
 
 class Model(nnx.Module):
-    """Placed by metadata alone, as the models in tunix are."""
+    """Its metadata alone place it, as those of the models of tunix do."""
 
     def __init__(self, param=nnx.Param, dtype=jnp.float32):
-        env_utils.setup_sharding_environment()  # as their modules do
+        env_utils.setup_sharding_environment()  # as the modules of tunix do
         kernel = jax.random.normal(jax.random.key(0), (8, 4), dtype)
         self.kernel = param(kernel, sharding=("fsdp", None))
         self.bias = nnx.Param(jnp.zeros(4, dtype))
@@ -52,7 +52,7 @@ def batches(number):
 
 
 class Tells(hooks.TrainingHooks):
-    """Says before each step how stale its gradient is."""
+    """Sets the staleness of the gradient before each step."""
 
     def on_train_step_start(self, train_ctx):
         train_ctx.optimizer.opt_state.staleness[...] = STALENESS
@@ -65,7 +65,7 @@ class Tells(hooks.TrainingHooks):
 
 
 def train(tx, *, steps=STEPS, mesh=MESH, model=Model, hook=None, **config):
-    """The trainer after its loop."""
+    """The trainer after its training loop."""
     config = {"eval_every_n_steps": 1000, "max_steps": steps} | config
     each = config.get("gradient_accumulation_steps") or 1
     with mesh or contextlib.nullcontext():
@@ -100,10 +100,10 @@ def by_hand(rate, gradients_of):
     """The parameters after `STEPS` steps of Adam on gradients_of(grad, params, t)."""
     tx = optax.adam(rate)
     params = jax.tree.map(jnp.asarray, params_of(train(tx, steps=0, mesh=None)))
-    state, past = tx.init(params), []
+    state, grads = tx.init(params), []
     for t in range(STEPS):
-        past.append(gradients_of(params, t))
-        updates, state = tx.update(past[max(t - 1, 0)], state, params)
+        grads.append(gradients_of(params, t))
+        updates, state = tx.update(grads[max(t - 1, 0)], state, params)
         params = optax.apply_updates(params, updates)
     return params
 
@@ -133,7 +133,7 @@ def test_delay_one_is_a_loop_of_jax_and_optax_alone():
 
 
 def test_a_delay_counts_updates_where_gradients_are_accumulated():
-    """Two batches an update, and the update before last one's gradient."""
+    """With two batches an update; the gradient is of the update before the last one."""
     xs = batches(2 * STEPS)
 
     def mean(params, t):
@@ -216,6 +216,6 @@ def test_the_page_s_first_lines_train():
 
 
 def test_the_page_s_hook_tells_the_staleness():
-    told = iter(range(STEPS))
-    opt_state = page_s_lines(1, measured=lambda: next(told))
+    ages = iter(range(STEPS))
+    opt_state = page_s_lines(1, measured=lambda: next(ages))
     assert int(opt_state.staleness[...]) == STEPS - 1

@@ -1,4 +1,4 @@
-"""AdaSync against an event loop and a server in plain Python."""
+"""AdaSync, compared with an event loop and a server in plain Python."""
 
 import functools
 import heapq
@@ -40,7 +40,7 @@ def dutta(scheme, tasks):
     each update and yields its time and the (worker, version read) of its gradients.
     """
     workers = range(len(tasks))
-    canceled = scheme in ("k_sync", "k_batch_sync")  # the rest, at an update
+    canceled = scheme in ("k_sync", "k_batch_sync")  # others are canceled
     distinct = scheme in ("k_sync", "k_async")  # learners: who is done idles
     events, now, row = [], 0.0, None
 
@@ -91,7 +91,7 @@ class Chooser:
         self.begin, self.losses, self.first = 0.0, [], None
 
     def after(self, now, loss):
-        """Counts an update in that was done `now`."""
+        """Counts an update that ended at `now`."""
         self.losses.append(loss)
         if now - self.begin >= self.interval_seconds:
             mean = sum(self.losses) / len(self.losses)
@@ -113,7 +113,7 @@ def serve(scheme, tasks, chooser, train, updates=UPDATES):
 
 
 def assert_schedule(reports, history, depth=DEPTH):
-    """Who delivered, at which version, when: all that does not depend on gradients."""
+    """Workers, versions and times of deliveries: all that gradients do not change."""
     ks, times, rows = zip(*history, strict=True)
     np.testing.assert_array_equal(reports.k, ks)
     # the library's clocks are in float32
@@ -129,14 +129,14 @@ def assert_schedule(reports, history, depth=DEPTH):
 
 
 def given(params, batch, key):
-    """No gradient; the loss is given, and what was read stands in the slot's place."""
+    """No gradient: the loss is given; the slot has the parameters that were read."""
     del key
     read = batch["slot"] * params
     return {"loss": batch["loss"], "read": read}, jnp.zeros_like(params)
 
 
 def counting():
-    """Under which the parameters are their own version number."""
+    """A transformation with which the parameters are the number of their version."""
     return optax.stateless(lambda updates, params: optax.tree.ones_like(updates))
 
 
@@ -173,13 +173,13 @@ START = jnp.zeros(())
 
 @functools.cache
 def scanner(scheme, **options):
-    """One program for all seeds: their service times are in the state."""
+    """One program for all seeds: the state has the service times."""
     step = adasync(scheme, seed=0, **options).step
     return jax.jit(lambda state, batches: jax.lax.scan(step, state, batches))
 
 
 def falling(seed):
-    """Losses that fall to a hundredth, with noise: some intervals rise."""
+    """Losses that fall to a hundredth, with noise, so that some intervals rise."""
     noise = np.random.default_rng(seed).uniform(0.6, 1.4, UPDATES)
     return noise * 0.01 ** (np.arange(UPDATES) / UPDATES)
 
@@ -188,7 +188,7 @@ DRAWS = 1000
 # (scheme, seed, draws of service times, versions kept)
 CASES = [(scheme, seed, DRAWS, DEPTH) for scheme in SCHEMES for seed in (1, 2, 3)]
 OTHER_CASES = [
-    # times start anew behind the last draw
+    # after the last draw, the times begin again
     ("k_sync", 1, 7, DEPTH),
     ("k_batch_async", 1, 7, DEPTH),
     # an older gradient is taken at the oldest version kept
@@ -207,7 +207,7 @@ def test_adasync_is_an_event_loop_whose_k_follows_the_loss(scheme, seed, draws, 
     chooser = Chooser(scheme, WORKERS, 2, 4.0)
     tasks = [itertools.cycle(row[:draws]) for row in service_table(seed)]
     history = serve(scheme, tasks, chooser, lambda t, row: losses[t])
-    assert len({k for k, _, _ in history}) >= 3  # or nothing is proven about K
+    assert len({k for k, _, _ in history}) >= 3  # otherwise nothing is proven about K
 
     training = adasync(scheme, seed=seed, draws=draws, max_staleness=depth)
     state = training.init(START, KEY)
@@ -256,7 +256,7 @@ OF_SERVICES = [
     ),
 )
 def test_a_fixed_k_does_what_the_cluster_s_protocol_does(scheme, k, cluster):
-    # K and the times stand in the state
+    # the state has K and the times
     training = adasync(scheme, seed=k, initial_k=k, cluster=cluster, **FOR_EVER)
     batches = given_batches(falling(k))
     _, reports = scanner(scheme, **FOR_EVER)(training.init(START, KEY), batches)
@@ -270,7 +270,7 @@ def test_a_fixed_k_does_what_the_cluster_s_protocol_does(scheme, k, cluster):
 
 
 def squares(params, batch, key):
-    """A noisy least-squares fit: metrics are its loss."""
+    """A noisy least-squares fit; the metric is its loss."""
     noise = (jax.random.key_data(key) % 1024).astype(jnp.float32) / 4096
 
     def loss(params):
@@ -322,7 +322,7 @@ def test_adasync_trains_as_a_server_that_keeps_every_version(scheme):
     chooser = Chooser(scheme, WORKERS, 1, 2.0)
     tasks = [iter(row) for row in service_table(1)]
     history = serve(scheme, tasks, chooser, train)
-    assert history[0][0] == 1 < history[-1][0]  # or nothing is proven about K
+    assert history[0][0] == 1 < history[-1][0]  # otherwise nothing is proven about K
 
     options = dict(initial_k=1, interval_seconds=2.0, max_staleness=DEPTH)
     training = adasync(scheme, seed=1, grad_fn=squares, tx=TX, **options)
@@ -366,14 +366,14 @@ def test_a_model_s_state_moves_as_in_replay(scheme):
     protocol = getattr(dj.cluster.protocols, scheme)(3)
     trace = dj.cluster.simulate(CLUSTER, protocol, 12, seed=2)
     replay = dj.replay(trace, moving, tx)
-    replayed, same = replay.run(
+    replayed, expected = replay.run(
         replay.init(jnp.ones(2), KEY, model_state=zero), batches[:, :3]
     )
     close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
     jax.tree.map(close, state.training.model_state, replayed.model_state)
-    close(reports.metrics["read"], same.metrics["read"])
+    close(reports.metrics["read"], expected.metrics["read"])
     close(state.training.params, replayed.params)
-    assert state.training.model_state["seen"] == 12  # one move an update
+    assert state.training.model_state["seen"] == 12  # one change in each update
     assert trace.max_staleness == 0 or scheme == "k_async"
 
 
@@ -420,7 +420,7 @@ def test_k_never_falls_and_a_loss_of_next_to_nothing_waits_for_all(scheme):
 
 
 def test_of_a_history_that_was_stripped_only_what_it_holds_is_read():
-    """Versions that were lost are not read as zeros: the oldest kept is."""
+    """Lost versions are not read as zeros: the oldest one that is kept is read."""
     training = adasync("k_async", seed=1, max_staleness=8)
     batches, step = given_batches(falling(1)), jax.jit(training.step)
     state = training.init(START, KEY)
@@ -567,7 +567,7 @@ def deep(max_staleness):
 
 
 def one_step(training, of=None, width=WORKERS):
-    """A step, traced, from the state of the same training or of another one."""
+    """A traced step, from the state of the same training or of another one."""
     batch = jax.tree.map(lambda x: x[0, :width], given_batches([1.0]))
     state = jax.eval_shape((of or training).init, START, KEY)
     return jax.eval_shape(training.step, state, batch)

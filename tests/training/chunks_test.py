@@ -1,4 +1,4 @@
-"""Each gradient is used once, at its own version, and told where it comes from."""
+"""Each gradient is used once, at its version, with the arguments that belong to it."""
 
 import functools
 
@@ -29,11 +29,11 @@ from tests.training.traces import (
     trace_of,
 )
 
-SIZE = 96  # at least as many as gradients in any trace
+SIZE = 96  # at least the number of gradients in each trace
 
 
 def log():
-    """Writes down what each gradient is told, one after the other."""
+    """A transformation that records the arguments of each gradient, in order."""
 
     def init(params):
         del params
@@ -43,19 +43,19 @@ def log():
     def update(updates, state, params, *, staleness, stale_params, worker):
         place, rows = state
         assert staleness.dtype == worker.dtype == jnp.int32
-        told = {
+        values = {
             "staleness": staleness,
             "worker": worker,
             "moved": jnp.float32(params["version"] - stale_params["version"]),
         }
-        rows = {name: rows[name].at[place].set(told[name]) for name in rows}
+        rows = {name: rows[name].at[place].set(values[name]) for name in rows}
         return updates, (place + 1, rows)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
 
 def signed(params, batch, key):
-    """A one in the place of the gradient's id; and what was read."""
+    """A one at the place of the gradient's id; and the parameters that it read."""
     versions = {name: params[name] for name in ("version", "narrow")}
     metrics, zeros = reading(versions, batch["row"], key)
     return metrics, {**zeros, "ids": jax.nn.one_hot(batch["id"], SIZE)}
@@ -63,10 +63,10 @@ def signed(params, batch, key):
 
 @functools.cache
 def witness(run):
-    """A trace, and what happened along it: path, reports, the last state."""
+    """A trace, and a run along it: path, reports and the last state."""
     name, company, chunk = RUNS[run]
     trace = unit_divisor(TRACES[name])
-    ids = np.full(trace.staleness.shape, SIZE - 1)  # of padding: nobody may ask for it
+    ids = np.full(trace.staleness.shape, SIZE - 1)  # of padding: it must not be used
     ids[trace.staleness >= 0] = np.arange(len(trace.update))
     params = {
         "ids": jnp.zeros(SIZE),
@@ -102,7 +102,7 @@ def test_each_gradient_is_taken_at_its_own_version(run):
     trace, _, reports, _ = witness(run)
     read = reports.metrics["read"]
     for t, row in enumerate(rows_of(trace)):
-        # the mean over the update's gradients, each in a place of its own
+        # the mean over the gradients of an update, each of which has its own place
         expected = np.zeros(trace.staleness.shape[1])
         expected[: len(row)] = [version / len(row) for _, version in row]
         if row:
@@ -114,16 +114,16 @@ def test_each_gradient_is_taken_at_its_own_version(run):
 @runs
 def test_each_is_told_the_age_the_worker_and_the_snapshot_in_order(run):
     trace, _, _, state = witness(run)
-    assert_told(state.each_state, trace)
+    assert_logged(state.each_state, trace)
 
 
 @pytest.mark.parametrize("run", [*ONE, "serial, alone"])
 def test_of_one_gradient_an_update_the_optimizer_is_told_the_same(run):
     trace, _, _, state = witness(run)
-    assert_told(state.opt_state[0], trace)
+    assert_logged(state.opt_state[0], trace)
 
 
-def assert_told(log_state, trace):
+def assert_logged(log_state, trace):
     place, rows = log_state
     staleness = trace.update - trace.read_version
     assert place == len(staleness)
@@ -149,7 +149,7 @@ def test_a_narrow_trace_among_wider_ones_is_padded():
 
 @pytest.mark.parametrize("chunk", [None, 1, 50])
 def test_a_mean_in_bfloat16_adds_up_in_more_bits(chunk):
-    """One after the other, ones would add up to 256 and not to 600."""
+    """A sum of ones in bfloat16 would stop at 256, below 600."""
     trace = trace_of([[(w, 0) for w in range(600)]])
 
     def one(params, batch, key):
@@ -172,7 +172,7 @@ def test_what_was_read_is_the_snapshot_that_is_handed_on():
     each = optax.GradientTransformationExtraArgs(jnp.zeros_like, compare)
     tx = optax.GradientTransformationExtraArgs(jnp.zeros_like, move)
     trace = trace_of(late_rows(6, TORN_UPDATES))
-    # the gradient is what was read
+    # the gradient is the parameters that were read
     replay = dj.replay(trace, itself, tx, each=each, read_spread=1.0)
     batches = np.zeros((TORN_UPDATES, 1))
     path, _, state = follower(replay)(trace, batches, params=jnp.zeros(50))

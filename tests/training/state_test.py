@@ -1,4 +1,4 @@
-"""A state keeps its types, may stop and go on, and is one program for a grid."""
+"""A state keeps its types, can stop and continue, and is one program for a grid."""
 
 import re
 
@@ -71,7 +71,7 @@ def test_a_scan_a_loop_of_steps_and_a_run_in_pieces_are_one_thing():
     assert_close(all_reports, reports)
 
     def in_pieces(between):
-        """The state and the reports of a run that is handed through `between`."""
+        """The state and the reports of a run whose state goes through `between`."""
         pieces = dj.replay(trace, grad_fn, **FULL)
         state = pieces.init(PARAMS, fresh_key())
         state, early = pieces.run(state, pick(batches, slice(stop)))
@@ -121,7 +121,7 @@ KEYS = [jax.random.key(seed) for seed in range(3)]
 
 
 def of_rate(rate):
-    """Of several seeds, each with its own trace; the rate may be traced."""
+    """For several seeds, each with its trace; the rate may be traced."""
     return dj.replay(SEEDS, grad_fn, optax.sgd(rate), each=ADAPTIVE, chunk=2)
 
 
@@ -147,18 +147,18 @@ def test_seeds_with_traces_of_their_own_and_step_sizes_are_one_program():
 
     rates, keys = jnp.array(RATES), jnp.stack(KEYS)
     axes = dj.ring.vmap_axes(jax.eval_shape(init, RATES[0], KEYS[0]))
-    together = jax.vmap(step, (axes, 0, 0), (axes, 0))
+    steps = jax.vmap(step, (axes, 0, 0), (axes, 0))
 
     @jax.jit
     def grid(inputs):
         state = jax.vmap(init, out_axes=axes)(rates, keys)
-        return jax.lax.scan(lambda s, x: together(s, x, rates), state, inputs)
+        return jax.lax.scan(lambda s, x: steps(s, x, rates), state, inputs)
 
     inputs = jax.tree.map(
         lambda *leaves: np.stack(leaves, 1), *map(cell_inputs, range(3))
     )
     program = compile_as_usual(grid.lower(inputs))
-    # each seed writes to a slot of its own, and none copies its versions
+    # each seed writes to its own slot, and none copies its versions
     capacity = max(trace.max_versions for trace in SEEDS)
     assert not re.search(rf"f32\[3,{capacity},3,2\]\S* copy\(", program.as_text())
     state, reports = program(inputs)

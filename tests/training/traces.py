@@ -1,4 +1,4 @@
-"""Traces by hand, a small net and batches for it, and how results are compared."""
+"""Traces by hand, a small net with batches, and comparisons of results."""
 
 import jax
 import jax.numpy as jnp
@@ -27,19 +27,19 @@ PARAMS = {
 
 
 def loss(params, batch, key):
-    """Of a small net with noisy targets; its bfloat16 leaf touches no other leaf."""
+    """Loss of a small net with noisy targets; the bfloat16 leaf is a separate term."""
     w, b = params["layer"]["w"], params["layer"]["b"]
-    # the key's own bits: cheaper to compile than a draw
+    # the bits of the key: faster to compile than a random draw
     noise = (jax.random.key_data(key) % 1024).astype(jnp.float32) / 2048
     target = batch["target"] + noise
     output = params["scale"] * jnp.tanh(batch["features"] @ w)
     fit = jnp.sum((output - target) ** 2) / 4
-    apart = jnp.sum((b - target.astype(b.dtype)) ** 2)
-    return fit + apart.astype(jnp.float32), {"fit": fit}
+    rest = jnp.sum((b - target.astype(b.dtype)) ** 2)
+    return fit + rest.astype(jnp.float32), {"fit": fit}
 
 
 def grad_fn(params, batch, key):
-    """The metrics alone: of the loss its bfloat16 part would be known to 8 bits."""
+    """Metrics and gradient; no loss, whose bfloat16 part would have 8 bits only."""
     (_, metrics), gradients = jax.value_and_grad(loss, has_aux=True)(params, batch, key)
     return metrics, gradients
 
@@ -84,7 +84,7 @@ def rows_of(trace):
 
 
 def draw(seed, sizes, deepest):
-    """Rows of the given sizes, each gradient of any staleness up to `deepest`."""
+    """Rows of the given sizes; each gradient has a random staleness <= `deepest`."""
     rng = np.random.default_rng(seed)
     return [
         [
@@ -129,8 +129,8 @@ FIFTEEN = {"fifteen": trace_of(draw(5, [15] * 6, 4))}
 TRACES = {**ONE, **FOUR, **FIFTEEN}
 
 
-# name: (a trace, all that its program is made for, gradients taken at once); a trace
-# alone may show the program what is the same in all of its updates
+# name: (a trace, the traces of its program, gradients taken at once); if the trace is
+# the only one, the program may use what is the same in all of its updates
 RUNS = {
     **{name: (name, tuple(ONE), None) for name in ONE},
     **{name: (name, tuple(FOUR), 3) for name in FOUR},
@@ -149,11 +149,11 @@ runs = pytest.mark.parametrize("run", RUNS)
 
 
 class Server:
-    """A parameter server from its definition: all versions kept, nothing in parallel.
+    """A parameter server from its definition: it keeps all versions, in one loop.
 
-    `each` (its state passed from gradient to gradient) transforms a gradient, `tx` the
-    mean. Versions count the updates applied: one whose gradients are all refused makes
-    none.
+    `each` transforms each gradient, with one state for all; `tx` transforms the mean.
+    Versions count the updates that are applied: an update whose gradients are all
+    refused makes no version.
     """
 
     def __init__(self, tx, *, each=None, accept=None):
@@ -164,9 +164,9 @@ class Server:
         self.accept = accept
 
     def train(self, trace, batches, key=KEY, params=PARAMS, *, agree=False):
-        """The parameters after each update, what was reported, the last states.
+        """The parameters after each update, the reports, and the last states.
 
-        `agree` says that the gradients of each update were taken at one version.
+        With `agree`, the gradients of each update were taken at the same version.
         """
         rows, divisor = rows_of(trace), trace.divisor.tolist()
         versions, applied = [params], [0]
@@ -184,12 +184,12 @@ class Server:
                 tau = applied[t] - applied[version]
                 if self.accept is not None and not self.accept(grads, tau):
                     continue
-                told = {
+                args = {
                     "staleness": jnp.int32(tau),
                     "stale_params": stale_params,
                     "worker": jnp.int32(worker),
                 }
-                grads, each_state = self.update_each(grads, each_state, params, **told)
+                grads, each_state = self.update_each(grads, each_state, params, **args)
                 accepted.append(grads)
                 ages.append(tau)
             reports.append((ages, metrics))
@@ -199,14 +199,14 @@ class Server:
                 continue
             size = divisor[t] * len(accepted) / len(row) if row else divisor[t]
             mean = mean_of(accepted, size, params)
-            told = {"staleness": jnp.float32(mean_age(ages))}
+            args = {"staleness": jnp.float32(mean_age(ages))}
             if agree:
                 version = row[0][1] if row else t
-                told = {
+                args = {
                     "staleness": jnp.int32(mean_age(ages)),
                     "stale_params": versions[version],
                 }
-            updates, opt_state = self.update_tx(mean, opt_state, params, **told)
+            updates, opt_state = self.update_tx(mean, opt_state, params, **args)
             versions.append(optax.apply_updates(params, updates))
             applied.append(applied[t] + 1)
         return stack(versions[1:]), reports, (opt_state, each_state)
@@ -216,7 +216,7 @@ one_gradient = jax.jit(grad_fn)
 
 
 def mean_of(trees, divisor, like):
-    """Their sum, in order and in double precision, over the divisor."""
+    """The sum of gradients, in order and in double precision, divided by `divisor`."""
 
     def mean(leaf, *leaves):
         total = sum((np.asarray(x, np.float64) for x in leaves), np.zeros(leaf.shape))
@@ -246,21 +246,21 @@ def is_key(x):
 
 
 def host(tree):
-    """As a checkpoint holds it: NumPy arrays alone, keys as their numbers."""
+    """A tree as in a checkpoint: only NumPy arrays, and keys as their numbers."""
     return jax.tree.map(
         lambda x: np.array(jax.random.key_data(x) if is_key(x) else x), tree
     )
 
 
 def assert_same(ours, theirs):
-    """Bit for bit."""
+    """Equal bit for bit."""
     jax.tree.map(np.testing.assert_array_equal, host(ours), host(theirs))
 
 
 def assert_close(ours, theirs):
-    """But for the order of sums and XLA's fusions, which round once less or more.
+    """Equal up to the order of sums and the fusions of XLA, which round differently.
 
-    In the leaf `b` of 8 bits, bfloat16, that is a few units in the last place.
+    In the leaf `b`, in bfloat16 with 8 bits, that is a few units in the last place.
     """
 
     def close(path, a, b):
@@ -275,7 +275,7 @@ def assert_close(ours, theirs):
 
 
 def follower(replay):
-    """A compiled scan: parameters after each update, the reports, the last state."""
+    """A compiled scan: (parameters after each update, reports, last state)."""
 
     def body(state, inputs):
         state, report = replay.step(state, inputs)
@@ -309,7 +309,7 @@ def young(grads, staleness):
 
 
 def only(accept, each=None):
-    """`each` for the gradients that accept(gradients, staleness) uses."""
+    """`each`, but only for gradients that `accept(gradients, staleness)` accepts."""
 
     def rule(grads, memory, params, *, staleness, **extra_args):
         return accept(grads, staleness), grads, memory
@@ -324,7 +324,7 @@ def bowl(params, batch, key):
 
 
 def counting(seen=None):
-    """The leaf `ids` adds up its gradients, any other counts the updates."""
+    """An optimizer: leaf `ids` sums its gradients, other leaves count the updates."""
 
     def update(updates, state, params=None, **extra):
         if seen is not None:
@@ -338,7 +338,7 @@ def counting(seen=None):
 
 
 def reading(params, batch, key):
-    """What was read, in the row of a matrix that is the gradient's own."""
+    """The parameters that were read, in the row of a matrix for this gradient."""
     del key
     rows = jax.tree.map(
         lambda p: batch.reshape((-1,) + (1,) * p.ndim) * p[None], params
@@ -357,17 +357,17 @@ def itself(params, batch, key):
 
 
 def shapes_after(replay, trace, batches, params=PARAMS):
-    """What a step would return: traced, not compiled."""
+    """The shapes that a step returns, by tracing alone."""
     state = jax.eval_shape(replay.init, params, KEY)
     inputs = pick((trace.arrivals(0, 1), batches), 0)
     return jax.eval_shape(replay.step, state, inputs)
 
 
-# everything that a state may hold
+# a replay whose state has all possible fields
 FULL = dict(tx=MOMENTUM, each=ADAPTIVE, chunk=3)
 
 
-# Hogwild!: reads that are torn between versions
+# Hogwild!: a read has coordinates of several versions
 
 TORN_UPDATES = 12
 

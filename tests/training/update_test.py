@@ -1,4 +1,4 @@
-"""What the optimizer is told, and what an update moves where a rule refuses."""
+"""The arguments of the optimizer, and the change of an update if a rule refuses."""
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from tests.training.traces import (
 
 
 @pytest.mark.parametrize(
-    ("name", "spread", "told", "kind"),
+    ("name", "spread", "names", "kind"),
     [
         ("deep", 0.0, {"staleness", "stale_params", "worker"}, jnp.int32),
         ("deep", 1.0, {"staleness", "stale_params", "worker"}, jnp.int32),
@@ -33,13 +33,13 @@ from tests.training.traces import (
     ],
 )
 def test_the_optimizer_is_told_what_an_update_s_gradients_share(
-    name, spread, told, kind
+    name, spread, names, kind
 ):
     seen, trace = [], TRACES[name]
     replay = dj.replay(trace, grad_fn, counting(seen), read_spread=spread)
     shapes_after(replay, trace, batches_of(trace))
     for extra in seen:
-        assert set(extra) == told
+        assert set(extra) == names
         assert (extra["staleness"].dtype, extra["staleness"].shape) == (kind, ())
     assert seen
 
@@ -53,7 +53,7 @@ def test_transformations_that_take_no_extra_arguments_are_fine(name):
 
 @pytest.mark.parametrize("names", [("deep", "four"), ("four", "deep")])
 def test_rows_of_several_traces_are_as_wide_as_the_widest(names):
-    """Staleness is then told as a mean, along the narrow one too."""
+    """The staleness is then a mean, also along the narrow trace."""
     seen, traces = [], [TRACES[name] for name in names]
     replay = dj.replay(traces, grad_fn, counting(seen))
     shapes_after(replay, TRACES["four"], batches_of(TRACES["four"]))
@@ -115,7 +115,7 @@ def test_staleness_counts_the_updates_that_were_applied(spread, place):
 
 
 def test_the_loss_goes_with_its_gradient_where_it_is_the_only_metric():
-    """Each gradient has its own, and the server their mean."""
+    """Each gradient has its own loss, and the server has their mean."""
 
     def recorder():
         def init(params):
@@ -148,5 +148,5 @@ def test_the_loss_goes_with_its_gradient_where_it_is_the_only_metric():
 
     mean, metric, reported = trained(loss)
     np.testing.assert_allclose(mean, reported[-1])
-    assert not np.isclose(metric, mean)  # the last gradient's own, of two
+    assert not np.isclose(metric, mean)  # the loss of the last of two gradients
     assert [float(result) for result in trained(metrics)[:2]] == [-1.0, -1.0]

@@ -1,4 +1,4 @@
-"""Two tasks with gradients by hand, what is composed, and the executions."""
+"""Two tasks with gradients by hand, the compositions, and the executions."""
 
 import functools
 from collections.abc import Callable
@@ -17,8 +17,8 @@ import delayjax as dj
 from tests.exchange import oracle
 
 STEPS, WORKERS = 50, 4
-AGES = (0, 1, 3, 2)  # each worker's delay, where they differ
-TRACE = (0, 2, 1, 3)  # a delay that changes from step to step
+AGES = (0, 1, 3, 2)  # the delays of the workers, where these differ
+TRACE = (0, 2, 1, 3)  # the delays of the steps, where these differ
 GROUPS, MEMBERS = ("groups", "members"), (2, 2)
 RATE = 0.1
 
@@ -27,8 +27,8 @@ def mesh_of(*sizes, names=("workers",), kind=AxisType.Auto):
     return jax.make_mesh(sizes, names, axis_types=(kind,) * len(names))
 
 
-# Two tasks, each with its gradient by hand at the raveled parameters (in the order of
-# their names). The last column of the data is the label.
+# Two tasks, each with a gradient by hand, of the parameters as one vector (sorted by
+# name). The last column of the data is the label.
 
 
 def logistic(params, data):
@@ -71,7 +71,7 @@ both = pytest.mark.parametrize("make", BOTH.values(), ids=BOTH)
 
 
 def assert_close(ours, theirs, *, rtol=1e-5, atol=1e-6):
-    """Equal but for float32's rounding over a few steps of size `RATE`."""
+    """Equal up to the rounding of float32 over a few steps of size `RATE`."""
 
     def close(a, b):
         if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
@@ -119,8 +119,8 @@ def step_of(tx, loss, axis_name="workers"):
     return step
 
 
-# What is composed: the transformation, its twin, and which of its leaves are a
-# worker's own, by the beginnings of their paths.
+# A composition: the transformation and its twin. `local` has the beginnings of the
+# paths of the leaves that differ between workers.
 
 
 def halving(tau):
@@ -143,7 +143,7 @@ def trace_before_mean():
 
 class Composition(NamedTuple):
     tx: optax.GradientTransformationExtraArgs
-    own: tuple[str, ...] = ()
+    local: tuple[str, ...] = ()
     optimizer: Callable[[], Any] = lambda: oracle.adam(RATE)
     options: Callable[[], dict[str, Any]] = dict
 
@@ -162,7 +162,7 @@ COMPOSITIONS = {
         dj.delayed(
             dj.exchange.mean(optax.chain(ADAM, dj.scale_by_staleness(halving))), 3
         ),
-        own=("[1].gradients.slots",),
+        local=("[1].gradients.slots",),
         optimizer=lambda: oracle.scaled(oracle.adam(RATE), halving),
         options=late_by(3),
     ),
@@ -173,7 +173,7 @@ COMPOSITIONS = {
             ),
             2,
         ),
-        own=("[1].gradients.slots", "[1].inner_state.outbox"),
+        local=("[1].gradients.slots", "[1].inner_state.outbox"),
         optimizer=lambda: oracle.scaled(oracle.momentum(RATE, 0.5), halving),
         options=lambda: {"overlapped": True, **late_by(2)()},
     ),
@@ -184,7 +184,7 @@ COMPOSITIONS = {
         dj.delayed(
             dj.exchange.overlapped_mean(ADAM, weight=halving), PER_WORKER, max_delay=3
         ),
-        own=(
+        local=(
             "[1].staleness",
             "[1].gradients.slots",
             "[1].inner_state.outbox",
@@ -203,7 +203,7 @@ COMPOSITIONS = {
             max_delay=3,
             keep_params=True,
         ),
-        own=("[1].staleness", "[1].gradients.slots"),
+        local=("[1].staleness", "[1].gradients.slots"),
         optimizer=lambda: oracle.sgd(RATE),
         options=lambda: {
             "delay": delay_of_worker,
@@ -216,7 +216,7 @@ COMPOSITIONS = {
             2,
             keep_params=True,
         ),
-        own=("[1].gradients.slots", "[1].inner_state.outbox"),
+        local=("[1].gradients.slots", "[1].inner_state.outbox"),
         optimizer=lambda: oracle.compensated(oracle.sgd(RATE), 0.5),
         options=lambda: {"overlapped": True, **late_by(2)()},
     ),
@@ -226,7 +226,7 @@ COMPOSITIONS = {
             dj.delays.from_trace(TRACE),
             max_delay=3,
         ),
-        own=("[1].gradients.slots",),
+        local=("[1].gradients.slots",),
         optimizer=lambda: oracle.dropping(oracle.momentum(RATE, 0.5), 1),
         options=lambda: {"delay": lambda worker, step: TRACE[step % len(TRACE)]},
     ),
@@ -238,7 +238,7 @@ COMPOSITIONS = {
             PER_WORKER,
             max_delay=3,
         ),
-        own=("[1].staleness", "[1].gradients.slots", "[1].inner_state[0].trace"),
+        local=("[1].staleness", "[1].gradients.slots", "[1].inner_state[0].trace"),
         optimizer=lambda: oracle.sgd(RATE),
         options=lambda: {
             "delay": delay_of_worker,
@@ -248,18 +248,18 @@ COMPOSITIONS = {
     ),
 }
 
-# Inside a group every step, across groups late. To the twin a group is a worker.
+# The mean in a group is fresh, that over groups late. A group is a worker of the twin.
 TWO_LEVELS = {
     "across groups overlapped": Composition(
         dj.exchange.mean(
             dj.exchange.overlapped_mean(ADAM, axis_name="groups"), axis_name="members"
         ),
-        own=("[1].outbox",),
+        local=("[1].outbox",),
         options=lambda: {"overlapped": True},
     ),
     "across groups in shares": Composition(
         dj.exchange.late_between_groups(ADAM, MEMBERS[1]),
-        own=("[1].outbox",),
+        local=("[1].outbox",),
         options=lambda: {"overlapped": True},
     ),
     "a delay a group": Composition(
@@ -271,7 +271,7 @@ TWO_LEVELS = {
             ),
             axis_name="members",
         ),
-        own=("[1].staleness", "[1].gradients.slots"),
+        local=("[1].staleness", "[1].gradients.slots"),
         options=lambda: {"delay": lambda group, step: 2 * group, "weight": halving},
     ),
 }
@@ -286,12 +286,12 @@ FEW = ("late and overlapped", "a delay a worker, overlapped", "dropped")
 SHORT = {"workers": FEW, "groups": ("a delay a group",)}
 
 
-# Where it runs. All compositions of a table train side by side, as one program.
+# The executions. All compositions of a table train in one program.
 
 
 @functools.cache
 def simulation(task, level, names):
-    """What to simulate: the workers, a state and the batches [T, P, ...]."""
+    """The simulated workers, their state, and the batches [T, P, ...]."""
     loss, _, params, data = task()
     params = jax.tree.map(jnp.asarray, params)
     axes, counts, table = TABLES[level]
@@ -308,7 +308,7 @@ def simulation(task, level, names):
 
 
 def held_by(workers, states, batch):
-    """Several trainings side by side, (parameters, state of the optimizer) each."""
+    """The state of several trainings: (parameters, state of the optimizer) of each."""
     return workers.init(states, batch, dict.fromkeys(states, (True, False)))
 
 
@@ -337,7 +337,7 @@ def partitioned(level, step, workers, states, batches):
 
 
 def replicated(level, step, workers, states, batches):
-    """By `pmap`, which splits nothing: each device holds a state of its own."""
+    """Trains with `pmap`, where each device has a whole state."""
     states = jax.tree.map(lambda x: jnp.stack([x] * WORKERS), states)
     batches = jnp.swapaxes(batches, 0, 1)
     train = jax.pmap(lambda s, b: jax.lax.scan(step, s, b), axis_name="workers")
@@ -358,7 +358,7 @@ EXECUTIONS = {
 
 @functools.cache
 def trained(task, level, names, execution):
-    """The split after all steps and the metrics of each, in the precision in force."""
+    """The split after all steps, and the metrics of each step."""
     split, metrics = EXECUTIONS[execution](level, *simulation(task, level, names))
     return split, jax.tree.map(np.asarray, metrics)
 

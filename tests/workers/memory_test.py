@@ -1,4 +1,4 @@
-"""What is shared is held once, donated and never copied; types stay."""
+"""Shared state exists once, is donated and never copied; types do not change."""
 
 import re
 
@@ -76,7 +76,7 @@ def test_workers_hold_the_parameters_and_the_optimizer_once(name):
     make_tx, size = HELD[name]
     for depth in (3, 9):
         _, split, _ = wide_split(make_tx(depth))
-        clocks = 2 * 4 * (depth + 1) + 64  # ages and losses in the history, scalars
+        clocks = 2 * 4 * (depth + 1) + 64  # ages and losses in the history, and scalars
         assert 0 < nbytes(split) - (N + size(depth)) <= clocks
 
 
@@ -84,23 +84,23 @@ def test_workers_hold_the_parameters_and_the_optimizer_once(name):
     "name", shortened(HELD, "late and overlapped", "a delay a worker")
 )
 def test_a_donated_step_copies_no_history(name):
-    # simulated: on CPU devices XLA copies a history that is a worker's own
+    # simulated: on CPU devices, XLA copies a history that differs between workers
     workers, split, data = wide_split(HELD[name][0](64))
     step = jax.jit(workers.step, donate_argnums=0)
     program = compile_as_usual(step.lower(split, data))
     memory, text = program.memory_analysis(), program.as_text()
-    # the gradients, sums and what is read; a ring would be 65 N
+    # the gradients, sums and reads; a ring would be 65 N
     assert memory.temp_size_in_bytes <= 12 * N
     assert not re.search(r"f32\[[\d,]*65,100,200\]\S* (copy|select)\(", text)
-    # a clock of each worker's own would make a scatter of the write
+    # if each worker had its own clock, the write would be a scatter
     assert " scatter(" not in text
-    # all that is donated is written over, but for scalars that are not read
+    # all donated buffers are reused, except for scalars that are not read
     assert memory.alias_size_in_bytes >= nbytes(split) - 64
 
 
 @both
 def test_the_first_step_is_traced_once_and_no_other_at_all(make):
-    """`init` has found the axes of the state that the step returns."""
+    """`init` has already found the axes of the state that a step returns."""
     traces = []
     tx = dj.exchange.overlapped_mean(MOMENTUM)
     inner = step_of(tx, logistic)
@@ -111,22 +111,22 @@ def test_the_first_step_is_traced_once_and_no_other_at_all(make):
 
     workers = make(step)
     split = workers.init((START, tx.init(START)), BATCHES[0])
-    taken, begun = jax.jit(workers.step), len(traces)
-    split, _ = taken(split, BATCHES[0])
+    program, begun = jax.jit(workers.step), len(traces)
+    split, _ = program(split, BATCHES[0])
     traced = len(traces)
     assert traced == begun + 1
     for batch in BATCHES[1:]:
-        split, _ = taken(split, batch)
+        split, _ = program(split, batch)
     workers.init((START, tx.init(START)), BATCHES[1])
     assert len(traces) == traced
 
 
 @both
 def test_init_and_one_worker_s_state_share_no_buffer_with_anybody(make):
-    """What was given, the split and the copy may each be donated."""
+    """The arguments, the split and the copy may all be donated."""
     tx = dj.exchange.overlapped_mean(MOMENTUM)
     state = START, tx.init(START)
-    if make is BOTH["run"]:  # where a `device_put` would have nothing to do
+    if make is BOTH["run"]:  # here a `device_put` would change nothing
         state = jax.device_put(state, NamedSharding(mesh_of(WORKERS), P()))
     before = jax.tree.map(np.array, state)
     split = make(step_of(tx, logistic)).init(state, BATCHES[0])
@@ -142,7 +142,7 @@ def test_init_and_one_worker_s_state_share_no_buffer_with_anybody(make):
     ),
 )
 def test_a_split_with_another_history_may_be_donated(execution, change):
-    """It was a crash on devices where two of its leaves were one buffer."""
+    """On devices it crashed, if two of its leaves were one buffer."""
     make, stripped = BOTH[execution], change == "stripped"
     depth = 3 if stripped else 1
 

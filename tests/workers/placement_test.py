@@ -1,4 +1,4 @@
-"""Where leaves lie on a mesh, and one worker's state."""
+"""The places of leaves on a mesh, and the state of one worker."""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ from tests.workers.twins_test import BATCHES, START
 
 
 def test_a_split_goes_on_under_the_other_execution():
-    """What one checkpoints is the same: steps may alternate."""
+    """A checkpoint is the same for both executions: steps of both can alternate."""
     tx = COMPOSITIONS["a delay a worker, overlapped"].tx
     step, state = step_of(tx, logistic), (START, tx.init(START))
     simulated, on_devices = (make(step) for make in BOTH.values())
@@ -77,9 +77,9 @@ def test_one_is_the_state_of_one_worker():
     assert picked == (5, 5, 2)
     first = split.one()
     assert first == (5, 0, 0)
-    own = WorkerState(jnp.arange(4), (("workers",),))
+    state = WorkerState(jnp.arange(4), (("workers",),))
     for index in (2, np.int64(2), jnp.int32(2)):
-        assert own.one(worker=index) == 2
+        assert state.one(worker=index) == 2
     for beyond in (4, -1):
         with pytest.raises(ValueError, match=rf"must lie in 0 .. 3.*got {beyond}"):
-            own.one(worker=beyond)
+            state.one(worker=beyond)

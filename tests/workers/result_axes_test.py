@@ -1,4 +1,4 @@
-"""Leaves that differ are found; what would drift is refused by name."""
+"""Leaves that differ between workers are found; drift is refused with its name."""
 
 import jax
 import jax.numpy as jnp
@@ -86,7 +86,7 @@ def test_a_step_after_which_workers_would_differ_is_refused_by_name(make, name):
 
 @pytest.mark.parametrize("part", ["gradient", "step"])
 def test_jit_inside_of_a_step_hides_no_drift(part):
-    """Its cache remembers a trace: a second look must see what the first saw."""
+    """`jit` caches a trace: a second look must find what the first one found."""
     step = step_with(MOMENTUM, jax.jit(at_vary))
     step = jax.jit(step) if part == "step" else step
     for make in [*BOTH.values()] * 2:
@@ -101,7 +101,7 @@ class TheirOwnError(ValueError):
 @pytest.mark.parametrize("when", ["vmap", "shard_map"])
 @both
 def test_an_error_of_the_step_comes_through_unchanged(make, when):
-    """Whatever it says, and in whichever of the traces it is raised."""
+    """For any error, in any of the traces."""
     error = TheirOwnError("out_axes is wrong: not taken at workers.vary(params)")
 
     def step(state, batch):
@@ -116,7 +116,7 @@ def test_an_error_of_the_step_comes_through_unchanged(make, when):
 
 
 @pytest.mark.parametrize(
-    ("batch", "where"),
+    ("batch", "shape"),
     [
         (jnp.ones((8, 3)), r"\(8, 3\) at the root"),
         (jnp.ones(()), r"\(\) at the root"),
@@ -125,9 +125,9 @@ def test_an_error_of_the_step_comes_through_unchanged(make, when):
     ids=["long", "scalar", "tree"],
 )
 @both
-def test_a_batch_must_be_for_all_workers(make, batch, where):
+def test_a_batch_must_be_for_all_workers(make, batch, shape):
     workers = make(lambda state, batch: (state, {}))
-    match = rf"`batch` must have leading axes \(4,\).*got shape {where}"
+    match = rf"`batch` must have leading axes \(4,\).*got shape {shape}"
     with pytest.raises(ValueError, match=match):
         workers.init(PARAMS, batch)
     split = workers.init(PARAMS, DATA)
@@ -199,7 +199,7 @@ def test_the_number_and_the_mesh_are_checked():
 
 @pytest.mark.parametrize("shared", [False, (False, False)], ids=["all", "parts"])
 def test_replicas_are_trained_where_they_are_asked_for(shared):
-    """P trainings side by side: each what it would be alone."""
+    """P trainings side by side, each equal to a single one."""
     inner = step_of(MOMENTUM, logistic)
     state = START, MOMENTUM.init(START)
     end = both_ways(lambda s, b: (inner(s, b)[0], {}), state, BATCHES, shared)
@@ -211,7 +211,7 @@ def test_replicas_are_trained_where_they_are_asked_for(shared):
 
 @both
 def test_a_leaf_that_differs_a_step_later_is_found(make):
-    """The second has the batch, and the first what the second had the step before."""
+    """The second leaf gets the batch; the first gets the old value of the second."""
     workers = make(lambda state, batch: ((state[1], batch), {}))
     split = workers.init((jnp.zeros(()), jnp.zeros(())), jnp.arange(4.0), shared=False)
     assert split.axes == (("workers",), ("workers",))

@@ -1,4 +1,4 @@
-"""Losses, trees, values and grids that a step may have."""
+"""Losses, trees, values and grids in steps."""
 
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from tests.workers.twins_test import BATCHES, START, alone
 
 
 def both_ways(step, state, batches, shared=None):
-    """The split after all steps, simulated and run; the same axes, the same values."""
+    """The split after all steps; simulated and run, with equal axes and values."""
     ends = []
     for make in BOTH.values():
         workers = make(step)
@@ -139,12 +139,12 @@ def test_a_step_may_hold_nothing(make):
 
 def test_keys_integers_and_flags_are_state_like_any_other():
     def step(state, batch):
-        shared, own, raw, steps, flag = state
+        shared, key, raw, steps, flag = state
         shared, draw = jax.random.split(shared)
-        own = jax.random.fold_in(own, jax.lax.axis_index("workers"))
+        key = jax.random.fold_in(key, jax.lax.axis_index("workers"))
         raw = jax.random.fold_in(raw, jax.lax.psum(1, "workers"))
-        metrics = {"same": jax.random.normal(draw), "own": jax.random.normal(own)}
-        return (shared, own, raw, steps + 1, ~flag), metrics
+        metrics = {"same": jax.random.normal(draw), "own": jax.random.normal(key)}
+        return (shared, key, raw, steps + 1, ~flag), metrics
 
     state = (
         jax.random.key(0),
@@ -231,7 +231,7 @@ def test_a_grid_of_step_sizes_and_delays_is_one_program():
         return jax.lax.scan(workers.step, split, BATCHES)[1]["loss"]
 
     rates, delays = jnp.asarray([0.1, 0.2]), jnp.asarray([0, 3])
-    together = jax.jit(jax.vmap(losses))(rates, delays)
-    apart = [losses(rate, delay) for rate, delay in zip(rates, delays, strict=True)]
-    np.testing.assert_allclose(together, jnp.stack(apart), rtol=1e-5)
-    assert abs(together[0, -1] - together[1, -1]) > 1e-3
+    result = jax.jit(jax.vmap(losses))(rates, delays)
+    expected = [losses(rate, delay) for rate, delay in zip(rates, delays, strict=True)]
+    np.testing.assert_allclose(result, jnp.stack(expected), rtol=1e-5)
+    assert abs(result[0, -1] - result[1, -1]) > 1e-3

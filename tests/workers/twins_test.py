@@ -28,7 +28,7 @@ compositions = pytest.mark.parametrize(("level", "name"), MEMBERS_OF_TABLES)
 
 
 def in_float64(level, name, execution):
-    """The split and the metrics of one composition."""
+    """The split and the metrics of one composition, in float64."""
     few = SHORT[level]
     others = tuple(other for other in TABLES[level][2] if other not in few)
     with jax.enable_x64(True):
@@ -73,9 +73,9 @@ def test_every_execution_holds_the_same_split(level, name, execution):
 @pytest.mark.parametrize("execution", shortened(EXECUTIONS, "run"))
 @pytest.mark.parametrize("name", FEW)
 def test_float32_steps_of_a_perceptron_round_off(name, execution):
-    """Each step is the loop's from the same parameters, but for float32's rounding.
+    """Each step equals the loop's from the same parameters, up to rounding of float32.
 
-    Gradients are near 1, steps near `RATE`, and Adam divides by no less than 0.01.
+    Gradients and steps are near 1 and `RATE`, and Adam divides by at least 0.01.
     """
     params = trained(perceptron_task, "workers", FEW, execution)[1][name]["params"]
     assert params.dtype == np.float32
@@ -84,17 +84,17 @@ def test_float32_steps_of_a_perceptron_round_off(name, execution):
 
 
 @compositions
-def test_own_are_the_leaves_that_differ_and_no_others(level, name):
-    """The parameters, the optimizer behind the mean and all clocks are held once."""
+def test_local_leaves_are_those_that_differ_and_no_others(level, name):
+    """The parameters, the optimizer behind the mean and all clocks exist once."""
     split = in_float64(level, name, "run")[0]
     structure = jax.tree.structure(split.state)
     axes = jax.tree.unflatten(structure, [" ".join(a) for a in split.axes])
     held = {
         jax.tree_util.keystr(path): a for path, a in jax.tree.leaves_with_path(axes)
     }
-    prefixes = TABLES[level][2][name].own
+    prefixes = TABLES[level][2][name].local
     assert {p for p in prefixes if not any(k.startswith(p) for k in held)} == set()
-    owners = TABLES[level][0][0]  # the workers, or the groups
+    owners = TABLES[level][0][0]  # the axis of the workers, or of the groups
     assert held == {k: owners if k.startswith(prefixes) else "" for k in held}
 
 
@@ -103,8 +103,8 @@ BATCHES = jnp.asarray(logistic_task()[3][:6], jnp.float32)
 
 
 def alone(optimizer, data):
-    """What one worker makes of its data [T, ...], by the loop."""
-    x = np.concatenate([[0.0], np.ones(INPUTS)])  # START, raveled
+    """The result of one worker with its data [T, ...], by the loop."""
+    x = np.concatenate([[0.0], np.ones(INPUTS)])  # START as a vector
     data = np.asarray(data, np.float64)[:, None]
     bias, *weights = oracle.train(logistic_grad, x, data, optimizer)[-1]
     return {"w": np.asarray(weights), "b": np.asarray(bias)}

@@ -17,7 +17,7 @@ def test_mindflayer_divides_by_the_expected_successes():
     error = 4 * np.sqrt(np.square(trials) @ (p * (1 - p)) / 10_000)
     assert (trace.divisor == trace.divisor[0]).all()
     assert abs(trace.divisor[0] - np.dot(trials, p)) < error
-    # unbiased: the gradients of an update, over B, are one on average
+    # unbiased: the number of gradients of an update, divided by B, is 1 on average
     long = cluster.simulate(spec, protocols.mindflayer(trials, allotted), 5000, seed=2)
     spread = np.dot(trials, p * (1 - p)) / 5000
     assert abs(long.counts.mean() - np.dot(trials, p)) < 4 * math.sqrt(spread)
@@ -36,23 +36,23 @@ def test_mindflayer_counts_on_the_speed_of_the_moment():
     trace = cluster.simulate(
         spec, protocols.mindflayer(tries, limit), 10**6, seed=1, seconds=2000.0
     )
-    taken = trace.counts / trace.divisor
+    ratio = trace.counts / trace.divisor
     for (start, factor), end in zip(phases.items(), ends, strict=True):
-        # whole rounds of this phase
-        inside = (trace.seconds > start + 2 * limit) & (trace.seconds <= end)
+        # the rounds that lie in this phase completely
+        phase = (trace.seconds > start + 2 * limit) & (trace.seconds <= end)
         p = np.array([-math.expm1(-limit / factor), -math.expm1(-limit)])
         expected, variance = tries * p.sum(), tries * (p * (1 - p)).sum()
-        assert inside.sum() > 200
+        assert phase.sum() > 200
         error = 4 * tries * math.sqrt((p * (1 - p)).sum() / 10_000)
-        assert abs(trace.divisor[inside] - expected).max() < error + 1e-12
-        # unbiased in each
-        spread = math.sqrt(variance / inside.sum()) / expected
-        assert abs(taken[inside].mean() - 1) < 4 * spread + error / expected
+        assert abs(trace.divisor[phase] - expected).max() < error + 1e-12
+        # unbiased in each phase
+        spread = math.sqrt(variance / phase.sum()) / expected
+        assert abs(ratio[phase].mean() - 1) < 4 * spread + error / expected
 
 
 def test_mindflayer_counts_on_both_speeds_of_a_trial_in_which_they_change():
-    # a trial of 1 s, from 0.5 s on at a quarter of the speed: half is done at 0.5, the
-    # whole at 2.5; the next one takes 4 s
+    # a trial takes 1 s; from 0.5 s on the speed is a quarter: half is done at 0.5, all
+    # of it at 2.5; the next trial takes 4 s
     slow = [cluster.Slowdown(0, 4.0, start_seconds=0.5)]
     spec = cluster.Cluster(2, cluster.constant(1.0), slow)
     for limit, first in ((2.5, 2), (2.25, 1)):
@@ -76,7 +76,7 @@ def test_mindflayer_makes_no_update_while_all_are_dead():
 
 
 def test_a_trial_that_takes_all_its_time_succeeds():
-    # p = P(T <= c), T of the worker as it is: the second one is slower
+    # p = P(T <= c), with T of the slowed worker: the second worker is slower
     spec = cluster.Cluster(2, cluster.constant(1.0), slowdown=(1.0, 2.0))
     for second, successes in ((2.0, 6), (1.5, 3)):
         protocol = protocols.mindflayer(3, (1.0, second))
@@ -88,7 +88,7 @@ def test_a_trial_that_takes_all_its_time_succeeds():
 def test_mindflayer_may_come_back_empty_handed():
     times = [np.tile([1.0, 5.0], TASKS)]
     trace = simulate(times, protocols.mindflayer(1, 2.0), 6)
-    # 1 s and success, then 2 s and none
+    # after 1 s it succeeds, 2 s later it does not
     assert list(trace.counts) == [1, 0, 1, 0, 1, 0]
     np.testing.assert_allclose(trace.seconds, [1, 3, 4, 6, 7, 9], rtol=1e-12)
     np.testing.assert_allclose(trace.divisor, 0.5)

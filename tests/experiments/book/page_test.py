@@ -19,11 +19,11 @@ from experiments.results import claims
 
 
 def bound(*verdicts):
-    said = dict(source="Doe (2020)", setting="a net", said="half", bound="at most 0.5")
-    said |= dict(measured="0.4", p="", tried="more seeds", chosen="first")
+    row = dict(source="Doe (2020)", setting="a net", said="half", bound="at most 0.5")
+    row |= dict(measured="0.4", p="", tried="more seeds", chosen="first")
     stated = [
-        Statement(statement=f"number {i}", verdict=own, **said)
-        for i, own in enumerate(verdicts)
+        Statement(statement=f"number {i}", verdict=verdict, **row)
+        for i, verdict in enumerate(verdicts)
     ]
     answer = "It <is> 2 * 3 | 4."
     run = Entry("softsync", "Why?", Status.RUN, answer, minutes=1.5, ran_on="a GPU")
@@ -44,30 +44,30 @@ def test_the_page_has_a_row_a_statement_and_markdown_is_escaped():
 
 
 def with_p(verdict, p, name="softsync"):
-    said = dict.fromkeys(Statement._fields, "") | dict(statement="It halves")
-    one = Statement(**said | dict(verdict=verdict, p=p))
+    row = dict.fromkeys(Statement._fields, "") | dict(statement="It halves")
+    one = Statement(**row | dict(verdict=verdict, p=p))
     below = one._replace(p="0.9")
     return Entry(name, "Why?", Status.RUN, "So.", statements=(one, below))
 
 
 def test_a_headline_that_is_decided_alone_is_undecided_among_all():
-    """Holm of 0.01, 0.02, 0.03: 3 0.01, 2 0.02, and the larger of that and 0.03."""
+    """Holm's correction of 0.01, 0.02, 0.03 is 0.03, 0.04 and max(0.04, 0.03)."""
     p_values = ("0.01", "0.02", "0.03")
     bound = [with_p("reproduced", p) for p in p_values]
     assert [one.verdict for one in entries.corrected(bound)] == ["reproduced"] * 3
     bound += [with_p("not reproduced", "0.04"), with_p("undecided", "1")]
     several = entries.corrected(bound)
-    # 5 of them: 0.05, 0.08, 0.09, 0.09, 1
+    # the corrected p-values of all 5: 0.05, 0.08, 0.09, 0.09, 1
     assert [one.verdict for one in several] == ["reproduced", *["undecided"] * 4]
     assert several[0].among_all == "p = 0.05 among the 5 headlines that have one"
-    said = "decided alone, but p = 0.08 among the 5 headlines that have one"
-    assert several[1].among_all == said and several[4].among_all == ""
+    note = "decided alone, but p = 0.08 among the 5 headlines that have one"
+    assert several[1].among_all == note and several[4].among_all == ""
     below = [one.statements[1].verdict for one in several]
     assert below == [one.statements[1].verdict for one in bound]
     text = page.markdown("full size; today", several[1:2])
-    assert f"Verdict: **undecided**; {said}." in text
+    assert f"Verdict: **undecided**; {note}." in text
     html = page.html("full size; today", several[1:2])
-    assert f"The headline: {said}." in html
+    assert f"The headline: {note}." in html
 
 
 def test_a_headline_without_a_p_value_is_undecided_and_says_so():
@@ -83,7 +83,7 @@ def test_a_headline_without_a_p_value_is_undecided_and_says_so():
 
 
 def test_the_page_counts_the_headlines_that_were_chosen_when_results_were_known():
-    """By their field, whatever the words of their notes are."""
+    """It reads the field `chosen`, and not the text of the notes."""
     bound = [with_p("reproduced", "0.01"), with_p("undecided", "")]
     bound += [with_p("undecided", ""), with_p("undecided", "")]
     for n, chosen in enumerate(("later", "later", "unseen", "first")):
@@ -92,8 +92,8 @@ def test_the_page_counts_the_headlines_that_were_chosen_when_results_were_known(
         below = below._replace(chosen="later")
         bound[n] = bound[n]._replace(statements=(first, below))
     text = " ".join(page.markdown("full size; today", bound).split())
-    said = "2 of the 4 headlines, and 1 of the 1 that have a verdict, were chosen when"
-    assert said in text and "; 1 more were chosen then by a" in text
+    note = "2 of the 4 headlines, and 1 of the 1 that have a verdict, were chosen when"
+    assert note in text and "; 1 more were chosen then by a" in text
 
 
 def test_a_demonstration_is_no_headline_and_not_among_those_that_are_corrected():
@@ -122,7 +122,7 @@ def test_the_correction_of_corrected_entries_is_the_same():
 
 
 def rows_of(entries):
-    """{chapter: {verdict: systems}} of README's table, without empty cells."""
+    """{chapter: {verdict: number of systems}}, from the table of the README."""
     lines = [line.split("|")[1:-1] for line in page.readme_table(entries).split("\n")]
     head, _, *rows = [[cell.strip() for cell in line] for line in lines]
     verdicts = [dict(zip(head[1:], cells, strict=True)) for _, *cells in rows]
@@ -165,14 +165,14 @@ def test_the_readme_s_table_has_each_system_of_the_kept_table_once():
     parts = [one for one in with_a_claim if one.config in COUNTED_WITH]
     assert sum(whole.values()) == len(with_a_claim) - len(parts)
     assert len(parts) == len(COUNTED_WITH) and len(kept) == len(SYSTEMS)
-    said = [one.verdict for entry in kept for one in entry.statements]
-    said = [one for one in said if one != claims.DEMONSTRATION]
+    verdicts = [one.verdict for entry in kept for one in entry.statements]
+    verdicts = [one for one in verdicts if one != claims.DEMONSTRATION]
     headlines = [entry for entry in kept if entry.headline]
-    assert sum(below.values()) == len(said) - len(headlines)
+    assert sum(below.values()) == len(verdicts) - len(headlines)
 
 
 def test_a_config_that_is_counted_with_another_one_has_no_headline():
-    """Its p-value is not among those that are corrected."""
+    """The correction for several tests leaves its p-value out."""
     part, whole = with_p("reproduced", "0.04", "tradeoff"), with_p("reproduced", "0.04")
     first, second = entries.corrected([part, whole])
     assert (first.headline, first.verdict) == (None, "counted with n-softsync")
@@ -203,7 +203,7 @@ def test_each_headline_says_where_its_source_says_it():
 
 
 def test_of_the_three_laws_of_times_the_one_that_favors_the_claim_least_decides():
-    """The slowest of eight over the mean; Pareto's is 8! gamma(1/2) / gamma(17/2)."""
+    """E[max of 8 times] / E[a time]; E[max] of Pareto: 8! gamma(1/2) / gamma(17/2)."""
     slowest = {}
     for name in ("k_async", "k_async:shifted", "k_async:pareto"):
         file = ConfigFile.load(entries.source(name))
@@ -239,10 +239,10 @@ def test_the_list_of_configs_has_a_row_a_file_with_its_forms_and_times():
     assert "| 5 min, NVIDIA H200 |" in page.configs_list([form._replace(minutes=4.7)])
 
 
-def made(path, about, answers, size="full"):
-    """A table of runs that gave these answers."""
-    runs = [Entry(name, "Why?", Status.RUN, said) for name, said in answers.items()]
-    table = entries.table(runs).assign(size=size, about=about)
+def made(path, note, answers, size="full"):
+    """The path of a new table: of each name, a run with this answer."""
+    runs = [Entry(name, "Why?", Status.RUN, answer) for name, answer in answers.items()]
+    table = entries.table(runs).assign(size=size, about=note)
     table.to_csv(path, index=False)
     return path
 
@@ -254,8 +254,8 @@ def test_a_run_of_some_configs_replaces_their_entries_and_keeps_the_others(
     monkeypatch.setattr(page, "TABLE", made(tmp_path / "kept.csv", "then", old))
     new = {"dana": "new", "softsync": "new"}
     page.keep(made(tmp_path / "book.csv", "now", new))
-    about, kept = page.read(page.TABLE)
-    assert about == "full size; then; full size; now"
+    note, kept = page.read(page.TABLE)
+    assert note == "full size; then; full size; now"
     assert {one.config: one.answer for one in kept} == old | new
     assert [one.config for one in kept] == [one for one in SYSTEMS if one in old]
 
@@ -272,18 +272,18 @@ def test_a_table_of_a_small_run_is_refused_and_changes_nothing(tmp_path, monkeyp
 
 
 def test_the_page_and_the_lists_are_of_the_kept_table():
-    about, kept = page.read()
-    assert page.PAGE.read_text() == page.markdown(about, kept)
+    note, kept = page.read()
+    assert page.PAGE.read_text() == page.markdown(note, kept)
     for path, lines in (
         (page.README, page.readme_table(kept)),
         (page.CONFIGS, page.configs_list(kept)),
     ):
         assert between_marks("book", path.read_text(), lines) == path.read_text()
-    assert {own.config for own in kept} == set(SYSTEMS)
+    assert {entry.config for entry in kept} == set(SYSTEMS)
 
 
 class Words(HTMLParser):
-    """The words of a page."""
+    """The text of an HTML page, without its tags."""
 
     def __init__(self, text):
         super().__init__()
@@ -298,47 +298,47 @@ class Words(HTMLParser):
 
 
 def test_no_statement_of_the_kept_table_is_lost_on_a_page():
-    """Each text of each row stands on book.html and in docs/book.md."""
+    """Every text of the table is on book.html and in docs/book.md."""
     table = pd.read_csv(page.TABLE, dtype=str, na_filter=False)
-    about, _ = page.read()
+    note, _ = page.read()
     bound = entries.from_table(table)
-    words = str(Words(page.html(about, bound)))
+    words = str(Words(page.html(note, bound)))
     text = " ".join(page.PAGE.read_text().replace("\\", "").split())
     shown = ("question", "answer", "reason", "statement", "source", "setting", "said")
     shown += ("bound", "measured", "verdict", "tried", "system")
     for row in table.to_dict("records"):
-        own = {name: " ".join(row[name].replace("\\", "").split()) for name in shown}
-        assert [name for name, part in own.items() if part not in words] == []
-        assert [name for name, part in own.items() if part not in text] == []
-    counted = sum(len(own.statements) for own in bound)
+        texts = {name: " ".join(row[name].replace("\\", "").split()) for name in shown}
+        assert [name for name, part in texts.items() if part not in words] == []
+        assert [name for name, part in texts.items() if part not in text] == []
+    counted = sum(len(entry.statements) for entry in bound)
     assert counted == (table["statement"] != "").sum() >= 100
 
 
 def test_each_kept_run_says_what_it_ran_on():
     _, kept = page.read()
-    for own in kept:
-        ran = re.fullmatch(r"\d+ x .+, jax [\d.]+", own.ran_on) is not None
-        assert ran == (own.minutes > 0)
+    for entry in kept:
+        ran = re.fullmatch(r"\d+ x .+, jax [\d.]+", entry.ran_on) is not None
+        assert ran == (entry.minutes > 0)
 
 
 @pytest.mark.parametrize("name", [name for name in SYSTEMS if name not in NOT_RUN])
 def test_the_kept_statements_are_those_of_the_configs(name):
     _, kept = page.read()
-    (entry,) = (own for own in kept if own.config == name)
+    (entry,) = (one for one in kept if one.config == name)
     if entry.status is Status.NOT_YET:
         pytest.skip("its full run is still to be done")
     source = entries.source(name)
     file = ConfigFile.load(source)
     stated = statements.about(file, file.config).published
     asked = [
-        (own.text, own.source, own.said, own.expected, own.chosen) for own in stated
+        (row.text, row.source, row.said, row.expected, row.chosen) for row in stated
     ]
-    said = [
-        (own.statement, own.source, own.said, own.bound, own.chosen)
-        for own in entry.statements
+    kept_rows = [
+        (row.statement, row.source, row.said, row.bound, row.chosen)
+        for row in entry.statements
     ]
-    assert said == asked
-    assert {own.verdict for own in entry.statements} <= {
+    assert kept_rows == asked
+    assert {row.verdict for row in entry.statements} <= {
         claims.REPRODUCED,
         claims.SAME_DIRECTION,
         claims.UNDECIDED,

@@ -1,4 +1,4 @@
-"""The comparison is an experiment: a row at a point trains as `dj.replay` trains it."""
+"""The comparison is an experiment: its rows train as `dj.replay` does."""
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ def of(rule, optimizer="sgd", **options):
 
 
 def programs_of(rule, cluster, optimizer="sgd"):
-    """{rule: its program} on one cluster, with room for the largest one beside it."""
+    """{rule: its program} on one cluster, if the largest program fits beside it."""
     both = {name: LATE[name] for name in (cluster, "heavy tails, 16")}
     return {
         program.columns["rule"]: program
@@ -45,7 +45,7 @@ def programs_of(rule, cluster, optimizer="sgd"):
 
 
 def trained(program, points):
-    """The training loss of each point at the end."""
+    """The training loss at the end, for each point."""
     cells = [program.rows[0] | point for point in points]
     trainer = Trainer(program.with_cells(cells).evaluated_once())
     return np.asarray(final_loss(trainer)[0])
@@ -63,7 +63,7 @@ def trial_of(optimizer, numbers, workers):
     batch = jax.tree.map(lambda leaf: leaf[0], TASK.batches(0, 0, 1))
     return rules.Trial(
         optimizer=rules.OPTIMIZERS[optimizer],
-        numbers={name: jnp.float32(own) for name, own in numbers.items()},
+        numbers={name: jnp.float32(number) for name, number in numbers.items()},
         shape=lambda step: 1.0,
         mean=jnp.int32(workers - 1),
         most=MOST,
@@ -75,17 +75,17 @@ def trial_of(optimizer, numbers, workers):
 @pytest.mark.parametrize(
     ("optimizer", "name", "cluster"),
     [
-        ("adam", "DC-ASGD-a", "heavy tails, 16"),  # reads old parameters
-        ("sgd", "DANA", "memoryless, 4"),  # reads workers
-        ("sgd", "drop stale", "straggler, 4"),  # refuses
-        ("muon", "late updates", "constant, 4"),  # has an output of its own
+        ("adam", "DC-ASGD-a", "heavy tails, 16"),  # reads stale parameters
+        ("sgd", "DANA", "memoryless, 4"),  # reads the workers
+        ("sgd", "drop stale", "straggler, 4"),  # refuses gradients
+        ("muon", "late updates", "constant, 4"),  # its output is not its parameters
         ("adam", "average of the weights", "memoryless, 16"),
     ],
 )
 def test_a_training_is_a_replay_of_the_cluster(optimizer, name, cluster):
     rule = NAMED[name]
     numbers = amid(rule.whole_space(rules.OPTIMIZERS[optimizer]))
-    other = {name: 0.3 * own for name, own in numbers.items()}
+    other = {name: 0.3 * number for name, number in numbers.items()}
     program = programs_of(rule, cluster, optimizer)[name]
     ours = trained(program, [numbers, other])
     (trace,) = program.job.traces
@@ -106,7 +106,7 @@ def test_a_rule_that_evaluates_more_gradients_makes_fewer_updates():
     arms = of(NAMED["guided"]).arms
     assert {arm.labels["rule"]: arm.updates for arm in arms} == {
         "plain": 60,
-        "guided": 45,  # of 4/3 gradients each
+        "guided": 45,  # each update has 4/3 gradients
     }
 
 
@@ -120,7 +120,7 @@ def test_clusters_have_the_mean_staleness_of_their_name(name):
     protocol = dj.cluster.protocols.k_batch_async(1)
     trace = dj.cluster.simulate(cluster, protocol, 4000, seed=0)
     taus = trace.staleness[400:]
-    # P - 1 in the mean, over many rounds of all workers
+    # P - 1 on average, over many rounds of all workers
     np.testing.assert_allclose(taus.mean(), cluster.workers - 1, rtol=0.05)
     is_constant = name.startswith("constant") or name == NO_DELAY
     assert (np.ptp(taus) == 0) == is_constant
@@ -128,14 +128,14 @@ def test_clusters_have_the_mean_staleness_of_their_name(name):
 
 
 def test_rows_are_trained_where_they_are_more_than_another_step():
-    def where(rule):
+    def clusters_of(rule):
         (arm,) = (a for a in of(rule).arms if a.labels["rule"] == rule.name)
         return set(arm.grid["cluster"])
 
-    assert where(NAMED["clipping"]) == set(LATE)  # it may help without delay
-    assert where(NAMED["Gap-Aware"]) == set(LATE) - {NO_DELAY}
+    assert clusters_of(NAMED["clipping"]) == set(LATE)  # it may help without delay, too
+    assert clusters_of(NAMED["Gap-Aware"]) == set(LATE) - {NO_DELAY}
     late = {name for name in LATE if not name.startswith("constant")}
-    assert where(NAMED["inverse law"]) == late - {NO_DELAY}
+    assert clusters_of(NAMED["inverse law"]) == late - {NO_DELAY}
 
 
 def test_a_row_contains_plain_delay_if_it_can_switch_its_numbers_off():
@@ -145,7 +145,7 @@ def test_a_row_contains_plain_delay_if_it_can_switch_its_numbers_off():
     assert result["late updates"] is result["adaptive 1"] is result["Gap-Aware"] is None
     assert result["one slow momentum"] == of_none
     assert result["plain"] == {**of_none, "decay": 1.0}
-    # the row that it contains may be absent
+    # the row that this row extends may be missing
     (plain, slow) = of(NAMED["one slow momentum"]).arms
     assert plain.contains is slow.contains is None
 
@@ -167,8 +167,8 @@ def test_a_row_whose_numbers_are_off_is_plain_delay(name):
     rule = NAMED[name]
     numbers = amid(rules.OPTIMIZERS["sgd"].space)
     plain, program = programs_of(rule, "memoryless, 4").values()
-    off = {name: one.off for name, one in rule.space.items()}
-    (wanted,), (result,) = trained(plain, [numbers]), trained(program, [numbers | off])
+    offs = {name: one.off for name, one in rule.space.items()}
+    (wanted,), (result,) = trained(plain, [numbers]), trained(program, [numbers | offs])
     assert result == pytest.approx(wanted, rel=1e-3)
 
 
@@ -184,27 +184,27 @@ def test_plain_delay_at_the_momentum_that_it_says_is_no_momentum(optimizer):
 @pytest.mark.parametrize("stage", list(studies.STAGES))
 @pytest.mark.parametrize("name", list(studies.STUDIES))
 def test_each_study_is_an_experiment_at_each_stage(name, stage):
-    study, at = studies.STUDIES[name], studies.STAGES[stage]
+    study, length = studies.STUDIES[name], studies.STAGES[stage]
     (optimizer, tolerance), *_ = study.tolerance.items()
     rows = [NAMED["late updates"], NAMED["clipping"]]
-    made = studies.experiment(study, at, rows, (optimizer,))
-    where = {arm.labels["rule"]: set(arm.grid["cluster"]) for arm in made.arms}
-    late = {*study.clusters()} if at.all_clusters else {*study.few}
-    # plain delay is trained without delay too: what lateness costs is measured
-    assert where["plain"] == late | {NO_DELAY}
-    assert where["late updates"] == late - {NO_DELAY}
-    assert (NO_DELAY in where["clipping"]) == at.undelayed
-    assert {arm.updates for arm in made.arms} == {at.horizon * study.updates}
-    assert made.search.tolerance == tolerance
+    experiment = studies.experiment(study, length, rows, (optimizer,))
+    clusters = {arm.labels["rule"]: set(arm.grid["cluster"]) for arm in experiment.arms}
+    late = {*study.clusters()} if length.all_clusters else {*study.few}
+    # plain delay is trained without delay, too, to measure the cost of lateness
+    assert clusters["plain"] == late | {NO_DELAY}
+    assert clusters["late updates"] == late - {NO_DELAY}
+    assert (NO_DELAY in clusters["clipping"]) == length.undelayed
+    assert {arm.updates for arm in experiment.arms} == {length.horizon * study.updates}
+    assert experiment.search.tolerance == tolerance
     with pytest.raises(ValueError, match=r"`optimizers` must be among .*'lion'"):
-        studies.experiment(study, at, rows, ("lion",))
+        studies.experiment(study, length, rows, ("lion",))
 
 
 def test_two_optimizers_have_the_smaller_tolerance():
     both = ("sgd", "muon")
     digits = studies.STUDIES["digits"]
-    made = studies.experiment(digits, studies.STAGES["short"], [], both)
-    assert made.search.tolerance == min(digits.tolerance[name] for name in both)
+    short = studies.experiment(digits, studies.STAGES["short"], [], both)
+    assert short.search.tolerance == min(digits.tolerance[name] for name in both)
 
 
 def test_a_rule_of_a_user_is_compared_with_plain_delay(tmp_path):
@@ -222,7 +222,7 @@ def test_a_rule_of_a_user_is_compared_with_plain_delay(tmp_path):
     # it is only another step
     assert row["rule"] == "half" and row["found"] and abs(row["gain"]) < 0.1
     assert row["low"] <= row["gain"] <= row["high"] and row["settings"] == 1
-    # the report has the gains, though nobody asked for a table
+    # the report has the gains, even if nobody asked for a table
     report.write(Run.read(tmp_path), mine)
     for name, column in (("gains", []), ("gains_by_cluster", ["cluster"])):
         (shown,) = pd.read_csv(tmp_path / f"{name}.csv").to_dict("records")
@@ -231,7 +231,7 @@ def test_a_rule_of_a_user_is_compared_with_plain_delay(tmp_path):
 
 
 def test_the_gains_of_clusters_are_those_of_losses_made_by_hand(tmp_path):
-    """Of the late clusters a mean, without the one that has no delay."""
+    """The mean over the late clusters; the cluster without delay does not count."""
     gain = {NO_DELAY: 7.0, "memoryless, 4": 0.1, "memoryless, 16": 0.5}
 
     def loss(optimizer, rule, cluster, seed):
@@ -248,11 +248,11 @@ def test_the_gains_of_clusters_are_those_of_losses_made_by_hand(tmp_path):
 
 
 def test_a_blind_twin_receives_the_mean_staleness_and_the_parameters_of_then():
-    told = []
+    calls = []
 
     def telling(trial):
         def update(updates, state, params=None, *, staleness, stale_params, worker):
-            told.append((int(staleness), float(stale_params), int(worker)))
+            calls.append((int(staleness), float(stale_params), int(worker)))
             return updates, state
 
         return optax.GradientTransformationExtraArgs(lambda p: (), update)
@@ -271,5 +271,5 @@ def test_a_blind_twin_receives_the_mean_staleness_and_the_parameters_of_then():
             stale_params=jnp.float32(-1.0),
             worker=7,
         )
-    old = [0.0, 0.0, 0.0, 10.0, 20.0]  # of two updates before, from the third on
-    assert told == [(2, x, t % 3) for t, x in enumerate(old)]
+    old = [0.0, 0.0, 0.0, 10.0, 20.0]  # two updates old, from the third update on
+    assert calls == [(2, x, t % 3) for t, x in enumerate(old)]

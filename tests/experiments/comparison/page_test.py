@@ -1,4 +1,4 @@
-"""The page of the rules is made of the stored tables."""
+"""The page about rules is made from the stored tables."""
 
 import copy
 import dataclasses
@@ -16,7 +16,7 @@ from tests.experiments.comparison.made import TOLERANCES, by_hand
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """The part of a table that is made by hand."""
+    """A part of a table, made by hand."""
     rows = {"polynomial law": (0.2, 0.0), "linear decay": (0.3, 0.0)}
     rows["capped law"] = (0.1, 0.0)  # a quarter of the cost
     rows["DANA"] = (0.25, 0.0)  # is trained without delay too, and knows the worker
@@ -41,7 +41,7 @@ def test_the_page_has_a_row_for_each_verdict_and_what_is_blind_first(made):
         if row["verdict"] != "no optimum":
             assert cells[1].startswith(f"{row['gain']:+.3f} (")
     assert "no gain seen, at most +0." in shown["hinge law"][-1]
-    assert not any(shown["not found"][1:-1])  # no number without an optimum
+    assert not any(shown["not found"][1:-1])  # there is no number without an optimum
     names = [*shown]
     assert names.index("linear decay") < names.index("DANA")
     assert table in text and made.costs in text
@@ -52,8 +52,8 @@ def test_the_page_has_the_numbers_of_the_optima_with_late_gradients(made):
     made = copy.deepcopy(made)
     optima = made.run.selection.optima
     clipping = optima["rule"] == "clipping"
-    here = clipping & (optima["cluster"] == "constant, 4")
-    optima.loc[here, "learning_rate"] = 1.5  # and 0.5 on the other late cluster
+    rows = clipping & (optima["cluster"] == "constant, 4")
+    optima.loc[rows, "learning_rate"] = 1.5  # and 0.5 on the other late cluster
     made.run.selection.optima["rule_number"] = np.where(clipping, 1e6, np.nan)
     row = "| SGD | clipping | 1 (0.5 to 1.5) | 1 (1 to 1) | off on 2 of 2 |"
     assert row in made.chosen.splitlines()
@@ -76,8 +76,8 @@ def test_the_figure_has_a_panel_an_optimizer_and_marks_what_is_off_its_scale(
     sgd = by_hand(far=(-2.0, 0.0))
     both = {"sgd": sgd, "adam": by_hand(far=(-0.1, 0.0))}
 
-    def joined(of):
-        named = [of(result).assign(optimizer=name) for name, result in both.items()]
+    def joined(f):
+        named = [f(result).assign(optimizer=name) for name, result in both.items()]
         return pd.concat(named, ignore_index=True)
 
     optima = joined(lambda result: result.selection.optima)
@@ -92,7 +92,7 @@ def test_the_figure_has_a_panel_an_optimizer_and_marks_what_is_off_its_scale(
     figure = page.draw(part)
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
 
-    def at(axis, marker):
+    def names_at(axis, marker):
         lines = [line for line in axis.lines if line.get_marker() == marker]
         places = [(line.get_ydata()[0], line.get_xdata()[0]) for line in lines]
         return {names[round(row)]: gain for row, gain in places}
@@ -100,9 +100,9 @@ def test_the_figure_has_a_panel_an_optimizer_and_marks_what_is_off_its_scale(
     for optimizer, axis in zip(("adam", "sgd"), figure.axes, strict=True):
         title = f"{page._NAMES[optimizer]}: cost 0.400"
         assert axis.get_title() == title
-        assert [*at(axis, "x")] == ["far"] * (optimizer == "sgd")
+        assert [*names_at(axis, "x")] == ["far"] * (optimizer == "sgd")
         rows = part.rows[part.rows["optimizer"] == optimizer].set_index("rule")
-        dots = at(axis, "o")
+        dots = names_at(axis, "o")
         assert dots == pytest.approx(rows["gain"][[*dots]].to_dict())
 
 
@@ -111,7 +111,7 @@ def test_the_readme_has_the_rows_that_gain_a_third_of_the_cost(made):
     header, _, costs, *rows = [line.strip("| ").split(" | ") for line in lines]
     assert header[1:] == ["digits, SGD"] and costs[1:] == ["0.400"]
     assert [cells[0] for cells in rows] == [
-        "`optax.linear_schedule`",  # what does not know the delay comes first
+        "`optax.linear_schedule`",  # the rows that do not know the delay are first
         "`modulation.polynomial`",
         "`dana`",
     ]

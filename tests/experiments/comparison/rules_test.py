@@ -1,4 +1,4 @@
-"""Delay-blind rows are lines of NumPy, and the lines of docs/howto/slow_momentum.md."""
+"""Delay-blind rows, compared with NumPy and with docs/howto/slow_momentum.md."""
 
 import doctest
 from pathlib import Path
@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "howto" / "slow_momentum.md"
 
 @pytest.fixture(scope="module")
 def lines():
-    """What the page's own lines define."""
+    """The names that the code of the page defines."""
     defined = {}
     for example in doctest.DocTestParser().get_examples(PAGE.read_text()):
         exec(compile(example.source, PAGE.name, "single"), defined)
@@ -34,10 +34,10 @@ ZEROS = {"w": jnp.zeros((3, 2))}
 
 def plain_means(share, decay, steps):
     """(1 - share) g_t + share m_t, m_t = decay sum_i (1 - decay)^(t - i) g_i."""
-    past = [np.asarray(g["w"], np.float64) for g in gradients(steps)]
-    for t, gradient in enumerate(past):
+    grads = [np.asarray(g["w"], np.float64) for g in gradients(steps)]
+    for t, gradient in enumerate(grads):
         weights = decay * (1 - decay) ** np.arange(t, -1, -1)
-        slow = np.tensordot(weights, np.stack(past[: t + 1]), 1)
+        slow = np.tensordot(weights, np.stack(grads[: t + 1]), 1)
         yield (1 - share) * gradient + share * slow
 
 
@@ -115,7 +115,7 @@ def by_momentum(beta, *, nesterov=False):
 
 
 def by_adam(beta, *, nesterov):
-    """Adam; with Nesterov's momentum both of its terms are without bias (Dozat)."""
+    """Adam; with Nesterov's momentum, both of its terms are bias-corrected (Dozat)."""
     x = m = v = np.zeros_like(PAST[0])
     for t, g in enumerate(PAST, 1):
         m, v = beta * m + (1 - beta) * g, 0.999 * v + 0.001 * g * g
@@ -127,7 +127,7 @@ def by_adam(beta, *, nesterov):
 
 
 def schedule_free():
-    """z -= rate g, x the mean of all z. Gradients here depend on no place."""
+    """z -= rate g; x is the mean of all z. The gradients here do not depend on x."""
     z = by_factors(np.ones(STEPS))
     return np.cumsum(z, 0) / np.arange(1, STEPS + 1)[:, None, None]
 

@@ -34,7 +34,7 @@ def sgd(grads, old, state, numbers, **_):
 
 
 def slow(grads, old, state, numbers, **_):
-    """g + share (m - g), m as of `sgd`."""
+    """g + share (m - g), with m of `sgd`."""
     moment, state = sgd(grads, old, state, numbers)
     share = numbers["rule_number"]
     return jax.tree.map(lambda g, m: g + share * (m - g), grads, moment), state
@@ -56,14 +56,14 @@ def clipped(grads, old, state, numbers, **_):
 
 
 def by_age(grads, old, state, numbers, *, age, **_):
-    """SGD, then the polynomial law: the step of age tau times (1 + tau)^-a."""
+    """SGD with the polynomial law: a step of age tau is multiplied by (1 + tau)^-a."""
     step, state = sgd(grads, old, state, numbers)
     factor = (1.0 + age) ** -numbers["rule_number"]
     return jax.tree.map(lambda u: u * factor, step), state
 
 
 def adam(grads, old, state, numbers, **_):
-    """m / (sqrt(v) + 1e-8), both averages without bias, beta2 = 0.999."""
+    """m / (sqrt(v) + 1e-8), both averages bias-corrected, beta2 = 0.999."""
     b1, b2 = 1 - numbers["decay"], 0.999
     zeros = jax.tree.map(jnp.zeros_like, grads)
     m, v, count = state or (zeros, zeros, 0)
@@ -77,7 +77,7 @@ def adam(grads, old, state, numbers, **_):
 
 
 def orthogonal(x):
-    """Five steps of Newton and Schulz, which bring all singular values near to 1."""
+    """Five steps of Newton and Schulz, after which all singular values are near 1."""
     is_tall = x.shape[0] > x.shape[1]
     x = x.T if is_tall else x
     x = x / (jnp.sqrt(jnp.sum(x**2)) + 1e-8)
@@ -88,7 +88,7 @@ def orthogonal(x):
 
 
 def muon(grads, old, state, numbers, **_):
-    """Nesterov's momentum, orthogonal, of RMS 0.2; Adam with beta 0.9 for vectors."""
+    """Nesterov's momentum, orthogonal, of RMS 0.2; vectors have Adam with beta 0.9."""
     zeros = jax.tree.map(jnp.zeros_like, grads)
     m, v, count = state or (zeros, zeros, 0)
     count = count + 1
@@ -116,7 +116,7 @@ def traced(cluster, updates, seed):
 
 
 def trained(task, trace, params, order, numbers, direction):
-    """The parameters after a gradient an update, each taken at those of its age."""
+    """The parameters after one gradient an update, taken at parameters of its age."""
     updates = len(trace.read_version)
     batches = task.batches(order, 0, updates)
     gradient, step = jax.jit(jax.grad(task.loss)), jax.jit(direction)
@@ -125,10 +125,10 @@ def trained(task, trace, params, order, numbers, direction):
         age = t - int(trace.read_version[t])
         old = versions[t - age]
         grads = gradient(old, jax.tree.map(lambda leaf, t=t: leaf[t], batches))
-        told = {"age": age} if direction is by_age else {}
-        told |= {"params": params} if direction is compensated else {}
-        told |= {"share": t / updates} if direction is decayed else {}
-        update, state = step(grads, old, state, numbers, **told)
+        options = {"age": age} if direction is by_age else {}
+        options |= {"params": params} if direction is compensated else {}
+        options |= {"share": t / updates} if direction is decayed else {}
+        update, state = step(grads, old, state, numbers, **options)
         params = jax.tree.map(
             lambda x, u: x - numbers["learning_rate"] * u, params, update
         )
@@ -137,7 +137,7 @@ def trained(task, trace, params, order, numbers, direction):
 
 
 def decayed(grads, old, state, numbers, *, share):
-    """SGD, whose step falls linearly from the first update to zero after the last."""
+    """SGD; the step size falls linearly from the first update to 0 after the last."""
     step, state = sgd(grads, old, state, numbers)
     return jax.tree.map(lambda u: u * (1 - share), step), state
 
@@ -176,7 +176,7 @@ THERE = [
 def test_a_list_of_past_parameters_trains_to_the_stored_loss(
     study, optimizer, rule, cluster, direction
 ):
-    apart = []
+    errors = []
     for seed in range(SEEDS.get(study, 1)):
         cell = dict(zip(KEYS, (optimizer, rule, cluster), strict=True), seed=seed)
         (row,) = SHORT[study].where(**cell).results.to_dict("records")
@@ -192,10 +192,10 @@ def test_a_list_of_past_parameters_trains_to_the_stored_loss(
         params = trained(task, trace, start, order, numbers, direction)
         losses = task.evaluate(params)
         both = ("train_loss", "test_loss")
-        apart.append(max(abs(float(losses[name]) / row[name] - 1) for name in both))
-        if apart[-1] <= 1e-4:
+        errors.append(max(abs(float(losses[name]) / row[name] - 1) for name in both))
+        if errors[-1] <= 1e-4:
             break
-    assert min(apart) <= 1e-4
+    assert min(errors) <= 1e-4
 
 
 @pytest.mark.parametrize("study", SHORT)

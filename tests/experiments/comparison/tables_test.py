@@ -1,4 +1,4 @@
-"""The stored tables have what a run found, and say which rows go on."""
+"""The stored tables have what a run found, and decide which rows continue."""
 
 import dataclasses
 
@@ -33,7 +33,7 @@ def test_a_training_that_diverged_is_stored_as_infinite(tmp_path):
 
 
 def test_the_gains_are_over_the_better_of_plain_and_no_momentum(tmp_path):
-    """Whichever has the smaller score in its search, on each cluster apart."""
+    """On each cluster, the baseline is the one with the smaller score in its search."""
     result = kept(tmp_path, by_hand(**{"no momentum": (0.05, 0.0)}))
     table = tables.gains(result).set_index("rule")["gain"]
     assert table["helps"] == pytest.approx(0.1 - 0.05)
@@ -42,20 +42,20 @@ def test_the_gains_are_over_the_better_of_plain_and_no_momentum(tmp_path):
 
 
 def test_a_row_stops_if_its_interval_is_below_a_tenth_of_the_cost(tmp_path):
-    on = tables.going_on(kept(tmp_path, by_hand()))
-    assert {*on} == {
+    rest = tables.going_on(kept(tmp_path, by_hand()))
+    assert {*rest} == {
         *(row.name for row in (rules.BASELINE, rules.AGAIN, rules.NO_MOMENTUM)),
         *("helps", "varies", "just above", "not found"),
     }
-    assert on["helps"] == {"sgd"}
+    assert rest["helps"] == {"sgd"}
 
 
 def test_a_row_stops_below_two_bands_if_the_search_is_less_exact(tmp_path):
     """The band here is 0.06 nats, and the cost 0.4."""
     result = kept(tmp_path, by_hand(**{"plain, searched again": (-0.06, 0.0)}))
     assert tables.thresholds(result)["sgd"] == pytest.approx(0.12)
-    on = tables.going_on(result)
-    assert not on.keys() & {"helps", "just above"} and "varies" in on
+    rest = tables.going_on(result)
+    assert not rest.keys() & {"helps", "just above"} and "varies" in rest
 
 
 def test_no_gain_matters_that_is_less_than_two_tolerances(tmp_path):
@@ -69,13 +69,13 @@ def test_a_run_replaces_its_rows_and_keeps_those_of_other_rules_and_optimizers(
 ):
     path, first = tmp_path / "made_short.csv", by_hand()
     tables.write(first, path, "first", {"sgd": 0.0001})
-    again = by_hand(helps=(0.3, 0.0)).where(rule=("plain", "helps"))
-    tables.write(again, path, "again", {"sgd": 0.0001})
-    there = pd.read_csv(path)
-    assert not there.duplicated(["optimizer", "rule", "cluster"]).any()
-    again = there.loc[there["about"] == "again", "rule"]
-    assert {*again} == {"plain", "helps"}
-    assert {*there["rule"]} == {*GAINS}
+    rows = by_hand(helps=(0.3, 0.0)).where(rule=("plain", "helps"))
+    tables.write(rows, path, "again", {"sgd": 0.0001})
+    table = pd.read_csv(path)
+    assert not table.duplicated(["optimizer", "rule", "cluster"]).any()
+    rows = table.loc[table["about"] == "again", "rule"]
+    assert {*rows} == {"plain", "helps"}
+    assert {*table["rule"]} == {*GAINS}
     gains = tables.gains(tables.read(path)).set_index("rule")["gain"]
     assert gains["helps"] == pytest.approx(0.3)
     assert gains["just above"] == pytest.approx(GAINS["just above"][0])
@@ -88,8 +88,8 @@ def test_a_run_replaces_its_rows_and_keeps_those_of_other_rules_and_optimizers(
     )
     tables.write(adam, path, "adam", {"adam": 0.001})
     both = pd.read_csv(path)
-    assert len(both) == 2 * len(there)
-    pd.testing.assert_frame_equal(both[: len(there)], there)
+    assert len(both) == 2 * len(table)
+    pd.testing.assert_frame_equal(both[: len(table)], table)
 
 
 def test_rows_that_go_on_have_a_blind_twin_if_they_read_the_delay(
@@ -103,11 +103,11 @@ def test_rows_that_go_on_have_a_blind_twin_if_they_read_the_delay(
     tables.write(result, tables.file("digits", "short"), "by hand", TOLERANCES)
     rows = {row.name: row for row in studies.rows_of("digits", "full")}
     assert {*changed, "polynomial law, delay-blind twin"} <= {*rows}
-    assert rows["hinge law"].optimizers == ("adam", "muon")  # SGD's is stopped
+    assert rows["hinge law"].optimizers == ("adam", "muon")  # SGD has been stopped
     assert "clipping, delay-blind twin" not in rows
     assert rows["late updates"].optimizers == ("adam", "muon", "sgd")
     assert len(studies.rows_of("digits", "short")) == len(rules.RULES)
-    # nothing stops a row, or an optimizer, that the short stage has not run yet
+    # a row or an optimizer without results of the short stage is not stopped
     assert rows["polynomial law"].optimizers == ("adam", "muon", "sgd")
     assert rows["DANA"].optimizers == ("sgd",)
     assert rows["plain"].optimizers == ("adam", "muon", "sgd")

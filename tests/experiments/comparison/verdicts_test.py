@@ -21,11 +21,11 @@ def test_a_gain_has_holm_s_chance_of_all_rows_with_an_optimum(tmp_path):
     varying = {name: one for name, one in GAINS.items() if one[1]}
     for name, (gain, spread) in varying.items():
         over_plain = gain - spread * SIGNS
-        once = stats.ttest_1samp(over_plain, 0.0).pvalue
+        p = stats.ttest_1samp(over_plain, 0.0).pvalue
         below = sum(rows["p"][one] < rows["p"][name] for one in rows.index)
         tested = len(GAINS) - 1
-        assert rows["p"][name] <= min(1.0, tested * once) * (1 + 1e-3)
-        assert rows["p"][name] >= min(1.0, (tested - below) * once) * (1 - 1e-3)
+        assert rows["p"][name] <= min(1.0, tested * p) * (1 + 1e-3)
+        assert rows["p"][name] >= min(1.0, (tested - below) * p) * (1 - 1e-3)
         half = stats.t.ppf(0.975, len(SIGNS) - 1) * stats.sem(over_plain)
         assert rows["gain"][name] == pytest.approx(gain, abs=1e-5)
         assert rows["high"][name] == pytest.approx(gain + half, abs=1e-4)
@@ -63,12 +63,12 @@ def test_clusters_count_apart_and_their_median_beside_the_mean(tmp_path):
     third.loc[third["rule"] == "helps", losses] += (
         0.2  # from a gain of 0.4 to one of 0.2
     )
-    more = optima[optima["cluster"] == "constant, 4"].assign(cluster="memoryless, 16")
+    others = optima[optima["cluster"] == "constant, 4"].assign(cluster="memoryless, 16")
     result = dataclasses.replace(
         result,
         results=pd.concat([rows, third], ignore_index=True),
         selection=result.selection._replace(
-            optima=pd.concat([optima, more], ignore_index=True)
+            optima=pd.concat([optima, others], ignore_index=True)
         ),
     )
     row = verdicts.verdicts(kept(tmp_path, result)).set_index("rule").loc["helps"]
@@ -82,14 +82,14 @@ def test_clusters_count_apart_and_their_median_beside_the_mean(tmp_path):
 def test_tau_counts_the_pairs_of_rows_whose_order_differs_between_halves(tmp_path):
     """In one half of the seeds "varies" loses 0.19, in the other it gains as much."""
     gains = {name: gain for name, (gain, _) in GAINS.items()}
-    apart = [
+    pairs = [
         {one, other}
         for one, other in itertools.combinations(gains, 2)
         if abs(gains[one] - gains[other]) > 0.03
     ]
     turned = [{"varies", other} for other in ("helps", "just below", "just above")]
-    assert all(pair in apart for pair in turned)
+    assert all(pair in pairs for pair in turned)
     result = kept(tmp_path, by_hand(varies=(0.0, 0.19)))
     tau = verdicts.order_agrees(result, least={"sgd": 0.03})
-    assert tau == pytest.approx(1 - 2 * len(turned) / len(apart))
+    assert tau == pytest.approx(1 - 2 * len(turned) / len(pairs))
     assert np.isnan(verdicts.order_agrees(result, least={"sgd": 9.0}))

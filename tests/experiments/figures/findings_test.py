@@ -1,4 +1,4 @@
-"""Titles say what intervals allow, and nothing else."""
+"""Titles state only findings that the intervals allow."""
 
 import pandas as pd
 import pytest
@@ -25,8 +25,8 @@ def trend(rows, less_is_better=True):
     ("means", "verb"), [((1.0, 2.0, 4.0), "rises"), ((4.0, 2.0, 1.0), "falls")]
 )
 def test_a_series_rises_or_falls_if_the_intervals_of_its_ends_are_apart(means, verb):
-    said = f"Test error {verb} from {means[0]:g} to {means[-1]:g} over delay 0 to 2"
-    assert trend(table(means, 1.49)) == said
+    sentence = f"Test error {verb} from {means[0]:g} to {means[-1]:g} over delay 0 to 2"
+    assert trend(table(means, 1.49)) == sentence
     assert trend(table(means, 1.51)) == ""
 
 
@@ -36,27 +36,27 @@ def test_a_valley_a_peak_or_one_value_neither_rises_nor_falls(means):
 
 
 def test_a_mean_between_may_lie_beyond_an_end_as_far_as_intervals_overlap():
-    said = "Test error rises from 1 to 4 over delay 0 to 3"
-    assert trend(table((1.0, 0.95, 4.03, 4.0), 0.04)) == said
+    sentence = "Test error rises from 1 to 4 over delay 0 to 3"
+    assert trend(table((1.0, 0.95, 4.03, 4.0), 0.04)) == sentence
     assert trend(table((1.0, 0.91, 4.0, 4.0), 0.04)) == ""
     assert trend(table((1.0, 4.09, 4.0, 4.0), 0.04)) == ""
 
 
-@pytest.mark.parametrize("own", [{"lost": True}, {"seeds": 1}])
-def test_nothing_is_said_of_one_seed_or_of_what_is_lost(own):
-    assert trend(table((1.0, 2.0), 0.1, **own)) == ""
-    assert findings.least(table((1.0, 2.0), 0.1, **own), "test error") == ""
+@pytest.mark.parametrize("options", [{"lost": True}, {"seeds": 1}])
+def test_nothing_is_said_of_one_seed_or_of_what_is_lost(options):
+    assert trend(table((1.0, 2.0), 0.1, **options)) == ""
+    assert findings.least(table((1.0, 2.0), 0.1, **options), "test error") == ""
 
 
 def test_the_least_of_several_is_named_if_its_interval_is_below_all_others():
     def rows(half):
-        own = [
+        tables = [
             table((9.0, m), half, labels=(n,))
             for n, m in zip("abc", (3, 1, 2), strict=True)
         ]
-        return pd.concat(own, ignore_index=True)
+        return pd.concat(tables, ignore_index=True)
 
     assert trend(rows(0.49)) == "b has the least test error at delay=1, 1"
     assert trend(rows(0.51)) == ""
-    # the least is no finding where more is better
+    # where more is better, the title does not name the least
     assert trend(rows(0.49), less_is_better=False) == ""

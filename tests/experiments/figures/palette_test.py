@@ -1,4 +1,4 @@
-"""What all figures share."""
+"""What all figures have in common."""
 
 import re
 from xml.etree import ElementTree
@@ -34,7 +34,7 @@ def test_logarithmic_ticks_are_read_as_numbers(values, labels):
 
 
 def luminance(color):
-    """Of WCAG 2: https://www.w3.org/TR/WCAG22/#dfn-relative-luminance."""
+    """The luminance of WCAG 2: https://www.w3.org/TR/WCAG22/#dfn-relative-luminance."""
     parts = [
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
         for part in to_rgb(color)
@@ -63,20 +63,20 @@ def test_an_svg_has_no_background_and_is_read_on_a_light_and_on_a_dark_page(tmp_
         "<style>@media .prefers-color-scheme:dark.{(.*)}</style>", text
     )
     for color in colors.values():
-        (there,) = re.findall(rf'stroke: {to_hex(color)}"\]{{stroke:(#\w+)!', dark)
-        assert contrast(color, "white") > 4.5 and contrast(there, "#161616") > 4.5
-    # nothing is filled behind the axes, and letters, which have no color, are light
+        (light,) = re.findall(rf'stroke: {to_hex(color)}"\]{{stroke:(#\w+)!', dark)
+        assert contrast(color, "white") > 4.5 and contrast(light, "#161616") > 4.5
+    # there is no fill behind the axes; letters, which have no color, are light
     patches = re.findall(r'<g id="patch_\d+">\s*<path d="[^"]*" style="([^"]*)', text)
-    assert patches and all("fill: none" in own for own in patches)
+    assert patches and all("fill: none" in style for style in patches)
     (letters,) = re.findall(r"svg{fill:(#\w+)}", dark)
     assert contrast(letters, "#161616") > 4.5
 
 
 def on_dark_page(svg, color):
-    """The color of a line of this color, in an SVG on a dark page."""
+    """The color that a line of this color has in an SVG on a dark page."""
     assert f"stroke: {to_hex(color)}" in svg
-    there = re.findall(rf'stroke: {to_hex(color)}"\]{{stroke:(#\w+)!', svg)
-    return there[0] if there else color
+    lights = re.findall(rf'stroke: {to_hex(color)}"\]{{stroke:(#\w+)!', svg)
+    return lights[0] if lights else color
 
 
 @pytest.mark.parametrize(("count", "ordered"), [(7, False), (14, False), (12, True)])
@@ -93,7 +93,7 @@ def test_each_line_of_many_is_seen_on_a_light_and_on_a_dark_page(
     assert len({*light}) == len({*dark}) == count
     assert min(contrast(color, "white") for color in light) >= 3
     assert min(contrast(color, "#161616") for color in dark) >= 3
-    if ordered:  # away from the page, from line to line
+    if ordered:  # each line has more contrast with the page than the one before
         assert sorted(light, key=luminance, reverse=True) == light
         assert sorted(dark, key=luminance) == dark
 

@@ -1,4 +1,4 @@
-"""Runs made by hand, of formulas."""
+"""Runs that are made by hand, from formulas."""
 
 import itertools
 import json
@@ -18,12 +18,12 @@ OPTIMUM = 0.05
 
 
 def limit(delay):
-    """The largest stable step on a curvature of 1.5."""
+    """The largest stable step size at a curvature of 1.5."""
     return 2 * math.sin(math.pi / (2 * (2 * delay + 1))) / 1.5
 
 
 def valley(learning_rate, delay, seed, **labels):
-    """Best at a step that shrinks with the delay; diverged beyond the limit."""
+    """The best step size falls with the delay; beyond the limit it diverges."""
     if learning_rate > limit(delay):
         return math.nan
     return 0.1 + 0.02 * delay + 0.01 * seed + math.log(learning_rate * (1 + delay)) ** 2
@@ -48,8 +48,8 @@ def made(folder, loss=valley, *, seeds=SEEDS, curve=None, info=None, **grid):
         for update in range(0, 50, 10):
             now = {name: value + 40 - update for name, value in measured.items()}
             now |= {} if curve is None else {"train_loss": curve(update, cell, seed)}
-            at = {"update": update, "examples": 8 * update, "seconds": update / 2}
-            curves.append({**cell, "seed": seed, **at, **now})
+            times = {"update": update, "examples": 8 * update, "seconds": update / 2}
+            curves.append({**cell, "seed": seed, **times, **now})
     frames = [analysis.derived(pd.DataFrame(rows)) for rows in (results, curves)]
     record = {"question": "Why?", "notes": "Seen before.", "config": {}, "changed": {}}
     record |= {"programs": [{"name": "all", "cells": [], "updates": 40, "facts": {}}]}
@@ -87,15 +87,15 @@ def timed(seconds, ages=None):
     All are fresh, or as stale as the `ages` say; the first ones must be fresh.
     """
     steps = np.arange(len(seconds), dtype=np.int32)
-    every = np.asarray(seconds, float)
+    clock = np.asarray(seconds, float)
     return cluster.Trace(
         num_workers=1,
-        seconds=every,
+        seconds=clock,
         update=steps,
-        worker=np.zeros(len(every), np.int32),
+        worker=np.zeros(len(clock), np.int32),
         read_version=steps if ages is None else steps - np.asarray(ages, np.int32),
-        begun=every,
-        arrived=every,
-        divisor=np.ones(len(every)),
+        begun=clock,
+        arrived=clock,
+        divisor=np.ones(len(clock)),
         busy_seconds=np.zeros(1),
     )

@@ -34,7 +34,7 @@ def assert_same(got, expected):
 
 def test_the_newest_state_comes_back_bit_for_bit(tmp_path):
     saved = Checkpoints(tmp_path / "c")
-    assert saved.restore(state_at(0)) is None  # nothing is there
+    assert saved.restore(state_at(0)) is None  # there is no checkpoint
     for step in (10, 20, 30):
         saved.save(step, state_at(step))
     saved.close()
@@ -43,7 +43,7 @@ def test_the_newest_state_comes_back_bit_for_bit(tmp_path):
 
 
 def test_a_state_that_is_donated_and_overwritten_meanwhile_is_saved_as_it_was(tmp_path):
-    """As the next chunk does, while 64 MB are written."""
+    """The next chunk overwrites the state while 64 MB are written."""
     overwrite = jax.jit(
         lambda state: jax.tree.map(lambda x: x + 1, state), donate_argnums=0
     )
@@ -53,7 +53,7 @@ def test_a_state_that_is_donated_and_overwritten_meanwhile_is_saved_as_it_was(tm
         state = state_at(step)._replace(model=Model({"w": large + step}))
         jax.block_until_ready(state)
         saved.save(step, state)
-        assert not (tmp_path / "c" / str(step)).exists()  # it is being written
+        assert not (tmp_path / "c" / str(step)).exists()  # it is still being written
         for _ in range(5):
             state = overwrite(state)
         jax.block_until_ready(state)
@@ -77,9 +77,9 @@ def test_a_disk_that_fills_up_while_a_state_is_written_is_one_line(
     saved.wait()
     monkeypatch.setattr(type(saved._manager), "wait_until_finished", write)
     full = rf"^the disk of {tmp_path}/c is full: make room"
-    for again in (saved.wait, saved.close, lambda: saved.save(20, state_at(20))):
+    for call in (saved.wait, saved.close, lambda: saved.save(20, state_at(20))):
         with pytest.raises(OSError, match=full):
-            again()
+            call()
     monkeypatch.undo()
     assert_same(Checkpoints(tmp_path / "c").restore(state_at(0)), state_at(10))
 
@@ -89,16 +89,16 @@ def test_a_disk_that_fills_up_while_a_state_is_written_is_one_line(
     [(KeyboardInterrupt, True), (jax.errors.JaxRuntimeError, False)],
 )
 def test_who_is_gone_is_not_waited_for(tmp_path, monkeypatch, error, waits):
-    """Others write their parts of a checkpoint; a collective that fails says so."""
+    """Others write their parts of a checkpoint; if a collective failed, do not wait."""
     waited = []
-    monkeypatch.setattr(Checkpoints, "wait", lambda own: waited.append(own))
+    monkeypatch.setattr(Checkpoints, "wait", lambda self: waited.append(self))
     with pytest.raises(error), Checkpoints(tmp_path / "c"):
         raise error
     assert bool(waited) == waits
 
 
 def test_a_key_of_the_memory_comes_back(tmp_path):
-    """As `optax.add_noise` keeps one."""
+    """`optax.add_noise` has such a key."""
 
     def with_keys(step):
         return state_at(step)._replace(memory=jax.random.split(jax.random.key(step), 3))
@@ -120,7 +120,7 @@ def of_two_steps(folder):
     return saved
 
 
-# Orbax leaves the coroutines of a failed read unawaited
+# Orbax does not await the coroutines of a read that fails
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
 @pytest.mark.parametrize("victim", ["state/manifest.ocdbt", "state/_METADATA"])
@@ -130,13 +130,13 @@ def test_a_truncated_newest_is_reported_and_the_one_before_it_used(
     of_two_steps(tmp_path).close()
     path = tmp_path / "c" / "20" / victim
     path.write_bytes(path.read_bytes()[:7])
-    again = Checkpoints(tmp_path / "c")
+    second = Checkpoints(tmp_path / "c")
     with caplog.at_level("WARNING", logger="experiments"):
-        assert_same(again.restore(state_at(0)), state_at(10))
+        assert_same(second.restore(state_at(0)), state_at(10))
     assert "checkpoint of step 20" in caplog.text and "cannot be read" in caplog.text
     assert (tmp_path / "c-broken-20").exists()
-    again.save(20, state_at(20))  # there is room for it again
-    again.close()
+    second.save(20, state_at(20))  # there is space for it again
+    second.close()
     assert_same(Checkpoints(tmp_path / "c").restore(state_at(0)), state_at(20))
 
 
@@ -144,7 +144,7 @@ def test_what_another_process_cannot_read_is_passed_over_here_too(
     tmp_path, monkeypatch, caplog
 ):
     saved = of_two_steps(tmp_path)
-    answers = iter([True, False])  # of step 20, of step 10
+    answers = iter([True, False])  # of step 20, then of step 10
 
     def any_of(broken):
         return [next(answers) or broken]

@@ -1,4 +1,4 @@
-"""Several processes on one machine, each with devices of its own."""
+"""Several processes on one machine, each with its own devices."""
 
 import json
 import random
@@ -23,13 +23,13 @@ UPDATES = ("--config.updates=200", "--checkpoint_every=10")
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
-    """What one run has compiled, the next need not."""
+    """The flag of one compilation cache for all runs."""
     return f"--compile_cache={tmp_path_factory.mktemp('compiled')}"
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, compiled):
-    """A run of two processes that nothing interrupted, and what each printed."""
+    """A run of two processes without interruption, and the output of each."""
     workdir = tmp_path_factory.mktemp("runs") / "whole"
     codes, outputs = kill.finish(kill.start(f"--workdir={workdir}", *UPDATES, compiled))
     assert codes == [0, 0], outputs
@@ -45,7 +45,7 @@ def test_the_first_process_alone_writes_and_reports(tmp_path):
     assert "report:" in first and "updates 0 to 20" in first
     (line,) = re.findall(r"^\d\d:\d\d:\d\d .*", second, re.MULTILINE)
     assert "joining the other processes" in line
-    assert len(kill.rows(workdir)) == 3  # and one before any training
+    assert len(kill.rows(workdir)) == 3  # two, and one before the training
     assert len(list(workdir.glob("tensorboard/*/events*"))) == 1
 
 
@@ -61,7 +61,7 @@ def test_a_killed_peer_ends_the_other_and_the_run_ends_as_if_it_had_not_been(
         killed = kill.kill_once(
             (*UPDATES, compiled), workdir, (victim,), rng, training=0.0, least=4
         )
-        # the timeout is 10 s; a busy machine takes a while to write what it aborts
+        # the timeout is 10 s; a busy machine takes longer to write its last lines
         assert killed is not None and killed.survived_seconds < 20
     programs = {path.name for path in folder.glob("*-cache")}
     codes, outputs = kill.finish(kill.start(f"--workdir={workdir}", *UPDATES, compiled))
@@ -74,7 +74,7 @@ def test_a_killed_peer_ends_the_other_and_the_run_ends_as_if_it_had_not_been(
 
 @pytest.mark.long
 def test_a_run_goes_on_with_other_processes_and_devices(whole, tmp_path, compiled):
-    # twice two devices, then two and one process, then twice one device
+    # two processes with two devices, then of two and one, then two with one
     workdir = tmp_path / "run"
     arguments = (f"--workdir={workdir}", *UPDATES, compiled)
     first = kill.start(*arguments)
@@ -91,8 +91,8 @@ def test_a_run_goes_on_with_other_processes_and_devices(whole, tmp_path, compile
     codes, outputs = kill.finish(kill.start(*arguments, devices=1))
     assert codes == [0, 0] and "resumes at update" in outputs[0], outputs
     result, expected = (Run.read(run).results for run in (workdir, whole[0]))
-    # The sum over workers is taken in another order: a rounding of float32, 6e-8, in
-    # every update, and Adam divides by the gradients' size.
+    # The sum over workers has another order: a rounding of float32, 6e-8, in each
+    # update; and Adam divides by the size of the gradients.
     losses = expected["train_loss"].tolist()
     assert result["train_loss"].tolist() == pytest.approx(losses, rel=1e-4)
     assert result["staleness_mean"].tolist() == expected["staleness_mean"].tolist()
@@ -107,13 +107,13 @@ def test_different_flags_are_refused_by_all_with_the_names(tmp_path):
     )
     codes, outputs = kill.finish(started)
     assert codes == [1, 1]
-    said = [line for line in outputs[0].splitlines() if line.startswith("error: ")]
-    assert said == [
+    errors = [line for line in outputs[0].splitlines() if line.startswith("error: ")]
+    assert errors == [
         "error: the processes were given different values: --config.width: 8 in process"
         f" 0, 16 in process 1; --workdir: {tmp_path}/a in process 0, {tmp_path}/b in"
         " process 1. Start the same command on every host."
     ]
-    assert said[0] in outputs[1]
+    assert errors[0] in outputs[1]
 
 
 @pytest.mark.long
@@ -127,7 +127,7 @@ def test_another_run_in_the_folder_ends_all_processes_at_once(whole, compiled):
     assert time.monotonic() - began < 100
 
 
-FULL = {  # a file that is cut off -> the config, and what the run leaves
+FULL = {  # the file that has no space -> (the config, the files of the run)
     "search.csv": ("search", ("search.csv", "optima.csv", "results.csv")),
     "metrics.jsonl": ("devices", ("curves.csv", "results.csv")),
 }
@@ -138,7 +138,7 @@ FULL = {  # a file that is cut off -> the config, and what the run leaves
 def test_a_disk_that_is_full_for_the_first_process_ends_all_at_once(
     name, tmp_path, compiled, monkeypatch
 ):
-    """They would wait in a collective; then the same command ends as if it was not."""
+    """The others would wait in a collective. Afterwards, the same command continues."""
     question, left = FULL[name]
     few = "--config.updates=40", "--config.delay=(0,)", "--config.seeds=1", compiled
     options = dict(config=f"tests/support/full_disk.py:{question}", timeout_seconds=200)
@@ -156,8 +156,8 @@ def test_a_disk_that_is_full_for_the_first_process_ends_all_at_once(
     assert last[0].startswith(f"error: the disk of {tmp_path / 'cut'} is full: make ro")
     assert last[1] == "error: process 0 stops, and says why."
     assert not any("Traceback" in output for output in outputs)
-    there, cut = ((tmp_path / place / name).read_text() for place in ("whole", "cut"))
-    assert 0 < cut.count("\n") < there.count("\n")
+    full, cut = ((tmp_path / place / name).read_text() for place in ("whole", "cut"))
+    assert 0 < cut.count("\n") < full.count("\n")
     monkeypatch.delenv("FULL_DISK")
     codes, outputs = run("cut")
     assert codes == [0, 0], outputs
@@ -189,7 +189,7 @@ def join(coordinator, process_id):
 
 def test_what_jax_refuses_is_one_line_with_the_remedy(monkeypatch):
     def refuse(*arguments, **options):
-        raise RuntimeError("UNKNOWN: Failed\nto start RPC server")  # the port is taken
+        raise RuntimeError("UNKNOWN: Failed\nto start RPC server")  # the port is in use
 
     monkeypatch.setattr(jax.distributed, "initialize", refuse)
     message = "^--distributed: UNKNOWN: Failed to start RPC server Start the same"
@@ -202,14 +202,14 @@ NO_PORTS = ("alpha", "alpha:", "alpha:655360", "alpha:65536", "alpha:99999", "al
 
 @pytest.mark.parametrize("coordinator", NO_PORTS)
 def test_a_coordinator_without_a_port_is_refused(coordinator, monkeypatch):
-    monkeypatch.setattr(jax.distributed, "initialize", None)  # would wait in vain
+    monkeypatch.setattr(jax.distributed, "initialize", None)  # this would wait forever
     message = f"must be HOST:PORT, with a port of 1 .. 65535, got '{coordinator}'"
     with pytest.raises(ValueError, match=message):
         join(coordinator, 1)
 
 
 def test_an_error_ends_a_process_at_once_after_its_traceback(monkeypatch, capsys):
-    """An orderly end would wait for the others, who wait for this process."""
+    """A regular exit would wait for the others, who wait for this process."""
     codes = []
     monkeypatch.setattr(processes.os, "_exit", codes.append)
     monkeypatch.setattr(sys, "excepthook", None)
@@ -217,8 +217,8 @@ def test_an_error_ends_a_process_at_once_after_its_traceback(monkeypatch, capsys
     join("localhost:9000", 0)
     error = jax.errors.JaxRuntimeError("Gloo all-reduce failed")
     sys.excepthook(type(error), error, None)
-    said = capsys.readouterr().err
-    assert said.splitlines()[-1].endswith("JaxRuntimeError: Gloo all-reduce failed")
+    text = capsys.readouterr().err
+    assert text.splitlines()[-1].endswith("JaxRuntimeError: Gloo all-reduce failed")
     assert codes == [1]
 
 
@@ -232,7 +232,7 @@ def test_what_fails_in_another_process_fails_here(monkeypatch):
 
 def test_a_flag_of_one_process_is_a_flag_of_all(monkeypatch):
     flags = [[False, False, True], [False, True, True]]
-    monkeypatch.setattr(processes, "_of_each", lambda *own: flags)
+    monkeypatch.setattr(processes, "_of_each", lambda *flag_values: flags)
     assert processes.any_of(False, False, True) == [False, True, True]
 
 

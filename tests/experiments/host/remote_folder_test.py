@@ -1,4 +1,4 @@
-"""A folder in a bucket, which is here a file system in memory that fsspec has."""
+"""A folder in a bucket, which is a file system in memory here."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.runs
 
 
 class Bucket(MemoryFileSystem):
-    """What gs:// names here. As there, what is opened for writing begins anew."""
+    """The file system of gs:// here; a file that is opened for writing is replaced."""
 
     protocol = ("gcs",)
     store: ClassVar = {}
@@ -69,20 +69,20 @@ def test_records_end_up_in_the_bucket_and_the_next_command_finds_them(bucket):
     (first.path / "figures").mkdir()
     (first.path / "figures" / "a.png").write_bytes(b"png")
     first.upload()
-    there = bucket / "run"
-    assert (there / "metrics.jsonl").read_text() == "1\n2\n"
-    assert (there / "figures" / "a.png").read_bytes() == b"png"
-    again = RunFolder("gs://bucket/run")
-    again.download()
-    assert (again.path / "metrics.jsonl").read_text() == "1\n2\n"
-    assert (again.path / "traces" / "a.npz").read_bytes() == b"\0\1"
-    assert again.checkpoints == there / "checkpoints"
+    folder = bucket / "run"
+    assert (folder / "metrics.jsonl").read_text() == "1\n2\n"
+    assert (folder / "figures" / "a.png").read_bytes() == b"png"
+    second = RunFolder("gs://bucket/run")
+    second.download()
+    assert (second.path / "metrics.jsonl").read_text() == "1\n2\n"
+    assert (second.path / "traces" / "a.npz").read_bytes() == b"\0\1"
+    assert second.checkpoints == folder / "checkpoints"
 
 
 def test_a_run_in_a_bucket_goes_on_from_it_and_is_read_from_it(
     bucket, tmp_path, monkeypatch, caplog
 ):
-    """Orbax writes to a bucket by itself: here the checkpoints are in a folder."""
+    """Orbax writes to a bucket itself; here the checkpoints are in a folder."""
 
     class There(RunFolder):
         def __init__(self, path):
@@ -139,7 +139,7 @@ def test_a_storage_that_nobody_knows_is_refused_with_the_remedy(monkeypatch):
 
 @pytest.fixture
 def of_two(monkeypatch):
-    """This is one of two processes: which, and what the other sees."""
+    """Makes this process one of two: its number, and the answers of the other one."""
 
     def begin(number, other_misses=False):
         monkeypatch.setattr(jax, "process_count", lambda: 2)

@@ -1,4 +1,4 @@
-"""Rows of metrics.jsonl: none is lost, and none is there twice."""
+"""Rows of metrics.jsonl: no row is lost, and no row is there twice."""
 
 from experiments.host.folder import RunFolder
 
@@ -16,19 +16,19 @@ def opened(path, kept=0, program="all"):
 def test_the_metrics_of_a_resumed_run_end_as_if_uninterrupted(tmp_path):
     def rows(path, resumed_at):
         for kept, steps in resumed_at:
-            own = opened(path, kept)
+            metrics = opened(path, kept)
             for step in steps:
-                own.add_row(row(step))
+                metrics.add_row(row(step))
         return (path / "metrics.jsonl").read_text()
 
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     whole = rows(tmp_path / "a", [(0, (0, 10, 20, 30, 40))])
     broken = tmp_path / "b"
-    # killed before its first checkpoint, it begins again
+    # it was killed before its first checkpoint, and begins again
     rows(broken, [(0, (0, 10)), (0, (0, 10, 20, 30))])
     with (broken / "metrics.jsonl").open("a") as file:
-        file.write('{"program": "al')  # killed in the middle of a line
+        file.write('{"program": "al')  # it was killed while it wrote a line
     assert rows(broken, [(20, (30, 40))]) == whole
 
 
@@ -43,8 +43,8 @@ def test_a_line_that_cannot_be_read_costs_itself_alone(tmp_path, caplog):
 
 
 def test_the_rows_of_other_programs_stay(tmp_path):
-    for name in ("all", "other", "all"):  # the first begins again
-        own = opened(tmp_path, program=name)
-        own.add_row(row(10, name))
-        assert own.rows(name) == [row(10, name)]
+    for name in ("all", "other", "all"):  # the first program begins again
+        metrics = opened(tmp_path, program=name)
+        metrics.add_row(row(10, name))
+        assert metrics.rows(name) == [row(10, name)]
     assert [row["program"] for row in RunFolder(tmp_path).rows()] == ["other", "all"]

@@ -26,12 +26,12 @@ def test_an_unknown_topology_is_named_beside_examples(name):
     [
         ("v5e:2x2", 2, 50),  # a corner has a neighbor along each axis
         ("v5e:4x4", 2, 50),
-        ("v5e:16x16", 4, 50),  # two, where the axis is a ring
+        ("v5e:16x16", 4, 50),  # two in each direction of an axis that is a ring
         ("v5e:4x16", 3, 50),
         ("2*v5e:4x4", 2, 50),
         ("v6e:4x4", 2, 100),
         ("v5p:2x2x1", 2, 100),
-        ("v5p:2x2x4", 3, 100),  # no axis is a ring unless all are
+        ("v5p:2x2x4", 3, 100),  # no axis is a ring, unless all are
         ("v5p:4x4x4", 6, 100),
         ("v4:4x4x8", 6, 50),
         ("h100:1x1x8", 1, 450),  # NVLink within a host
@@ -62,8 +62,8 @@ def test_what_this_jax_cannot_describe_is_one_line(monkeypatch):
     monkeypatch.setattr(chips.importlib.util, "find_spec", lambda name: True)
     monkeypatch.setattr(chips.topologies, "get_topology_desc", refuse)
     for name in ("2*v5e:4x4", "h100:1x1x8"):
-        with pytest.raises(chips.PodError) as told:
+        with pytest.raises(chips.PodError) as error:
             chips.topology(name).devices()
-        assert f"got {name!r}; JAX" in str(told.value)
-        assert "topology not implemented" in str(told.value)
-        assert "\n" not in str(told.value)
+        assert f"got {name!r}; JAX" in str(error.value)
+        assert "topology not implemented" in str(error.value)
+        assert "\n" not in str(error.value)

@@ -1,4 +1,4 @@
-"""Steps compiled for TPUs and GPUs where there are none; what is said without them."""
+"""Compiles steps for TPUs and GPUs that this machine lacks; and the error messages."""
 
 import functools
 import math
@@ -27,14 +27,14 @@ MATRIX = 4 * WIDTH**2  # bytes
 
 @pytest.fixture(scope="module", autouse=True)
 def no_tpu():
-    # with libtpu, a TPU is sought otherwise, once
+    # otherwise JAX looks for a TPU once, if libtpu is installed
     jax.config.update("jax_platforms", "cpu")
 
 
 def mesh_of(topology):
-    there = chips.topology(topology).devices()
+    devices = chips.topology(topology).devices()
     return jax.make_mesh(
-        (len(there),), ("workers",), axis_types=(AxisType.Auto,), devices=there
+        (len(devices),), ("workers",), axis_types=(AxisType.Auto,), devices=devices
     )
 
 
@@ -58,7 +58,7 @@ def perceptron(params, x):
 
 
 def trained(tx, *, layers=1, width, rows, topology, dtype=jnp.float32):
-    """A perceptron's step by the library alone, compiled; `rows` are of a worker."""
+    """A compiled step of a perceptron, without the runner; `rows` are each worker's."""
 
     def step(state, x):
         params, opt_state = state
@@ -87,7 +87,7 @@ def trained(tx, *, layers=1, width, rows, topology, dtype=jnp.float32):
 
 
 def gradients(report, *, hidden):
-    """Bytes of the sums that are hidden, or are not, without sums of one number."""
+    """Bytes of the sums that are hidden (or not hidden); sums of one number are out."""
     sums = [c for c in report.collectives if c.num_bytes > 8 and c.hidden == hidden]
     return sum(c.num_bytes * c.times for c in sums)
 
@@ -99,9 +99,9 @@ def gradients(report, *, hidden):
 def test_a_perceptron_s_late_sums_are_hidden_at_no_more_bytes(optimizer):
     """4 layers of 4096^2, 4096 rows a device, bfloat16; v5e:4x4.
 
-    All late sums are hidden. The fresh sum of the first layer comes after all products.
-    It goes through the updates of the other layers, which take longer for it: by more
-    than half of what sending it takes.
+    All late sums are hidden. The fresh sum of the first layer begins after all
+    products. It runs beside the updates of the other layers and makes them longer: by
+    more than half of the time that it takes to send it.
     """
     width = 4096
 
@@ -120,7 +120,7 @@ def test_a_perceptron_s_late_sums_are_hidden_at_no_more_bytes(optimizer):
     costly = [c for c in sums if c.waiting_seconds > 0.5 * c.sending_seconds]
     assert (len(sums), len(costly)) == (4, 1)
     assert all(c.waiting_seconds == 0 for c in late.collectives if c.num_bytes == layer)
-    # a gradient more is written and read; a tenth for what XLA counts twice
+    # one more gradient is written and read; a tenth for bytes that XLA counts twice
     assert late.bytes_accessed <= 1.1 * (fresh.bytes_accessed + 2 * 4 * layer)
 
 
@@ -129,13 +129,13 @@ def test_a_perceptron_s_late_sums_are_hidden_at_no_more_bytes(optimizer):
 def test_in_plain_jit_a_gradient_that_is_reduced_late_hides(form):
     """2 layers of 2048^2, 2048 rows a device, bfloat16, Adam; v5e:4x4.
 
-    On Auto axes there is a gradient for each shard, on Explicit ones the gradient's
-    type is unreduced. Either way nothing but the late sum is sent, and all of it hides.
+    On Auto axes each shard has a gradient; on Explicit axes the type of the gradient is
+    unreduced. In both cases only the late sum is sent, and it is hidden completely.
     """
     layers, width, rows = 2, 2048, 2048
     kind = {"for each shard": AxisType.Auto, "unreduced": AxisType.Explicit}[form]
-    there = chips.topology("v5e:4x4").devices()
-    mesh = jax.make_mesh((len(there),), ("data",), axis_types=(kind,), devices=there)
+    pod = chips.topology("v5e:4x4").devices()
+    mesh = jax.make_mesh((len(pod),), ("data",), axis_types=(kind,), devices=pod)
     tx = dj.exchange.late_reduce(optax.adam(0.001), mesh)
 
     def gradient(params, x):
@@ -164,15 +164,15 @@ def test_in_plain_jit_a_gradient_that_is_reduced_late_hides(form):
     assert [c for c in report.collectives if not c.asynchronous] == []
     assert {c.kind for c in report.collectives} == {"all-reduce"}
     assert sum(c.num_bytes for c in report.collectives) == layers * 2 * width**2
-    # the donated state is written over, but for scalars in tiles
+    # the new state takes the donated buffers; scalars take a tile each
     assert report.output_bytes <= 8192
 
 
 @functools.cache
 def char_lm(exchange, workers=16, topology="v5e:4x4"):
-    """Bytes of a gradient, and a report of what the runner runs: updates in a loop.
+    """Bytes of a gradient, and the report of the program of the runner, a loop.
 
-    The char LM, wider: with work to hide behind. One block, for time.
+    The char LM is wider here, so that sums can be hidden; it has one block, to be fast.
     """
     sizes = dict(batch_size=workers * 64, width=128, context=128, depth=1)
     experiment = Experiment(
@@ -187,7 +187,7 @@ def char_lm(exchange, workers=16, topology="v5e:4x4"):
 
 
 def size_of(experiment):
-    """Bytes of the parameters, and so of a gradient."""
+    """Bytes of the parameters, which are those of a gradient, too."""
     params = jax.eval_shape(experiment.task.init, jax.random.key(0))
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
 
@@ -195,21 +195,21 @@ def size_of(experiment):
 @needs_libtpu
 @pytest.mark.parametrize("workers, topology", [(16, "v5e:4x4"), (8, SMALL)])
 def test_the_char_lm_s_overlapped_gradients_hide(workers, topology):
-    """Also the transfers of two workers a device."""
+    """With two workers on a device, too."""
     size, late = char_lm(dj.exchange.overlapped_mean, workers, topology)
-    # a number for the staleness travels with the gradient
+    # the staleness, one number, is sent with the gradient
     assert gradients(late, hidden=True) == size + 4
     assert gradients(late, hidden=False) == 0
 
 
 @needs_libtpu
 def test_the_char_lm_s_fresh_gradients_do_not_hide():
-    """They go in one bucket, which waits for the last of them.
+    """They are sent in one bucket, which waits for the last of them.
 
-    For an asynchronous collective XLA counts 16 MiB of on-chip memory, written and
-    read, whatever its size. At a width of 32 that is more than the tenth (75 MiB, and
-    46 were allowed); at a width of 256, in 4 blocks, it takes the place of activations
-    (6312 MiB, and 5793 were allowed).
+    For each asynchronous collective, XLA counts 16 MiB of on-chip memory that is
+    written and read. At a width of 32 that is more than a tenth (75 MiB; the bound is
+    46). At a width of 256, with 4 blocks, activations do not fit beside it (6312 MiB;
+    the bound is 5793).
     """
     size, fresh = char_lm(dj.exchange.mean)
     _, late = char_lm(dj.exchange.overlapped_mean, 16, "v5e:4x4")
@@ -219,18 +219,18 @@ def test_the_char_lm_s_fresh_gradients_do_not_hide():
 
 @pytest.fixture
 def shard(tmp_path):
-    """Random tokens: what is compiled does not depend on them."""
+    """A file of random tokens: the compiled program does not depend on them."""
     path = tmp_path / "shard.bin"
     tokens = np.random.default_rng(0).integers(50_304, size=10_000)
     tokens.astype("<u2").tofile(path)
     return str(path)
 
 
-EMBEDDING = 4 * 50_304 * 768  # bytes of its gradient alone
+EMBEDDING = 4 * 50_304 * 768  # bytes of the embedding's gradient
 
 
 def decoder(shard, exchange, topology, workers=16, depth=1, **knobs):
-    """`configs/tokens_pod.py` with a block or two, compiled."""
+    """The report of `configs/tokens_pod.py` with one or two blocks."""
     config = tokens_pod.get_config()
     sizes = dict(depth=depth, workers=workers, batch_size=8 * workers)
     config.update(shards=shard, exchange=exchange, **sizes, **knobs)
@@ -246,7 +246,7 @@ def test_nine_tenths_of_a_bfloat16_decoder_s_late_sums_are_hidden(
 ):
     """bfloat16 activations, float32 parameters and gradients.
 
-    Without the barrier at the sums 72 % of two blocks are hidden.
+    Without the barrier at the sums, only 72 % are hidden with two blocks.
     """
     late = decoder(shard, "overlapped_mean", topology, depth=depth)
     hidden, exposed = (gradients(late, hidden=h) for h in (True, False))
@@ -257,7 +257,7 @@ def test_nine_tenths_of_a_bfloat16_decoder_s_late_sums_are_hidden(
 @needs_cuda
 @pytest.mark.parametrize("workers", [8, 16], ids=["one a device", "two a device"])
 def test_a_decoder_s_late_sums_are_hidden_on_gpus(shard, workers):
-    """By products and memory; without a GPU, from the schedule."""
+    """Products and memory traffic hide them; the schedule shows it without a GPU."""
     late = decoder(shard, "overlapped_mean", "h100:1x1x8", workers=workers)
     assert late.devices == 8
     assert gradients(late, hidden=False) <= 0.1 * gradients(late, hidden=True)
@@ -277,7 +277,7 @@ def test_a_decoder_s_last_fresh_sum_is_not_hidden_on_gpus(shard):
 
 @needs_libtpu
 def test_between_slices_a_sum_is_sent_and_received():
-    """Members of a slice sum their gradients, then the two slices sum the slices'."""
+    """Each slice sums the gradients of its members; then the two slices sum these."""
 
     def make():
         late = dj.exchange.overlapped_mean(optax.sgd(0.1), axis_name="groups")
@@ -296,7 +296,7 @@ def test_between_slices_a_sum_is_sent_and_received():
     for between, group in ((True, 2), (False, 4)):
         sums = [c for c in report.collectives if c.between_slices == between]
         assert {(c.kind, c.group_size) for c in sums} == {("all-reduce", group)}
-        # and a few numbers, in tiles
+        # the gradient, and a few numbers, a tile each
         assert size <= sum(c.num_bytes for c in sums) <= size + 4096
         assert all(c.asynchronous for c in sums) or not between
     assert "2 slices" in compile_pod.table(report)
@@ -304,7 +304,7 @@ def test_between_slices_a_sum_is_sent_and_received():
 
 @needs_libtpu
 def test_between_slices_a_member_sends_its_share_and_nothing_waits_for_it(shard):
-    """The groups' sums of shares are one transfer, beside all products."""
+    """One transfer sums the shares over the groups, while all products are computed."""
     config = tokens_pod.get_config()
     small = dict(width=256, heads=4, depth=1, batch_size=64)
     config.update(small | dict(workers=8, groups=2, shards=shard))
@@ -314,14 +314,14 @@ def test_between_slices_a_member_sends_its_share_and_nothing_waits_for_it(shard)
     assert report.devices == 8
     between = [c for c in report.collectives if c.between_slices]
     assert {(c.kind, c.group_size) for c in between} == {("all-reduce", 2)}
-    # and leaves that are small, and a few numbers
+    # a quarter of the gradient, the small leaves, and a few numbers
     sent = sum(c.num_bytes for c in between)
     assert whole / 4 <= sent <= 1.01 * whole / 4
     largest = max(between, key=lambda c: c.num_bytes)
     assert largest.num_bytes >= 0.99 * sent
     assert largest.hidden
     assert largest.beside_seconds >= 0.5 * report.seconds
-    # in a group: gradients are summed, and sums gathered
+    # in a group, gradients are summed, and the sums are gathered
     assert {c.group_size for c in report.collectives if not c.between_slices} == {4}
     assert "all-gather" in {c.kind for c in report.collectives}
     assert "2 slices" in compile_pod.table(report)
@@ -337,16 +337,16 @@ def test_of_a_sharded_history_a_device_holds_its_part(topology, devices):
     late = dj.delayed(optax.sgd(0.01), depth, history=history)
     report = trained(dj.exchange.mean(late), width=width, rows=rows, topology=topology)
     slots = (depth + 1) * 4 * width**2 // devices
-    # and numbers: the age and the loss of each gradient, the clocks of two rings
+    # besides: the age and the loss of each gradient, and the clocks of two rings
     assert report.history_bytes - slots == (depth + 1) * 2 * 4 + 2 * 8
-    # parameters, the history and the worker's examples, scalars in tiles
+    # parameters, the history, the examples of the worker, and scalars, a tile each
     held = 4 * width**2 + slots + 4 * rows * width
     assert report.argument_bytes == pytest.approx(held, abs=8192)
-    assert report.collectives  # what is read of it is gathered
+    assert report.collectives  # the gradient that is read is gathered
 
 
 def gradient(weight, x):
-    """Of LAYERS products, one more."""
+    """A gradient that takes LAYERS + 1 products."""
     weight = dj.workers.vary(weight)
     for _ in range(LAYERS):
         x = jnp.tanh(x @ weight)
@@ -360,7 +360,7 @@ def late(state, x):
 
 
 def over(mesh, step):
-    """A step on all devices, and the shapes that it takes."""
+    """A step on all devices, and the shapes of its arguments."""
     state = (P(), P("workers"))
     specs = (state, P("workers"))
     held = shape(mesh, P(), WIDTH, WIDTH), shape(mesh, P("workers"), 4, WIDTH, WIDTH)
@@ -376,13 +376,13 @@ def test_a_sum_of_what_is_there_already_is_hidden_by_the_products():
     assert (one.kind, one.num_bytes, one.group_size) == ("all-reduce", MATRIX, 4)
     product = 2 * ROWS * WIDTH**2
     speed = chips.topology(SMALL).speed
-    # it is beside a product, by the compiler's estimate slower than at the peak
+    # it runs beside a product; the compiler expects less than the peak speed
     assert product / speed.flops < one.beside_seconds < report.seconds
     assert one.needed_bandwidth == 2 * MATRIX * 3 / 4 / one.beside_seconds
     assert report.flops == pytest.approx((LAYERS + 1) * product, rel=0.01)
     assert report.exchanged_bytes(hidden=one.hidden) == MATRIX
     assert report.exchanged_bytes(hidden=not one.hidden) == 0
-    # the weight and its outbox are donated, the batch is not
+    # the weight and its outbox are donated, but the batch is not
     assert report.argument_bytes == 2 * MATRIX + 4 * ROWS * WIDTH
     assert report.output_bytes == pytest.approx(4 * ROWS * WIDTH, rel=0.01)
     assert (report.devices, report.history_bytes, report.host_bytes) == (4, 0, 0)
@@ -394,9 +394,9 @@ def test_without_the_options_the_same_sum_is_on_the_critical_path():
     (one,) = report.collectives
     assert not one.asynchronous
     assert report.exchanged_bytes(hidden=False) == MATRIX
-    said = compile_pod.table(report)
-    assert f"0 hidden, {MATRIX:,} not" in said
-    assert "synchronous" in said and "asynchronous" not in said
+    text = compile_pod.table(report)
+    assert f"0 hidden, {MATRIX:,} not" in text
+    assert "synchronous" in text and "asynchronous" not in text
 
 
 @needs_libtpu
@@ -447,14 +447,14 @@ def late_blocks(delay):
 @needs_libtpu
 @pytest.mark.parametrize("delays", [(7, 7, 5, 5, 3, 3, 1, 1), (7, 6, 5, 4, 3, 2, 1, 0)])
 def test_on_a_tpu_delays_by_layer_move_one_copy_of_the_leaf_more(delays):
-    """One delay: gradient in, slot out and in, parameters in and out.
+    """With one delay: reads of gradient, slot, parameters; writes of slot, parameters.
 
-    XLA does not fuse what it reads of several histories with what it is used for.
+    With several histories, XLA does not fuse their reads with the update.
     """
-    by_layer, alike = late_blocks(dj.delays.Layers(delays)), late_blocks(7)
+    by_layer, whole = late_blocks(dj.delays.Layers(delays)), late_blocks(7)
     size = 4 * math.prod(BLOCKS)
-    assert alike.bytes_accessed == pytest.approx(5 * size, rel=0.01)
-    assert by_layer.bytes_accessed <= 1.1 * (alike.bytes_accessed + 2 * size)
+    assert whole.bytes_accessed == pytest.approx(5 * size, rel=0.01)
+    assert by_layer.bytes_accessed <= 1.1 * (whole.bytes_accessed + 2 * size)
     assert by_layer.temp_bytes <= 1.02 * size
     kept = sum(delay + 1 for delay in delays if delay) / len(delays)
     assert by_layer.history_bytes == pytest.approx(kept * size, rel=0.001)
@@ -481,9 +481,9 @@ def test_what_does_not_fit_is_refused_with_its_sizes():
     ],
 )
 def test_a_topology_has_its_devices(topology, devices):
-    there = chips.topology(topology).devices()
-    assert len(there) == devices
-    slices = {getattr(device, "slice_index", 0) for device in there}
+    pod = chips.topology(topology).devices()
+    assert len(pod) == devices
+    slices = {getattr(device, "slice_index", 0) for device in pod}
     assert slices == set(range(chips.topology(topology).slices))
 
 
@@ -494,7 +494,7 @@ def test_a_topology_that_cannot_be_is_named():
 
 
 def tiny(workers, *, width=32, batch_size=32, max_delay=3):
-    """Two programs of one cell and of two, in chunks of ten updates."""
+    """Two programs, with one cell and with two cells, in chunks of ten updates."""
 
     def late(make):
         def of(learning_rate):
@@ -526,20 +526,20 @@ def tiny(workers, *, width=32, batch_size=32, max_delay=3):
 def test_the_command_prints_the_table_of_each_program(workers, capsys):
     experiment = tiny(workers)
     compile_pod.main(experiment, SMALL)
-    said, names = capsys.readouterr().out, ["sgd", "adam-again=1"]
-    assert [f"{name} on {SMALL}: 4 devices" in said for name in names] == [True, True]
+    text, names = capsys.readouterr().out, ["sgd", "adam-again=1"]
+    assert [f"{name} on {SMALL}: 4 devices" in text for name in names] == [True, True]
     reports = [*compile_pod.reports(experiment, SMALL)]
     assert [report.program for report in reports] == names
     size = size_of(experiment)
     for report, cells in zip(reports, (1, 2), strict=True):
         assert report.devices == 4
-        # of each cell and worker on a device four gradients and their losses, of each
-        # cell their four ages, and the clocks of two rings
+        # a device has four gradients and losses for each cell and worker, four ages for
+        # each cell, and the clocks of two rings
         each = workers // 4
         slots = 4 * size * cells * each
         assert report.history_bytes == slots + 16 * cells * (1 + each) + 2 * 8
         sent = report.collectives
-        # a gradient, and a few numbers
+        # beside the gradients, a few numbers
         assert 0 < sum(c.num_bytes for c in sent) - size * cells <= 64 * cells
         waits = [c.waiting_seconds * c.times for c in sent]
         assert report.waiting_seconds == pytest.approx(sum(waits))
@@ -548,7 +548,7 @@ def test_the_command_prints_the_table_of_each_program(workers, capsys):
 
 
 def simulated():
-    """Training that nothing is sent in."""
+    """An experiment whose training sends nothing."""
     cluster = dj.cluster.Cluster(4, dj.cluster.constant(1.0))
     source = Simulation(cluster, dj.cluster.protocols.hardsync())
     return Experiment(
@@ -561,7 +561,7 @@ def simulated():
 
 @needs_libtpu
 @pytest.mark.parametrize(
-    "make, said",
+    "make, message",
     [
         (lambda: tiny(6, batch_size=12), "sgd has 6 workers, but v5e:2x2 has 4 dev"),
         (lambda: tiny(4, batch_size=6), "`workers` must divide the examples .*got 4"),
@@ -573,13 +573,13 @@ def simulated():
     ],
     ids=["workers", "batch", "simulated", "memory"],
 )
-def test_the_command_fails_where_an_experiment_does_not_fit(make, said):
-    with pytest.raises(SystemExit, match=f"error: .*{said}"):
+def test_the_command_fails_where_an_experiment_does_not_fit(make, message):
+    with pytest.raises(SystemExit, match=f"error: .*{message}"):
         compile_pod.main(make(), SMALL)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--topology=v5e:4x4", "--config.lrr=1"), "lrr"),
         ((), "--topology"),
@@ -587,10 +587,10 @@ def test_the_command_fails_where_an_experiment_does_not_fit(make, said):
     ],
     ids=["key", "missing", "stray"],
 )
-def test_a_mistyped_command_is_one_line(arguments, said):
+def test_a_mistyped_command_is_one_line(arguments, message):
     code, output = finish(
         "--config=configs/default.py", *arguments, module="experiments.pods.compile_pod"
     )
     assert code == 1
     assert output.startswith("error: ") and output.count("\n") == 1
-    assert said in output
+    assert message in output

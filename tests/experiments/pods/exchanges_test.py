@@ -1,4 +1,4 @@
-"""The collectives of a module, and what hides them, beside recorded modules."""
+"""The collectives of a module, and what hides them."""
 
 import jax
 import numpy as np
@@ -41,8 +41,8 @@ def test_a_product_between_start_and_end_hides_a_sum():
     assert ONE.hidden and ONE.waiting_seconds == 0
     larger = ONE._replace(num_bytes=260)
     assert not larger.hidden
-    assert larger.waiting_seconds == 260 / LINK - 1  # the product's second
-    # if the network is not known, neither is this
+    assert larger.waiting_seconds == 260 / LINK - 1  # minus the second of the product
+    # if the speed of the network is not known, this is not known
     assert ONE._replace(bandwidth=0.0).waiting_seconds == np.inf
     assert ONE._replace(beside_seconds=0.0).needed_bandwidth == np.inf
 
@@ -63,7 +63,7 @@ def test_what_a_device_sends_at_least(kind, sent):
 
 PLAIN = f"%came = f32[64]{{0}} all-reduce(%x), {PAIRS}"
 ALL = start(0), start(1), start(2), *[done(i) for i in range(3)]
-SCHEDULES = {  # lines -> of each sum: seconds beside it, and seconds that it costs
+SCHEDULES = {  # lines -> for each sum, the seconds beside it, and those that it costs
     "product before": ((PRODUCT, start(), done()), [(0, 1)]),
     "product after": ((start(), done(), PRODUCT), [(0, 1)]),
     "synchronous": ((PLAIN, PRODUCT), [(0, 1)]),
@@ -97,7 +97,7 @@ def test_sums_are_hidden_by_what_runs_while_their_link_sends(name):
 
 
 def transfer(keys):
-    """A send and a recv, and two products before they have ended."""
+    """A send and a receive, and two products before these have ended."""
     return (
         "%t = token[] after-all()",
         f"%s = (f32[64]{{0}}, u32[], token[]) send(%x, %t), channel_id=2, {keys}",
@@ -125,7 +125,7 @@ def test_a_send_and_a_recv_between_slices_are_one_collective(
         f'_xla_megascale_target="{target}",_xla_megascale_transfer_type="{kind}"}}'
     )
     speed = SPEED._replace(network=200.0)
-    # it is under way from the send on: beside both products
+    # it runs from the send on, beside both products
     assert only(collectives(*transfer(keys), speed=speed)) == ONE._replace(
         kind=kind.lower().replace("_", "-"),
         name="s",
@@ -154,7 +154,7 @@ def test_a_wrapped_collective_is_found_in_what_is_started():
         PRODUCT,
         "%came = f32[16]{0} async-done(%on)",
     )
-    # what goes in is larger than what comes out
+    # the input is larger than the result
     expected = ONE._replace(kind="reduce-scatter", group_size=4)
     assert only(collectives(*lines, wrapped=wrapped)) == expected
 
@@ -173,7 +173,7 @@ SUM = "%r = f32[64]{0} all-reduce(%p), replica_groups={{0,1}}"
         (PRODUCT, "", "all-reduce"),
         ("", "", "all-reduce"),
         ("", "ROOT %n = f32[64]{0} negate(%r)", "all-reduce"),
-        # of the sum a device keeps its own part: as libtpu writes it
+        # a device keeps its part of the sum; libtpu writes it like this
         ("", "ROOT %part = f32[32]{0} dynamic-slice(%r, %i)", "reduce-scatter"),
     ],
 )
@@ -186,7 +186,7 @@ def test_one_fusion_hides_a_sum_only_if_it_holds_a_product(product, kept, kind):
 
 
 def test_what_is_waited_for_a_fused_sum_is_time_for_another():
-    """The fused one sends for two seconds, beside a product of one."""
+    """The fused sum sends for two seconds, beside a product of one second."""
     larger = f"{HELD}\n{SUM}\n{PRODUCT}".replace("f32[64]", "f32[128]")
     fusion = "%f = f32[128] fusion(%x, %a, %b), calls=%fused"
     result = collectives(start(), fusion, HALF, done(), fused=larger)
@@ -214,7 +214,7 @@ def test_the_devices_of_a_group_are_counted(groups, size):
 AXES = "groups", "members"
 BOTH = P(AXES)
 RING = [(i, (i + 1) % 4) for i in range(4)]
-WHOLE = 4 * 4 * 4 * 6  # bytes of what four devices hold
+WHOLE = 4 * 4 * 4 * 6  # the bytes that four devices hold
 PRIMITIVES = {  # kind, devices, bytes of what one holds or gets, function of its part
     "sum": ("all-reduce", 4, WHOLE // 4, lambda x: jax.lax.psum(x, AXES)),
     "sums are merged": (
@@ -251,8 +251,8 @@ def on_four(function, in_specs, out_specs):
 @pytest.mark.parametrize("name", PRIMITIVES)
 def test_what_xla_makes_of_a_primitive_is_found_with_its_bytes(name):
     kind, devices, num_bytes, function = PRIMITIVES[name]
-    made, _ = compiled(on_four(function, BOTH, BOTH), (16, 6))
-    one = only(exchanges.collectives(made, SPEED))
+    module, _ = compiled(on_four(function, BOTH, BOTH), (16, 6))
+    one = only(exchanges.collectives(module, SPEED))
     assert (one.kind, one.group_size, one.num_bytes) == (kind, devices, num_bytes)
     assert (one.dtype, one.asynchronous, one.times) == ("f32", False, 1)
 
@@ -264,6 +264,6 @@ def test_a_scan_repeats_its_sums():
 
         return jax.lax.scan(body, x, length=5)[0]
 
-    made, _ = compiled(on_four(steps, P(), P()), (16, 16))
-    assert only(exchanges.collectives(made, SPEED)).times == 5
-    assert work.flops(made) == pytest.approx(5 * 2 * 16**3, rel=0.01)
+    module, _ = compiled(on_four(steps, P(), P()), (16, 16))
+    assert only(exchanges.collectives(module, SPEED)).times == 5
+    assert work.flops(module) == pytest.approx(5 * 2 * 16**3, rel=0.01)

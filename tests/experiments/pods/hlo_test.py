@@ -1,4 +1,4 @@
-"""What the text of a module says: types, calls, how often, on how many devices."""
+"""What the text of a module has: types, calls, how often they run, on which devices."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_the_header_says_how_many_devices_there_are(header, devices):
     assert module(header=header).devices == devices
 
 
-# operands are the operands of the entry: only their types matter
+# operands are those of the entry: only their types matter
 BODY = "\n".join(
     [
         "%x = f32[64]{0} parameter(0)",
@@ -56,16 +56,16 @@ LIMIT = "%n = s32[] constant(5)\n%lt = pred[] compare(%i, %n), direction=LT"
 
 
 @pytest.mark.parametrize(
-    "said, condition, times",
+    "config, condition, times",
     [
         ('backend_config={"known_trip_count":{"n":"5"}}', LIMIT, 5),
-        ("", LIMIT, 5),  # as TPUs print it
+        ("", LIMIT, 5),  # as TPUs print the loop
         ("", LIMIT.replace("LT", "GT"), 1),
-        ("", "%go = pred[] get-tuple-element(%t), index=1", 1),  # not known
+        ("", "%go = pred[] get-tuple-element(%t), index=1", 1),  # unknown condition
     ],
 )
-def test_what_is_in_a_loop_counts_as_often_as_it_runs(said, condition, times):
-    line = f"%w = (f32[]) while(%t), condition=%limit, body=%body, {said}"
+def test_what_is_in_a_loop_counts_as_often_as_it_runs(config, condition, times):
+    line = f"%w = (f32[]) while(%t), condition=%limit, body=%body, {config}"
     computations = {"body": BODY, "limit": condition}
     one = only(collectives(line, **computations))
     assert (one.times, one.beside_seconds, one.hidden) == (times, 1.0, True)

@@ -29,7 +29,7 @@ NESTEROV = optax.sgd(0.7, momentum=0.9, nesterov=True)
 
 @pytest.fixture(scope="module", autouse=True)
 def no_tpu():
-    # with libtpu, a TPU is sought otherwise, once
+    # otherwise JAX looks for a TPU once, if libtpu is installed
     jax.config.update("jax_platforms", "cpu")
 
 
@@ -39,7 +39,7 @@ def diloco(delay):
     return averaging.outer(inner, NESTEROV, **arguments)
 
 
-METHODS = {  # and `shared`: islands have models of their own
+METHODS = {  # with `shared`: islands may have different models
     "late": (diloco(DELAY), False),
     "synchronous": (diloco(0), False),
     "late_between_groups": (dj.exchange.late_between_groups(ADAM, MEMBERS), None),
@@ -54,12 +54,12 @@ def loss(params, x):
 
 @functools.cache
 def report(topology, method):
-    """Of a donated step of a perceptron, in bfloat16."""
+    """The report of a donated step of a perceptron, in bfloat16."""
     place = chips.topology(topology)
-    there = place.devices()
-    there = sorted(there, key=lambda device: getattr(device, "slice_index", 0))
+    devices = place.devices()
+    devices = sorted(devices, key=lambda device: getattr(device, "slice_index", 0))
     shape = ISLANDS, MEMBERS
-    mesh = Mesh(np.reshape(there, shape), NAMES, axis_types=(AxisType.Auto,) * 2)
+    mesh = Mesh(np.reshape(devices, shape), NAMES, axis_types=(AxisType.Auto,) * 2)
     tx, shared = METHODS[method]
 
     def step(state, x):
@@ -78,7 +78,7 @@ def report(topology, method):
         (held, batch),
         (held.shardings(mesh), NamedSharding(mesh, P(*NAMES))),
     )
-    options = dj.exchange.overlap_options(there[0])
+    options = dj.exchange.overlap_options(devices[0])
     jitted = jax.jit(
         lambda held, batch: workers.step(held, batch)[0],
         donate_argnums=0,
@@ -112,7 +112,7 @@ TOPOLOGIES = [
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_a_late_slice_is_hidden_and_in_no_branch(topology):
-    """Each member sends its fourth of a fourth of the model, over two islands."""
+    """Each member sends a quarter of a quarter of the model between two islands."""
     (one,), sent = between_islands(topology, "late")
     assert sent == one.num_bytes == MODEL / (DELAY * MEMBERS)
     assert one.asynchronous and one.hidden and not one.in_branch
@@ -123,7 +123,7 @@ def test_a_late_slice_is_hidden_and_in_no_branch(topology):
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_synchronous_islands_send_in_a_branch_and_wait(topology):
     result, sent = between_islands(topology, "synchronous")
-    assert sent == MODEL / PERIOD  # each member sends all
+    assert sent == MODEL / PERIOD  # each member sends everything
     assert all(c.in_branch for c in result)
     assert sum(c.waiting_seconds for c in result) > 0
 

@@ -1,4 +1,4 @@
-"""Questions to tables: against loops, and numbers that can be done in the head."""
+"""Analysis of tables, compared with loops and with numbers that are easy to check."""
 
 import itertools
 import math
@@ -29,7 +29,7 @@ def frame(seed=0):
 
 
 def chosen(table, law):
-    """The step with the least mean over these seeds; diverged is infinite."""
+    """The step size with the least mean loss; a diverged loss is infinite."""
 
     def mean(rate):
         scores = [
@@ -44,26 +44,26 @@ def chosen(table, law):
 
 @pytest.mark.parametrize("draw", [0, 1, 2, 3])
 def test_one_step_is_chosen_for_all_seeds_of_a_series(draw):
-    table, other = frame(draw), frame(draw + 100).assign(seed=lambda own: own.seed + 7)
+    table, other = frame(draw), frame(draw + 100).assign(seed=lambda df: df.seed + 7)
     for tuning in (None, other):
         result = analysis.best(table, ["learning_rate"], tuning=tuning)
         assert sorted(result.seed) == sorted([*SEEDS] * len(LAWS))
         for row in result.itertuples():
             judges = table if tuning is None else tuning
             assert row.learning_rate == chosen(judges, row.law)
-        # whole rows, as they were
+        # the rows are unchanged
         assert list(result) == list(table)
         assert len(result.merge(table)) == len(result)
 
 
 def test_tuning_seeds_choose_among_the_values_that_are_shown():
     table, other = frame(4), frame(104)
-    only, judges = (
+    shown, judges = (
         analysis.where(rows, learning_rate=RATES[:2]) for rows in (table, other)
     )
-    result = analysis.best(only, ["learning_rate"], tuning=other)
+    result = analysis.best(shown, ["learning_rate"], tuning=other)
     assert set(result.learning_rate) <= set(RATES[:2])
-    assert result.equals(analysis.best(only, ["learning_rate"], tuning=judges))
+    assert result.equals(analysis.best(shown, ["learning_rate"], tuning=judges))
 
 
 def test_a_metric_whose_name_has_to_in_it_is_not_valid_if_the_model_diverges():
@@ -83,7 +83,7 @@ def test_a_cell_that_a_seed_lacks_is_not_best():
 
 
 def test_a_time_to_a_value_may_decide_whatever_became_of_the_cell():
-    """A step of 0.4 is there first, and diverges afterwards."""
+    """Step size 0.4 reaches the loss first, and diverges afterwards."""
     curves = pd.DataFrame(
         [
             dict(learning_rate=rate, seed=seed, update=u, seconds=u / rate, loss=loss)
@@ -98,19 +98,19 @@ def test_a_time_to_a_value_may_decide_whatever_became_of_the_cell():
     selection = Selection(("learning_rate",), TimeTo("loss", 2.0))
     assert set(selection.best(results, curves).learning_rate) == {0.4}
     assert "diverged" in selection.best(results, curves)
-    once = selection.by.with_column(
+    table = selection.by.with_column(
         results, curves
     )  # a figure of the same time asks again
-    pd.testing.assert_frame_equal(selection.by.with_column(once, curves), once)
-    # other seeds say that 0.1 is soonest
+    pd.testing.assert_frame_equal(selection.by.with_column(table, curves), table)
+    # with other seeds, 0.1 reaches the loss first
     slow = curves.assign(
         seed=curves.seed + 7, seconds=curves["update"] * curves.learning_rate
     )
     tuning = results.assign(seed=results.seed + 7)
-    told = selection._replace(results=tuning, curves=slow)
-    assert set(told.best(results, curves).learning_rate) == {0.1}
-    assert told.seeds == [7, 8]
-    assert told.but("learning_rate").best(results, curves) is results
+    tuned = selection._replace(results=tuning, curves=slow)
+    assert set(tuned.best(results, curves).learning_rate) == {0.1}
+    assert tuned.seeds == [7, 8]
+    assert tuned.but("learning_rate").best(results, curves) is results
 
 
 def test_another_column_may_decide():
@@ -119,8 +119,8 @@ def test_another_column_may_decide():
         columns={"train_loss": "test_loss", "test_loss": "train_loss"}
     )
     result = analysis.best(swapped, ["learning_rate"], by="test_loss")
-    own = analysis.best(table, ["learning_rate"])
-    assert result.learning_rate.tolist() == own.learning_rate.tolist()
+    expected = analysis.best(table, ["learning_rate"])
+    assert result.learning_rate.tolist() == expected.learning_rate.tolist()
     other = analysis.best(swapped, ["learning_rate"])
     assert result.learning_rate.tolist() != other.learning_rate.tolist()
 
@@ -151,7 +151,7 @@ def test_the_best_value_is_one_that_trains(name):
     cells, expected = FATES[name]
     rows = []
     for rate, loss, *fates in cells:
-        rows.append((rate, 0, 0.5, 0, 0))  # one seed trains in any case
+        rows.append((rate, 0, 0.5, 0, 0))  # one seed always trains
         rows += [(rate, 1, loss, *fates)] * (loss is not None)
     columns = ["learning_rate", "seed", "train_loss", "diverged", "ended_higher"]
     result = analysis.best(pd.DataFrame(rows, columns=columns), ["learning_rate"])
@@ -180,7 +180,7 @@ def test_spread_is_the_mean_and_its_t_interval_where_numbers_may_be_negative():
 
 
 def test_the_interval_of_what_is_not_negative_is_the_t_interval_of_its_logarithm():
-    """By the delta method, log(mean) has the standard error error(mean) / mean."""
+    """By the delta method, the standard error of log(mean) is error(mean) / mean."""
     rng = np.random.default_rng(0)
     for spread in (0.001, 0.1, 1.0, 3.0):
         values = np.exp(spread * rng.standard_normal(6))
@@ -260,10 +260,10 @@ def test_derived_columns_are_errors_and_the_gap():
 
 def test_every_setting_has_a_name():
     rows = pd.DataFrame({"protocol": ["sync", None], "bound": [None, 2.0], "seeds": 1})
-    told = analysis.distinguishing(rows)
-    assert told == ["protocol", "bound"]
+    settings = analysis.distinguishing(rows)
+    assert settings == ["protocol", "bound"]
     names = [
-        analysis.label({k: row[k] for k in told}) for row in rows.to_dict("records")
+        analysis.label({k: row[k] for k in settings}) for row in rows.to_dict("records")
     ]
     assert names == ["sync", "bound=2"]
     assert analysis.label({"law": None}) == "plain"

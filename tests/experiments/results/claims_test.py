@@ -1,4 +1,4 @@
-"""Statements of sources are judged by intervals, records by their spread."""
+"""Intervals decide statements of sources; spreads decide records."""
 
 import dataclasses
 
@@ -30,7 +30,7 @@ VALUES = (0.9, 1.0, 1.1)
 
 
 def result(values=VALUES):
-    rows = [("a", seed, own) for seed, own in enumerate(values)]
+    rows = [("a", seed, value) for seed, value in enumerate(values)]
     results = pd.DataFrame(rows, columns=["arm", "seed", "loss"])
     return Run(results, results.iloc[:0])
 
@@ -50,7 +50,7 @@ def test_where_a_seed_is_never_there_the_median_is_shown_and_no_mean():
         return Judged(statement(at_most=1.0), never, REPRODUCED).shown
 
     assert shown(6) == "0.1 to 0.4, the median over seeds"
-    assert shown(5) == "0"  # no interval at 95 %
+    assert shown(5) == "0"  # at 95 %, no interval decides
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_the_interval_decides(bounds, verdict):
 
 @pytest.mark.parametrize("is_shown", [True, False])
 def test_all_seeds_outside_of_a_bound_refute_it_without_any_chance(is_shown):
-    """A broken identity is not undecided; one that holds has no p-value."""
+    """A wrong identity is not undecided; a right one has no p-value."""
     below = statement(at_most=1.0, demonstration=is_shown)
     (judged,) = claims.judge([below], result((2.0, 2.0, 2.0)))
     assert judged.verdict == NOT_REPRODUCED and judged.chance == 0.0
@@ -109,7 +109,7 @@ def test_the_p_value_of_a_verdict_is_the_t_test_s_times_three_looks():
     (judged,) = claims.judge([statement(at_least=0.7)], result())
     alpha = stats.ttest_1samp(VALUES, 0.7).pvalue
     assert judged.chance == pytest.approx(3 * alpha) and 3 * alpha > 0.05 > alpha
-    assert judged.verdict == REPRODUCED  # alone
+    assert judged.verdict == REPRODUCED  # before the correction
     (judged,) = claims.judge([statement(at_least=0.99)], result())
     assert judged.chance == 1.0
     (judged,) = claims.judge([statement(measure=None, tried="a pod")], result())
@@ -121,18 +121,18 @@ def test_the_p_value_of_a_verdict_is_the_t_test_s_times_three_looks():
 
 
 def test_a_number_that_all_seeds_agree_on_has_no_p_value():
-    """Nothing is left to chance, so no test can say how sure it is."""
+    """There is no randomness, so no test has a p-value."""
     (judged,) = claims.judge([statement(at_least=0.7)], result((1.0, 1.0, 1.0 + 1e-15)))
     assert judged.verdict == REPRODUCED and np.isnan(judged.chance)
     one_seed_more = Judged(
         statement(at_least=0.5), Estimate(1.0, 0.0, 9, "share"), REPRODUCED
     )
-    # of a share: nine of nine are within 1/2 to 1 by 2 / 2^9, whatever their spread
+    # a share: nine of nine in 1/2 to 1 have 2 / 2^9, whatever the spread is
     assert one_seed_more.chance == pytest.approx(3 * 2 / 2**9)
 
 
 def test_with_three_looks_the_error_of_a_family_of_true_bounds_is_below_5_percent():
-    """Five headlines, each on its bound, are looked at until they are decided alone."""
+    """Five headlines, each at its bound, with up to three looks until it is decided."""
     rng = np.random.default_rng(0)
     families, alone, wrong = 200, 0, 0
     claim = statement(at_least=1.0)
@@ -143,11 +143,11 @@ def test_with_three_looks_the_error_of_a_family_of_true_bounds_is_below_5_percen
             for times in claims.LOOKS:
                 part = values[: 5 * times]
                 error = part.std(ddof=1) / len(part) ** 0.5
-                own = Estimate(part.mean(), error, len(part))
-                if own.side(claim.at_least, claim.at_most):
+                estimate = Estimate(part.mean(), error, len(part))
+                if estimate.side(claim.at_least, claim.at_most):
                     alone += 1
                     break
-            chances.append(Judged(claim, own, "").chance)
+            chances.append(Judged(claim, estimate, "").chance)
         wrong += (holm(np.array(chances)) <= 0.05).any()
     assert alone / (5 * families) > 0.08  # three looks at 5 % without a correction
     assert 0 < wrong / families < 0.05
@@ -155,8 +155,8 @@ def test_with_three_looks_the_error_of_a_family_of_true_bounds_is_below_5_percen
 
 def test_what_cannot_be_measured_says_why():
     broken = statement(measure=lambda result: result.nothing, at_most=1.0)
-    elsewhere = statement(measure=None, tried="it needs 256 GPUs")
-    first, second = claims.judge([broken, elsewhere], result())
+    untested = statement(measure=None, tried="it needs 256 GPUs")
+    first, second = claims.judge([broken, untested], result())
     assert first.verdict == UNDECIDED and "no attribute 'nothing'" in first.shown
     assert second.verdict == NOT_TESTED and second.shown == "it needs 256 GPUs"
 
@@ -207,7 +207,7 @@ def test_a_record_that_is_not_measured_or_has_no_value_is_missed():
 
 
 def searched(tuning):
-    """Rule a, whose optimum is found, and rule b, whose optimum is not."""
+    """Rule a, whose optimum was found, and rule b, whose optimum was not."""
     rows = [
         (rule, rate, seed, loss + seed / 100, 0)
         for rule, rate, loss in (("a", 0.1, 1.0), ("b", 0.2, 2.0))
@@ -292,8 +292,8 @@ def test_a_record_needs_numbers(numbers):
 
 def test_the_digest_changes_with_each_part_of_a_statement_and_not_with_what_was_tried():
     first = statement(at_most=1.0, at_least=0.0)
-    same = dataclasses.replace(first, tried="more seeds")
-    assert claims.digest([first]) == claims.digest([same])
+    copy = dataclasses.replace(first, tried="more seeds")
+    assert claims.digest([first]) == claims.digest([copy])
     edits = dict(
         text="a", source="b", said="c", setting="d", at_most=2.0, at_least=-1.0
     )

@@ -1,4 +1,4 @@
-"""Effects against t tests of the same numbers, and readings of made-up intervals."""
+"""Effects agree with t tests of the same numbers; readings of made-up intervals."""
 
 import dataclasses
 import math
@@ -49,7 +49,7 @@ def test_a_difference_has_the_interval_of_the_paired_t_test():
 def test_a_ratio_has_the_interval_of_the_logarithm_by_the_jackknife():
     (row,) = one().table(of_delays(FRESH, LATE)).to_dict("records")
     count = len(FRESH)
-    parts = [np.delete(own, i).mean() for own in (LATE, FRESH) for i in range(count)]
+    parts = [np.delete(x, i).mean() for x in (LATE, FRESH) for i in range(count)]
     logs = np.log(parts[:count]) - np.log(parts[count:])
     error = np.sqrt((count - 1) / count * ((logs - logs.mean()) ** 2).sum())
     middle = np.log(LATE.mean() / FRESH.mean())
@@ -108,24 +108,24 @@ def test_a_base_that_lacks_a_setting_is_compared_with_every_value_of_it():
 
 def test_a_theory_is_compared_where_it_says_something():
     rows = [(d, s, 2.0 * (d + 1)) for d in (0, 1, 2) for s in range(3)]
-    of = result(rows, ["delay", "seed", "train_loss"])
+    run = result(rows, ["delay", "seed", "train_loss"])
 
     def theory(delay):
         return None if delay == 1 else delay + 1.0
 
-    table = one(against=theory).table(of)
+    table = one(against=theory).table(run)
     assert table["delay"].tolist() == [0, 2]
     assert table["effect"].tolist() == pytest.approx([2.0, 2.0])
 
 
 def times(arrivals, end):
-    """Curves that are at 0 from a time of arrival on; None never arrives."""
+    """Curves that fall to 0 at a time of arrival; with None, they never do."""
     rows, curves = [], []
     for delay, each in arrivals.items():
         for seed, when in enumerate(each):
             for second in range(end + 1):
-                there = when is not None and second >= when
-                curves.append((delay, seed, second, second, 0.0 if there else 1.0))
+                arrived = when is not None and second >= when
+                curves.append((delay, seed, second, second, 0.0 if arrived else 1.0))
             rows.append((delay, seed, curves[-1][-1]))
     names = ["delay", "seed", "update", "seconds", "train_loss"]
     return result(
@@ -134,14 +134,14 @@ def times(arrivals, end):
 
 
 def test_a_time_that_costs_less_a_second_is_cheaper_though_it_is_longer():
-    """4 s at 1 / 8 of the cost against 2 s; the end, 10 s, has a price too."""
+    """4 s at 1 / 8 of the cost are cheaper than 2 s; the end, 10 s, has a price too."""
     price = Computed("bytes", lambda delay: 16.0 if delay == 0 else 2.0)
-    to = TimeTo("train_loss", 0.0, cost=price)
-    assert to.name == "bytes_to_train_loss_0"
-    table = one(metric=to).table(times({0: (2, 2, 2), 8: (4, 4, 4)}, end=10))
+    time = TimeTo("train_loss", 0.0, cost=price)
+    assert time.name == "bytes_to_train_loss_0"
+    table = one(metric=time).table(times({0: (2, 2, 2), 8: (4, 4, 4)}, end=10))
     columns = ["here", "there", "effect", "reading"]
     assert table[columns].values.tolist() == [[8.0, 32.0, 0.25, "lower"]]
-    table = one(metric=to).table(times({0: (2, 2, 2), 8: (None,) * 3}, end=10))
+    table = one(metric=time).table(times({0: (2, 2, 2), 8: (None,) * 3}, end=10))
     assert table[["here", "effect"]].values.tolist() == [[np.inf, 20.0 / 32.0]]
 
 
@@ -150,7 +150,7 @@ def test_a_time_that_costs_less_a_second_is_cheaper_though_it_is_longer():
     [
         ((2, 2, 2), (None, None, None), "higher"),
         ((2, 2, 2), (8, None, 9), "higher"),
-        # 10 s is the end: it may be 5 % later, or never
+        # 10 s is the end of the run: the true time may be 5 % longer, or infinite
         ((9, 10, 9), (10, None, 10), "undecided"),
         ((None, None, None), (2, 2, 2), "lower"),
         ((None, None, None), (10, 10, 9), "undecided"),
@@ -158,8 +158,8 @@ def test_a_time_that_costs_less_a_second_is_cheaper_though_it_is_longer():
     ],
 )
 def test_never_counts_as_later_than_the_end_and_as_no_more(base, other, reading):
-    to = TimeTo("train_loss", 0.0)
-    table = one(metric=to).table(times({0: base, 8: other}, end=10))
+    time = TimeTo("train_loss", 0.0)
+    table = one(metric=time).table(times({0: base, 8: other}, end=10))
     assert table["reading"].tolist() == [reading]
     assert np.isinf(table["here"][0]) == (None in other)
 
@@ -167,23 +167,23 @@ def test_never_counts_as_later_than_the_end_and_as_no_more(base, other, reading)
 def test_the_largest_stable_step_is_below_the_first_that_fails():
     columns = ["delay", "learning_rate", "seed", "train_loss", "ended_higher"]
     rows = [
-        (0, rate, seed, rate, int(rate == 0.3))  # 1.0 is past one that fails
+        (0, rate, seed, rate, int(rate == 0.3))  # 1.0 is beyond a step size that fails
         for rate in (0.1, 0.2, 0.3, 1.0)
         for seed in range(2)
     ]
-    of = result(rows, columns, selection=Selection(("learning_rate",)))
-    table = one(LargestStable("learning_rate"), against=lambda delay: 0.1).table(of)
+    run = result(rows, columns, selection=Selection(("learning_rate",)))
+    table = one(LargestStable("learning_rate"), against=lambda delay: 0.1).table(run)
     assert table[["here", "effect"]].to_numpy().tolist() == [[0.2, pytest.approx(2.0)]]
     below = LargestStable("learning_rate", {"train_loss": 0.15})
-    assert one(below, against=lambda: 0.1).table(of)["here"].tolist() == [0.1]
+    assert one(below, against=lambda: 0.1).table(run)["here"].tolist() == [0.1]
 
 
 def test_a_computed_metric_is_taken_at_the_best_value_of_what_is_tuned():
     columns = ["learning_rate", "seed", "train_loss"]
     rows = [(rate, seed, rate) for rate in (0.1, 0.2) for seed in range(2)]
-    of = result(rows, columns, selection=Selection(("learning_rate",)))
+    run = result(rows, columns, selection=Selection(("learning_rate",)))
     metric = Computed("twice", lambda learning_rate: 2 * learning_rate)
-    table = one(metric, against=lambda: 0.1).table(of)
+    table = one(metric, against=lambda: 0.1).table(run)
     assert table["here"].tolist() == [pytest.approx(0.2)]
 
 
@@ -197,8 +197,8 @@ def test_the_answer_names_settings_and_intervals():
 
 
 def test_a_series_without_an_optimum_has_no_verdict():
-    of = of_delays((0.1, 0.1, 0.1), (0.2, 0.2, 0.2))
-    results = of.results.assign(learning_rate=0.1)
+    run = of_delays((0.1, 0.1, 0.1), (0.2, 0.2, 0.2))
+    results = run.results.assign(learning_rate=0.1)
     results = results[["delay", "learning_rate", "seed", "train_loss"]]
     optima = pd.DataFrame(
         {"delay": [0, 8], "learning_rate": [0.1, 0.1], "found": [True, False]}
@@ -234,13 +234,13 @@ def test_points_are_shown_as_points():
     ],
 )
 def test_an_answer_says_which_name_is_not_there(changes, message):
-    (said,) = effects.answers(of_delays([1.0], [2.0]), [one(**changes)])
-    assert isinstance(said, str) and "cannot be compared with" in said
-    assert re.search(message, said)
+    (answer,) = effects.answers(of_delays([1.0], [2.0]), [one(**changes)])
+    assert isinstance(answer, str) and "cannot be compared with" in answer
+    assert re.search(message, answer)
 
 
 class Own:
-    """An answer of a user's own, which is no `Effect`."""
+    """An answer of a user's class, which is no `Effect`."""
 
     def __init__(self, made):
         self._made = made
@@ -262,11 +262,11 @@ def failing(result):
     ],
 )
 def test_an_answer_that_fails_is_one_line_and_the_others_are_made(effect, message):
-    of = of_delays((0.1, 0.1), (0.2, 0.2))
-    said, other = effects.answers(of, [effect, one()])
-    assert re.match(message, said) and "\n" not in said
+    run = of_delays((0.1, 0.1), (0.2, 0.2))
+    text, other = effects.answers(run, [effect, one()])
+    assert re.match(message, text) and "\n" not in text
     assert other.table["reading"].tolist() == ["higher"]
-    (shown,) = effects.answers(of, [Own(one().answer)])
+    (shown,) = effects.answers(run, [Own(one().answer)])
     assert shown.text == other.text
 
 
@@ -278,27 +278,27 @@ def test_a_ratio_matters_from_its_factor_on_and_not_from_its_logarithm():
 
 
 def test_a_series_of_which_a_seed_ends_higher_than_it_began_is_lost():
-    of = of_delays((0.1,) * 3, (0.2,) * 3)
-    fates = (of.results["delay"] == 8) & (of.results["seed"] == 1)
-    of = dataclasses.replace(
-        of, results=of.results.assign(ended_higher=fates.astype(int))
+    run = of_delays((0.1,) * 3, (0.2,) * 3)
+    fates = (run.results["delay"] == 8) & (run.results["seed"] == 1)
+    run = dataclasses.replace(
+        run, results=run.results.assign(ended_higher=fates.astype(int))
     )
-    assert one().table(of)["reading"].tolist() == ["lost"]
-    assert one("delay", size=amount(1)).table(of)["reading"].tolist() == ["higher"]
+    assert one().table(run)["reading"].tolist() == ["lost"]
+    assert one("delay", size=amount(1)).table(run)["reading"].tolist() == ["higher"]
 
 
 @pytest.mark.parametrize(("short", "long"), [(0, 8), (8, 0)])
 def test_a_time_beyond_the_end_of_a_short_curve_may_be_longer_than_any(short, long):
-    """Nobody knows whether the one that is not there after 5 s takes 9 s."""
-    to = TimeTo("train_loss", 0.0)
+    """After 5 s it has not arrived: whether it takes 9 s is not known."""
+    time = TimeTo("train_loss", 0.0)
     brief = times({short: (None,) * 3}, end=5)
     whole = times({long: (9, 9, 9)}, end=10)
-    of = dataclasses.replace(
+    run = dataclasses.replace(
         brief,
         results=pd.concat([brief.results, whole.results], ignore_index=True),
         curves=pd.concat([brief.curves, whole.curves], ignore_index=True),
     )
-    assert one(metric=to).table(of)["reading"].tolist() == ["undecided"]
+    assert one(metric=time).table(run)["reading"].tolist() == ["undecided"]
 
 
 def test_a_sentence_has_the_interval_of_each_of_eight_series_and_the_largest_of_more():

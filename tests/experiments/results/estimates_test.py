@@ -14,7 +14,7 @@ from experiments.results.selection import Selection
 
 
 def table(values):
-    rows = [("a", seed, own) for seed, own in enumerate(values)]
+    rows = [("a", seed, value) for seed, value in enumerate(values)]
     return pd.DataFrame(rows, columns=["arm", "seed", "train_loss"])
 
 
@@ -29,10 +29,10 @@ def mean(result):
 
 def test_of_a_mean_it_is_the_usual_standard_error():
     values = np.array([1.0, 2.0, 4.0, 8.0])
-    own = estimate(mean, result(values))
-    assert own.value == values.mean() and own.seeds == 4
-    assert own.error == pytest.approx(values.std(ddof=1) / np.sqrt(4))
-    low, high = own.interval()
+    number = estimate(mean, result(values))
+    assert number.value == values.mean() and number.seeds == 4
+    assert number.error == pytest.approx(values.std(ddof=1) / np.sqrt(4))
+    low, high = number.interval()
     expected = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
     assert (low, high) == pytest.approx((expected.low, expected.high))
 
@@ -45,10 +45,10 @@ def test_of_a_ratio_of_means_it_is_the_formula_of_the_delta_method():
         rows = result.results["seed"]
         return above[rows].mean() / below[rows].mean()
 
-    own = estimate(ratio, result(above))
+    number = estimate(ratio, result(above))
     r = above.mean() / below.mean()
     residual = (above - r * below) / below.mean()
-    assert own.error == pytest.approx(residual.std() / np.sqrt(500), rel=0.01)
+    assert number.error == pytest.approx(residual.std() / np.sqrt(500), rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -60,15 +60,16 @@ def test_of_a_ratio_of_means_it_is_the_formula_of_the_delta_method():
     ],
 )
 def test_the_interval_of_an_amount_is_that_of_the_tables(measure):
-    """A loss, an error and a time are not negative, and no end of an interval is."""
+    """A loss, an error and a time are at least 0, and so are the ends of intervals."""
     for values in ([0.001, 0.002, 0.2], [0.0, 0.0, 3.0], [0.0] * 3, [1.0, 1.1, 1.2]):
-        own = estimate(measure, result(values))
+        number = estimate(measure, result(values))
         (row,) = analysis.spread(table(values), "train_loss", []).to_dict("records")
-        assert own.interval() == pytest.approx((row["low"], row["high"]), abs=1e-12)
-        assert own.interval()[0] >= 0
-    # numbers that may be negative, as a gap, have the interval of a mean
-    own = estimate(measure, result([-0.001, 0.002, 0.2]))
-    assert own == estimate(mean, result([-0.001, 0.002, 0.2])) and own.interval()[0] < 0
+        assert number.interval() == pytest.approx((row["low"], row["high"]), abs=1e-12)
+        assert number.interval()[0] >= 0
+    # a number that may be negative, such as a gap, has the interval of a mean
+    gap = result([-0.001, 0.002, 0.2])
+    number = estimate(measure, gap)
+    assert number == estimate(mean, gap) and number.interval()[0] < 0
     of_both = difference(measure, lambda result: 0.0)
     assert estimate(of_both, result([0.001, 0.002, 0.2])).form == "mean"
 
@@ -82,36 +83,36 @@ def test_curves_lose_the_seed_too():
 
 
 def test_one_seed_has_no_interval():
-    own = estimate(mean, result([2.0]))
-    assert own.value == 2.0 and np.isnan(own.error)
-    assert np.isnan(own.interval()).all()
+    number = estimate(mean, result([2.0]))
+    assert number.value == 2.0 and np.isnan(number.error)
+    assert np.isnan(number.interval()).all()
 
 
 @pytest.mark.parametrize("values", [[np.inf] * 3, [1.0, 2.0, np.inf]])
 def test_an_infinite_number_has_no_interval(values):
-    own = estimate(mean, result(values))
-    assert own.value == np.inf and np.isnan(own.error) and own.seeds == 3
-    assert np.isnan(own.interval()).all()
+    number = estimate(mean, result(values))
+    assert number.value == np.inf and np.isnan(number.error) and number.seeds == 3
+    assert np.isnan(number.interval()).all()
 
 
 def test_a_number_that_one_part_makes_infinite_has_no_interval():
-    """Without seed 0 none has a loss of at least 8."""
+    """Without seed 0, no seed has a loss of at least 8, and the ratio is infinite."""
 
     def eight_over_most(result):
         most = result.results["train_loss"].max()
         return 8.0 / most if most >= 8.0 else np.inf
 
-    own = estimate(eight_over_most, result([8.0, 2.0, 1.0]))
-    assert own.value == 1.0 and np.isnan(own.error)
+    number = estimate(eight_over_most, result([8.0, 2.0, 1.0]))
+    assert number.value == 1.0 and np.isnan(number.error)
 
 
 def test_each_part_chooses_its_best_value_where_the_reported_seeds_choose():
-    """Seed 2 alone makes step 1 best; without it step 2 is."""
+    """Step 1 is best because of seed 2; without that seed, step 2 is best."""
     losses = {1: (3.0, 3.0, 0.0), 2: (2.5, 2.5, 2.5)}
     rows = [
         (step, seed, loss)
-        for step, own in losses.items()
-        for seed, loss in enumerate(own)
+        for step, row in losses.items()
+        for seed, loss in enumerate(row)
     ]
     results = pd.DataFrame(rows, columns=["step", "seed", "train_loss"])
     curves = results.iloc[:0]
@@ -121,10 +122,10 @@ def test_each_part_chooses_its_best_value_where_the_reported_seeds_choose():
     parts = np.array([1.5, 1.5, 2.5])
     expected = np.sqrt(2 / 3 * ((parts - parts.mean()) ** 2).sum())
     assert chosen.value == 2.0 and chosen.error == pytest.approx(expected)
-    # where seeds of their own choose, the selection stays
+    # if other seeds choose the step, each part has the same step
     tuning = results.assign(seed=results["seed"] + 1000)
-    own = Selection(("step",), results=tuning, curves=curves)
-    assert estimate(measure, Run(results, curves, own)).error == pytest.approx(1.0)
+    choice = Selection(("step",), results=tuning, curves=curves)
+    assert estimate(measure, Run(results, curves, choice)).error == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("seeds", [5, 8])
@@ -134,8 +135,8 @@ def test_the_interval_of_a_ratio_covers_as_often_as_it_says(seeds):
     for _ in range(400):
         above = 2.0 * np.exp(0.3 * rng.normal(size=seeds))
         below = np.exp(0.3 * rng.normal(size=seeds))
-        own = _ratio(above, below)
-        low, high = own.interval()
+        number = _ratio(above, below)
+        low, high = number.interval()
         hits += low <= 2.0 <= high
     assert 0.92 <= hits / 400 <= 0.98
 
@@ -153,28 +154,28 @@ def _ratio(above, below) -> Estimate:
     [(1.0, np.inf), (-np.inf, 3.0), (1.9, 2.2), (-np.inf, 1.9), (2.4, 9.0)],
 )
 def test_the_least_alpha_of_a_mean_is_the_p_value_of_the_t_test(at_least, at_most):
-    """Of both bounds the nearer one counts, whose p-value is larger."""
+    """The nearer one of the two bounds decides: its p-value is the larger one."""
     values = np.array([1.8, 2.2, 2.0, 2.1])
-    own = estimate(mean, result(values))
+    number = estimate(mean, result(values))
     p_values = [
         stats.ttest_1samp(values, bound).pvalue
         for bound in (at_least, at_most)
         if np.isfinite(bound)
     ]
-    within = at_least <= own.value <= at_most
-    alpha = own.least_alpha(at_least, at_most)
+    is_within = at_least <= number.value <= at_most
+    alpha = number.least_alpha(at_least, at_most)
     assert alpha == pytest.approx(max(p_values), abs=1e-9)
-    side = 1 if within else -1
-    assert own.side(at_least, at_most, 1 - alpha * 1.001) == side
-    assert own.side(at_least, at_most, 1 - alpha * 0.999) == 0
+    side = 1 if is_within else -1
+    assert number.side(at_least, at_most, 1 - alpha * 1.001) == side
+    assert number.side(at_least, at_most, 1 - alpha * 0.999) == 0
 
 
 def test_the_least_alpha_of_a_ratio_and_of_a_share_are_their_tests():
-    own = Estimate(2.0, 0.5, 5, "ratio")
+    number = Estimate(2.0, 0.5, 5, "ratio")
     t = np.log(2.0 / 1.25) / (0.5 / 2.0)
-    assert own.least_alpha(1.25, np.inf) == pytest.approx(2 * stats.t.sf(t, 4))
+    assert number.least_alpha(1.25, np.inf) == pytest.approx(2 * stats.t.sf(t, 4))
     all_of_8 = Estimate(1.0, 0.0, 8, "share")
-    # 2 P(8 of 8) at a chance of 0.6
+    # 2 P(8 of 8), if each has the probability 0.6
     assert all_of_8.least_alpha(0.6, np.inf) == pytest.approx(2 * 0.6**8)
 
 
@@ -192,14 +193,14 @@ def test_holm_multiplies_the_smallest_by_all_and_the_largest_by_one():
 
 
 def arrivals(*times):
-    """Seconds of "a" and of "b" under each seed."""
-    rows = [(seed, *own) for seed, own in enumerate(times)]
+    """A run: for each seed, the seconds of "a" and those of "b"."""
+    rows = [(seed, *pair) for seed, pair in enumerate(times)]
     results = pd.DataFrame(rows, columns=["seed", "a", "b"])
     return Run(results, results.iloc[:0])
 
 
 def slower():
-    """Mean seconds of "a" over those of "b"."""
+    """The measure "mean seconds of a, divided by the mean seconds of b"."""
     return ratio(*(lambda result, c=c: result.results[c].mean() for c in "ab"))
 
 
@@ -221,40 +222,39 @@ NEVER = np.inf
     ids=str,
 )
 def test_never_is_a_value_of_which_the_sign_test_takes_the_direction(times, side):
-    """With n seeds of which k disagree: 2 P(at most k of n coins) <= 5 % decides."""
-    own = estimate(slower(), arrivals(*times))
-    assert own.form == "median"
-    assert own.side(1.0, np.inf) == side
-    assert own.side(-np.inf, 1.0) == -side
+    """If k of n seeds disagree, 2 P(at most k heads of n coins) <= 5 % decides."""
+    number = estimate(slower(), arrivals(*times))
+    assert number.form == "median"
+    assert number.side(1.0, np.inf) == side
+    assert number.side(-np.inf, 1.0) == -side
     wrong = sum(not a > b for a, b in times), sum(not a < b for a, b in times)
     chance = 2 * stats.binom.cdf(min(wrong), len(times), 0.5)
     if side:
-        assert own.least_alpha(1.0, np.inf) == pytest.approx(chance, abs=1e-9)
+        assert number.least_alpha(1.0, np.inf) == pytest.approx(chance, abs=1e-9)
     else:
         assert chance > 0.05
 
 
 def test_never_says_nothing_of_a_bound_beyond_the_direction():
-    """The time after the run is not known: it may be 1.01 times as long, or 100."""
-    own = estimate(slower(), arrivals(*[(NEVER, 3.0)] * 20))
-    assert own.value == np.inf and own.interval() == (1.0, np.inf)
-    assert own.side(2.5, np.inf) == 0
+    """How long "never" is, is unknown: 1.01 times as long as the run, or 100 times."""
+    number = estimate(slower(), arrivals(*[(NEVER, 3.0)] * 20))
+    assert number.value == np.inf and number.interval() == (1.0, np.inf)
+    assert number.side(2.5, np.inf) == 0
     less = estimate(slower(), arrivals(*[(3.0, NEVER)] * 20))
     assert less.value == 0.0 and less.interval() == (0.0, 1.0)
     assert less.side(-np.inf, 0.5) == 0
 
 
 def test_where_one_of_many_seeds_never_arrives_the_others_bound_the_median():
-    """Without a moment: the third and the eighth of ten, 2 P(B < 2) = 0.0215."""
+    """No moments are needed: order statistics bound it, and 2 P(B < 2) = 0.0215."""
     ratios = [1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9]
-    own = estimate(slower(), arrivals((NEVER, 3.0), *((r, 1.0) for r in ratios)))
-    # the seed that never arrives says at least 1, and at most infinity
-    assert own.interval() == (1.1, 1.9)
-    assert own.value == np.inf
+    number = estimate(slower(), arrivals((NEVER, 3.0), *((r, 1.0) for r in ratios)))
+    # of the seed that never arrives, the ratio lies between 1 and infinity
+    assert number.interval() == (1.1, 1.9) and number.value == np.inf
 
 
 def test_the_interval_of_a_median_covers_as_often_as_it_says():
-    """Of n seeds, 1 - 2 P(B < k): for 9 seeds and k = 2 it is 0.961."""
+    """The coverage with n seeds is 1 - 2 P(B < k): 0.961 for n = 9 and k = 2."""
     rng = np.random.default_rng(3)
     hits = 0
     for _ in range(1000):

@@ -32,7 +32,7 @@ RESULTS = pd.DataFrame(
     [
         row
         for (rule, cluster), losses in LOSSES.items()
-        for rate in (0.1, 0.2)  # the larger step is worse everywhere
+        for rate in (0.1, 0.2)  # the larger step size is always worse
         for row in rows(rule, cluster, rate, losses + rate)
     ]
 )
@@ -58,7 +58,7 @@ def test_a_gain_is_the_mean_of_what_each_seed_gains_over_all_settings():
 
 
 def test_a_gain_of_every_seed_may_still_be_a_loss_of_the_mean():
-    """Its interval is of a difference, which may be negative."""
+    """Its interval is that of a difference, which may be negative."""
     results = RESULTS.assign(
         train_loss=[
             {"plain": 2.0 + 0.1 * seed, "mine": 1.9, "other": 1.9}[rule]
@@ -84,9 +84,9 @@ def test_a_setting_may_have_rows_of_its_own_or_be_left_out():
         ("other", "a"),
         ("other", "b"),
     ]
-    only = FOUND.gains("plain", cluster="b")
+    part = FOUND.gains("plain", cluster="b")
     both = table[table["cluster"] == "b"].reset_index(drop=True)
-    pd.testing.assert_frame_equal(only[["gain", "low"]], both[["gain", "low"]])
+    pd.testing.assert_frame_equal(part[["gain", "low"]], both[["gain", "low"]])
 
 
 def test_a_setting_that_one_of_them_lacks_does_not_count():
@@ -111,8 +111,8 @@ def test_times_are_compared_where_they_were_tuned_by():
         ]
     )
     results = curves.query("update == 8").drop(columns="update")
-    by = TimeTo("train_loss", 4.0, along="update")
-    row = Run(results, curves, Selection(by=by)).gains("plain").iloc[0]
+    time = TimeTo("train_loss", 4.0, along="update")
+    row = Run(results, curves, Selection(by=time)).gains("plain").iloc[0]
     assert row["gain"] == 4 - 2
 
 
@@ -127,7 +127,7 @@ def test_optima_that_are_not_found_are_said():
     selection = Selection(("learning_rate",), optima=optima.assign(score=0.1))
     table = Run(RESULTS, pd.DataFrame(), selection).gains("plain", by=["cluster"])
     assert list(table["found"]) == [True, False, True, True]
-    # only rows at the optimum count, also where others are less on these seeds
+    # only rows at the optimum count, even if others are lower on these seeds
     gained = LOSSES["plain", "a"] - LOSSES["mine", "a"]
     assert table["gain"][0] == pytest.approx(gained.mean())
     best = Run(RESULTS, pd.DataFrame(), selection).best
@@ -161,7 +161,7 @@ def gains(*args, selection=None, **options):
 
 
 def test_a_training_that_diverged_is_infinitely_bad():
-    # its last finite loss says nothing
+    # its last finite loss does not count
     diverged = {("good", 4, 1)}
     rows = gains(SMALL, diverged, by=("delay",)).set_index(["rule", "delay"])
     assert rows["gain"]["good", 4] == -np.inf and rows["high"]["good", 4] == -np.inf

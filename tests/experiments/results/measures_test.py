@@ -1,4 +1,4 @@
-"""What claims measure, on small tables written by hand."""
+"""The measures that claims use, on small tables written by hand."""
 
 import dataclasses
 import math
@@ -19,7 +19,7 @@ def result(rows, columns, curves=()):
 
 
 COLUMNS = ["learning_rate", "delay", "seed", "train_loss", "diverged"]
-# a step of 0.3 is best undelayed, and diverges 4 late
+# a step size of 0.3 is the best without delay, and diverges with a delay of 4
 GRID = result(
     [
         (rate, delay, seed, loss, int(rate == 0.3 and delay == 4))
@@ -41,18 +41,18 @@ def test_tuned_is_the_mean_at_the_best_step_of_each_setting():
 
 def test_tuning_seeds_choose_the_step_and_are_not_reported():
     rows = [(0.1, 0, 0, 3.0, 0), (0.1, 0, 1, 1.5, 0), (0.3, 0, 0, 2.0, 0)]
-    own = result([*rows, (0.3, 0, 1, 2.0, 0)], COLUMNS)
-    assert measures.tuned("train_loss", delay=0)(own) == 2.0
+    run = result([*rows, (0.3, 0, 1, 2.0, 0)], COLUMNS)
+    assert measures.tuned("train_loss", delay=0)(run) == 2.0
     others = pd.DataFrame([(0.1, 0, 7, 1.0, 0), (0.3, 0, 7, 9.0, 0)], columns=COLUMNS)
-    own = dataclasses.replace(own, selection=own.selection._replace(results=others))
-    assert measures.tuned("train_loss", delay=0)(own) == (3.0 + 1.5) / 2
-    assert measures.tuned("learning_rate", delay=0)(own) == pytest.approx(0.1)
+    run = dataclasses.replace(run, selection=run.selection._replace(results=others))
+    assert measures.tuned("train_loss", delay=0)(run) == (3.0 + 1.5) / 2
+    assert measures.tuned("learning_rate", delay=0)(run) == pytest.approx(0.1)
     kept = measures.kept("train_loss", best_at=dict(delay=0), delay=0)
-    assert kept(own) == (3.0 + 1.5) / 2
+    assert kept(run) == (3.0 + 1.5) / 2
 
 
 def test_the_soonest_time_is_at_the_step_that_is_soonest_under_tuning_seeds():
-    """A step of 0.3 is there after 1 update, and 0.1 ends lower, after 2."""
+    """Step size 0.3 reaches the loss after 1 update; 0.1 after 2, but ends lower."""
     columns = ["learning_rate", "seed", "update", "train_loss"]
 
     def tables(seed, slow, fast):
@@ -64,7 +64,7 @@ def test_the_soonest_time_is_at_the_step_that_is_soonest_under_tuning_seeds():
     time = TimeTo("train_loss", 4.0, along="update")
     run = Run(*tables(0, 1.0, 4.0), Selection(("learning_rate",)))
     assert measures.tuned(time)(run) > measures.soonest(time)(run) == 1.0
-    results, curves = tables(7, 1.0, 4.5)  # neither the end nor seed 0 selects
+    results, curves = tables(7, 1.0, 4.5)  # the time under seed 7 selects
     curves.loc[
         (curves["learning_rate"] == 0.1) & (curves["update"] == 1), "train_loss"
     ] = 4.0
@@ -76,13 +76,13 @@ def test_the_soonest_time_is_at_the_step_that_is_soonest_under_tuning_seeds():
 def test_tuning_seeds_choose_the_least_of_several_measures():
     rows = [(0.1, 0, 0, 3.0, 0), (0.1, 4, 0, 2.0, 0), (0.1, 8, 0, 1.0, 1)]
     each = [measures.tuned("train_loss", delay=delay) for delay in (0, 4, 8)]
-    own = result(rows, COLUMNS)
-    assert measures.least(each)(own) == 2.0
+    run = result(rows, COLUMNS)
+    assert measures.least(each)(run) == 2.0
     others = [(0.1, 0, 7, 1.0, 0), (0.1, 4, 7, 9.0, 0), (0.1, 8, 7, 1.0, 1)]
-    selection = own.selection._replace(
+    selection = run.selection._replace(
         results=pd.DataFrame(others, columns=COLUMNS), curves=pd.DataFrame()
     )
-    assert measures.least(each)(dataclasses.replace(own, selection=selection)) == 3.0
+    assert measures.least(each)(dataclasses.replace(run, selection=selection)) == 3.0
 
 
 def test_without_tuning_seeds_each_half_of_the_seeds_chooses_for_the_other():
@@ -112,32 +112,32 @@ def test_the_least_of_equal_settings_has_their_mean():
 def test_a_kept_step_may_diverge_elsewhere():
     kept = measures.kept("train_loss", best_at=dict(delay=0), delay=4)
     assert math.isnan(kept(GRID))
-    there = measures.kept("train_loss", best_at=dict(delay=4), delay=0)
-    assert there(GRID) == 2.0
+    loss = measures.kept("train_loss", best_at=dict(delay=4), delay=0)
+    assert loss(GRID) == 2.0
 
 
 def test_a_seed_that_diverged_may_count_as_a_number():
     kept = measures.kept("train_loss", best_at=dict(delay=0), lost=8.0, delay=4)
     assert kept(GRID) == 8.0
     rows = [(0.1, 0, 0, 1.0, 0), (0.1, 0, 1, 5.0, 1)]
-    own = result(rows, COLUMNS)
-    assert math.isnan(measures.tuned("train_loss", delay=0)(own))
-    assert measures.tuned("train_loss", lost=4.0, delay=0)(own) == (1.0 + 4.0) / 2
-    assert measures.tuned("diverged", lost=4.0, delay=0)(own) == 0.5  # no metric
+    run = result(rows, COLUMNS)
+    assert math.isnan(measures.tuned("train_loss", delay=0)(run))
+    assert measures.tuned("train_loss", lost=4.0, delay=0)(run) == (1.0 + 4.0) / 2
+    assert measures.tuned("diverged", lost=4.0, delay=0)(run) == 0.5  # no metric
 
 
 def test_a_seed_that_ends_higher_counts_as_lost_too_and_is_not_stable():
     """Its loss is bounded: it did not diverge."""
     rows = [(0.1, 0, 0, 1.0, 0, 0), (0.1, 0, 1, 5.0, 0, 1), (0.01, 0, 0, 3.0, 0, 0)]
-    own = result([*rows, (0.01, 0, 1, 3.0, 0, 0)], [*COLUMNS, "ended_higher"])
+    run = result([*rows, (0.01, 0, 1, 3.0, 0, 0)], [*COLUMNS, "ended_higher"])
     loss = dict(delay=0, learning_rate=0.1)
-    assert math.isnan(measures.tuned("train_loss", **loss)(own))
-    assert measures.tuned("train_loss", lost=4.0, **loss)(own) == (1.0 + 4.0) / 2
-    assert measures.tuned("ended_higher", **loss)(own) == 0.5
-    assert measures.tuned("diverged", **loss)(own) == 0.0
-    assert measures.tuned("learning_rate", delay=0)(own) == pytest.approx(0.01)
+    assert math.isnan(measures.tuned("train_loss", **loss)(run))
+    assert measures.tuned("train_loss", lost=4.0, **loss)(run) == (1.0 + 4.0) / 2
+    assert measures.tuned("ended_higher", **loss)(run) == 0.5
+    assert measures.tuned("diverged", **loss)(run) == 0.0
+    assert measures.tuned("learning_rate", delay=0)(run) == pytest.approx(0.01)
     stable = measures.largest_stable("learning_rate", delay=0)
-    assert stable(own) == pytest.approx(0.01)
+    assert stable(run) == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize(("choose", "expected"), [(np.max, 7.0), (np.min, -2.0)])
@@ -159,16 +159,16 @@ def test_an_extreme_of_ratios_has_the_interval_of_a_ratio():
 
 
 def test_a_ratio_to_what_never_arrives_is_0_and_with_few_seeds_decides_nothing():
-    """Of 0 a statement takes the direction alone; see the tests of estimates."""
-    never = measures.ratio(lambda result: 3.0, lambda result: math.inf)
-    assert never(GRID) == 0.0
+    """A ratio of 0 shows only a direction; see the tests of estimates."""
+    ratio = measures.ratio(lambda result: 3.0, lambda result: math.inf)
+    assert ratio(GRID) == 0.0
     assert math.isnan(measures.ratio(lambda f: math.inf, lambda f: math.inf)(GRID))
     assert measures.ratio(lambda result: math.inf, lambda result: 3.0)(GRID) == math.inf
     assert measures.ratio(lambda result: 3.0, lambda result: 4.0)(GRID) == 0.75
-    said = dict(text="It is sooner", source="Doe (2020)", said="sooner")
-    for measure in (never, measures.ratio(lambda result: math.inf, lambda result: 3.0)):
+    fields = dict(text="It is sooner", source="Doe (2020)", said="sooner")
+    for measure in (ratio, measures.ratio(lambda result: math.inf, lambda result: 3.0)):
         for bound in (dict(at_most=1.0), dict(at_least=1.0)):
-            stated = claims.Published(measure=measure, **said, **bound)
+            stated = claims.Published(measure=measure, **fields, **bound)
             (judged,) = claims.judge([stated], GRID)
             assert judged.verdict == claims.UNDECIDED
 
@@ -182,9 +182,9 @@ def test_the_largest_stable_step_has_no_diverged_one_below():
 
 def test_facts_are_means_over_cells_even_if_they_diverged():
     rows = [(0.1, 0, 60.0, 0.5, 1), (0.1, 1, 62.0, 0.5, 0)]
-    own = result(rows, ["learning_rate", "seed", "seconds", "train_loss", "diverged"])
-    assert measures.mean("seconds")(own) == 61.0
-    assert math.isnan(measures.mean("train_loss")(own))
+    run = result(rows, ["learning_rate", "seed", "seconds", "train_loss", "diverged"])
+    assert measures.mean("seconds")(run) == 61.0
+    assert math.isnan(measures.mean("train_loss")(run))
 
 
 def test_the_first_time_is_that_of_the_chosen_step():
@@ -195,18 +195,18 @@ def test_the_first_time_is_that_of_the_chosen_step():
         for u, loss in enumerate(losses)
     ]
     rows = [(rate, 0, seed, 1.0 - rate, 0) for rate in (0.1, 0.3) for seed in (0, 1)]
-    own = result(rows, COLUMNS, curves)
-    own = dataclasses.replace(own, results=own.results.drop(columns="delay"))
-    for by in ("train_loss", TimeTo("train_loss", 1.0)):
-        own = dataclasses.replace(own, selection=own.selection._replace(by=by))
-        assert measures.tuned(TimeTo("train_loss", 1.0))(own) == 10.0
-        assert measures.tuned(TimeTo("train_loss", 2.5))(own) == pytest.approx(5.0)
-        assert measures.tuned(TimeTo("train_loss", 0.1))(own) == math.inf
-    slow = own.results.assign(train_loss=own.results.learning_rate)
-    own = dataclasses.replace(
-        own, results=slow, selection=own.selection._replace(by="train_loss")
+    run = result(rows, COLUMNS, curves)
+    run = dataclasses.replace(run, results=run.results.drop(columns="delay"))
+    for metric in ("train_loss", TimeTo("train_loss", 1.0)):
+        run = dataclasses.replace(run, selection=run.selection._replace(by=metric))
+        assert measures.tuned(TimeTo("train_loss", 1.0))(run) == 10.0
+        assert measures.tuned(TimeTo("train_loss", 2.5))(run) == pytest.approx(5.0)
+        assert measures.tuned(TimeTo("train_loss", 0.1))(run) == math.inf
+    slow = run.results.assign(train_loss=run.results.learning_rate)
+    run = dataclasses.replace(
+        run, results=slow, selection=run.selection._replace(by="train_loss")
     )
-    assert measures.tuned(TimeTo("train_loss", 1.0))(own) == 20.0
+    assert measures.tuned(TimeTo("train_loss", 1.0))(run) == 20.0
 
 
 def test_settings_that_were_not_run_are_an_error():

@@ -1,4 +1,4 @@
-"""Tables are tidy, are read as they were written, and keep tuning seeds apart."""
+"""Tables are tidy, do not change on disk, and keep tuning seeds apart."""
 
 import json
 
@@ -51,19 +51,19 @@ def test_the_rows_of_some_settings_are_of_both_tables():
 
 
 def test_tuning_seeds_have_tables_of_their_own(tmp_path):
-    """Seed 5 is reported, seed 6 chooses."""
+    """Seed 5 is reported, and seed 6 chooses."""
     rows = rows_of([[0.1, 0.2], [0.9, 0.8]])
     points = [row | {"update": 0} for row in rows]
     result = table_of(rows, points, (6,))
     write(tmp_path, result)
     info = {"tuned": ["learning_rate"], "tuning_seeds": [6], "tuned_by": "train_loss"}
     (tmp_path / "run.json").write_text(json.dumps(info))
-    for there in (result, Run.read(tmp_path)):
-        assert set(there.results.seed) == set(there.curves.seed) == {5}
-        assert there.selection.seeds == [6] and set(there.selection.curves.seed) == {6}
-        assert there.best.learning_rate.tolist() == [0.03]
-        assert there.best.train_loss.tolist() == [0.2]
-    # beside a run without tuning seeds, each is judged as it says
+    for run in (result, Run.read(tmp_path)):
+        assert set(run.results.seed) == set(run.curves.seed) == {5}
+        assert run.selection.seeds == [6] and set(run.selection.curves.seed) == {6}
+        assert run.best.learning_rate.tolist() == [0.03]
+        assert run.best.train_loss.tolist() == [0.2]
+    # beside a run without tuning seeds, each run chooses by its own rule
     other = tmp_path / "other"
     other.mkdir()
     plain = table_of(rows[:2], points[:2])
@@ -89,7 +89,7 @@ def test_tables_are_read_as_they_are_written(tmp_path):
 
 
 def test_what_a_run_found_is_printed_as_its_series_and_not_as_frames():
-    """The interval is of the metric that chose, over the reported seeds alone."""
+    """The interval is of the metric that chose, over the reported seeds only."""
     rows = [
         {"law": law, "learning_rate": rate, "seed": seed, "train_loss": loss * rate}
         for law, loss in (("none", 2.0), ("inverse", 1.0))
@@ -98,8 +98,8 @@ def test_what_a_run_found_is_printed_as_its_series_and_not_as_frames():
     ]
     selection = Selection(("learning_rate",))
     result = split(["law", "learning_rate"], rows, rows, selection=selection)
-    said, header, *shown = str(result).splitlines()
-    assert said == "2 series, 3 seeds; each at its best learning_rate"
+    summary, header, *shown = str(result).splitlines()
+    assert summary == "2 series, 3 seeds; each at its best learning_rate"
     assert header.split() == [
         "law",
         "learning_rate",

@@ -1,4 +1,4 @@
-"""A fingerprint is of one computation: what else is computed has another."""
+"""A fingerprint belongs to one computation: another computation has another one."""
 
 import dataclasses
 import functools
@@ -48,14 +48,14 @@ def cosine(updates):
 
 
 def scaled(factor):
-    """A constant of the code."""
+    """A training with this constant in its code."""
     return lambda learning_rate: optax.chain(
         optax.sgd(learning_rate), optax.scale(factor)
     )
 
 
 def masked(mask, compiled=lambda function: function):
-    """A constant that is an array, perhaps of a function that is compiled itself."""
+    """A training with this array as a constant, in a function that may be compiled."""
     weights = np.asarray(mask, np.float32)
     weighted = compiled(lambda u: u * weights)
     return lambda learning_rate: optax.chain(
@@ -64,7 +64,7 @@ def masked(mask, compiled=lambda function: function):
 
 
 def shifted(shift, at):
-    """Other data of one update under the same name."""
+    """Other data in one update; the names are the same."""
 
     def batches(seed, start, stop):
         return NOISY.batches(seed, start, stop) + shift * (start == at)
@@ -73,7 +73,7 @@ def shifted(shift, at):
 
 
 def of_two_workers(shift):
-    """Other data of the second worker alone, who has the last four examples."""
+    """Other data only for the second worker, which has the last four examples."""
 
     def batches(seed, start, stop, examples=slice(None)):
         drawn = np.zeros((stop - start, 8, 2), np.float32)
@@ -93,7 +93,7 @@ def linear(params, batch):
 
 
 def of_clients(shift):
-    """Other data of the last of three clients, who is in none of 0, 4 and 7."""
+    """Other data only for the last of three clients, who is not in updates 0, 4, 7."""
 
     def batches_of(seed, start, workers):
         return np.where(workers == 2, shift, 0.0)[:, None, None] * np.ones((1, 4, 2))
@@ -118,7 +118,7 @@ def cubed(model, task):
 SQUARED, CUBED = {"metrics": {"own": squared}}, {"metrics": {"own": cubed}}
 WHOLE, LONG = experiment(), 2 * UPDATES
 DATA, UPDATE, GRID = {"data"}, {"update"}, {"grid and seeds"}
-# name: what is run first, then, and the parts that differ, as far as both have them
+# name: (first experiment, second one, the parts of the fingerprint that differ)
 SECOND = {
     "more updates": (WHOLE, experiment(updates=LONG), set()),
     "another text": (WHOLE, experiment(question="!"), set()),
@@ -148,11 +148,11 @@ SECOND = {
     },
     "other data of another worker": (*map(of_two_workers, (0.0, 0.5)), DATA),
     "other data of another client": (*map(of_clients, (0.0, 0.5)), DATA),
-    # arguments of one compiled program
+    # these are arguments of one compiled program
     "another grid": (WHOLE, experiment(grid={"learning_rate": (0.05, 0.2)}), GRID),
     "other seeds": (WHOLE, experiment(seeds=(3, 4)), GRID | DATA),
     "another time of an update": (
-        *(experiment(optimizer(optax.sgd, update_seconds=own)) for own in (2.0, 3.0)),
+        *(experiment(optimizer(optax.sgd, update_seconds=s)) for s in (2.0, 3.0)),
         {"clocks"},
     ),
     "another metric of the same name": (
@@ -163,7 +163,7 @@ SECOND = {
         *map(experiment, map(following, (2.0, 3.0))),
         {"traces", "clocks"},
     ),
-    # its checkpoints have other shapes: a folder of the first is refused
+    # its checkpoints have other shapes: it cannot continue the folder of the first
     "more updates that need a deeper history": (
         *(experiment(following(2.0, workers=64), updates) for updates in (8, 64)),
         UPDATE,
@@ -177,24 +177,24 @@ SECOND = {
 
 @functools.cache
 def whole():
-    """The fingerprint of the experiment that many of them change."""
+    """The fingerprint of the experiment that many cases change."""
     return digest.fingerprint(*prepared(WHOLE))(UPDATES)
 
 
 @pytest.mark.parametrize("name", SECOND)
 def test_what_computes_the_same_first_updates_has_their_fingerprint(name):
     *both, expected = SECOND[name]
-    there, now = (
+    parts, now = (
         whole() if one is WHOLE else digest.fingerprint(*prepared(one))(UPDATES)
         for one in both
     )
-    differing = {part for part in {*there} & {*now} if there[part] != now[part]}
+    differing = {part for part in {*parts} & {*now} if parts[part] != now[part]}
     assert differing == expected
-    assert {"update", "data", "traces"} <= {*there} & {*now}
+    assert {"update", "data", "traces"} <= {*parts} & {*now}
 
 
 class Sine:
-    """Is printed with its address."""
+    """An object whose text has its address."""
 
     def __call__(self, x):
         return np.sin(x)
@@ -212,7 +212,7 @@ def written():
         called = jax.pure_callback(Sine(), shape, chosen, vmap_method="sequential")
         return weights.sum(), indexed, drawn.sum(), called
 
-    axes = ("workers", "model", "groups")  # a set of them is a parameter
+    axes = ("workers", "model", "groups")  # a set of axes is a parameter
     mesh = jax.make_mesh((1, 1, 1), axes, (jax.sharding.AxisType.Auto,) * 3)
     spec = jax.P(*axes)
     divided = jax.shard_map(jnp.sin, mesh=mesh, in_specs=spec, out_specs=spec)
@@ -235,7 +235,7 @@ def test_a_fingerprint_does_not_depend_on_the_process_or_on_the_checkout(tmp_pat
 
 
 def kernel(line, factor):
-    """A function with a kernel of Pallas from a line of a file; its text is bytes."""
+    """A function with a Pallas kernel from a line of a file; its text is bytes."""
     text = f"def multiply(x, y): y[...] = x[...] * {factor}"
     names = {}
     exec(compile("\n" * line + text, f"file_{line}.py", "exec"), names)
@@ -284,5 +284,5 @@ def test_a_fingerprint_is_of_each_constant_and_literal():
     }
     assert len({*hashes.values()}) == len(kinds), hashes
     for name, function in kinds.items():
-        again = digest.hash_of(jax.jit(function).trace(x))
-        assert again == hashes[name]
+        copy = digest.hash_of(jax.jit(function).trace(x))
+        assert copy == hashes[name]

@@ -1,4 +1,4 @@
-"""Several workers: simulated, run on devices, and on fewer devices than workers."""
+"""Several workers: simulated, on devices, and on fewer devices than workers."""
 
 import functools
 
@@ -18,7 +18,7 @@ from tests.support.training_runs import QUIET, Trained, program_of
 pytestmark = pytest.mark.runs
 
 TASK = tasks.breast_cancer(batch_size=8)
-# sums over workers and over a batch round differently, in 20 steps of Adam
+# sums over workers and over a batch have other roundings, in 20 steps of Adam
 ROUNDING = dict(rtol=0, atol=2e-5)
 RATES, DELAYS = (0.01, 0.03), (0, 3)
 
@@ -28,7 +28,7 @@ def late_adam(learning_rate, delay):
 
 
 def shared(exchange=dj.exchange.mean):
-    """Adam behind a late mean of several workers."""
+    """Adam behind a late mean over several workers."""
 
     def make(learning_rate, delay):
         return dj.delayed(exchange(optax.adam(learning_rate)), delay, max_delay=3)
@@ -41,13 +41,13 @@ KINDS = {"simulated": optimizer, "devices": on_devices}
 
 def options(**changes):
     grid = {"learning_rate": RATES, "delay": DELAYS}
-    own = dict(task=TASK, grid=grid, seeds=(0, 1), updates=20, evaluations=2)
-    return own | changes
+    fields = dict(task=TASK, grid=grid, seeds=(0, 1), updates=20, evaluations=2)
+    return fields | changes
 
 
 @functools.cache
 def shared_run(kind, workers, exchange="mean"):
-    """Several tests look at one."""
+    """A run that several tests use."""
     make = shared(getattr(dj.exchange, exchange))
     return Trained(KINDS[kind](make, workers=workers), **options())
 
@@ -73,7 +73,7 @@ def assert_close(ours, theirs, **tolerance):
 def assert_same_training(one, other):
     assert_close(one[0].model, other[0].model, **ROUNDING)
     np.testing.assert_allclose(one[1], other[1], rtol=1e-4)
-    # of equal delays there is one count for all
+    # with equal delays there is one count for all
     assert_close(one[2], other[2])
 
 
@@ -82,7 +82,7 @@ def test_workers_that_share_a_batch_do_what_one_does_with_all_of_it():
 
 
 @pytest.mark.parametrize(
-    ("exchange", "workers"),  # of devices there are four
+    ("exchange", "workers"),  # there are only four devices
     shortened(
         [(e, workers) for workers in (4, 8) for e in ("mean", "overlapped_mean")],
         *(("mean", 4), ("overlapped_mean", 8)),
@@ -105,9 +105,9 @@ def test_random_delays_are_drawn_apart_and_counted_for_each_worker():
     grid = {"learning_rate": RATES}
     state, _, counters = trained(optimizer(make, workers=4), grid=grid)
     assert (counters.staleness_counts.sum(-1) == 4 * 20).all()
-    apart = np.asarray(state.staleness_counts)
-    assert apart.shape[0] == 4
-    assert any((apart[0] != apart[k]).any() for k in range(1, 4))
+    counts = np.asarray(state.staleness_counts)
+    assert counts.shape[0] == 4
+    assert any((counts[0] != counts[k]).any() for k in range(1, 4))
 
 
 def test_a_cell_that_diverges_is_marked_at_the_step_at_which_one_worker_s_is():
@@ -125,7 +125,7 @@ def test_a_cell_that_diverges_is_marked_at_the_step_at_which_one_worker_s_is():
 
 @pytest.mark.parametrize("training", [optimizer, on_devices])
 def test_one_worker_takes_the_first_of_the_devices_it_is_given(training):
-    """And is compiled for it, whatever device this machine has."""
+    """It is compiled for that device, whatever devices this machine has."""
     *_, last = jax.devices()
     program = program_of(
         training(lambda: optax.sgd(0.1), workers=1), **options() | {"grid": {}}
@@ -140,10 +140,10 @@ def test_a_checkpoint_goes_on_on_another_number_of_devices(tmp_path):
     kept.save(20, run.state)
     for kind in KINDS:
         shapes = shared_run(kind, 8, "overlapped_mean").trainer.shapes()
-        back = kept.restore(shapes)
-        assert_close(back, run.state, rtol=0, atol=0)
+        restored = kept.restore(shapes)
+        assert_close(restored, run.state, rtol=0, atol=0)
         placed = [x.sharding for x in jax.tree.leaves(shapes)]
-        assert [x.sharding for x in jax.tree.leaves(back)] == placed
+        assert [x.sharding for x in jax.tree.leaves(restored)] == placed
     kept.close()
 
 
@@ -167,10 +167,10 @@ def of_six_on_four_devices():
             "`workers` must divide the examples of a batch, got 3 workers",
         ),
         (
-            lambda: of_four(tasks.breast_cancer(batch_size=0)),  # a full one
+            lambda: of_four(tasks.breast_cancer(batch_size=0)),  # the full batch
             r"must divide the examples.*427",
         ),
-        (lambda: of_four(QUIET), "must divide the examples"),  # there are none
+        (lambda: of_four(QUIET), "must divide the examples"),  # it has no examples
         (of_six_on_four_devices, "`workers=6` must be a multiple of the 4 dev"),
         *(
             (
@@ -191,9 +191,9 @@ def lowered(trainer):
 
 
 def test_a_late_sum_between_devices_is_kept_apart_from_its_use():
-    """Of several workers a device, too: else a compiler uses the sum at once.
+    """With several workers on a device, too; else a compiler may use the sum at once.
 
-    Simulated on one device, nothing is sent, and nothing is to be hidden.
+    Simulated on one device, nothing is sent, and there is nothing to hide.
     """
     late = on_devices(shared(dj.exchange.overlapped_mean), workers=4)
     one_a_device = Trainer(program_of(late, **options()))

@@ -19,15 +19,15 @@ SCORES = {line[:3]: line[3] for line in LINES}
 
 
 def ledger(path, numbers=NUMBERS):
-    """One that has read its file."""
-    there = Ledger(RunFolder(path), numbers)
-    there.take(there.text())
-    return there
+    """A ledger that has read its file."""
+    result = Ledger(RunFolder(path), numbers)
+    result.take(result.text())
+    return result
 
 
-def add(there, lines):
+def add(file, lines):
     for program, series, trial, score in lines:
-        there.add(program, [(series, trial)], [score])
+        file.add(program, [(series, trial)], [score])
 
 
 def test_lines_are_read_as_they_are_written(tmp_path):
@@ -36,7 +36,7 @@ def test_lines_are_read_as_they_are_written(tmp_path):
     add(second, LINES[1:])
     assert first.scores | second.scores == ledger(tmp_path).scores == SCORES
     assert [*ledger(tmp_path).scores] == [*SCORES]
-    # another order of the numbers is another order of the columns, and no more
+    # another order of the numbers only changes the order of the columns
     turned = {"b": NUMBERS["b"], "a": NUMBERS["a"]}
     assert ledger(tmp_path, turned).scores == SCORES
     last = (*LINES[0][:2], Trial((0.1, 1.0), 3))
@@ -60,17 +60,17 @@ def test_a_line_that_was_cut_off_is_written_anew(tmp_path, cut):
     add(ledger(tmp_path), LINES)
     text = (tmp_path / "search.csv").read_text()
     (tmp_path / "search.csv").write_text(text[:-cut])
-    again = ledger(tmp_path)
-    assert [*again.scores] == [*SCORES][:-1]
-    add(again, LINES[-1:])
+    second = ledger(tmp_path)
+    assert [*second.scores] == [*SCORES][:-1]
+    add(second, LINES[-1:])
     assert (tmp_path / "search.csv").read_text() == text
 
 
 def test_a_file_that_was_cut_off_in_its_head_begins_anew(tmp_path):
     (tmp_path / "search.csv").write_text("program,ser")
-    there = ledger(tmp_path)
-    assert there.scores == {}
-    add(there, LINES)
+    begun = ledger(tmp_path)
+    assert begun.scores == {}
+    add(begun, LINES)
     assert ledger(tmp_path).scores == SCORES
 
 

@@ -196,7 +196,7 @@ def test_a_label_is_the_same_in_every_process_whatever_is_printed():
     late = functools.partial(optax.sgd, momentum=0.9)
     values = late, object(), np.arange(2000.0), jax.numpy.arange(3)
     labels = [label(value) for value in values]
-    assert not any(" at 0x" in own for own in labels)
+    assert not any(" at 0x" in text for text in labels)
     assert labels[1] == "<object object>"
     with np.printoptions(precision=1, threshold=2):
         assert [label(value) for value in values] == labels

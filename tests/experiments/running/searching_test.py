@@ -1,4 +1,4 @@
-"""A search finds optima that are known, in noise, and says when it does not."""
+"""A search finds known optima under noise, and reports if it does not."""
 
 import functools
 import itertools
@@ -18,7 +18,7 @@ from experiments.training.ranges import NEAR, Range, Search
 
 pytestmark = pytest.mark.runs
 
-STREAM = 100_000  # seeds of a search, as `find` documents
+STREAM = 100_000  # seeds of a search, as the docstring of `find` says
 FIRST = 1_000_000_000
 TOLERANCE = Search().tolerance
 RATE, DECAY, STRENGTH = (
@@ -31,12 +31,12 @@ RATE, DECAY, STRENGTH = (
 class Noise(NamedTuple):
     """Standard deviations."""
 
-    pairs: float  # of a difference of two points under one seed
-    common: float = 0.3  # of what all points have under one seed
+    pairs: float  # of the difference of two points with the same seed
+    common: float = 0.3  # of the noise that all points with one seed have in common
 
 
 class Ended(NamedTuple):
-    """A search that is over."""
+    """A search that has ended."""
 
     outcome: searching.Outcome
     answers: dict[Trial, float]
@@ -44,7 +44,7 @@ class Ended(NamedTuple):
 
     @property
     def seeds(self):
-        """{number of the search: its seeds}; number 0 is the agreement."""
+        """{number of the search: its seeds}; number 0 compares the optima."""
         seeds = {}
         for trial in self.answers:
             seeds.setdefault((trial.seed - FIRST) // STREAM, set()).add(trial.seed)
@@ -52,20 +52,20 @@ class Ended(NamedTuple):
 
 
 def noisy(function, noise, name=""):
-    """What a trial answers: the same noise, whenever it is asked."""
-    spread = noise.pairs / math.sqrt(2)  # of each of two
+    """The answer of a trial: the same noise, whenever it is asked."""
+    spread = noise.pairs / math.sqrt(2)  # of each of the two points
 
     def answer(trial):
-        own = np.random.default_rng(zlib.crc32(f"{name}{trial}".encode()))
-        every = np.random.default_rng((zlib.crc32(name.encode()), trial.seed))
-        value = function(*trial.point) + spread * own.normal()
-        return value + noise.common * every.normal()
+        rng = np.random.default_rng(zlib.crc32(f"{name}{trial}".encode()))
+        common = np.random.default_rng((zlib.crc32(name.encode()), trial.seed))
+        value = function(*trial.point) + spread * rng.normal()
+        return value + noise.common * common.normal()
 
     return answer
 
 
 def ended(answer, space, name="a series", search=None, **arguments):
-    """Answers a search until it ends; no trial is asked for twice."""
+    """Answers a search until it ends; no trial is asked twice."""
     search = search or Search()
     asking: Any = find(space, search, name, first_seed=FIRST, **arguments)
     answers, rounds, scores = {}, [], None
@@ -88,7 +88,7 @@ def searched(function, space, noise, name="a series", **arguments):
 
 
 def bowl(*places, bend=0.5):
-    """A sum of `bend` (decades from a place)^2, where 0 is as bad as 0.001."""
+    """A sum of `bend` (decades from a place)^2; the value 0 is as bad as 0.001."""
     return lambda *point: sum(
         bend * math.log10((value or 0.001) / place) ** 2
         for value, place in zip(point, places, strict=True)
@@ -96,7 +96,7 @@ def bowl(*places, bend=0.5):
 
 
 def lost(bend):
-    """How much is lost at most where no neighbor is better by more than the tolerance.
+    """The largest loss, if no neighbor is better by more than the tolerance.
 
     At a distance e of the optimum of bend x^2 the neighbor at h is better by
     bend (2 e h - h^2); so e is at most (tolerance + bend h^2) / (2 bend h).
@@ -106,16 +106,16 @@ def lost(bend):
 
 
 def nearly_all(number, wrong=0.1):
-    """How many of a number must be right, where each is wrong with a probability.
+    """How many of a number must be right, if each is wrong with a probability.
 
-    An interval of 95 % that is looked at several times is wrong in at most 10 % of
-    searches here; fewer are right once in a thousand test runs.
+    An interval of 95 % that is checked several times is wrong in at most 10 % of the
+    searches here. Fewer are right in one of a thousand runs of the test.
     """
     return number - stats.binom.ppf(0.999, number, wrong)
 
 
 def sides(space, point):
-    """The (number, side) of each number that is on; there is nothing behind a limit."""
+    """The (number, side) of each active number; a limit has no outer side."""
     for i, (value, one) in enumerate(zip(point, space.values(), strict=True)):
         if value != one.off:
             for side, limit in zip((-1, 1), one.limits, strict=True):
@@ -124,9 +124,9 @@ def sides(space, point):
 
 
 def compared(result, space, number):
-    """How much worse the points around the found one are.
+    """How much worse the points around the optimum are.
 
-    They are at a factor of 1.25, or at a limit that is nearer.
+    They are at a factor of 1.25, or at a limit if that is nearer.
 
     Returns:
         {(number, side): [(mean, half of its interval of 95 %)]}, over the seeds of one
@@ -138,16 +138,16 @@ def compared(result, space, number):
             scores.setdefault(point, {})[seed] = score
     center, worse = result.outcome.point, {}
     for i, side in sides(space, center):
-        for point, there in scores.items():
+        for point, values in scores.items():
             moved = [j for j in range(len(center)) if point[j] != center[j]]
             if moved != [i] or point[i] == 0.0 or center not in scores:
                 continue
-            away = ranges[i].coordinate(point[i]) - ranges[i].coordinate(center[i])
-            seeds = there.keys() & scores[center].keys()
-            last = point[i] in ranges[i].limits and 0 < side * away < NEAR
-            # values have four digits
-            if (last or abs(side * away - NEAR) < 0.001) and len(seeds) > 1:
-                gaps = np.array([there[s] - scores[center][s] for s in seeds])
+            gap = ranges[i].coordinate(point[i]) - ranges[i].coordinate(center[i])
+            seeds = values.keys() & scores[center].keys()
+            last = point[i] in ranges[i].limits and 0 < side * gap < NEAR
+            # values are printed with four digits
+            if (last or abs(side * gap - NEAR) < 0.001) and len(seeds) > 1:
+                gaps = np.array([values[s] - scores[center][s] for s in seeds])
                 half = stats.t.ppf(0.975, len(gaps) - 1) * stats.sem(gaps)
                 worse.setdefault((i, side), []).append((gaps.mean(), half))
     return worse
@@ -168,7 +168,7 @@ BEST = {"beyond off": 0.5 * math.log10(3.0) ** 2, "hard": 0.5}
 
 @functools.cache
 def searched_case(case, pairs, number):
-    """A search of the series of this number; several tests look at one."""
+    """A search of the series of this number, for several tests."""
     return searched(*CASES[case], Noise(pairs), f"{case} {number}")
 
 
@@ -180,10 +180,10 @@ def test_no_tried_neighbor_of_a_found_point_is_better_by_the_tolerance(case, pai
         result = searched_case(case, pairs, number)
         assert result.outcome.found
         assert result.outcome.why == "at the limit of a" * (case == "hard")
-        every = [compared(result, space, i) for i in range(1, Search().repeats + 1)]
+        results = [compared(result, space, i) for i in range(1, Search().repeats + 1)]
         wanted = set(sides(space, result.outcome.point))
-        # one of the searches has ended there
-        (worse,) = [one for one in every if one.keys() == wanted][:1]
+        # one of the searches has ended at the limit
+        (worse,) = [one for one in results if one.keys() == wanted][:1]
         for mean, half in itertools.chain(*worse.values()):
             assert mean >= -TOLERANCE
             assert mean - half >= -TOLERANCE or half <= TOLERANCE
@@ -211,18 +211,18 @@ def test_the_search_follows_an_optimum_out_of_its_range_and_not_out_of_a_hard_on
     assert outcome.found and outcome.why == "at the limit of a"
 
 
-@pytest.mark.parametrize("way", [-1, 1])
-def test_a_slope_without_end_has_no_optimum(way):
-    """The search ends at the last value that float32 has, and nothing is behind it."""
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_a_slope_without_end_has_no_optimum(sign):
+    """The search ends at the last value of float32."""
     space = dict(a=Range(0.1, 1.0), b=Range(0.1, 1.0, hard=True))
     search = Search(repeats=1, tolerance=0.05)
     outcome = searched(
-        lambda a, b: -way * math.log10(a) - math.log10(b),
+        lambda a, b: -sign * math.log10(a) - math.log10(b),
         space,
         Noise(0.005),
         search=search,
     ).outcome
-    assert outcome.point == (10.0 ** (30 * way), 1.0)
+    assert outcome.point == (10.0 ** (30 * sign), 1.0)
     assert not outcome.found and outcome.why == "the scores fall without end along a"
 
 
@@ -250,10 +250,10 @@ def test_six_numbers_end_within_their_trainings():
 
 
 def valley(a, b):
-    """A rate over a decay, which diverges above 10^0.9 times its best value."""
-    along = math.log10(a) - 0.9 * math.log10(b)
+    """A function of rate and decay, infinite above 10^0.9 times the best rate."""
+    ridge = math.log10(a) - 0.9 * math.log10(b)
     bend = 0.15 * (math.log10(b) + 1) ** 2
-    return math.inf if along > 0.9 else 0.6 * along**2 + bend
+    return math.inf if ridge > 0.9 else 0.6 * ridge**2 + bend
 
 
 @functools.cache
@@ -271,13 +271,13 @@ def test_a_curved_valley_with_a_diverging_side_is_followed_to_its_end(pairs):
 
 
 def bump(a, b):
-    """On is better by 0.03, in a few of the six decades."""
-    there = 0.0 if b == 0 else math.exp(-((math.log10(b) - 0.5) ** 2) / 0.8)
-    return 0.6 * math.log10(2 * a) ** 2 - 0.03 * there
+    """b > 0 is better by 0.03, but only in a few of the six decades."""
+    height = 0.0 if b == 0 else math.exp(-((math.log10(b) - 0.5) ** 2) / 0.8)
+    return 0.6 * math.log10(2 * a) ** 2 - 0.03 * height
 
 
 def step(a, b):
-    """Off is better by 0.03."""
+    """b = 0 is better by 0.03."""
     return 0.6 * math.log10(2 * a) ** 2 + 0.03 * (b != 0)
 
 
@@ -297,8 +297,8 @@ def test_on_and_off_are_told_apart_where_they_differ_by_three_tolerances(
 
 def test_on_is_found_though_it_is_better_in_one_decade_of_six():
     def narrow(a, b):
-        there = 0.0 if b == 0 else math.exp(-((math.log10(b) - 0.5) ** 2) / 0.1)
-        return 2 * math.log10(2 * a) ** 2 - 0.1 * there
+        height = 0.0 if b == 0 else math.exp(-((math.log10(b) - 0.5) ** 2) / 0.1)
+        return 2 * math.log10(2 * a) ** 2 - 0.1 * height
 
     space, search = dict(a=RATE, b=STRENGTH), Search(repeats=1)
     points = [
@@ -309,8 +309,8 @@ def test_on_is_found_though_it_is_better_in_one_decade_of_six():
     assert sum(right) >= nearly_all(40)
 
 
-@pytest.mark.parametrize(("gap", "apart"), [(0.05, [1]), (0.0, []), (0.005, [])])
-def test_searches_agree_if_their_ends_differ_by_no_more_than_the_tolerance(gap, apart):
+@pytest.mark.parametrize(("gap", "worse"), [(0.05, [1]), (0.0, []), (0.005, [])])
+def test_searches_agree_if_their_ends_differ_by_no_more_than_the_tolerance(gap, worse):
     answer = noisy(lambda a: gap * (a == 2.0), Noise(0.02))
     table = Table(10_000)
     asking: Any = table.filled(
@@ -320,21 +320,21 @@ def test_searches_agree_if_their_ends_differ_by_no_more_than_the_tolerance(gap, 
     with pytest.raises(StopIteration) as end:
         while True:
             trials = asking.send([answer(trial) for trial in trials])
-    assert end.value.value[0] == apart
+    assert end.value.value[0] == worse
 
 
 def test_off_is_the_exact_value_wherever_it_is():
-    for off, inside in [(0.0, 0.1), (1.0, 0.1), (0.01, 0.1), (123456.0, 0.1)]:
+    for off, best in [(0.0, 0.1), (1.0, 0.1), (0.01, 0.1), (123456.0, 0.1)]:
         space = dict(a=Range(0.01, 1.0, off=off))
         result = searched(lambda a, off=off: 0.1 * (a != off), space, Noise(0.005))
         assert result.outcome.point == (off,)
-        function = bowl(inside) if off > 0 else lambda a: abs(a - 0.1)
+        function = bowl(best) if off > 0 else lambda a: abs(a - 0.1)
         result = searched(function, space, Noise(0.005))
-        assert math.isclose(result.outcome.point[0], inside, rel_tol=0.3)
+        assert math.isclose(result.outcome.point[0], best, rel_tol=0.3)
 
 
 def two_basins(a, b):
-    """A wide basin, and a narrow one that is deeper by 0.1."""
+    """A wide basin, and a narrow one that is 0.1 lower."""
     wide = 0.5 * math.log10(a / 1.0) ** 2 + 0.1
     narrow = 2.0 * math.log10(a / 0.004) ** 2
     return min(wide, narrow) + 0.5 * math.log10(b / 0.1) ** 2
@@ -368,9 +368,9 @@ def test_what_diverges_is_never_found(diverged):
         result = searched(cliff, dict(a=RATE), Noise(0.005), name)
         assert result.outcome.found
         assert result.outcome.point[0] <= 0.1
-    every = searched(lambda a: diverged, dict(a=RATE), Noise(0.0))
-    assert not every.outcome.found
-    assert "diverge" in every.outcome.why
+    search = searched(lambda a: diverged, dict(a=RATE), Noise(0.0))
+    assert not search.outcome.found
+    assert "diverge" in search.outcome.why
 
 
 def test_a_point_that_diverges_under_fewer_seeds_is_better():
@@ -411,7 +411,7 @@ def test_searches_of_off_and_on_that_meet_train_a_point_once():
     def meeting(a, b):
         return 0.6 * (math.log10(a) - 0.9 * math.log10(b)) ** 2 + 0.03 * (b != 1.0)
 
-    for i in range(24):  # `ended` looks at each trial
+    for i in range(24):  # `ended` checks each trial
         result = searched(meeting, dict(a=RATE, b=DECAY), Noise(0.005), f"{i}")
         assert result.outcome.point[1] == 1.0
 
@@ -425,7 +425,7 @@ def test_noise_that_all_points_of_a_seed_share_changes_nothing():
 
 
 def test_a_series_ends_no_worse_than_an_optimum_that_it_contains():
-    """The optimum lies in a narrow basin, which no start of the search hits."""
+    """The optimum lies in a narrow basin that no start of the search is in."""
 
     def narrow(a, b):
         far = math.hypot(math.log10(a / 0.002), math.log10(b / 0.012))
@@ -439,7 +439,7 @@ def test_a_series_ends_no_worse_than_an_optimum_that_it_contains():
 
 
 def test_a_series_ends_no_worse_than_an_optimum_of_a_relative():
-    """Two narrow valleys, of which every search ends in the wider and higher one."""
+    """Two narrow valleys; every search ends in the wider one, which is higher."""
 
     def two(a, b):
         wide = math.hypot(math.log10(a / 0.1), math.log10(b / 0.1))
@@ -449,25 +449,25 @@ def test_a_series_ends_no_worse_than_an_optimum_of_a_relative():
     space, rival = dict(a=RATE, b=Range(0.01, 1.0)), (0.002, 0.9)
     alone = searched(two, space, Noise(0.02))
     assert alone.outcome.found and two(*alone.outcome.point) > two(*rival) + 0.5
-    beside = searched(two, space, Noise(0.02), rivals=[rival])
-    assert beside.outcome.found
-    assert two(*beside.outcome.point) <= two(*rival) + 2 * TOLERANCE
-    # what its climbs asked for alone they ask for again
+    search = searched(two, space, Noise(0.02), rivals=[rival])
+    assert search.outcome.found
+    assert two(*search.outcome.point) <= two(*rival) + 2 * TOLERANCE
+    # they ask for the points of their own climbs again
     climbs = {one for one in alone.answers if one.seed >= FIRST + STREAM}
-    assert climbs < set(beside.answers)
+    assert climbs < set(search.answers)
 
 
 def test_a_relative_that_is_no_better_changes_no_optimum():
     alone = searched(bowl(0.03), dict(a=RATE), Noise(0.02))
     rivals = [(alone.outcome.point[0] * 3,), (alone.outcome.point[0] / 3,)]
-    beside = searched(bowl(0.03), dict(a=RATE), Noise(0.02), rivals=rivals)
-    assert beside.outcome[:-1] == alone.outcome[:-1]
-    more = set(beside.answers) - set(alone.answers)
-    assert {trial.point for trial in more} == set(rivals)
+    search = searched(bowl(0.03), dict(a=RATE), Noise(0.02), rivals=rivals)
+    assert search.outcome[:-1] == alone.outcome[:-1]
+    others = set(search.answers) - set(alone.answers)
+    assert {trial.point for trial in others} == set(rivals)
 
 
 def test_a_search_that_was_killed_asks_for_exactly_the_rest():
-    """The same answers give the same trials, round by round."""
+    """The same answers lead to the same trials, in each round."""
     whole = searched(valley, dict(a=RATE, b=DECAY), Noise(0.03))
     trials = list(itertools.chain(*whole.rounds))
     kept = dict(list(whole.answers.items())[: len(trials) // 2])
@@ -478,10 +478,10 @@ def test_a_search_that_was_killed_asks_for_exactly_the_rest():
             trained.append(trial)
         return whole.answers[trial]
 
-    again = ended(answer, dict(a=RATE, b=DECAY))
+    second = ended(answer, dict(a=RATE, b=DECAY))
     assert trained == trials[len(kept) :]
-    assert again.rounds == whole.rounds
-    assert again.outcome == whole.outcome
+    assert second.rounds == whole.rounds
+    assert second.outcome == whole.outcome
 
 
 @pytest.mark.parametrize("repeats", [1, 3, 5])
@@ -528,7 +528,7 @@ def test_series_of_other_names_begin_at_other_points_inside_of_the_range():
     one, two = firsts(dict(a=RATE), "one"), firsts(dict(a=RATE), "two")
     assert not set(one) & set(two)
     assert all(RATE.low <= a <= RATE.high for (a,) in one + two)
-    # no gap of more than half of the range
+    # no gap is larger than half of the range
     places = sorted(RATE.coordinate(a) for (a,) in one)
     assert max(np.diff([RATE.ends[0], *places, RATE.ends[1]])) <= np.ptp(RATE.ends) / 2
 
@@ -548,7 +548,7 @@ def test_a_search_with_nothing_on_trains_off():
 
 @pytest.mark.parametrize("pairs", [0.005, 0.02])
 def test_a_repeat_of_two_numbers_needs_fewer_than_393_trainings(pairs):
-    """As many as a search of the comparison took before."""
+    """A search of the comparison took as many before."""
     each = [in_valley(pairs, number).trainings for number in range(8)]
     assert max(each) / Search().repeats < 393
 

@@ -80,7 +80,7 @@ def test_a_sharding_that_cannot_be_is_refused(spec):
 
 @functools.cache
 def simulated(workers, groups=1):
-    """The same run without devices."""
+    """The same run, simulated."""
     make = shared.make if groups == 1 else shared.make_in_groups
     experiment = Experiment(
         **dict(question="?", task=shared.task(16), updates=shared.UPDATES, seeds=1),
@@ -90,7 +90,7 @@ def simulated(workers, groups=1):
     return values(shared.whole(shared.trainer_of(experiment)))
 
 
-trainer = functools.cache(shared.trainer)  # compiled for several tests once
+trainer = functools.cache(shared.trainer)  # compiled once for several tests
 
 
 def parts(state):
@@ -105,8 +105,8 @@ def parts(state):
 
 
 def test_no_device_holds_the_whole_state_of_a_worker():
-    made = trainer(2, 2)
-    state = made.init()
+    job = trainer(2, 2)
+    state = job.init()
     half = (INPUTS, HIDDEN // 2)
     assert parts(state) == {
         "model.params.inner": (1, 1, *half),
@@ -115,28 +115,28 @@ def test_no_device_holds_the_whole_state_of_a_worker():
         "memory.inner_state.outbox.inner": (1, 1, 1, *half),
         "memory.inner_state.inner_state.0.trace.inner": (1, 1, *half),
     }
-    begun, shapes = parts(state), made.shapes()
-    here = jax.tree.map(lambda x: x.sharding, state)
-    assert here == jax.tree.map(lambda x: x.sharding, shapes)
-    given = made.feed.given(0, made.feed.chunk)
-    assert given.sharding == made.feed.shapes()[0].sharding
-    # of 16 examples each device has 4
-    assert given.addressable_shards[0].data.shape == (made.feed.chunk, 1, 1, 4, INPUTS)
+    begun, shapes = parts(state), job.shapes()
+    places = jax.tree.map(lambda x: x.sharding, state)
+    assert places == jax.tree.map(lambda x: x.sharding, shapes)
+    given = job.feed.given(0, job.feed.chunk)
+    assert given.sharding == job.feed.shapes()[0].sharding
+    # each device has 4 of 16 examples
+    assert given.addressable_shards[0].data.shape == (job.feed.chunk, 1, 1, 4, INPUTS)
     for _ in range(2):
-        state, _ = made.run_chunk(state, given, np.int32(1))
+        state, _ = job.run_chunk(state, given, np.int32(1))
         assert parts(state) == begun
-    assert made.run_chunk._cache_size() == 1
-    evaluated = made.evaluate(state)["train_loss"]
+    assert job.run_chunk._cache_size() == 1
+    evaluated = job.evaluate(state)["train_loss"]
     assert np.isfinite(evaluated).all()
 
 
 @pytest.mark.parametrize("model", [1, 2])
 def test_members_share_a_gradient_that_the_devices_of_each_share_too(model):
-    """Two members of two groups: on devices of their own, or on halves of two."""
-    made = shared.trainer(4, model, groups=2)
-    state, _ = run = shared.whole(made)
+    """Two members of two groups: with a device each, or with halves of two devices."""
+    job = shared.trainer(4, model, groups=2)
+    state, _ = run = shared.whole(job)
     assert difference(values(run), simulated(4, groups=2)) < ROUNDING
-    assert made.run_chunk._cache_size() == 1
+    assert job.run_chunk._cache_size() == 1
     outbox = execution.held(state).memory.inner_state.outbox["inner"]
     assert outbox.shape == (2, 2, 1, 1, INPUTS // 2, HIDDEN)
     members = 1 if model == 1 else 2
@@ -150,23 +150,23 @@ CASES = [(2, 2, None), (2, 2, 2), (4, 2, None), (4, 4, None), (4, 2, 2)]
 @pytest.mark.long
 @pytest.mark.parametrize(("workers", "model", "count"), CASES)
 def test_workers_of_several_devices_do_what_simulated_ones_do(workers, model, count):
-    """Also where devices take the steps of several workers."""
-    made = shared.trainer(workers, model, count)
-    assert difference(values(shared.whole(made)), simulated(workers)) < ROUNDING
-    assert made.run_chunk._cache_size() == 1
+    """Also if each device takes the steps of several workers."""
+    job = shared.trainer(workers, model, count)
+    assert difference(values(shared.whole(job)), simulated(workers)) < ROUNDING
+    assert job.run_chunk._cache_size() == 1
 
 
 @pytest.mark.parametrize("model", shortened([2, 1], 2))
 def test_a_run_goes_on_with_fewer_devices(tmp_path, model):
-    """Of two workers on four devices, on two; with `model=2` they take turns."""
+    """Two workers on four devices continue on two; with `model=2` they take turns."""
     second = shared.trainer(2, model, 2)
     state, losses = shared.resumed(trainer(2, 2), second, tmp_path)
     assert difference(values((state, losses)), simulated(2)) < ROUNDING
-    there = {part[-2:] for part in parts(state).values()}
-    assert there == {(INPUTS, HIDDEN // model)}
+    shapes = {part[-2:] for part in parts(state).values()}
+    assert shapes == {(INPUTS, HIDDEN // model)}
     assert second.run_chunk._cache_size() == 1
-    for leaf, like in zip(*map(jax.tree.leaves, (state, second.shapes())), strict=True):
-        assert leaf.sharding.is_equivalent_to(like.sharding, leaf.ndim)
+    for leaf, x in zip(*map(jax.tree.leaves, (state, second.shapes())), strict=True):
+        assert leaf.sharding.is_equivalent_to(x.sharding, leaf.ndim)
 
 
 @pytest.mark.long
@@ -176,8 +176,8 @@ def test_a_layout_of_one_s_own_is_kept():
     def layout(path, shape):
         return {"['inner']": P(None, "model"), "['outer']": P("model")}.get(path, P())
 
-    made = shared.trainer(2, 2, sharding=layout)
-    state, _ = run = shared.whole(made)
+    job = shared.trainer(2, 2, sharding=layout)
+    state, _ = run = shared.whole(job)
     params = execution.held(state).model.params
     outer = params["outer"].addressable_shards[0].data.shape
     assert outer == (1, 1, HIDDEN // 2)

@@ -1,4 +1,4 @@
-"""Groups of workers, and the devices of several slices."""
+"""Groups of workers, and devices in several slices."""
 
 import functools
 import re
@@ -23,7 +23,7 @@ from tests.support.training_runs import program_of
 pytestmark = pytest.mark.runs
 
 KINDS = {"simulated": optimizer, "devices": on_devices}
-# workers and groups; of devices there are four
+# (workers, groups); there are four devices
 CASES = [
     (kind, *shape)
     for kind in KINDS
@@ -50,7 +50,7 @@ def test_between_groups_a_gradient_is_one_update_late(kind, workers, groups):
             x = x - RATE * held.mean(0)
         held = fresh
     np.testing.assert_allclose(slices.params_of(state), x, rtol=0, atol=1e-6)
-    # a group sends its members' mean, not each member its own
+    # a group sends the mean of its members, and not each gradient
     outbox = np.asarray(execution.held(state).memory.outbox)
     np.testing.assert_allclose(outbox[:, 0, 0], held, rtol=0, atol=1e-5)
     counted = cells.counters(state)
@@ -59,7 +59,7 @@ def test_between_groups_a_gradient_is_one_update_late(kind, workers, groups):
 
 @pytest.mark.parametrize(("kind", "workers", "groups"), shortened(CASES, *FEW))
 def test_a_group_is_of_neighbors(kind, workers, groups):
-    """The later half of the groups is an update late, the other not."""
+    """The second half of the groups is one update late, the first half is not."""
     state = slices.trained(KINDS[kind], slices.uneven, workers, groups)
     x, held = start(), None
     for t in range(UPDATES):
@@ -76,7 +76,7 @@ def test_a_group_is_of_neighbors(kind, workers, groups):
 def test_each_worker_draws_numbers_of_its_own_and_all_report_one_loss(
     kind, groups, axes
 ):
-    """A worker's number is group * members + member; states are averaged."""
+    """The number of a worker is group * members + member; states are averaged."""
 
     def loss(params, batch, state, key):
         del state
@@ -132,7 +132,7 @@ def test_one_worker_needs_no_axis_on_devices_either():
 
 
 class Device:
-    """What a mesh asks of a device."""
+    """The attributes of a device that meshes use."""
 
     device_kind = "none"
 
@@ -147,10 +147,10 @@ def groups_of(groups, members):
 
 
 def of_slices(*sizes):
-    """Devices of slices in any order, by which they are numbered."""
-    slices = [own for own, size in enumerate(sizes) for _ in range(size)]
+    """Devices in slices of these sizes, numbered in a random order."""
+    slices = [index for index, size in enumerate(sizes) for _ in range(size)]
     order = np.random.default_rng(0).permutation(slices)
-    return [Device(number, int(own)) for number, own in enumerate(order)]
+    return [Device(number, int(index)) for number, index in enumerate(order)]
 
 
 def slices_in(mesh):
@@ -158,18 +158,18 @@ def slices_in(mesh):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "axes", "expected"),  # slices along the mesh
+    ("sizes", "axes", "expected"),  # the slices along the mesh
     [
         ((4, 4), groups_of(2, 4), [[0] * 4, [1] * 4]),
-        ((4, 4), groups_of(2, 8), [[0] * 4, [1] * 4]),  # two workers a device
+        ((4, 4), groups_of(2, 8), [[0] * 4, [1] * 4]),  # two workers on a device
         ((4, 4), groups_of(4, 2), [[0] * 2, [0] * 2, [1] * 2, [1] * 2]),
         ((4, 4), groups_of(8, 2), [[0]] * 4 + [[1]] * 4),
         ((2, 2, 2, 2), groups_of(2, 4), [[0, 0, 1, 1], [2, 2, 3, 3]]),
         ((3, 3, 3), groups_of(3, 3), [[0] * 3, [1] * 3, [2] * 3]),
         ((4, 4), {"workers": 8}, [0] * 4 + [1] * 4),
         ((4, 4), {"workers": 24}, [0] * 4 + [1] * 4),
-        ((4, 4), {"workers": 4}, [0] * 4),  # no more slices than are needed
-        ((4, 4), groups_of(6, 4), [[0] * 4, [1] * 4]),  # three groups a slice
+        ((4, 4), {"workers": 4}, [0] * 4),  # no more slices than necessary
+        ((4, 4), groups_of(6, 4), [[0] * 4, [1] * 4]),  # three groups in a slice
     ],
 )
 def test_slices_lie_along_the_first_axis(sizes, axes, expected):
@@ -181,19 +181,19 @@ def test_slices_lie_along_the_first_axis(sizes, axes, expected):
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
 def test_without_slices_groups_are_whole_processes(platform):
-    """One axis alone goes over the devices in their order, as ever."""
-    there = [Device(i, process_index=i % 2, platform=platform) for i in range(4)]
-    mesh = meshes.make_mesh(groups_of(2, 2), there=there)
+    """An axis that is the only one follows the order of the devices."""
+    devices = [Device(i, process_index=i % 2, platform=platform) for i in range(4)]
+    mesh = meshes.make_mesh(groups_of(2, 2), there=devices)
     result = np.vectorize(lambda device: device.process_index)(mesh.devices)
     np.testing.assert_array_equal(result, [[0, 0], [1, 1]])
-    line = meshes.make_mesh({"workers": 4}, there=there)
+    line = meshes.make_mesh({"workers": 4}, there=devices)
     assert [device.id for device in line.devices.flat] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
-    ("axes", "there", "message"),
+    ("axes", "devices", "message"),
     [
-        # of slices and of processes that differ in size
+        # slices and processes of different sizes
         ({"workers": 6}, of_slices(4, 2), "Number of devices 4 must equal the product"),
         (
             groups_of(2, 3),
@@ -222,9 +222,9 @@ def test_without_slices_groups_are_whole_processes(platform):
         ),
     ],
 )
-def test_groups_that_do_not_fit_the_devices_are_refused(axes, there, message):
+def test_groups_that_do_not_fit_the_devices_are_refused(axes, devices, message):
     with pytest.raises(ValueError, match=message):
-        meshes.make_mesh(axes, there=there)
+        meshes.make_mesh(axes, there=devices)
 
 
 @pytest.mark.parametrize(
@@ -298,8 +298,8 @@ needs_libtpu = pytest.mark.skipif(
 
 @pytest.fixture
 def two_slices():
-    """TPUs to compile for, four in each slice."""
-    jax.config.update("jax_platforms", "cpu")  # a TPU is sought otherwise
+    """TPUs to compile for: two slices of four."""
+    jax.config.update("jax_platforms", "cpu")  # otherwise JAX looks for a TPU
     return chips.topology("2*v5e:2x2").devices()
 
 
@@ -310,14 +310,14 @@ def test_tpus_of_two_slices_lie_slice_after_slice(two_slices):
         mesh = meshes.make_mesh(axes, there=two_slices[::-1])
         np.testing.assert_array_equal(np.ravel(slices_in(mesh)), [0] * 4 + [1] * 4)
         assert mesh.devices.shape == tuple(axes.values())
-        # neighbors on a slice's ring are neighbors there
+        # neighbors in the ring of a slice are neighbors here
         ring = mesh.devices.reshape(2, 4)
         for one, other in zip(ring[:, :-1].flat, ring[:, 1:].flat, strict=True):
             assert np.abs(np.subtract(one.coords, other.coords)).sum() == 1
 
 
 def products_before(text, awaited):
-    """Of a compiled loop: products in all, and before each line of this operation.
+    """Products of a compiled loop: in all, and before each line of this operation.
 
     A computation is a list of lines in the order in which they are run.
     """
@@ -337,8 +337,8 @@ def products_before(text, awaited):
 
     def of_line(line):
         called = re.findall(r"calls=%([\w.\-]+)", line)
-        own = re.search(r" (convolution|dot)\(", line) is not None
-        return own + sum(map(products, called))
+        count = re.search(r" (convolution|dot)\(", line) is not None
+        return count + sum(map(products, called))
 
     (body,) = (c for c in computations.values() if any(awaited in x for x in c))
     done = np.cumsum([of_line(line) for line in body])
@@ -348,7 +348,7 @@ def products_before(text, awaited):
 @needs_libtpu
 @pytest.mark.long
 def test_what_slices_send_each_other_is_awaited_after_all_products(two_slices):
-    """Of a gathered row of parameters XLA would fuse the cast into the update."""
+    """XLA would fuse the cast of a gathered row of parameters into the update."""
     width, rows = 256, 512
 
     def loss(params, batch):

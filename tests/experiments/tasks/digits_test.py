@@ -1,4 +1,4 @@
-"""Digits, and what `classify` makes of them."""
+"""The digits, and the task that `classify` makes from data."""
 
 import jax
 import numpy as np
@@ -37,9 +37,9 @@ def test_digits_are_learned_and_told_apart_in_held_out_images(make):
     # the same network, written out
     data = datasets.load_digits()
     _, test = batches.split(1797, test_fraction=0.25, seed=0)
-    x, hidden, out = data.data[test] / 16.0, params["Dense_0"], params["Dense_1"]
+    x, hidden, last = data.data[test] / 16.0, params["Dense_0"], params["Dense_1"]
     logits = np.maximum(x @ hidden["kernel"] + hidden["bias"][None], 0.0)
-    logits = logits @ out["kernel"] + out["bias"][None]
+    logits = logits @ last["kernel"] + last["bias"][None]
     hits = logits.argmax(1) == data.target[test]
     assert metrics["test_accuracy"] == pytest.approx(hits.mean())
     log_sums = np.log(np.exp(logits).sum(1))

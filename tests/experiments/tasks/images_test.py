@@ -1,4 +1,4 @@
-"""Images are read once an epoch, as they are; photographs are cut."""
+"""Images are read once in each epoch, unchanged; photographs are cut."""
 
 import importlib
 import itertools
@@ -18,7 +18,7 @@ from tests.support.data_sets import photograph, prepare_images
 
 @pytest.fixture
 def evaluated_bytes(monkeypatch):
-    """Sets how much of a split is evaluated."""
+    """Sets the part of a split that is evaluated."""
     module = importlib.import_module("experiments.tasks.images")
     return lambda count: monkeypatch.setattr(module, "EVALUATED_BYTES", count)
 
@@ -91,7 +91,7 @@ def test_photographs_are_cut_and_seen_once_an_epoch_with_their_labels(photo_dir)
     epochs = np.sort(numbers.reshape(2, 12))
     np.testing.assert_array_equal(epochs, [range(12), range(12)])
     boxes = {image[..., 1:].tobytes() for image in batch["image"].reshape(24, -1, 3)}
-    assert len(boxes) == 24  # an example is cut anew in each epoch
+    assert len(boxes) == 24  # each epoch cuts an example in another place
 
 
 def test_a_photograph_s_cut_does_not_depend_on_who_draws_it(photo_dir):
@@ -146,15 +146,15 @@ def test_an_unknown_data_set_is_refused(tmp_path, name):
 
 
 def test_a_data_set_that_is_not_prepared_is_refused_with_the_command(tmp_path):
-    where = rf"builder\('cifar10', data_dir='{tmp_path}'\)\.download_and_prepare"
-    command = rf"nothing at .*\n.*{where}\(file_format=\"array_record\"\)\n"
+    call = rf"builder\('cifar10', data_dir='{tmp_path}'\)\.download_and_prepare"
+    command = rf"nothing at .*\n.*{call}\(file_format=\"array_record\"\)\n"
     with pytest.raises(FileNotFoundError, match=command):
         tasks.images("cifar10", data_dir=str(tmp_path))
 
 
 def test_a_data_set_in_tensorflows_format_is_refused(tmp_path):
-    made = prepare_images(tmp_path, splits={"train": range(9), "test": range(9)})
-    info = made.data_path / "dataset_info.json"
+    builder = prepare_images(tmp_path, splits={"train": range(9), "test": range(9)})
+    info = builder.data_path / "dataset_info.json"
     record = json.loads(info.read_text())
     info.write_text(json.dumps(record | {"fileFormat": "tfrecord"}))
     with pytest.raises(FileNotFoundError, match=r"not prepared as.*there is tfrecord"):

@@ -26,6 +26,6 @@ def test_the_spread_is_the_deviation_of_a_point_from_its_center():
     points, label = examples(spread=0.25)
     centers, same = examples(spread=0.0)
     np.testing.assert_array_equal(label, same)
-    away = points - centers
-    np.testing.assert_allclose(away.std(), 0.25, rtol=0.01)
-    np.testing.assert_allclose(away.mean(axis=0), 0.0, atol=5 * 0.25 / 64)
+    offsets = points - centers
+    np.testing.assert_allclose(offsets.std(), 0.25, rtol=0.01)
+    np.testing.assert_allclose(offsets.mean(axis=0), 0.0, atol=5 * 0.25 / 64)

@@ -33,11 +33,11 @@ def test_dropout_is_drawn_from_the_key_in_training_alone(make, name):
     task = make(name)
     params, state = task.init(jax.random.key(0))
     batch = first(task.batches(0, 0, 1))
-    one, again, other = (
+    one, copy, other = (
         task.loss(params, batch, state=state, key=jax.random.key(key))[0]
         for key in (1, 1, 2)
     )
-    assert one == again
+    assert one == copy
     assert one != other
     chex.assert_trees_all_equal(
         task.evaluate(params, state), task.evaluate(params, state)
@@ -48,18 +48,18 @@ def test_a_linen_model_and_the_same_in_nnx_agree(make):
     linen, other = make("linen"), make("nnx")
     params, state = other.init(jax.random.key(0))
     names = {"hidden": "Dense_0", "norm": "BatchNorm_0", "out": "Dense_1"}
-    there = {names[name]: value for name, value in params.items()}
+    renamed = {names[name]: value for name, value in params.items()}
     statistics = {"batch_stats": {"BatchNorm_0": state["norm"]}}
     for name, value in other.evaluate(params, state).items():
         np.testing.assert_allclose(
-            linen.evaluate(there, statistics)[name], value, rtol=1e-5
+            linen.evaluate(renamed, statistics)[name], value, rtol=1e-5
         )
 
 
 def test_a_metric_of_one_s_own_is_a_mean_over_examples(make):
     task = make("linen")
     params, state = jax.tree.map(jnp.zeros_like, task.init(jax.random.key(0)))
-    metrics = task.evaluate(params, state)  # all classes are as probable
+    metrics = task.evaluate(params, state)  # all classes have the same probability
     assert metrics["test_confidence"] == pytest.approx(0.1)
     assert metrics["train_loss"] == pytest.approx(math.log(10), rel=1e-5)
 

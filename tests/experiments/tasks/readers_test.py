@@ -1,4 +1,4 @@
-"""Images that are read in processes: the same ones, and none stays behind."""
+"""Images that processes read are the same, and no process remains."""
 
 import os
 import signal
@@ -27,14 +27,14 @@ def test_processes_read_the_batches_that_threads_read(photo_dir):
     )
     for call in CALLS:
         chex.assert_trees_all_equal(processes.batches(*call), threads.batches(*call))
-    own = np.array([1, 6])
+    workers = np.array([1, 6])
     chex.assert_trees_all_equal(
-        processes.batches(1, 2, 5, own), threads.batches(1, 2, 5, own)
+        processes.batches(1, 2, 5, workers), threads.batches(1, 2, 5, workers)
     )
 
 
 def numbered(seed, places):
-    """What a process does, in place of reading."""
+    """The work of a process in this test, instead of reading."""
     if seed == 13:
         raise OSError(f"no example at {places[0]}")
     if seed == 9:
@@ -69,9 +69,9 @@ def test_an_error_of_a_process_is_the_caller_s_and_the_next_call_works(processes
 
 @pytest.mark.long
 def test_a_process_that_is_killed_is_named():
-    own = readers.Processes(numbered, 1)
+    pool = readers.Processes(numbered, 1)
     with pytest.raises(ChildProcessError, match=r"was killed, .* lower `worker_p"):
-        own(9, np.arange(4))
+        pool(9, np.arange(4))
 
 
 RUN = """
@@ -106,7 +106,7 @@ def alive(pid):
 @pytest.mark.long
 @pytest.mark.parametrize("ending", ["return", "raise", "kill"])
 def test_processes_outlive_ctrl_c_and_end_with_the_run(tmp_path, ending):
-    """Ctrl-C goes to all processes of a group; the run reads on, and then ends."""
+    """Ctrl-C reaches all processes of a group; reading continues until the run ends."""
     script = tmp_path / "run.py"
     script.write_text(RUN)
     run = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Shards: their ends are held out, and no more is read of them than is used."""
+"""Token shards: their ends are held out, and only the needed tokens are read."""
 
 import numpy as np
 import pytest
@@ -15,11 +15,11 @@ def test_the_end_of_every_shard_is_held_out(tmp_path, monkeypatch):
         write_shard(tmp_path / f"{number}.bin", shard)
     result = {}
     monkeypatch.setattr(
-        language, "predict_next", lambda *texts, **own: result.update(own, texts=texts)
+        language, "predict_next", lambda *texts, **kw: result.update(kw, texts=texts)
     )
     tasks.tokens(f"{tmp_path}/*.bin", vocab=50, **TEXT)
     train, test = result["texts"]
-    assert [len(text) for text in test] == [17, 17, 50]  # one window, or a hundredth
+    assert [len(text) for text in test] == [17, 17, 50]  # one window, or 1 %
     for shard, begin, end in zip(shards, train, test, strict=True):
         both = np.concatenate([begin[: len(begin)], end[: len(end)]])
         np.testing.assert_array_equal(both, shard)
@@ -28,7 +28,7 @@ def test_the_end_of_every_shard_is_held_out(tmp_path, monkeypatch):
 
 
 class Recording(np.memmap):
-    """A shard that notes what is read of it."""
+    """A shard that records which parts are read."""
 
     read = ()
 
@@ -53,16 +53,16 @@ def test_of_shards_only_the_windows_that_are_used_are_read(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("place", [0, 1, 500, 966, 982])
 def test_a_token_beyond_the_vocabulary_is_refused_as_it_is_read(tmp_path, place):
-    """Windows are of 17 tokens; those from 0 and 983 on are evaluated."""
+    """A window has 17 tokens; the windows at 0 and 983 are evaluated."""
     numbers = np.zeros(1000)
     numbers[[place, 999]] = 65_535, 16
     evaluated = place < 17
     path = write_shard(tmp_path / "big.bin", numbers)
-    beyond = rf"{path} holds the token %s at position %s, but `vocab` is 16: .*=%s or"
+    message = rf"{path} holds the token %s at position %s, but `vocab` is 16: .*=%s or"
     sizes = TEXT | dict(evaluated_tokens=16)
     with pytest.raises(
         ValueError,
-        match=beyond % ((65_535, place, 65_536) if evaluated else (16, 999, 17)),
+        match=message % ((65_535, place, 65_536) if evaluated else (16, 999, 17)),
     ):
         tasks.tokens(str(path), vocab=16, **sizes)
     numbers[999] = 0
@@ -70,6 +70,6 @@ def test_a_token_beyond_the_vocabulary_is_refused_as_it_is_read(tmp_path, place)
     if evaluated:
         return
     task = tasks.tokens(str(path), vocab=16, **sizes)
-    with pytest.raises(ValueError, match=beyond % (65_535, place, 65_536)):
+    with pytest.raises(ValueError, match=message % (65_535, place, 65_536)):
         task.batches(0, 0, 1000)
     tasks.tokens(str(path), vocab=65_536, **sizes).batches(0, 0, 1000)

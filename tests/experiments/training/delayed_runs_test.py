@@ -1,4 +1,4 @@
-"""A grid under late gradients is its cells, trained one by one."""
+"""A grid with late gradients equals its cells, trained one by one."""
 
 import itertools
 import json
@@ -29,13 +29,13 @@ def late_sgd(learning_rate, delay):
 
 
 def grid_of(training, **changes):
-    own = dict(grid={"learning_rate": RATES, "delay": DELAYS}, seeds=(0, 1), updates=20)
-    return Trained(training, **own | changes)
+    kw = dict(grid={"learning_rate": RATES, "delay": DELAYS}, seeds=(0, 1), updates=20)
+    return Trained(training, **kw | changes)
 
 
 @pytest.fixture(scope="module")
 def adam():
-    """Digits, trained by Adam under both delays."""
+    """Digits, trained by Adam with both delays."""
     return grid_of(late_adam, task=DIGITS)
 
 
@@ -47,7 +47,7 @@ def step_by_hand(rate, delay, params, state, batch):
 
 
 def by_hand(rate, delay, seed):
-    """One cell of a seed, a Python loop: no vmap, no scan."""
+    """One cell and one seed, in a Python loop without vmap and scan."""
     params = DIGITS.init(jax.random.fold_in(jax.random.key(0), seed))
     state = late_adam(rate, delay).init(params)
     batches = DIGITS.batches(data_seed(seed), 0, 20)
@@ -61,7 +61,7 @@ def test_a_grid_is_its_cells_trained_one_by_one(adam):
     cells = [(rate, delay) for rate in RATES for delay in DELAYS]
     for s, (c, cell) in itertools.product((0, 1), enumerate(cells)):
         got = jax.tree.map(lambda x, s=s, c=c: x[s, c], adam.state.model.params)
-        # batched and single matrix products sum in another order
+        # batched and single matrix products add in another order
         chex.assert_trees_all_close(got, by_hand(*cell, s), rtol=1e-3, atol=1e-4)
 
 
@@ -105,8 +105,8 @@ def test_only_updates_with_arrivals_count_in_the_staleness_of_a_run():
 
     run = grid_of(once, task=QUIET, grid={"learning_rate": RATES})
     counts = np.asarray(run.state.staleness_counts)
-    # steps 1 and 5, 9, ... have one of age 0; 3, 7, ... of ages 3, 1 and 0, on average
-    # 4/3, rounded up; all others have none
+    # updates 1 and 5, 9, ... have one gradient of age 0; 3, 7, ... ages 3, 1, 0, mean
+    # 4/3, rounded up; all other updates have none
     assert (counts == [5, 0, 5, 0, 0]).all()
 
 
@@ -116,7 +116,7 @@ def test_dropped_gradients_are_counted():
         return dj.delayed(inner, delay, max_delay=3)
 
     run = grid_of(make, task=QUIET)
-    # staleness 3 from update 3 on, in the cells of delay 3
+    # in the cells of delay 3, the staleness is 3 from update 3 on
     dropped = run.trainer.counters(run.state).dropped
     assert dropped[0, 1] == 20 - 3 and dropped[0, 0] == 0
 
@@ -134,12 +134,12 @@ def test_a_diverged_cell_keeps_the_model_whose_loss_was_not_finite():
     )
     assert (run.state.diverged_step >= 0).all()
     start = np.asarray(run.begun.model.params)
-    # one step of 1e25 is finite, and its loss, a square, is not
+    # after one step of 1e25 the parameters are finite, but the loss, a square, is not
     np.testing.assert_allclose(run.params, start * (1 - 1e25 * CURVATURES), rtol=1e-5)
 
 
 def test_a_transformation_without_extra_arguments_trains():
-    """A user's pair (init, update) whose update has three arguments, as Optax's own."""
+    """A pair (init, update) whose update has three arguments, as in Optax."""
 
     def update(updates, state, params=None):
         return optax.tree.scale(-0.1, updates), state

@@ -1,4 +1,4 @@
-"""Methods for late stages: each cure changes what is trained, and the large config."""
+"""Remedies for late stages: each changes the training; and the large config."""
 
 import jax
 import numpy as np
@@ -27,7 +27,7 @@ def trained(pipe):
     return pipe.params(state)
 
 
-def by(method):
+def result(method):
     return trained(METHODS[method](chain.parts(), lambda: SGD, 3, 20))
 
 
@@ -38,9 +38,9 @@ def by(method):
 def test_without_a_cure_the_pipeline_is_the_librarys(cure, method, stash):
     schedule = dj.pipelines.pipedream(3, stash=stash)
     plain = trained(dj.pipelines.mixed(chain.parts(), SGD, schedule))
-    chain.assert_close(by(method), plain)
+    chain.assert_close(result(method), plain)
     with pytest.raises(AssertionError):
-        chain.assert_close(by(cure), plain)
+        chain.assert_close(result(cure), plain)
 
 
 def large(tmp_path, **changed):
@@ -64,8 +64,8 @@ def test_each_method_is_one_cell_of_late_stages(tmp_path, method):
 @pytest.mark.parametrize(("width", "heads", "millions"), [(160, 5, 26), (448, 7, 122)])
 def test_the_config_names_its_sizes(tmp_path, width, heads, millions):
     config = pipeline_tokens.get_config()
-    own = {key: config[key] for key in ("vocab", "context", "stages")}
-    task = large(tmp_path, **own, width=width, heads=heads).task
+    sizes = {key: config[key] for key in ("vocab", "context", "stages")}
+    task = large(tmp_path, **sizes, width=width, heads=heads).task
     shapes = jax.eval_shape(task.init, jax.random.key(0))
     count = sum(leaf.size for leaf in jax.tree.leaves(shapes))
     assert round(count / 1e6) == millions

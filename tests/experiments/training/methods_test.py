@@ -1,4 +1,4 @@
-"""Workers with models of their own, trained as the runner trains them."""
+"""Averaging methods, whose workers have different models, trained by the runner."""
 
 import dataclasses
 import functools
@@ -59,8 +59,8 @@ def one(rate, **changes):
     return dict(task=QUIET, seeds=(3,), grid={"learning_rate": (rate,)}) | changes
 
 
-# what the others do is compared with a loop or with another method below; the two that
-# are left out differ from their neighbors in their timetables alone
+# tests below compare these with a loop or with another method; the two methods that are
+# in neither set differ from similar methods only in their timetables
 COMPARED = {"allreduce_sgd", "async_sgd", "async_measgd", "local_sgd", "wagma"}
 LOWERING = METHODS.keys() - COMPARED - {"async_easgd", "hogwild_sgd"}
 
@@ -86,7 +86,7 @@ def test_the_mean_gradient_at_a_barrier_is_a_server_that_waits_for_all():
 
 
 def test_a_tuned_outer_step_goes_that_share_of_the_way_to_the_mean_of_the_models():
-    """x + eta (mean - x) after the first round, for each eta of the grid."""
+    """After the first round it is x + eta (mean - x), for each eta of the grid."""
     rates, short = (1.0, 0.5), dict(task=QUIET, seeds=(3,), updates=3)
     mean = run_of(methods.local_sgd(3), **short, grid={"learning_rate": (0.03,)})
     run = run_of(
@@ -95,11 +95,11 @@ def test_a_tuned_outer_step_goes_that_share_of_the_way_to_the_mean_of_the_models
         grid={"learning_rate": (0.03,), "rate": rates},
     )
     begun = jax.tree.leaves(mean.trainer.init().model.params)[0]
-    way = (mean.params - begun)[:, 0]
+    change = (mean.params - begun)[:, 0]
     np.testing.assert_allclose(
-        run.params - begun, np.stack([rate * way for rate in rates], 1), rtol=1e-5
+        run.params - begun, np.stack([rate * change for rate in rates], 1), rtol=1e-5
     )
-    # one step later the workers differ, and the center, which is evaluated, does not
+    # one step later, the workers differ, but the evaluated model, the center, does not
     later = run_of(
         methods.outer(lambda rate: optax.sgd(rate), 3),
         **short | {"updates": 4},
@@ -112,7 +112,7 @@ def test_a_tuned_outer_step_goes_that_share_of_the_way_to_the_mean_of_the_models
 
 
 def test_an_outer_step_takes_the_time_of_its_message_and_moves_by_what_is_sent():
-    """A step of 1 s, and all-reduces of 2 (1 - 1 / 4) 8 bytes at 3 bytes a second."""
+    """A step takes 1 s, an all-reduce 2 (1 - 1 / 4) 8 bytes at 3 bytes a second."""
     link = Communication(message_bytes=8.0, bytes_per_second=3.0)
     cluster = Cluster(4, constant(1.0), communication=link)
 
@@ -125,7 +125,7 @@ def test_an_outer_step_takes_the_time_of_its_message_and_moves_by_what_is_sent()
     (trace,) = run.traces
     exchanged = 4.0 * np.floor(np.arange(1, 7) / 3)
     np.testing.assert_allclose(trace.seconds, np.arange(1, 7) + exchanged)
-    # the center stays, as all of the change is left out
+    # the center does not change, as nothing of the change is sent
     begun = jax.tree.leaves(run.trainer.init().model.params)[0]
     evaluated = run.trainer.evaluate(run.state)["train_loss"]
     of_begun = 0.5 * CURVATURES @ np.square(np.asarray(begun).reshape(-1, 2)[0])
@@ -133,7 +133,7 @@ def test_an_outer_step_takes_the_time_of_its_message_and_moves_by_what_is_sent()
 
 
 def test_fragments_are_exchanged_in_turn_and_evaluated_as_one_model():
-    """Each curvature is a leaf, and a fragment: the first moves at 2, 6 and 10."""
+    """Each coordinate is a leaf and a fragment: the first is exchanged at 2, 6, 10."""
     halves = {"a": 0, "b": 1}
 
     def joined(model):
@@ -157,7 +157,7 @@ def test_fragments_are_exchanged_in_turn_and_evaluated_as_one_model():
             center[leaf] -= 0.7 * change
     loss = 0.5 * CURVATURES @ np.square(center)
     np.testing.assert_allclose(run.losses[-1][0, 0], loss, rtol=1e-5)
-    (trace,) = run.traces  # a step of 1 s; half a model: 2 (1 - 1 / 4) 4 bytes
+    (trace,) = run.traces  # a step: 1 s; half of the model: 2 (1 - 1 / 4) 4 bytes
     exchanged = 2.0 * np.floor(np.arange(1, 11) / 2)
     np.testing.assert_allclose(trace.seconds, np.arange(1, 11) + exchanged)
 
@@ -167,7 +167,7 @@ def test_fragments_are_exchanged_in_turn_and_evaluated_as_one_model():
     "method", [methods.outer(optax.sgd, 3, 2), methods.eager_outer(optax.sgd, 2)]
 )
 def test_a_late_outer_step_sends_a_slice_beside_each_step(method, rate):
-    """A step takes 1 s, and half a model 2 (1 - 1 / 4) 8 / 2 bytes: 2 s or 0.5 s."""
+    """A step takes 1 s; half of the model, 2 (1 - 1 / 4) 4 bytes, 2 s or 0.5 s."""
     link = Communication(message_bytes=8.0, bytes_per_second=rate)
     cluster = Cluster(4, constant(1.0), communication=link)
     times = method.timetable(cluster, 6, 0)
@@ -176,7 +176,7 @@ def test_a_late_outer_step_sends_a_slice_beside_each_step(method, rate):
 
 
 def test_an_eager_step_of_equal_workers_has_a_fourth_of_the_fresh_change():
-    """Without noise dl^j is one dl: x <- x - eta (dl_r / 4 + 3 dl_{r-1} / 4)."""
+    """Without noise all dl^j are equal: x <- x - eta (dl_r / 4 + 3 dl_{r-1} / 4)."""
     changes = {"grid": {"learning_rate": (0.1,), "rate": (0.9, 0.5)}, "updates": 9}
     method = methods.eager_outer(lambda rate: optax.sgd(rate), 3)
     run = run_of(method, **one(0.1) | changes)
@@ -193,7 +193,7 @@ def test_an_eager_step_of_equal_workers_has_a_fourth_of_the_fresh_change():
 
 def test_models_averaged_at_each_step_are_gradients_averaged():
     """With SGD the mean of x - eta g^i is x - eta mean g^i, on every worker."""
-    # on a quadratic models that meet at the end have the same mean: at no multiple of 2
+    # 23 is odd: on a quadratic, averages of period 2 would have the same mean at 24
     run = run_of(methods.local_sgd(1), updates=23)
     assert run.params.shape == (2, 2, 4, 2)
     assert_cells_are(run, momentum=0.0)
@@ -207,27 +207,27 @@ def test_what_is_seen_of_a_method_s_state_can_be_measured():
 
 
 def last_before(seconds, times):
-    """Which of the sorted times was the last one by then; -1 is none."""
+    """The index of the last of the sorted times that has passed, or -1."""
     return np.searchsorted(times, np.asarray(seconds) * (1 + 1e-12), side="right") - 1
 
 
 def losses_of(versions):
-    """Of a center, or of workers that all begin where it does."""
+    """The losses of a center, or of workers that all begin at the same model."""
     return [0.5 * CURVATURES @ np.square(x.reshape(-1, 2)[0]) for x in versions]
 
 
 def test_pushing_every_gradient_is_asynchronous_sgd():
-    """DOWNPOUR of period 1 and k_async(1): the same loss after the same visits."""
+    """DOWNPOUR of period 1 and k_async(1) have the same loss after as many visits."""
     run = run_of(methods.async_sgd(), **one(0.1, updates=40, evaluations=40))
     seconds, losses = run.curve
     trace = Simulation(FOUR, protocols.k_async(1)).trace(3, 160, math.inf)
     served = losses_of(versions_of(run, 0, 0.1, trace=trace, momentum=0.0))
-    at = last_before(seconds, trace.seconds) + 1
-    np.testing.assert_allclose(losses, np.asarray(served)[at], rtol=1e-5)
+    index = last_before(seconds, trace.seconds) + 1
+    np.testing.assert_allclose(losses, np.asarray(served)[index], rtol=1e-5)
 
 
 def test_elastic_averaging_along_a_cluster_is_an_event_loop():
-    """Async EASGD by hand, one visit after the other, in float64."""
+    """Asynchronous EASGD by hand: one visit after the other, in float64."""
     rate, moving, momentum, number = 0.1, 0.2, 0.5, 24
     method = methods.async_measgd(moving_rate=moving, momentum=momentum)
     run = run_of(method, **one(rate, evaluations=number))
@@ -267,9 +267,9 @@ def test_a_resumed_run_has_the_same_bits(name):
 def test_the_model_of_replicas_is_their_mean_and_of_a_center_the_center():
     for name, mean in (("gossip", True), ("sync_easgd", False)):
         run = quiet_run(name)
-        own = run.params  # [seeds, rates, workers, dimensions]
-        assert own.shape == (1, 1, 4, 2)
-        model = own.mean(axis=2)
+        params = run.params  # [seeds, rates, workers, dimensions]
+        assert params.shape == (1, 1, 4, 2)
+        model = params.mean(axis=2)
         if not mean:
             (model,) = jax.tree.leaves(optax.tree.get(run.state.memory.state, "center"))
         loss = 0.5 * (CURVATURES * np.square(model)).sum(axis=-1)
@@ -313,23 +313,23 @@ def test_late_models_in_a_sum_are_as_old_as_the_cluster_says():
     rate, period, steps = 0.1, 5, 40
     run = run_of(methods.wagma(2, period=period), **one(rate, updates=steps))
     (trace,) = run.traces
-    behind = (trace.update - trace.read_version).reshape(steps, 4)
-    assert behind.max() > 1
+    ages = (trace.update - trace.read_version).reshape(steps, 4)
+    assert ages.max() > 1
     counts = run.state.staleness_counts[0, 0]
-    expected = np.bincount(behind.ravel(), minlength=len(counts))
+    expected = np.bincount(ages.ravel(), minlength=len(counts))
     np.testing.assert_array_equal(counts, expected)
     start = np.asarray(run.begun.model.params)
     models = np.asarray(start[0, 0], np.float64)  # [workers, dimensions]
-    made = [models]
+    moves = [models]
     for t in range(steps):
-        own = models - rate * CURVATURES * models
-        made.append(own)
-        sent = np.stack([made[t + 1 - behind[t, w]][w] for w in range(4)])
-        late = behind[t][:, None] > 0
-        total = sent + sent[np.arange(4) ^ (1 << t % 2)]  # a pair's
-        models = np.where(late, (total + own) / 3, total / 2)
+        moved = models - rate * CURVATURES * models
+        moves.append(moved)
+        sent = np.stack([moves[t + 1 - ages[t, w]][w] for w in range(4)])
+        late = ages[t][:, None] > 0
+        total = sent + sent[np.arange(4) ^ (1 << t % 2)]  # of a pair of workers
+        models = np.where(late, (total + moved) / 3, total / 2)
         if (t + 1) % period == 0:
-            models = np.tile(own.mean(axis=0), (4, 1))
+            models = np.tile(moved.mean(axis=0), (4, 1))
     np.testing.assert_allclose(run.params[0, 0], models, rtol=2e-4)
 
 
@@ -345,8 +345,8 @@ def test_what_each_replica_refuses_is_counted_for_its_own_cell():
             refused = (jnp.isfinite(grads).all() & (learning_rate < 0.07)).astype(int)
             return -0.01 * grads, Refused(*(count + refused for count in state))
 
-        nothing = Refused(jnp.int32(0), jnp.int32(0))
-        return optax.GradientTransformation(lambda params: nothing, update)
+        zeros = Refused(jnp.int32(0), jnp.int32(0))
+        return optax.GradientTransformation(lambda params: zeros, update)
 
     run = run_of(methods.local_sgd(period=3), refuses_at_small_rates)
     counted = run.trainer.counters(run.state)
@@ -356,7 +356,7 @@ def test_what_each_replica_refuses_is_counted_for_its_own_cell():
 
 
 class Counting(NamedTuple):
-    """A user's state with the same field names as the methods' states."""
+    """A state of a user's optimizer, with the field names of the methods' states."""
 
     step: jax.Array  # float32 [], 3 for each gradient
     center: jax.Array  # int32 []
@@ -364,7 +364,7 @@ class Counting(NamedTuple):
 
 
 def counting(learning_rate):
-    """SGD whose step size is the user's own count times 0."""
+    """SGD that counts its updates in two fields, which do not change the updates."""
     sgd_ = optax.sgd(learning_rate)
 
     def init(params):
@@ -388,30 +388,30 @@ def counting(learning_rate):
 def test_a_method_leaves_the_counts_of_a_user_s_optimizer_as_they_are(name):
     method, updates = METHODS[name](**NEEDED.get(name, {})), 60
     run, plain = run_of(method, counting, **one(0.03, updates=updates)), quiet_run(name)
-    is_own = {"is_leaf": lambda x: isinstance(x, Counting)}
-    (own,) = [
+    options = {"is_leaf": lambda x: isinstance(x, Counting)}
+    (kept,) = [
         leaf
-        for leaf in jax.tree.leaves(run.state.memory.state, **is_own)
+        for leaf in jax.tree.leaves(run.state.memory.state, **options)
         if isinstance(leaf, Counting)
     ]
-    taken = np.asarray(own.center) - 5  # gradients of each worker, [1, 1, workers]
-    np.testing.assert_array_equal(own.step, 1.0 + 3.0 * taken)
-    # a worker whose gradients a server takes one by one does not take one an update
+    counts = np.asarray(kept.center) - 5  # gradients of each worker, [1, 1, workers]
+    np.testing.assert_array_equal(kept.step, 1.0 + 3.0 * counts)
+    # a server takes gradients one by one: a worker has fewer of them than updates
     if method.model != "center" or name == "sync_easgd":
-        assert (taken == updates).all()
+        assert (counts == updates).all()
     else:
         gradients = sum(len(trace.worker) for trace in run.traces)
-        assert taken.sum() == gradients
+        assert counts.sum() == gradients
     np.testing.assert_allclose(run.losses, plain.losses, rtol=1e-5)
 
 
 @pytest.mark.parametrize("make", [sgd, counting])
 def test_an_average_is_computed_only_where_it_is_due(make):
-    """In all cells at once: with a clock for each cell it would be at every step."""
+    """One clock for all cells: with one for each cell, each step would compute it."""
     program = program_of(replicas(methods.local_sgd(3), FOUR, make))
     trainer = Trainer(program)
     arguments = trainer.shapes(), *trainer.feed.shapes()
     (chunk,) = jax.make_jaxpr(trainer.run_chunk)(*arguments).eqns
     (loop,) = (e for e in chunk.params["jaxpr"].eqns if e.primitive.name == "while")
-    inside = loop.params["body_jaxpr"].eqns
-    assert "cond" in {equation.primitive.name for equation in inside}
+    body = loop.params["body_jaxpr"].eqns
+    assert "cond" in {equation.primitive.name for equation in body}

@@ -1,4 +1,4 @@
-"""What processes draw for their own workers is what one process draws for all."""
+"""Each process draws the batches of its workers: the same as one process for all."""
 
 import dataclasses
 import os
@@ -23,7 +23,7 @@ from tests.support.training_runs import DIGITS
 DIVIDED = [
     [[0, 1, 2, 3]],
     [[0, 1], [2, 3]],
-    [[0, 3], [1, 2]],  # a mesh need not follow the order of the processes
+    [[0, 3], [1, 2]],  # a mesh may have another order than the processes
     [[0], [1], [2], [3]],
 ]
 REQUEST = Request((0, 1), 20, None, None, None)
@@ -37,7 +37,7 @@ def job_of(task=DIGITS, workers=4):
 @pytest.mark.parametrize("processes", DIVIDED)
 def test_the_parts_of_all_processes_are_the_batch_of_one(processes):
     job = job_of()
-    parts = [job.given(5, 8, np.array(own)) for own in processes]
+    parts = [job.given(5, 8, np.array(workers)) for workers in processes]
     order = np.argsort(np.concatenate(processes))
     joined = jax.tree.map(lambda *leaves: np.concatenate(leaves, 1)[:, order], *parts)
     chex.assert_trees_all_equal(joined, job.given(5, 8))
@@ -74,9 +74,9 @@ def test_of_a_task_that_draws_whole_batches_each_process_keeps_its_part():
         batches=lambda seed, start, stop: DIGITS.batches(seed, start, stop),
         examples=None,
     )
-    own = np.array([1, 2])
+    workers = np.array([1, 2])
     chex.assert_trees_all_equal(
-        job_of(whole_only).given(0, 3, own), job_of().given(0, 3, own)
+        job_of(whole_only).given(0, 3, workers), job_of().given(0, 3, workers)
     )
 
 
@@ -95,8 +95,8 @@ def test_own_workers_are_those_of_own_devices():
         )
 
     eight = fed([slice(4, 6)], [slice(0, 2)])
-    here = execution.workers_here(eight, {"workers": 8})
-    np.testing.assert_array_equal(here, [0, 1, 4, 5])
+    workers = execution.workers_here(eight, {"workers": 8})
+    np.testing.assert_array_equal(workers, [0, 1, 4, 5])
     axes = {"groups": 2, "members": 4}  # worker 4 g + m
     both = fed([slice(0, 2), slice(2, 3)], [slice(1, 2), slice(0, 1)])
     np.testing.assert_array_equal(execution.workers_here(both, axes), [2, 4, 6])

@@ -1,4 +1,4 @@
-"""Stages of a pipeline, trained as the runner trains them."""
+"""Pipeline stages, trained by the runner."""
 
 import dataclasses
 import functools
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.runs
 
 STAGES = 3
 FACTORS = 5  # embedding, three blocks, head
-# the stage of each factor: the embedding is on the first, the head on the last
+# the stage of each factor: the embedding is in the first, the head in the last
 STAGE_OF = (0, 0, 1, 2, 2)
 
 
@@ -80,13 +80,13 @@ def by_hand(kind, begun, seed, rate, updates):
         match kind:
             case "mixed":
                 point = [versions[t - age][i] for i, age in enumerate(ages)]
-                own = gradient(np.array(point), x[t])
+                grad = gradient(np.array(point), x[t])
             case "vertical_sync":
-                own = gradient(versions[t - max(ages)], x[t])
+                grad = gradient(versions[t - max(ages)], x[t])
             case "late":
                 gradients.append(gradient(versions[t], x[t]))
-                own = np.array([gradients[t - age][i] for i, age in enumerate(ages)])
-        versions.append(versions[t] - rate * own)
+                grad = np.array([gradients[t - age][i] for i, age in enumerate(ages)])
+        versions.append(versions[t] - rate * grad)
     return versions[-1]
 
 
@@ -101,7 +101,7 @@ def kind_of(name, stages=STAGES):
 
 @functools.cache
 def whole(name):
-    """The training of a kind, and the states that it saved."""
+    """The training of a kind, and the states that it has saved."""
     saved = []
     return Trained(kind_of(name), task=PRODUCT, save=into(saved)), saved
 
@@ -116,8 +116,8 @@ def test_each_cell_is_a_loop_by_hand_and_its_staleness_is_of_the_first_stage(nam
         )
         expected = by_hand(name, begun, result.program.seeds[s], RATES[c], 24)
         np.testing.assert_allclose(factors_of(after), expected, rtol=1e-5)
-        told = np.concatenate([chunk.staleness for chunk in result.chunks])[:, s, c]
-        np.testing.assert_array_equal(told, [0, 1] + [2] * 22)
+        ages = np.concatenate([chunk.staleness for chunk in result.chunks])[:, s, c]
+        np.testing.assert_array_equal(ages, [0, 1] + [2] * 22)
         counts = np.asarray(result.state.staleness_counts[s, c])
         np.testing.assert_array_equal(counts[:3], [1, 1, 22])
     assert len({by_hand(n, begun, 3, 0.1, 24)[0] for n in ("mixed", "late")}) == 2
@@ -130,14 +130,14 @@ def test_a_resumed_run_has_the_same_bits(name):
 
 
 def test_cells_of_a_grid_are_cells_apart_and_one_program():
-    together, _ = whole("mixed")
-    assert list(together.program.axes) == ["learning_rate"]
+    grid, _ = whole("mixed")
+    assert list(grid.program.axes) == ["learning_rate"]
     for c, rate in enumerate(RATES):
         alone = Trained(kind_of("mixed"), task=PRODUCT, grid={"learning_rate": (rate,)})
         jax.tree.map(
-            lambda one, own, c=c: np.testing.assert_array_equal(one[:, 0], own[:, c]),
+            lambda x, y, c=c: np.testing.assert_array_equal(x[:, 0], y[:, c]),
             alone.state.model.params,
-            together.state.model.params,
+            grid.state.model.params,
         )
 
 
@@ -167,7 +167,7 @@ def test_a_key_reaches_the_layers_and_differs_from_update_to_update():
     task = dataclasses.replace(PRODUCT, parts=noisy)
     result = Trained(kind_of("mixed", stages=1), task=task)
     losses = np.concatenate([chunk.loss for chunk in result.chunks])[:, 0, 0]
-    dropped = losses == 0.5  # the loss of nothing
+    dropped = losses == 0.5  # the loss of a model whose output is 0
     assert 4 < dropped.sum() < 20
 
 
@@ -177,7 +177,7 @@ def test_an_update_that_a_stage_refuses_is_counted():
         return pipelines.mixed(parts, tx, pipelines.pipedream(STAGES))
 
     result = Trained(pipelined(make), task=PRODUCT)
-    # the first stage refuses all that is 2 updates late
+    # the first stage refuses all gradients that are 2 updates late
     np.testing.assert_array_equal(result.state.refused, np.full((2, 2), 22))
 
 

@@ -1,4 +1,4 @@
-"""A range maps values to decades and back, and no value leaves its limits."""
+"""A range maps values to decades and back; no value leaves its limits."""
 
 import math
 
@@ -33,7 +33,7 @@ def test_a_value_comes_back_from_its_place_in_four_digits(one):
         place = low + share * (high - low)
         value = one.value(place)
         assert value == float(f"{value:.4g}")
-        step = 2.0 * 5e-4 * abs(value) / (one.high - one.low)  # half a fourth digit
+        step = 2.0 * 5e-4 * abs(value) / (one.high - one.low)  # half of a fourth digit
         error = 5e-4 / math.log(10) if one.scale == "log" else step
         assert math.isclose(one.coordinate(value), place, abs_tol=1.1 * error)
 
@@ -118,8 +118,8 @@ def test_a_search_that_cannot_end_is_refused(wrong, match):
 def test_relative_losses_are_compared_by_their_logarithms():
     losses = [0.5, 0.505, math.nan]
     np.testing.assert_array_equal(Search().score(losses), losses)
-    one, more, diverged = Search(relative=True).score(losses)
-    assert math.isclose(more - one, math.log(1.01), rel_tol=1e-9)  # one percent
+    one, second, diverged = Search(relative=True).score(losses)
+    assert math.isclose(second - one, math.log(1.01), rel_tol=1e-9)  # one percent
     assert math.isnan(diverged)
     assert -math.inf < Search(relative=True).score([0.0])[0] < math.log(1e-300)
     assert math.isnan(Search(relative=True).score([-1.0])[0])

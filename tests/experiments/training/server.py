@@ -1,4 +1,4 @@
-"""The server that training along a trace is compared with: it keeps every version."""
+"""The server that trainings along a trace are compared with: it keeps all versions."""
 
 import numpy as np
 import optax
@@ -16,7 +16,7 @@ def server(learning_rate):
 def versions_of(
     run, s, rate, *, trace=None, momentum=MOMENTUM, factor=None, after=None, lam=0.0
 ):
-    """Those of one cell, in float64. `factor` weights a gradient, `after` the step."""
+    """The versions of a cell. `factor` weights gradients, `after` weights steps."""
     trace, seed = trace or run.traces[s], run.program.seeds[s]
     noise = NOISY.batches(data_seed(seed), 0, len(trace.worker))
     noise = (0.0 if run.program.task is QUIET else NOISE) * noise
@@ -25,11 +25,11 @@ def versions_of(
     for t in range(trace.num_updates):
         total, taus = 0.0, []
         for g in np.flatnonzero(trace.update == t):
-            then = versions[trace.read_version[g]]
-            own = CURVATURES * then + noise[g]
-            own = own + lam * own**2 * (x - then)
+            old = versions[trace.read_version[g]]
+            grad = CURVATURES * old + noise[g]
+            grad = grad + lam * grad**2 * (x - old)
             taus.append(t - int(trace.read_version[g]))
-            total = total + own * (1.0 if factor is None else factor(taus[-1]))
+            total = total + grad * (1.0 if factor is None else factor(taus[-1]))
         velocity = momentum * velocity + total / trace.divisor[t]
         scale = 1.0 if after is None else after(np.mean(taus))
         x = x - rate * scale * velocity
@@ -38,12 +38,12 @@ def versions_of(
 
 
 def by_hand(run, s, rate, **rule):
-    """One cell at the end of a run."""
+    """The parameters of one cell at the end of a run."""
     return versions_of(run, s, rate, **rule)[run.job.updates]
 
 
 def assert_close(result, expected):
-    """float32 against float64."""
+    """Equal up to the rounding of float32."""
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""What workers with models of their own do, and when, has closed forms."""
+"""Closed forms of the times at which workers with different models act."""
 
 import functools
 import heapq
@@ -35,7 +35,7 @@ RING = 2 * 3 * LATENCY + 2 * (1 - 1 / P) * TRANSFER  # an all-reduce of 8 = 2^3
 
 
 def of(method, steps, *, service=None, seed=0, workers=P, slowdown=None, **link):
-    """The timetable of a method whose link has a price, unless it is given."""
+    """The timetable of a method; its link has a cost unless it is given."""
     price = dict(
         latency_seconds=LATENCY, message_bytes=10.0, bytes_per_second=10.0 / TRANSFER
     )
@@ -57,7 +57,7 @@ def slow(workers, factor):
     ("method", "a_step"),
     [
         (allreduce_sgd(), T + RING),
-        (a2sgd(), T + 6 * LATENCY),  # two numbers
+        (a2sgd(), T + 6 * LATENCY),  # it sends two numbers
         (local_sgd(1), T + RING),
         (local_sgd(4), T + RING / 4),
         (sync_easgd(4), T + RING / 4),
@@ -69,7 +69,7 @@ def slow(workers, factor):
         (gossip(period=4), T + (LATENCY + TRANSFER) / 4),
         (sgp(), T + LATENCY + TRANSFER),
         (sgp(2), T + LATENCY + 2 * TRANSFER),
-        # groups of 4 = 2^2, and every fourth time all
+        # groups of 4 = 2^2, and all workers every fourth time
         (wagma(4, period=4), T + (3 * 2 * (LATENCY + TRANSFER) + RING) / 4),
     ],
 )
@@ -94,11 +94,11 @@ def test_what_is_sent_beside_a_shorter_gradient_is_waited_for(method, a_step):
 @pytest.mark.parametrize(
     ("method", "options", "period", "visits_a_second"),
     [
-        # a visit is a message there and one back
+        # a visit is a message in each direction
         (async_easgd(), {}, 1, P / (T + 2 * (LATENCY + TRANSFER))),
         (async_easgd(4), {}, 4, P / (4 * T + 2 * (LATENCY + TRANSFER))),
         (async_sgd(4), {}, 4, P / (4 * T + 2 * (LATENCY + TRANSFER))),
-        (async_easgd(), SERIAL, 1, 1 / 4),  # 2 s a message
+        (async_easgd(), SERIAL, 1, 1 / 4),  # a message takes 2 s
         (ea_wild(), SERIAL, 1, P / (T + 2 * (LATENCY + 2))),
         (hogwild_sgd(), SERIAL, 1, P / (T + 2 * (LATENCY + 2))),
     ],
@@ -107,8 +107,8 @@ def test_the_center_serves_one_after_the_other_only_under_a_lock(
     method, options, period, visits_a_second
 ):
     result = of(method, 400, **options)
-    there = result.there[::period].sum()
-    assert math.isclose(there / result.seconds[-1], visits_a_second, rel_tol=0.03)
+    visits = result.there[::period].sum()
+    assert math.isclose(visits / result.seconds[-1], visits_a_second, rel_tol=0.03)
 
 
 def test_two_sleepers_stop_the_others_only_where_they_wait():
@@ -136,12 +136,12 @@ def test_who_comes_after_the_trigger_is_late(trigger):
     share = result.in_time.mean(axis=1)
     if trigger == "solo":
         assert (share == 1 / P).all()
-    else:  # the k-th to come is in time where one of the P - k + 1 last triggers
+    else:  # the k-th arrival is in time if one of the last P - k + 1 workers triggers
         assert math.isclose(share.mean(), (P + 1) / 2 / P, rel_tol=0.05)
 
 
 def visits_of(cluster, period, number, *, seed):
-    """(time, worker) of the first visits, by an event queue and without messages."""
+    """(time, worker) of the first visits, by an event queue without messages."""
     tasks = [cluster.draw(w, period * number, seed=seed) for w in range(P)]
     factor = np.ones(P) if cluster.slowdown is None else np.asarray(cluster.slowdown)
     ends = factor[:, None] * np.cumsum(tasks, axis=1)[:, period - 1 :: period]
@@ -175,8 +175,8 @@ def test_visits_are_those_of_an_event_queue(method, factor):
 def test_workers_in_rank_order_wait_for_the_one_before():
     result = of(original_easgd(), 50, service=exponential(1.0))
     for places in result.place[1:]:
-        there = np.flatnonzero(places >= 0)
-        assert (np.diff(places[there]) > 0).all()
+        visits = np.flatnonzero(places >= 0)
+        assert (np.diff(places[visits]) > 0).all()
     assert (np.diff(result.seconds) > 0).all()
 
 
@@ -195,7 +195,7 @@ def test_a_trace_has_the_gradients_of_each_step():
     late = (trace.update - trace.read_version).reshape(44, P)
     np.testing.assert_array_equal(late, result.behind)
     assert late.max() > 0
-    # who works longer than all others of its period is never idle
+    # the worker that works longest in its period is never idle
     busy = trace.busy_seconds
     np.testing.assert_allclose(busy, (result.arrived - result.begun).sum(axis=0))
 

@@ -1,4 +1,4 @@
-"""Training along a trace is a server that keeps every version, gradient by gradient."""
+"""Training along a trace equals a server that keeps every version."""
 
 import functools
 import itertools
@@ -79,7 +79,7 @@ def test_an_arm_is_trained_as_its_server_would_and_counts_every_age(name):
         mean = np.concatenate([chunk.staleness for chunk in run.chunks])[:, s, 0]
         totals = np.bincount(trace.update, trace.update - trace.read_version, 24)
         np.testing.assert_allclose(mean, totals / np.maximum(trace.counts, 1))
-    # an update without gradients is no divergence
+    # an update without gradients does not count as divergence
     assert (np.asarray(run.state.diverged_step) == -1).all()
     assert all(np.isfinite(chunk.loss).all() for chunk in run.chunks)
 
@@ -232,9 +232,9 @@ def test_several_clusters_share_a_compiled_program_and_are_each_of_them_alone():
         "slow": simulated(protocols.k_async(1), 6),
         "fast": simulated(protocols.k_async(1), 2),
     }
-    made = several(sources, by_inverse)
-    first = Trainer(made["slow"])
-    for name, program in made.items():
+    jobs = several(sources, by_inverse)
+    first = Trainer(jobs["slow"])
+    for name, program in jobs.items():
         run = Trained(of=first.for_program(program))
         for s, (c, cell) in itertools.product(range(2), enumerate(program.settings())):
             assert cell["cluster"] == name
@@ -251,7 +251,7 @@ OTHERS = {
     "one": simulated(protocols.k_async(1)),
     "all": simulated(protocols.hardsync()),
     "some": simulated(protocols.k_batch_async(2)),
-    "pair": simulated(protocols.hardsync(), 2),  # needs less of everything than "all"
+    "pair": simulated(protocols.hardsync(), 2),  # needs less than "all"
 }
 
 
@@ -264,9 +264,9 @@ def alone(name):
 @pytest.mark.parametrize("names", [("one", "all", "some"), ("all", "pair")])
 def test_clusters_of_one_program_may_have_other_gradients_versions_and_ends(names):
     sources = {name: OTHERS[name] for name in names}
-    made = several(sources, plain, updates=None, seconds=9.0)
-    first = Trainer(made[names[0]])
-    for name, program in made.items():
+    jobs = several(sources, plain, updates=None, seconds=9.0)
+    first = Trainer(jobs[names[0]])
+    for name, program in jobs.items():
         run = Trained(of=first.for_program(program))
         assert run.job.ends == alone(name).job.ends
         np.testing.assert_allclose(run.params, alone(name).params, rtol=1e-5, atol=1e-7)
@@ -275,9 +275,9 @@ def test_clusters_of_one_program_may_have_other_gradients_versions_and_ends(name
 
 def test_a_function_of_grid_axes_knows_the_number_of_its_cluster():
     sources = {name: simulated(protocols.k_async(1), 1) for name in ("a", "b")}
-    made = several(sources, lambda learning_rate, cluster: optax.sgd(0.1 * cluster))
-    first = Trainer(made["a"])
-    still, moved = (Trained(of=first.for_program(program)) for program in made.values())
+    jobs = several(sources, lambda learning_rate, cluster: optax.sgd(0.1 * cluster))
+    first = Trainer(jobs["a"])
+    still, moved = (Trained(of=first.for_program(program)) for program in jobs.values())
     np.testing.assert_array_equal(still.params, still.begun.model.params)
     assert (moved.params != moved.begun.model.params).all()
 
@@ -294,7 +294,7 @@ def test_ringleader_keeps_the_gradients_of_a_round_in_its_tables():
     training = along(source, plain, aggregation=ringleader.aggregation(4))
     run = Trained(training, task=QUIET, updates=4)
     start = np.asarray(run.begun.model.params)
-    # all four updates of a round move along its one mean, that of version 0
+    # all four updates of a round use its one mean, at version 0
     rates = np.asarray(RATES)[:, None]
     expected = start * (1 - 4 * rates * CURVATURES)
     np.testing.assert_allclose(run.params, expected, rtol=1e-5)
@@ -317,15 +317,15 @@ def test_a_trace_is_followed_up_to_the_end_that_was_asked_for(end):
 def test_each_gradient_has_a_batch_of_its_own():
     program = program_of(along(simulated(protocols.mindflayer(2, 0.8)), server))
     arrivals, batches = program.job.given(6, 20)
-    there = arrivals.staleness >= 0
-    assert not there.all()
+    mask = arrivals.staleness >= 0
+    assert not mask.all()
     for s, (seed, trace) in enumerate(
         zip(program.seeds, program.job.traces, strict=True)
     ):
         first, last = (int(np.searchsorted(trace.update, t)) for t in (6, 20))
         drawn = NOISY.batches(data_seed(seed), first, last)
-        np.testing.assert_array_equal(batches[:, s][there[:, s]], drawn)
-        assert (batches[:, s][~there[:, s]] == 0).all()
+        np.testing.assert_array_equal(batches[:, s][mask[:, s]], drawn)
+        assert (batches[:, s][~mask[:, s]] == 0).all()
 
 
 def test_each_worker_may_have_data_of_its_own():
@@ -350,21 +350,21 @@ def test_reads_are_spread_by_draws_of_the_seed():
         training = along(source, server, read_spread=spread)
         return np.abs(Trained(training, task=QUIET).params)
 
-    one, other = params(0.0)  # replicates differ by the signs of their corners alone
+    one, other = params(0.0)  # replicates differ only by the signs of their corners
     np.testing.assert_array_equal(one, other)
     one, other = params(1.0)
     assert (one != other).any()
 
 
 def results_of(training, folder, **changes):
-    """The table of a whole run."""
+    """The results table of a whole run."""
     given = dict(grid={"learning_rate": RATES}, seeds=2, updates=24, task=QUIET)
     experiment = Experiment(question="?", training=training, **given | changes)
     return run(experiment, str(folder)).results
 
 
 def test_a_filter_that_waits_for_a_dead_worker_says_so_in_tables_and_metrics(tmp_path):
-    """With one attacker of three it takes no worker twice in three, and one is dead."""
+    """With one attacker of three, no worker counts twice in three; one is dead."""
     cluster = Cluster(3, constant(1.0), slowdown=(1.0, 1.0, 1e6))
 
     def filtered(learning_rate):
@@ -382,7 +382,7 @@ def test_a_filter_that_waits_for_a_dead_worker_says_so_in_tables_and_metrics(tmp
 
 @pytest.mark.parametrize("place", ["mean", "each"])
 def test_refused_gradients_are_counted_and_not_the_means_of_them(place, tmp_path):
-    """Of three gradients an update, every other mean is refused, or every gradient."""
+    """With three gradients an update: every other mean is refused, or each gradient."""
 
     def every_other(gradients, seen, params, **extra_args):
         return seen % 2 == 0, gradients, seen + 1
@@ -423,7 +423,7 @@ def test_an_arm_may_end_on_its_own():
         Arm(training=along(source, plain), labels={"a": k}, seconds=s)
         for k, s in enumerate((5.0, 9.0, None))
     ]
-    made = programs(
+    results = programs(
         Experiment(
             question="?",
             task=NOISY,
@@ -433,8 +433,8 @@ def test_an_arm_may_end_on_its_own():
             evaluations=2,
         )
     )
-    assert [program.job.updates for program in made] == [5, 9, 12]
-    assert [program.job.evaluate_every for program in made] == [2, 4, 6]
+    assert [program.job.updates for program in results] == [5, 9, 12]
+    assert [program.job.evaluate_every for program in results] == [2, 4, 6]
 
 
 def test_a_simulation_may_end_where_every_worker_hangs():
@@ -444,12 +444,12 @@ def test_a_simulation_may_end_where_every_worker_hangs():
         Simulation(cluster, protocol).trace(0, 1000, math.inf)
     result = Simulation(cluster, protocol, may_hang=True).trace(0, 1000, math.inf)
     assert 0 < result.num_updates < 1000
-    with pytest.raises(ValueError):  # not one update more
+    with pytest.raises(ValueError):  # one update more is an error
         Simulation(cluster, protocol).trace(0, result.num_updates + 1, math.inf)
 
 
 def test_an_error_of_a_protocol_is_no_end(monkeypatch):
-    """It is not that every worker hangs: the server refuses all that arrives."""
+    """Not all workers hang: the server refuses everything that arrives."""
     monkeypatch.setattr("delayjax._src.cluster.server._PATIENCE", 1000)
 
     def refuses(server):

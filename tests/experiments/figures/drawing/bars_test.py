@@ -1,4 +1,4 @@
-"""Rows: how each label ends, and how long updates took."""
+"""Rows of bars: the end of each label, and the times of updates."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def test_the_mean_and_where_there_is_one_the_theory_are_marked_and_written(tmp_p
     expected = [trace.seconds[-1] / trace.num_updates for trace in run.traces.values()]
     assert means == pytest.approx(expected)
     diamonds = [line for line in axis.lines if line.get_marker() == "D"]
-    (diamond,) = (own for own in diamonds if np.isfinite(own.get_xdata()[0]))
+    (diamond,) = (line for line in diamonds if np.isfinite(line.get_xdata()[0]))
     assert (*diamond.get_xdata(), *diamond.get_ydata()) == (1.5, 0)
     first, second = (f"{mean:.3g}" for mean in means)
     assert {f"{first} (1.5)", second, "mean (theory)"} <= set(texts(figure))
@@ -31,7 +31,7 @@ def test_the_mean_and_where_there_is_one_the_theory_are_marked_and_written(tmp_p
     bottom, top = axis.get_ylim()
     assert bottom > top
     check_legible(figure)
-    # without theory none is promised
+    # without theory, the legend has none
     figure = figures.update_times().draw(run)
     assert legend(figure) == ["9 of 10 updates", "mean"]
     assert not any("theory" in text for text in texts(figure))
@@ -100,15 +100,15 @@ def test_what_diverged_stands_right_of_the_scale_of_bars(tmp_path):
 
 def test_a_diamond_is_what_a_formula_or_a_table_says_of_a_row(tmp_path):
     run = made(tmp_path, learning_rate=RATES[:3], delay=DELAYS)
-    said = {f"delay={delay}": 0.1 + delay for delay in DELAYS}
-    for theory in (lambda delay: 0.1 + delay, said):
+    table = {f"delay={delay}": 0.1 + delay for delay in DELAYS}
+    for theory in (lambda delay: 0.1 + delay, table):
         (axis,) = figures.bars("test_error", theory=theory).draw(run).axes
         diamonds = {
             line.get_ydata()[0]: line.get_xdata()[0]
             for line in axis.lines
             if line.get_marker() == "D"
         }
-        assert diamonds == dict(enumerate(said.values()))
+        assert diamonds == dict(enumerate(table.values()))
 
 
 def test_the_mean_and_most_of_the_times_are_shown():

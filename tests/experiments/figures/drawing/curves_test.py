@@ -1,4 +1,4 @@
-"""Curves are the best cell of each series."""
+"""Curves are of the best cell of each series."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from tests.experiments.figures.runs import DELAYS, SEEDS, made, valley
 
 
 def chosen(run, delay):
-    """The curves at the step with the least mean loss."""
+    """The curves at the step size with the least mean loss."""
     return analysis.where(run.curves, delay=delay, learning_rate=step_at(run, delay))
 
 
@@ -26,10 +26,10 @@ def test_a_line_is_the_best_cell_of_its_series(against, tmp_path):
     figure = figures.curves("train_loss", against=against).draw(run)
     (axis,) = figure.axes
     for line, delay in zip(axis.lines, DELAYS, strict=True):
-        own = chosen(run, delay).groupby("update")
-        assert len(own.get_group(0)) == len(SEEDS)
-        np.testing.assert_allclose(line.get_ydata(), own.train_loss.mean())
-        np.testing.assert_allclose(line.get_xdata(), own[against].mean())
+        rows = chosen(run, delay).groupby("update")
+        assert len(rows.get_group(0)) == len(SEEDS)
+        np.testing.assert_allclose(line.get_ydata(), rows.train_loss.mean())
+        np.testing.assert_allclose(line.get_xdata(), rows[against].mean())
     assert len({line.get_linestyle() for line in axis.lines}) == len(DELAYS)
     assert {line.get_marker() for line in axis.lines} == {""}
     names = [f"delay={delay}" for delay in DELAYS]
@@ -64,5 +64,5 @@ def test_theory_is_a_dotted_line_along_the_curve(tmp_path):
         dotted = [line for line in axis.lines if line.get_linewidth() == 1.2]
         assert len(dotted) == len(DELAYS)
         for line in dotted:
-            at, said = (np.asarray(values)[:3] for values in line.get_data())
-            np.testing.assert_allclose(said, 3.0 * at)
+            x, losses = (np.asarray(values)[:3] for values in line.get_data())
+            np.testing.assert_allclose(losses, 3.0 * x)

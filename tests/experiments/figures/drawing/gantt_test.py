@@ -1,4 +1,4 @@
-"""Bars, gaps, ticks and marks of the first seconds are those of the trace."""
+"""Bars, gaps, ticks and marks of the first seconds agree with the trace."""
 
 import math
 
@@ -41,9 +41,9 @@ def close(result, expected):
 
 
 def tasks_of(gradients, end):
-    """(worker, begin, end) of the gradients of a trace that were begun until then."""
-    every = zip(gradients.worker, gradients.begun, gradients.arrived, strict=True)
-    return [task for task in every if task[1] < end]
+    """(worker, begin, end) of the gradients of a trace that have begun by `end`."""
+    tasks = zip(gradients.worker, gradients.begun, gradients.arrived, strict=True)
+    return [task for task in tasks if task[1] < end]
 
 
 @pytest.mark.parametrize("rule", [protocols.hardsync(), protocols.ringmaster(1)])
@@ -108,7 +108,7 @@ def test_of_many_workers_some_are_shown_the_first_and_the_last_among_them():
     trace = simulated(protocols.k_async(1), workers=100, updates=1000)
     shown = gantt.workers_shown(trace)
     assert len(shown) == 16 and (shown[0], shown[-1]) == (0, 99)
-    assert len(set(np.diff(shown))) <= 2  # equal distances, but for rounding
+    assert len(set(np.diff(shown))) <= 2  # equal distances, up to rounding
     figure = gantt.of_traces({"k_async(1)": trace})
     (axis,) = figure.axes
     rows = {row for row, *_ in bars(axis)}
@@ -132,13 +132,13 @@ def test_bars_of_the_workers_shown_are_their_own():
 
 def test_a_typical_worker_has_a_few_bars_and_none_has_very_many():
     even = simulated(protocols.k_async(1), 4, 100, cluster.constant(2.0))
-    own = gantt.bars(even, gantt.workers_shown(even))
-    assert gantt.window(own) == pytest.approx(6 * 2.0)
+    bars = gantt.bars(even, gantt.workers_shown(even))
+    assert gantt.window(bars) == pytest.approx(6 * 2.0)
     uneven = simulated(
         protocols.k_async(1), 3, 300, cluster.constant(1.0), slowdown=[1.0, 9.0, 9.0]
     )
-    own = gantt.bars(uneven, gantt.workers_shown(uneven))
-    assert gantt.window(own) == pytest.approx(24 * 1.0)
+    bars = gantt.bars(uneven, gantt.workers_shown(uneven))
+    assert gantt.window(bars) == pytest.approx(24 * 1.0)
 
 
 def test_a_short_trace_is_shown_whole():

@@ -1,4 +1,4 @@
-"""Figures over an axis draw the numbers of the tables."""
+"""Figures over an axis of the grid draw the numbers of the tables."""
 
 import dataclasses
 import math
@@ -27,7 +27,7 @@ def lines(axis, dashes="-"):
 
 
 def measured(axis):
-    """The points that no line joins."""
+    """The lines that have markers only: points that no line joins."""
     return [
         line
         for line in axis.lines
@@ -38,13 +38,13 @@ def measured(axis):
 
 
 def crosses(axis):
-    """{color: places} of what is not on the scale, each from a strip above it."""
+    """{color: places} of the crosses in the strip above, for values off the scale."""
     (strip,) = axis.child_axes
     return {to_hex(line.get_color()): list(line.get_xdata()) for line in strip.lines}
 
 
 def best(run, delay, metric, **where):
-    """The mean over seeds at the step with the least mean loss."""
+    """The mean over seeds at the step size with the least mean loss."""
     frame = analysis.where(run.results, delay=delay, **where)
     losses = frame.train_loss + 1e9 * frame.diverged
     rate = losses.groupby(frame.learning_rate).mean().idxmin()
@@ -61,8 +61,8 @@ def test_solid_is_the_step_tuned_anew_and_dashed_the_first_one(tmp_path):
     )
     first = analysis.where(run.results, learning_rate=0.3)  # the best at 0, of three
     assert valley(0.3, 0, 0) == min(valley(rate, 0, 0) for rate in RATES[:3])
-    there = first[first.diverged == 0].groupby("delay").test_error.mean()
-    np.testing.assert_allclose(dashed.get_ydata()[: len(there)], there)
+    means = first[first.diverged == 0].groupby("delay").test_error.mean()
+    np.testing.assert_allclose(dashed.get_ydata()[: len(means)], means)
     assert axis.get_xlabel() == "delay (updates)"
     assert axis.get_ylabel() == "test error (share)"
 
@@ -74,7 +74,7 @@ def test_whole_numbers_have_whole_ticks(tmp_path):
 
 
 def test_dashed_may_be_the_step_that_is_best_for_one_series_alone(tmp_path):
-    """The law "b" is best at a smaller step, and is shown at the step of "a"."""
+    """The law "b" is best at a smaller step size, but is drawn at that of "a"."""
 
     def loss(learning_rate, delay, law, seed):
         return valley(learning_rate * (10 if law == "b" else 1), delay, seed)
@@ -87,9 +87,9 @@ def test_dashed_may_be_the_step_that_is_best_for_one_series_alone(tmp_path):
     assert "best step size of delay=0, a" in legend(drawn)
     for law, dashed in zip("ab", lines(axis, "--"), strict=True):
         rows = analysis.where(run.results, law=law, learning_rate=kept)
-        there = rows[rows.diverged == 0].groupby("delay").train_loss.mean()
+        means = rows[rows.diverged == 0].groupby("delay").train_loss.mean()
         shown = dashed.get_ydata()[np.isfinite(dashed.get_ydata())]
-        np.testing.assert_allclose(shown, there)
+        np.testing.assert_allclose(shown, means)
 
 
 def test_the_band_is_the_interval(tmp_path):
@@ -100,9 +100,9 @@ def test_the_band_is_the_interval(tmp_path):
     spread = analysis.spread(rows, "train_loss", ["delay"]).set_index("delay")
     corners = axis.collections[0].get_paths()[0].vertices
     for delay in DELAYS:
-        at = corners[corners[:, 0] == delay, 1]
-        own = spread.loc[delay]
-        assert (at.min(), at.max()) == pytest.approx((own.low, own.high))
+        ends = corners[corners[:, 0] == delay, 1]
+        interval = spread.loc[delay]
+        assert (ends.min(), ends.max()) == pytest.approx((interval.low, interval.high))
     assert "95 % interval of the mean" in legend(figure)
 
 
@@ -110,10 +110,10 @@ def test_what_diverged_is_a_cross_outside_of_the_scale(tmp_path):
     figure = figures.over("delay", "train_loss").draw(made(tmp_path))
     (axis,) = figure.axes
     (dashed,) = lines(axis, "--")
-    beyond = [limit(delay) < 1.0 for delay in DELAYS]  # 1 is best without delay
-    assert any(beyond)
-    np.testing.assert_array_equal(np.isnan(dashed.get_ydata()), beyond)
-    lost = [delay for delay, gone in zip(DELAYS, beyond, strict=True) if gone]
+    gaps = [limit(delay) < 1.0 for delay in DELAYS]  # the best without delay is 1
+    assert any(gaps)
+    np.testing.assert_array_equal(np.isnan(dashed.get_ydata()), gaps)
+    lost = [delay for delay, gone in zip(DELAYS, gaps, strict=True) if gone]
     assert list(crosses(axis).values()) == [lost]
     figure.draw_without_rendering()
     (strip,) = axis.child_axes
@@ -185,8 +185,8 @@ def test_a_panel_shows_the_series_of_its_value(optimizers):
     assert [axis.get_title() for axis in figure.axes] == list(OPTIMIZERS)
     with pytest.raises(ValueError, match="'law' distinguishes no series"):
         figures.over("delay", "train_loss", panels="law").draw(run)
-    only = figures.over("delay", "train_loss", only={"optimizer": ("adam", "lion")})
-    assert legend(only.draw(run))[:2] == ["adam", "lion"]
+    draft = figures.over("delay", "train_loss", only={"optimizer": ("adam", "lion")})
+    assert legend(draft.draw(run))[:2] == ["adam", "lion"]
 
 
 @pytest.mark.parametrize("count", [12, 20])
@@ -299,7 +299,7 @@ def test_a_title_can_state_the_finding(tmp_path):
     assert result in texts(figures.over("delay").draw(run))
     both = texts(figures.over("delay", title="Why?").draw(run))
     assert {"Why?", result} <= {*both}
-    # of one seed nothing is known to rise
+    # with one seed, no finding says that the error rises
     one = figures.over("delay").draw(made(tmp_path, seeds=(0,)))
     assert "How does the test error change with delay?" in texts(one)
 
@@ -336,11 +336,11 @@ def test_the_best_step_and_the_limit_are_drawn_and_edges_ringed(tmp_path):
     (axis,) = figure.axes
     (line,), (bound,) = lines(axis), lines(axis, ":")
     means = [{rate: valley(rate, delay, 1) for rate in RATES} for delay in DELAYS]
-    expected = [min((v, r) for r, v in own.items() if v == v)[1] for own in means]
+    expected = [min((v, r) for r, v in losses.items() if v == v)[1] for losses in means]
     np.testing.assert_allclose(line.get_ydata(), expected)
-    at = bound.get_xdata()
-    assert {*DELAYS} <= {*at}
-    np.testing.assert_allclose(bound.get_ydata(), [limit(delay) for delay in at])
+    delays = bound.get_xdata()
+    assert {*DELAYS} <= {*delays}
+    np.testing.assert_allclose(bound.get_ydata(), [limit(delay) for delay in delays])
     assert "on the grid's edge" not in legend(figure)
     run = made(tmp_path, lambda learning_rate, delay, seed: learning_rate)
     assert "on the grid's edge" in legend(figures.best_step("delay").draw(run))
@@ -369,30 +369,30 @@ def test_a_best_momentum_of_0_is_drawn_and_not_ringed(tmp_path):
 
 @pytest.mark.parametrize("setting", ["optimizer", "largest"])
 def test_an_end_is_of_the_values_that_the_series_tried(setting, tmp_path):
-    """Both are best at the largest step tried, and one of them tried larger numbers."""
+    """Both are best at their largest step size; "sgd" has tried larger ones."""
     tried = {"sgd": (0.1, 0.3, 1.0), "adam": (0.001, 0.01, 0.1)}
 
-    def loss(learning_rate, seed, **own):
-        return 2.0 - learning_rate / max(tried[own[setting]])
+    def loss(learning_rate, seed, **settings):
+        return 2.0 - learning_rate / max(tried[settings[setting]])
 
     rates = sorted({*tried["sgd"], *tried["adam"]})
     run = made(tmp_path, loss, learning_rate=rates, **{setting: tuple(tried)})
-    there = [
+    mask = [
         rate in tried[name]
         for rate, name in zip(
             run.results.learning_rate, run.results[setting], strict=True
         )
     ]
-    run = dataclasses.replace(run, results=run.results[there])
+    run = dataclasses.replace(run, results=run.results[mask])
     shown = texts(figures.over(setting, "train_loss", fixed=False).draw(run))
     for end in (0.1, 1.0):
         sentence = f"the best step size is the largest one tried, {end:g}."
-        assert any(sentence in own for own in shown), (end, shown)
-    assert not any("smallest one tried" in own for own in shown)
+        assert any(sentence in text for text in shown), (end, shown)
+    assert not any("smallest one tried" in text for text in shown)
 
 
 def test_no_name_is_said_to_be_at_both_ends(tmp_path):
-    """Small steps are best without delay, large ones at 4, but for law b."""
+    """The smallest step size is best, except with a delay of 4 and law a."""
 
     def loss(learning_rate, delay, law, seed):
         rises = delay == 0 or law == "b"
@@ -413,7 +413,7 @@ def test_no_name_is_said_to_be_at_both_ends(tmp_path):
 
 
 def test_an_optimum_at_a_limit_is_noted_and_no_other_optimum_is_an_end(tmp_path):
-    """Three steps are shown, as with `also_at`; the search tried steps beyond them."""
+    """Three step sizes are drawn, as with `also_at`; the search tried others, too."""
     run = made(tmp_path, learning_rate=RATES[:3], delay=(0, 4))
     rows = [(0, RATES[0], "at the limit of learning_rate"), (4, RATES[2], "found")]
     optima = pd.DataFrame(rows, columns=["delay", "learning_rate", "why"])
@@ -431,7 +431,7 @@ def test_an_optimum_at_a_limit_is_noted_and_no_other_optimum_is_an_end(tmp_path)
 
 def test_where_one_value_was_tried_it_is_no_end(tmp_path):
     run = made(tmp_path, learning_rate=(0.1,), delay=DELAYS)
-    assert not any("one tried" in own for own in texts(figures.over("delay").draw(run)))
+    assert not any("one tried" in t for t in texts(figures.over("delay").draw(run)))
 
 
 def test_names_are_rows_with_points_above_each_other_and_no_lines(optimizers):
@@ -440,9 +440,9 @@ def test_names_are_rows_with_points_above_each_other_and_no_lines(optimizers):
     (axis,) = figure.axes
     assert [text.get_text() for text in axis.get_yticklabels()] == list(OPTIMIZERS)
     points = sorted(
-        (round(float(own.get_ydata()[0]), 3), float(own.get_xdata()[0]))
-        for own in axis.lines
-        if own.get_marker() in "osD" and np.isfinite(own.get_xdata()[0])
+        (round(float(line.get_ydata()[0]), 3), float(line.get_xdata()[0]))
+        for line in axis.lines
+        if line.get_marker() in "osD" and np.isfinite(line.get_xdata()[0])
     )
     expected = [
         best(optimizers, delay, "train_loss", optimizer=name)
@@ -462,9 +462,9 @@ def test_theory_is_a_thin_line_of_its_formula_or_table(tmp_path):
         (axis,) = drawn.draw(run).axes
         (line,) = lines(axis, ":")
         # a formula is also known between the delays that were run
-        at = range(DELAYS[-1] + 1) if callable(theory) else DELAYS
-        assert list(line.get_xdata()) == list(at)
-        np.testing.assert_allclose(line.get_ydata(), [3.0 * delay for delay in at])
+        delays = range(DELAYS[-1] + 1) if callable(theory) else DELAYS
+        assert list(line.get_xdata()) == list(delays)
+        np.testing.assert_allclose(line.get_ydata(), [3.0 * delay for delay in delays])
         assert line.get_linewidth() == 1.2 and len(measured(axis)) == 1
 
 
@@ -483,8 +483,8 @@ def test_the_largest_stable_step_is_of_all_steps_and_each_law_has_its_limit(tmp_
     figure = figures.over("delay", largest, theory=by_law).draw(run)
     (axis,) = figure.axes
     for law, points, line in zip(laws, measured(axis), lines(axis, ":"), strict=True):
-        at = line.get_xdata()
-        np.testing.assert_allclose(line.get_ydata(), [by_law(d, law) for d in at])
+        delays = line.get_xdata()
+        np.testing.assert_allclose(line.get_ydata(), [by_law(d, law) for d in delays])
         below = [max(r for r in RATES if r < by_law(d, law)) for d in DELAYS]
         np.testing.assert_allclose(points.get_ydata(), below)
     assert axis.get_ylabel() == "largest stable step size"
@@ -505,10 +505,10 @@ def test_noise_floors_are_means_beside_theory(tmp_path):
     figure = figures.over("delay", "train_loss", **asked).draw(run)
     (floors,) = figure.axes
     points, theories = measured(floors), lines(floors, ":")
-    for own, line, rate in zip(points, theories, RATES, strict=True):
+    for drawn, line, rate in zip(points, theories, RATES, strict=True):
         expected = [floor(rate, delay) * 1.1 for delay in DELAYS]
         shown = np.where(np.isfinite(expected), expected, math.nan)
-        np.testing.assert_allclose(own.get_ydata(), shown)
+        np.testing.assert_allclose(drawn.get_ydata(), shown)
         whole = range(DELAYS[-1] + 1)
         finite = [floor(rate, d) if rate < limit(d) else math.nan for d in whole]
         np.testing.assert_allclose(line.get_ydata(), finite)
@@ -527,7 +527,7 @@ def decaying(tmp_path, rate):
 
 
 def rate(workers):
-    """Fastest at 4."""
+    """A rate of decay that is the largest with 4 workers."""
     return 0.01 * workers * math.exp(-workers / 4)
 
 
@@ -536,7 +536,7 @@ def test_rates_are_slopes_of_the_curves_and_a_star_is_the_fastest(tmp_path):
         decaying(tmp_path, rate)
     )
     (axis,) = figure.axes
-    line, star, points = (own for own in axis.lines if len(own.get_xdata()))
+    line, star, points = (drawn for drawn in axis.lines if len(drawn.get_xdata()))
     np.testing.assert_array_equal(points.get_xdata(), WORKERS)
     mean = np.mean([1 + 0.1 * seed for seed in SEEDS])
     expected = [rate(workers) * mean for workers in WORKERS]
@@ -555,9 +555,9 @@ def test_a_line_at_zero_parts_errors_that_grow_and_an_end_is_no_star(tmp_path):
         "workers", figures.DecayRate(), theory=lambda workers: 1.0 / workers
     )
     (axis,) = drawn.draw(run).axes
-    (zero,) = (own for own in axis.lines if list(own.get_ydata()) == [0.0, 0.0])
+    (zero,) = (line for line in axis.lines if list(line.get_ydata()) == [0.0, 0.0])
     assert list(zero.get_xdata()) == [0, 1]  # from one side of the panel to the other
-    assert not [own for own in axis.lines if own.get_marker() == "*"]
+    assert not [line for line in axis.lines if line.get_marker() == "*"]
 
 
 def test_the_first_panel_of_a_row_alone_has_a_label(tmp_path):

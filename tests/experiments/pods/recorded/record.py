@@ -95,10 +95,10 @@ def record(name: str) -> str:
     """The text of a module, cut."""
     topology, sizes, make, shapes = MODULES[name]
     place = chips.topology(topology)
-    there = sorted(place.devices(), key=lambda d: getattr(d, "slice_index", 0))
+    devices = sorted(place.devices(), key=lambda d: getattr(d, "slice_index", 0))
     names = ("groups", "members")[-len(sizes) :]
     kinds = (AxisType.Auto,) * len(sizes)
-    mesh = Mesh(np.reshape(there, sizes), names, axis_types=kinds)
+    mesh = Mesh(np.reshape(devices, sizes), names, axis_types=kinds)
 
     def of_device(weight, *others):
         results = make(names if len(names) > 1 else names[0])(
@@ -115,13 +115,13 @@ def record(name: str) -> str:
     )
     arguments = [
         jax.ShapeDtypeStruct(
-            shape if i == 0 else (len(there), *shape),
+            shape if i == 0 else (len(devices), *shape),
             jnp.bfloat16,
             sharding=NamedSharding(mesh, P() if i == 0 else P(names)),
         )
         for i, shape in enumerate(shapes)
     ]
-    options = dj.exchange.overlap_options(there[0])
+    options = dj.exchange.overlap_options(devices[0])
     lowered = jax.jit(mapped, compiler_options=options).lower(*arguments)
     return cut(lowered.compile(compiler_options=place.compiler_options).as_text())
 
