@@ -158,12 +158,10 @@ def test_a_folder_with_another_run_is_not_run_yet_and_says_why(tmp_path):
     assert "configs/nowhere.py" in entry.shown
 
 
-def test_the_look_with_the_most_seeds_counts_and_minutes_are_of_all(
-    tmp_path, monkeypatch
-):
+def test_the_finished_look_with_the_most_seeds_counts(tmp_path, monkeypatch):
     for folder, minutes in (("default", 1), ("default-x2", 2), ("default-x4", 4)):
         info = {"finished": folder != "default-x4", "wall_seconds": 60 * minutes}
-        info |= {"question": folder, "devices": "1 x cpu", "versions": {"jax": "1"}}
+        info |= {"devices": f"{minutes} x cpu", "versions": {"jax": "1"}}
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "run.json").write_text(json.dumps(info))
     none = Experiment(
@@ -174,7 +172,7 @@ def test_the_look_with_the_most_seeds_counts_and_minutes_are_of_all(
     monkeypatch.setattr(entries.Run, "read", lambda path: None)
     monkeypatch.setattr(effects, "answers", lambda run, asked: [])
     entry = entries.entry_of("default", tmp_path)
-    assert (entry.question, entry.minutes) == ("default-x2", 3.0)
+    assert (entry.ran_on, entry.minutes) == ("2 x cpu, jax 1", 2.0)
 
 
 def book(*arguments, code):
