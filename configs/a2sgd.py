@@ -4,6 +4,7 @@ A2SGD (Bhattacharya, Yu and Chowdhury, arXiv:2006.07405) sends the mean of the p
 and of the negative entries of a gradient in place of the gradient. Eight workers train
 an MLP on scikit-learn's digits for the same simulated time: with all-reduce, local SGD,
 A2SGD, and without any messages. A link needs up to as long for a gradient as a worker.
+The step of each is searched.
 
     python -m experiments.main --config=configs/a2sgd.py --workdir=runs/a2sgd
 """
@@ -12,13 +13,25 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Effect, Experiment, figures, points, replicas, tasks
+from experiments import (
+    Effect,
+    Experiment,
+    Range,
+    Search,
+    figures,
+    points,
+    replicas,
+    tasks,
+)
 from experiments.configs import at_least, positive
 from experiments.training import methods
 
 LIMITS = at_least(1, "workers", "period")
 LIMITS |= at_least(0, "transfer_seconds")
-LIMITS |= positive("seconds", "learning_rate")
+LIMITS |= positive("seconds", "tolerance")
+
+SMALL = {"tolerance": 0.5}
+"""Values that the small size of the book changes, beside the numbers of seeds."""
 
 
 def get_config() -> ConfigDict:
@@ -30,10 +43,9 @@ def get_config() -> ConfigDict:
             service_spread=0.1,  # standard deviation of a gradient's time, mean 1 s
             period=8,  # steps between two averages of local SGD
             seconds=200.0,  # simulated
-            learning_rate=(0.03, 0.1, 0.3, 1.0, 3.0),
             batch_size=4,  # examples per gradient
             seeds=5,
-            tuning_seeds=3,  # seeds that choose the step size; not reported
+            tolerance=0.05,  # tolerance of the search, as a share of the loss
         )
     )
 
@@ -75,10 +87,9 @@ def experiment(config: ConfigDict) -> Experiment:
             for transfer in config.transfer_seconds
             for name in compared
         ],
-        grid={"learning_rate": config.learning_rate},
+        grid={"learning_rate": Range(0.03, 3.0)},
         seeds=config.seeds,
-        tuned="learning_rate",
-        tuning_seeds=config.tuning_seeds,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         seconds=config.seconds,
         answer=[against("all-reduce"), against("nothing sent")],
         figures=[

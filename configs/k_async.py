@@ -3,7 +3,7 @@
 Eight workers use the four schemes of Dutta et al. (arXiv:1803.01113): an update waits
 for gradients of K distinct workers or for any K gradients, and the other gradients are
 canceled (sync) or go on (async). Plain SGD trains softmax regression on scikit-learn's
-digits, for the same simulated time in each arm, at the arm's best step size.
+digits, for the same simulated time in each arm. The step of each arm is searched.
 
 Service times are exponential with mean 1 s; `:shifted` adds one second to each, and
 `:pareto` has P(T > t) = 1 / t^2, of infinite variance.
@@ -20,7 +20,17 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Effect, Experiment, Simulation, along, configs, figures, points
+from experiments import (
+    Effect,
+    Experiment,
+    Range,
+    Search,
+    Simulation,
+    along,
+    configs,
+    figures,
+    points,
+)
 from experiments.tasks import digits_mlp
 
 SERVICES = {
@@ -36,7 +46,10 @@ SCHEMES = {
 }
 
 LIMITS = configs.at_least(1, "workers")
-LIMITS |= configs.positive("seconds", "learning_rate")
+LIMITS |= configs.positive("seconds", "tolerance")
+
+SMALL = {"tolerance": 0.5}
+"""Values that the small size of the book changes, beside the numbers of seeds."""
 
 
 def get_config(service: str = "exponential") -> ConfigDict:
@@ -47,10 +60,9 @@ def get_config(service: str = "exponential") -> ConfigDict:
             workers=8,
             k=(1, 2, 4, 8),  # gradients per update
             seconds=300.0,  # simulated
-            learning_rate=(0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
             batch_size=4,  # examples per gradient
             seeds=20,
-            tuning_seeds=6,  # seeds that choose the step size; not reported
+            tolerance=0.05,  # tolerance of the search, as a share of the loss
         )
     )
 
@@ -68,10 +80,9 @@ def experiment(config: ConfigDict) -> Experiment:
         question="How many gradients should an update wait for, and of which workers?",
         task=digits_mlp(depth=0, batch_size=config.batch_size),
         arms=[arm(scheme, k) for k in config.k for scheme in SCHEMES],
-        grid={"learning_rate": config.learning_rate},
+        grid={"learning_rate": Range(0.03, 10.0)},
         seeds=config.seeds,
-        tuned="learning_rate",
-        tuning_seeds=config.tuning_seeds,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         seconds=config.seconds,
         answer=Effect(
             metric="test_accuracy",

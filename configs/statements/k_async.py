@@ -69,7 +69,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """The records: updates and staleness over theory, accuracies, and equal arms.
+    """The records: updates and staleness over theory, and accuracies.
 
     With Pareto times, whose variance is infinite, 300 s are far from the long run.
     """
@@ -87,10 +87,6 @@ def records(config: ConfigDict) -> dict[str, Measure]:
         )
     for scheme, k in ends:
         measures[f"Accuracy, {scheme}, K = {k}"] = accuracy(scheme, k)
-    same = (("K-async", "K-batch-async", 1), ("K-async", "K-sync", 8)) * bool(ends)
-    for one, other, k in same:
-        off = difference(accuracy(one, k), accuracy(other, k))
-        measures[f"Accuracy, {one} less {other}, K = {k}"] = off
     return measures
 
 

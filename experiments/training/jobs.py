@@ -66,9 +66,10 @@ class Room(NamedTuple):
     def holds(self, needs: Needs) -> bool:
         """Whether there is room for traces with these needs.
 
-        An update with fewer gradients than the largest leaves places empty.
+        An update with fewer gradients than the largest leaves places empty. There is
+        always room for no gradients.
         """
-        fits = needs.gradients == self.needs.gradients or self.needs.uneven
+        fits = needs.gradients in (0, self.needs.gradients) or self.needs.uneven
         pairs = zip(needs, self.needs, strict=True)
         return fits and all(need <= here for need, here in pairs)
 

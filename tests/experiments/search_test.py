@@ -1,5 +1,6 @@
 """A run that searches: its optima, its records, its end and its resumption."""
 
+import collections
 import contextlib
 import dataclasses
 import itertools
@@ -817,6 +818,23 @@ def test_a_call_that_times_begins_anew(timed, tmp_path, monkeypatch):
     assert (tmp_path / "search.csv").exists()
     again = run(made, tmp_path)
     pd.testing.assert_frame_equal(again.selection.optima, expected.selection.optima)
+
+
+def test_a_search_simulates_a_cluster_once_under_each_seed(monkeypatch):
+    simulated, simulate = collections.Counter(), Simulation.trace
+
+    def noted(source, seed, *end):
+        simulated[seed] += 1
+        return simulate(source, seed, *end)
+
+    monkeypatch.setattr(Simulation, "trace", noted)
+    source = Simulation(Cluster(2, exponential(1.0)), protocols.k_async(1))
+    grid = {"learning_rate": Range(0.01, 1.0)}
+    run(experiment(training=along(source, optax.sgd), grid=grid, search=COARSE))
+    counts = [n for seed, n in simulated.items() if seed >= FIRST_SEARCH_SEED]
+    assert len(counts) > 3
+    # a program that is compiled needs a second job, with room to spare
+    assert sum(counts) <= len(counts) + 2
 
 
 def test_a_training_counts_that_reaches_the_value_and_diverges_afterwards(tmp_path):
