@@ -4,8 +4,9 @@ AdaSync (Dutta, Wang and Joshi, arXiv:2003.10579) waits for K gradients in an up
 and chooses K again after each interval, from the loss: K = 1 is fast, and K = P has the
 least noise. Eight workers with exponential times minimize a quadratic whose gradients
 have noise. The simulated time until the loss is below a target is compared with each
-fixed K, at one step for all and at the best step of each. (Without a noise floor, as in
-softmax regression on separable digits, waiting for more gradients only costs time.)
+fixed K, at one step for all and at the best step of each, which is searched. (Without a
+noise floor, as in softmax regression on separable digits, waiting for more gradients
+only costs time.)
 
     python -m experiments.main --config=configs/adasync.py --workdir=runs/adasync
 
@@ -63,7 +64,7 @@ CLOCK = "elapsed_seconds"  # measured, since the time of an update depends on lo
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """The experiment: five arms."""
+    """The experiment: AdaSync and each fixed K, at one step and at the best steps."""
     service = dj.cluster.exponential(config.gradient_seconds)
     cluster = dj.cluster.Cluster(config.workers, service)
 
