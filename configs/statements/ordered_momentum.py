@@ -2,25 +2,27 @@
 
 from ml_collections import ConfigDict
 
-from experiments import Published, claims
+from experiments import Published, claims, statements
 from experiments.results.estimates import Measure
 from experiments.results.measures import least, ratio, tuned
 
+_CONFIG = statements.config_of(__file__)
+NONE, SEARCHED, GIVEN = _CONFIG.NONE, _CONFIG.SEARCHED, _CONFIG.GIVEN
 
-def loss(momentum: str, workers: int, **decay: float) -> Measure:
-    """Training loss at the end, at the best step and decay of other seeds."""
-    return tuned("train_loss", momentum=momentum, workers=workers, **decay)
+
+def loss(momentum: str, workers: int, beta: str | None = SEARCHED) -> Measure:
+    """Training loss at the end, at the best step and the best or the given momentum."""
+    return tuned("train_loss", momentum=momentum, workers=workers, beta=beta)
 
 
 def over_ball(workers: int) -> Measure:
     """Loss of ordered momentum over the loss of heavy ball, both at 0.9."""
-    both = (loss(name, workers, decay=0.9) for name in ("ordered", "heavy ball"))
-    return ratio(*both)
+    return ratio(*(loss(name, workers, GIVEN) for name in ("ordered", "heavy ball")))
 
 
 def over_none(momentum: str, workers: int) -> Measure:
     """Loss of a momentum of 0.9 over the loss without momentum."""
-    return ratio(*(loss(momentum, workers, decay=beta) for beta in (0.9, 0.0)))
+    return ratio(loss(momentum, workers, GIVEN), loss(NONE, workers, None))
 
 
 def published(config: ConfigDict) -> list[Published]:
