@@ -50,7 +50,6 @@ def records(config: ConfigDict) -> dict[str, Measure]:
         f"K of AdaSync at the end, {step}": mean("k", method="AdaSync", steps=ONE),
         f"Seconds of AdaSync, {step}": until(config, ONE, method="AdaSync"),
         f"Seconds of AdaSync / fastest K, {step}": over_fastest_kept(config, ONE),
-        "Seconds of AdaSync / fastest K, tuned": over_fastest_kept(config, SEARCHED),
         "Seconds of an update that waits for all": ratio(
             mean(CLOCK, **all_8), mean("updates", **all_8)
         ),
