@@ -113,7 +113,10 @@ def experiment(config: ConfigDict) -> Experiment:
         answer=[
             ordered_beside("heavy ball", beta=SEARCHED),
             ordered_beside("DANA", beta=SEARCHED),
-            ordered_beside("heavy ball", f" at a momentum of {given}", beta=GIVEN),
+            ordered_beside(
+                *("heavy ball", f" at a momentum of {given}"),
+                **dict(beta=GIVEN, decay=decays[GIVEN]),
+            ),
         ],
         figures=[
             figures.over("workers", "train_loss", **by, **best),
