@@ -4,8 +4,9 @@ AdaSync (Dutta, Wang and Joshi, arXiv:2003.10579) waits for K gradients in an up
 and chooses K again after each interval, from the loss: K = 1 is fast, and K = P has the
 least noise. Eight workers with exponential times minimize a quadratic whose gradients
 have noise. The simulated time until the loss is below a target is compared with each
-fixed K, at one step for all and at the best step of each. (Without a noise floor, as in
-softmax regression on separable digits, waiting for more gradients only costs time.)
+fixed K, at one step for all and at the best step of each, which is searched. (Without a
+noise floor, as in softmax regression on separable digits, waiting for more gradients
+only costs time.)
 
     python -m experiments.main --config=configs/adasync.py --workdir=runs/adasync
 
@@ -18,13 +19,25 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Effect, Experiment, figures, percent, tasks
+from experiments import (
+    Arm,
+    Effect,
+    Experiment,
+    Range,
+    Search,
+    figures,
+    percent,
+    tasks,
+)
 from experiments.configs import at_least, positive
 from experiments.training.adasync import AdaSync
 
 LIMITS = at_least(1, "workers")
 LIMITS |= at_least(0, "interval_seconds", "gradient_seconds", "target", "noise")
-LIMITS |= positive("seconds", "learning_rate")
+LIMITS |= positive("seconds", "step", "tolerance")
+
+SMALL = {"tolerance": 0.5}
+"""Values that the small size of the book changes, beside the numbers of seeds."""
 
 
 def get_config() -> ConfigDict:
@@ -37,20 +50,21 @@ def get_config() -> ConfigDict:
             gradient_seconds=1.0,  # mean of exponential times
             seconds=200.0,  # simulated, as the mean of a fixed K
             target=0.2,  # the loss to reach; it begins at directions / 2
-            learning_rate=(0.005, 0.01, 0.02, 0.05, 0.1, 0.2),
+            step=0.02,  # of all, in one of the comparisons
             directions=64,  # of the quadratic, all of curvature 1
             noise=1.0,  # standard deviation of a gradient's noise, in each direction
             seeds=5,
-            tuning_seeds=3,  # seeds that choose the step size; not reported
+            tolerance=0.05,  # tolerance of the search, as a share of the time
         )
     )
 
 
+ONE, SEARCHED = "one for all", "searched"
 CLOCK = "elapsed_seconds"  # measured, since the time of an update depends on losses
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """The experiment: five arms."""
+    """The experiment: AdaSync and each fixed K, at one step and at the best steps."""
     service = dj.cluster.exponential(config.gradient_seconds)
     cluster = dj.cluster.Cluster(config.workers, service)
 
@@ -59,16 +73,22 @@ def experiment(config: ConfigDict) -> Experiment:
         scheme = dj.cluster.protocols.k_sync(k)
         return round(config.seconds / scheme.update_seconds(config.workers, service))
 
-    def kept(k):
-        return dict(method="K kept", k0=k), AdaSync(cluster, k, math.inf, updates(k))
+    def arms(steps, learning_rate):
+        """AdaSync and each fixed K, with these steps."""
+
+        def arm(method, k, interval, updates):
+            labels = dict(method=method, k0=k, steps=steps)
+            training = AdaSync(cluster, k, interval, updates)
+            return Arm(training=training, labels=labels, grid=learning_rate)
+
+        kept = [arm("K kept", k, math.inf, updates(k)) for k in config.k]
+        return [*kept, arm("AdaSync", 1, config.interval_seconds, updates(4))]
 
     def measured(name):
         return lambda model, task: model.state[name].astype(jnp.float32)
 
-    grown = AdaSync(cluster, 1, config.interval_seconds, updates(4))
-
     target = figures.TimeTo("train_loss", config.target, CLOCK)
-    one_step = {"learning_rate": (0.02,)}
+    one_step = {"steps": ONE, "learning_rate": (config.step,)}
 
     def against_adasync(**options):
         adasync = {"method": "AdaSync", "k0": 1}
@@ -77,12 +97,13 @@ def experiment(config: ConfigDict) -> Experiment:
     return Experiment(
         question="Does it pay to wait for few gradients at first and for more later?",
         task=tasks.quadratic((1.0,) * config.directions, noise=config.noise),
-        arms=[*map(kept, config.k), (dict(method="AdaSync", k0=1), grown)],
-        grid={"learning_rate": config.learning_rate},
+        arms=[
+            *arms(ONE, {"learning_rate": (config.step,)}),
+            *arms(SEARCHED, {"learning_rate": Range(0.005, 0.2)}),
+        ],
         seeds=config.seeds,
-        tuned="learning_rate",
-        tuning_seeds=config.tuning_seeds,
         tuned_by=target,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         updates=1,  # each arm has its own number
         evaluations=60,
         metrics={
@@ -92,12 +113,13 @@ def experiment(config: ConfigDict) -> Experiment:
         },
         answer=[
             against_adasync(
-                where=one_step, name="seconds to the loss at a step of 0.02"
+                where=one_step,
+                name=f"seconds to the loss at a step of {config.step:g}",
             ),
-            against_adasync(name="seconds to the loss"),
+            against_adasync(where={"steps": SEARCHED}, name="seconds to the loss"),
         ],
         figures=[
-            figures.bars(target),
+            figures.bars(target, only={"steps": SEARCHED}),
             figures.curves("train_loss", against=CLOCK, only=one_step),
             figures.curves("k", against=CLOCK, only=one_step, title="How does K grow?"),
         ],

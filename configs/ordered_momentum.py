@@ -6,7 +6,7 @@ bucket of P gradients, and gives a late gradient the weight that it would have i
 gradients arrived in the order of the reads. DANA has a momentum for each worker.
 Asynchronous SGD trains on scikit-learn's digits with 8 and with 32 workers, whose times
 are Pareto of shape 1.5, so that some gradients are very late. All rules have the same
-number of gradients; step and momentum, which may be 0, are tuned for each.
+number of gradients; step and momentum, which may be 0, are searched for each.
 
     python -m experiments.main --config=configs/ordered_momentum.py --workdir=runs/order
 """
@@ -17,11 +17,27 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Effect, Experiment, Simulation, along, figures, percent, tasks
-from experiments.configs import at_least, positive
+from experiments import (
+    Arm,
+    Effect,
+    Experiment,
+    Range,
+    Search,
+    Simulation,
+    along,
+    figures,
+    percent,
+    tasks,
+)
+from experiments.configs import at_least, below_one, positive
 
 LIMITS = at_least(1, "workers", "width")
-LIMITS |= positive("learning_rate")
+LIMITS |= positive("tolerance") | below_one("momentum")
+
+SMALL = {"tolerance": 0.5}
+"""Values that the small size of the book changes, beside the numbers of seeds."""
+
+NONE, SEARCHED, GIVEN = "none", "searched", "given"
 
 
 def get_config() -> ConfigDict:
@@ -30,20 +46,21 @@ def get_config() -> ConfigDict:
         dict(
             workers=(8, 32),
             tail=1.5,  # shape of the Pareto law of a gradient's time, mean 1 s
-            decay=(0.0, 0.3, 0.5, 0.7, 0.9, 0.97),  # beta; 0 is no momentum
-            learning_rate=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
+            momentum=0.9,  # beta of all rules, in one of the comparisons
             width=16,  # hidden units
             batch_size=32,  # examples per gradient
             updates=600,
             seeds=8,
-            tuning_seeds=4,  # seeds that choose step and decay; not reported
+            tolerance=0.05,  # tolerance of the search, as a share of the loss
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """The experiment: a program for each momentum and number of workers."""
+    """The experiment: an arm for each momentum and number of workers."""
     pareto = dj.cluster.pareto(1.0 - 1.0 / config.tail, config.tail)
+    # 1 - beta
+    decays = {SEARCHED: Range(0.01, 1.0, off=1.0), GIVEN: (1.0 - config.momentum,)}
 
     def arms(workers):
         rules = {
@@ -53,12 +70,21 @@ def experiment(config: ConfigDict) -> Experiment:
         }
         cluster = dj.cluster.Cluster(workers, pareto)
         simulated = Simulation(cluster, dj.cluster.protocols.k_async(1))
+
+        plain = {"momentum": NONE, "workers": workers}
+        yield Arm(training=along(simulated, optax.sgd), labels=plain)
         for name, rule in rules.items():
 
             def server(learning_rate, decay, rule=rule):
-                return optax.chain(rule(decay), optax.scale(-learning_rate))
+                return optax.chain(rule(1.0 - decay), optax.scale(-learning_rate))
 
-            yield dict(momentum=name, workers=workers), along(simulated, server)
+            for beta, decay in decays.items():
+                yield Arm(
+                    training=along(simulated, server),
+                    labels={"momentum": name, "workers": workers, "beta": beta},
+                    grid={"decay": decay},
+                    contains=plain if beta == SEARCHED else None,
+                )
 
     def ordered_beside(other, said="", **where):
         return Effect(
@@ -69,26 +95,34 @@ def experiment(config: ConfigDict) -> Experiment:
             name=f"training loss of ordered momentum{said}",
         )
 
-    at = dict(only={"decay": (0.9,)}, name="at_0.9")
+    given = f"{config.momentum:g}"
     by = dict(color="momentum", fixed=False)
+    best = dict(only={"beta": (None, SEARCHED)}, title="Which momentum, tuned?")
+    at = dict(
+        only={"beta": (None, GIVEN)}, name=f"at_{given}", title=f"And at {given}?"
+    )
     return Experiment(
         question="Does momentum help asynchronous SGD if it takes gradients in order?",
         task=tasks.digits_mlp(width=config.width, batch_size=config.batch_size),
         arms=[arm for workers in config.workers for arm in arms(workers)],
-        grid={"learning_rate": config.learning_rate, "decay": config.decay},
+        grid={"learning_rate": Range(0.003, 1.0)},
         seeds=config.seeds,
-        tuned=("learning_rate", "decay"),
-        tuning_seeds=config.tuning_seeds,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         updates=config.updates,
         evaluations=10,
         answer=[
-            ordered_beside("heavy ball"),
-            ordered_beside("DANA"),
-            ordered_beside("heavy ball", " at a momentum of 0.9", decay=0.9),
+            ordered_beside("heavy ball", beta=SEARCHED),
+            ordered_beside("DANA", beta=SEARCHED),
+            ordered_beside(
+                *("heavy ball", f" at a momentum of {given}"),
+                **dict(beta=GIVEN, decay=decays[GIVEN]),
+            ),
         ],
         figures=[
-            figures.over("workers", "train_loss", **by, title="Which momentum, tuned?"),
-            figures.over("workers", "train_loss", **by, **at, title="And at 0.9?"),
-            figures.best_step("workers", "learning_rate", color="momentum"),
+            figures.over("workers", "train_loss", **by, **best),
+            figures.over("workers", "train_loss", **by, **at),
+            figures.best_step(
+                "workers", "learning_rate", color="momentum", panels="beta"
+            ),
         ],
     )

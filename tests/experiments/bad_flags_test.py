@@ -116,9 +116,7 @@ CASES = {
     **of("adaptive_period", "--config.period=(-1,)", "--config.first_period=0"),
     **of("adasync", "--config.seconds=-1", "--config.seconds=inf", "--config.k=(9,)"),
     **of("stability_edge", "--config.learning_rate=(0,)"),
-    "--config=configs/ordered_momentum.py --config.decay=(1.0,)": (
-        "`grid` must not have learning_rate=0.003, decay=1.0 (the first values): `deca"
-    ),
+    **of("ordered_momentum", "--config.momentum=1.0", "--config.tolerance=0.0"),
     "--config=configs/stability_edge.py --config.task=moon": (
         "config.task must be one of breast_cancer"
     ),
