@@ -122,18 +122,19 @@ def share(fate: str, **where: Any) -> Measure:
 def least(measures: Sequence[Measure]) -> Measure:
     """The number of the smallest measure. It tunes a label, on seeds of its own.
 
-    The tuning seeds choose the measure. Without them each half of the seeds chooses for
-    the other half, and the number is the mean over both: the smallest of several means
-    over the same seeds would be too small.
+    The tuning seeds choose the measure. Without them the even seeds choose for the odd
+    ones, the odd seeds for the even ones, and the number is the mean over both: the
+    smallest of several means over the same seeds would be too small.
     """
     forms = {getattr(measure, "form", "mean") for measure in measures}
     form = forms.pop() if len(forms) == 1 else "mean"
 
     def measure(run):
-        seeds = run.seeds
-        if len(seeds) < 2 or run.tuning is not run:
+        # by the number, so that the others keep their half where a seed is left out
+        halves = [tuple(s for s in run.seeds if s % 2 == i) for i in (0, 1)]
+        if not all(halves) or run.tuning is not run:
             return measures[smallest(measures, run)](run)
-        halves = [run.where(seed=half) for half in (seeds[::2], seeds[1::2])]
+        halves = [run.where(seed=half) for half in halves]
         numbers = [
             measures[smallest(measures, other)](half)
             for half, other in (halves, halves[::-1])

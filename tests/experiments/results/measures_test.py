@@ -9,6 +9,7 @@ import pytest
 
 from experiments import Run
 from experiments.results import claims, measures
+from experiments.results.estimates import estimate
 from experiments.results.metrics import TimeTo
 from experiments.results.selection import Selection
 
@@ -89,14 +90,26 @@ def test_without_tuning_seeds_each_half_of_the_seeds_chooses_for_the_other():
     each = [measures.tuned("train_loss", delay=delay) for delay in (0, 4)]
     losses = {0: (1.0, 3.0, 1.0, 3.0), 4: (3.0, 1.0, 3.0, 1.0)}
     rows = [(0.1, d, seed, x, 0) for d in losses for seed, x in enumerate(losses[d])]
-    # seeds 0 and 2 choose delay 0, where seeds 1 and 3 have 3; and the other way round
+    # the even seeds choose delay 0, where the odd seeds have 3; and the other way round
     assert measures.least(each)(result(rows, COLUMNS)) == 3.0
     clear = [(*row[:3], row[3] + 9 * (row[1] == 4), 0) for row in rows]
     assert measures.least(each)(result(clear, COLUMNS)) == 2.0  # as the mean of delay 0
 
 
+def test_a_clear_choice_has_the_interval_of_its_measure():
+    """A seed that is left out leaves the other seeds in their halves."""
+    noise = np.random.default_rng(1).normal(0.0, 0.1, (2, 9))
+    rows = [(0.1, d, s, d + noise[d // 4, s], 0) for d in (0, 4) for s in range(9)]
+    each = [measures.tuned("train_loss", delay=delay) for delay in (0, 4)]
+    chosen, alone = (
+        estimate(one, result(rows, COLUMNS)) for one in (measures.least(each), each[0])
+    )
+    assert math.isclose(chosen.value, alone.value)
+    assert math.isclose(chosen.error, alone.error)
+
+
 def test_the_least_of_equal_settings_has_their_mean():
-    draws, (delays, seeds) = 300, (range(4), range(6))
+    draws, (delays, seeds) = 60, (range(4), range(6))
     each = [measures.tuned("train_loss", delay=delay) for delay in delays]
     noise = np.random.default_rng(0).standard_normal((draws, 4, 6))
     numbers, minima = [], []
@@ -106,7 +119,7 @@ def test_the_least_of_equal_settings_has_their_mean():
         minima.append(drawn.mean(axis=1).min())
     error = np.std(numbers) / np.sqrt(draws)
     assert abs(np.mean(numbers)) < 4 * error
-    assert np.mean(minima) < -0.3  # 6 seeds: E min of 4 of N(0, 1/6) is -0.42
+    assert np.mean(minima) < -0.25  # 6 seeds: E min of 4 of N(0, 1/6) is -0.42
 
 
 def test_a_kept_step_may_diverge_elsewhere():
