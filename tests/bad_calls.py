@@ -1127,7 +1127,7 @@ replayed(batches=jnp.ones(12))
     ValueError: An update's `arrivals` and `batches` must have a leading axis of 1, got
     shape () at ['batches']: scan `step` over trace.arrivals(start, stop, width=1).
 replayed(batches=[])
-    IndexError: list index out of range
+    ValueError: `batches` must have leaves, got none: scan `step`.
 replayed(simulated(protocols.n_softsync(1)), batches=jnp.ones((9, 1)))
     ValueError: An update's `arrivals` and `batches` must have a leading axis of 4, got
     shape (1,) at ['batches']: scan `step` over trace.arrivals(start, stop, width=4).

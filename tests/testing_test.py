@@ -722,7 +722,7 @@ PROTOCOLS = {
     drops_worker_2: ("all workers are started", "worker 2 is not started again"),
     loses_worker_2_at_a_limit: ("all workers are started", "worker 2 is not started"),
     returns: ("it serves to the end", "must serve until"),
-    starts_none: ("it serves to the end", "must make updates"),
+    starts_none: ("it serves to the end", "must serve until"),
     stops: ("it serves to the end", "waits forever"),
     backwards: ("time does not run back", "of updates fall"),
     undecided: ("the same seed, the same trace", "another trace"),

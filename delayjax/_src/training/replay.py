@@ -181,6 +181,8 @@ def replay(
         if len(traces) > 1:
             raise ValueError(f"`run` follows one trace, got {len(traces)}: map `step`.")
         leaves = jax.tree.leaves(batches)
+        if not leaves:
+            raise ValueError("`batches` must have leaves, got none: scan `step`.")
         start, updates = int(state.versions.pushed), len(leaves[0])
         if updates > (left := traces[0].num_updates - start):
             raise ValueError(f"`batches` must fit {left} updates, got {updates}.")
