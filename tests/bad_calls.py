@@ -469,9 +469,8 @@ cluster.load_recorded(recorded(""))
     ValueError: .../times.csv must have rows, got none below ['worker',
     'step', 'seconds'].
 cluster.load_recorded(recorded("0,0,1.0"), operations=["forward"])
-    ValueError: .../times.csv must have a column 'operation', once, got ['worker',
-    'step', 'seconds']: give `columns` the names for worker, step, operation, duration,
-    start, stage.
+    ValueError: `operations` needs a column 'operation' of .../times.csv,
+    got ['worker', 'step', 'seconds'].
 cluster.load_trace(written("log.txt"))
     ValueError: `path` must end in .npz, .csv, .tsv, .jsonl or .parquet (text also in
     .gz), got '.../log.txt'.
@@ -522,7 +521,7 @@ cluster.advise(FOUR, protocols=[protocols.k_async(9)])
 cluster.advise(FOUR, seeds=(0, 1))
     TypeError: `seeds` must be a static integer, got (0, 1).
 cluster.advise(FOUR, curvatures=[])
-    ValueError: zero-size array to reduction operation maximum which has no identity
+    ValueError: `curvatures` must hold a number, got none.
 cluster.visits_to_rounds([0, 1], 1)
     ValueError: `workers` must be integers [M] below 1, got [0, 1].
 cluster.StalenessLaw(TRACE.staleness)
@@ -755,7 +754,8 @@ stepped(pipelines.rotated_adam(0.1, is_rotated={"w": True}))
     ValueError: `is_rotated` must be one value or a prefix of the tree, got {'w': True}:
     Dict key mismatch; expected keys: ['w']; present keys: ['b', 'w'].
 stepped(pipelines.rotated_adam(0.1, is_rotated={"w": True, "b": True}))
-    ValueError: not enough values to unpack (expected 2, got 1)
+    ValueError: `is_rotated` must be False for a leaf with less than two axes, got
+    True for shape [2] at ['b'].
 stepped(pipelines.reschedule_by_delay({"w": 2}, annealing_steps=10))
     ValueError: `delay` must be one value or a prefix of the tree, got {'w': 2}: Dict
     key mismatch; expected keys: ['w']; present keys: ['b', 'w'].
@@ -976,7 +976,7 @@ dj.resize_history(state_of(dj.delayed(SGD, 2)), dj.delayed(SGD, 4))
     ValueError: `like` must have the structure of `state`, got .init in place of
     nothing: make it with `init` of the same optimizer and parameters. Only a...
 dj.delivered(SGD, {"w": 1, "b": 2})
-    TypeError: `max_delay` must be a static integer, got {'b': 2, 'w': 1}.
+    ValueError: `delay` must be one for all leaves, got {'w': 1, 'b': 2}.
 dj.delivered(SGD, 2, idle="skip")
     ValueError: `idle` must be "hold" or "zeros", got 'skip'.
 stepped(dj.delivered(SGD, 2), state=state_of(dj.delayed(SGD, 2)))
@@ -1495,9 +1495,8 @@ experiments.advise job.csv --columns=worker=rank
     SystemExit: error: job.csv must have a column 'rank', once, got ['worker', 'step',
     'seconds']: give `columns` the names for worker, step, seconds, start, stage.
 experiments.advise job.csv --operations=forward
-    SystemExit: error: job.csv must have a column 'operation', once, got ['worker',
-    'step', 'seconds']: give `columns` the names for worker, step, operation, duration,
-    start, stage.
+    SystemExit: error: `operations` needs a column 'operation' of job.csv, got
+    ['worker', 'step', 'seconds'].
 experiments.advise job.csv --start_seconds=first
     SystemExit: error: job.csv must have a column 'start', once, got ['worker', 'step',
     'seconds']: give `columns` the names for worker, step, seconds, start, stage.

@@ -312,7 +312,7 @@ def test_the_table_has_a_line_for_each_protocol():
         ),
         (dict(protocols=[]), "`protocols` must hold a protocol, got none"),
         (dict(curvatures=(1.0, 0.0)), "`curvatures` must be finite and positive"),
-        (dict(curvatures=()), "zero-size array"),
+        (dict(curvatures=()), "`curvatures` must hold a number, got none"),
         (dict(target=1.0), "`target` must be in"),
         (dict(noise=-1.0), "`noise` must be finite and non-negative"),
         (dict(seeds=1), "`seeds` must be at least 2"),

@@ -145,6 +145,7 @@ def stepped(tx):
         (optax.trace(0.5), {"mu": 4}, r"some of \['trace'\], .* got \['mu'\]"),
         (ADAM, {"count": 4}, r"some of \['mu', 'nu'\], .* got \['count'\]"),
         (ADAM, {"mu": 0}, r"`periods\['mu'\]` must be at least 1, got 0"),
+        (ADAM, {}, "`periods` must name a field of the state, got none"),
         (ADAM, 4, "'int' object has no attribute 'items'"),
     ],
 )

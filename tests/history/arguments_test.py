@@ -70,6 +70,10 @@ DELAYS = [
     ),
     (lambda: delayed(1, max_delay=A_LEAF | {"s": -1}), "`max_delay` .* got -1"),
     (
+        lambda: delivered(A_LEAF),
+        r"`delay` must be one for all leaves, got \{'w': 2, ",
+    ),
+    (
         lambda: dj.delays.uniform(jax.random.key(0), 0, 2**31 - 1),
         "`high` .* 2147483647",
     ),

@@ -332,7 +332,7 @@ def test_a_task_that_is_missing_without_starts_is_named(lacking, tmp_path):
             "must name some of worker, step, seconds",
         ),
         (HEADER, {"columns": {"seconds": None}}, "must have a column 'seconds'"),
-        (HEADER, {"operations": ["a"]}, "must have a column 'operation'"),
+        (HEADER, {"operations": ["a"]}, "`operations` needs a column 'operation'"),
         (
             HEADER[:-5] + "end",
             {"start_seconds": "first"},

@@ -387,7 +387,7 @@ def test_parameters_in_bfloat16_have_states_and_steps_in_float32(sides):
         ({"weight_decay": -1.0}, "`weight_decay` must be finite and non-negative"),
         ({"refresh_every": 0}, "`refresh_every` must be at least 1, got 0"),
         ({"sides": "left"}, '`sides` must be "both" or "one", got \'left\''),
-        ({"is_rotated": True}, r"not enough values to unpack \(expected 2, got 1\)"),
+        ({"is_rotated": True}, r"`is_rotated` must be False .* shape \[3\] at \['b'\]"),
         ({"is_rotated": {"c": True}}, "`is_rotated` must be one value or a prefix"),
     ],
 )

@@ -95,6 +95,8 @@ def advise(
             "`cluster` must have several workers, got one: it needs no protocol."
         )
     values = checks.as_finite("curvatures", curvatures, positive=True).ravel()
+    if not values.size:
+        raise ValueError("`curvatures` must hold a number, got none.")
     bowl = Bowl(values, float(noise), float(target), float(momentum))
     given = _usual(cluster.workers) if protocols is None else tuple(protocols)
     if not given:

@@ -68,6 +68,8 @@ def mean_of_state(
     References:
         Iacob et al., DES-LOC, 2025, arXiv:2505.22549, as commonly reported.
     """
+    if not periods:
+        raise ValueError("`periods` must name a field of the state, got none.")
     every = {
         name: checks.check_count(f"periods[{name!r}]", period)
         for name, period in periods.items()

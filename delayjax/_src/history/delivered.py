@@ -126,6 +126,8 @@ def delivered(
     """
     inner = transforms.as_transformation("inner", inner)
     axis_name = axes.as_names(axis_name)
+    if not trees.is_leaf(delay):
+        raise ValueError(f"`delay` must be one for all leaves, got {delay!r}.")
     bound = delays.max_delays(delay, max_delay)
     longest = checks.check_bound("max_delay", bound)
 

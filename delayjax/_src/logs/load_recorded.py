@@ -115,6 +115,10 @@ class _Log(Table):
         there = {*self.header, *columns}
         several = operations is not None or "operation" in columns
         several |= "operation" in there and "seconds" not in there
+        if several and "operation" not in there:
+            raise ValueError(
+                f"`operations` needs a column 'operation' of {path}, got {self.header}."
+            )
         self.amount = "duration" if several else "seconds"
         needed = ("worker", "step", *["operation"] * several, self.amount)
         self.name(columns, needed, ("start",), ("stage",))

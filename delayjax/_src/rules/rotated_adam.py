@@ -189,4 +189,12 @@ def _chosen(is_rotated: Any, params: Any) -> Any:
     """Whether each leaf is rotated, a tree of bools."""
     if is_rotated is None:
         return jax.tree.map(lambda leaf: jnp.ndim(leaf) == 2, params)
-    return trees.chosen("is_rotated", is_rotated, params)
+    answers = trees.chosen("is_rotated", is_rotated, params)
+    named = jax.tree.leaves_with_path(params)
+    for (path, leaf), answer in zip(named, jax.tree.leaves(answers), strict=True):
+        if answer and jnp.ndim(leaf) < 2:
+            raise ValueError(
+                "`is_rotated` must be False for a leaf with less than two axes, got"
+                f" True for shape {list(jnp.shape(leaf))} at {trees.path_name(path)}."
+            )
+    return answers
