@@ -30,9 +30,6 @@ LIMITS = at_least(1, "workers", "period")
 LIMITS |= at_least(0, "transfer_seconds")
 LIMITS |= positive("seconds", "tolerance")
 
-SMALL = {"tolerance": 0.5}
-"""Values that the small size of the book changes, beside the numbers of seeds."""
-
 
 def get_config() -> ConfigDict:
     """The config: four methods on links of three speeds."""

@@ -36,9 +36,6 @@ LIMITS = at_least(1, "workers")
 LIMITS |= at_least(0, "interval_seconds", "gradient_seconds", "target", "noise")
 LIMITS |= positive("seconds", "step", "tolerance")
 
-SMALL = {"tolerance": 0.5}
-"""Values that the small size of the book changes, beside the numbers of seeds."""
-
 
 def get_config() -> ConfigDict:
     """The config: AdaSync and four fixed K."""

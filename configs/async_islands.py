@@ -30,7 +30,7 @@ from experiments.figures import bars, curves
 from experiments.results.effects import percent
 from experiments.tasks import char_lm, gaussian_mixtures
 
-SMALL = {"rounds": 4, "tolerance": 0.5}
+SMALL = {"rounds": 4}
 """Values that the small size of the book changes, beside the numbers of seeds."""
 
 LIMITS = at_least(1, "rounds", "steps") | positive("tolerance")

@@ -28,7 +28,7 @@ from experiments.results.effects import percent
 from experiments.results.metrics import Computed
 from experiments.training import methods
 
-SMALL = {"updates": 40, "tolerance": 0.5}
+SMALL = {"updates": 40}
 """Values that the small size of the book changes, beside the numbers of seeds."""
 
 LIMITS = at_least(1, "period") | positive("target", "exchange", "tolerance")

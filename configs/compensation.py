@@ -28,7 +28,7 @@ from experiments.results.sizes import percent, points
 LIMITS = at_least(0, "delay")
 LIMITS |= positive("tolerance")
 
-SMALL = {"updates": 60, "tolerance": 0.5}
+SMALL = {"updates": 60}
 """Values that the small size of the book changes, beside the numbers of seeds."""
 
 

@@ -37,9 +37,6 @@ SLOW, SAME = "unequal speeds", "equal speeds"
 
 LIMITS = at_least(1, "workers") | positive("seconds", "tolerance")
 
-SMALL = {"tolerance": 0.5}
-"""Values that the small size of the book changes, beside the numbers of seeds."""
-
 
 def get_config() -> ConfigDict:
     """The config: three methods, on data that differ more or less."""

@@ -48,9 +48,6 @@ SCHEMES = {
 LIMITS = configs.at_least(1, "workers")
 LIMITS |= configs.positive("seconds", "tolerance")
 
-SMALL = {"tolerance": 0.5}
-"""Values that the small size of the book changes, beside the numbers of seeds."""
-
 
 def get_config(service: str = "exponential") -> ConfigDict:
     """The config: sixteen arms under one law of service times."""

@@ -34,9 +34,6 @@ from experiments.configs import at_least, below_one, positive
 LIMITS = at_least(1, "workers", "width")
 LIMITS |= positive("tolerance") | below_one("momentum")
 
-SMALL = {"tolerance": 0.5}
-"""Values that the small size of the book changes, beside the numbers of seeds."""
-
 NONE, SEARCHED, GIVEN = "none", "searched", "given"
 
 
@@ -114,8 +111,10 @@ def experiment(config: ConfigDict) -> Experiment:
             ordered_beside("heavy ball", beta=SEARCHED),
             ordered_beside("DANA", beta=SEARCHED),
             ordered_beside(
-                *("heavy ball", f" at a momentum of {given}"),
-                **dict(beta=GIVEN, decay=decays[GIVEN]),
+                "heavy ball",
+                f" at a momentum of {given}",
+                beta=GIVEN,
+                decay=decays[GIVEN],
             ),
         ],
         figures=[

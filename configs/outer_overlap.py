@@ -25,7 +25,7 @@ from experiments.configs import at_least, check_rounds, positive
 from experiments.results.effects import percent
 from experiments.training import methods
 
-SMALL = {"updates": 20, "delay": (2,), "tolerance": 0.5}
+SMALL = {"updates": 20, "delay": (2,)}
 """Values that the small size of the book changes, beside the numbers of seeds."""
 
 LIMITS = at_least(2, "workers") | at_least(1, "period", "delay")

@@ -200,10 +200,7 @@ def _searched(experiment: Experiment) -> dict[str, Any]:
 def _described(
     experiment: Experiment, trainers: Sequence[Trainer]
 ) -> tuple[dict[str, Any], dict[str, digest.Digest]]:
-    """The part of run.json that describes an experiment and its programs.
-
-    And {program: its digest}.
-    """
+    """The part of run.json about an experiment, and {program: its digest}."""
     by, made = experiment.tuned_by, [trainer.program for trainer in trainers]
     digests = {one.program.name: digest.fingerprint(one) for one in trainers}
     record = {

@@ -1,4 +1,4 @@
-"""The step times in examples/data are those of the source, and complete."""
+"""The step times in examples/data equal the source's, and are complete."""
 
 import csv
 from pathlib import Path

@@ -215,9 +215,12 @@ def command(config: str, workdir: str | Path) -> list[str]:
 FEW = {"seeds": 3, "tuning_seeds": 1}
 """The largest numbers of reported seeds and of tuning seeds in the small size."""
 
+COARSE = {"tolerance": 0.5}
+"""The tolerance of the searches in the small size."""
+
 
 def small(config: str) -> list[str]:
-    """The flags that make a run small: few seeds, and the values in `SMALL`.
+    """The flags that make a run small: few seeds, a coarse search, and `SMALL`.
 
     A config that trains long has a mapping `SMALL` of values for a shorter training.
     """
@@ -228,8 +231,9 @@ def small(config: str) -> list[str]:
         for key, few in FEW.items()
         if isinstance(values.get(key), int) and values[key] > few
     }
-    shorter = getattr(file.module, "SMALL", {})
-    return [f"--config.{key}={value}" for key, value in {**fewer, **shorter}.items()]
+    coarse = {key: value for key, value in COARSE.items() if key in values}
+    changed = fewer | coarse | getattr(file.module, "SMALL", {})
+    return [f"--config.{key}={value}" for key, value in changed.items()]
 
 
 def further(config: str, times: int) -> list[str]:

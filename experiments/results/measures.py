@@ -120,11 +120,12 @@ def share(fate: str, **where: Any) -> Measure:
 
 
 def least(measures: Sequence[Measure]) -> Measure:
-    """The number of the smallest measure. It tunes a label, on seeds of its own.
+    """The number of the smallest measure: it tunes a label.
 
-    The tuning seeds choose the measure. Without them the even seeds choose for the odd
-    ones, the odd seeds for the even ones, and the number is the mean over both: the
-    smallest of several means over the same seeds would be too small.
+    Other seeds than the reported ones choose it: the tuning seeds, if there are any.
+    Else the even seeds choose for the odd ones, the odd seeds for the even ones, and
+    the number is the mean over both: the smallest of several means over the same seeds
+    would be too small.
     """
     forms = {getattr(measure, "form", "mean") for measure in measures}
     form = forms.pop() if len(forms) == 1 else "mean"

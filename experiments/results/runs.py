@@ -138,7 +138,7 @@ class Run:
     def read(cls, *folders: str | os.PathLike[str]) -> Self:
         """Reads a run, or several as one.
 
-        The tuned axes of several are those of the first. Their tables get a column
+        The first run says which axes are tuned. The tables of several runs get a column
         `run`, with the names of the folders. It is a setting, except for the
         shards of one run, which have the same config and no cell in common.
 
@@ -258,7 +258,7 @@ def _shown(run: Run) -> str:
 
 
 def by_series(run: Run, metrics: Sequence[str]) -> pd.DataFrame:
-    """A row a series: its settings, its best values of what is tuned, its metrics.
+    """A row for each series: its settings, best values of tuned axes, and metrics.
 
     A metric is (mean, low, high), as `analysis.spread` has it. `diverged` says whether
     a seed diverged at the best values.

@@ -68,7 +68,7 @@ def test_the_probabilities_of_the_staleness_have_its_mean():
 
 @pytest.mark.parametrize("noise", [0.5, 4.0])
 def test_the_time_to_the_target_without_delay(noise):
-    """With P fresh gradients, the loss is that of an AR(1) process."""
+    """With P fresh gradients, the loss is the loss of an AR(1) process."""
     c, target = np.array([0.1, 0.3, 1.0]), 0.01
     steps, t = np.geomspace(1e-3, 1.99, 397)[:, None, None], np.arange(1, 3000)[:, None]
     keeps = (1 - steps * c) ** 2

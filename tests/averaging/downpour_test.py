@@ -29,7 +29,7 @@ from tests.exchange.driving import WORKERS, executions
 def push_and_pull(
     order, *, period=1, momentum=0.0, at_server=0.0, average=None, races=None
 ):
-    """D.2: the models, the center, and its average z; `order` is that of the pushes."""
+    """D.2: the models, the center, and its average z; they push in this `order`."""
     pushes, velocity = np.zeros((WORKERS, 5)), np.zeros(5)
     center, z, versions = START.copy(), START.copy(), [START]
 

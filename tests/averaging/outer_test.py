@@ -337,7 +337,7 @@ def test_downpour_with_the_mean_of_its_pushes_is_an_outer_optimizer():
 
 
 def test_at_each_step_it_is_the_mean_of_the_gradients():
-    """H = 1, inner SGD and outer step size 1: all models are those of SGD."""
+    """H = 1, inner SGD and outer step size 1: all models equal the models of SGD."""
     txs = {
         "outer": averaging.outer(SGD, optax.sgd(1.0), period=1),
         "mean": dj.exchange.mean(SGD),

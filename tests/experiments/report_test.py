@@ -350,7 +350,7 @@ def test_a_figure_of_ones_own_is_anything_that_draws_and_has_the_style(tmp_path)
 
 
 def test_tables_figures_and_claims_agree_with_results_csv(tmp_path):
-    """The best step size is that of tuning/results.csv; means are of results.csv."""
+    """tuning/results.csv chooses the best step size; means are of results.csv."""
 
     def late(learning_rate, delay):
         return dj.delayed(optax.sgd(learning_rate), delay, max_delay=4)

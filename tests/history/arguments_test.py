@@ -302,7 +302,7 @@ def test_a_known_delay_beyond_the_largest_is_refused(make):
 
 NEEDS_FLOATS = r"must be floating-point gradients, got int32 at \['s'\]: .*optax.mask"
 NEEDS_PARAMS = r"\(keep_params=True\)` needs .*`params`.*update\(grads, state, p"
-# the current parameters are not those of a gradient of age 2
+# a gradient of age 2 was not taken at the current parameters
 NEEDS_ITS_OWN = "`stale_params`.*keep_params=True as well"
 NO_REAL = r"`cast` stores real floating-point .*{} at \['n'\]"
 KINDS = [

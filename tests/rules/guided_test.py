@@ -41,7 +41,7 @@ def oracle(gradients, losses, path, *, period, replays):
 
 RANDOM = np.random.default_rng(0)
 GRADIENTS = RANDOM.normal(size=(100, 3)).astype(np.float32)
-# losses near those of the verification batch: about half of the batches are consistent
+# losses near the verification batch's: about half of the batches are consistent
 LOSSES = (2.6 + 2.0 * RANDOM.normal(size=100)).astype(np.float32)
 PATH = (0.5 * RANDOM.normal(size=(100, 3))).astype(np.float32)
 

@@ -1,4 +1,4 @@
-"""The largest eigenvalues by products alone equal those of the whole Hessian."""
+"""The largest eigenvalues by products alone equal the whole Hessian's."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""The growth along a trace equals that of the roots, and of a product of matrices."""
+"""The growth along a trace equals the roots' growth, and a product of matrices."""
 
 import functools
 import math

@@ -187,7 +187,7 @@ def char_lm(exchange, workers=16, topology="v5e:4x4"):
 
 
 def size_of(experiment):
-    """Bytes of the parameters, which are those of a gradient, too."""
+    """Bytes of the parameters, and of a gradient."""
     params = jax.eval_shape(experiment.task.init, jax.random.key(0))
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
 

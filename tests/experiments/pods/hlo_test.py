@@ -43,7 +43,7 @@ def test_the_header_says_how_many_devices_there_are(header, devices):
     assert module(header=header).devices == devices
 
 
-# operands are those of the entry: only their types matter
+# operands of the entry: only their types matter
 BODY = "\n".join(
     [
         "%x = f32[64]{0} parameter(0)",

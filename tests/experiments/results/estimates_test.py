@@ -193,7 +193,7 @@ def test_holm_multiplies_the_smallest_by_all_and_the_largest_by_one():
 
 
 def arrivals(*times):
-    """A run: for each seed, the seconds of "a" and those of "b"."""
+    """A run: for each seed, the seconds of "a" and of "b"."""
     rows = [(seed, *pair) for seed, pair in enumerate(times)]
     results = pd.DataFrame(rows, columns=["seed", "a", "b"])
     return Run(results, results.iloc[:0])

@@ -58,7 +58,7 @@ def test_a_gain_is_the_mean_of_what_each_seed_gains_over_all_settings():
 
 
 def test_a_gain_of_every_seed_may_still_be_a_loss_of_the_mean():
-    """Its interval is that of a difference, which may be negative."""
+    """Its interval is the interval of a difference, which may be negative."""
     results = RESULTS.assign(
         train_loss=[
             {"plain": 2.0 + 0.1 * seed, "mine": 1.9, "other": 1.9}[rule]

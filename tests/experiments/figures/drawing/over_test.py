@@ -74,7 +74,7 @@ def test_whole_numbers_have_whole_ticks(tmp_path):
 
 
 def test_dashed_may_be_the_step_that_is_best_for_one_series_alone(tmp_path):
-    """The law "b" is best at a smaller step size, but is drawn at that of "a"."""
+    """The law "b" is best at a smaller step size, but is drawn at the step of "a"."""
 
     def loss(learning_rate, delay, law, seed):
         return valley(learning_rate * (10 if law == "b" else 1), delay, seed)
