@@ -121,21 +121,7 @@ def run(
         def opened():
             if not processes.is_first():
                 return False
-            place.download()
-            stack.enter_context(place.locked())
-            record, digests = _described(experiment, trainers)
-            before = place.info.get("seeds", record["seeds"])
-            done = place.is_finished(asked) and before == record["seeds"]
-            same = record, digests
-            if is_longer(record["seeds"], before):
-                earlier = dataclasses.replace(experiment, seeds=tuple(before))
-                same = _described(earlier, prepared(earlier, shard, None))
-            place.check_same(same[0] | about, same[1])
-            check_most(made, experiment.search.most, place)
-            place.begin(record | about, first_traces(made), finished=done)
-            stack.callback(place.upload)
-            place.upload()  # run.json, before a search has checkpoints in the bucket
-            return done
+            return _opened(stack, place, experiment, trainers, shard, about, asked)
 
         # if process 0 refuses the folder, all processes stop and none waits
         (done,) = processes.any_of(processes.together(opened))
@@ -148,16 +134,12 @@ def run(
                 writers = [TensorBoard(place.tensorboard), *writers]
             for writer in writers:
                 stack.callback(writer.close)
-            trainers, optima = at_optima(experiment, trainers, place)
-            made = [trainer.program for trainer in trainers]
-            meter = progress.Meter([program.job.updates for program in made])
             options = dict(
                 checkpoint_every=checkpoint_every,
                 profile=(profile, str(place.profile)),
                 alone=shard[1] == 1 and len(made) == 1,
             )
-            each = [_train(one, place, meter, writers, options) for one in trainers]
-            measured = _tables(experiment, made, each, optima)
+            measured = _measured(experiment, trainers, place, writers, options)
 
             def write():
                 if processes.is_first():
@@ -179,6 +161,41 @@ def run(
             if isinstance(why, str):
                 progress.log.warning("`answer` fails: %s", why)
     return dataclasses.replace(outcome, question=experiment.question, answers=answers)
+
+
+def _opened(
+    stack: contextlib.ExitStack,
+    place: RunFolder,
+    experiment: Experiment,
+    trainers: Sequence[Trainer],
+    shard: tuple[int, int],
+    about: Mapping[str, Any],
+    asked: Mapping[str, Any],
+) -> bool:
+    """Locks the folder until the stack ends, and begins or continues the run in it.
+
+    Returns:
+        Whether the run in the folder is finished and has all that is `asked`.
+
+    Raises:
+        ValueError: if the folder holds another run.
+    """
+    place.download()
+    stack.enter_context(place.locked())
+    record, digests = _described(experiment, trainers)
+    before = place.info.get("seeds", record["seeds"])
+    done = place.is_finished(asked) and before == record["seeds"]
+    same = record, digests
+    if is_longer(record["seeds"], before):
+        earlier = dataclasses.replace(experiment, seeds=tuple(before))
+        same = _described(earlier, prepared(earlier, shard, None))
+    place.check_same(same[0] | about, same[1])
+    made = [trainer.program for trainer in trainers]
+    check_most(made, experiment.search.most, place)
+    place.begin(record | about, first_traces(made), finished=done)
+    stack.callback(place.upload)
+    place.upload()  # run.json, before a search has checkpoints in the bucket
+    return done
 
 
 def _fingerprint(stated: Sequence[Published | Record]) -> str:
@@ -302,6 +319,21 @@ def _say_devices() -> None:
 
 
 _Rows = list[dict[str, Any]]
+
+
+def _measured(
+    experiment: Experiment,
+    trainers: Sequence[Trainer],
+    place: RunFolder,
+    writers: Sequence[Writer],
+    options: Mapping[str, Any],
+) -> tuple[pd.DataFrame, pd.DataFrame, Selection]:
+    """Searches, trains all programs, and returns what `tables.write` writes."""
+    trainers, optima = at_optima(experiment, trainers, place)
+    made = [trainer.program for trainer in trainers]
+    meter = progress.Meter([program.job.updates for program in made])
+    each = [_train(one, place, meter, writers, options) for one in trainers]
+    return _tables(experiment, made, each, optima)
 
 
 def _train(

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 
 from delayjax import cluster
@@ -76,6 +77,18 @@ def test_schemes_meet_where_they_are_the_same():
     assert seconds(k_batch_sync(1)) == seconds(k_sync(1))
     assert seconds(k_async(1)) == seconds(k_batch_async(1))
     assert seconds(k_async(P)) == seconds(k_sync(P))
+
+
+@pytest.mark.parametrize("name", ["exponential", "pareto", "constant"])
+def test_a_server_that_waits_for_all_workers_is_synchronous(name):
+    def trace(protocol):
+        return cluster.simulate(cluster.Cluster(P, TIMES[name]), protocol, 50, seed=1)
+
+    asynchronous, synchronous = trace(k_async(P)), trace(k_sync(P))
+    assert asynchronous.staleness.max() == 0
+    for field in ("seconds", "worker", "update"):
+        expected = getattr(synchronous, field)
+        np.testing.assert_array_equal(getattr(asynchronous, field), expected)
 
 
 def test_no_worker_waits_longer_than_for_k_different_workers():
