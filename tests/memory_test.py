@@ -97,6 +97,9 @@ COMPOSITIONS = {
         optax.chain(optax.clip(1.0), dj.delayed(ADAM, d, keep_params=True)), is_small
     ),
     "frozen": lambda d: dj.delayed(ADAM, d, frozen={"w": False, "b": True}),
+    "delivered, frozen": lambda d: dj.delivered(
+        optax.sgd(0.1), d, frozen={"w": False, "b": True}
+    ),
 }
 
 

@@ -239,13 +239,16 @@ fraction = of_kind(no.fraction)
 up_to_one = of_kind(no.up_to_one)
 
 
+FROZEN = (None, or_none(no.some(3, "w", {"w": 1, "b": 0}, {"v": True})))
+
+
 def delayed_arguments(**others):
     return {
         "delay": (2, no.delay),
         "max_delay": (3, or_none(no.bound)),
         "warmup": ("fresh", no.choice("fresh", "skip", "zeros")),
         "history": (None, or_none(no.no_storage)),
-        "frozen": (None, or_none(no.some(3, "w", {"w": 1, "b": 0}, {"v": True}))),
+        "frozen": FROZEN,
     } | others
 
 
@@ -263,6 +266,7 @@ ROWS = (
         **INNER,
         delay=(2, no.delay | no.some({"w": 1, "b": 2})),
         max_delay=(3, or_none(no.bound)),
+        frozen=FROZEN,
         idle=("hold", no.choice("hold", "zeros")),
     ),
     call(dj.scale_by_staleness, pair, law=(modulation.inverse, NO_LAW)),

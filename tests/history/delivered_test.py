@@ -247,6 +247,64 @@ def test_a_delay_that_is_nan_makes_the_update_nan():
     assert state.arrived == 1
 
 
+TREE = {"w": jnp.arange(1.0, 4.0), "held": {"a": jnp.ones(3), "b": jnp.arange(3.0)}}
+FROZEN = {"w": False, "held": {"a": True, "b": False}}
+LABELS = {"w": "train", "held": {"a": "frozen", "b": "train"}}
+
+
+@pytest.mark.parametrize(
+    "frozen", [FROZEN, lambda path, leaf: path == "held/a" and leaf.shape == (3,)]
+)
+@pytest.mark.parametrize("idle", ["hold", "zeros"])
+@pytest.mark.parametrize("keep_params", [False, True])
+def test_frozen_leaves_are_as_a_frozen_part_beside_a_delivered_part(
+    frozen, idle, keep_params
+):
+    """The same calendar, updates and arrivals: a norm over all leaves sees zeros."""
+    rule = dj.compensate_delay(0.5) if keep_params else optax.identity()
+    inner = optax.chain(rule, optax.clip_by_global_norm(1.0), optax.adamw(0.1))
+    options = dict(max_delay=3, idle=idle, keep_params=keep_params)
+    whole = dj.delivered(inner, lambda t: t % 4, frozen=frozen, **options)
+    part = dj.delivered(inner, lambda t: t % 4, **options)
+    part = optax.partition({"train": part, "frozen": optax.set_to_zero()}, LABELS)
+    params = TREE
+    states = [tx.init(params) for tx in (whole, part)]
+    for t in range(8):
+        # the gradient of the frozen leaf is not finite
+        gradients = jax.tree.map(lambda x, t=t: x * jnp.cos(1.0 + t), TREE)
+        gradients["held"]["a"] = jnp.full(3, jnp.nan)
+        moves = []
+        for i, tx in enumerate((whole, part)):
+            update, states[i] = tx.update(gradients, states[i], params)
+            moves.append(update)
+        chex.assert_trees_all_equal(*moves)
+        assert jnp.all(moves[0]["held"]["a"] == 0)
+        beside = states[1].inner_states["train"].inner_state
+        leaves = [jax.tree.leaves(state.in_flight) for state in (states[0], beside)]
+        chex.assert_trees_all_equal(*leaves)
+        assert states[0].arrived == beside.arrived
+        params = optax.apply_updates(params, moves[0])
+    assert all(jnp.isfinite(x).all() for x in jax.tree.leaves(states[0]))
+
+
+def test_a_frozen_leaf_is_thawed_by_resize_history_and_no_gradient_is_lost():
+    held, thawed = (
+        dj.delivered(optax.sgd(1.0), 2, frozen=frozen) for frozen in (FROZEN, None)
+    )
+    state = held.init(TREE)
+    for _ in range(2):
+        _, state = held.update(TREE, state)
+    state, seen = dj.resize_history(state, thawed.init(TREE)), []
+    for _ in range(3):
+        update, state = thawed.update(TREE, state)
+        seen.append(jax.tree.map(lambda x: x[1], update))
+    # gradients of the frozen leaf "a" were not kept: zeros arrive for two steps
+    assert [float(x["held"]["a"]) for x in seen] == [0.0, 0.0, -1.0]
+    assert [float(x["w"]) for x in seen] == [-2.0, -2.0, -2.0]
+    back = dj.resize_history(state, held.init(TREE))
+    chex.assert_trees_all_equal_shapes_and_dtypes(back, held.init(TREE))
+
+
 def grid_cell(rate, delay, steps=12):
     tx = dj.delivered(optax.adam(rate), delay, max_delay=5)
 

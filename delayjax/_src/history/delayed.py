@@ -61,7 +61,7 @@ def delayed(
         frozen: leaves that are not trained and have no history: a function of the
             leaf's path, as "blocks/attention/kernel", and the leaf; or a prefix tree of
             bools. `inner` receives zeros as their gradients, and their updates are
-            zeros.
+            zeros. All other leaves have a history, also if `inner` does not train them.
         warmup: what happens in the first steps. "fresh": the staleness is at most the
             number of steps done. "skip": `inner` and the parameters do not change
             until the history is full. "zeros": `inner` receives zeros, its counters and
@@ -121,22 +121,8 @@ def delayed(
 
     def past_of(tree):
         """The history of the leaves that are trained."""
-        if frozen is None:
-            return whole
-        bare = named_arrays.unboxed(tree)
-        bounds = trees.broadcast("max_delay", max_delay, bare)
-        is_frozen = trees.chosen("frozen", frozen, bare)
-        depths = jax.tree.map(lambda off, bound: 0 if off else bound, is_frozen, bounds)
+        depths = lookback.depths_of(frozen, max_delay, tree)
         return dataclasses.replace(whole, max_delay=depths)
-
-    def trained(tree):
-        """Gradients or updates, with zeros for frozen leaves."""
-        if frozen is None:
-            return tree
-        zeros = axes.typed_like(optax.tree.zeros_like(tree), tree)
-        is_frozen = trees.chosen("frozen", frozen, named_arrays.unboxed(tree))
-        parts = tree, zeros, is_frozen
-        return rings.map_leaves(lambda x, zero, off: zero if off else x, *parts)
 
     def init_fn(params):
         inner_state = wrapped.init("inner", inner, params)
@@ -167,7 +153,7 @@ def delayed(
         updates, state, params=None, *, staleness=None, value=None, **extra_args
     ):
         stale_params = extra_args.pop("stale_params", None)
-        past, updates = past_of(updates), trained(updates)
+        past, updates = past_of(updates), lookback.trained(frozen, updates)
         fresh = received(past, updates, params, staleness, value, stale_params)
         kept, step = (state.gradients, state.origins), state.gradients.pushed
         past.check(kept, updates, params)
@@ -187,7 +173,8 @@ def delayed(
             moves, inner_state = wrapped.only_if(
                 done >= past.deepest, (moves, inner_state), state.inner_state
             )
-        return trained(moves), DelayedState(total, *kept, inner_state)
+        moves = lookback.trained(frozen, moves)
+        return moves, DelayedState(total, *kept, inner_state)
 
     return transforms.stateful(DelayedState, init_fn, update_fn)
 

@@ -1,6 +1,7 @@
 """Feeding an optimizer each gradient once, when it arrives."""
 
 import operator
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -18,7 +19,7 @@ from delayjax._src.ground import (
     transforms,
     trees,
 )
-from delayjax._src.history import delays, deliveries, wrapped
+from delayjax._src.history import delays, deliveries, lookback, wrapped
 from delayjax._src.history import ring as rings
 
 Idle = Literal["hold", "zeros"]
@@ -50,6 +51,7 @@ def delivered(
     *,
     max_delay: int | None = None,
     keep_params: bool = False,
+    frozen: Callable[[str, Any], bool] | Any = None,
     idle: Idle = "hold",
     axis_name: axes.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
@@ -84,6 +86,7 @@ def delivered(
         keep_params: whether to keep with each gradient the parameters at which it was
             taken, for the extra argument `stale_params`. `inner` receives the mean over
             the K arrivals. On a quadratic loss G is K times the gradient at this mean.
+        frozen: leaves that are not trained and have no history, as in `delayed`.
         idle: what happens where nothing arrives. "hold": the update is zero, and the
             state of `inner` does not change. "zeros": `inner` receives zeros with a
             staleness of 0; its counters and moments advance. Use "zeros" where `inner`
@@ -93,10 +96,11 @@ def delivered(
 
     Returns:
         A transformation whose state holds `max_delay + 1` gradients (and as many
-        parameter trees with `keep_params`), at least in float32. `arrived` in the state
-        counts the last update's gradients. With a donated state a step costs one write
-        and two reads of a gradient, for any `max_delay`. "hold" selects between the
-        old and the new state of `inner`, and so copies a history inside of it.
+        parameter trees with `keep_params`), at least in float32, without frozen leaves.
+        `arrived` in the state counts the last update's gradients. With a donated state
+        a step costs one write and two reads of a gradient, for any `max_delay`. "hold"
+        selects between the old and the new state of `inner`, and so copies a history
+        inside of it.
 
         `resize_history` keeps the gradients in flight. `strip_history` loses them.
 
@@ -131,13 +135,18 @@ def delivered(
     bound = delays.max_delays(delay, max_delay)
     longest = checks.check_bound("max_delay", bound)
 
+    def kept(tree):
+        """The leaves of a gradient or of parameters that are in flight."""
+        depths = lookback.depths_of(frozen, longest + 1, tree)
+        return lookback.without(tree, depths)
+
     def init_fn(params):
         inner_state = wrapped.init("inner", inner, params, wrapper="delivered")
         item = Item(
-            gradient=params,
+            gradient=kept(params),
             age=jnp.zeros((), jnp.float32),
             value=extras.as_loss(None),
-            params=params if keep_params else (),
+            params=kept(params) if keep_params else (),
         )
         item = axes.vary(item, axis_name=axis_name)
         in_flight = deliveries.init(item, longest + 1)
@@ -163,11 +172,12 @@ def delivered(
         if keep_params:
             taken_at = wrapped.taken_at("delivered", params, staleness, stale_params)
         updates, age = extras.take_one_staleness("delivered", updates, staleness)
+        updates = lookback.trained(frozen, updates)
         fresh = Item(
-            gradient=delays.poisoned(updates, asked),
+            gradient=kept(delays.poisoned(updates, asked)),
             age=age.astype(jnp.float32) + wait.astype(jnp.float32),
             value=extras.as_loss(value),
-            params=taken_at,
+            params=kept(taken_at) if keep_params else (),
         )
         in_flight = deliveries.add(state.in_flight, fresh, wait)
         in_flight, total, arrived = deliveries.take(in_flight, fresh)
@@ -184,9 +194,11 @@ def delivered(
         if value is not None:
             handed["value"] = mean_or(total.value, value)
         if keep_params:
-            today = fresh.params if params is None else params
-            handed["stale_params"] = jax.tree.map(mean_or, total.params, today)
-        gradient = optax.tree.cast_like(total.gradient, updates)
+            today = taken_at if params is None else params
+            means = jax.tree.map(mean_or, total.params, kept(today))
+            handed["stale_params"] = lookback.filled(means, today)
+        gradient = optax.tree.cast_like(total.gradient, fresh.gradient)
+        gradient = lookback.filled(gradient, updates)
         moves, inner_state = inner.update(
             gradient, state.inner_state, params, **handed, **extra_args
         )
@@ -195,6 +207,7 @@ def delivered(
             moves, inner_state = wrapped.only_if(
                 arrived > 0, (moves, inner_state), state.inner_state
             )
+        moves = lookback.trained(frozen, moves)
         return moves, DeliveredState(mean_age, arrived, in_flight, inner_state)
 
     return transforms.stateful(DeliveredState, init_fn, update_fn)

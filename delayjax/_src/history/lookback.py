@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from delayjax._src.ground import (
     axes,
@@ -71,7 +72,7 @@ class History:
         def empty(storage, depths, part):
             bounds = self.deepest if self.one_age else depths
             capacity = jax.tree.map(lambda depth: depth + 1, bounds)
-            return storage.init(_late(part, depths), capacity)
+            return storage.init(without(part, depths), capacity)
 
         bounds = self.per_leaf("delay` or `max_delay", self._bounds, params)
         age = jax.tree.map(lambda _: jnp.zeros((), jnp.int32), bounds)
@@ -95,7 +96,7 @@ class History:
         def push(storage, depths, ring, part):
             bounds = jax.tree.leaves(trees.broadcast("max_delay", depths, part))
             rings.check_depth(ring.slots, [bound for bound in bounds if bound > 0])
-            return storage.push(ring, _late(part, depths))
+            return storage.push(ring, without(part, depths))
 
         gradients, beside = map(push, *self._places, kept, item)
         return gradients, beside
@@ -104,14 +105,10 @@ class History:
         """The item of these ages, after `push` of the newest."""
 
         def read(storage, depths, ring, age, fresh):
-            late = storage.read(ring, age, _late(fresh, depths))
+            late = storage.read(ring, age, without(fresh, depths))
             if collectives.is_inside(self.axis_name):
                 late = xla.read_apart(late, ring.pushed)
-            return jax.tree.map(
-                lambda new, old: new if old is None else old,
-                *(fresh, late),
-                is_leaf=named_arrays.is_box,
-            )
+            return filled(late, fresh)
 
         oldest = functools.reduce(jnp.maximum, jax.tree.leaves(ages), jnp.int32(0))
         both = self._of_both(ages, ages, oldest)
@@ -161,7 +158,7 @@ class History:
     def _check_dtypes(self, slots: Any, *like: Any) -> None:
         """Checks that slots have the dtype of the storage, or dtypes of an item."""
         held = {str(rings.dtype_of(x)) for x in jax.tree.leaves(slots)}
-        kept = [_late(item, self.max_delay) for item in like if item is not None]
+        kept = [without(item, self.max_delay) for item in like if item is not None]
         wanted = [{str(jnp.result_type(x)) for x in jax.tree.leaves(y)} for y in kept]
         if self.storage.dtype is not None:
             wanted = [{str(self.storage.dtype)}]
@@ -174,7 +171,36 @@ class History:
             )
 
 
-def _late(tree: Any, depths: Any) -> Any:
+def filled(late: Any, fresh: Any) -> Any:
+    """`late`, with the leaves of `fresh` where it has None."""
+    return jax.tree.map(
+        lambda new, old: new if old is None else old,
+        *(fresh, late),
+        is_leaf=named_arrays.is_box,
+    )
+
+
+def trained(frozen: Any, tree: Any) -> Any:
+    """Gradients or updates, with zeros for `frozen` leaves."""
+    if frozen is None:
+        return tree
+    zeros = axes.typed_like(optax.tree.zeros_like(tree), tree)
+    is_frozen = trees.chosen("frozen", frozen, named_arrays.unboxed(tree))
+    parts = tree, zeros, is_frozen
+    return rings.map_leaves(lambda x, zero, off: zero if off else x, *parts)
+
+
+def depths_of(frozen: Any, max_delay: Any, tree: Any) -> Any:
+    """`max_delay` of each leaf of a tree, and 0 for `frozen` leaves."""
+    if frozen is None:
+        return max_delay
+    bare = named_arrays.unboxed(tree)
+    bounds = trees.broadcast("max_delay", max_delay, bare)
+    is_frozen = trees.chosen("frozen", frozen, bare)
+    return jax.tree.map(lambda off, bound: 0 if off else bound, is_frozen, bounds)
+
+
+def without(tree: Any, depths: Any) -> Any:
     """`tree` with None in place of leaves that are never late."""
     return jax.tree.map(
         lambda node, depth: node if any(jax.tree.leaves(depth)) else None,

@@ -271,11 +271,12 @@ def _resize_calendar(
     _check_new(empty.slots, calendar.slots, empty.step)
     if calendar.slots is None:  # stripped
         return _boxed(empty._replace(step=calendar.step), like)
-    rings.check_tree("like", calendar.slots, empty.slots)
     _check_changes(empty.slots, calendar.slots, (empty.due, calendar.due))
     held, capacity = calendar.due.shape[-1], empty.due.shape[-1]
 
     def fit(path, new, old):
+        if old is None or new is None:  # of a leaf that is frozen in one of both
+            return new
         axis = _depth_axis(path, new, old)
         if axis is None:
             return old
@@ -292,7 +293,7 @@ def _resize_calendar(
 
         return jax.lax.fori_loop(0, held, move, new)
 
-    slots = jax.tree.map_with_path(fit, empty.slots, calendar.slots)
+    slots = jax.tree.map_with_path(fit, empty.slots, calendar.slots, is_leaf=_is_none)
     due = fit((), empty.due, calendar.due)
     return _boxed(deliveries.Calendar(slots, due, calendar.step), like)
 
