@@ -57,7 +57,9 @@ class Published:
     counts such headlines. The 95 % interval over the seeds decides:
     inside the bounds it is "reproduced", outside "not reproduced", and if a bound is
     within the interval "undecided". Inside of a bound that is ours it is "same
-    direction", and never "reproduced". It is "no verdict" if the measure reads
+    direction", and never "reproduced". A number of the source may have `no_effect`
+    beside it: an interval between the two is "same direction" too, and only an interval
+    beyond `no_effect` is "not reproduced". It is "no verdict" if the measure reads
     rows of a searched series whose optimum is not found: all rows that `where` chooses
     count as read.
 
@@ -75,6 +77,8 @@ class Published:
         at_least: the lower bound of the number.
         at_most: the upper bound.
         bound_is_ours: whether the source gives no number, so that the bound is ours.
+        no_effect: where the method has no effect, outside of the source's bounds: 1 for
+            a ratio, 0 for a difference. None if the bounds say nothing of an effect.
         demonstration: whether it is an identity, a construction, a calculation without
             spread over the seeds, or about one step size that is not tuned.
         tried: what was tried if it is not reproduced; why it cannot be tested; or what
@@ -90,6 +94,7 @@ class Published:
     at_least: float = -math.inf
     at_most: float = math.inf
     bound_is_ours: bool = False
+    no_effect: float | None = None
     demonstration: bool = False
     tried: str = ""
     chosen: Chosen = Chosen.FIRST
@@ -105,6 +110,14 @@ class Published:
             raise ValueError(
                 f"`Published` {self.text!r} needs `at_least` <= `at_most`, got"
                 f" {self.at_least} and {self.at_most}: no number is within them."
+            )
+        within = self.no_effect is not None and (
+            self.at_least <= self.no_effect <= self.at_most or self.bound_is_ours
+        )
+        if within:
+            raise ValueError(
+                f"`Published` {self.text!r} has `no_effect={self.no_effect}`, which"
+                " must lie outside of a bound of the source: leave it out."
             )
         if self.measure is None and not self.tried:
             raise ValueError(
@@ -133,7 +146,24 @@ class Published:
         if self.at_most < math.inf:
             parts.append(f"at most {self.at_most:g}")
         ours = " (our bound)" * self.bound_is_ours
+        if self.no_effect is not None:
+            parts[-1] += f"; no effect at {self.no_effect:g}"
         return f"{' and '.join(parts)}{ours}" if parts else "nothing"
+
+    @property
+    def direction(self) -> tuple[float, float]:
+        """The bounds of the same direction: the statement's, extended to `no_effect`.
+
+        Example:
+            >>> half = Published(text="Half", source="A", said="half", at_most=0.5,
+            ...                  measure=lambda run: 0.6, no_effect=1.0)
+            >>> half.direction
+            (-inf, 1.0)
+        """
+        if self.no_effect is None:
+            return self.at_least, self.at_most
+        low, high = self.at_least, self.at_most
+        return min(low, self.no_effect), max(high, self.no_effect)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,16 +219,19 @@ class Judged(NamedTuple):
 
             p = looks alpha
 
-        where alpha is the smallest at which the interval decides, and the headline may
-        be looked at `looks` times (Bonferroni). It is at most 1. A demonstration, and
-        a number that all seeds agree on, have none: no chance is in them. It is 0 if
-        all seeds agree on a number outside of its bounds.
+        where alpha is the smallest at which the interval decides by the bounds of the
+        verdict, and the headline may be looked at `looks` times (Bonferroni). It is at
+        most 1. A demonstration, and a number that all seeds agree on, have none: no
+        chance is in them. It is 0 if all seeds agree on a number outside of its bounds.
         """
         if self.measured is None or self.verdict in (NO_OPTIMUM, DEMONSTRATION):
             return math.nan
         if not self.measured.varies:
             return 0.0 if self.verdict == NOT_REPRODUCED else math.nan
-        alpha = self.measured.least_alpha(self.claim.at_least, self.claim.at_most)
+        bounds = self.claim.direction
+        if self.verdict == REPRODUCED:
+            bounds = self.claim.at_least, self.claim.at_most
+        alpha = self.measured.least_alpha(*bounds)
         return min(len(LOOKS) * alpha, 1.0)
 
     @property
@@ -294,10 +327,13 @@ def _verdict(claim: Published, measured: Estimate | None) -> str:
     """The verdict by the interval; one seed, or a number that is nan, has none."""
     if measured is None:
         return UNDECIDED
-    within = SAME_DIRECTION if claim.bound_is_ours else REPRODUCED
-    within = DEMONSTRATION if claim.demonstration else within
-    verdicts = {1: within, -1: NOT_REPRODUCED, 0: UNDECIDED}
-    return verdicts[measured.side(claim.at_least, claim.at_most)]
+    inside = measured.side(claim.at_least, claim.at_most) == 1
+    if inside and not claim.bound_is_ours:
+        return DEMONSTRATION if claim.demonstration else REPRODUCED
+    side = measured.side(*claim.direction)
+    if side == 1:
+        return DEMONSTRATION if claim.demonstration else SAME_DIRECTION
+    return NOT_REPRODUCED if side == -1 else UNDECIDED
 
 
 def digest(published: Sequence[Published]) -> str:
@@ -310,6 +346,7 @@ def digest(published: Sequence[Published]) -> str:
             claim.setting,
             claim.at_least,
             claim.at_most,
+            *([] if claim.no_effect is None else [claim.no_effect]),
         ]
         for claim in published
     ]

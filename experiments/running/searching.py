@@ -201,7 +201,14 @@ def _agreement(
         yield from table.fill(every, seeds)
         best = min(every, key=lambda point: table.mean(point, seeds))
         worse = [table.difference(center, best, seeds[0]) for center in centers]
-        apart = [i for i, one in enumerate(worse) if one.low > search.tolerance]
+        apart = [
+            i
+            for i, one in enumerate(worse)
+            if one.low > search.tolerance
+            or (
+                one.half <= search.tolerance < one.mean
+            )  # short enough: the mean decides
+        ]
         open_ = [
             one
             for one in worse

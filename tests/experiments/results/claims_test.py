@@ -84,6 +84,44 @@ def test_the_interval_decides(bounds, verdict):
     assert np.isnan(judged.chance) == (verdict == REPRODUCED)
 
 
+@pytest.mark.parametrize(
+    ("bounds", "verdict", "decided_at"),
+    [
+        (dict(at_most=1.3, no_effect=2.0), REPRODUCED, 1.3),
+        (dict(at_most=0.5, no_effect=1.3), SAME_DIRECTION, 1.3),
+        (dict(at_most=0.9, no_effect=1.3), SAME_DIRECTION, 1.3),  # 0.9 is undecided
+        (dict(at_most=0.5, no_effect=1.2), UNDECIDED, 1.2),
+        (dict(at_most=0.5, no_effect=0.7), NOT_REPRODUCED, 0.7),
+        (dict(at_least=4.0, no_effect=0.7), SAME_DIRECTION, 0.7),
+        (dict(at_least=4.0, no_effect=1.3), NOT_REPRODUCED, 1.3),
+    ],
+    ids=str,
+)
+def test_too_small_an_effect_has_the_direction_of_the_source(
+    bounds, verdict, decided_at
+):
+    """The p-value is about the bound that decides."""
+    (judged,) = claims.judge([statement(**bounds)], result())
+    assert judged.verdict == verdict
+    alpha = stats.ttest_1samp(VALUES, decided_at).pvalue
+    assert judged.chance == pytest.approx(min(3 * alpha, 1.0))
+    assert judged.claim.expected.endswith(f"; no effect at {bounds['no_effect']:g}")
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        dict(at_most=1.0, no_effect=0.5),
+        dict(at_least=1.0, no_effect=1.0),
+        dict(at_most=0.5, no_effect=1.0, bound_is_ours=True),
+    ],
+    ids=str,
+)
+def test_no_effect_lies_outside_of_a_bound_of_the_source(bounds):
+    with pytest.raises(ValueError, match=r"`no_effect=.* outside of a bound"):
+        statement(**bounds)
+
+
 @pytest.mark.parametrize("is_shown", [True, False])
 def test_all_seeds_outside_of_a_bound_refute_it_without_any_chance(is_shown):
     """A wrong identity is not undecided; a right one has no p-value."""

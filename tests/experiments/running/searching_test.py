@@ -323,6 +323,22 @@ def test_searches_agree_if_their_ends_differ_by_no_more_than_the_tolerance(gap, 
     assert end.value.value[0] == worse
 
 
+@pytest.mark.parametrize(("mean", "worse"), [(0.0185, [1]), (0.0095, [])])
+def test_an_interval_as_short_as_the_tolerance_lets_the_mean_decide(mean, worse):
+    """0.0185 +- 0.0098 is not surely above the tolerance of 0.01; its mean is."""
+    spread = 0.0098 / 2.5706 * np.sqrt(6 * 5 / 6)  # +-1 under six seeds: t of 5
+    scores = {1.0: np.zeros(6), 2.0: mean + spread * np.array([1, -1] * 3)}
+    table = Table(10_000)
+    asking = table.filled(
+        searching._agreement(table, Search(), [(1.0,), (2.0,)], [], list(range(6)))
+    )
+    trials = next(asking)
+    with pytest.raises(StopIteration) as end:
+        asking.send([scores[trial.point[0]][trial.seed] for trial in trials])
+    assert end.value.value == (worse, list(range(6)))
+    assert table.difference((2.0,), (1.0,), 0).half == pytest.approx(0.0098, rel=1e-3)
+
+
 def test_off_is_the_exact_value_wherever_it_is():
     for off, best in [(0.0, 0.1), (1.0, 0.1), (0.01, 0.1), (123456.0, 0.1)]:
         space = dict(a=Range(0.01, 1.0, off=off))
