@@ -40,11 +40,11 @@ def get_config() -> ConfigDict:
             clip=1.0,  # the largest norm of a clipped gradient
             damping=(0.0, 0.2),  # alpha of Kardam's exp(-alpha tau); 0 for none
             learning_rate=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
-            batch_size=4,  # examples per gradient
+            batch_size=32,  # examples per gradient
             updates=3000,  # gradients that arrive, also refused ones
             target=0.2,  # the training loss to reach, nats
-            seeds=5,
-            tuning_seeds=3,  # seeds that choose step and damping; not reported
+            seeds=16,
+            tuning_seeds=6,  # seeds that choose step and damping; not reported
         )
     )
 

@@ -4,20 +4,21 @@ from ml_collections import ConfigDict
 
 from experiments import Published, claims, statements
 from experiments.results.estimates import Measure
-from experiments.results.measures import mean, ratio, tuned
+from experiments.results.measures import least, mean, ratio, tuned
 from experiments.results.metrics import TimeTo
 
 _CONFIG = statements.config_of(__file__)
 BUFFERED, FEDASYNC, SINGLE = _CONFIG.BUFFERED, _CONFIG.FEDASYNC, _CONFIG.SINGLE
 
 
+def soon(config: ConfigDict, server: str) -> Measure:
+    """Seconds of a server to the target."""
+    return tuned(TimeTo("train_loss", config.target), server=server)
+
+
 def until(config: ConfigDict, this: str, other: str) -> Measure:
     """Seconds of a server to the target, over the seconds of another."""
-
-    def soon(server):
-        return tuned(TimeTo("train_loss", config.target), server=server)
-
-    return ratio(soon(this), soon(other))
+    return ratio(soon(config, this), soon(config, other))
 
 
 def published(config: ConfigDict) -> list[Published]:
@@ -25,11 +26,14 @@ def published(config: ConfigDict) -> list[Published]:
     source = "Nguyen et al. (2022), AISTATS, arXiv:2106.06639, abstract"
     return [
         Published(
-            text="FedBuff is more efficient than FedAsync, which takes longer to a"
-            " training loss",
+            text="FedBuff is more efficient than the better of FedAsync and a server"
+            " that updates for each client: both take longer to a training loss",
             source=source,
             said="up to 2.5 times more efficient than asynchronous federated learning",
-            measure=until(config, FEDASYNC, BUFFERED),
+            measure=ratio(
+                least([soon(config, FEDASYNC), soon(config, SINGLE)]),
+                soon(config, BUFFERED),
+            ),
             at_least=1.0,
             bound_is_ours=True,
             tried="2.5 is the most among the settings of the source, so it bounds none"

@@ -44,6 +44,7 @@ def published(config: ConfigDict) -> list[Published]:
             setting="stragglers of two states that are correlated in time",
             measure=Formed(each, "ratio"),
             at_most=0.7,
+            no_effect=1.0,
             tried="The source's placement of data allows less: there a worker can only"
             " join clusters whose data it holds.",
             chosen=claims.Chosen.LATER,

@@ -63,9 +63,9 @@ def published(config: ConfigDict) -> list[Published]:
     more = difference(*(error(server, attack="none") for server in ("Kardam", "plain")))
     return [
         Published(
-            text="Three of ten lie: Kardam's test error is at most 0.05 above plain"
-            " SGD's without liars, under sign flip and noise, equal and memoryless"
-            " times: the largest of the four differences counts",
+            text="Three of ten lie: Kardam's test error, with both filters, is at most"
+            " 0.05 above plain SGD's without liars, under sign flip and noise, equal"
+            " and memoryless times: the largest of the four differences counts",
             said="resilience against 1/3 of the workers",
             measure=harm(),
             at_most=0.05,

@@ -48,6 +48,7 @@ def published(config: ConfigDict) -> list[Published]:
             text=f"{feedback} at least half of what one late update costs Adam",
             measure=recovered("Adam"),
             at_least=0.5,
+            no_effect=0.0,
             tried="On an earlier, coarser grid one late update cost Adam nothing that"
             " the seeds saw: there is no share then, and nothing is decided.",
             chosen=claims.Chosen.LATER,
@@ -64,6 +65,7 @@ def published(config: ConfigDict) -> list[Published]:
             text=f"{feedback} at least half of what one late update costs heavy ball",
             measure=recovered("heavy ball"),
             at_least=0.5,
+            no_effect=0.0,
             tried="The source corrects any optimizer. Heavy ball was the headline while"
             " Adam had no share.",
             chosen=claims.Chosen.LATER,
