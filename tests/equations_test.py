@@ -57,17 +57,17 @@ LETTERS = dict(zip(equations.GREEK, "βΔηκλμνϕπψρστθξαϵΓλ", st
 LETTERS |= {"sum": "∑", "prod": "∏", "int": "∫", "grad": "∇", "inf": "∞"}
 
 
-@pytest.mark.parametrize("name, lines", blocks())
-def test_an_equation_is_typeset_letter_by_letter_and_code_is_not(name, lines):
-    typeset = equations.html(lines, NAMES)
-    is_code = name.rpartition(".")[2] in CODE
-    assert (typeset is None) == is_code, "is it an equation, or code to name in CODE?"
-    if typeset is not None:
-        seen = "".join(ET.fromstring(typeset).itertext())  # well formed
-        assert_same_letters(" ".join(lines), seen)
+def test_an_equation_is_typeset_letter_by_letter_and_code_is_not():
+    for name, lines in blocks():
+        typeset = equations.html(lines, NAMES)
+        is_code = name.rpartition(".")[2] in CODE
+        assert (typeset is None) == is_code, f"{name}: equation, or code for CODE?"
+        if typeset is not None:
+            seen = "".join(ET.fromstring(typeset).itertext())  # well formed
+            assert_same_letters(name, " ".join(lines), seen)
 
 
-def assert_same_letters(text, seen):
+def assert_same_letters(place, text, seen):
     """No letter and no digit is lost."""
     for name, letter in LETTERS.items():
         symbol = rf"(?<![A-Za-z]){name}(?![A-Za-z])"
@@ -76,7 +76,7 @@ def assert_same_letters(text, seen):
     text = re.sub(r"sqrt|(?<=β_)hat|\b1e-?(?=\d)", "", text)
     seen = re.sub("10(?=\N{MINUS SIGN})", "", seen)
     for letter in filter(str.isalnum, set(text)):
-        assert text.count(letter) == seen.count(letter), letter
+        assert text.count(letter) == seen.count(letter), f"{place}: {letter}"
 
 
 @pytest.mark.parametrize(
