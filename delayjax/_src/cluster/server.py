@@ -137,6 +137,9 @@ class Server:
                 f"`worker` must lie in 0 .. {self.num_workers - 1}, `read_version` in"
                 f" 0 .. {self.version}, got {worker} and {version}."
             )
+        if not (limit >= 0 and 0 < work < math.inf):
+            checks.check_number("limit", limit, "[0, inf]")
+            checks.check_number("work", work, "(0, inf)")
         self._must_start.discard(worker)
         self._begin(worker)
         self._limit[worker] = limit
@@ -165,6 +168,7 @@ class Server:
 
     def wake(self, worker: int, seconds: float) -> None:
         """Lets an idle worker arrive `failed` after some time, unless it is started."""
+        seconds = checks.check_number("seconds", seconds, "[0, inf]")
         self._begin(worker)
         self._push(self.now + seconds, worker, _FAILS)
 
@@ -245,6 +249,8 @@ class Server:
         """
         if not self._taken and divisor is None:
             raise ValueError("`divisor` must be given if nothing is taken, got None.")
+        if divisor is not None:
+            divisor = checks.check_number("divisor", divisor, "(0, inf)")
         taken, self._taken = self._taken, []
         if self.done:  # a protocol may call `update` once more
             self._left += taken
