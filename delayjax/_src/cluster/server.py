@@ -52,7 +52,8 @@ class Server:
 
     Attributes:
         num_workers: P.
-        num_updates: the most updates; inf if only a time ends the simulation.
+        num_updates: the largest number of updates; inf if only the time limit ends the
+            simulation.
         version: updates done so far.
         started: tasks started so far, of all workers.
         now: simulated seconds.
@@ -94,7 +95,7 @@ class Server:
         self._open: dict[int, Arrival] = {}  # by id: not taken and not dropped yet
         self._must_start = set(range(workers))
         self._taken: list[Arrival] = []
-        self._left: list[Arrival] = []  # taken for an update after the end
+        self._left: list[Arrival] = []  # of an `update` call after the last update
         # for each version, the updates done when the last worker released it
         self._held_until = [0]
         self._applied: list[Arrival] = []
@@ -125,7 +126,7 @@ class Server:
         """Lets a worker read the current parameters and begin its next task.
 
         Args:
-            worker: abandons the task that it computes.
+            worker: its number. If it computes a task, it abandons that task.
             read_version: the worker goes on at these parameters instead of reading.
             limit: seconds after which the task arrives `failed`, also if the worker
                 died.
