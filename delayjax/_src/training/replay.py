@@ -109,8 +109,8 @@ def replay(
         `run(state, batches)` scans the next n updates and donates the state. If a row
         has fewer than K gradients, its other batches are not used. The report of a row
         has nan if the row needs a version that is not kept (of another trace, or soon
-        after `resize_history`), or differs from all rows of the given traces (in K, or
-        in having one version).
+        after `resize_history`). It also has nan if the row differs from all rows of the
+        given traces (in K, or in having one version).
 
         The state holds one model state and `max_versions` parameter trees, none if no
         gradient is late. It keeps each version until its last gradient has arrived, so
