@@ -22,7 +22,7 @@ from experiments.training.experiment import FIRST_SEARCH_SEED, Arm, Experiment
 
 _ARMS = 200
 _SEEDS_OF_AN_ARM = 5_000_000
-"""The number of seeds of an arm: 200 times as many from the first on are below 2^31."""
+"""Each arm has 5,000,000 seeds. The seeds of 200 arms are below 2^31."""
 
 
 class Optimum(NamedTuple):

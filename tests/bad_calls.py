@@ -357,20 +357,24 @@ averaging.look_ahead(PARAMS, SGD.init(PARAMS), 0.9)
 
 CLUSTER = r"""
 changed(read_version=TRACE.update + 1)
-    ValueError: `Trace` must have read_version <= update < 12, ascending updates from 0
-    on, workers below 4, and a `held_until` of each version or none: try
+    ValueError: `Trace` must have 0 <= read_version <= update < 12, ascending updates,
+    workers in 0 .. 3, and a `held_until` of each version or none: try
     cluster.load_trace.
 changed(update=TRACE.update[::-1])
-    ValueError: `Trace` must have read_version <= update < 12, ascending updates from 0
-    on, workers below 4, and a `held_until` of each version or none: try
+    ValueError: `Trace` must have 0 <= read_version <= update < 12, ascending updates,
+    workers in 0 .. 3, and a `held_until` of each version or none: try
     cluster.load_trace.
 changed(update=TRACE.update - 1, read_version=TRACE.read_version - 1)
-    ValueError: `Trace` must have read_version <= update < 12, ascending updates from 0
-    on, workers below 4, and a `held_until` of each version or none: try
+    ValueError: `Trace` must have 0 <= read_version <= update < 12, ascending updates,
+    workers in 0 .. 3, and a `held_until` of each version or none: try
     cluster.load_trace.
 changed(worker=TRACE.worker + 4)
-    ValueError: `Trace` must have read_version <= update < 12, ascending updates from 0
-    on, workers below 4, and a `held_until` of each version or none: try
+    ValueError: `Trace` must have 0 <= read_version <= update < 12, ascending updates,
+    workers in 0 .. 3, and a `held_until` of each version or none: try
+    cluster.load_trace.
+changed(read_version=TRACE.read_version - 1)
+    ValueError: `Trace` must have 0 <= read_version <= update < 12, ascending updates,
+    workers in 0 .. 3, and a `held_until` of each version or none: try
     cluster.load_trace.
 cluster.Cluster(cluster.exponential(1.0), 4)
     TypeError: `workers` must be a static integer, got ServiceTime(mean=1.0,
@@ -544,6 +548,22 @@ simulated(protocols.groups(2, data="shared"))
     ValueError: `data` must be "dynamic" or "static", got 'shared'.
 simulated(protocols.ringleader)
     TypeError: ringleader() takes 0 positional arguments but 1 was given
+simulated(lambda server: server.start(0, work=-2.0))
+    ValueError: `work` must be finite and positive, got -2.0.
+simulated(lambda server: server.start(0, work=NAN))
+    ValueError: `work` must be finite and positive, got nan.
+simulated(lambda server: server.start(0, limit=-1.0))
+    ValueError: `limit` must be in [0, inf], got -1.0.
+simulated(lambda server: server.start(0, limit=NAN))
+    ValueError: `limit` must be in [0, inf], got nan.
+simulated(lambda server: server.wake(0, -1.0))
+    ValueError: `seconds` must be in [0, inf], got -1.0.
+simulated(lambda server: server.wake(0, "2s"))
+    TypeError: `seconds` must be a number, got '2s'.
+simulated(lambda server: server.update(divisor=0.0))
+    ValueError: `divisor` must be finite and positive, got 0.0.
+simulated(lambda server: server.update(divisor=NAN))
+    ValueError: `divisor` must be finite and positive, got nan.
 protocols.k_async(2).update_seconds(4, FOUR)
     TypeError: `service_time` must be a ServiceTime, got Cluster(workers=4,
     service=ServiceTime(mean=1.0, tail_rate=1.0), slowdown=None, communication=None).
@@ -1126,6 +1146,12 @@ replayed(batches=jnp.ones((99, 1)))
 replayed(batches=jnp.ones(12))
     ValueError: An update's `arrivals` and `batches` must have a leading axis of 1, got
     shape () at ['batches']: scan `step` over trace.arrivals(start, stop, width=1).
+replayed(batches=1.0)
+    ValueError: `batches` must have leaves [n, K, ...] of one n, got leading axes [()]:
+    stack the batches of n updates.
+replayed(batches=[jnp.ones((12, 1)), jnp.ones((9, 1))])
+    ValueError: `batches` must have leaves [n, K, ...] of one n, got leading axes [(9,),
+    (12,)]: stack the batches of n updates.
 replayed(batches=[])
     ValueError: `batches` must have leaves, got none: scan `step`.
 replayed(simulated(protocols.n_softsync(1)), batches=jnp.ones((9, 1)))
@@ -1296,6 +1322,19 @@ made(task=lambda width: QUADRATIC)
 ended(training=experiments.optimizer(sgd), seconds=5.0)
     ValueError: `seconds` ends a run, but an update takes no time: give `updates`, or
     `update_seconds`, as in optimizer(make, update_seconds=...).
+ended(training=experiments.optimizer(sgd, update_seconds=1.0), seconds=0.5)
+    ValueError: `seconds` must be at least 1.0, the time of an update, got 0.5: raise
+    it, or lower `update_seconds`.
+ended(task=tasks.digits_mlp(batch_size=32), examples=10)
+    ValueError: `examples` must be at least 32, the examples of an update, got 10: raise
+    it, or lower the task's batch size.
+experiments.Arm(training=sgd, updates=-5)
+    ValueError: `updates` must be a whole number from 1 to 2,147,483,647, got -5.
+experiments.Arm(training=sgd, updates=5, seconds=2.0)
+    ValueError: `Arm` takes at most one of `updates` and `seconds`, got [5, 2.0]: it
+    says where a run ends.
+experiments.Arm(training=sgd, seconds=-2.0)
+    ValueError: `seconds` must be positive and finite, got -2.0.
 ended(examples=100)
     ValueError: `examples` ends a run, but the task does not say how many examples a
     batch has: give `updates`.

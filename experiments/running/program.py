@@ -73,7 +73,7 @@ class Program:
         """
         axes = {axis: [cell[axis] for cell in cells] for axis in self.axes}
         seeds, job = self.seeds if seeds is None else seeds, self.job
-        if seeds != self.seeds or not job.room.holds(room.needs):
+        if seeds != self.seeds or not job.room.has_room_for(room.needs):
             job = self.bind(seeds, room)
         return dataclasses.replace(self, axes=axes, seeds=seeds, job=job)
 

@@ -19,7 +19,7 @@ from experiments.training.jobs import Job
 class Trainer:
     """Trains and evaluates all cells of a program under all seeds.
 
-    A state is a `cells.State`; under several workers the `WorkerState` of one.
+    A state is a `State`; with several workers, a `WorkerState` that contains a `State`.
 
     Attributes:
         program: the program to train.

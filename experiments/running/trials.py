@@ -137,7 +137,7 @@ class Trials:
         room = program.job.room if first is None else first.program.job.room
         cells = program.rows[:1] * self.width
         made = program.with_cells(cells, (seed,), room)
-        fits = first is not None and room.holds(made.job.room.needs)
+        fits = first is not None and room.has_room_for(made.job.room.needs)
         if not fits:
             made = program.with_cells(cells, (seed,), made.job.room.roomy())
         if not self._on_the_way:

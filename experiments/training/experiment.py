@@ -8,12 +8,18 @@ from typing import Any
 
 from experiments.tasks.task import Task
 from experiments.training import column_names
-from experiments.training.axis_values import check_axis, check_whole, is_whole
+from experiments.training.axis_values import (
+    check_axis,
+    check_whole,
+    is_number,
+    is_whole,
+)
 from experiments.training.gradients import as_training
 from experiments.training.jobs import Training
 from experiments.training.ranges import Range, Search
 
 _MOST_SEEDS = 10_000
+_MOST_UPDATES = 2**31 - 1  # of int32
 _FIRST_TUNING_SEED = 1000
 FIRST_SEARCH_SEED = 10**9
 """Searches use this seed and later ones."""
@@ -45,6 +51,9 @@ class Arm:
     seconds: float | None = None
     updates: int | None = None
     contains: Mapping[str, Any] | None = None
+
+    def __post_init__(self):
+        _check_end("Arm", 0, updates=self.updates, seconds=self.seconds)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -122,7 +131,11 @@ class Experiment:
     def __post_init__(self):
         if (self.training is None) == (not self.arms):
             raise ValueError("`Experiment` needs `training` or `arms`, and not both.")
-        self._check_end()
+        ends = dict(updates=self.updates, seconds=self.seconds, examples=self.examples)
+        _check_end("Experiment", 1, **ends)
+        for name in ("evaluate_every", "evaluations"):
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name), 1, _MOST_UPDATES)
         self._check_seeds()
         self._check_columns()
         self._check_tuned_by()
@@ -152,21 +165,6 @@ class Experiment:
                 f" `cost`, got {by!r}: the records of a run cannot keep a function."
                 " The measure `soonest` chooses by a cost."
             )
-
-    def _check_end(self):
-        ends = [self.updates, self.seconds, self.examples]
-        if sum(end is not None for end in ends) != 1:
-            raise ValueError(
-                "`Experiment` needs one of `updates`, `seconds` and `examples`, got"
-                f" {ends}: it says where a run ends."
-            )
-        if self.seconds is not None and not 0 < self.seconds < math.inf:
-            raise ValueError(
-                f"`seconds` must be positive and finite, got {self.seconds}."
-            )
-        for name in ("updates", "examples", "evaluate_every", "evaluations"):
-            if getattr(self, name) is not None:
-                check_whole(name, getattr(self, name), 1, 2**31 - 1)  # of int32
 
     def _check_seeds(self):
         end = FIRST_SEARCH_SEED if self.searched else 2**31
@@ -253,6 +251,23 @@ def _numbers(seeds: int | Sequence[int], first: int) -> tuple[int, ...]:
     if isinstance(seeds, int):
         return tuple(range(first, first + seeds))
     return tuple(seeds)
+
+
+def _check_end(what: str, least: int, **ends: float | None) -> None:
+    """Checks the numbers that say where a run ends: `least` of them or one."""
+    given = {name: end for name, end in ends.items() if end is not None}
+    if not least <= len(given) <= 1:
+        rule = "needs one" if least else "takes at most one"
+        *first, last = (f"`{name}`" for name in ends)
+        raise ValueError(
+            f"`{what}` {rule} of {', '.join(first)} and {last}, got"
+            f" {list(ends.values())}: it says where a run ends."
+        )
+    for name, end in given.items():
+        if name != "seconds":
+            check_whole(name, end, 1, _MOST_UPDATES)
+        elif not (is_number(end) and 0 < end < math.inf):
+            raise ValueError(f"`seconds` must be positive and finite, got {end!r}.")
 
 
 def _check_seeds(name: str, seeds: int | Sequence[int], least: int, end: int) -> None:

@@ -249,7 +249,8 @@ def equal_updates(each: float | None, task: Task, request: Request) -> dict[str,
         request: gives the end of the run.
 
     Raises:
-        ValueError: if the time of an update or the number of its examples is unknown.
+        ValueError: if the time of an update or the number of its examples is unknown,
+            or the run ends before the first update.
     """
     if each is not None and not (is_number(each) and 0 < each < math.inf):
         raise ValueError(
@@ -280,7 +281,21 @@ def _updates(each: float | None, examples_each: int, request: Request) -> int:
                 "`seconds` ends a run, but an update takes no time: give `updates`, or"
                 " `update_seconds`, as in optimizer(make, update_seconds=...)."
             )
-        return int(request.seconds / each)
+        quotient = request.seconds / each
+        # 0.3 / 0.1 is less than 3
+        whole = math.isclose(quotient, round(quotient), rel_tol=1e-12)
+        updates = round(quotient) if whole else int(quotient)
+        if updates == 0:
+            raise ValueError(
+                f"`seconds` must be at least {each}, the time of an update, got"
+                f" {request.seconds}: raise it, or lower `update_seconds`."
+            )
+        return updates
+    if request.examples < examples_each:
+        raise ValueError(
+            f"`examples` must be at least {examples_each}, the examples of an update,"
+            f" got {request.examples}: raise it, or lower the task's batch size."
+        )
     return request.examples // examples_each
 
 

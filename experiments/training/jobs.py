@@ -63,11 +63,11 @@ class Room(NamedTuple):
     needs: Needs = Needs()
     traces: tuple[dj.cluster.Trace, ...] = ()
 
-    def holds(self, needs: Needs) -> bool:
+    def has_room_for(self, needs: Needs) -> bool:
         """Whether there is room for traces with these needs.
 
-        An update with fewer gradients than the largest leaves places empty. There is
-        always room for no gradients.
+        If an update has fewer gradients than K, its other places stay empty. Without
+        traces the needs are `Needs()`, for which there is always room.
         """
         fits = needs.gradients in (0, self.needs.gradients) or self.needs.uneven
         pairs = zip(needs, self.needs, strict=True)
@@ -75,7 +75,7 @@ class Room(NamedTuple):
 
     def with_room_for(self, other: "Room") -> "Room":
         """Room for the traces of both."""
-        if self.holds(other.needs):
+        if self.has_room_for(other.needs):
             return self
         if not self.traces:
             return other

@@ -121,7 +121,7 @@ class Range:
 
 
 AT_LIMIT = "at the limit of "
-"""The beginning of what is said of numbers that end at a limit of a hard range."""
+"""Prefix of `why` if a number is at a limit of a hard range."""
 
 Space = dict[str, Range]
 """{name of a searched number: its range}."""

@@ -113,8 +113,9 @@ def outer(
 
     Raises:
         ValueError: if `delay` or F does not fit `period`; in `init`, if `fragments`
-            does not number each leaf; in `update`, if the state has another F or d. Two
-            numberings that cut the same shapes look the same.
+            does not number each leaf; in `update`, if the state has another F or d. The
+            check compares shapes only. It cannot see that leaves of equal shapes have
+            changed their fragment.
         TypeError: in `update`, if the server needs an extra argument, such as the loss.
 
     Example:

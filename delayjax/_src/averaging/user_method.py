@@ -44,7 +44,7 @@ def averaged(
 
     Raises:
         TypeError: in `update`, if `mix` returns another kind of model or memory.
-        ValueError: in `update`, if a gradient is summed over the workers.
+        ValueError: in `update`, if a gradient was summed over the workers.
         NameError: in `update`, if there is no such axis.
 
     Example:

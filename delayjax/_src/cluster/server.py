@@ -52,7 +52,8 @@ class Server:
 
     Attributes:
         num_workers: P.
-        num_updates: the most updates; inf if only a time ends the simulation.
+        num_updates: the largest number of updates; inf if only the time limit ends the
+            simulation.
         version: updates done so far.
         started: tasks started so far, of all workers.
         now: simulated seconds.
@@ -94,7 +95,7 @@ class Server:
         self._open: dict[int, Arrival] = {}  # by id: not taken and not dropped yet
         self._must_start = set(range(workers))
         self._taken: list[Arrival] = []
-        self._left: list[Arrival] = []  # taken for an update after the end
+        self._left: list[Arrival] = []  # of an `update` call after the last update
         # for each version, the updates done when the last worker released it
         self._held_until = [0]
         self._applied: list[Arrival] = []
@@ -125,7 +126,7 @@ class Server:
         """Lets a worker read the current parameters and begin its next task.
 
         Args:
-            worker: abandons the task that it computes.
+            worker: its number. If it computes a task, it abandons that task.
             read_version: the worker goes on at these parameters instead of reading.
             limit: seconds after which the task arrives `failed`, also if the worker
                 died.
@@ -137,6 +138,9 @@ class Server:
                 f"`worker` must lie in 0 .. {self.num_workers - 1}, `read_version` in"
                 f" 0 .. {self.version}, got {worker} and {version}."
             )
+        if not (limit >= 0 and 0 < work < math.inf):
+            checks.check_number("limit", limit, "[0, inf]")
+            checks.check_number("work", work, "(0, inf)")
         self._must_start.discard(worker)
         self._begin(worker)
         self._limit[worker] = limit
@@ -165,6 +169,7 @@ class Server:
 
     def wake(self, worker: int, seconds: float) -> None:
         """Lets an idle worker arrive `failed` after some time, unless it is started."""
+        seconds = checks.check_number("seconds", seconds, "[0, inf]")
         self._begin(worker)
         self._push(self.now + seconds, worker, _FAILS)
 
@@ -245,6 +250,8 @@ class Server:
         """
         if not self._taken and divisor is None:
             raise ValueError("`divisor` must be given if nothing is taken, got None.")
+        if divisor is not None:
+            divisor = checks.check_number("divisor", divisor, "(0, inf)")
         taken, self._taken = self._taken, []
         if self.done:  # a protocol may call `update` once more
             self._left += taken

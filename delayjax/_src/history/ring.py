@@ -113,7 +113,7 @@ class Storage(Pickled, _Ways):
         return ring._replace(slots=slots, pushed=ring.pushed + 1)
 
     def read(self, ring: Ring, age: Any, like: Any) -> Any:
-        """The item that was pushed `age` pushes ago, as `ring.read` reads it."""
+        """The item that was pushed `age` pushes before the last item."""
 
         def take(slots, age):
             capacity = slots.shape[0]

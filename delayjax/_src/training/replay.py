@@ -109,8 +109,8 @@ def replay(
         `run(state, batches)` scans the next n updates and donates the state. If a row
         has fewer than K gradients, its other batches are not used. The report of a row
         has nan if the row needs a version that is not kept (of another trace, or soon
-        after `resize_history`), or differs from all rows of the given traces (in K, or
-        in having one version).
+        after `resize_history`). It also has nan if the row differs from all rows of the
+        given traces (in K, or in having one version).
 
         The state holds one model state and `max_versions` parameter trees, none if no
         gradient is late. It keeps each version until its last gradient has arrived, so
@@ -180,10 +180,16 @@ def replay(
     def run(state, batches):
         if len(traces) > 1:
             raise ValueError(f"`run` follows one trace, got {len(traces)}: map `step`.")
-        leaves = jax.tree.leaves(batches)
-        if not leaves:
+        shapes = list(map(np.shape, jax.tree.leaves(batches)))
+        if not shapes:
             raise ValueError("`batches` must have leaves, got none: scan `step`.")
-        start, updates = int(state.versions.pushed), len(leaves[0])
+        lengths = {shape[:1] for shape in shapes}
+        if len(lengths) > 1 or () in lengths:
+            raise ValueError(
+                "`batches` must have leaves [n, K, ...] of one n, got leading axes"
+                f" {sorted(lengths)}: stack the batches of n updates."
+            )
+        start, updates = int(state.versions.pushed), shapes[0][0]
         if updates > (left := traces[0].num_updates - start):
             raise ValueError(f"`batches` must fit {left} updates, got {updates}.")
         return scan(state, (traces[0].arrivals(start, start + updates), batches))

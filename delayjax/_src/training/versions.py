@@ -74,7 +74,7 @@ def read(
 
 
 def are_kept(kept: rings.Ring, arrivals: Arrivals, capacity: int) -> jax.Array:
-    """Whether each gradient's version is in its place, bool []."""
+    """Whether all versions of this row are in their places, bool []."""
     if isinstance(kept.slots, slots.Numbered):
         number = kept.pushed - arrivals.staleness  # 0 or less before the first version
         is_there = (kept.slots.number[arrivals.slot] == number) & (number > 0)

@@ -181,14 +181,18 @@ def test_an_update_that_a_stage_refuses_is_counted():
     np.testing.assert_array_equal(result.state.refused, np.full((2, 2), 22))
 
 
-def test_a_run_may_end_after_seconds():
+@pytest.mark.parametrize(
+    ("seconds", "each", "updates"),
+    [(4.0, 0.5, 8), (4.4, 0.5, 8), (0.3, 0.1, 3), (0.7, 0.1, 7), (0.69, 0.1, 6)],
+)
+def test_a_run_may_end_after_seconds(seconds, each, updates):
     training = pipelined(
         lambda parts: pipelines.late(parts, optax.sgd(0.1), pipelines.pipedream(2)),
-        update_seconds=0.5,
+        update_seconds=each,
     )
-    result = program_of(training, task=PRODUCT, grid={}, updates=None, seconds=4.0)
-    assert result.job.updates == 8
-    np.testing.assert_array_equal(result.job.seconds(3), [1.5, 1.5])
+    result = program_of(training, task=PRODUCT, grid={}, updates=None, seconds=seconds)
+    assert result.job.updates == updates
+    np.testing.assert_array_equal(result.job.seconds(3), [3 * each, 3 * each])
 
 
 def test_a_task_that_is_not_cut_is_refused():
