@@ -258,8 +258,8 @@ class RunFolder:
         Args:
             record: the record of the run for run.json.
             traces: {program: (labels, the trace of its cluster)}.
-            finished: whether nothing is left to train: then run.json keeps with what
-                the run was made.
+            finished: whether nothing is left to train: then run.json keeps the old
+                command, commit, devices and versions.
         """
         before, record = self.info, _as_written(record)
         reasons = identity.begun_again(before, record) if before else {}
@@ -290,7 +290,7 @@ class RunFolder:
             _save_trace(self.path / item["file"], trace)
 
     def _check_empty(self) -> None:
-        """Checks that the run would not replace or remove files that no run wrote."""
+        """Checks that the folder has no other files that the run would overwrite."""
         files = (*_RECORDS, *_TABLES, "report.html", *_FOLDERS)
         theirs = [name for name in files if (self._place / name).exists()]
         if theirs:
@@ -314,8 +314,8 @@ class RunFolder:
     def is_finished(self, programs: Mapping[str, Any]) -> bool:
         """Whether the tables have all updates, evaluations and metrics of the programs.
 
-        A warning names tables that have changed since the run wrote them; then the
-        answer is no.
+        If a table has changed after the run wrote it, a warning names it, and the
+        result is False.
         """
         info = self.info
         finished, changed = info.get("finished", {}), self.changed_tables()

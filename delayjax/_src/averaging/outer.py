@@ -53,8 +53,8 @@ def outer(
         x^i <- merge(x^i, x^i_(k), x)                after step k + d
 
     with x^i_(k) the model after k steps. dl, the pseudo-gradient, takes the place of a
-    gradient: `server` descends it. A model in F fragments exchanges them in turn, one
-    every H / F steps, each of them every H steps, with its own `server`.
+    gradient: `server` descends it. The F fragments of a model are exchanged in turn. One
+    exchange starts every H / F steps, and each fragment has a `server` of its own.
 
     | method | options |
     |---|---|
@@ -102,8 +102,8 @@ def outer(
         exchange, unless `blended` keeps a share of each.
 
         At delay 0 there is one all-reduce of a fragment every H / F steps, in a branch.
-        With d > 0 there is one of 1/d of the largest fragment at every step, in no
-        branch. It needs nothing of that step, so a compiler with the options of
+        With d > 0 each step all-reduces one slice, 1/d of the largest fragment, outside
+        of any branch. It needs nothing of that step, so a compiler with the options of
         `exchange.overlap_options` hides it. The traffic of all steps is the same, also
         while no exchange is in flight: a fragment takes (H / F) / d times its bytes,
         the fewest with d = H / F - 1. Each sum takes the latency of a link, and workers

@@ -23,7 +23,7 @@ def averaged(
         x'^i = x^i + U(g^i)
         x^i, m <- mix(t, m, x^i, x'^i)
 
-    Every method of `averaging` is such a function `mix`. The engine takes the local
+    The methods of `averaging` use the same engine. The engine takes the local
     step, keeps the state, and checks that the gradients are each worker's own.
 
     Args:

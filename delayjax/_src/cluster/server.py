@@ -13,9 +13,11 @@ from delayjax._src.cluster.cluster import Cluster, Communication
 from delayjax._src.cluster.trace import Dropped, Trace
 from delayjax._src.ground import checks
 
-# what happens to a worker's task at an event's time
+# what happens to a worker's task at an event's time: its gradient is computed, it
+# fails, its message is sent, the server has it and hands it over, the worker is awake
 _ARRIVES, _FAILS, _IS_SENT, _IS_RECEIVED, _DELIVERS, _REVIVES = range(6)
-# arrivals without an update that count as no progress: in all, and for each worker
+# arrivals without an update after which a protocol is refused: at least this many, or
+# this many for each worker
 _PATIENCE, _PATIENCE_EACH = 1_000_000, 100
 _NEVER = math.inf, math.inf
 _DRAWS = 10_000  # to estimate how often a task ends in time
@@ -128,8 +130,8 @@ class Server:
         Args:
             worker: its number. If it computes a task, it abandons that task.
             read_version: the worker goes on at these parameters instead of reading.
-            limit: seconds after which the task arrives `failed`, also if the worker
-                died.
+            limit: seconds from the start of the computation after which the task
+                arrives `failed`, also if the worker died.
             work: the work of the task, in gradients; 2.0 takes twice as long.
         """
         version = self.version if read_version is None else read_version
@@ -239,7 +241,7 @@ class Server:
         self._dropped.append((self.version, arrival))
 
     def decode(self, worker: int, begun: float) -> Arrival:
-        """A worker's gradient that the server decodes from others, for `take`."""
+        """The arrival of a gradient that the server decodes from other gradients."""
         return self._opened(Arrival(worker, self.version, begun, self.now, False))
 
     def update(self, divisor: float | None = None) -> None:

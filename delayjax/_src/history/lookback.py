@@ -133,7 +133,7 @@ class History:
         return self.deepest if self.one_age else self.max_delay
 
     def _of_both(self, leaves: Any, ages: Any, oldest: Any) -> tuple[Any, Any]:
-        """The ages of a gradient and of its origin; the loss has the largest age."""
+        """The ages of a gradient and of its origin. The loss uses the largest age."""
         return leaves, Origin(ages, oldest, leaves if self.keep_params else ())
 
     def check(self, kept: Kept, updates: Any, params: Any) -> None:

@@ -294,7 +294,7 @@ def _resize_calendar(
         return jax.lax.fori_loop(0, held, move, new)
 
     slots = jax.tree.map_with_path(fit, empty.slots, calendar.slots, is_leaf=_is_none)
-    due = fit((), empty.due, calendar.due)
+    due: Any = fit((), empty.due, calendar.due)
     return _boxed(deliveries.Calendar(slots, due, calendar.step), like)
 
 

@@ -44,12 +44,14 @@ def mixed(
 ) -> Pipeline:
     """A pipeline on one device: a gradient in which stages have different versions.
 
-    Microbatch i of update n passes stage s at its version v_s = `forward_version`, and
+    Microbatch i of update n passes stage s at its version v_s, which is
+    `schedule.forward_version(i, s)`, and
 
         g_s(i) = dF/dw_s at (w_0^{v_0}, .., w_{S-1}^{v_{S-1}})
         w_s^{n+1} = w_s^n - U_s(mean over i of g_s(i))
 
-    Without a stash the backward pass reads other weights b than the forward pass a:
+    A stash keeps the weights of a forward pass for its backward pass. Without a stash
+    the backward pass reads other weights b than the forward pass a:
 
         x_{s+1} = f_s(w_s^a, x_s)
         delta_{s-1} = (df_s/dx)^T delta_s,  g_s = (df_s/dw)^T delta_s  at (w_s^b, x_s)
