@@ -53,8 +53,8 @@ def outer(
         x^i <- merge(x^i, x^i_(k), x)                after step k + d
 
     with x^i_(k) the model after k steps. dl, the pseudo-gradient, takes the place of a
-    gradient: `server` descends it. The F fragments of a model are exchanged in turn. One
-    exchange starts every H / F steps, and each fragment has a `server` of its own.
+    gradient: `server` descends it. The F fragments of a model are exchanged in turn.
+    One exchange starts every H / F steps, and each fragment has a `server` of its own.
 
     | method | options |
     |---|---|

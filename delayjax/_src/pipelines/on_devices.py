@@ -79,11 +79,11 @@ def run(
         backward_point: as in `mixed`.
 
     Returns:
-        A pipeline whose step is a tick. Its loss is the loss of the batch of tick
-        t - S + 1, or NaN in earlier ticks. Since all devices run one program, each keeps
-        2S - 1 inputs of a stage, as many batches, as many points with a stash (the
-        schedule needs S on average), and an embedding and a head. Only the embedding of
-        the first stage and the head of the last are used; all others are 0, and so are
+        A pipeline whose step is a tick. Its loss is the loss of the batch of tick t - S
+        + 1, or NaN in earlier ticks. Since all devices run one program, each keeps 2S -
+        1 inputs of a stage, as many batches, as many points with a stash (the schedule
+        needs S on average), and an embedding and a head. Only the embedding of the
+        first stage and the head of the last are used; all others are 0, and so are
         their gradients.
 
     Raises:

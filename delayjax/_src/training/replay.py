@@ -68,11 +68,11 @@ def replay(
     A leaf that is not floating (a counter, a key) comes from the last gradient used.
     A worker may have a state too, which goes from each of its gradients to the next.
 
-    `tx` may refuse gradients (`drop_stale`, `kardam`, `zeno_plus_plus`, `refusing`), and
-    a transformation in `each` may refuse too. A refused gradient is in no sum, and the divisor shrinks by
-    its share. If all gradients of an update are refused, the update changes no
-    parameters, no optimizer state and no s, and makes no version: with such a rule,
-    staleness counts the updates that were applied.
+    `tx` may refuse gradients (`drop_stale`, `kardam`, `zeno_plus_plus`, `refusing`),
+    and a transformation in `each` may refuse too. A refused gradient is in no sum, and
+    the divisor shrinks by its share. If all gradients of an update are refused, the
+    update changes no parameters, no optimizer state and no s, and makes no version:
+    with such a rule, staleness counts the updates that were applied.
 
     Args:
         trace: a trace from `cluster.simulate` or `cluster.load_trace`; or several
@@ -108,9 +108,9 @@ def replay(
         batches)` with batches [n, K, ...], returns the state and a `ReplayReport`.
         `run(state, batches)` scans the next n updates and donates the state. If a row
         has fewer than K gradients, its other batches are not used. The report of a row
-        has nan if the row needs a version that is not kept: the row is of another trace,
-        or comes soon after `resize_history`. The report also has nan if the row has
-        another shape than all rows of the given traces: another K, or one version.
+        has nan if the row needs a version that is not kept: the row is of another
+        trace, or comes soon after `resize_history`. The report also has nan if the row
+        has another shape than all rows of the given traces: another K, or one version.
 
         The state holds one model state and `max_versions` parameter trees, none if no
         gradient is late. It keeps each version until its last gradient has arrived, so
@@ -118,10 +118,10 @@ def replay(
         the last (largest staleness + 1). `versions.pushed` is the number of rows done,
         and `version` the number of updates applied, which is smaller if a rule refused
         some. An update needs memory for `chunk` more gradients, parameter trees and
-        model states, for any number of workers. It costs the gradients, one write and K reads of a tree. Under `vmap`
-        use `ring.vmap_axes(state)`. A run that is saved and restored between two calls
-        of `run` ends in the same bits, also along a longer trace of the same
-        simulation: see `Trace.max_versions`.
+        model states, for any number of workers. It costs the gradients, one write and K
+        reads of a tree. Under `vmap` use `ring.vmap_axes(state)`. A run that is saved
+        and restored between two calls of `run` ends in the same bits, also along a
+        longer trace of the same simulation: see `Trace.max_versions`.
 
     Raises:
         ValueError: if the trace needs more than `max_versions`, (in `init`) gradients
