@@ -1,7 +1,7 @@
 """Does a constant delay cost accuracy, and does it change the train/test gap?
 
 SGD trains an MLP on scikit-learn's digits with gradients 0 to 64 updates late: with the
-step tuned for each delay, and with one step for all. At one step the gap between
+step searched for each delay, and with one step for all. At one step the gap between
 training and test loss may fall with the delay (Deng et al., arXiv:2308.09430), but so
 does the progress of training.
 
@@ -12,30 +12,39 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Effect, Experiment, amount, configs, figures, points, tasks
+from experiments import (
+    Effect,
+    Experiment,
+    Range,
+    Search,
+    amount,
+    configs,
+    figures,
+    points,
+    tasks,
+)
 
 LIMITS = configs.at_least(1, "width")
 LIMITS |= configs.at_least(0, "delay")
-LIMITS |= configs.positive("learning_rate")
+LIMITS |= configs.positive("tolerance")
 
 
 def get_config() -> ConfigDict:
     """The config: SGD, and longer delays than in the default config."""
     return ConfigDict(
         dict(
-            learning_rate=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
             delay=(0, 4, 8, 16, 32, 64),  # updates
             batch_size=32,  # examples per update
             width=32,  # hidden units
             updates=1500,
             seeds=20,
-            tuning_seeds=6,  # seeds that choose the step size; not reported
+            tolerance=0.05,  # tolerance of the search, as a share of the loss
         )
     )
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """The experiment: 42 cells in one program."""
+    """The experiment: six delays in one program."""
     max_delay = configs.check_delays("delay", config.delay, config.updates)
 
     def late(learning_rate, delay):
@@ -45,10 +54,10 @@ def experiment(config: ConfigDict) -> Experiment:
         question="Does a constant delay cost accuracy, or change the train/test gap?",
         task=tasks.digits_mlp(batch_size=config.batch_size, width=config.width),
         training=late,
-        grid={"learning_rate": config.learning_rate, "delay": config.delay},
+        grid={"learning_rate": Range(0.003, 3.0), "delay": config.delay},
         seeds=config.seeds,
-        tuned="learning_rate",
-        tuning_seeds=config.tuning_seeds,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
+        also_at=[{"delay": max(config.delay)}],
         updates=config.updates,
         answer=[
             Effect(metric="test_accuracy", against={"delay": 0}, size=points(1)),
@@ -63,7 +72,7 @@ def experiment(config: ConfigDict) -> Experiment:
         figures=[
             figures.over("delay", "test_error"),
             figures.over("delay", "gap"),
-            figures.best_step("delay"),
+            figures.best_step("delay", "learning_rate"),
             figures.curves("train_loss"),
         ],
     )

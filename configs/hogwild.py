@@ -15,13 +15,22 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Effect, Experiment, Simulation, along, figures, percent
+from experiments import (
+    Effect,
+    Experiment,
+    Range,
+    Search,
+    Simulation,
+    along,
+    figures,
+    percent,
+)
 from experiments.configs import at_least, positive
 from experiments.tasks import breast_cancer
 
 LIMITS = at_least(1, "workers")
 LIMITS |= at_least(0, "l2")
-LIMITS |= positive("learning_rate")
+LIMITS |= positive("tolerance")
 
 
 def get_config() -> ConfigDict:
@@ -30,11 +39,10 @@ def get_config() -> ConfigDict:
         dict(
             workers=(4, 16, 64),  # beside one worker
             spread=(0.0, 0.5, 1.0),  # of the ages in a read, over the staleness
-            learning_rate=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1),
             l2=0.1,  # penalty (l2 / 2) |w|^2
             updates=4096,  # the square of 64 workers
             seeds=10,
-            tuning_seeds=5,  # seeds that choose the step size; not reported
+            tolerance=0.05,  # tolerance of the search, as a share of the excess loss
         )
     )
 
@@ -61,27 +69,16 @@ def experiment(config: ConfigDict) -> Experiment:
             arm(1, 0.0),
             *(arm(count, part) for count in config.workers for part in config.spread),
         ],
-        grid={"learning_rate": config.learning_rate},
+        grid={"learning_rate": Range(0.002, 0.1)},
         seeds=config.seeds,
-        tuned="learning_rate",
-        tuning_seeds=config.tuning_seeds,
+        tuned_by="excess_loss",
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         updates=config.updates,
         metrics={"excess_loss": excess_loss},
         answer=Effect(
             metric="excess_loss", against={"ages": ages_of(0.0)}, size=percent(10)
         ),
-        figures=[
-            figures.over("workers", "excess_loss", color="ages", fixed=False),
-            figures.over(
-                "learning_rate",
-                "excess_loss",
-                color="ages",
-                panels="workers",
-                only={"workers": config.workers[-2:]},
-                fixed=False,
-                title="At which step sizes does it matter?",
-            ),
-        ],
+        figures=[figures.over("workers", "excess_loss", color="ages", fixed=False)],
     )
 
 

@@ -77,5 +77,5 @@ def published(config: ConfigDict) -> list[Published]:
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: the change of a training loss by one late update."""
     del config
-    late, fresh = loss("SGD", "late"), loss("SGD", "fresh")
-    return {"SGD, late / fresh": ratio(late, fresh)}
+    late, fresh = loss("Adam", "late"), loss("Adam", "fresh")
+    return {"Adam, late / fresh": ratio(late, fresh)}
