@@ -4,7 +4,7 @@ Thirty workers with four examples per gradient train an MLP on scikit-learn's di
 The server updates after P / n gradients, so that their staleness is about n. Three laws
 are compared at one step for all n, the best step for n = 1: no law, each gradient's
 rate divided by its staleness (Zhang et al., arXiv:1511.05950), and the rate divided by
-the mean staleness (Rudra, arXiv:1509.04210). The step is also tuned for each n and law.
+the mean staleness (Rudra, arXiv:1509.04210). The step is searched for each n and law.
 All use the same number of examples; the server has a momentum of 0.9.
 
     python -m experiments.main --config=configs/softsync.py --workdir=runs/softsync
@@ -19,6 +19,8 @@ import delayjax as dj
 from experiments import (
     Effect,
     Experiment,
+    Range,
+    Search,
     Simulation,
     along,
     configs,
@@ -28,7 +30,7 @@ from experiments import (
 )
 
 LIMITS = configs.at_least(1, "workers", "examples")
-LIMITS |= configs.positive("learning_rate")
+LIMITS |= configs.positive("tolerance")
 LIMITS |= configs.below_one("momentum")
 
 
@@ -37,14 +39,13 @@ def get_config() -> ConfigDict:
     return ConfigDict(
         dict(
             workers=30,
-            n=(1, 2, 6, 15, 30),  # the server updates after workers / n gradients
-            learning_rate=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
+            n=(1, 6, 30),  # the server updates after workers / n gradients
             momentum=0.9,
             service_spread=0.05,  # standard deviation of a gradient's time, mean 1 s
             batch_size=4,  # examples per gradient
             examples=27_000,  # twenty epochs
             seeds=5,
-            tuning_seeds=5,  # seeds that choose the step size; not reported
+            tolerance=0.1,  # tolerance of the search, as a share of the loss
         )
     )
 
@@ -89,10 +90,10 @@ def experiment(config: ConfigDict) -> Experiment:
         question="Does dividing by staleness rescue n-softsync?",
         task=tasks.digits_mlp(batch_size=config.batch_size),
         arms=[arm(n, law) for n in config.n for law in laws(n)],
-        grid={"learning_rate": config.learning_rate},
+        grid={"learning_rate": Range(0.001, 0.3)},
         seeds=config.seeds,
-        tuned="learning_rate",
-        tuning_seeds=config.tuning_seeds,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
+        also_at=[first],
         examples=config.examples,
         answer=[
             Effect(
