@@ -68,7 +68,6 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     del config
     return {
         "Excess loss, 1 worker of 1 core": excess(1, 1),
-        "Excess loss, 64 workers of 32 cores": excess(64, 32),
         "Share lost at 0.0128, 64 workers of 32 cores": share(
             "ended_higher", workers=64, cores=32, learning_rate=0.0128
         ),
