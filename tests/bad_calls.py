@@ -357,24 +357,20 @@ averaging.look_ahead(PARAMS, SGD.init(PARAMS), 0.9)
 
 CLUSTER = r"""
 changed(read_version=TRACE.update + 1)
-    ValueError: `Trace` must have 0 <= read_version <= update < 12, ascending updates,
-    workers in 0 .. 3, and a `held_until` of each version or none: try
+    ValueError: `Trace` must have read_version <= update < 12, ascending updates from 0
+    on, workers below 4, and a `held_until` of each version or none: try
     cluster.load_trace.
 changed(update=TRACE.update[::-1])
-    ValueError: `Trace` must have 0 <= read_version <= update < 12, ascending updates,
-    workers in 0 .. 3, and a `held_until` of each version or none: try
+    ValueError: `Trace` must have read_version <= update < 12, ascending updates from 0
+    on, workers below 4, and a `held_until` of each version or none: try
     cluster.load_trace.
 changed(update=TRACE.update - 1, read_version=TRACE.read_version - 1)
-    ValueError: `Trace` must have 0 <= read_version <= update < 12, ascending updates,
-    workers in 0 .. 3, and a `held_until` of each version or none: try
+    ValueError: `Trace` must have read_version <= update < 12, ascending updates from 0
+    on, workers below 4, and a `held_until` of each version or none: try
     cluster.load_trace.
 changed(worker=TRACE.worker + 4)
-    ValueError: `Trace` must have 0 <= read_version <= update < 12, ascending updates,
-    workers in 0 .. 3, and a `held_until` of each version or none: try
-    cluster.load_trace.
-changed(read_version=TRACE.read_version - 1)
-    ValueError: `Trace` must have 0 <= read_version <= update < 12, ascending updates,
-    workers in 0 .. 3, and a `held_until` of each version or none: try
+    ValueError: `Trace` must have read_version <= update < 12, ascending updates from 0
+    on, workers below 4, and a `held_until` of each version or none: try
     cluster.load_trace.
 cluster.Cluster(cluster.exponential(1.0), 4)
     TypeError: `workers` must be a static integer, got ServiceTime(mean=1.0,

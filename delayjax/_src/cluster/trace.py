@@ -96,14 +96,14 @@ class Trace:
 
     def __post_init__(self):
         sound = (self.read_version <= self.update) & (self.update < self.num_updates)
-        sound &= np.minimum(self.read_version, self.worker) >= 0
+        sound &= np.minimum(self.update, self.worker) >= 0
         sound &= self.worker < self.num_workers
         fits = len(self.held_until) in (0, self.num_updates)
         if not (sound.all() and fits) or (np.diff(self.update) < 0).any():
             raise ValueError(
-                f"`Trace` must have 0 <= read_version <= update < {self.num_updates},"
-                f" ascending updates, workers in 0 .. {self.num_workers - 1}, and a"
-                " `held_until` of each version or none: try cluster.load_trace."
+                f"`Trace` must have read_version <= update < {self.num_updates},"
+                f" ascending updates from 0 on, workers below {self.num_workers}, and"
+                " a `held_until` of each version or none: try cluster.load_trace."
             )
 
     @property
