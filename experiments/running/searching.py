@@ -204,10 +204,9 @@ def _agreement(
         apart = [
             i
             for i, one in enumerate(worse)
-            if one.low > search.tolerance
-            or (
-                one.half <= search.tolerance < one.mean
-            )  # short enough: the mean decides
+            # the mean decides where the interval is short enough
+            if search.tolerance
+            < (one.mean if one.half <= search.tolerance else one.low)
         ]
         open_ = [
             one

@@ -23,8 +23,8 @@ def averaged(
         x'^i = x^i + U(g^i)
         x^i, m <- mix(t, m, x^i, x'^i)
 
-    The methods of `averaging` use the same engine. The engine takes the local
-    step, keeps the state, and checks that the gradients are each worker's own.
+    The methods of `averaging` use the same engine. It takes the local step, keeps the
+    state, and checks that the gradients are each worker's own.
 
     Args:
         inner: each worker's own optimizer, U. Extra arguments reach it unchanged.

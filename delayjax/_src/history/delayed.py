@@ -45,8 +45,8 @@ def delayed(
     and `inner` receives tau as the extra argument `staleness`. Ages add: if a gradient
     already comes with `staleness=`, the history keeps it and `inner` receives the sum.
     A loss that comes as `value=` stays with its gradient. If leaves have different
-    delays, the loss has the largest one. The delay is a *lookback*: if
-    it varies, a gradient may be used twice or never.
+    delays, the loss has the largest one. The delay is a *lookback*: if it varies, a
+    gradient may be used twice or never.
 
     Args:
         inner: the transformation that uses stale gradients.
