@@ -140,9 +140,12 @@ class Server:
                 f"`worker` must lie in 0 .. {self.num_workers - 1}, `read_version` in"
                 f" 0 .. {self.version}, got {worker} and {version}."
             )
+        limit, work = float(limit), float(work)
         if not (limit >= 0 and 0 < work < math.inf):
-            checks.check_number("limit", limit, "[0, inf]")
-            checks.check_number("work", work, "(0, inf)")
+            raise ValueError(
+                "`limit` must not be negative and `work` must be positive and finite,"
+                f" got {limit} and {work}."
+            )
         self._must_start.discard(worker)
         self._begin(worker)
         self._limit[worker] = limit
