@@ -141,11 +141,9 @@ class Server:
                 f" 0 .. {self.version}, got {worker} and {version}."
             )
         limit, work = float(limit), float(work)
-        if not (limit >= 0 and 0 < work < math.inf):
-            raise ValueError(
-                "`limit` must not be negative and `work` must be positive and finite,"
-                f" got {limit} and {work}."
-            )
+        if not (limit >= 0 and 0 < work < math.inf):  # a call costs a third of a task
+            limit = checks.check_number("limit", limit, "[0, inf]")
+            work = checks.check_number("work", work, "(0, inf)")
         self._must_start.discard(worker)
         self._begin(worker)
         self._limit[worker] = limit
