@@ -923,12 +923,11 @@ dj.delayed(SGD, 4, max_delay=2)
 dj.delayed(SGD, 2, warmup=True)
     ValueError: `warmup` must be "fresh", "skip" or "zeros", got True.
 stepped(dj.delayed(SGD, [1, 2]))
-    ValueError: `delay` or `max_delay` must be one value or a prefix of the tree, got
-    [1, 2]: Expected list, got {'b': 0, 'w': 1}.
+    ValueError: `delay` must be one value or a prefix of the tree, got [1, 2]: Expected
+    list, got {'b': 0, 'w': 1}.
 stepped(dj.delayed(SGD, {"w": 1, "bias": 2}))
-    ValueError: `delay` or `max_delay` must be one value or a prefix of the tree, got
-    {'bias': 2, 'w': 1}: Dict key mismatch; expected keys: ['bias', 'w']; present keys:
-    ['b', 'w'].
+    ValueError: `delay` must be one value or a prefix of the tree, got {'bias': 2, 'w':
+    1}: Dict key mismatch; expected keys: ['bias', 'w']; present keys: ['b', 'w'].
 stepped(dj.delayed(SGD, lambda step: None, max_delay=4))
     TypeError: `delay(step)` must be a real number, got None.
 jax.jit(lambda: stepped(dj.delayed(SGD, lambda t: 2 if t > 3 else 0, max_delay=4)))()

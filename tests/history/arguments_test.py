@@ -56,7 +56,7 @@ DELAYS = [
     ),
     (
         lambda: delayed(1, max_delay={"w": 1}),
-        r"`delay` or `max_delay` must be one value or a prefix .* got .*: .*'b'",
+        r"`max_delay` must be one value or a prefix .* got .*: .*'b'",
     ),
     (
         lambda: delayed({"w": 1, "b": {"x": 1}, "q": 1, "s": 1}),

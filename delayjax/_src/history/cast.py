@@ -53,8 +53,8 @@ def cast(dtype: DTypeLike, *, storage: rings.Storage | None = None) -> rings.Sto
         is_narrow = jnp.result_type(leaf) in xla.BITS
         return rings.as_dtype(leaf, jnp.float32) if is_narrow else leaf
 
-    beside = None if dtype in xla.BITS else _converting(rings.plain, widened)
-    return _converting(storage, converted)._replace(beside=beside, dtype=dtype)
+    of_origins = None if dtype in xla.BITS else _converting(rings.plain, widened)
+    return _converting(storage, converted)._replace(of_origins=of_origins, dtype=dtype)
 
 
 def _converting(

@@ -111,6 +111,7 @@ def delayed(
         options = dict(keep_params=keep_params, warmup=warmup, history=history)
         options |= dict(hand_staleness=hand_staleness, axis_name=axis_name)
         return _by_layer(inner, delay, (max_delay, frozen), options)
+    bounded_by = "delay" if max_delay is None else "max_delay"
     max_delay = delays.max_delays(delay, max_delay)
     whole = lookback.History(
         storage=rings.plain if history is None else history,
@@ -127,7 +128,7 @@ def delayed(
 
     def init_fn(params):
         inner_state = wrapped.init("inner", inner, params)
-        age, kept = past_of(params).init(params)
+        age, kept = past_of(params).init(params, bounded_by)
         return DelayedState(age, *kept, inner_state)
 
     def received(past, updates, params, staleness, value, stale_params):

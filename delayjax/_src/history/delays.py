@@ -175,12 +175,12 @@ def max_delays(delay: Any, max_delay: Any) -> Any:
 
 def _check_within(delay: Any, max_delay: Any) -> None:
     """Checks that no known delay exceeds the largest staleness that is kept."""
-    ones, deep = jax.tree.flatten(delay, is_leaf=trees.is_function)
-    bounds, wide = jax.tree.flatten(max_delay)
+    ones, delay_tree = jax.tree.flatten(delay, is_leaf=trees.is_function)
+    bounds, bound_tree = jax.tree.flatten(max_delay)
     if trees.is_leaf(delay) or trees.is_leaf(max_delay):
         pairs = itertools.product(ones, bounds)
     else:  # different prefix trees cannot be compared here
-        pairs = zip(ones, bounds, strict=True) if deep == wide else ()
+        pairs = zip(ones, bounds, strict=True) if delay_tree == bound_tree else ()
     for one, bound in pairs:
         is_number = not callable(one) and checks.is_concrete(one)
         if is_number and checks.known(one) > bound:

@@ -66,21 +66,24 @@ class History:
         """The largest age of any leaf."""
         return max(jax.tree.leaves(self.max_delay), default=0)
 
-    def init(self, params: Any) -> tuple[Any, Kept]:
-        """The ages at the start, 0, and the empty history."""
+    def init(self, params: Any, bounded_by: str) -> tuple[Any, Kept]:
+        """The ages at the start, 0, and the empty history.
+
+        An error names `bounded_by`, the argument that `max_delay` comes from.
+        """
 
         def empty(storage, depths, part):
             bounds = self.deepest if self.one_age else depths
             capacity = jax.tree.map(lambda depth: depth + 1, bounds)
             return storage.init(without(part, depths), capacity)
 
-        bounds = self.per_leaf("delay` or `max_delay", self._bounds, params)
+        bounds = self.per_leaf(bounded_by, self._bounds, params)
         age = jax.tree.map(lambda _: jnp.zeros((), jnp.int32), bounds)
         loss = extras.as_loss(None)
         item = params, Origin(age, loss, params if self.keep_params else ())
         item = axes.vary(item, axis_name=self.axis_name)
-        gradients, beside = map(empty, *self._places, item)
-        return item[1].age, (gradients, beside)
+        gradients, origins = map(empty, *self._places, item)
+        return item[1].age, (gradients, origins)
 
     def ages(self, asked: Any, oldest: Any, like: Any) -> Any:
         """clip(asked, 0, min(oldest, max_delay)), int32 [] or one for each leaf."""
@@ -98,8 +101,8 @@ class History:
             rings.check_depth(ring.slots, [bound for bound in bounds if bound > 0])
             return storage.push(ring, without(part, depths))
 
-        gradients, beside = map(push, *self._places, kept, item)
-        return gradients, beside
+        gradients, origins = map(push, *self._places, kept, item)
+        return gradients, origins
 
     def read(self, kept: Kept, ages: Any, newest: Item) -> Item:
         """The item of these ages, after `push` of the newest."""
@@ -124,7 +127,7 @@ class History:
     @property
     def _places(self) -> tuple[Any, Any]:
         """The storages and the depths of gradients and of origins."""
-        storages = self.storage, self.storage.beside or rings.plain
+        storages = self.storage, self.storage.of_origins or rings.plain
         return storages, self._of_both(self.max_delay, self._bounds, self.deepest)
 
     @property
@@ -148,8 +151,8 @@ class History:
                 f"`updates` must have the structure of the parameters, {wanted}, got"
                 f" {got}."
             )
-        gradients, beside = kept
-        was_kept = beside.slots is not None and jax.tree.leaves(beside.slots.params)
+        gradients, origins = kept
+        was_kept = origins.slots is not None and jax.tree.leaves(origins.slots.params)
         is_kept = self.deepest and jax.tree.leaves(updates)
         if is_kept:
             checks.check_held("keep_params", self.keep_params, bool(was_kept))

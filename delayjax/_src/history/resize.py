@@ -174,8 +174,12 @@ def _check_sizes(old: list[Any], new: list[Any]) -> None:
             ages = None
 
 
-def _check_changes(new: Any, old: Any, beside: Any) -> None:
-    """Checks that each leaf changed its shape as its leaf (or the only) `beside`."""
+def _check_changes(new: Any, old: Any, depths: Any) -> None:
+    """Checks that each leaf changed its shape as its leaf in `depths`, or not at all.
+
+    `depths` has a new and an old tree, of as many leaves or of one; () if no leaf may
+    change.
+    """
 
     def changes(n, o):
         pairs = [] if n is None or o is None else zip(n.shape, o.shape, strict=False)
@@ -185,9 +189,9 @@ def _check_changes(new: Any, old: Any, beside: Any) -> None:
         return jax.tree.leaves_with_path(tree, is_leaf=_is_none)
 
     allowed = [[]]
-    if beside:
+    if depths:
         allowed = [
-            changes(n, o) for (_, n), (_, o) in zip(*map(leaves, beside), strict=True)
+            changes(n, o) for (_, n), (_, o) in zip(*map(leaves, depths), strict=True)
         ]
     got, was = (jax.tree.structure(tree, is_leaf=_is_none) for tree in (new, old))
     if got != was:

@@ -70,7 +70,7 @@ class _Ways(NamedTuple):
     pack: Callable[[Any, Any], Any] = pack_as_is
     # (packed leaves, an item) -> an item like it
     unpack: Callable[[Any, Any], Any] = unpack_as_is
-    beside: Any = None  # the `Storage` of a gradient's origin; None: `plain`
+    of_origins: Any = None  # the `Storage` of gradients' origins; None: `plain`
     dtype: Any = None  # of the items in the slots; None: the dtype of each leaf
 
 
