@@ -338,7 +338,7 @@ def test_the_mean_of_many_narrow_states_adds_up_in_more_bits():
             seen, state = numbered
             return model_states.add(mean, seen, state[None], jnp.ones(1, bool)), ()
 
-        begun = model_states.none(start)
+        begun = model_states.start(start)
         mean, _ = jax.lax.scan(add, begun, (jnp.arange(600), states))
         return model_states.rounded(mean, start)
 

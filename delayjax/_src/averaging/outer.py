@@ -133,8 +133,8 @@ def outer(
         2025, arXiv:2510.15830, and Lookahead as commonly reported. The slices are ours.
     """
     server = transforms.as_transformation("server", server)
-    number = isinstance(fragments, (int, np.generic, np.ndarray, jax.Array))
-    if number and np.ndim(fragments) == 0:  # F; an array is for a model of one leaf
+    is_number = isinstance(fragments, (int, np.generic, np.ndarray, jax.Array))
+    if is_number and np.ndim(fragments) == 0:  # F; an array is for a model of one leaf
         fragments = checks.check_bound("fragments", fragments, at_least=1)
         _check_times(period, delay, fragments)
 
@@ -159,8 +159,8 @@ def outer(
         flight, error, after = memory.flight, varied(memory.error, axis_name), []
         if delay and jax.tree.leaves(model):
             # between an arrival and the next start, slices are sent for nothing
-            read = step % apart < delay
-            flight, model = slices.send(flight, step % delay, read, model, axis_name)
+            is_read = step % apart < delay
+            flight, model = slices.send(flight, step % delay, is_read, model, axis_name)
         for number, kept in enumerate(memory.fragments):
             first = (number + 1) * apart  # its first exchange starts after this step
             kept, error, model = periods.choose(
@@ -203,8 +203,8 @@ class _Exchange(NamedTuple):
         flight = flight._replace(begun=slices.packed(local, flight.begun))
         if self.compress is None:
             return flight._replace(inbox=slices.packed(center, flight.inbox))
-        left = split.cut(error, number)
-        message, *_ = self._message(center, local, left, step + self.delay)
+        part_error = split.cut(error, number)
+        message, *_ = self._message(center, local, part_error, step + self.delay)
         return flight._replace(outbox=slices.packed(message, flight.outbox))
 
     def arrive(self, step, split, number, flight, kept, error, model):
@@ -212,8 +212,8 @@ class _Exchange(NamedTuple):
         local = split.cut(model, number)
         center, server_state = self._read(kept, local)
         begun = slices.unpacked(flight.begun, local) if self.delay else local
-        left = split.cut(error, number)
-        message, restore, left = self._message(center, begun, left, step)
+        part_error = split.cut(error, number)
+        message, restore, part_error = self._message(center, begun, part_error, step)
         if self.delay:
             mean = slices.unpacked(flight.inbox, message)
         else:
@@ -228,7 +228,7 @@ class _Exchange(NamedTuple):
             ) from error
         center = optax.apply_updates(center, moves)
         local = jax.tree.map(self.merge, local, begun, center)
-        error = split.replaced(error, number, left)
+        error = split.replaced(error, number, part_error)
         model = split.replaced(model, number, local)
         kept = self.keep(Fragment(center, server_state), kept)
         return kept, *varied((error, model), self.axis_name)

@@ -199,24 +199,24 @@ def _wait(
         remaining = jnp.where(chosen, times, remaining)
         return remaining, jnp.where(chosen, version, read_version), tasks + chosen
 
-    def arrive(slot, carry):
+    def arrive(place, carry):
         clocks, workers, read_versions, seconds = carry
         remaining, read_version, tasks = clocks
         worker = jnp.argmin(remaining).astype(jnp.int32)
         waited = remaining[worker]
-        workers = workers.at[slot].set(worker)
-        read_versions = read_versions.at[slot].set(read_version[worker])
+        workers = workers.at[place].set(worker)
+        read_versions = read_versions.at[place].set(read_version[worker])
         remaining = (remaining - waited).at[worker].set(jnp.inf)
         clocks = remaining, read_version, tasks
         if scheme.repeats:  # the last worker waits for the update
-            again = (each == worker) & (slot < state.k - 1)
+            again = (each == worker) & (place < state.k - 1)
             clocks = begin(clocks, again, step)
         return clocks, workers, read_versions, seconds + waited
 
     clocks = state.remaining, state.read_version, state.tasks
-    none = jnp.full(len(each), -1, jnp.int32)
+    empty = jnp.full(len(each), -1, jnp.int32)
     clocks, workers, read_versions, seconds = jax.lax.fori_loop(
-        0, state.k, arrive, (clocks, none, none, jnp.zeros((), jnp.float32))
+        0, state.k, arrive, (clocks, empty, empty, jnp.zeros((), jnp.float32))
     )
     idle = jnp.isinf(clocks[0]) | scheme.restarts
     remaining, read_version, tasks = begin(clocks, idle, step + 1)

@@ -27,7 +27,7 @@ class Row:
     shared: versions.Version | None = None  # where all are of one version
 
     @property
-    def places(self) -> jax.Array:
+    def kept_at(self) -> jax.Array:
         """Where the version of each gradient is kept, int32 [K]."""
         return versions.places(self.state.versions, self.arrivals)
 
@@ -52,13 +52,13 @@ class Gathered(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """The slots of an update that are taken at once."""
+    """The places in a row that are taken at once; each may hold a gradient."""
 
-    begin: Any  # the first slot that is new, int32 []
-    first: jax.Array  # the first slot, int32 []
-    there: jax.Array  # whether a slot is new and has a gradient, bool [c]
+    begin: Any  # the first place that was not taken before, int32 []
+    first: jax.Array  # the first place, int32 []
+    there: jax.Array  # whether a place is new and holds a gradient, bool [c]
     ages: jax.Array  # in rows of the trace, 0 where there is no gradient, int32 [c]
-    places: jax.Array  # of their versions, int32 [c]
+    kept_at: jax.Array  # the place of each version in the history, int32 [c]
     workers: jax.Array  # int32 [c]
     given: tuple[Any, jax.Array]  # batches and keys, leaves [c, ...]
 
@@ -76,7 +76,7 @@ def gather(row: Row) -> Gathered:
     nothing = Gathered(
         total=dtypes.wide_zeros(state.params) if is_sum else state.aggregation_state,
         metrics=dtypes.wide_zeros(one.metrics),
-        model_state=model_states.none(state.model_state),
+        model_state=model_states.start(state.model_state),
         worker_state=state.worker_state,
         ages=jnp.full(setup.width, -1, jnp.int32),
         there=zero,
@@ -90,9 +90,9 @@ def gather(row: Row) -> Gathered:
     return jax.lax.fori_loop(0, -(-there // setup.chunk), add, nothing)
 
 
-def _add(row: Row, has_loss: bool, block: Any, gathered: Gathered) -> Gathered:
+def _add(row: Row, has_loss: bool, number: Any, gathered: Gathered) -> Gathered:
     """Takes the gradients of a chunk, each at its version, and adds them."""
-    setup, chunk = row.setup, _cut(row, block)
+    setup, chunk = row.setup, _cut(row, number)
     at = _read(row, chunk) if row.shared is None else row.shared
     taken = _take(row, at, chunk, gathered.worker_state)
     numbered = jax.tree.leaves(at.number)
@@ -127,29 +127,29 @@ def _add(row: Row, has_loss: bool, block: Any, gathered: Gathered) -> Gathered:
     )
 
 
-def _cut(row: Row, block: Any) -> _Chunk:
-    """The slots of a block."""
+def _cut(row: Row, number: Any) -> _Chunk:
+    """The chunk with this number, int32 []."""
     size = row.setup.chunk
-    begin = block * size
+    begin = number * size
     # the last chunk begins early, so that it ends with the row
     first = jnp.minimum(begin, row.setup.width - size)
-    slots = first + jnp.arange(size)
-    staleness, places, workers, batches = jax.tree.map(
+    places = first + jnp.arange(size)
+    staleness, kept_at, workers, batches = jax.tree.map(
         lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, size),
-        (row.arrivals.staleness, row.places, row.arrivals.worker, row.batches),
+        (row.arrivals.staleness, row.kept_at, row.arrivals.worker, row.batches),
     )
-    there = (staleness >= 0) & (slots >= begin)
+    there = (staleness >= 0) & (places >= begin)
     ages = jnp.maximum(staleness, 0)
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(row.key, slots)
-    return _Chunk(begin, first, there, ages, places, workers, (batches, keys))
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(row.key, places)
+    return _Chunk(begin, first, there, ages, kept_at, workers, (batches, keys))
 
 
 def _read(row: Row, chunk: _Chunk) -> versions.Version:
     """The version of each gradient, leaves [c, ...]."""
     _, keys = chunk.given
     if row.setup.chunk == 1:
-        return _of_one(row.read, chunk.places, keys)
-    return xla.each_in_turn(row.read, chunk.places, keys)
+        return _of_one(row.read, chunk.kept_at, keys)
+    return xla.each_in_turn(row.read, chunk.kept_at, keys)
 
 
 def _take(
@@ -224,9 +224,9 @@ def _each(
 
 
 def _placed(setup: Setup, chunk: _Chunk, ages: jax.Array, before: Any) -> jax.Array:
-    """The ages of all slots, int32 [K], with a chunk's ages in its slots.
+    """The ages of a row, int32 [K], with a chunk's ages in its places.
 
-    It gathers, because a write to the slots would be a scatter in a grid.
+    It gathers, because a write to these places would be a scatter in a grid.
     """
     place = jnp.arange(setup.width) - chunk.first
     is_here = (place >= chunk.begin - chunk.first) & (place < setup.chunk)

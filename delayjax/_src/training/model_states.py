@@ -9,7 +9,7 @@ from delayjax._src.ground import dtypes
 from delayjax._src.training import sums
 
 
-def none(model_state: Any) -> Any:
+def start(model_state: Any) -> Any:
     """The mean before the first `add`; it is the result if there is no gradient."""
     return jax.tree.map(
         lambda leaf: leaf.astype(dtypes.wide_dtype(leaf)) if _has_mean(leaf) else leaf,

@@ -48,7 +48,7 @@ class Setup:
 
     @property
     def dense(self) -> bool:
-        """Whether every slot of every chunk holds a gradient of its own."""
+        """Whether each place of each chunk holds a gradient that no other chunk has."""
         return self.full and self.width % self.chunk == 0
 
 
@@ -69,7 +69,7 @@ def begin(
         model_state=model_state,
         worker_state=worker_state,
         version=jnp.zeros((), jnp.int32),
-        versions=versions.none(
+        versions=versions.empty(
             versions.Version((), ()), setup.capacity, slotted=setup.slotted
         ),
         opt_state=setup.tx.init(params),
@@ -82,7 +82,7 @@ def begin(
     if setup.capacity > 1:
         wrapped.check_late("tx", state.opt_state)
         wrapped.check_late("each", state.each_state)
-    empty = versions.none(newest(state), setup.capacity, slotted=setup.slotted)
+    empty = versions.empty(newest(state), setup.capacity, slotted=setup.slotted)
     return donation.unshared(state._replace(versions=empty))
 
 

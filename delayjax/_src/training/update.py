@@ -31,12 +31,12 @@ def update(
     versions.check_capacity(state.params, state.versions, setup.capacity)
     step = state.versions.pushed
     # write, then read: a read of the old buffer would copy the whole history
-    pushed = newest(state), setup.capacity, arrivals.written
-    state = state._replace(versions=versions.push(state.versions, *pushed))
+    push_arguments = newest(state), setup.capacity, arrivals.written
+    state = state._replace(versions=versions.push(state.versions, *push_arguments))
     key = jax.random.fold_in(state.key, step)
     row = chunks.Row(setup, state, key, arrivals, batches)
     if setup.shared:
-        shared = row.read(row.places[0], jax.random.fold_in(key, 0))
+        shared = row.read(row.kept_at[0], jax.random.fold_in(key, 0))
         row = dataclasses.replace(row, shared=shared)
     gathered = chunks.gather(row)
     report = _counted(gathered)

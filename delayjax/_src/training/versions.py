@@ -18,7 +18,7 @@ class Version(NamedTuple):
     number: Any  # updates that were applied before, int32 []; () if all are applied
 
 
-def none(newest: Version, capacity: int, *, slotted: bool) -> rings.Ring:
+def empty(newest: Version, capacity: int, *, slotted: bool) -> rings.Ring:
     """An empty history of versions like `newest`, in a ring or in slots."""
     init = slots.init if slotted else rings.init
     return init(_kept(newest, capacity), capacity)
