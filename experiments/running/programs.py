@@ -75,6 +75,7 @@ def programs(experiment: Experiment, *, devices: int | None = None) -> list[Prog
 def _of_arm(
     experiment: Experiment, arm: Arm, request: Request, tasks: dict[Any, Task]
 ) -> list[Program]:
+    """The programs of an arm; `tasks` has the tasks that earlier arms have made."""
     given = {**experiment.grid, **arm.grid}
     names = {
         axis: {value: name for name, value in values.items()}
@@ -86,53 +87,48 @@ def _of_arm(
         axis: _ends(values) if axis in searched else tuple(names.get(axis, values))
         for axis, values in given.items()
     }
-    task = arm.task or experiment.task
-    of_task = {} if isinstance(task, Task) else arguments(task)
     of_training = arm.training.arguments()
+    make_task = arm.task or experiment.task
+    of_task = {} if isinstance(make_task, Task) else arguments(make_task)
     known = {**of_training, **of_task}
     _check_axes(experiment, arm, grid, known)
-    for axis in experiment.searched:
-        if axis in known and axis not in searched and len(grid.get(axis, ())) > 1:
-            raise ValueError(
-                f"`grid[{axis!r}]` is a `Range` of one arm and has several values of"
-                " another: the reported seeds would choose among these. Give each arm"
-                " a `Range` or one value."
-            )
+    axes = {axis: values for axis, values in grid.items() if axis in of_training}
+    fed = {axis: axes[axis] for axis in getattr(arm.training, "fed", ())}
     made = []
-    declared = {*experiment.static, *of_task}
-    for chosen in _products({a: v for a, v in grid.items() if a in of_task}):
-        key = id(task), tuple(chosen.items())
+    for of_task_axes in _products({a: v for a, v in grid.items() if a in of_task}):
+        key = id(make_task), tuple(of_task_axes.items())
         if key not in tasks:
-            tasks[key] = task if isinstance(task, Task) else task(**chosen)
+            is_task = isinstance(make_task, Task)
+            tasks[key] = make_task if is_task else make_task(**of_task_axes)
             _check_batches(tasks[key])
-        axes = {axis: v for axis, v in grid.items() if axis in of_training}
-        fed = {axis: axes[axis] for axis in getattr(arm.training, "fed", ())}
-        jobs = _jobs(arm.training, tasks[key], request, _products(fed))
-        traced, first = tracing.traced_axes(tasks[key], jobs[0][1], axes, declared)
-        tracing.check_values(tasks[key], jobs[0][1], axes, traced)
+        task = tasks[key]
+        jobs = _jobs(arm.training, task, request, _products(fed))
+        declared = {*experiment.static, *of_task}
+        traced, first = tracing.traced_axes(task, jobs[0][1], axes, declared)
+        tracing.check_values(task, jobs[0][1], axes, traced)
         _check_traced({**searched, **fed}, traced, known)
         # a search begins within its range; a fed axis has a program for each value
-        several = {
+        of_cells = {
             axis: axes[axis][:1] if axis in searched else axes[axis]
             for axis in traced
             if axis not in fed
         }
-        rest = {axis: values for axis, values in axes.items() if axis not in traced}
-        for number, fixed in enumerate(_products(rest)):
-            kin, static = len(made), {**chosen, **fixed}
-            columns = {**arm.labels, **static}
-            for values, job, bind in jobs:
-                cells = [{**values, **cell} for cell in _products(several)]
+        untraced = {axis: v for axis, v in axes.items() if axis not in traced}
+        for number, fixed in enumerate(_products(untraced)):
+            kin, static = len(made), {**of_task_axes, **fixed}
+            for fed_values, job, bind in jobs:
+                cells = [{**fed_values, **cell} for cell in _products(of_cells)]
+                columns = {**arm.labels, **static, **fed_values}
                 made.append(
                     Program(
-                        name=_name(named({**columns, **values}, names), grid),
+                        name=_name(named(columns, names), grid),
                         labels=arm.labels,
                         static=static,
                         axes={
                             axis: _of_one_type([cell[axis] for cell in cells])
                             for axis in traced
                         },
-                        task=tasks[key],
+                        task=task,
                         job=job,
                         seeds=request.seeds,
                         bind=bind,
@@ -281,6 +277,15 @@ def _check_axes(
             f"The task or the training takes {missing[0]!r}, which is no axis of"
             f" `grid`: add it, {missing[0]}=(value,) for one."
         )
+    given = {**experiment.grid, **arm.grid}
+    for axis in experiment.searched:
+        several = axis in known and len(grid.get(axis, ())) > 1
+        if several and not isinstance(given[axis], Range):
+            raise ValueError(
+                f"`grid[{axis!r}]` is a `Range` of one arm and has several values of"
+                " another: the reported seeds would choose among these. Give each arm"
+                " a `Range` or one value."
+            )
     for name in arm.labels:
         if name in grid:
             raise ValueError(
