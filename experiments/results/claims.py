@@ -240,7 +240,7 @@ class Judged(NamedTuple):
         if self.measured is None:
             return self.reason or "not measured"
         low, high = self.measured.interval()
-        value, interval = number(self.measured.value), f"{low:.3g} to {high:.3g}"
+        value, interval = number_text(self.measured.value), f"{low:.3g} to {high:.3g}"
         if math.isnan(low):
             shown = value
         elif self.measured.form == "median":  # the value is a mean over "never"
@@ -272,7 +272,7 @@ class Compared(NamedTuple):
         if self.measured is None:
             return f"not measured ({self.reason})"
         if math.isnan(self.measured.error):
-            return number(self.measured.value)
+            return number_text(self.measured.value)
         return f"{self.measured.value:.5g}, spread {self.measured.error:.2g}"
 
 
@@ -283,10 +283,9 @@ def judge(published: Sequence[Published], run: Run) -> list[Judged]:
         if claim.measure is None:
             judged.append(Judged(claim, None, NOT_TESTED, claim.tried))
             continue
-        unfound: list[bool] = []
-        measured, reason = _measured(claim.measure, run, unfound)
+        measured, reason, is_found = _measured(claim.measure, run)
         verdict = _verdict(claim, measured)
-        if unfound:
+        if not is_found:
             verdict, reason = NO_OPTIMUM, reason or _NOT_FOUND
         judged.append(Judged(claim, measured, verdict, reason))
     return judged
@@ -299,9 +298,8 @@ def compare(records: Sequence[Record], run: Run) -> list[Compared]:
     """
     compared = []
     for record in records:
-        unfound: list[bool] = []
-        measured, reason = _measured(record.measure, run, unfound)
-        if unfound:
+        measured, reason, is_found = _measured(record.measure, run)
+        if not is_found:
             measured, reason = None, _NOT_FOUND
         met = (
             measured is not None
@@ -311,16 +309,19 @@ def compare(records: Sequence[Record], run: Run) -> list[Compared]:
     return compared
 
 
-def _measured(
-    measure: Measure, run: Run, unfound: list[bool]
-) -> tuple[Estimate | None, str]:
-    """The number with its interval, or why there is none; `unfound` as in `watched`."""
+def _measured(measure: Measure, run: Run) -> tuple[Estimate | None, str, bool]:
+    """The number, or why there is none, and whether all optima it reads are found."""
+    estimated, reason, missing = None, "", []
+
+    def watching(part):
+        return measure(watched(part, lambda: missing.append(True)))
+
     form = getattr(measure, "form", "mean")
     try:
-        watching = Formed(lambda part: measure(watched(part, unfound)), form)
-        return estimate(watching, run), ""
+        estimated = estimate(Formed(watching, form), run)
     except Exception as error:  # a function of the config, on data it may not know
-        return None, f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}"
+    return estimated, reason, not missing
 
 
 def _verdict(claim: Published, measured: Estimate | None) -> str:
@@ -337,7 +338,7 @@ def _verdict(claim: Published, measured: Estimate | None) -> str:
 
 
 def digest(published: Sequence[Published]) -> str:
-    """A fingerprint of statements and their bounds, without `tried` and `chosen`."""
+    """A digest of statements and their bounds, without `tried` and `chosen`."""
     stated = [
         [
             claim.text,
@@ -353,6 +354,6 @@ def digest(published: Sequence[Published]) -> str:
     return hashlib.sha256(json.dumps(stated).encode()).hexdigest()[:16]
 
 
-def number(value: float) -> str:
+def number_text(value: float) -> str:
     """A number as a page shows it."""
     return "no value" if math.isnan(value) else f"{value:.4g}"

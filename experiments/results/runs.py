@@ -151,61 +151,15 @@ class Run:
                 f"`folders` must name one folder or several, each once, got {folders}:"
                 " a run read twice would count its seeds twice."
             )
-        there = list(map(RunFolder, paths))
-        infos = [folder.info for folder in there]
-        runs = [
-            cls(*tables.read(folder, _selection(info), bool(info.get("tuning_seeds"))))
-            for folder, info in zip(there, infos, strict=True)
-        ]
-        left = dict.fromkeys(c for run in runs for c in analysis.settings(run.results))
-        names = [path.name for path in paths]
-        if len(set(names)) < len(names):
-            names = [str(path) for path in paths]
-
-        def joined(parts):
-            if len(paths) > 1:
-                parts = [
-                    part.assign(run=n) for part, n in zip(parts, names, strict=True)
-                ]
-            return pd.concat(parts, ignore_index=True)
-
-        results = joined([run.results for run in runs])
-        curves = joined([run.curves for run in runs])
-        if len(paths) > 1:
-            what = [[info.get(key) for key in ("question", "config")] for info in infos]
-            differ = any(item != what[0] for item in what)
-            if differ or results.duplicated([*left, "seed"]).any():
-                left = {"run": None, **left}
-
-        def ordered(table):
-            return table[[*left, *(name for name in table if name not in left)]]
-
-        selection = _selection(infos[0])
-        if any(run.selection.optima is not None for run in runs):
-            selection = selection._replace(
-                optima=joined(
-                    [
-                        pd.DataFrame(run.selection.optima) for run in runs
-                    ]  # None is empty
-                )
-            )
-        if any(run.selection.results is not None for run in runs):
-            # if a run has no tuning seeds, its reported seeds choose
-            choose = [
-                run if run.selection.results is None else run.selection for run in runs
-            ]
-            selection = selection._replace(
-                results=ordered(joined([table.results for table in choose])),
-                curves=ordered(joined([table.curves for table in choose])),
-            )
-        return cls(
-            ordered(results),
-            ordered(curves),
-            selection,
-            infos[0].get("question", paths[0].name),
-            folder=paths[0],
-            info=infos[0],
-        )
+        runs = []
+        for path in paths:
+            folder = RunFolder(path)
+            info = folder.info
+            tuning = bool(info.get("tuning_seeds"))
+            read = tables.read(folder, _selection(info), tuning)
+            question = info.get("question", path.name)
+            runs.append(cls(*read, question, folder=path, info=info))
+        return runs[0] if len(runs) == 1 else _together(runs)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -233,6 +187,44 @@ class Run:
         varied = analysis.distinguishing(every)
         rows = every.to_dict("records")
         return {analysis.label({k: row[k] for k in varied}): row for row in rows}
+
+
+def _together(runs: Sequence[Run]) -> Run:
+    """Several runs as one, as `Run.read` describes it."""
+    names = [run.folder.name for run in runs]
+    if len(set(names)) < len(names):
+        names = [str(run.folder) for run in runs]
+
+    def joined(parts):
+        parts = [part.assign(run=n) for part, n in zip(parts, names, strict=True)]
+        return pd.concat(parts, ignore_index=True)
+
+    results = joined([run.results for run in runs])
+    setting_columns = dict.fromkeys(name for run in runs for name in run.settings)
+    what = [[run.info.get(key) for key in ("question", "config")] for run in runs]
+    differ = any(item != what[0] for item in what)
+    if differ or results.duplicated([*setting_columns, "seed"]).any():
+        setting_columns = {"run": None, **setting_columns}
+
+    def ordered(table):
+        others = [name for name in table if name not in setting_columns]
+        return table[[*setting_columns, *others]]
+
+    selection = runs[0].selection
+    if any(run.selection.optima is not None for run in runs):
+        optima = [pd.DataFrame(run.selection.optima) for run in runs]  # None is empty
+        selection = selection._replace(optima=joined(optima))
+    if any(run.selection.results is not None for run in runs):
+        # if a run has no tuning seeds, its reported seeds choose
+        choose = [run.tuning for run in runs]
+        selection = selection._replace(
+            results=ordered(joined([run.results for run in choose])),
+            curves=ordered(joined([run.curves for run in choose])),
+        )
+    curves = joined([run.curves for run in runs])
+    return dataclasses.replace(
+        runs[0], results=ordered(results), curves=ordered(curves), selection=selection
+    )
 
 
 _ROWS_SHOWN = 30

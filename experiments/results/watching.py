@@ -1,6 +1,7 @@
-"""Notes whether a measure reads series whose optimum is not found."""
+"""Shows whether a measure reads series whose optimum is not found."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from experiments.results.runs import Run
@@ -8,16 +9,16 @@ from experiments.results.runs import Run
 _READ = ("results", "curves", "selection")
 
 
-def watched(run: Run, unfound: list[bool]) -> Run:
-    """The tables of a run, which note that somebody reads them.
+def watched(run: Run, note: Callable[[], None]) -> Run:
+    """The tables of a run, which call `note` when a series without optimum is read.
 
-    `where` and `tuning` choose rows, and `seeds` names them; they note nothing. Every
-    other use of the tables, or of the selection, counts as reading all rows left.
+    `where` and `tuning` choose rows, and `seeds` names them: these do not read. Every
+    other use of the tables, or of the selection, reads all rows that were chosen.
 
     Args:
         run: the tables.
-        unfound: a list. True is added if the read rows have a series whose optimum is
-            not found.
+        note: called when the rows that are read have a series whose optimum is not
+            found.
     """
     optima, kind = run.selection.optima, type(run)
     if optima is None or optima["found"].all():
@@ -29,19 +30,19 @@ def watched(run: Run, unfound: list[bool]) -> Run:
 
     class Watched(kind):
         def __getattribute__(self, name):
-            if name in _READ and not unfound:
+            if name in _READ:
                 of = values(self)
                 if not of["selection"].are_found(of["results"]).all():
-                    unfound.append(True)
+                    note()
             return super().__getattribute__(name)
 
         def where(self, **settings):
-            return watched(kind(**values(self)).where(**settings), unfound)
+            return watched(kind(**values(self)).where(**settings), note)
 
         @property
         def tuning(self):
             kept = kind(**values(self))
-            return self if kept.tuning is kept else watched(kept.tuning, unfound)
+            return self if kept.tuning is kept else watched(kept.tuning, note)
 
         @property
         def seeds(self):
