@@ -67,7 +67,7 @@ def run(
         config: {key: value} of the config that made the experiment, for run.json.
         changed: {key: [value of the config file, value of this run]} where they differ.
         source: the config file.
-        stated: the statements and records about the run, for a fingerprint in run.json;
+        stated: the statements and records about the run, for a digest in run.json;
             None if they are not known yet.
         checkpoint_every: updates between checkpoints; None for a checkpoint every 30 s.
             The end of a program is saved too.
@@ -114,7 +114,7 @@ def run(
         "source": source,
         "config": dict(config or {}),
         "changed": dict(changed or {}),
-        "published": "" if stated is None else _fingerprint(stated),
+        "published": "" if stated is None else _digest_of(stated),
     }
     with contextlib.ExitStack() as stack:
 
@@ -198,7 +198,7 @@ def _opened(
     return done
 
 
-def _fingerprint(stated: Sequence[Published | Record]) -> str:
+def _digest_of(stated: Sequence[Published | Record]) -> str:
     return claims.digest([one for one in stated if isinstance(one, Published)])
 
 
@@ -219,7 +219,7 @@ def _described(
 ) -> tuple[dict[str, Any], dict[str, digest.Digest]]:
     """The part of run.json about an experiment, and {program: its digest}."""
     by, made = experiment.tuned_by, [trainer.program for trainer in trainers]
-    digests = {one.program.name: digest.fingerprint(one) for one in trainers}
+    digests = {one.program.name: digest.of_trainer(one) for one in trainers}
     record = {
         "question": experiment.question,
         "settings": setting_names(made),
@@ -380,7 +380,7 @@ def _train(
 
         def begin():
             if processes.is_first():
-                place.keep_rows(program.name, start)
+                place.cut_rows_after(program.name, start)
                 if start == 0:
                     write(rows.first(initial))
                 meter.begin(start)

@@ -30,13 +30,13 @@ TABLES = ("results", "curves")
 TUNING = "tuning"
 """The folder with the tables of the tuning seeds."""
 
-_TABLES = (*(f"{name}.csv" for name in TABLES), "optima.csv")
-_TABLES += tuple(f"{TUNING}/{name}.csv" for name in TABLES)
+_TABLE_FILES = (*(f"{name}.csv" for name in TABLES), "optima.csv")
+_TABLE_FILES += tuple(f"{TUNING}/{name}.csv" for name in TABLES)
 _RECORDS = ("run.json", "metrics.jsonl", "search.csv")
 _FOLDERS = ("checkpoints/", f"{TUNING}/", "traces/", "figures/", "tensorboard/")
 _FOLDERS += ("profile/",)
 # a resumed run reads these; checkpoints are read from their place
-_READ = (*_RECORDS, *_TABLES, "traces/*.npz")
+_READ = (*_RECORDS, *_TABLE_FILES, "traces/*.npz")
 
 
 class RunFolder:
@@ -79,7 +79,7 @@ class RunFolder:
         if self._is_remote:
             self.path = Path(tempfile.mkdtemp(prefix="delayjax-"))
             atexit.register(shutil.rmtree, self.path, ignore_errors=True)
-        self._uploaded: dict[Path, int] = {}  # when each was written
+        self._uploaded: dict[Path, int] = {}  # when each uploaded file was written
         self.checkpoints = self._place / "checkpoints"
         self._record, self.metrics, self.search = (self.path / n for n in _RECORDS)
         self.tensorboard = self.path / "tensorboard"
@@ -291,7 +291,7 @@ class RunFolder:
 
     def _check_empty(self) -> None:
         """Checks that the folder has no other files that the run would overwrite."""
-        files = (*_RECORDS, *_TABLES, "report.html", *_FOLDERS)
+        files = (*_RECORDS, *_TABLE_FILES, "report.html", *_FOLDERS)
         theirs = [name for name in files if (self._place / name).exists()]
         if theirs:
             raise ValueError(
@@ -301,14 +301,14 @@ class RunFolder:
             )
 
     def finish(self, programs: Mapping[str, Any]) -> None:
-        """Records that the tables are whole, with a fingerprint of each.
+        """Records that the tables are whole, with a digest of each.
 
         Args:
             programs: {name: {"updates": ..., "evaluate_every": ..., "metrics": [...]}},
                 and "most" if the program is searched.
         """
-        there = [name for name in _TABLES if (self.path / name).exists()]
-        hashes = {name: _fingerprint(self.path / name) for name in there}
+        there = [name for name in _TABLE_FILES if (self.path / name).exists()]
+        hashes = {name: _digest(self.path / name) for name in there}
         self._update({"finished": dict(programs), "tables": hashes})
 
     def is_finished(self, programs: Mapping[str, Any]) -> bool:
@@ -317,23 +317,21 @@ class RunFolder:
         If a table has changed after the run wrote it, a warning names it, and the
         result is False.
         """
-        info = self.info
-        finished, changed = info.get("finished", {}), self.changed_tables()
+        info, changed = self.info, self.changed_tables()
         for name in changed:
             log.warning(
                 "%s is not as the run wrote it: the tables are made anew.",
                 self.path / name,
             )
-        return (
-            not changed
-            and bool(info.get("tables"))
-            and all(
-                name in finished
-                and finished[name] | {"metrics": asked["metrics"]} == asked
-                and {*asked["metrics"]} <= {*finished[name]["metrics"]}
-                for name, asked in programs.items()
-            )
-        )
+        if changed or not info.get("tables"):
+            return False
+        for name, asked in programs.items():
+            done = info["finished"].get(name, {})
+            # there may be further metrics
+            metrics = [m for m in done.get("metrics", ()) if m in asked["metrics"]]
+            if done | {"metrics": metrics} != asked:
+                return False
+        return True
 
     def spent(self, seconds: float) -> None:
         """Adds to the time that the run took."""
@@ -363,7 +361,7 @@ class RunFolder:
             )
         return [row for row in rows if program in (None, row["program"])]
 
-    def keep_rows(self, program: str, last: int) -> None:
+    def cut_rows_after(self, program: str, last: int) -> None:
         """Removes the rows of a program after the update from which it resumes.
 
         The file then ends as if the run had never been interrupted.
@@ -414,7 +412,7 @@ class RunFolder:
         return [
             name
             for name, hashed in known
-            if not paths[name].exists() or _fingerprint(paths[name]) != hashed
+            if not paths[name].exists() or _digest(paths[name]) != hashed
         ]
 
 
@@ -440,7 +438,7 @@ def _save_trace(path: Path, trace: dj.cluster.Trace) -> None:
         trace.save(path)
 
 
-def _fingerprint(path: Path) -> str:
+def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 

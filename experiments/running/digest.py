@@ -1,4 +1,4 @@
-"""A fingerprint of a program, to check that a folder's records belong to it."""
+"""The digest of a program, which shows whether a folder's records belong to it."""
 
 import functools
 import hashlib
@@ -13,18 +13,18 @@ from experiments.running.trainer import Trainer
 from experiments.training.jobs import data_seed
 
 Digest = Callable[[int], dict[str, str]]
-"""updates -> {part of a program: its fingerprint}, for a run of so many updates."""
+"""updates -> {part of a program: its digest}, for a run of so many updates."""
 
 
-def fingerprint(trainer: Trainer) -> Digest:
-    """The fingerprint of the first updates of a program.
+def of_trainer(trainer: Trainer) -> Digest:
+    """The digest of the first updates of a program.
 
     It covers the functions (operations, shapes, every constant), the seeds and cells,
     the batches of all workers in the first, the middle and the last of these updates,
     the number of examples, the simulated times, and the traces until then. If each
     worker along a trace has its part of the data, it covers one batch of each worker. A
     callback of Python is covered by its shapes alone. A longer run of the same program
-    has the same fingerprint for the shorter number of updates, unless a schedule
+    has the same digest for the shorter number of updates, unless a schedule
     depends on this number: it is a constant.
     """
     job, (named, values) = trainer.program.job, _named(trainer.values)
@@ -68,7 +68,7 @@ def _named(values: Any) -> tuple[list[str], list[Any]]:
 
 
 def hash_of(traced: jax.stages.Traced) -> str:
-    """The fingerprint of a traced function: of its StableHLO text.
+    """The digest of a traced function: of its StableHLO text.
 
     The text has every constant. The bytes of a Pallas kernel have the names of files
     and lines, so JAX keeps none while it lowers.

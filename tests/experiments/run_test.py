@@ -330,7 +330,7 @@ def test_a_damaged_table_is_made_anew(tuned, tmp_path, damage, name, kept, caplo
     Run.read(folder)
 
 
-def test_tables_of_an_earlier_version_have_no_fingerprint_and_are_made_anew(folder):
+def test_tables_of_an_earlier_version_have_no_digest_and_are_made_anew(folder):
     info = json.loads((folder / "run.json").read_text())
     tables = info.pop("tables")
     assert sorted(tables) == ["curves.csv", "results.csv"]
@@ -357,7 +357,7 @@ def stopping(signal_number, at):
     "number", shortened([signal.SIGTERM, signal.SIGINT], signal.SIGTERM)
 )
 def test_a_stopped_run_ends_in_the_same_bits(whole, tmp_path, number):
-    task = stopping(number, 17)  # the fingerprint reads the first, middle and last one
+    task = stopping(number, 17)  # the digest reads the first, middle and last one
     with pytest.raises(
         loop.InterruptionError, match=f"stopped by {number.name}, "
     ) as e:

@@ -9,7 +9,7 @@ def row(step, program="all"):
 
 def opened(path, kept=0, program="all"):
     folder = RunFolder(path)
-    folder.keep_rows(program, kept)
+    folder.cut_rows_after(program, kept)
     return folder
 
 

@@ -1,4 +1,4 @@
-"""A fingerprint belongs to one computation: another computation has another one."""
+"""A digest belongs to one computation: another computation has another one."""
 
 import dataclasses
 import functools
@@ -118,7 +118,7 @@ def cubed(model, task):
 SQUARED, CUBED = {"metrics": {"own": squared}}, {"metrics": {"own": cubed}}
 WHOLE, LONG = experiment(), 2 * UPDATES
 DATA, UPDATE, GRID = {"data"}, {"update"}, {"grid and seeds"}
-# name: (first experiment, second one, the parts of the fingerprint that differ)
+# name: (first experiment, second one, the parts of the digest that differ)
 SECOND = {
     "more updates": (WHOLE, experiment(updates=LONG), set()),
     "another text": (WHOLE, experiment(question="!"), set()),
@@ -177,15 +177,15 @@ SECOND = {
 
 @functools.cache
 def whole():
-    """The fingerprint of the experiment that many cases change."""
-    return digest.fingerprint(*prepared(WHOLE))(UPDATES)
+    """The digest of the experiment that many cases change."""
+    return digest.of_trainer(*prepared(WHOLE))(UPDATES)
 
 
 @pytest.mark.parametrize("name", SECOND)
-def test_what_computes_the_same_first_updates_has_their_fingerprint(name):
+def test_what_computes_the_same_first_updates_has_their_digest(name):
     *both, expected = SECOND[name]
     parts, now = (
-        whole() if one is WHOLE else digest.fingerprint(*prepared(one))(UPDATES)
+        whole() if one is WHOLE else digest.of_trainer(*prepared(one))(UPDATES)
         for one in both
     )
     differing = {part for part in {*parts} & {*now} if parts[part] != now[part]}
@@ -201,7 +201,7 @@ class Sine:
 
 
 def written():
-    """The fingerprint of a function with a callback, a set of axes and constants."""
+    """The digest of a function with a callback, a set of axes and constants."""
     weights = jnp.arange(2000, dtype=jnp.float32) / 3
 
     def function(x):
@@ -220,7 +220,7 @@ def written():
     return digest.hash_of(both.trace(jnp.ones((2, 3, 3))))
 
 
-def test_a_fingerprint_does_not_depend_on_the_process_or_on_the_checkout(tmp_path):
+def test_a_digest_does_not_depend_on_the_process_or_on_the_checkout(tmp_path):
     code = "import tests.experiments.running.digest_test as t; print(t.written())"
     (tmp_path / "elsewhere").symlink_to(ROOT)
     process = subprocess.run(
@@ -246,7 +246,7 @@ def kernel(line, factor):
     return jax.jit(function).trace(jnp.ones((128, 128)))
 
 
-def test_a_fingerprint_of_a_kernel_does_not_depend_on_its_file(monkeypatch):
+def test_a_digest_of_a_kernel_does_not_depend_on_its_file(monkeypatch):
     lower = functools.partialmethod(
         jax.stages.Traced.lower, lowering_platforms=("tpu",)
     )
@@ -257,7 +257,7 @@ def test_a_fingerprint_of_a_kernel_does_not_depend_on_its_file(monkeypatch):
     assert first == moved != edited
 
 
-def test_a_fingerprint_is_of_each_constant_and_literal():
+def test_a_digest_is_of_each_constant_and_literal():
     long = jnp.arange(2000, dtype=jnp.float32) / 3
     kinds = {
         "number": lambda x: x + 1.0,
