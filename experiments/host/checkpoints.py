@@ -135,7 +135,7 @@ class Checkpoints:
         is_full = free < needed + _METADATA_BYTES
         # all processes raise: else the others would wait in Orbax
         if any(processes.any_of(is_full)):
-            raise disk.full(self._directory)
+            raise disk.full_error(self._directory)
 
     def _pass_over(self, path: epath.Path, error: Exception | None) -> None:
         """Reports a checkpoint that cannot be read and sets it aside."""

@@ -13,7 +13,7 @@ _FULL = (
 )
 
 
-def full(folder: os.PathLike[str]) -> OSError:
+def full_error(folder: os.PathLike[str]) -> OSError:
     """The error of a full disk."""
     return OSError(_FULL.format(os.fspath(folder)))
 
@@ -29,7 +29,7 @@ def one_line_if_full(folder: os.PathLike[str]) -> Iterator[None]:
         yield
     except Exception as error:
         if errno_of(error) in (errno.ENOSPC, errno.EDQUOT):
-            raise full(folder) from error
+            raise full_error(folder) from error
         raise
 
 

@@ -159,12 +159,12 @@ def estimate(measure: Measure, run: Run) -> Estimate:
         error = np.sqrt(value * (1 - value) / seeds) if seeds > 1 else np.nan
         return Estimate(value, float(error), seeds, form)
 
-    def number(part):
+    def compared(part):  # on the scale on which the error is computed
         value = float(measure(part))
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.array([np.log(value) if form == "ratio" else value])
 
-    (one,) = jackknife(number, run)
+    (one,) = jackknife(compared, run)
     value = float(measure(run))
     if one.seeds > 1 and np.isnan(one.error):
         of_seeds = [float(measure(only(run, seed))) for seed in _seeds(run)]

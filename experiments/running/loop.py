@@ -116,7 +116,7 @@ def run(
                 report_all()
                 if stop < updates:
                     following = given(stop)
-                chunk, counted = jax.device_get(trainer.summary(state, chunk))
+                chunk, counted = jax.device_get(trainer.chunk_report(state, chunk))
                 chunk = jax.tree.map(lambda x, n=count: x[:n], chunk)
                 seconds = progress.working() - started
             metrics = None
@@ -132,13 +132,13 @@ def run(
                     " Lower the learning rate or the delay."
                 )
             waited = time.monotonic() - saved
-            due, stopped, full = processes.any_of(
+            due, stopped, write_failed = processes.any_of(
                 waited > _CHECKPOINT_SECONDS, bool(termination.requested), bool(failed)
             )
             if checkpoint_every is not None:
                 due = stop // checkpoint_every > start // checkpoint_every
             start, ends = stop, stopped or stop == updates
-            if due or ends or full:
+            if due or ends or write_failed:
                 processes.together(reported)
                 save(stop, state)
                 saved = time.monotonic()

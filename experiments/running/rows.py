@@ -50,7 +50,7 @@ class Rows:
             losses = np.nanmean(np.where(there, chunk.loss, np.nan), axis=0)
         seen = live & np.isfinite(losses)
         row = {
-            "train_loss": _number(np.median(losses[seen])) if seen.any() else None,
+            "train_loss": _json_number(np.median(losses[seen])) if seen.any() else None,
             "not_finite": int((~live).sum()),
             **staleness_summary(counters.staleness_counts.sum((0, 1))),
             "dropped": float(dropped_share(job, counters, step).mean()),
@@ -148,11 +148,11 @@ def dropped_share(job: Job, counters: Counters, step: int) -> np.ndarray:
     return by_server + (1.0 - by_server) * by_rules
 
 
-def _number(value: Any) -> float | None:
-    """JSON has no NaN."""
+def _json_number(value: Any) -> float | None:
+    """A number, or None in its place if it is not finite: JSON has no NaN."""
     return float(value) if math.isfinite(value) else None
 
 
 def _numbers(table: Any) -> list[list[float | None]]:
     """A table without NaN, [seeds][cells]."""
-    return [[_number(value) for value in row] for row in np.asarray(table)]
+    return [[_json_number(value) for value in row] for row in np.asarray(table)]

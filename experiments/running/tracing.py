@@ -98,10 +98,10 @@ def check_values(task: Task, job: Job, grid: Grid, traced: Sequence[str]) -> Non
         check(first, f"`grid` must not have {every} (the first values)")
     for axis in traced:
         order = np.argsort(np.asarray(columns[axis]))
-        beside = ", ".join(text for other, text in shown.items() if other != axis)
+        others = ", ".join(text for other, text in shown.items() if other != axis)
         for i in {int(order[0]), int(order[-1])} - {0}:
             what = f"`grid[{axis!r}]` must not have {grid[axis][i]!r}"
-            what += f" with {beside}" * bool(beside)
+            what += f" with {others}" * bool(others)
             check(first | {axis: columns[axis][i]}, what)
 
 

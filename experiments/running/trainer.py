@@ -31,7 +31,8 @@ class Trainer:
         shapes: () -> the shapes of the state with their shardings, to restore it.
         metrics: further metrics.
         values: the seeds and the cells, as `Cells.begun` takes them.
-        summary: state, chunk -> (chunk, counters), the same in every process.
+        chunk_report: state, chunk -> (the chunk's report, the state's `Counters`), the
+            same in every process.
         counters: state -> its `Counters`, the same in every process.
     """
 
@@ -66,7 +67,7 @@ class Trainer:
         self.shapes = functools.cache(self._shapes)
         self.run_chunk = _in_chunks(self._executed, self.feed.chunk)
         everywhere = self._executed.everywhere
-        self.summary = jax.jit(self._summary, out_shardings=everywhere)
+        self.chunk_report = jax.jit(self._chunk_report, out_shardings=everywhere)
         self.counters = jax.jit(cells.counters, out_shardings=everywhere)
         self._evaluate = evaluator(program.task, tuple(self.metrics.items()))
         self._model = _evaluated_model(program.job)
@@ -141,7 +142,7 @@ class Trainer:
         params = self._cells.one.model.params
         return sharing.specs(state, params, job.devices_of_each, job_sharding)
 
-    def _summary(self, state: Any, chunk: Chunk) -> tuple[Chunk, Counters]:
+    def _chunk_report(self, state: Any, chunk: Chunk) -> tuple[Chunk, Counters]:
         over_workers = tuple(range(1, 1 + len(self._axes)))
         if over_workers:
             chunk = chunk._replace(loss=chunk.loss.mean(over_workers))

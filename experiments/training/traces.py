@@ -248,10 +248,10 @@ class Traces:
             there = trace.arrivals(min(start, last), last, width=self.width)
             ended = stop - max(start, end)
             if ended > 0:
-                none = there._replace(
+                empty = there._replace(
                     staleness=-1, worker=-1, divisor=1.0, slot=0, written=0
                 )
-                there = jax.tree.map(functools.partial(_followed, ended), there, none)
+                there = jax.tree.map(functools.partial(_followed, ended), there, empty)
             rows.append(there)
         return of_seeds(rows)
 
@@ -311,9 +311,9 @@ def _needs(trace: dj.cluster.Trace, spread: bool) -> Needs:
     )
 
 
-def _followed(more: int, rows: np.ndarray, none: float) -> np.ndarray:
+def _followed(more: int, rows: np.ndarray, empty: float) -> np.ndarray:
     """A column of arrivals, followed by rows of updates without a gradient."""
-    return np.concatenate([rows, np.full((more, *rows.shape[1:]), none, rows.dtype)])
+    return np.concatenate([rows, np.full((more, *rows.shape[1:]), empty, rows.dtype)])
 
 
 def _job(training: _Along, task: Task, request: Request) -> Job:

@@ -100,7 +100,7 @@ def trained(made, state, start, stop):
     """The state after some updates more, and the losses."""
     given = made.feed.given(start, stop)
     state, chunk = made.run_chunk(state, given, np.int32(stop - start))
-    return state, np.asarray(made.summary(state, chunk)[0].loss)[: stop - start]
+    return state, np.asarray(made.chunk_report(state, chunk)[0].loss)[: stop - start]
 
 
 def whole(made):

@@ -102,7 +102,7 @@ def test_each_worker_draws_numbers_of_its_own_and_all_report_one_loss(
     )
     trainer = Trainer(program)
     state, chunk = trainer.run_chunk(trainer.init(), trainer.feed.given(0, 2), 2)
-    chunk, _ = trainer.summary(state, chunk)
+    chunk, _ = trainer.chunk_report(state, chunk)
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), 7), 1)
     drawn = [
         (worker + 10 * step)
