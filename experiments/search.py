@@ -66,9 +66,9 @@ def at_optima(
 
 
 def check_most(programs: Sequence[Program], most: int, place: RunFolder) -> None:
-    """Checks that `most` admits the trainings in the folder of the same run.
+    """Checks that `most` is no less than the trainings in the folder of the same run.
 
-    A search with a larger `most` begins with the trainings of a search with a smaller.
+    A search with a larger `most` begins with all trainings of a smaller `most`.
 
     Raises:
         ValueError: if `most` is less than the trainings of a series in the folder.
@@ -79,7 +79,7 @@ def check_most(programs: Sequence[Program], most: int, place: RunFolder) -> None
     ledger = _ledger(programs, place)
     ledger.take(ledger.text())
     of_series = collections.Counter(key[:2] for key in ledger.scores)
-    # the file may have more: trainings from before a related series had its optimum
+    # the file may have more: a series was searched again from a relative's optimum
     trained = min(before, max(of_series.values(), default=0))
     if most < trained:
         raise ValueError(
@@ -113,7 +113,7 @@ class _Searcher:
         )
 
     def search(self) -> None:
-        """Searches the programs one after another, until no relative is better.
+        """Searches the programs one after another, until no series has a new rival.
 
         A series that is contained is searched first, and the series that contain it
         begin at its optimum. Then relatives try each other's optima. The relatives of
@@ -196,13 +196,13 @@ class _Searcher:
         series: Mapping[str, Any],
         axes: Mapping[str, Any],
     ) -> Asking:
-        """The search of a series; it begins at the optima of series that it contains.
+        """The search of a series, which begins also at the optima that it contains.
 
         Its seeds are the same in all series of an arm. Another arm has other seeds, so
         that two arms with the same training are searched independently.
         """
         key = program.name, number
-        if key not in self._begun:  # a repeated search begins at the same points
+        if key not in self._begun:  # the search with rivals begins at the same points
             pairs = families.nested(program, axes, self._programs)
             self._begun[key] = self._points(program, pairs)
         return searching.find(
@@ -250,7 +250,7 @@ class _Searcher:
     def _judged(
         self, program: Program, final: Mapping[str, Any], rows: Sequence[Any]
     ) -> Any:
-        """The scores of the trained cells of one seed, which the search compares."""
+        """The scores that the search compares, of all cells under one seed."""
         by = self._experiment.tuned_by
         cells = range(program.size)
         if isinstance(by, str):

@@ -904,7 +904,7 @@ stepped(dj.delayed(dj.drop_stale(SGD, 4), {"w": 1, "b": 2}))
 dj.resize_history(state_of(dj.delayed(SGD, 2)), state_of(dj.delayed(SGD, 4), W_ALONE))
     ValueError: `like` must have the structure of `state`, got ['w'] in place of
     ['b']: make it with `init` of the same optimizer and parameters. Only a producer of
-    staleness or a rule that refuses may be added or left.
+    staleness or a rule that refuses may be added or left out.
 dj.delayed(2, SGD)
     TypeError: `inner` must be an Optax transformation, got 2.
 dj.delayed([SGD], 2)

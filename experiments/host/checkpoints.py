@@ -12,7 +12,7 @@ from experiments.host import disk, processes
 from experiments.host.progress import log
 
 _METADATA_BYTES = 2**16
-_KEPT = 2  # the newest, and the one before it if the newest is broken
+_KEPT = 2  # checkpoints: if the newest is broken, the one before it is read
 
 
 class Checkpoints:
@@ -32,8 +32,8 @@ class Checkpoints:
                 gs://.
         """
         self._directory = epath.Path(directory).resolve()
-        # The manager's method has barriers, at which the other processes would wait for
-        # a process that cannot read its part.
+        # not the manager's `restore`, in which the other processes would wait for a
+        # process that cannot read its part
         self._state = ocp.StandardCheckpointHandler()
 
     @functools.cached_property

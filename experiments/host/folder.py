@@ -283,7 +283,7 @@ class RunFolder:
                 # as it was stated before the run began
                 "published": before.get("published") or record.get("published"),
             }
-            # a run that is read again was made before
+            # what has made a finished run stays in its record
             | (_made_with(before) if finished else {})
         )
         for item, (_, trace) in zip(saved, traces.values(), strict=True):
@@ -432,7 +432,7 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def _save_trace(path: Path, trace: dj.cluster.Trace) -> None:
-    """Writes a trace; one that is there is a part of the same run's, or all of it."""
+    """Writes a trace, unless the file has as many updates of the same run's trace."""
     path.parent.mkdir(exist_ok=True)
     if not path.exists() or dj.cluster.load_trace(path).num_updates < trace.num_updates:
         trace.save(path)
@@ -443,5 +443,5 @@ def _digest(path: Path) -> str:
 
 
 def _made_with(info: Mapping[str, Any]) -> dict[str, Any]:
-    """With what a run was made: command, commit, devices and versions."""
+    """The command, commit, devices and versions with which a run was made."""
     return {name: info[name] for name in ("argv", "git", "devices", "versions")}

@@ -17,7 +17,7 @@ def changes(
     here: Mapping[str, Any],
     digests: Mapping[str, Callable[[int], dict[str, str]]],
 ) -> list[str]:
-    """What makes a run another one than the recorded; nothing if it is the same.
+    """The differences between two runs; none if this run is the earlier one again.
 
     Figures, claims and metrics may differ in the same run. It may have more updates,
     and another `most` of its searches. If it has more seeds, describe it with the seeds
@@ -53,7 +53,7 @@ def changes(
     if any(now[name]["updates"] < updates for name, updates in both.items()):
         changed.append("the number of updates, which is smaller,")
     elif any(
-        digests[name](updates).get(part, hashed) != hashed  # metrics may differ
+        digests[name](updates).get(part, hashed) != hashed  # a metric may be missing
         for name, updates in both.items()
         for part, hashed in before[name].get("digest", {}).items()
     ):
@@ -65,7 +65,7 @@ def changes(
 
 
 def _but_most(run: Mapping[str, Any]) -> dict[str, Any]:
-    """The search of a run without `most`, which no training depends on."""
+    """The settings of a search that trainings depend on: all but `most`."""
     return {k: v for k, v in run.get("search", {}).items() if k != "most"}
 
 

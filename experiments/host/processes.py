@@ -30,8 +30,8 @@ def join(
     If a process dies or is silent for too long, JAX's runtime aborts the others.
 
     Args:
-        coordinator: HOST:PORT of process 0; None, as for the other two, if JAX can
-            detect it (TPU, Slurm, Open MPI).
+        coordinator: HOST:PORT of process 0. It and the next two may be None if JAX can
+            detect them (TPU, Slurm, Open MPI).
         num_processes: the number of processes of the run.
         process_id: the number of this process, from 0.
         timeout_seconds: the time to wait for the others at the start, and later for a
@@ -62,7 +62,7 @@ def join(
             num_processes,
             process_id,
             initialization_timeout=timeout_seconds,
-            # JAX checks it at intervals: so all processes have ended within the timeout
+            # JAX checks it at intervals; with 3/4 all have ended within the timeout
             heartbeat_timeout_seconds=max(1, 3 * timeout_seconds // 4),
             shutdown_timeout_seconds=timeout_seconds,
         )
@@ -74,7 +74,7 @@ def join(
         ) from error
 
     def end(kind, error, trace):
-        # an orderly end would wait for the others, who wait for this process
+        # `sys.exit` would wait for the other processes, which wait for this process
         traceback.print_exception(kind, error, trace)
         sys.stdout.flush()
         os._exit(1)

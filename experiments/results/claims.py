@@ -22,7 +22,7 @@ NOT_TESTED = "not tested"
 DEMONSTRATION = "demonstration"
 
 LOOKS = (1, 2, 4)
-"""How many times the seeds of a config each look at its headline has, at most.
+"""The looks at a headline. Each number is a multiple of the seeds of the config.
 
 A config is run with its seeds. If its headline is undecided, it is run with twice the
 seeds, then with four times, and then no more."""
@@ -33,7 +33,7 @@ class Chosen(enum.StrEnum):
 
     FIRST = "first"  # before any result
     LATER = "later"  # when results were known
-    UNSEEN = "unseen"  # then too, by an author who had not read the results
+    UNSEEN = "unseen"  # results were known, but not to the author
 
 
 CHOSEN_NOTES: dict[str, str] = {
@@ -53,10 +53,10 @@ _ROUNDING = 0.001
 class Published:
     """A statement of a source, and the bounds by which a run judges it.
 
-    It is written before the run and may fail; `chosen` says if it is not, and the book
-    counts such headlines. The 95 % interval over the seeds decides:
-    inside the bounds it is "reproduced", outside "not reproduced", and if a bound is
-    within the interval "undecided". Inside of a bound that is ours it is "same
+    It is written before the run and may fail. If it is written later, `chosen` says so,
+    and the book counts such headlines. The 95 % interval over the seeds decides: inside
+    the bounds it is "reproduced", outside "not reproduced", and if a bound is within
+    the interval "undecided". Inside of a bound that is ours it is "same
     direction", and never "reproduced". A number of the source may have `no_effect`
     beside it: an interval between the two is "same direction" too, and only an interval
     beyond `no_effect` is "not reproduced". It is "no verdict" if the measure reads
@@ -243,7 +243,7 @@ class Judged(NamedTuple):
         value, interval = number_text(self.measured.value), f"{low:.3g} to {high:.3g}"
         if math.isnan(low):
             shown = value
-        elif self.measured.form == "median":  # the value is a mean over "never"
+        elif self.measured.form == "median":  # its value is a mean with infinite times
             shown = f"{interval}, the median over seeds"
         else:
             shown = f"{value} ({interval})"

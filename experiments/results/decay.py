@@ -9,9 +9,10 @@ from numpy.typing import ArrayLike
 
 from experiments.results import analysis
 
-_LEAST = 1e-30  # times the first loss: float32 resolves this up to its inverse
-_BURN_IN = 1 / 3  # of the time, until only the slowest mode is left
-_FEWEST = 3  # evaluations of a slope
+# losses from this to its inverse, times the first loss, are resolved by float32
+_LEAST = 1e-30
+_BURN_IN = 1 / 3  # the share of the time after which only the slowest mode is left
+_FEWEST = 3  # the fewest evaluations for a slope
 
 
 class DecayRate(NamedTuple):
@@ -25,7 +26,7 @@ class DecayRate(NamedTuple):
     def with_column(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
         """The results with this column; below 0 if the error grows.
 
-        The columns of divergence are left out: the rate shows it.
+        `metrics.FATES` are dropped, because the rate shows whether a run diverges.
         """
         keys = [*analysis.settings(curves), "seed"]
         rows = []

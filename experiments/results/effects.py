@@ -40,8 +40,8 @@ class Effect:
     effect is distinguished from too few seeds.
 
     Attributes:
-        metric: a column of the results, or one of `metrics`; the "never" of a
-            `TimeTo` is infinite.
+        metric: a column of the results, or one of `metrics`. A `TimeTo` whose value
+            is never reached is infinite.
         against: {label or axis: value}; or a function of settings, such as a theory,
             that returns the number to compare with (None: no comparison).
         size: the smallest effect that matters, from `percent`, `points` or `amount`.
@@ -194,7 +194,7 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         if unknown:
             raise ValueError(f"`against` names {unknown}, which no series has.")
         base = analysis.where(series, **self.against)
-        # a base that lacks a setting is compared with every value of it
+        # a base without a setting is compared with the series of all its values
         keys = [n for n in names if n not in self.against and base[n].notna().any()]
         others = series[~series["series"].isin(base["series"])]
         base = base[[*keys, "series"]].rename(columns={"series": "base"})
@@ -204,7 +204,7 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         """The metric of each series: `value`, a mean over the seeds, and `never`.
 
         The value is nan if a seed is lost. `never` says whether a seed never reaches
-        the value of a `TimeTo`: it counts as the end of its curve.
+        the value of a `TimeTo`: such a seed counts with the end of its curve.
         """
         selection = run.selection.but(getattr(self.metric, "axis", None))
         best = selection.best(run.results, run.curves)
@@ -236,8 +236,8 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         if np.isnan(here):
             return LOST
         edge, late, late_base = self.size.edge, np.isinf(here), np.isinf(there)
-        # the time of a seed that never reaches the value is longer than its curve: the
-        # effect is then known from one side
+        # a seed that never reaches the value needs longer than its curve: then only one
+        # end of the interval is certain
         if low > edge and not late_base:
             return HIGHER
         if high < -edge and not late:
@@ -336,7 +336,7 @@ class Answer(NamedTuple):
 
 
 def _numbered(rows: pd.DataFrame, by: Sequence[str]) -> pd.Series:
-    """The number of each row's group; all are in one if `by` is empty."""
+    """The number of each row's group; if `by` is empty, all rows are one group."""
     if not by:
         return pd.Series(0, rows.index)
     return rows.groupby([*by], dropna=False, sort=False).ngroup()

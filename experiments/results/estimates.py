@@ -11,7 +11,7 @@ from scipy import special, stats
 from experiments.results.runs import Run
 
 _ROUNDING = 1e-12
-"""Of a probability, between 1 - level and the sum of a binomial law."""
+"""The rounding of a probability: a sum of binomial ones is compared with 1 - level."""
 
 _EQUAL = 1e-9
 """The largest standard error, as a share of the number, that rounding explains."""
@@ -31,8 +31,8 @@ class Estimate(NamedTuple):
             negative, or "ratio": their interval is that of the logarithm; "share" of
             the seeds, whose interval is that of Clopper and Pearson; or "median" over
             the seeds, where a number is infinite or nan.
-        ranges: what each seed alone says of a median: the lowest and the highest
-            number that agree with it.
+        ranges: for a median, the lowest and the highest number that are possible by
+            the measurement of each seed alone.
     """
 
     value: float
@@ -43,7 +43,7 @@ class Estimate(NamedTuple):
 
     @property
     def varies(self) -> bool:
-        """Whether the seeds differ; those of a share, or with a number inf, may.
+        """Whether the seeds differ. True for a share, and where the error is nan.
 
         Example:
             >>> Estimate(2.0, 0.5, 5).varies, Estimate(2.0, 1e-16, 5).varies
@@ -57,7 +57,7 @@ class Estimate(NamedTuple):
             value +- t error                           for a mean
             value exp(-+ t error / value)              for an amount or a ratio
 
-        The interval of a median has no moment: n seeds in order, it is
+        The interval of a median depends on the order of the n seeds alone. It is
 
             from low_(k) to high_(n + 1 - k), the largest k with
             2 P(B < k) <= 1 - level, where B is binomial, n times 1/2
@@ -140,10 +140,10 @@ def estimate(measure: Measure, run: Run) -> Estimate:
 
     "Never" is a value. If an m_i is not finite, as the time to a loss that a seed never
     reaches, the error is nan, and the interval is that of the median over seeds, each
-    measured alone. A seed whose number is infinite says the direction alone, since the
-    time after its run is not known: its ratio is at least 1, or at most 1 where the
-    divisor is infinite, and any other number is at least 0, or at most 0. A seed whose
-    number is nan says nothing.
+    measured alone. A seed whose number is infinite shows the direction alone, because
+    its run ended before the time was known: its ratio is at least 1, or at most 1 where
+    the divisor is infinite, and any other number is at least 0, or at most 0. A seed
+    whose number is nan says nothing.
 
     Args:
         measure: the tables of a run -> a number; its attribute `form`, if it has one,
@@ -197,7 +197,7 @@ def holm(p_values: np.ndarray) -> np.ndarray:
 
 
 def _range(number: float, form: str) -> tuple[float, float]:
-    """The lowest and the highest number that agree with what a seed alone measures."""
+    """The lowest and the highest number that are possible, by a seed's number alone."""
     if np.isnan(number):
         return -np.inf, np.inf
     middle, lowest = (1.0, 0.0) if form == "ratio" else (0.0, -np.inf)

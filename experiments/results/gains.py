@@ -20,7 +20,7 @@ def gains(
     logarithm: bool = False,
     **where: Any,
 ) -> pd.DataFrame:
-    """The gains over `over`: its tuned metric minus that of each other value.
+    """The gain of each other value: the tuned metric of `over` minus its tuned metric.
 
     Each value is taken at its best values of the tuned axes. A gain is a mean over all
     settings that both have, with the 95 % t interval over paired seeds. A training that

@@ -17,8 +17,8 @@ def tuned(metric: Metric, *, lost: float = np.nan, **where: Any) -> Measure:
     """The mean over seeds of a metric, at the best value of the tuned axes.
 
     Args:
-        metric: a column of the results, of which a tuned axis means its best value; or
-            one of `metrics`. A `TimeTo` is inf if a seed never reaches the value.
+        metric: a column of the results, or one of `metrics`. The column of a tuned axis
+            has its best value. A `TimeTo` is inf if a seed never reaches the value.
         lost: the value of a seed that ends higher than it began, or diverges; by
             default the mean is then nan.
         **where: {label or axis: value}: the settings that count.
@@ -33,7 +33,7 @@ def tuned(metric: Metric, *, lost: float = np.nan, **where: Any) -> Measure:
 
 
 def soonest(time: TimeTo, **where: Any) -> Measure:
-    """The mean over seeds of a time, at the values of the tuned axes with the least.
+    """The mean over seeds of a time, at the tuned values at which it is least.
 
     Args:
         time: the time to a value; it chooses, whatever the experiment is tuned by,
@@ -120,7 +120,7 @@ def share(fate: str, **where: Any) -> Measure:
 
 
 def least(measures: Sequence[Measure]) -> Measure:
-    """The number of the smallest measure: it tunes a label.
+    """The number of the smallest measure, for a label that is tuned as an axis is.
 
     Other seeds than the reported ones choose it: the tuning seeds, if there are any.
     Else the even seeds choose for the odd ones, the odd seeds for the even ones, and
@@ -131,7 +131,7 @@ def least(measures: Sequence[Measure]) -> Measure:
     form = forms.pop() if len(forms) == 1 else "mean"
 
     def measure(run):
-        # by the number, so that the others keep their half where a seed is left out
+        # even and odd seeds: if one seed is left out, all others stay in their half
         halves = [tuple(s for s in run.seeds if s % 2 == i) for i in (0, 1)]
         if not all(halves) or run.tuning is not run:
             return measures[smallest(measures, run)](run)
@@ -180,7 +180,7 @@ def difference(this: Measure, other: Measure) -> Measure:
 
 
 def _mean(rows: pd.DataFrame, metric: str, lost: float = np.nan) -> float:
-    """The mean of all rows; the metric of a lost model counts as `lost`."""
+    """The mean of all rows; a model that is lost counts with the value `lost`."""
     values = rows[metric]
     if not analysis.is_fact(metric, rows):
         values = values.where(~analysis.lost(rows), lost)

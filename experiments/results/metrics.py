@@ -1,4 +1,4 @@
-"""Metrics: columns of a run's results, and what is made of results and curves."""
+"""Metrics: columns of a run's results, and others made of results and curves."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
@@ -19,11 +19,12 @@ class Made(Protocol):
         ...
 
     def with_column(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
-        """The results with its column; a metric of an axis has a row for all values."""
+        """The results with its column; one row for all values of its axis, if any."""
         ...
 
 
-FATES = ("diverged", "ended_higher")  # of a training, which a metric may outlive
+FATES = ("diverged", "ended_higher")
+"""The columns of lost trainings. A metric that is valid in spite of them drops them."""
 
 Metric = str | Made
 """A column of the results, or a metric that is made."""
@@ -109,8 +110,8 @@ class TimeTo(NamedTuple):
     def with_column(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
         """The results with this column; inf if the value is not reached.
 
-        The columns of divergence are left out: a cell that reached the value counts
-        even if it diverged later.
+        `FATES` are dropped: a cell that reached the value counts even if it diverged
+        later.
         """
         when = analysis.time_to(curves, self.metric, self.value, along=self.along)
         keys = list(when.index.names)

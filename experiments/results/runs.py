@@ -138,9 +138,9 @@ class Run:
     def read(cls, *folders: str | os.PathLike[str]) -> Self:
         """Reads a run, or several as one.
 
-        The first run says which axes are tuned. The tables of several runs get a column
-        `run`, with the names of the folders. It is a setting, except for the
-        shards of one run, which have the same config and no cell in common.
+        The axes that are tuned are those of the first run. The tables of several runs
+        get a column `run` with the names of the folders. It is a setting, unless the
+        runs are shards of one run, with the same config and no common cell.
 
         Raises:
             ValueError: if a folder holds no finished run.
@@ -212,7 +212,8 @@ def _together(runs: Sequence[Run]) -> Run:
 
     selection = runs[0].selection
     if any(run.selection.optima is not None for run in runs):
-        optima = [pd.DataFrame(run.selection.optima) for run in runs]  # None is empty
+        # of None the table is empty
+        optima = [pd.DataFrame(run.selection.optima) for run in runs]
         selection = selection._replace(optima=joined(optima))
     if any(run.selection.results is not None for run in runs):
         # if a run has no tuning seeds, its reported seeds choose

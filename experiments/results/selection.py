@@ -30,7 +30,7 @@ class Selection(NamedTuple):
     optima: pd.DataFrame | None = None
 
     def but(self, *axes: str | None) -> "Selection":
-        """The selection with these axes shown instead of tuned."""
+        """The selection in which these axes are settings, and are not tuned."""
         return self._replace(axes=tuple(a for a in self.axes if a not in axes))
 
     def best(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
@@ -95,7 +95,7 @@ class Selection(NamedTuple):
         return results[~self.are_searched(results) | are_optima]
 
     def _scored(self, judged: pd.DataFrame) -> pd.DataFrame | None:
-        """The rows at optima with the scores of their searches, which choose."""
+        """The rows; at optima the scores of the searches replace the metric."""
         if self.optima is None:
             return None
         columns = [c for c in analysis.settings(judged) if c in self.optima]
@@ -106,7 +106,7 @@ class Selection(NamedTuple):
         score = pd.Series(of_rows, judged.index, dtype=float)
         searched = self.are_searched(judged)
         new = {self.column: judged[self.column].where(~searched, score)}
-        for fate in {*metrics.FATES} & {*judged}:  # of the reported seeds
+        for fate in {*metrics.FATES} & {*judged}:  # the reported seeds choose nothing
             new[fate] = judged[fate].where(~searched, 0)
         return judged.assign(**new)
 
@@ -137,7 +137,7 @@ def _are_in(
 def _keys(table: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     """The values of these columns in each row; 4, 4.0 and "4" become equal.
 
-    A column that the table lacks is empty, as is a setting that a row lacks.
+    A column that the table lacks is empty in all rows.
     """
     parts = []
     for name in columns:

@@ -21,8 +21,8 @@ def split(
 ) -> tuple[pd.DataFrame, pd.DataFrame, Selection]:
     """The tables of results and curves, made of rows, and the selection.
 
-    Settings are left of the seed, measurements right of it. The rows of the tuning
-    seeds go only to the tables of the selection.
+    The columns of settings come first, then the seed, then the measurements. The rows
+    of the tuning seeds are in the tables of the selection alone.
 
     Args:
         settings: the columns of settings.

@@ -17,7 +17,7 @@ from experiments.training.jobs import REFUSED, Model, Update, begun
 class State(NamedTuple):
     """The state that a checkpoint holds. Leaves are [seeds, cells, ...]."""
 
-    # the grid: the program is compiled for their shapes
+    # the grid: the compiled program depends on the shapes of these, not on their values
     seed: jax.Array  # of each replicate, int32 [seeds]
     cell: dict[str, jax.Array]  # {traced axis: its value in each cell [cells]}
     # these change in every update, in every cell
@@ -65,7 +65,7 @@ class Cells:
     """Every cell of a program under every seed.
 
     The update is written for one cell and mapped over cells and seeds. Cells of one
-    seed see the same batches. A history's clock stays unbatched, so that a slot is
+    seed see the same batches. All cells share the clock of a history, so that a slot is
     written in place. Seeds and the values of cells are arguments: programs that differ
     only in these are compiled once.
 
@@ -131,8 +131,8 @@ class Cells:
             given,
         )
         judged, at = self._judged(state, moved)
-        # A diverged cell is frozen by masking its model alone: a selection over the
-        # history would copy it.
+        # A diverged cell keeps its model, which stops it. Its history goes on, because
+        # a selection would copy it.
         live = (state.diverged_step < 0) & jnp.isfinite(judged)
         first_bad = (state.diverged_step < 0) & ~live
         return state._replace(

@@ -70,8 +70,8 @@ def _named(values: Any) -> tuple[list[str], list[Any]]:
 def hash_of(traced: jax.stages.Traced) -> str:
     """The digest of a traced function: of its StableHLO text.
 
-    The text has every constant. The bytes of a Pallas kernel have the names of files
-    and lines, so JAX keeps none while it lowers.
+    The text has every constant. A Pallas kernel is in it as bytes, which would contain
+    names of files and numbers of lines: JAX is told to write none.
     """
     limit = jax.config.jax_traceback_in_locations_limit
     try:

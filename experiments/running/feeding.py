@@ -19,7 +19,7 @@ class Feed:
 
     Attributes:
         chunk: the most updates to draw at once.
-        bytes: of the data of so many updates.
+        bytes: the bytes of the data of `chunk` updates.
         one: the shapes of the data of one update of all workers.
     """
 
@@ -70,7 +70,7 @@ class Feed:
         return self._executed.place(rows)
 
     def shapes(self) -> Any:
-        """The shapes of the arguments of `run_chunk` behind the state, with shardings.
+        """The shapes of the arguments of `run_chunk` after the state, with shardings.
 
         They are the data of a chunk, and the number of updates in it.
         """
@@ -105,6 +105,6 @@ def _check_shapes(rows: Any, one: Any, updates: tuple[int], axes: Any) -> None:
 
 
 def _chunk(evaluate_every: int, bytes_of_one: int) -> int:
-    """The longest scan whose batches fit, of equal parts of `evaluate_every`."""
+    """The updates of a chunk: `evaluate_every` in the fewest equal parts that fit."""
     most = max(1, _CHUNK_BYTES // max(1, bytes_of_one))
     return math.ceil(evaluate_every / math.ceil(evaluate_every / most))

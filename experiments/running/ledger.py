@@ -11,7 +11,7 @@ from experiments.running.search_scores import Trial
 
 
 class Ledger:
-    """The scores so far; each one is a line of the file, and on the disk at once.
+    """The scores so far; each is written to the disk at once, as a line of the file.
 
     An interrupted search asks for the same trainings again and reads them here.
 

@@ -95,7 +95,7 @@ def run(
         while unreported:
             try:
                 report(*unreported.pop())
-            except OSError as error:  # only process 0 writes: below, all processes end
+            except OSError as error:  # in process 0, which alone writes; see `reported`
                 failed.append(error)
 
     def reported():
@@ -111,7 +111,7 @@ def run(
                 started = progress.working()
                 count = np.int32(stop - start)
                 state, chunk = trainer.run_chunk(state, following, count)
-                termination.begin()  # the program is compiled and has work to lose
+                termination.begin()  # from now on a signal waits until work is saved
                 # meanwhile the host reports the chunk before and draws the next batches
                 report_all()
                 if stop < updates:

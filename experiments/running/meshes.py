@@ -10,7 +10,7 @@ from jax.sharding import AxisType, Mesh
 
 from experiments.running import sharing
 
-_SLICE = "slice_index"  # of devices that know of slices
+_SLICE = "slice_index"  # the attribute of a device that belongs to a slice
 
 Axes = Mapping[str, int]
 """{name: size} of the workers' axes, the outermost first; {} for one worker.
@@ -90,7 +90,7 @@ def _far_apart(axes: Axes, there: Sequence[jax.Device]) -> tuple[tuple[int, ...]
 
 
 def _shares(axes: Axes, count: int) -> tuple[int, ...]:
-    """The number of `count` devices along each axis, the most along the first."""
+    """Divides `count` devices among the axes: as many as fit along the first axis."""
     sizes = []
     for size in axes.values():
         sizes.append(math.gcd(size, count))

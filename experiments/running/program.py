@@ -33,8 +33,9 @@ class Program:
         takes: the axes that the task and the training can have.
         searched: {traced axis: its range}; `axes` have a value within the range.
         arm: the number of the program's arm.
-        contains: {number of an arm that this arm contains: the values of searched
-            numbers at which it does, where these are not `off`}.
+        contains: {number of an arm that this arm contains: {searched number: its value
+            where both arms are equal}}; other numbers that only this arm has are `off`
+            there.
         kin: a number; programs with equal `kin` share a compiled program.
         traced: the start and the first update of a cell, as `tracing.of_cell` traces
             it, if it has been traced.

@@ -178,7 +178,7 @@ def _of_one_type(values: list[Any]) -> list[Any]:
 
 
 def _ends(searched: Range) -> tuple[float, ...]:
-    """A value within a range, its ends, and "off": the values a training must take."""
+    """A value within a range, its ends, and `off`, which a training must accept."""
     low, high = searched.ends
     amid = searched.value((low + high) / 2)
     off = () if searched.off is None else (searched.off,)
@@ -236,7 +236,7 @@ def _check_contained(programs: Sequence[Program]) -> None:
                 why = "lacks" if missing else "cannot switch off: give it `off`"
                 raise ValueError(
                     f"`contains={dict(of_arm[number].columns)}` needs every searched"
-                    f" number of that arm, and `off` or a value in each further one:"
+                    f" number of that arm, and `off` or a value for each further one:"
                     f" {name!r} is a number that the arm {why}."
                 )
     contained = {p.arm: number for p in programs for number in p.contains}
@@ -295,7 +295,7 @@ def _check_axes(
 
 
 def _check_distinct(programs: Sequence[Program]) -> None:
-    """Checks that all cells differ in a column: tables would mix equal ones."""
+    """Checks that no two cells have the same columns: tables would mix their rows."""
     seen: set[frozenset[Any]] = set()
     for program in programs:
         for cell in program.settings():
@@ -311,9 +311,9 @@ def _check_distinct(programs: Sequence[Program]) -> None:
 
 
 def _check_batches(task: Task) -> None:
-    """Checks the leading axes of batches: else an update may train on one row."""
+    """Checks the leading axes of batches: else an update may train on a single row."""
     part, rows, of = (), (), "a batch for each update"
-    if task.examples is not None:  # the last example, and none after it
+    if task.examples is not None:  # a slice beyond the end has one example
         part, rows = (slice(task.examples - 1, task.examples + 1),), (1,)
         of += f", of `examples={task.examples}`"
     for updates in (1, 2):

@@ -46,7 +46,7 @@ class Rows:
         for s, end in enumerate(job.ends):
             there[max(end - begun, 0) :, s] = False  # the seed has ended
         with np.errstate(over="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # a mean of none is nan
+            warnings.simplefilter("ignore", RuntimeWarning)  # an empty mean is nan
             losses = np.nanmean(np.where(there, chunk.loss, np.nan), axis=0)
         seen = live & np.isfinite(losses)
         row = {
@@ -69,8 +69,8 @@ class Rows:
         """The rows for results.csv, one per seed and cell.
 
         A cell has diverged if its loss is not finite at some update or at the end. A
-        cell ended higher if its training loss is higher at the end than at the start,
-        which also a bounded loss may be, or if it diverged.
+        cell ended higher if it diverged, or if its training loss is higher at the end
+        than at the start: a bounded loss can end higher too.
 
         Args:
             counters: the counters of the last state.

@@ -78,12 +78,13 @@ class Table:
         return float(np.mean([there.get(seed, math.inf) for seed in seeds]))
 
     def difference(self, point: Point, other: Point, first_seed: int) -> "Difference":
-        """The difference of a point's score from another's, over all seeds of both.
+        """The difference of a point's score from another's, over the seeds of both.
 
         Args:
             point: a trained point.
             other: another trained point.
-            first_seed: the first seed of the search; seeds of others do not count.
+            first_seed: the first seed of the search; seeds of other searches do not
+                count.
         """
         one, two = self._scores[point], self._scores[other]
         seeds = [s for s in one if s in two and 0 <= s - first_seed < STREAM]
@@ -97,8 +98,8 @@ class Table:
         half = special.stdtrit(len(values) - 1, 0.5 + _LEVEL / 2) * error
         return Difference(float(values.mean()), float(half), len(values))
 
-    def near(self, first_seed: int) -> list[Point]:
-        """All points that a search has tried."""
+    def tried_by(self, first_seed: int) -> list[Point]:
+        """All points that the search with this first seed has tried."""
         return [
             point
             for point, there in self._scores.items()
@@ -108,7 +109,7 @@ class Table:
     def best(self, points: Sequence[Point]) -> tuple[Point, float]:
         """The best of some points, or of all points if none of them was trained.
 
-        Points with less than half of the most seeds of a point do not count.
+        A point counts if it has more than half of the seeds of the point with the most.
         """
         among = [point for point in points if point in self._scores]
         among = among or list(self._scores)
@@ -119,11 +120,11 @@ class Table:
 
 
 class Difference(NamedTuple):
-    """How much higher a point scores than another: a mean over seeds of both."""
+    """How much higher a point scores than another, in the mean over their seeds."""
 
     mean: float
-    half: float  # of its interval of 95 %
-    seeds: int  # their number, or 0 if a training diverged
+    half: float  # half the length of its interval of 95 %
+    seeds: int  # the number of seeds that both points have; 0 if a training diverged
 
     @property
     def low(self) -> float:

@@ -47,10 +47,11 @@ class Outcome(NamedTuple):
     trainings: int
 
 
-_COARSE = 0.5  # decades between a point and its first neighbors
-_LAST = math.log10(2.0)  # and its last ones, before they are `NEAR`
-_FIRST_SEEDS = 2  # of the starts, and of the way down
-_LEAST_GROWTH, _GROWTH = 1.1, 1.5  # of the seeds, until an interval decides
+# decades between a point and its neighbors: first, and last, before they are `NEAR`
+_COARSE, _LAST = 0.5, math.log10(2.0)
+_FIRST_SEEDS = 2  # for the starts and the moves down; `Search.seeds` are for the end
+# factors by which seeds are added until an interval decides: the least, and the most
+_LEAST_GROWTH, _GROWTH = 1.1, 1.5
 
 
 def find(
@@ -112,15 +113,16 @@ def _agreed(
                 is_found, why = _is_optimum(space, best, score)
                 return Outcome(best, score, is_found, why, len(table))
             attempt += 1
-            # a repeated search begins at other points; the second time also at the
-            # best, and at once if that is a rival
+            # a repeated search has other starts. It begins at the best point too if it
+            # is repeated for the second time, or if the best point is a rival
             at_best = attempt > 1 or best not in centers
             known = [*nested, best] if at_best else nested
             again = yield from together(
                 [climbs[i].run([*known, centers[i]], attempt) for i in apart]
             )
             if attempt > 1 and again == [centers[i] for i in apart]:
-                # with their seeds the best is not better, so more seeds must decide
+                # under the seeds of these searches the best point is no better, so more
+                # common seeds must decide
                 common = _seeds(first_seed, math.ceil(_GROWTH * len(common)))
             for i, center in zip(apart, again, strict=True):
                 centers[i] = center
@@ -139,7 +141,7 @@ def _is_optimum(
 ) -> tuple[bool, str]:
     """Whether a point on which the searches agree is an optimum; and `why` it is not.
 
-    At a limit of a hard range it is, and `why` names the numbers that are there.
+    A point at a limit of a hard range is an optimum; `why` names the numbers there.
     """
     if not math.isfinite(score):
         return False, "the best point diverges under some seeds"
@@ -189,7 +191,7 @@ def _agreement(
     rivals: Sequence[Point],
     seeds: list[int],
 ) -> Generator[list[Trial], Sequence[float], tuple[list[int], list[int]]]:
-    """Compares the final points of the searches under seeds that none of them used.
+    """Compares the last points of the searches, under seeds that no search has used.
 
     Returns:
         The numbers of the points that are worse than the best, or than a rival, by more
@@ -204,7 +206,7 @@ def _agreement(
         apart = [
             i
             for i, one in enumerate(worse)
-            # the mean decides where the interval is short enough
+            # if the interval is short enough, the mean decides
             if search.tolerance
             < (one.mean if one.half <= search.tolerance else one.low)
         ]
@@ -236,7 +238,7 @@ def _seeds(first: int, number: int) -> list[int]:
 
 
 class _Climb:
-    """One search of a series, from its starts to a found point."""
+    """One search of a series, from its starts to a point that no neighbor beats."""
 
     def __init__(
         self,
@@ -252,7 +254,7 @@ class _Climb:
         optional = [
             (False, True) if one.off is not None else (True,) for one in self._ranges
         ]
-        # which numbers are on
+        # each choice of the numbers that are on, which are those that are not `off`
         self._branches = list(itertools.product(*optional))
         self.first = self._starts(self._branches[-1], 0)[0]
 
@@ -264,14 +266,14 @@ class _Climb:
             attempt: a number; the starts of another attempt are other points.
         """
         starts = [
-            [*self._starts(branch, attempt), *self._those(known, branch)]
+            [*self._starts(branch, attempt), *self._in(known, branch)]
             for branch in self._branches
         ]
         ends = yield from together([self._down(those) for those in starts])
-        # these try distant values of one number, and a number off or on
+        # `_lines` tries distant values of one number, and a number off or on
         lines = [point for end in ends for point in self._lines(end)]
         starts = [
-            [end, *self._those(lines, self._branch(end))] for end in dict.fromkeys(ends)
+            [end, *self._in(lines, self._branch(end))] for end in dict.fromkeys(ends)
         ]
         ends = yield from together([self._down(those) for those in starts])
         return (yield from self._settled([*ends, *known]))
@@ -291,7 +293,7 @@ class _Climb:
             points += [(*center[:i], value, *center[i + 1 :]) for value in values]
         return [point for point in points if point != center]
 
-    def _those(self, points: Sequence[Point], branch: tuple[bool, ...]) -> list[Point]:
+    def _in(self, points: Sequence[Point], branch: tuple[bool, ...]) -> list[Point]:
         return [point for point in points if self._branch(point) == branch]
 
     def _branch(self, point: Point) -> tuple[bool, ...]:
@@ -332,7 +334,7 @@ class _Climb:
         yield from table.fill(tried, seeds)
         center = best()
         while True:
-            around = self._star(center, step) + self._fitted(center, 2 * step)
+            around = self._neighbors(center, step) + self._fitted(center, 2 * step)
             if not around:
                 return center
             yield from table.fill(around, seeds)
@@ -344,22 +346,22 @@ class _Climb:
                 step = max(step / 2, _LAST)
 
     def _settled(self, candidates: Sequence[Point]) -> Asking:
-        """Moves from the best candidate to a found point."""
+        """Moves from the best candidate until no neighbor is better."""
         table = self._table
         candidates = list(dict.fromkeys(candidates))
         seeds = self._seeds(self._search.seeds)
         yield from table.fill(candidates, seeds)
         center = min(candidates, key=lambda point: table.mean(point, seeds))
-        # the best candidate may be best by chance; the fit averages many points
+        # a candidate may be best by chance; a fit to many points is less so
         center = (self._fitted(center, _COARSE) or [center])[0]
         yield from table.fill([center], seeds)
         centers = []
         while True:
             if center in centers:
-                # the search is in a cycle, because its pairs had different seeds
+                # a cycle: each pair of points was compared under other seeds
                 seeds = self._seeds(math.ceil(_GROWTH * len(seeds)))
             centers.append(center)
-            others = [*self._star(center, NEAR), *self._star(center, _LAST)]
+            others = [*self._neighbors(center, NEAR), *self._neighbors(center, _LAST)]
             others += self._fitted(center, _COARSE)
             every = dict.fromkeys([*others, *candidates, *centers])
             others = [other for other in every if other != center]
@@ -374,7 +376,7 @@ class _Climb:
         """The best of the points that are better than the center, or None.
 
         None means that no point is better by more than the tolerance. Undecided points
-        get more seeds. A pair is compared under all seeds of both.
+        get more seeds. Two points are compared under all seeds that both have.
         """
         table, tolerance = self._table, self._search.tolerance
         undecided = list(others)
@@ -402,7 +404,7 @@ class _Climb:
             undecided = list(differences)
             seeds = _more(seeds, differences.values(), tolerance)
 
-    def _star(self, center: Point, step: float) -> list[Point]:
+    def _neighbors(self, center: Point, step: float) -> list[Point]:
         """The neighbors of a point, one on each side of each number that is on."""
         points = []
         for i, (value, one) in enumerate(zip(center, self._ranges, strict=True)):
@@ -410,7 +412,7 @@ class _Climb:
                 continue
             for sign in (-1, 1):
                 moved = one.value(one.coordinate(value) + sign * step)
-                if moved != value:  # equal at a limit, which may be "off"
+                if moved != value:  # a value at a limit, which may be `off`, stays
                     points.append((*center[:i], moved, *center[i + 1 :]))
         return points
 
@@ -427,7 +429,7 @@ class _Climb:
 
         middle = place(center)
         near, heights, weights = [], [], []
-        for point in self._those(table.near(self._first_seed), branch):
+        for point in self._in(table.tried_by(self._first_seed), branch):
             away = place(point) - middle
             if np.abs(away).max(initial=0) <= 2 * within:
                 worse = table.difference(point, center, self._first_seed)

@@ -64,7 +64,7 @@ def traced_axes(
         while alone and not works(alone):
             alone.pop()
         if not alone:
-            trace([])  # tracers are not the reason: report the mistake before any work
+            trace([])  # if this fails too, the functions have a mistake: report it now
     return alone, traced[tuple(alone)]
 
 
@@ -133,7 +133,8 @@ def of_cell(
         there = " and ".join(map(repr, job.worker_axes)) or "none"
         raise ValueError(
             "The training takes a mean over an axis that is not there: its workers have"
-            f" {there}. Set `axis_name` in exchange.mean(...) and its like. ({error})"
+            f" {there}. Set `axis_name` where the mean is taken, as exchange.mean does."
+            f" ({error})"
         ) from error
 
 

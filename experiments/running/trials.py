@@ -18,11 +18,11 @@ _ON_A_CPU = 4
 _ELSEWHERE = 16
 """Cells of a call: more cells would not be faster, and calls are seldom full.
 
-A search of two numbers, of which one can be off, asks for 457 trainings in 137 calls of
-4 cells, 113 of 16 and 111 of 64: calls of 64 are 94 % copies. Three searches: 367, 300
-and 294 calls."""
+A search of two numbers, of which one can be off, asks for 457 trainings: in 137 calls
+of 4 cells, 113 of 16, or 111 of 64, where 94 % of the cells are copies that fill the
+calls. Three searches make 367, 300 and 294 calls."""
 
-_KEPT_BYTES = 2**28  # of batches to keep for later trainings under the same seeds
+_KEPT_BYTES = 2**28  # the batches to keep for later trainings under the same seeds
 
 Asked = tuple[int, Trial]
 """The number of a series of a program, and a point and a seed of it."""
@@ -101,7 +101,7 @@ class Trials:
                 saved.save(step, state)
 
         with saved:
-            # a host may see a file of another host late, and all must do the same
+            # a host may see another host's file late: all restore if one sees it
             (there,) = processes.any_of(folder.exists())
             state = saved.restore(trainer.shapes()) if there else None
             if state is None:
@@ -128,7 +128,7 @@ class Trials:
         return each[: len(call)]
 
     def _trainer(self, program: Program, seed: int) -> Trainer:
-        """The trainer of a program's kin for a seed; compiled anew if it lacks room."""
+        """The trainer of a program for a seed; compiled anew if its room is small."""
         key = program.name, seed
         if key in self._of_seeds:
             self._of_seeds.move_to_end(key)

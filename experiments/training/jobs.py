@@ -53,11 +53,11 @@ class Needs(NamedTuple):
 
 
 class Room(NamedTuple):
-    """The traces that a compiled program has room for: these and similar ones.
+    """The traces that a compiled program can train along: these and similar ones.
 
     Attributes:
         needs: the largest of each need over all traces.
-        traces: the traces with these needs.
+        traces: the traces from which these needs come.
     """
 
     needs: Needs = Needs()
@@ -112,7 +112,7 @@ class Request(NamedTuple):
     evaluate_every: int | None
     evaluations: int = 20
     devices: int | None = None  # the number of devices; None: all that JAX sees
-    room: Room = NO_ROOM  # the least room to compile
+    room: Room = NO_ROOM  # the traces that a compiled program must have room for, too
     fed: Mapping[str, Any] = types.MappingProxyType({})  # {fed axis: its value}
 
     def cadence(self, updates: int) -> int:
@@ -167,7 +167,7 @@ class Job(NamedTuple):
     # path and shape of a parameter -> its sharding, as `sharing.Sharding`; None: FSDP
     sharding: Callable[[str, tuple[int, ...]], Any] | None = None
     traces: Sequence[dj.cluster.Trace] = ()  # of the cluster, one per seed
-    room: Room = NO_ROOM  # that is compiled
+    room: Room = NO_ROOM  # the traces that the compiled program has room for
 
     def evaluates(self, update: int) -> bool:
         """Whether a run has an evaluation after this update, also if it was resumed."""

@@ -15,7 +15,7 @@ NEAR = math.log10(1.25)
 
 _LINEAR_DECADES = 2.0  # the length of a linear range
 _EXPONENT, _SMALLEST, _LARGEST = 30, 1e-30, 1e30  # values that float32 has
-_DIGITS = 4  # of a tried value: readable, and far finer than `NEAR`
+_DIGITS = 4  # of a value that is tried: few to read, and far finer than `NEAR`
 _MOST_REPEATS, _MOST_TRAININGS = 40, 200_000  # so that all seeds are below 2^31
 
 
@@ -143,9 +143,9 @@ class Search:
       than the best by more than `tolerance`.
 
     Two points are compared by the mean difference of their scores under the same seeds.
-    Seeds are added until the interval of 95 % decides, or until its half is no longer
-    than `tolerance`: then the mean decides. A series that is not found within `most`
-    trainings says so, and has no verdict.
+    Seeds are added until the interval of 95 % decides, or until half of its length is
+    at most `tolerance`: then the mean decides. A series that is not found within `most`
+    trainings is shown as not found, and has no verdict.
 
     Attributes:
         seeds: the first number of seeds under which a point and its neighbors are
@@ -154,8 +154,8 @@ class Search:
         tolerance: the largest difference to ignore, in the unit of the metric.
         relative: whether to compare the logarithm of the metric; then a tolerance of
             0.01 is one percent.
-        most: the largest number of trainings of a series. In the folder of a run a
-            larger number goes on with what was trained.
+        most: the largest number of trainings of a series. With a larger number in the
+            folder of the same run, the search goes on after the earlier trainings.
     """
 
     seeds: int = 6

@@ -27,12 +27,12 @@ def draw(seed, updates=60):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_versions_that_are_kept_together_have_slots_apart(seed):
     last = draw(seed)
-    given = slots.given(last)
+    given = slots.of_versions(last)
     for kept in kept_at_each_update(last):
         assert len({given[t] for t in kept}) == len(kept)
     # and no slot is given without need
-    assert given.max() + 1 == slots.most(last)
-    assert slots.most(last) == max(map(len, kept_at_each_update(last)))
+    assert given.max() + 1 == slots.needed(last)
+    assert slots.needed(last) == max(map(len, kept_at_each_update(last)))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -40,19 +40,21 @@ def test_what_comes_later_changes_no_slot(seed):
     last = draw(seed)
     for cut in (1, 7, 30):
         shorter = np.minimum(last[:cut], cut - 1)
-        np.testing.assert_array_equal(slots.given(shorter), slots.given(last)[:cut])
+        np.testing.assert_array_equal(
+            slots.of_versions(shorter), slots.of_versions(last)[:cut]
+        )
 
 
 def test_versions_of_one_update_take_turns_in_one_slot():
     none, versions = np.zeros(0, int), np.arange(5)
-    assert slots.most(none) == slots.most(versions) == 1
-    assert slots.given(none).tolist() == []
-    assert slots.given(versions).tolist() == [0] * 5
+    assert slots.needed(none) == slots.needed(versions) == 1
+    assert slots.of_versions(none).tolist() == []
+    assert slots.of_versions(versions).tolist() == [0] * 5
 
 
 def test_versions_that_are_all_equally_late_are_kept_in_a_ring():
     late = np.minimum(np.arange(20) + 3, 19)
-    np.testing.assert_array_equal(slots.given(late), np.arange(20) % 4)
+    np.testing.assert_array_equal(slots.of_versions(late), np.arange(20) % 4)
 
 
 CLUSTERS = {

@@ -52,8 +52,8 @@ def outer(
         x   <- x + server(dl),
         x^i <- merge(x^i, x^i_(k), x)                after step k + d
 
-    with x^i_(k) the model after k steps. dl, the pseudo-gradient, takes the place of a
-    gradient: `server` descends it. The F fragments of a model are exchanged in turn.
+    with x^i_(k) the model after k steps. `server` takes dl, the pseudo-gradient, as its
+    gradient. The F fragments of a model are exchanged in turn.
     One exchange starts every H / F steps, and each fragment has a `server` of its own.
 
     | method | options |
@@ -158,7 +158,7 @@ def outer(
         apart = checks.known(period) // split.count
         flight, error, after = memory.flight, varied(memory.error, axis_name), []
         if delay and jax.tree.leaves(model):
-            # between an arrival and the next start, slices are sent for nothing
+            # between an arrival and the next start, slices are sent, but not read
             is_read = step % apart < delay
             flight, model = slices.send(flight, step % delay, is_read, model, axis_name)
         for number, kept in enumerate(memory.fragments):

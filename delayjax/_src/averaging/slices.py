@@ -15,7 +15,7 @@ from delayjax._src.ground import axes, collectives, shardings
 Box = dict[str, jax.Array]
 """The leaves of a tree by dtype, {"d x dtype": [d r, columns]}: d slices of r rows.
 
-Each leaf begins a row, below the leaf before it.
+Each leaf begins in a new row, below the leaf before it.
 """
 
 ROWS, COLUMNS = 8, 128
@@ -87,7 +87,7 @@ def send(
     meanwhile: Any,
     axis_name: axes.AxisName | None,
 ) -> tuple[Flight, Any]:
-    """Sends the slice of a number, and writes the workers' mean into the inbox.
+    """Sends slice `number` of a flight; writes the workers' mean into the inbox.
 
     If nothing is compressed, the message is x - x^i_(k), and the inbox holds x where no
     mean has taken its place. A mean that is not read is not written: its numbers would

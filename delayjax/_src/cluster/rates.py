@@ -77,8 +77,8 @@ def run_time(
             f"`rates` must not be nan and `start` must be finite, got {rates}, {start}."
         )
     offset = np.broadcast_to(offset, rates.shape)
-    left = (offset > 0) & (rates < math.inf)
-    rates, offset = rates[left], offset[left]
+    lasts = (offset > 0) & (rates < math.inf)  # other modes are 0 at once
+    rates, offset = rates[lasts], offset[lasts]
     if np.linalg.norm(offset) <= target:
         return 0.0
     if not (rates > 0).all():

@@ -13,8 +13,9 @@ from delayjax._src.cluster.cluster import Cluster, Communication
 from delayjax._src.cluster.trace import Dropped, Trace
 from delayjax._src.ground import checks
 
-# what happens to a worker's task at an event's time: its gradient is computed, it
-# fails, its message is sent, the server has it and hands it over, the worker is awake
+# an event of a worker's task: the server has its gradient; the task has failed; a
+# serial server has sent the parameters, or has received the gradient; the gradient
+# begins to wait for a serial server; the worker lives again
 _ARRIVES, _FAILS, _IS_SENT, _IS_RECEIVED, _DELIVERS, _REVIVES = range(6)
 # arrivals without an update after which a protocol is refused: at least this many, or
 # this many for each worker
@@ -97,7 +98,7 @@ class Server:
         self._open: dict[int, Arrival] = {}  # by id: not taken and not dropped yet
         self._must_start = set(range(workers))
         self._taken: list[Arrival] = []
-        self._left: list[Arrival] = []  # of an `update` call after the last update
+        self._unapplied: list[Arrival] = []  # of an `update` call after the last update
         # for each version, the updates done when the last worker released it
         self._held_until = [0]
         self._applied: list[Arrival] = []
@@ -257,7 +258,7 @@ class Server:
             divisor = checks.check_number("divisor", divisor, "(0, inf)")
         taken, self._taken = self._taken, []
         if self.done:  # a protocol may call `update` once more
-            self._left += taken
+            self._unapplied += taken
             return
         self._applied += taken
         self._seconds.append(self.now)
@@ -301,7 +302,7 @@ class Server:
         """`Trace.held_until`. It counts gradients that are not applied yet as held."""
         until = np.asarray(self._held_until, np.int32)
         held = [self._read[w] for w, holds in enumerate(self._holds) if holds]
-        arrived = *self._open.values(), *self._taken, *self._left
+        arrived = *self._open.values(), *self._taken, *self._unapplied
         until[[*held, *(arrival.read_version for arrival in arrived)]] = self.version
         return until[:-1]  # no update of the trace begins at the newest version
 

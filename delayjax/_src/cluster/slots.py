@@ -5,13 +5,13 @@ from heapq import heappop, heappush
 import numpy as np
 
 
-def most(last: np.ndarray) -> int:
-    """The most versions that are kept at once: version t from update t to `last[t]`."""
+def needed(last: np.ndarray) -> int:
+    """The most versions kept at once; version t is kept from update t to `last[t]`."""
     ended = np.bincount(last + 1, minlength=len(last) + 1)[: len(last)].cumsum()
     return int((np.arange(1, len(last) + 1) - ended).max(initial=1))
 
 
-def given(last: np.ndarray) -> np.ndarray:
+def of_versions(last: np.ndarray) -> np.ndarray:
     """The slot of each version, int32 [T]: the first free slot.
 
     It depends on earlier versions alone, so a longer trace of the same cluster gives

@@ -31,7 +31,8 @@ class Arrivals(NamedTuple):
     staleness: Any  # updates, int32 [n, K], -1 where there is no gradient
     worker: Any  # int32 [n, K], -1 where there is no gradient
     divisor: Any  # of the sum of the gradients, float32 [n]
-    # where the version of each gradient is kept, int32 [n, K]; the newest without one
+    # where the version of each gradient is kept, int32 [n, K]; the place of the newest
+    # version where there is no gradient
     slot: Any = None
     written: Any = None  # where the version that the update changes is kept, int32 [n]
 
@@ -151,7 +152,7 @@ class Trace:
         `max_staleness`. A log does not record them, so a run may not go on along a
         log: the reports of updates whose versions are lost have nan.
         """
-        return slots.most(self._last_rows)
+        return slots.needed(self._last_rows)
 
     @cached_property
     def _last_rows(self) -> np.ndarray:
@@ -163,14 +164,14 @@ class Trace:
             return read
         last = np.maximum(read, self.held_until - 1)
         # a gradient that is dropped when it arrives may be as old as the run
-        if slots.most(last) > self.max_staleness + 1:
+        if slots.needed(last) > self.max_staleness + 1:
             last = np.minimum(last, versions + self.max_staleness)
         return last
 
     @cached_property
     def _slots(self) -> np.ndarray:
         """The slot of each version, int32 [T]."""
-        return slots.given(self._last_rows)
+        return slots.of_versions(self._last_rows)
 
     def arrivals(
         self, start: int, stop: int, *, width: kinds.NonNegativeInt = 0

@@ -12,8 +12,8 @@ from delayjax._src.history import ring as rings
 class Calendar(NamedTuple):
     """Items that are due at this step or at one of the next `capacity` - 1 steps."""
 
-    # sums of items, leaves [capacity, *shape], at least float32; the items due at step
-    # s are in slot s mod capacity, and a slot where none is due holds an old sum
+    # sums of items, leaves [capacity, *shape], at least float32. The items due at step
+    # s are in slot s mod capacity. A slot without due items still holds an old sum.
     slots: Any
     due: jax.Array  # the number of items in each slot, int32 [capacity]
     step: jax.Array  # this step, int32 []

@@ -59,7 +59,7 @@ def _rows(leaf: Any) -> jax.Array:
 
 
 def _pack(tree: Any, slots: Any) -> Any:
-    """Leaves as their slots hold them; `_empty` packs them itself."""
+    """Leaves in the shapes of their slots; before there are slots, `_empty` does it."""
     if slots is None:
         return tree
     rings.check_tree("tree", slots, tree)

@@ -85,7 +85,7 @@ def column(layers: Layers, values: Any, leaf: Any) -> Any:
     return values.reshape(shape)
 
 
-def owners(name: str, delay: Any, like: Any) -> Any:
+def per_leaf(name: str, delay: Any, like: Any) -> Any:
     """The delay or the `Layers` of each leaf, from a prefix of a tree.
 
     Raises:
@@ -93,13 +93,13 @@ def owners(name: str, delay: Any, like: Any) -> Any:
             number of layers than its `Layers`.
     """
     bare = named_arrays.unboxed(like)
-    per_leaf = trees.broadcast(name, delay, bare)
+    repeated = trees.broadcast(name, delay, bare)
     leaves = jax.tree.leaves_with_path(bare)
-    each = jax.tree.leaves(per_leaf, is_leaf=trees.is_function)
+    each = jax.tree.leaves(repeated, is_leaf=trees.is_function)
     for (path, leaf), layers in zip(leaves, each, strict=True):
         if isinstance(layers, Layers):
             _check_layers(layers, path, jnp.shape(leaf))
-    return per_leaf
+    return repeated
 
 
 def checked_numbers(name: str, numbers: Any) -> Any:
@@ -127,7 +127,7 @@ def numbers_of(name: str, numbers: Any, like: Any) -> Any:
             number = column(number, np.asarray(number.delays), leaf)
         return jnp.asarray(number, dtypes.real_dtype(leaf))
 
-    by_leaf = owners(name, numbers, bare)
+    by_leaf = per_leaf(name, numbers, bare)
     return jax.tree.map(array, by_leaf, bare, is_leaf=trees.is_function)
 
 
@@ -145,8 +145,8 @@ class Split:
     """
 
     def __init__(self, delay: Any, like: Any):
-        """Takes a prefix tree of delays, and the whole tree; see `owners`."""
-        self._owners, self._like = owners("delay", delay, like), like
+        """Takes a prefix tree of delays, and the whole tree; see `per_leaf`."""
+        self._per_leaf, self._like = per_leaf("delay", delay, like), like
         self.delays = self._over(
             lambda layers, _: tuple(run.delay for run in runs_of(layers)),
             lambda layers, _: layers,
@@ -212,7 +212,7 @@ class Split:
             return function(layers, *(parts or (node,)))
 
         return jax.tree.map(
-            of_leaf, self._like, self._owners, *parts, is_leaf=named_arrays.is_box
+            of_leaf, self._like, self._per_leaf, *parts, is_leaf=named_arrays.is_box
         )
 
 

@@ -119,7 +119,7 @@ class History:
         return gradient, origin
 
     def per_leaf(self, name: str, value: Any, tree: Any) -> Any:
-        """`value`; or a tree with a value for each leaf, if each leaf has its age."""
+        """`value` if all leaves have one age, else a tree of a value for each leaf."""
         if self.one_age:
             return value
         return trees.broadcast(name, value, named_arrays.unboxed(tree))
@@ -136,7 +136,7 @@ class History:
         return self.deepest if self.one_age else self.max_delay
 
     def _of_both(self, leaves: Any, ages: Any, oldest: Any) -> tuple[Any, Any]:
-        """The ages of a gradient and of its origin. The loss uses the largest age."""
+        """The ages of a gradient and of its origin, whose loss has the age `oldest`."""
         return leaves, Origin(ages, oldest, leaves if self.keep_params else ())
 
     def check(self, kept: Kept, updates: Any, params: Any) -> None:

@@ -67,7 +67,7 @@ def resize_history(state: Any, like: Any, *, reset: Any = None) -> Any:
         Where only `like` has a producer of staleness (`delayed`), the history is empty,
         its clock begins at 0 and it warms up; the state of the optimizer goes on. Where
         only `state` has one, its gradients are dropped, and the optimizer goes on. In
-        the same way a rule that refuses (`refusing`) begins, or is left.
+        the same way a rule that refuses (`refusing`) is added, or is left out.
 
     Raises:
         ValueError: if `like` belongs to another transformation or to other parameters;
@@ -155,8 +155,8 @@ def _with_reset(state: Any, like: Any, reset: Any) -> Any:
 def _check_sizes(old: list[Any], new: list[Any]) -> None:
     """Checks that two states belong to the same parameters: only depths may differ.
 
-    The slots of a gradient do not show which axis is the depth. The slots of its age
-    show it (`delayed` keeps the age in the next history): both have the same depth.
+    The slots of a gradient do not show which axis is the depth. The slots of its age,
+    in the history that follows in a state of `delayed`, show it: they are as deep.
     """
     ages: Any = None
     for held, empty in reversed(list(zip(old, new, strict=True))):
@@ -216,7 +216,7 @@ def _other_leaves(state: Any, like: Any, is_leaf: Callable[[Any], bool]) -> Valu
     return ValueError(
         f"`like` must have the structure of `state`, got {got} in place of {was}: make"
         " it with `init` of the same optimizer and parameters. Only a producer of"
-        " staleness or a rule that refuses may be added or left."
+        " staleness or a rule that refuses may be added or left out."
     )
 
 

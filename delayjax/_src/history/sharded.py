@@ -177,7 +177,7 @@ def _join(tree: Any, bucket_bytes: int, rows_even: int) -> list[jax.Array]:
 
 
 def _apart(rows: list[jax.Array], like: Any, bucket_bytes: int) -> Any:
-    """A tree like `like`, from the rows to which its leaves were joined."""
+    """The tree whose leaves `_join` put into these rows; `like` has its shapes."""
     leaves, structure = jax.tree.flatten(like)
     buckets = collectives.buckets(leaves, bucket_bytes)
     parcels = [

@@ -53,7 +53,7 @@ def rounded(mean: Any, model_state: Any) -> Any:
 
 
 def _apart(a: jax.Array, b: jax.Array) -> jax.Array:
-    return jnp.where(a == b, 0, a - b)  # equal infinities too
+    return jnp.where(a == b, 0, a - b)  # 0, not nan, for two equal infinities
 
 
 def _has_mean(leaf: Any) -> bool:

@@ -109,8 +109,9 @@ def replay(
         `run(state, batches)` scans the next n updates and donates the state. If a row
         has fewer than K gradients, its other batches are not used. The report of a row
         has nan if the row needs a version that is not kept: the row is of another
-        trace, or comes soon after `resize_history`. The report also has nan if the row
-        has another shape than all rows of the given traces: another K, or one version.
+        trace, or comes soon after `resize_history`. The report also has nan if a row
+        lacks what all rows of the given traces have: K gradients, one divisor, or one
+        version for all of its gradients.
 
         The state holds one model state and `max_versions` parameter trees, none if no
         gradient is late. It keeps each version until its last gradient has arrived, so

@@ -62,7 +62,7 @@ def update(
 
 
 def _fits(setup: Setup, arrivals: Arrivals) -> jax.Array:
-    """Whether a row fits the setup, which holds for all rows of its traces.
+    """Whether a row is as `setup` says of all rows of the given traces.
 
     A row without a gradient fits.
     """
@@ -123,7 +123,7 @@ def _extra_args(
     return arguments
 
 
-# fields of the state that an update computes, and all fields that it changes
+# the fields that go back if `tx` refuses the mean, and if `each` refuses all gradients
 _MADE = ("params", "model_state", "version", "aggregation_state")
 _MOVED = (*_MADE, "opt_state")
 
@@ -154,7 +154,7 @@ def _without_refused(
 def _moved_where(
     moves: jax.Array, after: ReplayState, before: ReplayState, *names: str
 ) -> ReplayState:
-    """`after` if it `moves`; otherwise with these fields of `before`."""
+    """`after`; with these fields of `before` unless the update `moves` the state."""
     new, old = ({n: getattr(state, n) for n in names} for state in (after, before))
     return after._replace(**optax.tree.where(moves, new, old))
 

@@ -15,7 +15,7 @@ class Version(NamedTuple):
     """A version of the parameters in the history."""
 
     params: Any
-    number: Any  # updates that were applied before, int32 []; () if all are applied
+    number: Any  # updates applied before it, int32 []; () if no rule refuses one
 
 
 def empty(newest: Version, capacity: int, *, slotted: bool) -> rings.Ring:
@@ -55,7 +55,7 @@ def read(
     capacity: int,
     spread: float,
 ) -> Version:
-    """The version in a place; a mixture with younger ones with a `spread`."""
+    """The version in a place; with a `spread`, of each coordinate a newer one or it."""
     if capacity == 1:
         return newest
     if isinstance(kept.slots, slots.Numbered):

@@ -40,7 +40,7 @@ def groups(
 
     def run(server):
         server.check_workers("num_groups", num_groups)
-        left: list[float] = [math.inf] * num_groups
+        left: list[float] = [math.inf] * num_groups  # updates that a group still makes
         if data == "static":
             if server.num_updates == math.inf:
                 raise ValueError("`num_updates` must be given, got None.")

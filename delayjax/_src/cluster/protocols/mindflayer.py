@@ -53,7 +53,7 @@ def mindflayer(
         workers = server.num_workers
         tries = np.broadcast_to(counts, workers).tolist()
         limits = np.broadcast_to(allotted, workers).tolist()
-        left = [0] * workers  # trials of this update
+        left = [0] * workers  # trials of this update that are not done
 
         def begin():
             for worker in range(workers):
