@@ -3,8 +3,8 @@
 A2SGD (Bhattacharya, Yu and Chowdhury, arXiv:2006.07405) sends the mean of the positive
 and of the negative entries of a gradient in place of the gradient. Eight workers train
 an MLP on scikit-learn's digits for the same simulated time: with all-reduce, local SGD,
-A2SGD, and without any messages. A link needs up to as long for a gradient as a worker.
-The step of each is searched.
+A2SGD, and without any messages. Sending a gradient over a link takes at most as long as
+computing it. The step of each is searched.
 
     python -m experiments.main --config=configs/a2sgd.py --workdir=runs/a2sgd
 """

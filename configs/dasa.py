@@ -3,9 +3,9 @@
 In linear TD(0) each agent walks through ten states, and a server averages the messages
 of the agents. Delays have a mean of 5 updates: all are 5, or one in ten is 50. Plain
 stochastic approximation uses each message. DASA (Dal Fabbro et al., arXiv:2403.17247)
-keeps the messages since which the parameters moved least: the nearer half, or all
-within a reach. The result is the number of updates until the value function is near its
-fixed point.
+keeps the messages whose parameters are nearest to the newest parameters: the nearer
+half, or all within a reach. The result is the number of updates until the value
+function is near its fixed point.
 
     python -m experiments.main --config=configs/dasa.py --workdir=runs/dasa
 """

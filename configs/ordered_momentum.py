@@ -1,12 +1,13 @@
 """Does momentum help asynchronous SGD if it takes gradients in order?
 
-Heavy ball on the server decays with every gradient, at whichever version of the model a
-worker computed it. Ordered momentum (Shi et al., arXiv:2407.19234) decays once for each
-bucket of P gradients, and gives a late gradient the weight that it would have if
-gradients arrived in the order of the reads. DANA has a momentum for each worker.
-Asynchronous SGD trains on scikit-learn's digits with 8 and with 32 workers, whose times
-are Pareto of shape 1.5, so that some gradients are very late. All rules have the same
-number of gradients; step and momentum, which may be 0, are searched for each.
+A heavy-ball momentum on the server decays with every gradient, however old the model is
+at which a worker computed it. Ordered momentum (Shi et al., arXiv:2407.19234) decays
+once for each bucket of P gradients, and gives a late gradient the weight that it would
+have if gradients arrived in the order of the reads. DANA has a momentum for each
+worker. Asynchronous SGD trains on scikit-learn's digits with 8 and with 32 workers,
+whose times are Pareto of shape 1.5, so that some gradients are very late. All rules
+have the same number of gradients; step and momentum, which may be 0, are searched for
+each.
 
     python -m experiments.main --config=configs/ordered_momentum.py --workdir=runs/order
 """

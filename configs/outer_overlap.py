@@ -9,8 +9,8 @@ before (Eager DiLoCo). A control is one worker alone with the same outer optimiz
 which never waits. All numbers are searched, for each delay and merge: the step of Adam,
 and step and momentum of the outer optimizer. The loss is measured when the last
 exchange has arrived. Workers that do not wait train that many steps longer, so that all
-have the same number of outer steps. Eager workers have them after their last round, and
-the loss of their mean model is measured.
+have the same number of outer steps. Eager workers have taken them after their last
+round, and the loss of their mean model is measured.
 
     python -m experiments.main --config=configs/outer_overlap.py \
         --workdir=runs/outer_overlap

@@ -11,10 +11,10 @@ stash ("plain") a backward pass reads other weights than its forward pass. The c
   updates of the source: `momentum_decay` is 200 over the updates of this run;
 - rotation: Adam in the eigenvectors of each matrix of the blocks, with a stash.
 
-The last two are optimizers, which one stage has too. Step and momentum are tuned for
-each optimizer, method and number of stages. Runs are short: only Muon comes near 2.46
-nats, the entropy of a character given the character before it. On an H200 it takes 6
-minutes, with the same losses as on a CPU (to 1e-6 nats at small steps).
+The last two are optimizers, and are trained in one stage too. Step and momentum are
+tuned for each optimizer, method and number of stages. Runs are short: only Muon comes
+near 2.46 nats, the entropy of a character given the character before it. On an H200 it
+takes 6 minutes, with the same losses as on a CPU (to 1e-6 nats at small steps).
 
     python -m experiments.main --config=configs/pipeline_char_lm.py \
         --workdir=runs/pipeline_char_lm
