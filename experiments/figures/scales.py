@@ -12,7 +12,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from experiments.figures import palette
 
 _CHARACTERS = 25  # characters of tick labels for which one of two panels has room
-_BELOW = 3.0  # a logarithmic axis begins at the least value over this, or above
+_BELOW = 3.0  # a logarithmic axis begins at the least value divided by this, or higher
 
 
 def delay_ticks(axis: Any, delays: Sequence[float], position: Any) -> None:

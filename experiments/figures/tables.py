@@ -266,8 +266,8 @@ def _with_ends(
     It is "smallest" or "largest" if the value is the smallest or the largest number
     that was tried with the settings of the row; "limit" if it is at a limit of a
     searched range; else "". A value of 0 is no end: it turns a momentum or a strength
-    off, and no smaller value makes sense. No value is an end if fewer than three
-    numbers were tried, and no other value of a search is one.
+    off, and no smaller value makes sense. Where fewer than three numbers were tried, no
+    value is an end. A searched value is an end only at a limit.
     """
     settings = [name for name in analysis.settings(results) if name not in axes]
     marks = {end_of(axis): "" for axis in axes}

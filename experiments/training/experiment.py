@@ -40,8 +40,9 @@ class Arm:
         seconds: simulated time after which this arm ends; replaces the experiment's.
         updates: updates after which this arm ends; replaces the experiment's.
         contains: labels of another arm, which this arm equals if each number that only
-            this arm searches is off, or has the value that `contains` gives it. A
-            search never ends at a worse point than that.
+            this arm searches is off, or has the value that `contains` gives it. The
+            search of this arm begins at the optimum of that arm, and never ends at a
+            worse point.
     """
 
     training: Training

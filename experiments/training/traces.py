@@ -54,7 +54,7 @@ class Simulation:
 
     def trace(self, seed: int, updates: int | None, seconds: float) -> Any:
         """The trace of the cluster under a seed."""
-        if self.may_hang:  # a time that is never reached is no error
+        if self.may_hang:  # if the time is finite, a cluster that hangs is no error
             seconds = min(seconds, sys.float_info.max)
         return dj.cluster.simulate(
             self.cluster,
@@ -153,7 +153,7 @@ class Traces:
         traces: the trace of each seed.
         ends: the number of updates of each seed.
         evaluate_every: the number of updates between evaluations.
-        examples_each: the number of examples of a gradient, or of each worker's.
+        examples_each: the examples of a gradient, or of a gradient of each worker.
         seeds: the numbers of the seeds.
         room: the room of the compiled program.
     """
@@ -184,8 +184,8 @@ class Traces:
             request: the end of the run, and its seeds.
             together: whether all seeds end with the seed that has the fewest updates.
             spread: whether a gradient reads several versions.
-            steps: the steps of a client, or of each worker's; the one with the most
-                uses all examples of a batch.
+            steps: the steps of a client, or of the client of each worker; the client
+                with the most steps uses all examples of a batch.
 
         Raises:
             ValueError: if a seed has no update before the end.

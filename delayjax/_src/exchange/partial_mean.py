@@ -114,7 +114,7 @@ def partial_mean(
         both = jax.tree.map(jnp.add, carried, fresh)
 
         sent = optax.tree.where(in_time, both, carried if carry_once else nothing)
-        left = optax.tree.where(in_time, nothing, fresh if carry_once else both)
+        later = optax.tree.where(in_time, nothing, fresh if carry_once else both)
         sent = sent._replace(
             gradients=optax.tree.cast_like(sent.gradients, updates),
             held=sent.held.astype(jnp.float32),  # beside the ages in one bucket
@@ -124,11 +124,11 @@ def partial_mean(
         handed = means.of_all_workers(extra_args)
         handed["staleness"] = total.ages / jnp.maximum(total.held, 1.0)
         moves, inner_state = inner.update(mean, state.inner_state, params, **handed)
-        left = optax.tree.cast_like(left, state.carried)
+        later = optax.tree.cast_like(later, state.carried)
         return moves, PartialMeanState(
             staleness=handed["staleness"],
             step=state.step + 1,
-            carried=axes.typed_like(left, state.carried),
+            carried=axes.typed_like(later, state.carried),
             inner_state=inner_state,
         )
 
