@@ -26,11 +26,11 @@ def unboxed(tree: Any) -> Any:
 
 def stacked(tree: Any, slots: list[Any]) -> Any:
     """Slots [depth, *shape] in an item's boxes; a (*spec) becomes (None, *spec)."""
-    left = iter(slots)
+    remaining = iter(slots)
 
     def fill(node):
         leaves, structure = jax.tree.flatten(node)
-        arrays = [next(left) for _ in leaves]
+        arrays = [next(remaining) for _ in leaves]
         whole = jax.tree.unflatten(structure, arrays)
         if not is_box(node):
             return whole

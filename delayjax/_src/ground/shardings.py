@@ -91,7 +91,7 @@ def over(names: Iterable[str], spec: P) -> P:
     return P(*parts)
 
 
-def beside(names: Iterable[str], spec: P) -> P:
+def without(names: Iterable[str], spec: P) -> P:
     """A spec without the axes in `names`."""
     return over(set(names_of(spec)) - set(names), spec)
 

@@ -360,7 +360,7 @@ def _check_whole(params: Any, mesh: Mesh, axis_name: str) -> None:
     """Checks that parameters are sharded over stages alone."""
     kept = axis_name, *(name for name, size in mesh.shape.items() if size == 1)
     for path, leaf in jax.tree.leaves_with_path(params):
-        lost = shardings.beside(kept, shardings.spec_of(leaf, (), None))
+        lost = shardings.without(kept, shardings.spec_of(leaf, (), None))
         if lost != P():
             raise ValueError(
                 f"`params` must be sharded over {axis_name!r} alone, got {lost} at"

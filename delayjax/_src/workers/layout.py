@@ -41,7 +41,7 @@ class Layout:
     def spec(self, leaf: Any, axes: tuple[str, ...] = ()) -> P:
         """How a worker's part is sharded over other axes, as far as it is known."""
         mesh = None if self.mesh is None else self.mesh.abstract_mesh
-        return shardings.beside(self.names, shardings.spec_of(leaf, axes, mesh))
+        return shardings.without(self.names, shardings.spec_of(leaf, axes, mesh))
 
     def typed(self, leaf: Any, axes: tuple[str, ...]) -> Any:
         """A leaf of all workers, with its sharding over Explicit axes in its type."""
