@@ -34,6 +34,7 @@ from experiments import draw as draw_command
 from experiments.pods import chips, compile_pod
 from experiments.running.programs import programs
 from experiments.training import methods
+from experiments.training.adasync import AdaSync
 
 FOLDER = Path(tempfile.mkdtemp())
 SGD, ADAM, KEY = optax.sgd(0.1), optax.adam(0.1), jax.random.key(0)
@@ -274,7 +275,7 @@ def drawn(*arguments):
 
 
 # names of the rows that no function above has
-OTHERS = chips, compile_pod, figures, methods, stability, testing
+OTHERS = AdaSync, chips, compile_pod, figures, methods, stability, testing
 
 # the library, in the order of its modules
 AVERAGING = r"""
@@ -372,6 +373,9 @@ changed(worker=TRACE.worker + 4)
     ValueError: `Trace` must have read_version <= update < 12, ascending updates from 0
     on, workers below 4, and a `held_until` of each version or none: try
     cluster.load_trace.
+changed(read_version=TRACE.read_version - 1).arrivals(0, 12)
+    ValueError: `read_version` of a `Trace` must be at least 0 in training, got -1: the
+    first version is 0.
 cluster.Cluster(cluster.exponential(1.0), 4)
     TypeError: `workers` must be a static integer, got ServiceTime(mean=1.0,
     tail_rate=1.0).
@@ -1323,6 +1327,8 @@ ended(training=experiments.optimizer(sgd, update_seconds=1.0), seconds=0.5)
 ended(task=tasks.digits_mlp(batch_size=32), examples=10)
     ValueError: `examples` must be at least 32, the examples of an update, got 10: raise
     it, or lower the task's batch size.
+AdaSync(FOUR, 1, INF, 0)
+    ValueError: `updates` must be a whole number from 1 to 2,147,483,647, got 0.
 experiments.Arm(training=sgd, updates=-5)
     ValueError: `updates` must be a whole number from 1 to 2,147,483,647, got -5.
 experiments.Arm(training=sgd, updates=5, seconds=2.0)

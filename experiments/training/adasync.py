@@ -10,6 +10,7 @@ import optax
 
 import delayjax as dj
 from experiments.tasks.task import Task
+from experiments.training.axis_values import MOST_UPDATES, check_whole
 from experiments.training.jobs import (
     Job,
     Model,
@@ -51,6 +52,9 @@ class AdaSync:
     k: int
     interval_seconds: float
     updates: int
+
+    def __post_init__(self):
+        check_whole("updates", self.updates, 1, MOST_UPDATES)
 
     def arguments(self) -> dict[str, bool]:
         """The grid axes that this training takes."""

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+MOST_UPDATES = 2**31 - 1  # of int32
+
 
 def check_axis(axis: str, values: Sequence[Any] | Mapping[str, Any]) -> None:
     """Checks that an axis has values, each once.

@@ -9,6 +9,7 @@ from typing import Any
 from experiments.tasks.task import Task
 from experiments.training import column_names
 from experiments.training.axis_values import (
+    MOST_UPDATES,
     check_axis,
     check_whole,
     is_number,
@@ -19,7 +20,6 @@ from experiments.training.jobs import Training
 from experiments.training.ranges import Range, Search
 
 _MOST_SEEDS = 10_000
-_MOST_UPDATES = 2**31 - 1  # of int32
 _FIRST_TUNING_SEED = 1000
 FIRST_SEARCH_SEED = 10**9
 """Searches use this seed and later ones."""
@@ -136,7 +136,7 @@ class Experiment:
         _check_end("Experiment", 1, **ends)
         for name in ("evaluate_every", "evaluations"):
             if getattr(self, name) is not None:
-                check_whole(name, getattr(self, name), 1, _MOST_UPDATES)
+                check_whole(name, getattr(self, name), 1, MOST_UPDATES)
         self._check_seeds()
         self._check_columns()
         self._check_tuned_by()
@@ -266,7 +266,7 @@ def _check_end(what: str, least: int, **ends: float | None) -> None:
         )
     for name, end in given.items():
         if name != "seconds":
-            check_whole(name, end, 1, _MOST_UPDATES)
+            check_whole(name, end, 1, MOST_UPDATES)
         elif not (is_number(end) and 0 < end < math.inf):
             raise ValueError(f"`seconds` must be positive and finite, got {end!r}.")
 

@@ -38,8 +38,8 @@ class Timetable:
     def trace(self) -> dj.cluster.Trace:
         """The timetable as a trace: a step is an update with the gradients of the step.
 
-        A gradient is used in the step in which it is taken; `read_version` is the
-        version of the model that a late worker adds to a sum.
+        A gradient is used in the step in which it is taken; `read_version` is the step
+        whose model a worker adds to the sum, and -1 for the initial model.
         """
         update, worker = map(np.int32, np.nonzero(self.there))
         begun, arrived = self.begun[self.there], self.arrived[self.there]

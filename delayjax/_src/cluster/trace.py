@@ -171,6 +171,11 @@ class Trace:
     @cached_property
     def _slots(self) -> np.ndarray:
         """The slot of each version, int32 [T]."""
+        if (self.read_version < 0).any():
+            raise ValueError(
+                "`read_version` of a `Trace` must be at least 0 in training, got"
+                f" {self.read_version.min()}: the first version is 0."
+            )
         return slots.of_versions(self._last_rows)
 
     def arrivals(

@@ -195,6 +195,7 @@ def test_a_trace_has_the_gradients_of_each_step():
     late = (trace.update - trace.read_version).reshape(44, P)
     np.testing.assert_array_equal(late, result.behind)
     assert late.max() > 0
+    assert trace.read_version.min() == -1  # a late worker adds its initial model
     # the worker that works longest in its period is never idle
     busy = trace.busy_seconds
     np.testing.assert_allclose(busy, (result.arrived - result.begun).sum(axis=0))
