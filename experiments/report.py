@@ -245,7 +245,7 @@ def _cell(value: Any, diverged: bool) -> Any:
 
 
 def _cluster(name: str, trace: dj.cluster.Trace) -> list[Any]:
-    """The row of an arm in the table of clusters, under the first seed."""
+    """The row of a cluster in the table of clusters, under the first seed."""
     summary = trace.summary()
     staleness = f"{shown(summary.mean)}, {summary.p99:g}, {summary.max}"
     idle = (

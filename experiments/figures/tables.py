@@ -317,10 +317,10 @@ def edge_notes(chosen: Chosen, label: Callable[[Mapping[str, Any]], str]) -> lis
 
 
 def theory_of_arms(theory: Any, run: Run) -> list[float]:
-    """The theoretical value of each arm that has a trace.
+    """The theoretical value of each trace of a run.
 
     Raises:
-        ValueError: if no arm has a trace.
+        ValueError: if the run has no trace.
     """
     arms = [{"arm": arm, **labels} for arm, labels in run.trace_labels.items()]
     if not arms:

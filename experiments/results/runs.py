@@ -170,7 +170,7 @@ class Run:
 
     @cached_property
     def traces(self) -> dict[str, dj.cluster.Trace]:
-        """The trace of each arm's cluster under the first seed, by the arm's name."""
+        """The trace of each cluster under the first seed, by its name."""
         saved = self.info.get("traces", ())
         names = self.trace_labels
         return {
@@ -180,7 +180,7 @@ class Run:
 
     @property
     def trace_labels(self) -> dict[str, dict[str, Any]]:
-        """The labels of each arm with a trace, by its name."""
+        """The labels of each trace, of its arm and its cluster, by its name."""
         every = pd.DataFrame(
             [record["labels"] for record in self.info.get("traces", ())]
         )

@@ -37,6 +37,7 @@ class Program:
             where both arms are equal}}; other numbers that only this arm has are `off`
             there.
         kin: a number; programs with equal `kin` share a compiled program.
+        fed: {axis that changes only the data of an update: its value in all cells}.
         traced: the start and the first update of a cell, as `tracing.of_cell` traces
             it, if it has been traced.
     """
@@ -57,6 +58,7 @@ class Program:
         default_factory=dict
     )
     kin: int = 0
+    fed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     traced: jax.stages.Traced | None = None
 
     def with_cells(
@@ -139,14 +141,16 @@ def setting_names(programs: Sequence[Program]) -> list[str]:
 def first_traces(
     programs: Sequence[Program],
 ) -> dict[str, tuple[dict[str, Any], dj.cluster.Trace]]:
-    """The trace of each arm's cluster under the first seed, and the arm's labels.
+    """The trace of each cluster of each arm under the first seed, and its labels.
 
     Returns:
-        {program: (labels, trace)}, of the first program of each arm with a cluster.
+        {program: (labels, trace)}, of the first program with the labels: the arm's, and
+        the values of the fed axes, which choose one of several clusters.
     """
     saved: dict[str, tuple[dict[str, Any], dj.cluster.Trace]] = {}
     for program in programs:
-        labels = {name: label(value) for name, value in program.labels.items()}
+        values = {**program.labels, **named(program.fed, program.names)}
+        labels = {name: label(value) for name, value in values.items()}
         there = [before for before, _ in saved.values()]
         if program.job.traces and labels not in there:
             saved[program.name] = labels, program.job.traces[0]

@@ -59,7 +59,7 @@ def programs(experiment: Experiment, *, devices: int | None = None) -> list[Prog
             known = dict.fromkeys(name for program in made for name in program.takes)
             raise ValueError(
                 f"`grid` has the axis {axis!r}, which no arm takes: they take"
-                f" {', '.join(known) or 'none'}."
+                f" {', '.join(known) or 'no axis'}."
             )
     _check_distinct(made)
     _check_contained(made)
@@ -104,7 +104,9 @@ def _of_arm(
         task = tasks[key]
         jobs = _jobs(arm.training, task, request, _products(fed))
         declared = {*experiment.static, *of_task}
-        traced, first = tracing.traced_axes(task, jobs[0][1], axes, declared)
+        traced, first = tracing.traced_axes(
+            task, jobs[0][1], axes, declared, arm.labels
+        )
         tracing.check_values(task, jobs[0][1], axes, traced)
         _check_traced({**searched, **fed}, traced, known)
         # a search begins within its range; a fed axis has a program for each value
@@ -136,6 +138,7 @@ def _of_arm(
                         takes=tuple(known),
                         searched={a: r for a, r in searched.items() if a in traced},
                         kin=kin,
+                        fed=fed_values,
                         traced=None if number else first,  # for the first values
                     )
                 )
@@ -269,7 +272,7 @@ def _check_axes(
     if unknown:
         raise ValueError(
             f"`grid` has the axis {unknown[0]!r}, which neither the task nor the"
-            f" training takes: they take {', '.join(known) or 'none'}."
+            f" training takes: they take {', '.join(known) or 'no axis'}."
         )
     missing = [axis for axis, needed in known.items() if needed and axis not in grid]
     if missing:

@@ -1,5 +1,6 @@
 """Finds the axes of a grid that can be traced, and checks their values."""
 
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,7 +26,11 @@ Grid = Mapping[str, Sequence[Any]]
 
 
 def traced_axes(
-    task: Task, job: Job, grid: Grid, declared: set[str]
+    task: Task,
+    job: Job,
+    grid: Grid,
+    declared: set[str],
+    labels: Mapping[str, Any] = types.MappingProxyType({}),
 ) -> tuple[list[str], jax.stages.Traced]:
     """The axes that can be traced: the functions accept unknown numbers for them.
 
@@ -34,6 +39,7 @@ def traced_axes(
         job: the training.
         grid: the axes that the training takes.
         declared: axes that must not be traced.
+        labels: of the arm, for errors.
 
     Returns:
         The axes, and the trace, `of_cell`, with the first values of the others.
@@ -57,7 +63,8 @@ def traced_axes(
 
     numbers = [axis for axis, values in grid.items() if all(map(is_number, values))]
     candidates = [axis for axis in numbers if axis not in declared]
-    with naming("The training", {a: label(values[0]) for a, values in grid.items()}):
+    shown = {name: label(value) for name, value in {**labels, **first}.items()}
+    with naming("The training", shown):
         if works(candidates):
             return candidates, traced[tuple(candidates)]
         alone = [axis for axis in candidates if works([axis])]

@@ -14,16 +14,18 @@ _SHOWN = 0.995  # the share of gradients on the axis; a few may be far older
 
 
 def staleness(*, theory: Theory | None = None) -> Figure:
-    """A figure of the staleness of each arm's gradients, under the first seed.
+    """A figure of the staleness of each cluster's gradients, under the first seed.
 
     Args:
-        theory: the mean staleness in updates: a function of labels, or {arm: mean}.
+        theory: the mean staleness in updates: a function of labels, or {name: mean}.
     """
 
     def draw(run: Run) -> Any:
         return of_traces(run.traces, tables.theory_of_arms(theory, run))
 
-    caption = "The share of each arm's gradients that are older than 0, 1, ... updates."
+    caption = (
+        "The share of each cluster's gradients that are older than 0, 1, ... updates."
+    )
     return Figure("staleness", caption, draw)
 
 

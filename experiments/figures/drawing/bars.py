@@ -84,16 +84,18 @@ def bars(
 
 
 def update_times(*, theory: Theory | None = None) -> Figure:
-    """A figure of the times between an arm's updates, under the first seed.
+    """A figure of the times between a cluster's updates, under the first seed.
 
     Args:
-        theory: the mean in seconds: a function of labels, or {arm: mean}.
+        theory: the mean in seconds: a function of labels, or {name: mean}.
     """
 
     def draw(run: Run) -> Any:
         return times_of(run.traces, tables.theory_of_arms(theory, run))
 
-    caption = "The time between updates of each arm: mean, and range of 90 % of times."
+    caption = (
+        "The time between updates of each cluster: mean, and range of 90 % of times."
+    )
     return Figure("update_times", caption, draw)
 
 

@@ -25,14 +25,14 @@ _MARK = {"color": palette.COLORS[0], "marker": "|", "ls": "", "ms": 6}
 
 
 def gantt(*, only: Sequence[str] | None = None) -> Figure:
-    """A figure of each arm's workers in the first seconds, under the first seed.
+    """A figure of each cluster's workers in the first seconds, under the first seed.
 
     Args:
-        only: the names of the arms to show; by default the first four.
+        only: the names of the clusters to show; by default the first four.
     """
 
     def draw(run: Run) -> Any:
-        return of_traces({arm: run.traces[arm] for arm in only or run.traces})
+        return of_traces({name: run.traces[name] for name in only or run.traces})
 
     caption = (
         "What the workers do in the first seconds: bars of computing, idle gaps,"
