@@ -14,6 +14,7 @@ import optax
 
 import delayjax as dj
 from experiments.tasks.task import Task
+from experiments.training.returned import checked
 
 Hyper = Mapping[str, Any]
 """{axis: value} of one cell; numbers are traced."""
@@ -220,14 +221,21 @@ def axes_of(*functions: Any) -> dict[str, bool]:
 
 
 def called(function: Any, hyper: Hyper, key: jax.Array) -> Any:
-    """Calls a function of grid axes for a cell; returns any other value unchanged."""
-    if not callable(function) or isinstance(function, optax.GradientTransformation):
+    """Calls a function of grid axes for a cell; returns any other value unchanged.
+
+    A transformation is returned with the checks of `returned`.
+    """
+    if isinstance(function, optax.GradientTransformation):
+        return checked(function)
+    if not callable(function):
         return function
     names = inspect.signature(function).parameters
     given = {name: value for name, value in hyper.items() if name in names}
     if "key" in names and "key" not in given:
         given["key"] = key
-    return function(**given)
+    made = function(**given)
+    is_rule = isinstance(made, optax.GradientTransformation)
+    return checked(made) if is_rule else made
 
 
 def begun(task: Task, key: jax.Array) -> Model:
