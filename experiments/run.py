@@ -93,6 +93,17 @@ def run(
             f"`checkpoint_every` must be at least 1 update, got {checkpoint_every}."
         )
     started = time.monotonic()
+    if workdir is None:
+        workdir = tempfile.mkdtemp(prefix="experiment-")
+    place = RunFolder(workdir)
+    place.check_shared()
+
+    def check_place():
+        if processes.is_first():
+            place.download()
+            place.check_place()
+
+    processes.together(check_place)
     with of_changed(changed or {}):
         trainers = processes.together(
             lambda: prepared(experiment, shard, None if changed else stated or ())
@@ -104,10 +115,6 @@ def run(
             f"`profile` must lie in 0 .. {longest}, the updates of the run, got"
             f" {profile.start},{profile.stop}."
         )
-    if workdir is None:
-        workdir = tempfile.mkdtemp(prefix="experiment-")
-    place = RunFolder(workdir)
-    place.check_shared()
     most = experiment.search.most
     asked = {trainer.program.name: _asked(trainer, most) for trainer in trainers}
     about = {
@@ -121,7 +128,15 @@ def run(
         def opened():
             if not processes.is_first():
                 return False
-            return _opened(stack, place, experiment, trainers, shard, about, asked)
+            stack.enter_context(place.locked())
+            record = _accepted(place, experiment, trainers, shard, about)
+            done = (
+                place.is_finished(asked) and place.info.get("seeds") == record["seeds"]
+            )
+            place.begin(record, first_traces(made), finished=done)
+            stack.callback(place.upload)
+            place.upload()  # run.json, before a search has checkpoints in the bucket
+            return done
 
         # if process 0 refuses the folder, all processes stop and none waits
         (done,) = processes.any_of(processes.together(opened))
@@ -154,7 +169,7 @@ def run(
                 place.remove_checkpoints()
         if not processes.is_first():
             place.download()
-        outcome = Run.read(place.path)
+    outcome = Run.read(place.path)  # with the time of the run, now that it is over
     answers = effects.answers(outcome, experiment.effects)
     if processes.is_first():
         for why in answers:
@@ -163,39 +178,27 @@ def run(
     return dataclasses.replace(outcome, question=experiment.question, answers=answers)
 
 
-def _opened(
-    stack: contextlib.ExitStack,
+def _accepted(
     place: RunFolder,
     experiment: Experiment,
     trainers: Sequence[Trainer],
     shard: tuple[int, int],
     about: Mapping[str, Any],
-    asked: Mapping[str, Any],
-) -> bool:
-    """Locks the folder until the stack ends, and begins or continues the run in it.
-
-    Returns:
-        Whether the run in the folder is finished and has all that is `asked`.
+) -> dict[str, Any]:
+    """The record of a run that may begin or continue in a folder.
 
     Raises:
         ValueError: if the folder holds another run.
     """
-    place.download()
-    stack.enter_context(place.locked())
     record, digests = _described(experiment, trainers)
     before = place.info.get("seeds", record["seeds"])
-    done = place.is_finished(asked) and before == record["seeds"]
     same = record, digests
     if is_longer(record["seeds"], before):
         earlier = dataclasses.replace(experiment, seeds=tuple(before))
         same = _described(earlier, prepared(earlier, shard, None))
     place.check_same(same[0] | about, same[1])
-    made = [trainer.program for trainer in trainers]
-    check_most(made, experiment.search.most, place)
-    place.begin(record | about, first_traces(made), finished=done)
-    stack.callback(place.upload)
-    place.upload()  # run.json, before a search has checkpoints in the bucket
-    return done
+    check_most([trainer.program for trainer in trainers], experiment.search.most, place)
+    return record | about
 
 
 def _digest_of(stated: Sequence[Published | Record]) -> str:

@@ -114,24 +114,41 @@ class RunFolder:
                 " choose a shared folder, by its absolute path, or a bucket."
             )
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Makes the folder, and locks other runs out of it in the block.
+    def check_place(self) -> None:
+        """Checks that the folder holds a run, or nothing that a run would replace.
 
         Raises:
-            ValueError: if the folder holds more than a run, cannot be written, or is in
-                use by another run.
+            ValueError: if it holds more than a run, or files that no run wrote.
         """
+        has_run = (self._place / self._record.name).exists()
         place = self.path.resolve()
         if (
             place in (place.parent, Path(os.path.expanduser("~")).resolve())
             or (place / ".git").exists()
-            or (not self._record.exists() and software.has_tracked_files(place))
+            or (not has_run and software.has_tracked_files(place))
         ):
             raise ValueError(
                 f"--workdir={self.path} is {place}, which holds more than a run: name a"
                 f" folder in it, as {self.path / 'runs'}."
             )
+        files = (*_RECORDS, *_TABLE_FILES, "report.html", *_FOLDERS)
+        theirs = [name for name in files if (self._place / name).exists()]
+        if theirs and not has_run:
+            raise ValueError(
+                f"--workdir={self.path} has {theirs[0]}, but no run.json: no run wrote"
+                " it, and this run would replace or remove it. Choose another"
+                " --workdir."
+            )
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Makes the folder, and locks other runs out of it in the block.
+
+        Raises:
+            ValueError: as `check_place`, or if the folder cannot be written, or is in
+                use by another run.
+        """
+        self.check_place()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = (self.path / ".lock").open("w")
@@ -230,12 +247,10 @@ class RunFolder:
             digests: {program: its digest, as in `identity.changes`}.
 
         Raises:
-            ValueError: if the folder holds another run, naming what changed, or
-                other files that would be overwritten.
+            ValueError: if the folder holds another run, naming what changed.
         """
         before = self.info
         if not before:
-            self._check_empty()
             return
         changed = identity.changes(before, _as_written(record), digests)
         if changed:
@@ -288,17 +303,6 @@ class RunFolder:
         )
         for item, (_, trace) in zip(saved, traces.values(), strict=True):
             _save_trace(self.path / item["file"], trace)
-
-    def _check_empty(self) -> None:
-        """Checks that the folder has no other files that the run would overwrite."""
-        files = (*_RECORDS, *_TABLE_FILES, "report.html", *_FOLDERS)
-        theirs = [name for name in files if (self._place / name).exists()]
-        if theirs:
-            raise ValueError(
-                f"--workdir={self.path} has {theirs[0]}, but no run.json: no run wrote"
-                " it, and this run would replace or remove it. Choose another"
-                " --workdir."
-            )
 
     def finish(self, programs: Mapping[str, Any]) -> None:
         """Records that the tables are whole, with a digest of each.

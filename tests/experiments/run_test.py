@@ -35,6 +35,7 @@ from experiments import (
 from experiments.figures import TimeTo
 from experiments.host import checkpoints, processes, progress
 from experiments.host.folder import RunFolder
+from experiments.run import prepared
 from experiments.running import loop
 from experiments.running.evaluation import gradient_norm
 from experiments.running.programs import programs
@@ -481,8 +482,12 @@ def test_a_file_of_someone_else_is_not_overwritten_or_removed(tmp_path, name):
     file = tmp_path / name / ("mine" * name.endswith("/"))
     file.parent.mkdir(exist_ok=True)
     file.write_text("a,b\n1,2\n")
+
+    def untraced(learning_rate, delay):
+        raise AssertionError("the folder is refused before any work")
+
     with pytest.raises(ValueError, match=f"has {name}, but no run.json: no run wrote"):
-        run(experiment(), str(tmp_path))
+        run(experiment(training=untraced), str(tmp_path))
     assert file.read_text() == "a,b\n1,2\n"
 
 
@@ -686,6 +691,32 @@ def test_along_a_trace_time_examples_and_staleness_are_the_cluster_s(tmp_path):
     own = source.trace(kept.info["seeds"][0], trace.num_updates, np.inf)
     np.testing.assert_array_equal(trace.seconds, own.seconds)
     assert kept.info["traces"][0]["labels"] == {"n": 2}
+
+
+def test_each_source_of_the_axis_cluster_has_its_trace_and_all_share_a_program():
+    sources = {
+        "a": Simulation(cluster(4), k_async(1)),
+        "b": Simulation(cluster(3), n_softsync(2)),
+    }
+    sides = experiment(
+        training=along(sources, optax.sgd),
+        grid={"learning_rate": (0.1, 0.2), "cluster": {"late": 0, "soft": 1}},
+    )
+    assert len({id(trainer.run_chunk) for trainer in prepared(sides)}) == 1
+    result = run(sides)
+    assert result.trace_labels == {
+        "late": {"cluster": "late"},
+        "soft": {"cluster": "soft"},
+    }
+    for trace, source in zip(result.traces.values(), sources.values(), strict=True):
+        expected = source.trace(0, 30, np.inf)
+        np.testing.assert_array_equal(trace.seconds, expected.seconds)
+
+
+def test_a_run_knows_its_time_when_it_returns(tmp_path):
+    result = run(experiment(updates=1), str(tmp_path))
+    written = json.loads((tmp_path / "run.json").read_text())
+    assert result.info["wall_seconds"] == written["wall_seconds"] > 0
 
 
 class Collected:
