@@ -56,6 +56,31 @@ def styles(labels: Sequence[str], *, ordered: bool = False) -> dict[str, Style]:
     }
 
 
+def by_color(
+    styles: Mapping[str, Style], groups: Mapping[str, Any]
+) -> Mapping[str, Style]:
+    """The styles, with one color, and other dashes and markers, in each group.
+
+    They are unchanged if no group has several lines, or one has more than there are
+    dashes.
+
+    Args:
+        styles: {label: the style of its line}, each with its color.
+        groups: {label: its group}.
+    """
+    members: dict[Any, list[str]] = {}
+    for label in styles:
+        members.setdefault(groups[label], []).append(label)
+    if not 1 < max(map(len, members.values()), default=0) <= len(_DASHES):
+        return styles
+    colors = [style.color for style in styles.values()]
+    return {
+        label: Style(color, _MARKERS[place], _DASHES[place])
+        for labels, color in zip(members.values(), colors, strict=False)
+        for place, label in enumerate(labels)
+    }
+
+
 @functools.cache
 def on_dark() -> dict[str, str]:
     """{color of a line, as #rrggbb: the color that replaces it on a dark page}.

@@ -36,7 +36,8 @@ def curves(
         metric: a column of the curves.
         against: the horizontal axis: "update", "seconds" or "examples".
         panels: as in `over`.
-        color: as in `over`.
+        color: the setting that labels name first; the lines of one of its values have
+            one color and different dashes. A tuned axis here is shown at each value.
         only: as in `over`.
         theory: a function of `against` and settings, or {against: value}; dotted line.
         target: a value of the metric to mark.
@@ -63,6 +64,9 @@ def curves(
         table = numbers(chosen, metric, against, series)
         named = tables.name(table, series, panels, color)
         table = named.tell(table)
+        if color:
+            group = dict(zip(table["label"], table[color].map(str), strict=True))
+            named = named._replace(styles=palette.by_color(named.styles, group))
         ends = [line["at"].max() for _, _, line in named.lines(table)]
         wide = bool(ends) and max(ends) > _WIDE * min(ends) > 0
         if wide:  # a logarithmic axis cannot show 0

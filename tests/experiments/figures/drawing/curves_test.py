@@ -47,6 +47,26 @@ def test_series_stand_in_the_order_of_the_run(tmp_path):
     assert legend(figure)[: len(methods)] == list(methods)
 
 
+def test_the_lines_of_one_value_of_color_share_it_and_differ_in_dashes(tmp_path):
+    def loss(rule, delay, seed):
+        return 1.0
+
+    run = made(tmp_path, loss, delay=(0, 4), rule=("a", "b"))
+    figure = figures.curves("train_loss", color="rule").draw(run)
+    names = ["a, delay=0", "a, delay=4", "b, delay=0", "b, delay=4"]
+    assert legend(figure)[:4] == names
+    looks = [(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines]
+    (a0, a4, b0, b4) = looks
+    assert a0[0] == a4[0] != b0[0] == b4[0]
+    assert a0[1] == b0[1] != a4[1] == b4[1]
+    check_legible(figure)
+    # with one line for each value all lines differ in both
+    alone = figures.curves("train_loss", color="rule", only={"delay": (0,)}).draw(run)
+    colors = {line.get_color() for line in alone.axes[0].lines}
+    dashes = {line.get_linestyle() for line in alone.axes[0].lines}
+    assert len(colors) == len(dashes) == 2
+
+
 def test_a_series_that_diverged_is_named_and_not_drawn(tmp_path):
     def loss(learning_rate, delay, seed):
         return valley(learning_rate, delay, seed) if delay else float("nan")
