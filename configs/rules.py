@@ -59,7 +59,7 @@ def experiment(config: ConfigDict) -> Experiment:
         figures=[figures.bars("train_loss", panels="cluster", color="optimizer")],
     )
     late = {cluster for arm in made.arms for cluster in arm.grid["cluster"]}
-    tolerance = made.search.tolerance
+    tolerance = made.effort.tolerance
     answer = Effect(
         metric="train_loss",
         against={"rule": rules.BASELINE.name},

@@ -131,7 +131,7 @@ def main(file: ConfigFile) -> None:
                 print(f"{trainer.program.name}: {costs(trainer)}")
                 if trainer.program.searched:
                     axes = ", ".join(trainer.program.searched)
-                    most = f"{made.search.most:,} trainings of a series at most"
+                    most = f"{made.effort.most:,} trainings of a series at most"
                     print(f"  before that a search   of {axes}: {most}")
             return
         outcome = run(

@@ -115,7 +115,7 @@ def run(
             f"`profile` must lie in 0 .. {longest}, the updates of the run, got"
             f" {profile.start},{profile.stop}."
         )
-    most = experiment.search.most
+    most = experiment.effort.most
     asked = {trainer.program.name: _asked(trainer, most) for trainer in trainers}
     about = {
         "source": source,
@@ -197,7 +197,7 @@ def _accepted(
         earlier = dataclasses.replace(experiment, seeds=tuple(before))
         same = _described(earlier, prepared(earlier, shard, None))
     place.check_same(same[0] | about, same[1])
-    check_most([trainer.program for trainer in trainers], experiment.search.most, place)
+    check_most([trainer.program for trainer in trainers], experiment.effort.most, place)
     return record | about
 
 
@@ -209,7 +209,7 @@ def _searched(experiment: Experiment) -> dict[str, Any]:
     """The settings of a search; in the folder of a run only `most` may change."""
     if not experiment.searched:
         return {}
-    return dataclasses.asdict(experiment.search) | {
+    return dataclasses.asdict(experiment.effort) | {
         "by": str(experiment.tuned_by),
         "also_at": list(map(dict, experiment.also_at)),
         "contains": [arm.contains for arm in experiment.all_arms],
@@ -428,10 +428,11 @@ def _tables(
 ) -> tuple[pd.DataFrame, pd.DataFrame, Selection]:
     """The tables of results and curves, and the selection, from all rows."""
     results, curves = (list(itertools.chain(*part)) for part in zip(*each, strict=True))
-    return tables.split(
+    results, curves, selection = tables.split(
         setting_names(made),
         results,
         curves,
         selection=Selection(experiment.tuned_axes, experiment.tuned_by, optima=optima),
         tuning_seeds=experiment.tuning_seed_numbers,
     )
+    return results, curves, selection.with_reported(results, curves)

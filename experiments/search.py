@@ -122,13 +122,18 @@ class _Searcher:
         first = processes.is_first()
         read = processes.together(lambda: self._ledger.text() if first else "")
         self._ledger.take(processes.of_all(read)[0])  # process 0 reads for all
-        for program in self._programs:
-            self._of[program.name] = self._optima(program)
-            processes.together(self._place.upload)  # process 0 uploads to a bucket
+        self._search(self._programs)
         while challenged := self._meet_rivals():
-            for program in challenged:  # known trainings are not repeated
-                self._of[program.name] = self._optima(program)
-                processes.together(self._place.upload)
+            self._search(challenged)  # known trainings are not repeated
+
+    def _search(self, programs: Sequence[Program]) -> None:
+        for number, program in enumerate(programs, 1):
+            name = f"{number} of {len(programs)}: " * (len(programs) > 1) + program.name
+            most = program.size * self._experiment.effort.most
+            self._of[program.name] = self._optima(
+                program, progress.SearchMeter(name, most)
+            )
+            processes.together(self._place.upload)  # process 0 uploads to a bucket
 
     def optimal(self, program: Program) -> Program:
         """The program whose cells are its series at their optima and at `also_at`."""
@@ -154,7 +159,7 @@ class _Searcher:
         table = pd.DataFrame(rows).drop(columns="point")
         return table.assign(why=table["why"].replace("", "found"))
 
-    def _optima(self, program: Program) -> list[Optimum]:
+    def _optima(self, program: Program, shown: progress.SearchMeter) -> list[Optimum]:
         """The optima of all series of a program, which are searched at once."""
         askings = [
             _numbered(number, self._asking(program, number, series, axes))
@@ -162,7 +167,7 @@ class _Searcher:
                 zip(program.series(), families.fixed(program), strict=True)
             )
         ]
-        outcomes = self._answered(program, searching.together(askings))
+        outcomes = self._answered(program, searching.together(askings), shown)
         return [
             Optimum(series, dict(zip(program.searched, one.point, strict=True)), one)
             for series, one in zip(program.series(), outcomes, strict=True)
@@ -207,7 +212,7 @@ class _Searcher:
             self._begun[key] = self._points(program, pairs)
         return searching.find(
             program.searched,
-            self._experiment.search,
+            self._experiment.effort,
             f"{series}",
             first_seed=self._first_seeds[program.arm],
             nested=self._begun[key],
@@ -225,20 +230,23 @@ class _Searcher:
             points.append(tuple(numbers.values()))
         return [point for point in points if None not in point]
 
-    def _answered(self, program: Program, asking: Asking) -> list[Outcome]:
+    def _answered(
+        self, program: Program, asking: Asking, shown: progress.SearchMeter
+    ) -> list[Outcome]:
         """The outcomes of a search, after training all points that it asks for."""
-        lines = progress.Lines(f"searching {program.name}: %d trainings")
         known = self._ledger.scores
         try:
             asked = next(asking)
             while True:
-                self._train(program, asked)
-                lines.say(len(known))
+                shown.begin_round()
+                self._train(program, asked, shown)
                 asked = asking.send([known[program.name, *one] for one in asked])
         except StopIteration as end:
             return end.value
 
-    def _train(self, program: Program, asked: Sequence[Asked]) -> None:
+    def _train(
+        self, program: Program, asked: Sequence[Asked], shown: progress.SearchMeter
+    ) -> None:
         for whole in self._trials.calls(asked):
             known = self._ledger.scores
             call = [one for one in whole if (program.name, *one) not in known]
@@ -246,6 +254,7 @@ class _Searcher:
                 scores = self._trials.trained(program, call)
                 trained = program.name, call, scores
                 processes.together(lambda these=trained: self._ledger.add(*these))
+            shown.update(len(whole), len(call))
 
     def _judged(
         self, program: Program, final: Mapping[str, Any], rows: Sequence[Any]
@@ -267,7 +276,7 @@ class _Searcher:
             curves = analysis.derived(pd.DataFrame(of_rows))
             judged = Selection(by=by).judged(results, curves)
             values = judged[by.name]
-        return self._experiment.search.score(values)
+        return self._experiment.effort.score(values)
 
     def _clocks(self, program: Program, step: int) -> dict[str, Any]:
         job = program.job

@@ -1279,6 +1279,10 @@ experiment(tuned="rate")
     ValueError: `tuned` names no axis of the grid: ['rate'].
 experiment(tuned="learning_rate", tuning_seeds=(0,))
     ValueError: `tuning_seeds` are not reported, but 0 is in `seeds` too: name others.
+experiment(search=experiments.Search(repeats=2))
+    ValueError: `search` is Search(seeds=6, repeats=2, tolerance=0.01, relative=False,
+    most=20000), but no axis of `grid` is a `Range`, so that nothing is searched: give a
+    `Range`, or leave `search` out.
 experiment(tuning_seeds=3)
     ValueError: `tuning_seeds` is 3, but nothing is tuned: name an axis in `tuned`, or
     leave them out.
@@ -1311,7 +1315,7 @@ made(0.1)
     or `along(...)`, `replicas(...)`, `pipelined(...)`, `on_devices(...)`, got 0.1.
 made(SGD)
     ValueError: `grid` has the axis 'learning_rate', which neither the task nor the
-    training takes: they take none.
+    training takes: they take no axis.
 made(grid={"learning_rate": (-0.1,)})
     ValueError: `grid['learning_rate']` must hold step sizes, positive numbers or
     schedules, got -0.1.
@@ -1341,6 +1345,9 @@ ended(examples=100)
     batch has: give `updates`.
 of_arms({"rule": "sgd"}, sgd)
     ValueError: not enough values to unpack (expected 2, got 1)
+of_arms(("sgd", sgd))
+    TypeError: `labels` of an arm must be a mapping {name: value}, got 'sgd': name it,
+    as in {'rule': 'sgd'}.
 of_arms(ARM, ARM)
     ValueError: `arms` or `grid` make two cells with the same columns (rule=sgd,... or
     the values of an axis names, as in grid={'law': {'none': f}}.

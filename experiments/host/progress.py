@@ -73,6 +73,38 @@ class Lines:
             log.info(self._text, *numbers)
 
 
+class SearchMeter:
+    """Rounds, trainings and the most time left of a program's search, every 5 s.
+
+    Each training that the search may still need takes as long as the average training
+    so far; most searches end much earlier.
+    """
+
+    def __init__(self, name: str, most: int):
+        """Takes the name of the program, and the most trainings of its search."""
+        self._name, self._most = name, most
+        self._rounds, self._asked, self._trained = 0, 0, 0
+        self._began, self._last = working(), time.monotonic()
+        log.info("searching %s: at most %s trainings", name, f"{most:,}")
+
+    def begin_round(self) -> None:
+        """Counts a round."""
+        self._rounds += 1
+
+    def update(self, asked: int, trained: int) -> None:
+        """Adds trainings of the round, of which some were not known before."""
+        self._asked, self._trained = self._asked + asked, self._trained + trained
+        if time.monotonic() - self._last < _SECONDS_BETWEEN_LINES or not self._trained:
+            return
+        self._last = time.monotonic()
+        each = (working() - self._began) / self._trained
+        log.info(
+            "searching %s: round %d, %s of at most %s trainings, at most %s left",
+            *(self._name, self._rounds, f"{self._asked:,}", f"{self._most:,}"),
+            _duration(each * (self._most - self._asked)),
+        )
+
+
 class Meter:
     """Updates, loss, speed and time left of a run's programs, one after another.
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from experiments.results import analysis, metrics
@@ -18,9 +19,12 @@ class Selection(NamedTuple):
         by: the metric whose smallest value is best.
         results: the results of the tuning seeds; None if the reported seeds choose.
         curves: the curves of the tuning seeds.
-        optima: one row per series with searched numbers: the optimum, its score, and
-            whether it is found; None if nothing was searched. Without tuning seeds the
-            scores choose the other axes of these series.
+        optima: one row per series with searched numbers; None if nothing was searched.
+            The columns: the series; the optimum; `score`, the mean under seeds of the
+            search, which differ between arms; whether it is found, and why; the number
+            of trainings; `reported`, the mean of the metric over the reported seeds,
+            which are the same in all rows. Without tuning seeds the scores choose the
+            other axes of these series.
     """
 
     axes: tuple[str, ...] = ()
@@ -109,6 +113,20 @@ class Selection(NamedTuple):
         for fate in {*metrics.FATES} & {*judged}:  # the reported seeds choose nothing
             new[fate] = judged[fate].where(~searched, 0)
         return judged.assign(**new)
+
+    def with_reported(self, results: pd.DataFrame, curves: pd.DataFrame) -> "Selection":
+        """The selection whose optima have the column `reported`."""
+        if self.optima is None:
+            return self
+        judged = self.judged(results, curves)
+        columns = [name for name in analysis.settings(judged) if name in self.optima]
+        values: dict[Any, list[float]] = {}
+        for place, value in zip(
+            _keys(judged, columns), judged[self.column], strict=True
+        ):
+            values.setdefault(place, []).append(value)
+        means = [float(np.mean(values[one])) for one in _keys(self.optima, columns)]
+        return self._replace(optima=self.optima.assign(reported=means))
 
     def judged(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
         """The results with the column of the metric that decides."""

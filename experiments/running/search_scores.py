@@ -31,9 +31,15 @@ class SpentError(Exception):
 
 
 class Table:
-    """The scores of trials so far, {point: {seed: score}}."""
+    """The scores of trials so far, {point: {seed: score}}.
+
+    Attributes:
+        undecided: {first seed of a comparison: half of the longest of its intervals
+            that do not decide yet}.
+    """
 
     def __init__(self, most: int):
+        self.undecided: dict[int, float] = {}
         self._scores: dict[Point, dict[int, float]] = {}
         self._most = most
 

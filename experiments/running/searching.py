@@ -129,11 +129,26 @@ def _agreed(
     except SpentError:
         why = f"not found within {search.most:,} trainings"
         if attempt:
-            why += f": {search.repeats} searches do not agree"
+            why += f", and {search.repeats} searches do not agree"
+        why += ": raise `most`"
+        if table.undecided:
+            reached = _rounded_up(max(table.undecided.values()))
+            why += f", or `tolerance` to {reached:.2g}, which decides its comparisons"
         best, score = climbs[0].first, math.nan
         if len(table):
             best, score = table.best(centers)
         return Outcome(best, score, False, why, len(table))
+
+
+def _rounded_up(number: float) -> float:
+    """The number, with two digits.
+
+    Example:
+        >>> _rounded_up(0.02301), _rounded_up(1.0)
+        (0.024, 1.0)
+    """
+    digit = 10.0 ** (math.floor(math.log10(number)) - 1)
+    return float(f"{math.ceil(number / digit) * digit:.2g}")
 
 
 def _is_optimum(
@@ -216,7 +231,9 @@ def _agreement(
             if one.high > 2 * search.tolerance and one.half > search.tolerance
         ]
         if apart or not open_:
+            table.undecided.pop(seeds[0], None)
             return apart, seeds
+        table.undecided[seeds[0]] = max(one.half for one in open_)
         seeds = _more(seeds, open_, search.tolerance)
 
 
@@ -392,6 +409,7 @@ class _Climb:
                 if worse.high < 0 and worse.mean < -tolerance / 2
             ]
             if better:
+                table.undecided.pop(self._first_seed, None)
                 return min(better, key=lambda one: differences[one].mean)
             differences = {
                 one: worse
@@ -400,8 +418,11 @@ class _Climb:
                 and not (worse.half <= tolerance and worse.mean >= -tolerance)
             }
             if not differences:
+                table.undecided.pop(self._first_seed, None)
                 return None
             undecided = list(differences)
+            halves = [one.half for one in differences.values()]
+            table.undecided[self._first_seed] = max(halves)
             seeds = _more(seeds, differences.values(), tolerance)
 
     def _neighbors(self, center: Point, step: float) -> list[Point]:

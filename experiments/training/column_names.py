@@ -6,6 +6,7 @@ OURS = ("seed", "run", "update", "updates", "examples", "seconds")
 OURS += ("diverged", "diverged_update", "ended_higher", "dropped", "dropped_in_row")
 OURS += ("staleness_mean", "staleness_p99", "staleness_max")
 OF_SEARCH = ("program", "series", "score", "point", "found", "why", "trainings")
+OF_SEARCH += ("reported",)
 """Of a search's trainings and optima, which have no metrics."""
 
 

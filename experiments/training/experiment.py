@@ -54,6 +54,11 @@ class Arm:
     contains: Mapping[str, Any] | None = None
 
     def __post_init__(self):
+        if not isinstance(self.labels, Mapping):
+            raise TypeError(
+                "`labels` of an arm must be a mapping {name: value}, got"
+                f" {self.labels!r}: name it, as in {{'rule': {self.labels!r}}}."
+            )
         _check_end("Arm", 0, updates=self.updates, seconds=self.seconds)
 
 
@@ -88,8 +93,9 @@ class Experiment:
             scores of the searches choose where a series has a `Range`. Elsewhere the
             reported `seeds` choose the best value, which then looks better than on
             other seeds; the report says so.
-        search: the effort of the search for the optimum of the ranges, see `Search`.
-            The search uses separate seeds; `seeds` report each series at its optimum.
+        search: the effort of the search for the optimum of the ranges; None for
+            `Search()`. The search uses separate seeds; `seeds` report each series at
+            its optimum.
         also_at: {axis or label: value}, one or several: each series is also trained at
             the optimum of the series with these values, see `measures.kept`.
         updates: the number of updates of the parameters.
@@ -117,7 +123,7 @@ class Experiment:
     tuned: str | Sequence[str] = ()
     tuned_by: Any = "train_loss"
     tuning_seeds: int | Sequence[int] = ()
-    search: Search = dataclasses.field(default_factory=Search)
+    search: Search | None = None
     also_at: Sequence[Mapping[str, Any]] = ()
     updates: int | None = None
     seconds: float | None = None
@@ -141,6 +147,11 @@ class Experiment:
         self._check_columns()
         self._check_tuned_by()
         self._check_report()
+        if self.search is not None and not self.searched:
+            raise ValueError(
+                f"`search` is {self.search}, but no axis of `grid` is a `Range`, so"
+                " that nothing is searched: give a `Range`, or leave `search` out."
+            )
 
     def _check_report(self):
         """Checks the parts of the report now, before the training that precedes it."""
@@ -206,6 +217,11 @@ class Experiment:
                 raise ValueError(
                     f"`{what}` names no axis of the grid: {sorted(unknown)}."
                 )
+
+    @property
+    def effort(self) -> Search:
+        """The effort of the search."""
+        return self.search or Search()
 
     @property
     def effects(self) -> tuple[Any, ...]:

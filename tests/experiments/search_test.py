@@ -104,6 +104,8 @@ def test_each_series_is_reported_at_an_optimum_of_the_expected_loss(whole):
         assert expected_loss(row["learning_rate"], row["delay"]) < least + 0.05
     # a row a series and seed, at the optimum
     assert len(result.results) == 2 * 4
+    means = result.results.groupby("delay")["train_loss"].mean()
+    np.testing.assert_allclose(optima["reported"], means)
     both = result.results[["delay", "learning_rate"]].drop_duplicates()
     assert both.merge(optima).shape[0] == 2
     assert (
@@ -516,6 +518,8 @@ def test_the_time_to_a_value_is_searched_as_well():
     (row,) = result.selection.optima.to_dict("records")
     # seconds: the fastest step is there long before a small one
     assert row["found"] and row["score"] < 4.0 and row["learning_rate"] > 0.1
+    seconds = TimeTo("train_loss", 0.2).with_column(result.results, result.curves)
+    assert row["reported"] == seconds["seconds_to_train_loss_0.2"].mean() < 4.0
 
 
 @pytest.fixture
@@ -792,7 +796,8 @@ def test_a_time_that_is_searched_by_is_the_time_that_is_reported(name, timed):
     lines = lines[lines["seed"] == seed]
     rates = tuple(lines["learning_rate"])
     grid = {"delay": (0,), "learning_rate": rates}
-    result = run(dataclasses.replace(timed_by(name), grid=grid, seeds=(seed,)))
+    given = dict(grid=grid, seeds=(seed,), search=None)
+    result = run(dataclasses.replace(timed_by(name), **given))
     reported = by.with_column(result.results, result.curves).set_index("learning_rate")[
         by.name
     ]

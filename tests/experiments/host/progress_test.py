@@ -63,3 +63,20 @@ def test_a_program_that_was_done_before_takes_no_time(clock, caplog):
         meter.begin(0)
         trained(meter, 50, seconds=50)
     assert left(caplog) == "50 s left"
+
+
+def test_a_search_says_its_rounds_its_trainings_and_the_most_time_left(clock, caplog):
+    caplog.set_level("INFO", logger=progress.log.name)
+    meter = progress.SearchMeter("all", 20_000)
+    assert caplog.messages[-1] == "searching all: at most 20,000 trainings"
+    meter.begin_round()
+    meter.update(1200, 0)  # of an earlier call, which took no time
+    progress.time.sleep(4)
+    meter.update(2, 2)
+    assert len(caplog.messages) == 1
+    meter.begin_round()
+    progress.time.sleep(8)
+    meter.update(10, 4)
+    # 6 trainings in 12 s
+    line = f"round 2, 1,212 of at most 20,000 trainings, at most {2 * 18_788 // 3600} h"
+    assert caplog.messages[-1].startswith(f"searching all: {line}")

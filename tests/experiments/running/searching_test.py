@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+import re
 import zlib
 from collections import Counter
 from typing import Any, NamedTuple
@@ -404,16 +405,22 @@ def test_what_never_decides_ends_at_most_and_says_so():
     search = Search(most=2000)
     result = searched(bowl(0.03), dict(a=RATE), Noise(5.0), search=search)
     assert not result.outcome.found
-    assert "not found within 2,000 trainings" in result.outcome.why
+    why = (
+        r"not found within 2,000 trainings.*: raise `most`, or `tolerance` to ([\d.]+)"
+    )
+    reached = re.match(why, result.outcome.why)
     assert 1000 < result.outcome.trainings <= 2000
     assert result.outcome.point in {trial.point for trial in result.answers}
+    # with the tolerance that it names, the same trainings decide
+    search = Search(most=2000, tolerance=float(reached[1]))
+    assert searched(bowl(0.03), dict(a=RATE), Noise(5.0), search=search).outcome.found
 
 
 @pytest.mark.parametrize("most", [1, 30, 100])
 def test_too_few_trainings_to_begin_with_are_said_too(most):
     result = searched(bowl(0.03), dict(a=RATE), Noise(0.02), search=Search(most=most))
     assert not result.outcome.found
-    assert f"{most}" in result.outcome.why
+    assert f"{most} trainings: raise `most`" in result.outcome.why
     assert 1e-3 <= result.outcome.point[0] <= 3.0
 
 

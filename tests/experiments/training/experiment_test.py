@@ -1,7 +1,7 @@
 import optax
 import pytest
 
-from experiments import Arm, Experiment, Range, tasks
+from experiments import Arm, Experiment, Range, Search, tasks
 from experiments.results.metrics import Computed, TimeTo
 from experiments.training.jobs import arguments
 
@@ -29,6 +29,14 @@ def test_three_seeds_are_three_seeds():
     assert experiment(tuning_seeds=0).tuning_seed_numbers == ()
     tuned = experiment(tuning_seeds=2, tuned="learning_rate")
     assert tuned.tuning_seed_numbers == (1000, 1001)
+
+
+def test_a_range_without_search_is_searched_as_by_default():
+    searched = {"learning_rate": Range(0.1, 1.0)}
+    assert experiment(grid=searched).effort == Search()
+    # even the default is refused where nothing would be searched
+    with pytest.raises(ValueError, match="no axis of `grid` is a `Range`"):
+        experiment(search=Search())
 
 
 def test_one_training_is_an_arm_without_labels():
