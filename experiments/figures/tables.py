@@ -105,6 +105,14 @@ def check(
     one_each = {argument: {name: ()} for argument, name in shown.items() if name}
     for argument, settings in {"only": only or {}, "fixed": kept, **one_each}.items():
         analysis.check_settings(argument, run.results, settings)
+    x = shown.get("x")
+    if x is not None and numeric(run.results[x].dropna()):  # names are rows of bars
+        for argument in ("panels", "color"):
+            if shown.get(argument) == x:
+                raise AbsentError(
+                    f"`{argument}` names {x!r}, which is on the horizontal axis: choose"
+                    " another setting."
+                )
     rows = metrics.with_column(metric, run.results, run.curves)
     if isinstance(metric, str):  # a computed metric may be nan for a short curve
         analysis.require(rows, metric)

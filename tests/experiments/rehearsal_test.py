@@ -107,6 +107,12 @@ ABSENT = {
     "figure 'train_loss_over_update': `color` names 'law', which is no setting": {
         "figures": [figures.curves(color="law")]
     },
+    "figure 'train_loss_over_delay': `color` names 'delay', which is on the horizon": {
+        "figures": [figures.over("delay", "train_loss", color="delay")]
+    },
+    "figure 'best_value_over_delay': `panels` names 'delay', which is on the horizo": {
+        "figures": [figures.best_step("delay", panels="delay")]
+    },
     "figure 'best_delay_over_learning_rate': the run tunes no 'delay'; it tunes no": {
         "figures": [figures.best_step("learning_rate", "delay")]
     },
