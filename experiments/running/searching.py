@@ -7,6 +7,7 @@ same scores lead to the same trials, so that a killed search can be resumed.
 
 import itertools
 import math
+import statistics
 import zlib
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -132,8 +133,9 @@ def _agreed(
             why += f", and {search.repeats} searches do not agree"
         why += ": raise `most`"
         if table.undecided:
-            reached = _rounded_up(max(table.undecided.values()))
-            why += f", or `tolerance` to {reached:.2g}, which decides its comparisons"
+            # of all searches: some have new points, of few seeds
+            reached = _rounded_up(statistics.median_high(table.undecided.values()))
+            why += f", or `tolerance` to {reached:.2g}, which as many may reach"
         best, score = climbs[0].first, math.nan
         if len(table):
             best, score = table.best(centers)
