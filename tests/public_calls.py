@@ -827,11 +827,6 @@ ROWS = (
         **count(workers=4, fragments=2),
         **fraction(fraction=0.5),
     ),
-    call(
-        LINK.group_seconds,
-        label="cluster.Communication.group_seconds",
-        group_size=(4, no.count | no.some(3, 6)),
-    ),
     # workers
     call(dj.workers.vary, **AXES, tree=((), st.nothing())),
     call(

@@ -252,16 +252,14 @@ def wagma(group_size: int | None = None, period: int = 11) -> Method:
         )
 
     def times(cluster, steps, seed):
-        link, workers = _link(cluster), cluster.workers
+        workers = cluster.workers
         members = group_size or 2 ** math.ceil(math.log2(workers) / 2)
-        among_all = link.all_reduce_seconds(workers)
-        in_groups = link.group_seconds(members)
         seconds = cluster.step_seconds(steps, seed=seed)
         behind, on = dj.cluster.wait_avoiding(
             seconds,
             period=period,
-            exchange_seconds=lambda step: (
-                in_groups if (step + 1) % period else among_all
+            exchange_seconds=lambda step: _link(cluster).all_reduce_seconds(
+                members if (step + 1) % period else workers
             ),
         )
         return timetable.together(seconds, on, behind=behind)

@@ -58,7 +58,6 @@ NUMBERS = [
     ("workers", LINK.all_reduce_seconds, (0,)),
     ("fragments", lambda bad: LINK.all_reduce_seconds(2, fragments=bad), (0,)),
     ("fraction", lambda bad: LINK.all_reduce_seconds(2, fraction=bad), (0.0, 1.5)),
-    ("group_size", LINK.group_seconds, (0, 6)),
     ("size", lambda bad: TWO.draw(0, bad, seed=0), (-1,)),
     ("worker", lambda bad: TWO.draw(bad, 1, seed=0), (-1, 2)),
     ("steps", lambda bad: TWO.step_seconds(bad, seed=0), (-1,)),

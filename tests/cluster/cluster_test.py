@@ -205,12 +205,6 @@ def test_fragments_have_the_same_bytes_together_and_a_latency_each(fragments):
         assert math.isclose(fragments * seen, expected, rel_tol=1e-13)
 
 
-@pytest.mark.parametrize("exponent", [0, 1, 3])
-def test_a_group_s_sum_is_a_whole_model_for_each_bit(exponent):
-    bits = [0.25 + 48.0 / 32.0 for _ in range(exponent)]
-    assert LINK.group_seconds(2**exponent) == sum(bits)
-
-
 @pytest.mark.parametrize(
     "period, delay, fragments", [(12, 0, 1), (12, 0, 3), (12, 2, 3), (4, 3, 1)]
 )

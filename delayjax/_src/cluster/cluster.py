@@ -114,11 +114,6 @@ class Communication:
         transfer = fraction / fragments * self.transfer_seconds
         return latencies * self.latency_seconds + models * transfer
 
-    def group_seconds(self, group_size: kinds.PowerOfTwo) -> float:
-        """The time of WAGMA's sum over S workers: log2(S) (latency + bytes / rate)."""
-        sends = group_size.bit_length() - 1
-        return sends * (self.latency_seconds + self.transfer_seconds)
-
 
 @kinds.checked
 @dataclasses.dataclass(frozen=True)

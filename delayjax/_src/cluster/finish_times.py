@@ -41,7 +41,7 @@ def finish_times(
     | SGP of 8 workers | `waits_for_neighbors(1, 2, 4, together=False)` | l + n / b |
     | SGP, several peers | `waits_for_neighbors` of the step's hops | l + peers n / b |
     | gossip; AD-PSGD (`lag=1`) | `waits_for_self` | l + n / b |
-    | WAGMA | see `wait_avoiding` | `group_seconds`, `all_reduce_seconds` |
+    | WAGMA | see `wait_avoiding` | `all_reduce_seconds` |
     | asynchronous EASGD, EA-wild, DOWNPOUR | see `visits_to_rounds` | in the trace |
 
     Args:

@@ -46,7 +46,7 @@ def wait_avoiding(
         period: H of `averaging.wagma`.
         slack_seconds: how long the start of a sum takes to reach the others.
         exchange_seconds: c, the time of an exchange, or a function of the step: `lambda
-            t: link.all_reduce_seconds(P) if t % H == H - 1 else link.group_seconds(S)`.
+            t: link.all_reduce_seconds(P if t % H == H - 1 else S)`.
 
     Returns:
         `behind`, for `delays.per_worker`, int32 [T, P], at most period - 1; and
