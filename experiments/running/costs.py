@@ -9,6 +9,7 @@ import jax
 from experiments.running import execution
 from experiments.running.trainer import Trainer
 from experiments.training.gradients import histories
+from experiments.training.jobs import begun
 
 
 class Costs(NamedTuple):
@@ -58,7 +59,8 @@ def check_memory(trainer: Trainer) -> None:
     memory = _memory(state)
     # the gradients of an update along a trace are computed at the same time
     at_once = max((trace.max_gradients for trace in program.job.traces), default=0)
-    needed = total + at_once * device_bytes(state.model)
+    one = jax.eval_shape(lambda: begun(program.task, jax.random.key(0)))
+    needed = total + at_once * state.diverged_step.size * bytes_of(one)
     if needed > memory:
         raise ValueError(
             f"The state of {program.name} needs {needed / 2**30:.1f} GiB on a device,"

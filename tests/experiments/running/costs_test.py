@@ -7,9 +7,10 @@ import optax
 import pytest
 
 import delayjax as dj
-from experiments import Simulation, along, on_devices, optimizer, tasks
+from experiments import Simulation, along, on_devices, optimizer, replicas, tasks
 from experiments.running import costs, execution
 from experiments.running.trainer import Trainer
+from experiments.training import methods
 from tests.support.training_runs import DIGITS, DIGITS_PARAMETERS, program_of
 
 pytestmark = pytest.mark.runs
@@ -102,6 +103,19 @@ def test_an_arm_larger_than_memory_is_refused(name, monkeypatch):
     monkeypatch.setattr(costs.os, "sysconf", pages.get)
     with pytest.raises(ValueError, match=r"needs 0\.0 GiB on a device"):
         costs.check_memory(trainer)
+
+
+@pytest.mark.parametrize("name", ["allreduce_sgd", "d_psgd"])
+def test_replicas_take_one_gradient_of_each_worker(name, monkeypatch):
+    """Whether they share one model, or each has a model."""
+    cluster = dj.cluster.Cluster(16, dj.cluster.constant(1.0))
+    trainer = built(replicas(getattr(methods, name)(), cluster, optax.sgd))
+    total, _ = costs.state_bytes(trainer)
+    models = 16 if name == "d_psgd" else 1
+    held = execution.held(trainer.shapes()).model
+    assert costs.bytes_of(held) == 4 * models * 4 * DIGITS_PARAMETERS
+    gradients = 4 * 16 * 4 * DIGITS_PARAMETERS
+    assert _limit(trainer, 1, monkeypatch) == total + gradients
 
 
 def test_what_a_device_holds_must_fit_in_it_not_what_all_hold(monkeypatch):
