@@ -10,7 +10,7 @@ _CONFIG = statements.config_of(__file__)
 ALIKE, SLOW, UNLIKE = _CONFIG.ALIKE, _CONFIG.SLOW, _CONFIG.UNLIKE
 
 
-def loss(method: str, data: str = UNLIKE, metric: str = "train_loss") -> Measure:
+def loss(method: str, data: str = UNLIKE, metric: str = "excess_loss") -> Measure:
     """A loss of a method at its best step, with workers of unequal speeds."""
     return tuned(metric, method=method, data=data, speeds=SLOW)
 
@@ -26,14 +26,14 @@ def published(config: ConfigDict) -> list[Published]:
     others = [loss("ASGD"), loss("Rennala")]
     return [
         Published(
-            text="With unequal data and speeds Ringleader ends with a smaller training"
-            " loss than the better of ASGD and Rennala",
+            text="With unequal data and speeds Ringleader ends closer to the least loss"
+            " than the better of ASGD and Rennala",
             measure=ratio(loss("Ringleader"), least(others)),
             at_most=1.0,
             bound_is_ours=True,
             tried="The abstract's claim, read for this run: all have the same time and"
-            " their best step.",
-            chosen=claims.Chosen.UNSEEN,
+            " their best step. The loss is the mean over the workers, strongly convex.",
+            chosen=claims.Chosen.LATER,
             **paper,
         ),
         Published(
@@ -51,5 +51,5 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     equal_data = loss("ASGD", ALIKE, "slow_data_excess_loss")
     return {
         "What slow data lose where data are alike, ASGD": equal_data,
-        "Ringleader's": loss("Ringleader"),
+        "Ringleader's excess loss": loss("Ringleader"),
     }
