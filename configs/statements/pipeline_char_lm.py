@@ -56,7 +56,6 @@ def published(config: ConfigDict) -> list[Published]:
             setting="language models of up to 3 billion parameters",
             measure=Formed(needed, "ratio"),
             at_most=1 - 0.817,
-            no_effect=1.0,
             tried="The schedule of each step still ends with all updates, not where the"
             " loss is reached.",
             chosen=claims.Chosen.UNSEEN,
