@@ -69,8 +69,8 @@ def slow(workers, factor):
         (gossip(period=4), T + (LATENCY + TRANSFER) / 4),
         (sgp(), T + LATENCY + TRANSFER),
         (sgp(2), T + LATENCY + 2 * TRANSFER),
-        # groups of 4 = 2^2, and all workers every fourth time
-        (wagma(4, period=4), T + (3 * 2 * (LATENCY + TRANSFER) + RING) / 4),
+        # groups of 4, and all workers every fourth time
+        (wagma(4, period=4), T + (3 * (4 * LATENCY + 1.5 * TRANSFER) + RING) / 4),
     ],
 )
 def test_a_step_takes_a_gradient_and_what_is_sent_beside_nothing(method, a_step):
