@@ -4,7 +4,7 @@ A Dirichlet distribution divides the digits among eight workers. Worker i takes 
 as long as the first; in a control all take the same time. ASGD uses more gradients of
 fast workers; Ringleader (Maranjyan and Richtarik, arXiv:2509.22860) has a table with a
 gradient of each worker; Rennala waits for a batch. The step of each is searched. The
-model is logistic regression. All train on the mean over the workers of each worker's
+model is logistic regression. The objective is the mean over the workers of each one's
 mean loss, with a penalty (l2 / 2) |w|^2: it is strongly convex, so that it has an
 optimum. The results are the excess of this loss over the optimum, and how much higher
 the loss is on the data of the slower half.
