@@ -12,9 +12,6 @@ the loss is on the data of the slower half.
     python -m experiments.main --config=configs/heterogeneous_data.py --workdir=runs/het
 """
 
-import dataclasses
-from collections.abc import Mapping
-
 import numpy as np
 import optax
 from ml_collections import ConfigDict
@@ -33,7 +30,7 @@ from experiments import (
     percent,
 )
 from experiments.configs import at_least, positive
-from experiments.tasks import Task, batches, digits_mlp
+from experiments.tasks.unequal_digits import unequal_digits
 
 _TITLE = "How much worse are the data of slow workers fitted?"
 UNLIKE, ALIKE = "unequal data", "equal data"
@@ -81,7 +78,11 @@ def experiment(config: ConfigDict) -> Experiment:
         return Arm(training=training, labels=labels, task=split[data])
 
     data = {UNLIKE: min(config.concentration), ALIKE: max(config.concentration)}
-    split = {name: task_of(config, alpha) for name, alpha in data.items()}
+    of_task = dict(batch_size=config.batch_size, workers=workers, l2=config.l2)
+    split = {
+        name: unequal_digits(concentration=alpha, **of_task)
+        for name, alpha in data.items()
+    }
     return Experiment(
         question="Does asynchrony favor the data of fast workers?",
         task=split[ALIKE],
@@ -117,54 +118,3 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.curves("excess_loss", against="seconds", panels="data"),
         ],
     )
-
-
-def task_of(config: ConfigDict, concentration: float) -> Task:
-    """The task of workers' digits, with the excess loss, and on the slower half's data.
-
-    Its loss has the penalty; `train_loss` and `test_loss` are without it.
-    """
-    split = dict(workers=config.workers, concentration=concentration)
-    task = digits_mlp(depth=0, batch_size=config.batch_size, **split)
-    drawn = digits_mlp(batch_size=0).batches(0, 0, 1)
-    whole = {name: np.array(leaf[0]) for name, leaf in drawn.items()}
-    owner = batches.dirichlet(whole["label"], **split, seed=0)  # as the task does
-    of_slow = owner >= config.workers // 2
-    least = optimum(whole, owner, config.l2)
-
-    def loss(params, these):
-        return task.loss(params, {name: leaf[these] for name, leaf in whole.items()})
-
-    def penalty(params):
-        return config.l2 / 2 * optax.tree.norm(params, squared=True)
-
-    def evaluate(params):
-        of_each = [loss(params, owner == worker) for worker in range(config.workers)]
-        return task.evaluate(params) | {
-            "excess_loss": sum(of_each) / config.workers + penalty(params) - least,
-            "slow_data_excess_loss": loss(params, of_slow) - loss(params, ~of_slow),
-        }
-
-    return dataclasses.replace(
-        task,
-        loss=lambda params, batch: task.loss(params, batch) + penalty(params),
-        evaluate=evaluate,
-    )
-
-
-def optimum(examples: Mapping[str, np.ndarray], owner: np.ndarray, l2: float) -> float:
-    """The least mean over workers of their mean losses, with the penalty, in float64.
-
-    A column of ones stands for the biases, so that they have the penalty too.
-    """
-    from sklearn import linear_model  # seconds to import
-
-    counts = np.bincount(owner)
-    weight = 1 / (len(counts) * counts[owner])
-    pixels = examples["image"].reshape(len(owner), -1).astype(np.float64)
-    inputs = np.column_stack([pixels, np.ones(len(owner))])
-    fit = linear_model.LogisticRegression(
-        C=1 / l2, fit_intercept=False, tol=1e-10, max_iter=10_000
-    ).fit(inputs, examples["label"], sample_weight=weight)
-    chance = fit.predict_proba(inputs)[np.arange(len(owner)), examples["label"]]
-    return float(-weight @ np.log(chance) + l2 / 2 * (fit.coef_**2).sum())
