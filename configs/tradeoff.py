@@ -3,7 +3,7 @@
 An update of 120 examples is split among P workers. Accuracy is compared with simulated
 run time for hardsync, 1-softsync and P-softsync (Zhang et al., arXiv:1511.05950), with
 an MLP on digits. A gradient of m examples takes 0.02 + 0.01 m seconds, an assumed cost.
-Rates are divided by staleness. The server's step and momentum are tuned for each.
+Rates are divided by staleness. The server's step and momentum are searched for each.
 
     python -m experiments.main --config=configs/tradeoff.py --workdir=runs/tradeoff
 """
@@ -16,6 +16,8 @@ from experiments import (
     Arm,
     Effect,
     Experiment,
+    Range,
+    Search,
     Simulation,
     along,
     figures,
@@ -23,12 +25,11 @@ from experiments import (
     points,
     tasks,
 )
-from experiments.configs import at_least, below_one, positive
+from experiments.configs import at_least, positive
 
 LIMITS = at_least(1, "workers", "examples")
 LIMITS |= at_least(0, "overhead_seconds", "example_seconds")
-LIMITS |= positive("learning_rate")
-LIMITS |= below_one("momentum")
+LIMITS |= positive("tolerance")
 
 
 def get_config() -> ConfigDict:
@@ -40,11 +41,9 @@ def get_config() -> ConfigDict:
             overhead_seconds=0.02,  # of a gradient
             example_seconds=0.01,  # of each example in it
             service_spread=0.05,  # of a gradient's time: standard deviation over mean
-            learning_rate=(0.03, 0.1, 0.2, 0.5, 1.0, 2.0),
-            momentum=(0.0, 0.9),
             examples=27_000,  # twenty epochs
             seeds=20,
-            tuning_seeds=8,  # seeds that choose step and momentum; not reported
+            tolerance=0.1,  # tolerance of the search, as a share of the loss
         )
     )
 
@@ -54,13 +53,16 @@ def experiment(config: ConfigDict) -> Experiment:
     protocols = dj.cluster.protocols
     inverse = dj.scale_by_staleness(dj.modulation.inverse)
 
+    def server(learning_rate, decay):  # decay = 1 - momentum
+        return optax.sgd(learning_rate, 1.0 - decay)
+
     def arm(name, protocol, workers):
         batch = config.split_examples // workers
         seconds = config.overhead_seconds + config.example_seconds * batch
         service = dj.cluster.lognormal(seconds, config.service_spread)
         simulated = Simulation(dj.cluster.Cluster(workers, service), protocol)
         return Arm(
-            training=along(simulated, optax.sgd, each=inverse),
+            training=along(simulated, server, each=inverse),
             labels=dict(protocol=name, workers=workers),
             task=tasks.digits_mlp(batch_size=batch),
         )
@@ -75,10 +77,12 @@ def experiment(config: ConfigDict) -> Experiment:
         question="How do accuracy and run time trade off?",
         task=tasks.digits_mlp(),
         arms=arms,
-        grid={"learning_rate": config.learning_rate, "momentum": config.momentum},
+        grid={
+            "learning_rate": Range(0.03, 2.0),
+            "decay": Range(0.05, 1.0, off=1.0),
+        },
         seeds=config.seeds,
-        tuned=("learning_rate", "momentum"),
-        tuning_seeds=config.tuning_seeds,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         examples=config.examples,
         answer=[
             Effect(metric="seconds", against=alone, size=percent(10)),
