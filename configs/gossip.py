@@ -4,8 +4,8 @@ Each worker averages its model with the model of a worker drawn at random: it re
 model (pull), or sends its own (push). Jin et al. (arXiv:1611.04581) saw gossip converge
 faster on up to about 32 nodes, and the all-reduce faster near 100. The results are the
 simulated time until an MLP on scikit-learn's digits has a training loss of 0.3, and the
-error after the same number of examples, on four to a hundred workers, each at its best
-step.
+error after the same number of examples, on four to a hundred workers. The step of each
+is searched for the time.
 
     python -m experiments.main --config=configs/gossip.py --workdir=runs/gossip
 """
@@ -14,14 +14,23 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Effect, Experiment, figures, percent, points, replicas
+from experiments import (
+    Effect,
+    Experiment,
+    Range,
+    Search,
+    figures,
+    percent,
+    points,
+    replicas,
+)
 from experiments.configs import at_least, positive
 from experiments.tasks import digits_mlp
 from experiments.training import methods
 
 LIMITS = at_least(1, "workers", "examples")
 LIMITS |= at_least(0, "message_seconds", "target")
-LIMITS |= positive("learning_rate")
+LIMITS |= positive("tolerance")
 
 
 def get_config() -> ConfigDict:
@@ -31,12 +40,11 @@ def get_config() -> ConfigDict:
             workers=(4, 12, 36, 100),
             service_spread=0.3,  # standard deviation of a gradient's time, mean 1 s
             message_seconds=0.2,  # of a model over a link
-            learning_rate=(0.1, 0.3, 1.0, 3.0),
             batch_size=4,  # examples per gradient
             examples=54_000,  # forty epochs, of all workers together
             target=0.3,  # the training loss to reach, nats
             seeds=5,
-            tuning_seeds=3,  # seeds that choose the step size; not reported
+            tolerance=0.1,  # tolerance of the search, as a share of the time
         )
     )
 
@@ -63,11 +71,10 @@ def experiment(config: ConfigDict) -> Experiment:
         question="Until how many workers does gossip keep up with an all-reduce?",
         task=digits_mlp(batch_size=config.batch_size),
         arms=[arm(name, workers) for workers in config.workers for name in compared],
-        grid={"learning_rate": config.learning_rate},
+        grid={"learning_rate": Range(0.1, 3.0)},
         seeds=config.seeds,
-        tuned="learning_rate",
         tuned_by=target,
-        tuning_seeds=config.tuning_seeds,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         examples=config.examples,
         evaluations=60,
         answer=[
