@@ -8,7 +8,7 @@ from experiments.results.measures import ratio, tuned
 
 
 def loss(optimizer: str, law: str) -> Measure:
-    """Training loss at a mean delay of 16, with the step tuned."""
+    """Training loss at a mean delay of 16, at the best step."""
     return tuned("train_loss", optimizer=optimizer, law=law, mean_delay=16)
 
 
@@ -30,12 +30,11 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """The records: losses at a mean delay of 16; SGD's are equal at both places."""
+    """The records: losses at a mean delay of 16."""
     del config
-    places = ratio(loss("sgd", "root before"), loss("sgd", "root after"))
     return {
         "Loss of Adam, no law": loss("adam", "none"),
         "Loss of Adam, inverse before": loss("adam", "inverse before"),
         "Loss of SGD, no law": loss("sgd", "none"),
-        "Loss of SGD, root before over root after": places,
+        "Loss of SGD, root": loss("sgd", "root after"),
     }
