@@ -4,7 +4,7 @@ A Dirichlet distribution divides the digits among fifty clients. Twenty of them 
 any time, and the time of a training has a heavy tail. FedAsync (Xie et al.,
 arXiv:1903.03934) mixes in each client's model when it arrives. FedBuff (Nguyen et al.,
 arXiv:2106.06639) collects ten deltas for an update; a control collects one. All weight
-by 1 / sqrt(1 + tau), with the same clients; steps of client and server are tuned.
+by 1 / sqrt(1 + tau), with the same clients; steps of client and server are searched.
 
     python -m experiments.main --config=configs/fedbuff.py --workdir=runs/fedbuff
 """
@@ -13,13 +13,23 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Arm, Effect, Experiment, Simulation, along, figures, percent
+from experiments import (
+    Arm,
+    Effect,
+    Experiment,
+    Range,
+    Search,
+    Simulation,
+    along,
+    figures,
+    percent,
+)
 from experiments.configs import at_least, positive
 from experiments.tasks import digits_mlp
 
 FEDASYNC, BUFFERED, SINGLE = "FedAsync", "FedBuff", "FedBuff without a buffer"
 
-LIMITS = at_least(0, "target") | positive("seconds", "client_rate", "server_rate")
+LIMITS = at_least(0, "target") | positive("seconds", "tolerance")
 
 
 def get_config() -> ConfigDict:
@@ -33,13 +43,10 @@ def get_config() -> ConfigDict:
             tail=2.0,  # P(a training takes longer than t) ~ t^-tail; 1 s on average
             seconds=200.0,  # simulated
             target=0.15,  # the training loss to reach, nats
-            client_rate=(0.3, 1.0, 3.0, 10.0),
-            mixing=(0.125, 0.25, 0.5, 1.0),  # alpha of FedAsync
-            server_rate=(0.25, 0.5, 1.0, 2.0, 4.0, 8.0),  # eta_g of FedBuff
             batch_size=16,  # examples per training
             client_steps=4,
             seeds=8,
-            tuning_seeds=3,  # seeds that choose both steps; not reported
+            tolerance=0.1,  # tolerance of the search, as a share of the time
         )
     )
 
@@ -59,6 +66,9 @@ def experiment(config: ConfigDict) -> Experiment:
         labels, grid = {"server": name}, {"server_rate": rates}
         return Arm(training=training, labels=labels, grid=grid)
 
+    mixing = Range(0.1, 1.0, hard=True)  # alpha of FedAsync, at most 1
+    rates = Range(0.25, 8.0)  # eta_g of FedBuff
+
     def step(server_rate):
         return optax.sgd(server_rate)
 
@@ -73,15 +83,14 @@ def experiment(config: ConfigDict) -> Experiment:
         question="Should a federated server update for each client, or for a buffer?",
         task=digits_mlp(depth=0, batch_size=config.batch_size, **digits),
         arms=[
-            arm(FEDASYNC, 1, config.mixing, mix),
-            arm(SINGLE, 1, config.server_rate, step, weight),
-            arm(BUFFERED, config.buffer, config.server_rate, step, weight),
+            arm(FEDASYNC, 1, mixing, mix),
+            arm(SINGLE, 1, rates, step, weight),
+            arm(BUFFERED, config.buffer, rates, step, weight),
         ],
-        grid={"client_rate": config.client_rate},
+        grid={"client_rate": Range(0.3, 10.0)},
         seeds=config.seeds,
-        tuned=("client_rate", "server_rate"),
-        tuning_seeds=config.tuning_seeds,
         tuned_by=soon,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         seconds=config.seconds,
         evaluations=40,
         answer=[

@@ -120,7 +120,7 @@ CASES = {
     "--config=configs/stability_edge.py --config.task=moon": (
         "config.task must be one of breast_cancer"
     ),
-    **of("fedbuff", "--config.client_rate=(0.0,)", "--config.server_rate=(nan,)"),
+    **of("fedbuff", "--config.tolerance=0.0", "--config.target=nan"),
     **of("late_updates", "--config.tolerance=-1.0", "--config.delay=-1"),
     **of("char_lm", "--config.adam_learning_rate=(1e40,)", "--config.depth=0"),
     **of("muon_delay", "--config.muon_rate=(-0.1,)", "--config.warmup_updates=400"),
