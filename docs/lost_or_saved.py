@@ -62,6 +62,7 @@ def trained() -> pd.DataFrame:
             one_late.experiment(config),
             arms=[arm(name, *way) for name in one_late.OPTIMIZERS for way in ways],
             grid={},
+            search=None,
             seeds=SHOWN + TUNING,
             evaluations=1,
             answer=(),

@@ -103,7 +103,7 @@ def test_the_places_are_those_of_the_tables():
     (row,) = re.findall(r"^\| h100:1x1x8\D.*\+.*$", pods, re.MULTILINE)
     late, fresh = re.findall(r"([\d.]+) \+ ([\d.]+)", row)
     hosts = 100 * (1 - sum(map(float, late)) / sum(map(float, fresh)))
-    (slices,) = re.findall(r"without it lateness would buy (\d+) %", pods)
+    (slices,) = re.findall(r"without it lateness would save (\d+) %", pods)
     costs = (ROOT / "docs" / "costs.md").read_text()
     (row,) = re.findall(r"^\| 0 \| 10M \|.*$", costs, re.MULTILINE)
     *_, synchronous, overlapped, _, _, _ = row.strip("| ").split(" | ")

@@ -12,7 +12,6 @@ from jax.sharding import AxisType, NamedSharding, reshard
 from jax.sharding import PartitionSpec as P
 
 import delayjax as dj
-from delayjax._src.ground import shardings
 from tests.exchange.driving import bytes_summed, shared_buffers
 from tests.support.cases import shortened
 
@@ -66,7 +65,7 @@ def unreduced_loss(params, rows):
     """`loss`, but parameters are broadcast to the rows of each shard first."""
 
     def on_rows(leaf, *shape):
-        spec = shardings.partitions(jax.typeof(leaf).sharding.spec)
+        spec = jax.typeof(leaf).sharding.spec.partitions
         wide = jnp.broadcast_to(leaf, (len(rows), *shape))
         return reshard(wide, P("data", *spec))
 
@@ -80,7 +79,7 @@ def gathered(params, **kind):
     """Explicit parameters, no longer split over the axis of the shards."""
 
     def of(leaf):
-        spec = shardings.partitions(jax.typeof(leaf).sharding.spec)
+        spec = jax.typeof(leaf).sharding.spec.partitions
         return reshard(leaf, P(*(None if s == "data" else s for s in spec), **kind))
 
     return jax.tree.map(of, params)

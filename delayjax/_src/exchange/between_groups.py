@@ -12,7 +12,6 @@ from delayjax._src.ground import (
     axes,
     collectives,
     kinds,
-    shardings,
     transforms,
     xla,
 )
@@ -141,7 +140,7 @@ def _cut(leaf: Any, num_members: int) -> int | None:
     """The dimension along which the members share a leaf; None if it is whole."""
     if leaf.size < xla.SMALL:
         return None
-    if any(shardings.partitions(jax.typeof(leaf).sharding.spec)):
+    if any(jax.typeof(leaf).sharding.spec.partitions):
         return None  # JAX scatters nothing that is sharded over Explicit axes
     fits = (i for i, size in enumerate(leaf.shape) if size % num_members == 0)
     return next(fits, None)

@@ -136,7 +136,7 @@ def _of_each_shard(
             "params, parts of the batch)."
         )
     # only a cast: each device holds its shard's gradient over n
-    parts = shardings.partitions(spec)
+    parts = spec.partitions
     rest = (*parts, *(None,) * (gradient.ndim - len(parts)))
     return jax.shard_map(
         lambda part: jnp.expand_dims(part * like.shape[0], 0).astype(like.dtype),

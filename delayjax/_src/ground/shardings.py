@@ -68,22 +68,13 @@ def spec_of(leaf: Any, axes: tuple[str, ...], mesh: AbstractMesh | None) -> P:
     is_known = isinstance(held, NamedSharding)
     if not is_known or mesh not in (None, held.mesh.abstract_mesh):
         return P()
-    return P(*partitions(held.spec)[len(axes) :])
-
-
-def partitions(spec: P) -> tuple[Any, ...]:
-    """How each dimension is sharded: the parts of a spec.
-
-    The specs of jax 0.10.0 and 0.10.1 have no `partitions`. The specs of later versions
-    refuse `tuple(spec)` if an array is unreduced over an axis.
-    """
-    return spec.partitions if hasattr(spec, "partitions") else tuple(spec)
+    return P(*held.spec.partitions[len(axes) :])
 
 
 def over(names: Iterable[str], spec: P) -> P:
     """A spec with only the axes in `names`."""
     parts = []
-    for part in partitions(spec):
+    for part in spec.partitions:
         axes = tuple(name for name in _axes_of(part) if name in names)
         parts.append(axes[0] if len(axes) == 1 else axes or None)
     while parts and parts[-1] is None:
@@ -98,7 +89,7 @@ def without(names: Iterable[str], spec: P) -> P:
 
 def names_of(spec: P) -> tuple[str, ...]:
     """The axes in a spec."""
-    return tuple(name for part in partitions(spec) for name in _axes_of(part))
+    return tuple(name for part in spec.partitions for name in _axes_of(part))
 
 
 def auto_axes(mesh: AbstractMesh) -> AbstractMesh:

@@ -13,8 +13,6 @@ import jax.numpy as jnp
 import optax
 from jax.interpreters import batching, mlir
 
-from delayjax._src.ground import shardings
-
 BITS = {
     jnp.dtype(jnp.bfloat16): jnp.dtype(jnp.uint16),
     jnp.dtype(jnp.float16): jnp.dtype(jnp.int16),
@@ -270,4 +268,4 @@ def may_be_sharded(leaf: Any) -> bool:
     if any(mesh.shape[name] > 1 for name in mesh.auto_axes) and leaf.size >= SMALL:
         return True
     spec = jax.typeof(leaf).sharding.spec
-    return any(part is not None for part in shardings.partitions(spec))
+    return any(part is not None for part in spec.partitions)
