@@ -6,10 +6,13 @@ arXiv:1907.11612) keeps a Nesterov momentum for each worker, and a worker comput
 gradient at the point to which all these momenta will move the model. It is compared
 with three momenta on the server: heavy ball, Nesterov's, and a slow one, which decays
 as DANA's do, by beta in P gradients. All train on scikit-learn's digits by asynchronous
-SGD with the same number of gradients.
+SGD with the same number of gradients. The step of each is searched, with the momentum,
+which may be 0, and at a momentum of 0.9.
 
     python -m experiments.main --config=configs/dana.py --workdir=runs/dana
 """
+
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -17,25 +20,37 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Effect, Experiment, Simulation, along, figures, points, tasks
-from experiments.configs import at_least, positive
+from experiments import (
+    Arm,
+    Effect,
+    Experiment,
+    Range,
+    Search,
+    Simulation,
+    along,
+    figures,
+    points,
+    tasks,
+)
+from experiments.configs import at_least, below_one, positive
 
 LIMITS = at_least(1, "workers", "width")
-LIMITS |= positive("learning_rate")
+LIMITS |= positive("tolerance") | below_one("momentum")
+
+NONE, SEARCHED, GIVEN = "none", "searched", "given"
 
 
 def get_config() -> ConfigDict:
-    """The config: four momenta and three numbers of workers."""
+    """The config: four momenta and two numbers of workers."""
     return ConfigDict(
         dict(
-            workers=(1, 8, 32),  # with memoryless times
-            decay=(0.0, 0.5, 0.9, 0.97, 0.99, 0.997),  # beta; 0 is no momentum
-            learning_rate=(0.001, 0.003, 0.01, 0.02, 0.03, 0.05, 0.1, 0.3, 1.0),
+            workers=(8, 32),  # with memoryless times
+            momentum=0.9,  # beta of all rules, in one of the comparisons
             width=16,  # hidden units
             batch_size=32,  # examples per gradient
             updates=1000,
             seeds=20,
-            tuning_seeds=6,  # seeds that choose step and decay; not reported
+            tolerance=0.1,  # tolerance of the search, as a share of the loss
         )
     )
 
@@ -55,25 +70,32 @@ def one_slow(decay: jax.Array, workers: int) -> optax.GradientTransformation:
 
 def experiment(config: ConfigDict) -> Experiment:
     """The experiment: a program for each momentum and number of workers."""
-
-    def momenta(workers):
-        def behind(rule):
-            return lambda learning_rate, decay: optax.chain(
-                rule(decay), optax.scale(-learning_rate)
-            )
-
-        return {
-            "heavy ball": behind(optax.trace),
-            "Nesterov": behind(lambda decay: optax.trace(decay, nesterov=True)),
-            "DANA": behind(lambda decay: dj.dana(decay, workers=workers)),
-            "one slow": behind(lambda decay: one_slow(decay, workers)),
-        }
+    # 1 - beta
+    decays = {SEARCHED: Range(0.003, 1.0, off=1.0), GIVEN: (1.0 - config.momentum,)}
 
     def arms(workers):
+        rules = {
+            "heavy ball": optax.trace,
+            "Nesterov": functools.partial(optax.trace, nesterov=True),
+            "DANA": functools.partial(dj.dana, workers=workers),
+            "one slow": functools.partial(one_slow, workers=workers),
+        }
         memoryless = dj.cluster.Cluster(workers, dj.cluster.exponential(1.0))
         simulated = Simulation(memoryless, dj.cluster.protocols.k_async(1))
-        for name, make in momenta(workers).items():
-            yield dict(momentum=name, workers=workers), along(simulated, make)
+        plain = {"momentum": NONE, "workers": workers}
+        yield Arm(training=along(simulated, optax.sgd), labels=plain)
+        for name, rule in rules.items():
+
+            def server(learning_rate, decay, rule=rule):
+                return optax.chain(rule(1.0 - decay), optax.scale(-learning_rate))
+
+            for beta, decay in decays.items():
+                yield Arm(
+                    training=along(simulated, server),
+                    labels={"momentum": name, "workers": workers, "beta": beta},
+                    grid={"decay": decay},
+                    contains=plain if beta == SEARCHED else None,
+                )
 
     def dana_beside(other, said="", **where):
         return Effect(
@@ -85,27 +107,28 @@ def experiment(config: ConfigDict) -> Experiment:
         )
 
     each = dict(color="momentum", fixed=False)
-    at = dict(only={"decay": (0.9,)}, name="at_0.9")
+    given = f"{config.momentum:g}"
+    best = dict(only={"beta": (None, SEARCHED)}, title="Which, tuned?")
+    at = dict(only={"beta": (None, GIVEN)}, name=f"at_{given}")
     return Experiment(
         question="Does a momentum for each worker help when many are asynchronous?",
         task=tasks.digits_mlp(width=config.width, batch_size=config.batch_size),
         arms=[arm for workers in config.workers for arm in arms(workers)],
-        grid={"learning_rate": config.learning_rate, "decay": config.decay},
+        grid={"learning_rate": Range(0.003, 1.0)},
         seeds=config.seeds,
-        tuned=("learning_rate", "decay"),
-        tuning_seeds=config.tuning_seeds,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         updates=config.updates,
         evaluations=5,
         answer=[
-            dana_beside("Nesterov", " at a momentum of 0.9", decay=0.9),
-            dana_beside("Nesterov"),
-            dana_beside("one slow"),
+            dana_beside("Nesterov", f" at a momentum of {given}", beta=GIVEN),
+            dana_beside("Nesterov", beta=SEARCHED),
+            dana_beside("one slow", beta=SEARCHED),
         ],
         figures=[
-            figures.over(
-                "workers", **each, title="Which momentum bears many workers, tuned?"
+            figures.over("workers", **each, **best),
+            figures.over("workers", **each, **at, title=f"And if it is {given}?"),
+            figures.best_step(
+                "workers", "learning_rate", color="momentum", panels="beta"
             ),
-            figures.over("workers", **each, **at, title="And if it is 0.9?"),
-            figures.best_step("workers", "learning_rate", color="momentum"),
         ],
     )
