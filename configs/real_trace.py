@@ -7,8 +7,8 @@ An MLP on scikit-learn's digits is trained along a log, a .csv with the columns
 and a row for each gradient that was applied, or a .npz that `Trace.save` wrote. Without
 a log, the config simulates eight asynchronous workers, one of them four times as slow;
 then the answer is not about a real cluster. Late gradients, plain and under three laws
-of staleness, are compared with the same updates from fresh gradients. Each has its own
-best step size.
+of staleness, are compared with the same updates from fresh gradients. The step of each
+is searched.
 
     python -m experiments.main --config=configs/real_trace.py \
         --config.trace=trace.csv --workdir=runs/real_trace
@@ -20,10 +20,19 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Effect, Experiment, along, configs, figures, tasks
+from experiments import (
+    Effect,
+    Experiment,
+    Range,
+    Search,
+    along,
+    configs,
+    figures,
+    tasks,
+)
 from experiments.results.sizes import percent, points
 
-LIMITS = configs.positive("learning_rate")
+LIMITS = configs.positive("tolerance")
 
 
 def get_config() -> ConfigDict:
@@ -32,11 +41,10 @@ def get_config() -> ConfigDict:
         dict(
             trace="",  # a .csv or a .npz; empty: a simulated log
             updates=10_000,  # at most
-            learning_rate=(0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.4),
             power=0.5,  # of the polynomial law
             batch_size=32,  # examples per gradient
             seeds=5,
-            tuning_seeds=3,  # seeds that choose the step size; not reported
+            tolerance=0.1,  # tolerance of the search, as a share of the loss
         )
     )
 
@@ -63,10 +71,9 @@ def experiment(config: ConfigDict) -> Experiment:
             (dict(gradients="fresh"), along(fresh, optax.sgd)),
             (dict(gradients="late"), along(trace, optax.sgd, each=weighted)),
         ],
-        grid={"learning_rate": config.learning_rate, "law": tuple(laws)},
+        grid={"learning_rate": Range(0.05, 2.4), "law": tuple(laws)},
         seeds=config.seeds,
-        tuned="learning_rate",
-        tuning_seeds=config.tuning_seeds,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         updates=min(config.updates, trace.num_updates),
         answer=[
             Effect(metric="train_loss", against=fresh_ones, size=percent(10)),
