@@ -3,8 +3,8 @@
 Four workers send random blocks of their updates, a share of all entries (Xu and Huang,
 DEF, arXiv:2004.05298): without memory of the rest, with error feedback, and detached
 (DEF), where a worker computes its gradient at parameters that are moved part of the way
-along its unsent updates. SGD is in front of the compressor, with step and momentum
-tuned. The task is an MLP on scikit-learn's digits.
+along its unsent updates. SGD is in front of the compressor; its step and momentum are
+searched. The task is an MLP on scikit-learn's digits.
 
     python -m experiments.main --config=configs/error_feedback.py \
         --workdir=runs/error_feedback
@@ -15,13 +15,22 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Arm, Effect, Experiment, figures, optimizer, percent, points
-from experiments.configs import at_least, below_one, positive
+from experiments import (
+    Arm,
+    Effect,
+    Experiment,
+    Range,
+    Search,
+    figures,
+    optimizer,
+    percent,
+    points,
+)
+from experiments.configs import at_least, positive
 from experiments.tasks import digits_mlp
 
 LIMITS = at_least(1, "workers")
-LIMITS |= positive("learning_rate")
-LIMITS |= below_one("momentum")
+LIMITS |= positive("tolerance")
 
 
 def get_config() -> ConfigDict:
@@ -31,12 +40,10 @@ def get_config() -> ConfigDict:
             workers=4,
             share=(0.25, 0.0625, 0.015625),  # of an update that a worker sends
             strength=0.3,  # of DEF: how far parameters move along the error, 0 to 1
-            learning_rate=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
-            momentum=(0.0, 0.9),  # of each worker
             batch_size=32,  # examples per update, of all workers
             updates=1000,
             seeds=5,
-            tuning_seeds=3,  # seeds that choose step and momentum; not reported
+            tolerance=0.3,  # tolerance of the search, of the logarithm of the loss
         )
     )
 
@@ -51,10 +58,10 @@ def experiment(config: ConfigDict) -> Experiment:
         return dj.exchange.random_blocks(key, share)
 
     def arm(method, share):
-        def everything(learning_rate, momentum):
-            return dj.exchange.mean(optax.sgd(learning_rate, momentum))
+        def everything(learning_rate, decay):  # decay = 1 - momentum
+            return dj.exchange.mean(optax.sgd(learning_rate, 1.0 - decay))
 
-        def forgetful(learning_rate, momentum, key):
+        def forgetful(learning_rate, decay, key):
             """All workers send the same blocks; the rest is lost."""
 
             def cut(updates, state, params=None):
@@ -62,11 +69,11 @@ def experiment(config: ConfigDict) -> Experiment:
                 return restore(message), state + 1
 
             steps = optax.GradientTransformation(lambda params: jax.numpy.int32(0), cut)
-            sgd = optax.sgd(learning_rate, momentum)
+            sgd = optax.sgd(learning_rate, 1.0 - decay)
             return dj.exchange.mean(optax.chain(sgd, steps))
 
-        def feedback(learning_rate, momentum, key):
-            sgd = optax.sgd(learning_rate, momentum)
+        def feedback(learning_rate, decay, key):
+            sgd = optax.sgd(learning_rate, 1.0 - decay)
             return dj.exchange.error_feedback(sgd, sent(share, key))
 
         make = {"all": everything, "no memory": forgetful}.get(method, feedback)
@@ -82,10 +89,12 @@ def experiment(config: ConfigDict) -> Experiment:
             arm("all", 1.0),
             *(arm(method, share) for method in methods for share in config.share),
         ],
-        grid={"learning_rate": config.learning_rate, "momentum": config.momentum},
+        grid={
+            "learning_rate": Range(0.001, 10.0),
+            "decay": Range(0.05, 1.0, off=1.0),
+        },
         seeds=config.seeds,
-        tuned=("learning_rate", "momentum"),
-        tuning_seeds=config.tuning_seeds,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         updates=config.updates,
         answer=[
             Effect(
