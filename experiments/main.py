@@ -252,7 +252,8 @@ def _report(
     if changed:
         progress.log.info("values changed: %s", ", ".join(changed))
     answers = [str(one) for one in outcome.answers if isinstance(one, effects.Answer)]
-    progress.log.info("%s", "\n".join([outcome.question, *answers]))
+    lines = [outcome.question, *answers, outcome.not_found()]
+    progress.log.info("%s", "\n".join(filter(None, lines)))
     return all(one.met for one in verdicts.records)
 
 

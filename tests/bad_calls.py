@@ -217,6 +217,7 @@ def on_stages(schedule=FULL, mesh=STAGES, **options):
 QUADRATIC = tasks.quadratic((0.5, 2.0), noise=0.1)
 GRID = {"learning_rate": (0.1, 0.2)}
 SOURCE = Simulation(FOUR, protocols.k_async(1))
+NAMED = experiments.along({"a": SOURCE, "b": SOURCE}, optax.sgd)
 
 
 def sgd(learning_rate):
@@ -1231,6 +1232,9 @@ made(experiments.optimizer(sgd, update_seconds=-1.0))
     ValueError: `update_seconds` must be positive and finite, or None, got -1.0.
 made(experiments.optimizer(sgd, update_seconds="1s"))
     ValueError: `update_seconds` must be positive and finite, or None, got '1s'.
+made(NAMED, grid=GRID | {"cluster": {"b": 0, "a": 1}})
+    ValueError: `grid['cluster']` calls 0 'b', which is 'a': give {'a': 0, 'b': 1}, or
+    some of these.
 made(experiments.along(TRACE, sgd), updates=99)
     ValueError: `updates` must be at most 12, the updates of the trace, got 99: simulate
     or log more.
@@ -1275,6 +1279,9 @@ experiment(seeds=(0, -1))
     2,147,483,648, got (0, -1).
 experiment(static=("rate",))
     ValueError: `static` names no axis of the grid: ['rate'].
+experiment(figures=[figures.curves("train_loss"), figures.curves("train_loss")])
+    ValueError: `figures` has two with the file name 'train_loss_over_update': give one
+    `name=`.
 experiment(tuned="rate")
     ValueError: `tuned` names no axis of the grid: ['rate'].
 experiment(tuned="learning_rate", tuning_seeds=(0,))

@@ -229,8 +229,11 @@ class RunFolder:
         if not self._record.exists():
             return {}
         try:
-            return json.loads(self._record.read_text())
-        except json.JSONDecodeError as error:
+            info = json.loads(self._record.read_text())
+            if "programs" not in info:
+                raise ValueError("no run wrote it")
+            return info
+        except (OSError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{self._record} cannot be read ({error}): choose another --workdir."
             ) from error

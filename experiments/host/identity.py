@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-_MAY_CHANGE = ("updates", "seconds", "examples", "target", "seeds")
+_MAY_CHANGE = ("updates", "seconds", "examples", "target", "seeds", "most")
 """Keys of a config that may change in the same run: more updates, another target."""
 
 

@@ -93,7 +93,10 @@ def _of_arm(
     known = {**of_training, **of_task}
     _check_axes(experiment, arm, grid, known)
     axes = {axis: values for axis, values in grid.items() if axis in of_training}
-    fed = {axis: axes[axis] for axis in getattr(arm.training, "fed", ())}
+    known_names = getattr(arm.training, "fed", {})
+    fed = {axis: axes[axis] for axis in known_names}
+    for axis in fed:
+        _check_names(axis, names.get(axis, {}), known_names[axis])
     made = []
     for of_task_axes in _products({a: v for a, v in grid.items() if a in of_task}):
         key = id(make_task), tuple(of_task_axes.items())
@@ -143,6 +146,17 @@ def _of_arm(
                     )
                 )
     return made
+
+
+def _check_names(axis: str, given: Mapping[Any, str], known: Sequence[str]) -> None:
+    """Checks that the grid names the values 0, 1, ... of a fed axis as the arm does."""
+    for number, name in given.items():
+        if name != dict(enumerate(known)).get(number, name):
+            right = {name: number for number, name in enumerate(known)}
+            raise ValueError(
+                f"`grid[{axis!r}]` calls {number} {name!r}, which is {known[number]!r}:"
+                f" give {right}, or some of these."
+            )
 
 
 _Bind = Callable[..., Job]

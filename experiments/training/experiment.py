@@ -167,6 +167,12 @@ class Experiment:
                     f"`{name}` must be a list of objects with `{attribute}`, got"
                     f" {parts!r}."
                 )
+        names = [figure.name for figure in self.figures]
+        again = [name for name in names if names.count(name) > 1]
+        if again:
+            raise ValueError(
+                f"`figures` has two with the file name {again[0]!r}: give one `name=`."
+            )
 
     def _check_tuned_by(self):
         """Checks the metric that chooses: the records of a run must have all of it."""

@@ -184,8 +184,9 @@ class Job(NamedTuple):
 class Training(Protocol):
     """A kind of training, as `optimizer`, `along`, `replicas`, `pipelined` make.
 
-    Any class with these two methods is a kind of training. It may have `fed`: axes
-    whose values change only the data of an update and nothing that is compiled. Jobs
+    Any class with these two methods is a kind of training. It may have `fed`: the axes
+    whose values 0, 1, ... change only the data of an update and nothing that is
+    compiled, as {axis: the names of its values}; the grid must use these names. Jobs
     whose requests differ only in seeds and fed values must compile to the same program
     if their rooms are equal.
     """

@@ -76,8 +76,8 @@ class _Along:
 
     @property
     def fed(self):
-        """The axes that change only the data of an update."""
-        return ("cluster",) if isinstance(self.source, Mapping) else ()
+        """{axis that changes only the data of an update: the names of its values}."""
+        return {"cluster": (*self.source,)} if isinstance(self.source, Mapping) else {}
 
     def arguments(self):
         chosen = dict.fromkeys(self.fed, True)

@@ -695,8 +695,8 @@ def test_along_a_trace_time_examples_and_staleness_are_the_cluster_s(tmp_path):
 
 def test_each_source_of_the_axis_cluster_has_its_trace_and_all_share_a_program():
     sources = {
-        "a": Simulation(cluster(4), k_async(1)),
-        "b": Simulation(cluster(3), n_softsync(2)),
+        "late": Simulation(cluster(4), k_async(1)),
+        "soft": Simulation(cluster(3), n_softsync(2)),
     }
     sides = experiment(
         training=along(sources, optax.sgd),

@@ -47,8 +47,21 @@ def test_a_folder_takes_its_own_run_back_and_adds_up_its_time(tmp_path):
     assert record.items() >= RECORD.items()
 
 
-def test_an_unreadable_record_is_refused(tmp_path):
-    (tmp_path / "run.json").write_text('{"config"')
+def test_a_config_may_have_further_seeds_and_trainings_in_the_same_run(tmp_path):
+    folder = begun(tmp_path)
+    digests = {"all": lambda updates: {}}
+    for key, refused in {"seeds": False, "most": False, "rate": True}.items():
+        other = RECORD | {"config": RECORD["config"] | {key: 3}}
+        if refused:
+            with pytest.raises(ValueError, match=rf"config\.{key} \(it was 1\)"):
+                folder.check_same(other, digests)
+        else:
+            folder.check_same(other, digests)
+
+
+@pytest.mark.parametrize("text", ['{"config"', '{"name": "npm"}', "[]", "3"])
+def test_a_record_that_no_run_wrote_is_refused(text, tmp_path):
+    (tmp_path / "run.json").write_text(text)
     with pytest.raises(ValueError, match=r"run\.json cannot be read"):
         begun(tmp_path)
 
