@@ -131,6 +131,12 @@ class RunFolder:
                 f"--workdir={self.path} is {place}, which holds more than a run: name a"
                 f" folder in it, as {self.path / 'runs'}."
             )
+        info = self.info
+        if has_run and not (isinstance(info, dict) and "programs" in info):
+            raise ValueError(
+                f"{self._record} cannot be read (no run wrote it): choose another"
+                " --workdir."
+            )
         files = (*_RECORDS, *_TABLE_FILES, "report.html", *_FOLDERS)
         theirs = [name for name in files if (self._place / name).exists()]
         if theirs and not has_run:
@@ -229,11 +235,8 @@ class RunFolder:
         if not self._record.exists():
             return {}
         try:
-            info = json.loads(self._record.read_text())
-            if "programs" not in info:
-                raise ValueError("no run wrote it")
-            return info
-        except (OSError, TypeError, ValueError) as error:
+            return json.loads(self._record.read_text())
+        except (OSError, json.JSONDecodeError) as error:
             raise ValueError(
                 f"{self._record} cannot be read ({error}): choose another --workdir."
             ) from error
