@@ -70,7 +70,7 @@ def experiment(config: ConfigDict) -> Experiment:
     }
 
     def arm(name):
-        make, rates, those = optimizers[name]
+        make, rates, names = optimizers[name]
 
         def late(learning_rate, mean_delay, law, key):
             return dj.delayed(
@@ -82,7 +82,7 @@ def experiment(config: ConfigDict) -> Experiment:
         return Arm(
             training=optimizer(late),
             labels={"optimizer": name},
-            grid={"learning_rate": rates, "law": those},
+            grid={"learning_rate": rates, "law": names},
         )
 
     return Experiment(

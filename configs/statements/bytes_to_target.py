@@ -62,12 +62,7 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: steps and bytes of each message, beside float32."""
     # a sparse message does not reach the target under all seeds: no number to keep
     others = ("8 bits", "4 bits", "one island")
-    return {
-        f"Steps of {this} over those of float32": updates(config, this)
-        for this in others
-    } | {
-        "Bytes of float32 over those of gradients": sent(
-            config, "float32", "gradients"
-        ),
-        "Bytes of 4 bits over those of gradients": sent(config, "4 bits", "gradients"),
+    return {f"Steps, {this} / float32": updates(config, this) for this in others} | {
+        "Bytes, float32 / gradients": sent(config, "float32", "gradients"),
+        "Bytes, 4 bits / gradients": sent(config, "4 bits", "gradients"),
     }

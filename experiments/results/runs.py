@@ -138,9 +138,9 @@ class Run:
     def read(cls, *folders: str | os.PathLike[str]) -> Self:
         """Reads a run, or several as one.
 
-        The axes that are tuned are those of the first run. The tables of several runs
-        get a column `run` with the names of the folders. It is a setting, unless the
-        runs are shards of one run, with the same config and no common cell.
+        The first run decides which axes are tuned. The tables of several runs get a
+        column `run` with the names of the folders. It is a setting, unless the runs are
+        shards of one run, with the same config and no common cell.
 
         Raises:
             ValueError: if a folder holds no finished run.

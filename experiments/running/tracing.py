@@ -1,6 +1,5 @@
 """Finds the axes of a grid that can be traced, and checks their values."""
 
-import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -30,7 +29,7 @@ def traced_axes(
     job: Job,
     grid: Grid,
     declared: set[str],
-    labels: Mapping[str, Any] = types.MappingProxyType({}),
+    labels: Mapping[str, Any],
 ) -> tuple[list[str], jax.stages.Traced]:
     """The axes that can be traced: the functions accept unknown numbers for them.
 
@@ -39,7 +38,7 @@ def traced_axes(
         job: the training.
         grid: the axes that the training takes.
         declared: axes that must not be traced.
-        labels: of the arm, for errors.
+        labels: the labels of the arm, for errors.
 
     Returns:
         The axes, and the trace, `of_cell`, with the first values of the others.
