@@ -27,7 +27,16 @@ Asking = Generator[list[Trial], Sequence[float], Any]
 
 
 class SpentError(Exception):
-    """A search needs more trainings than its limit."""
+    """A search needs more trainings than its limit.
+
+    Attributes:
+        needed: the trainings of the search with those of the round that it cannot do.
+    """
+
+    def __init__(self, needed: int):
+        """Takes the number."""
+        super().__init__(needed)
+        self.needed = needed
 
 
 class Table:
@@ -56,8 +65,9 @@ class Table:
         while True:
             new = list(dict.fromkeys(trials))
             try:
-                if len(self) + len(new) > self._most:
-                    trials = asking.throw(SpentError())
+                needed = len(self) + len(new)
+                if needed > self._most:
+                    trials = asking.throw(SpentError(needed))
                     continue
                 scores = (yield new) if new else []
                 for (point, seed), score in zip(new, scores, strict=True):

@@ -127,7 +127,7 @@ def _agreed(
                 common = _seeds(first_seed, math.ceil(_GROWTH * len(common)))
             for i, center in zip(apart, again, strict=True):
                 centers[i] = center
-    except SpentError:
+    except SpentError as spent:
         why = f"not found within {search.most:,} trainings"
         if attempt:
             why += f", and {search.repeats} searches do not agree"
@@ -136,6 +136,8 @@ def _agreed(
             # of all searches: some have new points, of few seeds
             reached = _rounded_up(statistics.median_high(table.undecided.values()))
             why += f", or `tolerance` to {reached:.2g}, which as many may reach"
+        else:  # no comparison is open, so that no tolerance can be named
+            why += f" to at least {spent.needed:,}, which the next round needs"
         best, score = climbs[0].first, math.nan
         if len(table):
             best, score = table.best(centers)

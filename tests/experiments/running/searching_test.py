@@ -417,10 +417,16 @@ def test_what_never_decides_ends_at_most_and_says_what_it_could_reach(name):
 
 @pytest.mark.parametrize("most", [1, 30, 100])
 def test_too_few_trainings_to_begin_with_are_said_too(most):
-    result = searched(bowl(0.03), dict(a=RATE), Noise(0.02), search=Search(most=most))
+    given = bowl(0.03), dict(a=RATE), Noise(0.02)
+    result = searched(*given, search=Search(most=most))
     assert not result.outcome.found
-    assert f"{most} trainings: raise `most`" in result.outcome.why
+    why = rf"not found within {most} trainings: raise `most` to at least (\d+), which"
+    needed = int(re.match(why, result.outcome.why)[1])
     assert 1e-3 <= result.outcome.point[0] <= 3.0
+    # the first round: 3 searches x 8 starts x 2 seeds
+    assert (needed == 48) == (result.outcome.trainings == 0)
+    again = searched(*given, search=Search(most=needed))
+    assert again.outcome.trainings == needed
 
 
 def test_a_constant_function_is_found_at_once():
