@@ -75,7 +75,13 @@ def experiment(config: ConfigDict) -> Experiment:
         sgd = optax.sgd(learning_rate)
         return dj.delayed(sgd, delays[law](), max_delay=config.max_delay)
 
-    configs.check_delays("mean_delay", config.mean_delay, config.updates)
+    least = configs.cut_after("mean_delay", config.mean_delay, config.updates)
+    if config.max_delay < least:
+        raise ValueError(
+            f"config.max_delay must be at least {least}, six times the largest"
+            f" mean delay, got {config.max_delay}: longer delays are cut to it, and"
+            " their mean would fall."
+        )
     limit = limits(config)
     axes = ("law", "learning_rate", "mean_delay")
 

@@ -27,11 +27,11 @@ from experiments import (
     optimizer,
     percent,
 )
-from experiments.configs import at_least, positive
+from experiments.configs import at_least, cut_after, positive
 from experiments.tasks import breast_cancer
 
 LIMITS = at_least(1, "period")
-LIMITS |= at_least(0, "mean_delay", "max_delay")
+LIMITS |= at_least(0, "mean_delay")
 LIMITS |= positive("tolerance")
 
 
@@ -40,7 +40,6 @@ def get_config() -> ConfigDict:
     return ConfigDict(
         dict(
             mean_delay=(4, 16),  # of geometric delays, updates
-            max_delay=96,  # updates; longer delays are cut to this
             period=10,  # rho, updates
             replays=(1, 4),  # psi, the largest numbers of gradients replayed at once
             verification=42,  # training examples, a tenth as in the author's code
@@ -55,6 +54,7 @@ def get_config() -> ConfigDict:
 def experiment(config: ConfigDict) -> Experiment:
     """The experiment: a program for each number of replays."""
     task = breast_cancer(batch_size=config.batch_size)
+    max_delay = cut_after("mean_delay", config.mean_delay, config.updates)
     drawn = breast_cancer(batch_size=config.verification).batches(0, 0, 1)
     examples = jax.tree.map(lambda leaf: leaf[0], drawn)
 
@@ -62,7 +62,7 @@ def experiment(config: ConfigDict) -> Experiment:
         def late(learning_rate, mean_delay, key):
             rule = optax.chain(*before, optax.sgd(learning_rate))
             delay = dj.delays.geometric(key, mean_delay)
-            return dj.delayed(rule, delay, max_delay=config.max_delay)
+            return dj.delayed(rule, delay, max_delay=max_delay)
 
         return Arm(training=optimizer(late), labels={"replays": name})
 

@@ -27,9 +27,9 @@ from experiments import (
     percent,
     tasks,
 )
-from experiments.configs import at_least, positive
+from experiments.configs import at_least, cut_after, positive
 
-LIMITS = at_least(0, "mean_delay", "max_delay")
+LIMITS = at_least(0, "mean_delay")
 LIMITS |= positive("tolerance")
 
 
@@ -38,7 +38,6 @@ def get_config() -> ConfigDict:
     return ConfigDict(
         dict(
             mean_delay=(4, 16),  # of geometric delays, updates
-            max_delay=96,  # updates; longer delays are cut to this
             power=0.5,  # of the milder law, 1 / tau^power
             batch_size=32,  # examples per update
             updates=1000,
@@ -64,6 +63,7 @@ def placed(power: float) -> dict[str, Callable[[Any], Any]]:
 def experiment(config: ConfigDict) -> Experiment:
     """The experiment: a program for each optimizer, law and place."""
     laws = placed(config.power)
+    max_delay = cut_after("mean_delay", config.mean_delay, config.updates)
     optimizers = {
         "sgd": (optax.sgd, Range(0.03, 3.0), ("none", "root after", "inverse after")),
         "adam": (optax.adam, Range(0.001, 0.1), tuple(laws)),
@@ -76,7 +76,7 @@ def experiment(config: ConfigDict) -> Experiment:
             return dj.delayed(
                 laws[law](make(learning_rate)),
                 dj.delays.geometric(key, mean_delay),
-                max_delay=config.max_delay,
+                max_delay=max_delay,
             )
 
         return Arm(

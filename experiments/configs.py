@@ -119,6 +119,22 @@ def check_delays(key: str, delays: Sequence[float], updates: int) -> int:
     return int(max(delays))
 
 
+def cut_after(key: str, means: Sequence[int], updates: int) -> int:
+    """The largest delay that a history holds of geometric delays with these means.
+
+    It is m = 6 max(means). Delays cut to m have the mean (1 - q^m) mean, with q =
+    mean / (1 + mean): 1.6 % less at a mean of 1, and 0.3 % less at a mean of 16.
+
+    Raises:
+        ValueError: if a mean is negative, or as long as the run.
+
+    Example:
+        >>> cut_after("mean_delay", (4, 16), updates=1000)
+        96
+    """
+    return 6 * check_delays(key, means, updates)
+
+
 def check_rounds(updates: int, *periods: int) -> None:
     """Checks that the steps of a run are whole rounds of an outer optimizer.
 

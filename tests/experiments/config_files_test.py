@@ -5,15 +5,20 @@ import re
 import sys
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from absl import flags
 from absl.testing import flagsaver
+from scipy import stats
 
 from delayjax import cluster
 from experiments import Experiment, main, statements
 from experiments.config_files import ConfigFile, knobs
 from experiments.running import programs
-from experiments.training.jobs import arguments
+from experiments.training.gradients import histories
+from experiments.training.jobs import arguments, called
 
 pytestmark = pytest.mark.runs
 
@@ -62,6 +67,22 @@ def test_a_config_admits_its_own_values_and_refuses_what_is_below_its_limits(
             config.check({key: in_place(values[key], -1)})
     keys = {key for key in values if USUAL.fullmatch(key)}
     assert keys <= {*config.module.LIMITS}
+
+
+@pytest.mark.parametrize("stem", ["modulation", "guided"])
+@pytest.mark.parametrize("mean", [1, 40])
+def test_a_history_cuts_few_of_the_geometric_delays(stem, mean):
+    config = loaded(FILES[0].with_stem(stem))
+    made = config.experiment(config.with_values({"mean_delay": [mean]}))
+    hyper = {"learning_rate": 0.1, "mean_delay": mean, "law": "none"}
+    tx = called(made.all_arms[0].training.make, hyper, jax.random.key(0))
+    slots = [node.slots for node in histories(tx.init(jnp.zeros(2)))]
+    depth = max(leaf.shape[0] for leaf in jax.tree.leaves(slots)) - 1
+    draws = np.arange(10_000)
+    chances = stats.geom.pmf(draws + 1, 1 / (1 + mean))
+    # the mean of min(delay, depth), which is (1 - q^depth) mean, is nearly the mean
+    cut = (np.minimum(draws, depth) * chances).sum()
+    assert 0.98 * mean < cut < mean
 
 
 LIMITED = """
