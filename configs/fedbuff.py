@@ -24,12 +24,13 @@ from experiments import (
     figures,
     percent,
 )
-from experiments.configs import at_least, positive
+from experiments.configs import above, at_least, positive
 from experiments.tasks import digits_mlp
 
 FEDASYNC, BUFFERED, SINGLE = "FedAsync", "FedBuff", "FedBuff without a buffer"
 
 LIMITS = at_least(0, "target") | positive("seconds", "tolerance")
+LIMITS |= above(1, "tail")  # a mean time of 1 s
 
 
 def get_config() -> ConfigDict:

@@ -28,7 +28,7 @@ from experiments import (
 from experiments.configs import at_least, positive
 from experiments.tasks import breast_cancer
 
-LIMITS = at_least(1, "workers")
+LIMITS = at_least(2, "workers")
 LIMITS |= at_least(0, "l2")
 LIMITS |= positive("tolerance")
 

@@ -30,10 +30,11 @@ from experiments import (
     percent,
     tasks,
 )
-from experiments.configs import at_least, below_one, positive
+from experiments.configs import above, at_least, below_one, positive
 
 LIMITS = at_least(1, "workers", "width")
 LIMITS |= positive("tolerance") | below_one("momentum")
+LIMITS |= above(1, "tail")  # a mean time of 1 s
 
 NONE, SEARCHED, GIVEN = "none", "searched", "given"
 

@@ -20,12 +20,13 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Effect, Experiment, Simulation, along, figures, percent
-from experiments.configs import at_least, below_one, positive
+from experiments.configs import above, at_least, below_one, positive
 from experiments.tasks import digits_mlp
 
 LIMITS = at_least(1, "workers", "width") | below_one("momentum")
 LIMITS |= at_least(0, "target", "synchronous_seconds")
 LIMITS |= positive("learning_rate", "adaptive_rate", "normalized_rate", "seconds")
+LIMITS |= above(1, "tail")  # a mean time of 1 s
 
 
 def get_config() -> ConfigDict:

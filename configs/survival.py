@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Effect, Experiment, Simulation, along, figures, percent
-from experiments.configs import at_least, compared, positive
+from experiments.configs import above, at_least, compared, positive
 from experiments.tasks import digits_mlp
 from experiments.training.recorded_job import recorded_job
 
@@ -24,6 +24,7 @@ LAWS = ("regular", "memoryless", "heavy tails", "recorded")
 
 LIMITS = at_least(1, "workers")
 LIMITS |= positive("learning_rate", "target")
+LIMITS |= above(1, "tail")  # a mean time of 1 s
 
 
 def get_config() -> ConfigDict:

@@ -27,7 +27,7 @@ from experiments import (
 )
 from experiments.configs import at_least, positive
 
-LIMITS = at_least(1, "workers", "examples")
+LIMITS = at_least(2, "workers") | at_least(1, "examples")
 LIMITS |= at_least(0, "overhead_seconds", "example_seconds")
 LIMITS |= positive("tolerance")
 

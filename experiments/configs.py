@@ -26,6 +26,17 @@ def at_least(least: float, *keys: str) -> dict[str, Limit]:
     return dict.fromkeys(keys, Limit(f"at least {least}", lambda x: x >= least))
 
 
+def above(bound: float, *keys: str) -> dict[str, Limit]:
+    """The limit of keys whose numbers are finite, and above a bound.
+
+    Example:
+        >>> above(1, "tail")["tail"].holds(1.0)
+        False
+    """
+    said = f"above {bound} and finite"
+    return dict.fromkeys(keys, Limit(said, lambda x: bound < x < math.inf))
+
+
 def positive(*keys: str) -> dict[str, Limit]:
     """The limit of keys whose numbers are positive and finite, such as step sizes.
 

@@ -1337,7 +1337,7 @@ ended(training=experiments.optimizer(sgd, update_seconds=1.0), seconds=0.5)
     it, or lower `update_seconds`.
 ended(task=tasks.digits_mlp(batch_size=32), examples=10)
     ValueError: `examples` must be at least 32, the examples of an update, got 10: raise
-    it, or lower the task's batch size.
+    it, or lower the task's batch size; 0 is the full batch.
 AdaSync(FOUR, 1, INF, 0)
     ValueError: `updates` must be a whole number from 1 to 2,147,483,647, got 0.
 experiments.Arm(training=sgd, updates=-5)
@@ -1406,8 +1406,8 @@ made(experiments.along(Simulation(FOUR, protocols.k_async), sgd))
     TypeError: `k` must be a static integer, got <delayjax._src.cluster.server.Server
     object...>.
 ended(training=experiments.along(TRACE, sgd), seconds=1e-9)
-    ValueError: No update is done within the experiment's `seconds` or `examples`:
-    raise them.
+    ValueError: `seconds` must be at least ..., the time of the first update under seed
+    0, got 1e-09: raise it.
 made(experiments.replicas(methods.eager_sgd("often"), FOUR, sgd))
     ValueError: `trigger` must be 'solo' or 'majority', got 'often'.
 made(experiments.replicas(methods.ad_psgd(), cluster.Cluster(3, ONE), sgd))

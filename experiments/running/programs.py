@@ -315,14 +315,16 @@ def _check_distinct(programs: Sequence[Program]) -> None:
     """Checks that no two cells have the same columns: tables would mix their rows."""
     seen: set[frozenset[Any]] = set()
     for program in programs:
-        for cell in program.settings():
-            key = frozenset((name, repr(value)) for name, value in cell.items())
+        for cell in program.series():
+            named = [(name, repr(value)) for name, value in cell.items()]
+            key = frozenset([*named, *program.searched])
             if key in seen:
                 shown = ", ".join(f"{name}={value}" for name, value in cell.items())
                 raise ValueError(
                     f"`arms` or `grid` make two cells with the same columns"
-                    f" ({shown or 'none'}): give the arms different labels, or the"
-                    " values of an axis names, as in grid={'law': {'none': f}}."
+                    f" ({shown or 'none'}): give each value once, the arms different"
+                    " labels, or the values of an axis names, as in"
+                    " grid={'law': {'none': f}}."
                 )
             seen.add(key)
 

@@ -291,11 +291,7 @@ def _updates(each: float | None, examples_each: int, request: Request) -> int:
                 f" {request.seconds}: raise it, or lower `update_seconds`."
             )
         return updates
-    if request.examples < examples_each:
-        raise ValueError(
-            f"`examples` must be at least {examples_each}, the examples of an update,"
-            f" got {request.examples}: raise it, or lower the task's batch size."
-        )
+    request.check_examples(examples_each)
     return request.examples // examples_each
 
 

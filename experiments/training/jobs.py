@@ -133,6 +133,19 @@ class Request(NamedTuple):
             )
         return task.examples or 1
 
+    def check_examples(self, needed: int) -> None:
+        """Checks that `examples`, if they end the run, are enough for an update.
+
+        Raises:
+            ValueError: if an update needs more.
+        """
+        if self.examples is not None and self.examples < needed:
+            raise ValueError(
+                f"`examples` must be at least {needed}, the examples of an update, got"
+                f" {self.examples}: raise it, or lower the task's batch size; 0 is the"
+                " full batch."
+            )
+
 
 class Job(NamedTuple):
     """A kind of training, bound to a task: functions of one cell of a grid."""

@@ -208,10 +208,14 @@ class Traces:
         else:
             ends = [_within(source, seed, request, each) for seed in request.seeds]
         if min(ends) == 0:
-            _check_hanging(source, request.seeds[ends.index(0)], request)
+            seed = request.seeds[ends.index(0)]
+            _check_hanging(source, seed, request)
+            is_trace = isinstance(source, dj.cluster.Trace)
+            first = source if is_trace else source.trace(seed, 1, math.inf)
+            request.check_examples(_examples(first, each)[first.counts[0]])
             raise ValueError(
-                "No update is done within the experiment's `seconds` or `examples`:"
-                " raise them."
+                f"`seconds` must be at least {first.seconds[0]:.4g}, the time of the"
+                f" first update under seed {seed}, got {request.seconds}: raise it."
             )
         if together:
             ends = [min(ends)] * len(ends)

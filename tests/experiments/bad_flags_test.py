@@ -126,6 +126,23 @@ CASES = {
     **of("muon_delay", "--config.muon_rate=(-0.1,)", "--config.warmup_updates=400"),
     **of("pipeline_char_lm", "--config.warmup_updates=400"),
     **of("easgd_variants", "--config.workers=1"),
+    **{
+        f"--config=configs/{file}.py --config.workers=(1,4)": (
+            "config.workers must be at least 2, got 1"
+        )
+        for file in ("tradeoff", "hogwild")
+    },
+    **{
+        f"--config=configs/{file}.py --config.tail=1.0": "config.tail must be above 1"
+        for file in ("fedbuff", "ordered_momentum", "ringmaster_lmo", "survival")
+    },
+    "--config=configs/gossip.py --config.batch_size=0": (
+        "`examples` must be at least 134800, the examples of an update, got 54000"
+    ),
+    "--config=configs/gossip.py --config.workers=(4,4)": (
+        "two cells with the same columns (method=all-reduce, workers=4): give each"
+        " value once"
+    ),
     **of("hanging_workers", "--config.workers=1"),
     **of("survival", "--config.target=0.0"),
     "--config=configs/outer_overlap.py --config.updates=105": (

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import delayjax as dj
-from experiments import Arm, Experiment, optimizer, tasks
+from experiments import Arm, Experiment, Range, optimizer, tasks
 from experiments.running.families import sharded
 from experiments.running.program import label
 from experiments.running.programs import programs
@@ -153,6 +153,9 @@ SGD = ({"rule": "sgd"}, lambda learning_rate: optax.sgd(learning_rate))
     [
         ({"training": lambda learning_rate, law: optax.sgd(learning_rate),
           "grid": {"law": (lambda: 1, lambda: 2)}}, "two cells with the same columns"),
+        ({"arms": [Arm(training=SGD[1], labels={"rule": "sgd"},
+                       grid={"learning_rate": Range(low, 1.0)}) for low in (0.1, 0.2)]},
+         r"two cells with the same columns \(rule=sgd\): give each value once"),
         ({"arms": [SGD], "grid": {"delayy": (0, 4)}}, "axis 'delayy', which no arm"),
         ({"training": lambda learning_rate, seed: optax.sgd(learning_rate),
           "grid": {"seed": (1, 2)}}, r"axis 'seed', the name .* \(seeds are `seeds`\)"),
