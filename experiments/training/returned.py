@@ -1,5 +1,6 @@
 """Checks of the results of a rule's `update`, where a training is traced."""
 
+import traceback
 from typing import Any
 
 import jax
@@ -22,9 +23,9 @@ def checked(rule: optax.GradientTransformation) -> optax.GradientTransformation:
         try:
             returned = rule.update(updates, state, *more, **extra_args)
         except (TypeError, ValueError) as error:
-            if "unpack" not in str(error):
+            if not _is_of_a_wrapper(error) or "unpack" not in str(error):
                 raise
-            raise TypeError(f"{_PAIR}, got another number of values.") from error
+            raise TypeError(f"{_PAIR}, but its wrapper got {error}.") from error
         several = isinstance(returned, (tuple, list))
         if not several or len(returned) != 2:
             got = f"{len(returned)} values" if several else type(returned).__name__
@@ -35,6 +36,13 @@ def checked(rule: optax.GradientTransformation) -> optax.GradientTransformation:
         return moves, after
 
     return rule._replace(update=update)
+
+
+def _is_of_a_wrapper(error: Exception) -> bool:
+    """Whether a line of Optax or of delayjax raises the error, not a line of a rule."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    package = frame.f_globals["__name__"].partition(".")[0]
+    return package in ("optax", "delayjax")
 
 
 def _kind(leaf: Any) -> str:
@@ -54,13 +62,20 @@ def _check(what: str, tree: Any, like: Any, kind: Any) -> None:
     got, wanted = kinds(tree), kinds(like)
     paths = dict.fromkeys([*wanted, *got])
     wrong = [p for p in paths if got.get(p, (None,))[:2] != wanted.get(p, (None,))[:2]]
-    if wrong or jax.tree.structure(tree) != jax.tree.structure(like):
-        where = wrong[0] if wrong else ""
-        there, here = (
-            f"{one[where][2].dtype}{list(one[where][0])}" if where in one else "nothing"
-            for one in (got, wanted)
-        )
-        raise TypeError(
-            f"`update` of a rule must return {what}, got {there} for {here} at"
-            f" {where or 'the root'}."
-        )
+    structures = [jax.tree.structure(one) for one in (tree, like)]
+    if wrong or structures[0] != structures[1]:
+
+        def shown(one, where):
+            if where not in one:
+                return "nothing"
+            shape, _, leaf = one[where]
+            return f"{leaf.dtype}{list(shape)}"
+
+        def differs(where):
+            at = where or "the root"
+            return f"{shown(got, where)} for {shown(wanted, where)} at {at}"
+
+        # the first that is wrong, and the first that is there instead of it
+        first = dict.fromkeys([*wrong[:1], *(p for p in got if p not in wanted)][:2])
+        said = " and ".join(map(differs, first)) or "{} for {}".format(*structures)
+        raise TypeError(f"`update` of a rule must return {what}, got {said}.")

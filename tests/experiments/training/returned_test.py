@@ -34,13 +34,21 @@ UPDATES = {
     r"updates .*, got float32\[1\] for float32\[2\] at": lambda g: g[:1],
     r"updates .*, got float32\[2, 2\] for float32\[2\] at": lambda g: jnp.outer(g, g),
     r"updates .*, got complex64\[2\] for float32\[2\] at": lambda g: g * 1j,
-    r"updates .*, got nothing for float32\[2\] at": lambda g: {"a": g},
+    r"updates .*, got nothing for float32\[2\] at the root and float32\[2\] for "
+    r"nothing at \['a'\]\.": lambda g: {"a": g},
 }
 RESULTS = {
     r"the pair \(updates, state\), got \w*Tracer\.": lambda g, s: g,
     r"the pair \(updates, state\), got 3 values\.": lambda g, s: (g, s, s),
     r"the pair \(updates, state\), got NoneType\.": lambda g, s: None,
-    r"a state like .*, got float32\[2\] for nothing at": lambda g, s: (g, (*s, g)),
+    r"a state like .*, got float32\[2\] for nothing at \[0\]\.": lambda g, s: (
+        g,
+        (*s, g),
+    ),
+    r"a state like .*, got PyTreeDef\(\[\]\) for PyTreeDef\(\(\)\)\.": lambda g, s: (
+        g,
+        [*s],
+    ),
 }
 
 
@@ -92,6 +100,29 @@ def test_a_rule_inside_of_a_wrapper_is_told_to_return_a_pair(result):
         ValueError, match=r"rule=mine.*must return the pair \(updates, "
     ):
         made(late(of(result)))
+
+
+def unpacks(g, s):
+    one, two = g, s, s
+    return one, two
+
+
+def refuses_to_unpack(g, s):
+    raise ValueError("no table to unpack")
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (unpacks, "too many values to unpack"),
+        (refuses_to_unpack, "no table to unpack"),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_of_a_rule_that_unpacks_is_its_error(kind, result, said):
+    with pytest.raises(ValueError, match=rf"rule=mine.*line \d+: {said}") as error:
+        made(KINDS[kind](of(result)))
+    assert "must return the pair" not in str(error.value)
 
 
 def test_a_float_of_another_width_is_an_update():
