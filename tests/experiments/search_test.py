@@ -267,7 +267,12 @@ def test_a_search_goes_on_with_a_larger_most_to_the_bytes_of_one_from_the_start(
     again = run(experiment(), here)
     lines = (here / "search.csv").read_text().splitlines()
     assert lines[: len(trained)] == trained and len(trained) < len(lines)
-    assert sorted(lines) == sorted(text.splitlines())
+    # the same trainings in another order, so that the checksums are others
+    trainings, expected = (
+        sorted(line.rpartition(",")[0] for line in some)
+        for some in (lines, text.splitlines())
+    )
+    assert trainings == expected
     for name in ("results.csv", "curves.csv", "optima.csv"):
         assert (here / name).read_bytes() == (folder / name).read_bytes()
     pd.testing.assert_frame_equal(again.best, result.best)
@@ -637,12 +642,12 @@ def test_arms_cannot_contain_each_other():
         programs(experiment(training=None, arms=circle))
 
 
-def test_a_line_that_cannot_be_read_is_named(whole, tmp_path):
+def test_a_line_that_was_edited_is_named(whole, tmp_path):
     folder, _ = whole
     lines = (folder / "search.csv").read_text().splitlines()
     lines[4] = lines[4].replace(",", ";", 2)
     (tmp_path / "search.csv").write_text("\n".join(lines) + "\n")
-    with pytest.raises(ValueError, match=r"search.csv, line 5 cannot be read"):
+    with pytest.raises(ValueError, match=r"search.csv, line 5 is not as the run"):
         ledger = Ledger(RunFolder(tmp_path), {"all": ["learning_rate"]})
         ledger.take(ledger.text())
 

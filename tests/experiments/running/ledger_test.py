@@ -31,16 +31,17 @@ def add(file, lines):
 
 
 def test_lines_are_read_as_they_are_written(tmp_path):
-    first, second = (Ledger(RunFolder(tmp_path), NUMBERS) for _ in range(2))
+    first = ledger(tmp_path)
     add(first, LINES[:1])
+    second = ledger(tmp_path)
     add(second, LINES[1:])
-    assert first.scores | second.scores == ledger(tmp_path).scores == SCORES
+    assert second.scores == ledger(tmp_path).scores == SCORES
     assert [*ledger(tmp_path).scores] == [*SCORES]
     # another order of the numbers only changes the order of the columns
-    turned = {"b": NUMBERS["b"], "a": NUMBERS["a"]}
-    assert ledger(tmp_path, turned).scores == SCORES
+    turned = ledger(tmp_path, {"b": NUMBERS["b"], "a": NUMBERS["a"]})
+    assert turned.scores == SCORES
     last = (*LINES[0][:2], Trial((0.1, 1.0), 3))
-    add(first, [(*last, math.nan)])
+    add(turned, [(*last, math.nan)])
     assert math.isnan(ledger(tmp_path).scores[last])
 
 
@@ -77,8 +78,63 @@ def test_a_file_that_was_cut_off_in_its_head_begins_anew(tmp_path):
 def test_the_lines_of_another_search_are_refused(tmp_path):
     one = {"a": ["rate"]}
     add(ledger(tmp_path, one), [("a", 0, Trial((0.1,), 3), 0.5)])
-    with pytest.raises(ValueError, match=r"search.csv, line 2 cannot be read"):
+    columns = "must have the columns program, series, rate, decay, seed, score, crc32,"
+    with pytest.raises(
+        ValueError, match=rf"search.csv {columns} got .*remove the file"
+    ):
         ledger(tmp_path)
+
+
+def test_a_file_without_checksums_is_refused(tmp_path):
+    add(ledger(tmp_path), LINES)
+    lines = (tmp_path / "search.csv").read_text().splitlines()
+    without = "".join(line.rpartition(",")[0] + "\n" for line in lines)
+    (tmp_path / "search.csv").write_text(without)
+    with pytest.raises(ValueError, match=r"crc32, got program.*score: remove the file"):
+        ledger(tmp_path)
+
+
+def swapped(lines):
+    lines[2], lines[3] = lines[3], lines[2]
+
+
+def edited(lines):
+    lines[2] = lines[2].replace(",inf,", ",0.5,")
+
+
+# a change of the lines -> the number of the line that the error names
+CHANGES = {
+    "removed": (lambda lines: lines.pop(2), 3),
+    "moved": (swapped, 3),
+    "edited": (edited, 3),
+    "doubled": (lambda lines: lines.insert(2, lines[1]), 3),
+    "empty": (lambda lines: lines.insert(2, ""), 3),
+    "of another head": (lambda lines: lines.insert(0, turned(lines.pop(0))), 2),
+}
+
+
+def turned(head):
+    return head.replace("rate,decay", "decay,rate")
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_is_noticed_and_what_the_error_says_helps(name, tmp_path):
+    add(ledger(tmp_path), LINES)
+    file = tmp_path / "search.csv"
+    whole = file.read_text().splitlines()
+    change, number = CHANGES[name]
+    lines = [*whole]
+    change(lines)
+    assert lines != whole
+    file.write_text("".join(f"{line}\n" for line in lines))
+    with pytest.raises(
+        ValueError, match=rf"search.csv, line {number} is not as .*: remove it and all"
+    ):
+        ledger(tmp_path)
+    file.write_text("".join(f"{line}\n" for line in lines[: number - 1]))
+    again = ledger(tmp_path)
+    add(again, LINES[number - 2 :])
+    assert ledger(tmp_path).scores == SCORES
 
 
 def test_lines_are_on_the_disk_when_they_are_added(tmp_path, monkeypatch):
