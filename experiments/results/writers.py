@@ -1,5 +1,6 @@
 """Sends the numbers of a run to TensorBoard while it trains."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,7 +38,9 @@ class TensorBoard:
             )
         with disk.one_line_if_full(self._folder):
             for name, value in scalars.items():
-                self._events[program].add_scalar(name, value, step)
+                # tensorboardX would replace other characters too, with a warning
+                tag = re.sub(r"[^-/.\w]", "_", name).lstrip("/")
+                self._events[program].add_scalar(tag, value, step)
             self._events[program].flush()
 
     def close(self) -> None:

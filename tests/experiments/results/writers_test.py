@@ -1,13 +1,15 @@
 """Where the numbers of a run go: a full disk is one line there too."""
 
 import errno
+import logging
 import os
 import subprocess
 import sys
 
 import pytest
+from tensorboardX import SummaryWriter
 
-from experiments.results.writers import TensorBoard
+from experiments.results.writers import TensorBoard, scalars
 from tests.support.commands import ROOT
 
 pytestmark = pytest.mark.runs
@@ -47,3 +49,28 @@ writer.close()
         timeout=120,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_names_of_scalars_are_written_without_a_warning(
+    tmp_path, monkeypatch, caplog
+):
+    row = {"step": 3, "losses": [[0.5, 0.25]], "/lost (share)": 0.0}
+    row["evaluation"] = {"test error, %": [[3.0, 2.0]]}
+    shown = scalars([{"rate": 0.1, "law": "a b"}, {"rate": 1.0, "law": "c"}], row)
+    add, tags = SummaryWriter.add_scalar, {}
+
+    def kept(events, tag, value, step):
+        tags[tag] = value
+        add(events, tag, value, step)
+
+    monkeypatch.setattr(SummaryWriter, "add_scalar", kept)
+    writer = TensorBoard(tmp_path)
+    with caplog.at_level(logging.INFO):
+        writer.write("all", 3, shown)
+    writer.close()
+    assert not caplog.records
+    assert tags == {
+        "lost__share_": 0.0,
+        "best_cell__rate_1.0__law_c_/batch_loss": 0.25,
+        "best_cell__rate_1.0__law_c_/test_error___": 2.0,
+    }
