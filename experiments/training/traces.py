@@ -214,7 +214,7 @@ class Traces:
             first = source if is_trace else source.trace(seed, 1, math.inf)
             request.check_examples(_examples(first, each)[first.counts[0]])
             raise ValueError(
-                f"`seconds` must be at least {first.seconds[0]:.4g}, the time of the"
+                f"`seconds` must be at least {first.seconds[0]}, the time of the"
                 f" first update under seed {seed}, got {request.seconds}: raise it."
             )
         if together:

@@ -467,7 +467,11 @@ def test_an_error_of_a_protocol_is_no_end(monkeypatch):
     ("chance", "seconds", "message"),
     [
         (0.99, 200.0, "Under seed 3 all workers hang before the first update"),
-        (0.0, 0.5, "`seconds` or `examples`: raise them"),
+        (
+            0.0,
+            0.5,
+            "`seconds` must be at least 1.0, .* under seed 3, got 0.5: raise it",
+        ),
     ],
 )
 def test_workers_that_all_hang_are_blamed_and_not_the_seconds(chance, seconds, message):
