@@ -36,8 +36,8 @@ def check_names(
     Args:
         experiment: the experiment.
         programs: all of its programs, whatever the shard.
-        metrics: {`kin` of a program: its metrics}; a program that is not in it has the
-            metrics of the first.
+        metrics: {`executable` of a program: its metrics}; a program that is not in it
+            has the metrics of the first.
         stated: the statements and the records; None if these, the answer and the
             figures may use names that the run will not have.
 
@@ -97,7 +97,9 @@ def _made_up(
     results, curves = [], []
     for program in programs:
         shape = len(program.seeds), program.size
-        numbers = {name: np.ones(shape) for name in metrics.get(program.kin, first)}
+        numbers = {
+            name: np.ones(shape) for name in metrics.get(program.executable, first)
+        }
         zeros = np.zeros(shape, int)
         counters = Counters(zeros - 1, zeros[..., None], zeros, zeros, zeros)
         rows = Rows(program)

@@ -282,22 +282,22 @@ def prepared(
             f" i must be less than {cells}."
         )
     settings = setting_names(made)
-    trainers, of_kin, measured = [], {}, {}
+    trainers, of_executable, measured = [], {}, {}
     for number, program in enumerate(of_shard, 1):
         checked.say(number, len(of_shard))
-        kin = program.kin, program.size
-        if kin not in of_kin:
+        executable = program.executable, program.size
+        if executable not in of_executable:
             shown = {name: label(value) for name, value in program.columns.items()}
             with naming("The training", shown):
                 trainer = Trainer(program, metrics=experiment.metrics)
                 metrics = jax.eval_shape(trainer.evaluate, trainer.shapes())
                 trainer.run_chunk.trace(trainer.shapes(), *trainer.feed.shapes())
             _check_metrics([*metrics], settings)
-            measured[program.kin] = [*metrics]
-            of_kin[kin] = trainer
-        trainers.append(of_kin[kin].for_program(program))
+            measured[program.executable] = [*metrics]
+            of_executable[executable] = trainer
+        trainers.append(of_executable[executable].for_program(program))
     check_names(experiment, made, measured, stated)
-    for trainer in of_kin.values():
+    for trainer in of_executable.values():
         costs.check_memory(trainer)
     return trainers
 

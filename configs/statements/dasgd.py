@@ -4,7 +4,8 @@ from ml_collections import ConfigDict
 
 from experiments import Published, analysis
 from experiments.results.estimates import Measure
-from experiments.results.measures import largest_stable, mean
+from experiments.results.measures import mean, tuned
+from experiments.results.metrics import LargestStable
 
 ROOT, HARMONIC, SLOWEST = "1/sqrt(t)", "1/t", "1/(t log t)"
 
@@ -53,6 +54,6 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     theory = "Largest stable first step of 1/t, in theory below 2.27"
     return {
         "Share of runs with 1/sqrt(t) that end higher": mean("ended_higher", law=ROOT),
-        theory: largest_stable("first_step", law=HARMONIC),
+        theory: tuned(LargestStable("first_step"), law=HARMONIC),
         "Loss, 1/(t log t), first step 0.5": loss(SLOWEST, 0.5),
     }

@@ -1,12 +1,11 @@
 """Records of `configs/stability_edge.py`: steps over the limit."""
 
-import numpy as np
 from ml_collections import ConfigDict
 
 from experiments import statements
-from experiments.results import analysis
 from experiments.results.estimates import Measure
-from experiments.results.measures import largest_stable, ratio, tuned
+from experiments.results.measures import ratio, tuned
+from experiments.results.metrics import LargestStable
 
 _CONFIG = statements.config_of(__file__)
 level_of, limit_of, task_of = _CONFIG.level_of, _CONFIG.limit_of, _CONFIG.task_of
@@ -26,10 +25,10 @@ def records(config: ConfigDict) -> dict[str, Measure]:
         }
 
     def settles(delay):
-        return settled(delay, level)
+        return tuned(LargestStable("learning_rate", {"train_loss": level}), delay=delay)
 
     def bounded(delay):
-        return largest_stable("learning_rate", delay=delay)
+        return tuned(LargestStable("learning_rate"), delay=delay)
 
     def best(delay):
         return tuned("learning_rate", delay=delay)
@@ -43,15 +42,3 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     if config.task == "breast_cancer":
         stated |= over_limit("Largest step that stays bounded", bounded, 8)
     return stated
-
-
-def settled(delay: float, level: float) -> Measure:
-    """The largest step at which all seeds end below a loss; 0 if there is none."""
-
-    def largest(run):
-        cells = analysis.where(run.results, delay=delay)
-        loss = cells["train_loss"].where(cells["diverged"] == 0, np.inf)
-        worst = loss.fillna(np.inf).groupby(cells["learning_rate"]).max()
-        return max(worst.index[worst < level], default=0.0)
-
-    return largest

@@ -206,7 +206,7 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         The value is nan if a seed is lost. `never` says whether a seed never reaches
         the value of a `TimeTo`: such a seed counts with the end of its curve.
         """
-        selection = run.selection.but(getattr(self.metric, "axis", None))
+        selection = run.selection.judged_by(self.metric)
         best = selection.best(run.results, run.curves)
         if self.kept:
             best = selection.kept(run.results, analysis.where(best, **self.kept))

@@ -18,7 +18,8 @@ def tuned(metric: Metric, *, lost: float = np.nan, **where: Any) -> Measure:
 
     Args:
         metric: a column of the results, or one of `metrics`. The column of a tuned axis
-            has its best value. A `TimeTo` is inf if a seed never reaches the value.
+            has its best value. A `TimeTo` is inf if a seed never reaches the value; a
+            `LargestStable` is 0 if no value is stable.
         lost: the value of a seed that ends higher than it began, or diverges; by
             default the mean is then nan.
         **where: {label or axis: value}: the settings that count.
@@ -26,7 +27,8 @@ def tuned(metric: Metric, *, lost: float = np.nan, **where: Any) -> Measure:
 
     def measure(run):
         part = run.where(**where)
-        rows = with_column(metric, part.best, part.curves)
+        best = part.selection.judged_by(metric).best(part.results, part.curves)
+        rows = with_column(metric, best, part.curves)
         return _mean(rows, column(metric), lost)
 
     return Formed(measure, "amount")
@@ -65,22 +67,6 @@ def kept(
 def mean(metric: str, **where: Any) -> Measure:
     """The mean of a metric over all cells and seeds of some settings."""
     return Formed(lambda run: _mean(run.where(**where).results, metric), "amount")
-
-
-def largest_stable(over: str, **where: Any) -> Measure:
-    """The largest value up to which no seed ends higher than it began; or nan.
-
-    A seed that diverges counts as one that ends higher. The least stable seed decides;
-    `metrics.LargestStable` has a number for each seed, and `tuned` takes their mean.
-    """
-
-    def measure(run):
-        rows = run.where(**where).results
-        unstable = analysis.lost(rows).groupby(rows[over]).max().sort_index()
-        stable = unstable.index[unstable.cummax() == 0]
-        return float(stable.max()) if len(stable) else np.nan
-
-    return measure
 
 
 class Formed(NamedTuple):

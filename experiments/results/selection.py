@@ -37,6 +37,10 @@ class Selection(NamedTuple):
         """The selection in which these axes are settings, and are not tuned."""
         return self._replace(axes=tuple(a for a in self.axes if a not in axes))
 
+    def judged_by(self, metric: Metric) -> "Selection":
+        """The selection that keeps all values of the axis that a metric judges."""
+        return self.but(getattr(metric, "axis", None))
+
     def best(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
         """The rows of `results` at the chosen values; see `analysis.best`."""
         names = analysis.settings(results)

@@ -36,7 +36,7 @@ class Program:
         contains: {number of an arm that this arm contains: {searched number: its value
             where both arms are equal}}; other numbers that only this arm has are `off`
             there.
-        kin: a number; programs with equal `kin` share a compiled program.
+        executable: the number of the compiled program, which several programs share.
         fed: {axis that changes only the data of an update: its value in all cells}.
         traced: the start and the first update of a cell, as `tracing.of_cell` traces
             it, if it has been traced.
@@ -57,7 +57,7 @@ class Program:
     contains: Mapping[int, Mapping[str, float]] = dataclasses.field(
         default_factory=dict
     )
-    kin: int = 0
+    executable: int = 0
     fed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     traced: jax.stages.Traced | None = None
 

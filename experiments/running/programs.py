@@ -49,9 +49,11 @@ def programs(experiment: Experiment, *, devices: int | None = None) -> list[Prog
             end = dict(updates=arm.updates, seconds=arm.seconds)
             request_of_arm = request._replace(**end, examples=None)
         contains = _contained(experiment, arm)
-        kin = len(made)
+        executable = len(made)
         made += [
-            dataclasses.replace(p, arm=number, contains=contains, kin=kin + p.kin)
+            dataclasses.replace(
+                p, arm=number, contains=contains, executable=executable + p.executable
+            )
             for p in _of_arm(experiment, arm, request_of_arm, tasks)
         ]
     for axis in experiment.grid:
@@ -120,7 +122,7 @@ def _of_arm(
         }
         untraced = {axis: v for axis, v in axes.items() if axis not in traced}
         for number, fixed in enumerate(_products(untraced)):
-            kin, static = len(made), {**of_task_axes, **fixed}
+            executable, static = len(made), {**of_task_axes, **fixed}
             for fed_values, job, bind in jobs:
                 cells = [{**fed_values, **cell} for cell in _products(of_cells)]
                 columns = {**arm.labels, **static, **fed_values}
@@ -140,7 +142,7 @@ def _of_arm(
                         names=names,
                         takes=tuple(known),
                         searched={a: r for a, r in searched.items() if a in traced},
-                        kin=kin,
+                        executable=executable,
                         fed=fed_values,
                         traced=None if number else first,  # for the first values
                     )

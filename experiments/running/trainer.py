@@ -84,7 +84,7 @@ class Trainer:
         return self._hold(self._begin(*self.values))
 
     def for_program(self, program: Program) -> "Trainer":
-        """The functions of a program of the same kin.
+        """The functions of a program with the same executable.
 
         With as many cells and seeds they are the same compiled functions.
         """

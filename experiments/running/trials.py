@@ -32,7 +32,7 @@ Judge = Callable[[Program, Mapping[str, Any], Sequence[Mapping[str, Any]]], Any]
 
 
 class Trials:
-    """Trains points of series; programs of one kin have one executable."""
+    """Trains points of series; programs may share an executable."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Trials:
         if key in self._of_seeds:
             self._of_seeds.move_to_end(key)
             return self._of_seeds[key]
-        first = self._trainers.get(program.kin)
+        first = self._trainers.get(program.executable)
         room = program.job.room if first is None else first.program.job.room
         cells = program.rows[:1] * self.width
         made = program.with_cells(cells, (seed,), room)
@@ -144,7 +144,7 @@ class Trials:
             made = made.evaluated_once()
         if not fits:
             first = Trainer(made, metrics=self._metrics)
-            self._trainers[program.kin] = first
+            self._trainers[program.executable] = first
         self._of_seeds[key] = first.for_program(made)
         # each trainer keeps its batches
         most = max(1, _KEPT_BYTES // first.feed.bytes)

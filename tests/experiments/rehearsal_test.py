@@ -236,7 +236,7 @@ def test_the_made_up_tables_have_the_columns_and_settings_of_the_run(name, tmp_p
     asked = experiment(**TRAININGS[name])
     made = programs(asked)
     result = run(asked, tmp_path)
-    known = _made_up(asked, made, {made[0].kin: ["train_loss"]})
+    known = _made_up(asked, made, {made[0].executable: ["train_loss"]})
     pairs = [(known.results, result.results), (known.curves, result.curves)]
     if result.selection.results is not None:
         pairs += [(known.selection.results, result.selection.results)]
@@ -253,5 +253,5 @@ def test_a_searched_number_has_a_value_in_its_range():
     grid = {"delay": (0,), "learning_rate": Range(0.1, 0.4)}
     asked = experiment(grid=grid, tuned=())
     made = programs(asked)
-    known = _made_up(asked, made, {made[0].kin: ["train_loss"]})
+    known = _made_up(asked, made, {made[0].executable: ["train_loss"]})
     assert known.results["learning_rate"].between(0.1, 0.4).all()

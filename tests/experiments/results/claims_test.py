@@ -21,7 +21,7 @@ from experiments.results.claims import (
     Record,
 )
 from experiments.results.estimates import Estimate, holm
-from experiments.results.metrics import TimeTo
+from experiments.results.metrics import LargestStable, TimeTo
 from experiments.results.runs import Run
 from experiments.results.selection import Selection
 
@@ -275,7 +275,7 @@ TIME = TimeTo("train_loss", 9.0, along="update")
         lambda **of: measures.mean("train_loss", **of),
         lambda **of: measures.kept("train_loss", best_at={"rule": "a"}, **of),
         lambda **of: measures.kept("rate", best_at=of, rule="a"),
-        lambda **of: measures.largest_stable("rate", **of),
+        lambda **of: measures.tuned(LargestStable("rate"), **of),
         lambda **of: measures.share("diverged", **of),
         lambda **of: measures.ratio(*[measures.mean("train_loss", **of)] * 2),
         lambda **of: measures.least([measures.mean("train_loss", **of)]),

@@ -10,7 +10,7 @@ import pytest
 from experiments import Run
 from experiments.results import claims, measures
 from experiments.results.estimates import estimate
-from experiments.results.metrics import TimeTo
+from experiments.results.metrics import LargestStable, TimeTo
 from experiments.results.selection import Selection
 
 
@@ -149,8 +149,8 @@ def test_a_seed_that_ends_higher_counts_as_lost_too_and_is_not_stable():
     assert measures.tuned("ended_higher", **loss)(run) == 0.5
     assert measures.tuned("diverged", **loss)(run) == 0.0
     assert measures.tuned("learning_rate", delay=0)(run) == pytest.approx(0.01)
-    stable = measures.largest_stable("learning_rate", delay=0)
-    assert stable(run) == pytest.approx(0.01)
+    stable = measures.tuned(LargestStable("learning_rate"), delay=0)
+    assert stable(run) == pytest.approx((0.1 + 0.01) / 2)
 
 
 @pytest.mark.parametrize(("choose", "expected"), [(np.max, 7.0), (np.min, -2.0)])
@@ -186,11 +186,14 @@ def test_a_ratio_to_what_never_arrives_is_0_and_with_few_seeds_decides_nothing()
             assert judged.verdict == claims.UNDECIDED
 
 
-def test_the_largest_stable_step_has_no_diverged_one_below():
-    assert measures.largest_stable("learning_rate", delay=0)(GRID) == 1.0
-    assert measures.largest_stable("learning_rate", delay=4)(GRID) == pytest.approx(0.1)
+def test_the_largest_stable_step_is_a_mean_over_seeds_and_has_no_diverged_one_below():
+    stable = measures.tuned(LargestStable("learning_rate"), delay=0)
+    assert stable(GRID) == 1.0
+    stable = measures.tuned(LargestStable("learning_rate"), delay=4)
+    assert stable(GRID) == pytest.approx(0.1)
     hopeless = result([(0.1, 0, 0, np.nan, 1)], COLUMNS)
-    assert math.isnan(measures.largest_stable("learning_rate", delay=0)(hopeless))
+    stable = measures.tuned(LargestStable("learning_rate"), delay=0)
+    assert stable(hopeless) == 0.0
 
 
 def test_facts_are_means_over_cells_even_if_they_diverged():
