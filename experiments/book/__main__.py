@@ -6,10 +6,10 @@
 Each config has its own folder in the work directory. The same command continues an
 interrupted book. `--size=small` reports at most three seeds of each config and tunes on
 one more; long configs also train for fewer updates. So it decides fewer statements.
-With `--size=full` a config whose headline is undecided is run again with twice its
-seeds, and then with four times as many. `--jobs=2` runs two configs side by side: most
-use little more than one core, so that two cores need 46 minutes for the small size. The
-command writes book.html and book.csv into the work directory.
+With `--size=full` a config is run again with twice its seeds, and then with four times
+as many, until its headline is decided among all headlines. `--jobs=2` runs two configs
+side by side: most use little more than one core, so that two cores need 46 minutes for
+the small size. The command writes book.html and book.csv into the work directory.
 """
 
 import datetime

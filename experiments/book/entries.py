@@ -27,6 +27,8 @@ COLUMNS = _OF_ALL + Statement._fields
 
 DECIDED = (claims.REPRODUCED, claims.SAME_DIRECTION, claims.NOT_REPRODUCED)
 _ALPHA = 0.05
+SURE = _ALPHA / len(SYSTEMS)
+"""A headline with at most this p-value is decided among all headlines (Bonferroni)."""
 
 
 class Status(enum.StrEnum):
@@ -112,6 +114,23 @@ class Entry(NamedTuple):
         if self.config in COUNTED_WITH or first is None:
             return None
         return None if first.verdict == claims.DEMONSTRATION else first
+
+    @property
+    def needs_seeds(self) -> bool:
+        """Whether more seeds may decide the headline, alone or among all.
+
+        Example:
+            >>> fields = dict.fromkeys(Statement._fields, "")
+            >>> stated = Statement(**fields | {"verdict": "reproduced", "p": "0.01"})
+            >>> Entry("dana", "?", Status.RUN, statements=[stated]).needs_seeds
+            True
+        """
+        first = self.headline
+        if first is None or self.status is not Status.RUN:
+            return False
+        if first.verdict in DECIDED:
+            return bool(first.p) and float(first.p) > SURE
+        return first.verdict == claims.UNDECIDED
 
     @property
     def further(self) -> list[Statement]:

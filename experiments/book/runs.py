@@ -13,7 +13,7 @@ from experiments.results import claims
 
 
 def look(names: list[str], workdir: Path, *, small: bool, jobs: int) -> list[str]:
-    """Runs configs; unless `small`, runs undecided ones again with more seeds.
+    """Runs configs; unless `small`, runs them again until their headlines are decided.
 
     Returns:
         The names of runs that failed.
@@ -22,7 +22,7 @@ def look(names: list[str], workdir: Path, *, small: bool, jobs: int) -> list[str
     for times in claims.LOOKS[: 1 if small else None]:
         failed += run_all(names, workdir, small=small, jobs=jobs, times=times)
         looked_at = [entries.entry_of(name, workdir) for name in names]
-        names = [one.config for one in looked_at if one.verdict == claims.UNDECIDED]
+        names = [one.config for one in looked_at if one.needs_seeds]
     return failed
 
 

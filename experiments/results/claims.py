@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from experiments.results import metrics
 from experiments.results.estimates import Estimate, Measure, estimate
 from experiments.results.measures import Formed
 from experiments.results.runs import Run
@@ -24,8 +25,8 @@ DEMONSTRATION = "demonstration"
 LOOKS = (1, 2, 4)
 """The looks at a headline. Each number is a multiple of the seeds of the config.
 
-A config is run with its seeds. If its headline is undecided, it is run with twice the
-seeds, then with four times, and then no more."""
+A config is run with its seeds. Until its headline is decided, also among all headlines,
+it is run with twice the seeds, then with four times, and then no more."""
 
 
 class Chosen(enum.StrEnum):
@@ -56,12 +57,13 @@ class Published:
     It is written before the run and may fail. If it is written later, `chosen` says so,
     and the book counts such headlines. The 95 % interval over the seeds decides: inside
     the bounds it is "reproduced", outside "not reproduced", and if a bound is within
-    the interval "undecided". Inside of a bound that is ours it is "same
-    direction", and never "reproduced". A number of the source may have `no_effect`
-    beside it: an interval between the two is "same direction" too, and only an interval
-    beyond `no_effect` is "not reproduced". It is "no verdict" if the measure reads
-    rows of a searched series whose optimum is not found: all rows that `where` chooses
-    count as read.
+    the interval "undecided". If a search minimized the measured metric, the interval is
+    longer by the tolerance of the search on both sides. Inside of a bound that is ours
+    it is "same direction", and never "reproduced". A number of the source may have
+    `no_effect` beside it: an interval between the two is "same direction" too, and only
+    an interval beyond `no_effect` is "not reproduced". It is "no verdict" if the
+    measure reads rows of a searched series whose optimum is not found: all rows that
+    `where` chooses count as read.
 
     The first statement of a config is the headline of its system: what the abstract of
     the source claims. Its verdict is the verdict about the system. A demonstration is
@@ -321,7 +323,24 @@ def _measured(measure: Measure, run: Run) -> tuple[Estimate | None, str, bool]:
         estimated = estimate(Formed(watching, form), run)
     except Exception as error:  # a function of the config, on data it may not know
         reason = f"{type(error).__name__}: {error}"
+    else:
+        estimated = estimated._replace(slack=_slack(measure, form, run))
     return estimated, reason, not missing
+
+
+def _slack(measure: Measure, form: str, run: Run) -> float:
+    """The tolerance of the search, if a measure compares the metric that it minimized.
+
+    An optimum may be worse than the best point by the tolerance, so that a difference
+    or a ratio of two optima may be wrong by the tolerance in both directions. It is 0
+    for a ratio of numbers that were compared by their differences, and the reverse.
+    """
+    search = run.info.get("search")
+    metric = getattr(measure, "metric", None)
+    if not search or not metrics.same_clock(metric, run.selection.by):
+        return 0.0
+    of_logarithms = form in ("ratio", "amount")
+    return search["tolerance"] if of_logarithms == search["relative"] else 0.0
 
 
 def _verdict(claim: Published, measured: Estimate | None) -> str:

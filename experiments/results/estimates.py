@@ -33,6 +33,8 @@ class Estimate(NamedTuple):
             the seeds, where a number is infinite or nan.
         ranges: for a median, the lowest and the highest number that are possible by
             the measurement of each seed alone.
+        slack: the largest error of a search that chose what was measured: of the
+            number, or of the logarithm of an amount or a ratio.
     """
 
     value: float
@@ -40,6 +42,7 @@ class Estimate(NamedTuple):
     seeds: int
     form: str = "mean"
     ranges: tuple[tuple[float, float], ...] = ()
+    slack: float = 0.0
 
     @property
     def varies(self) -> bool:
@@ -54,10 +57,11 @@ class Estimate(NamedTuple):
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """The t interval with seeds - 1 degrees of freedom; nan with one seed.
 
-            value +- t error                           for a mean
-            value exp(-+ t error / value)              for an amount or a ratio
+            value +- (t error + slack)                 for a mean
+            value exp(-+ (t error / value + slack))    for an amount or a ratio
 
-        The interval of a median depends on the order of the n seeds alone. It is
+        Shares and medians have no slack. The interval of a median depends on the order
+        of the n seeds alone. It is
 
             from low_(k) to high_(n + 1 - k), the largest k with
             2 P(B < k) <= 1 - level, where B is binomial, n times 1/2
@@ -92,8 +96,9 @@ class Estimate(NamedTuple):
         # the quantile of t; `stats.t.ppf` takes thirty times as long
         half = special.stdtrit(self.seeds - 1, 0.5 + level / 2) * self.error
         if self.form in ("amount", "ratio"):
-            factor = np.exp(half / abs(self.value)) if half else 1.0
+            factor = np.exp((half / abs(self.value) if half else 0.0) + self.slack)
             return float(self.value / factor), float(self.value * factor)
+        half += self.slack
         return float(self.value - half), float(self.value + half)
 
     def side(self, at_least: float, at_most: float, level: float = 0.95) -> int:
@@ -107,14 +112,14 @@ class Estimate(NamedTuple):
         """The smallest alpha at which the interval of level 1 - alpha decides.
 
         It decides if it is within the bounds or outside. The smallest alpha is found by
-        bisection, to 1e-15, and is nan if no alpha decides.
+        bisection, to 1e-15. It is 1 if no alpha decides, and nan with one seed.
 
         Example:
             >>> alpha = Estimate(2.0, 0.5, 5).least_alpha(1.0, np.inf)
             >>> print(round(alpha, 4), round(2 * stats.t.sf((2.0 - 1.0) / 0.5, 4), 4))
             0.1161 0.1161
         """
-        if not self.side(at_least, at_most, level=0.0):
+        if np.isnan(self.interval(level=0.0)[0]):
             return np.nan
         undecided, decided = 0.0, 1.0
         for _ in range(50):

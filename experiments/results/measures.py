@@ -31,7 +31,7 @@ def tuned(metric: Metric, *, lost: float = np.nan, **where: Any) -> Measure:
         rows = with_column(metric, best, part.curves)
         return _mean(rows, column(metric), lost)
 
-    return Formed(measure, "amount")
+    return Formed(measure, "amount", metric)
 
 
 def soonest(time: TimeTo, **where: Any) -> Measure:
@@ -48,7 +48,7 @@ def soonest(time: TimeTo, **where: Any) -> Measure:
         selection = part.selection._replace(by=time)
         return tuned(time)(dataclasses.replace(part, selection=selection))
 
-    return Formed(measure, "amount")
+    return Formed(measure, "amount", time)
 
 
 def kept(
@@ -70,14 +70,27 @@ def mean(metric: str, **where: Any) -> Measure:
 
 
 class Formed(NamedTuple):
-    """A measure with a form, which defines its interval; see `Estimate`."""
+    """A measure with a form, which defines its interval; see `Estimate`.
+
+    Attributes:
+        value: the measure.
+        form: the form of its estimate.
+        metric: the metric of all its numbers, if each is at the best value of the tuned
+            axes; None if the numbers differ in this.
+    """
 
     value: Measure
     form: str
+    metric: Metric | None = None
 
     def __call__(self, run: Run) -> float:
         """The number."""
         return self.value(run)
+
+
+def _common_metric(measures: Sequence[Measure]) -> Metric | None:
+    first, *others = (getattr(measure, "metric", None) for measure in measures)
+    return first if all(other == first for other in others) else None
 
 
 def ratio(above: Measure, below: Measure) -> Measure:
@@ -87,7 +100,11 @@ def ratio(above: Measure, below: Measure) -> Measure:
     or 0, and `estimates.estimate` takes its direction alone; it is nan if both times
     are infinite.
     """
-    return Formed(lambda run: float(above(run)) / float(below(run)), "ratio")
+
+    def measure(run):
+        return float(above(run)) / float(below(run))
+
+    return Formed(measure, "ratio", _common_metric([above, below]))
 
 
 def share(fate: str, **where: Any) -> Measure:
@@ -128,7 +145,7 @@ def least(measures: Sequence[Measure]) -> Measure:
         ]
         return float(np.average(numbers, weights=[len(half.seeds) for half in halves]))
 
-    return Formed(measure, form)
+    return Formed(measure, form, _common_metric(measures))
 
 
 def smallest(measures: Sequence[Measure], run: Run) -> int:
@@ -157,12 +174,17 @@ def extreme(
         return float(choose([one(run) for one in measures]))
 
     are_ratios = all(getattr(one, "form", "mean") == "ratio" for one in measures)
-    return Formed(measure, "ratio") if are_ratios else measure
+    form = "ratio" if are_ratios else "mean"
+    return Formed(measure, form, _common_metric(measures))
 
 
 def difference(this: Measure, other: Measure) -> Measure:
     """One number less another."""
-    return lambda run: this(run) - other(run)
+
+    def measure(run):
+        return this(run) - other(run)
+
+    return Formed(measure, "mean", _common_metric([this, other]))
 
 
 def _mean(rows: pd.DataFrame, metric: str, lost: float = np.nan) -> float:

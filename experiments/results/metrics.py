@@ -56,6 +56,20 @@ def less_is_better(metric: Metric) -> bool:
     return timed or name == "gap" or name.endswith(("loss", "error"))
 
 
+def same_clock(metric: Metric | None, other: Metric) -> bool:
+    """Whether metrics are equal; the costs of two times may differ.
+
+    Example:
+        >>> time = TimeTo("loss", 0.5, along="update")
+        >>> sent = time._replace(cost=Computed("bytes", lambda workers: 8 * workers))
+        >>> same_clock(sent, time), same_clock("loss", time)
+        (True, False)
+    """
+    if isinstance(metric, TimeTo) and isinstance(other, TimeTo):
+        return metric._replace(cost=None) == other._replace(cost=None)
+    return metric == other
+
+
 class Computed(NamedTuple):
     """A metric that is a function of settings and seed, not a column of the results.
 

@@ -290,9 +290,11 @@ def test_a_further_look_has_more_seeds_in_a_copy_of_the_folder(tmp_path, monkeyp
     assert texts == ["1", "12", "123"]
 
 
-def test_only_undecided_headlines_are_looked_at_again(tmp_path, monkeypatch):
+def test_headlines_that_are_not_decided_among_all_are_looked_at_again(
+    tmp_path, monkeypatch
+):
     looked = []
-    decided_at = {"softsync": 1, "dana": 2, "gossip": 8}
+    decided_at = {"softsync": 1, "dana": 2, "gossip": 8, "hogwild": 2}
 
     def run_all(names, workdir, *, times, **options):
         looked.append((times, [*names]))
@@ -300,13 +302,17 @@ def test_only_undecided_headlines_are_looked_at_again(tmp_path, monkeypatch):
 
     def entry_of(name, workdir):
         times, _ = looked[-1]
-        verdict = "reproduced" if times >= decided_at[name] else "undecided"
-        return Entry(name, "?", Status.RUN, statements=[judged(verdict)])
+        is_decided = times >= decided_at[name]
+        verdict = "reproduced" if is_decided or name == "hogwild" else "undecided"
+        p = entries.SURE if is_decided else 1.01 * entries.SURE
+        stated = judged(verdict)._replace(p=f"{p:.17g}")
+        return Entry(name, "?", Status.RUN, statements=[stated])
 
     monkeypatch.setattr(runs, "run_all", run_all)
     monkeypatch.setattr(entries, "entry_of", entry_of)
     runs.look([*decided_at], tmp_path, small=False, jobs=1)
-    assert looked == [(1, [*decided_at]), (2, ["dana", "gossip"]), (4, ["gossip"])]
+    again = ["dana", "gossip", "hogwild"]
+    assert looked == [(1, [*decided_at]), (2, again), (4, ["gossip"])]
     looked.clear()
     runs.look([*decided_at], tmp_path, small=True, jobs=1)
     assert looked == [(1, [*decided_at])]

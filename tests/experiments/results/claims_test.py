@@ -20,7 +20,7 @@ from experiments.results.claims import (
     Published,
     Record,
 )
-from experiments.results.estimates import Estimate, holm
+from experiments.results.estimates import Estimate, estimate, holm
 from experiments.results.metrics import LargestStable, TimeTo
 from experiments.results.runs import Run
 from experiments.results.selection import Selection
@@ -242,6 +242,40 @@ def test_a_record_that_is_not_measured_or_has_no_value_is_missed():
     first, second = claims.compare(rows, result())
     assert not first.met and "not measured (AttributeError" in str(first)
     assert not second.met and "no value" in str(second)
+
+
+@pytest.mark.parametrize(
+    ("by", "relative", "measure", "ends"),
+    [
+        ("loss", True, measures.ratio, np.exp([-0.2, 0.2])),
+        ("loss", False, measures.difference, np.array([-0.2, 0.2])),
+        ("loss", False, measures.ratio, None),  # searched by differences
+        ("loss", True, measures.difference, None),
+        ("error", True, measures.ratio, None),  # searched for another metric
+    ],
+)
+def test_the_interval_has_the_tolerance_of_the_search(by, relative, measure, ends):
+    rows = [
+        (rule, seed, loss + seed / 100 * (rule == "a"))
+        for rule, loss in (("a", 1.0), ("b", 2.0))
+        for seed in range(3)
+    ]
+    results = pd.DataFrame(rows, columns=["rule", "seed", "loss"])
+    search = {"tolerance": 0.2, "relative": relative}
+    run = Run(results, results, Selection((), by), info={"search": search})
+    both = measure(*(measures.tuned("loss", rule=rule) for rule in "ab"))
+    claim = statement(measure=both, at_most=9.0)
+    (judged,) = claims.judge([claim], run)
+    exact = estimate(both, run).interval()
+    if ends is None:
+        assert judged.measured.interval() == exact
+    else:
+        longer = exact * ends if relative else exact + ends
+        np.testing.assert_allclose(judged.measured.interval(), longer)
+        # a bound within the tolerance is not decided by any number of seeds
+        near = 0.5 * np.exp(0.1) if relative else -0.9
+        (judged,) = claims.judge([statement(measure=both, at_most=near)], run)
+        assert judged.verdict == UNDECIDED and judged.chance == 1.0
 
 
 def searched(tuning):

@@ -185,6 +185,22 @@ def test_without_an_interval_no_alpha_decides_and_without_an_error_each_does():
     assert Estimate(2.0, 0.0, 5).least_alpha(1.0, np.inf) < 1e-14
 
 
+def test_slack_moves_both_ends_and_decides_nothing_within_it():
+    """exp(-+ (t error / value + slack)), and value -+ (t error + slack)."""
+    exact = Estimate(2.0, 0.5, 5, "ratio")
+    loose = exact._replace(slack=0.1)
+    ends = np.array(exact.interval()) * np.exp([-0.1, 0.1])
+    np.testing.assert_allclose(loose.interval(), ends)
+    exact = Estimate(2.0, 0.5, 5)
+    loose = exact._replace(slack=0.25)
+    np.testing.assert_allclose(
+        loose.interval(), np.add(exact.interval(), [-0.25, 0.25])
+    )
+    # the t test of a bound that is nearer by the slack
+    assert loose.least_alpha(1.0, np.inf) == pytest.approx(exact.least_alpha(1.25, 9e9))
+    assert loose.least_alpha(1.8, np.inf) == 1.0
+
+
 def test_holm_multiplies_the_smallest_by_all_and_the_largest_by_one():
     raw = np.array([0.03, 0.005, 0.011, 0.9])
     np.testing.assert_allclose(holm(raw), [0.06, 0.02, 0.033, 0.9])

@@ -157,7 +157,7 @@ def test_a_seed_that_ends_higher_counts_as_lost_too_and_is_not_stable():
 def test_an_extreme_is_of_all_measures_and_of_none_if_one_is_nan(choose, expected):
     numbers = [lambda result, x=x: x for x in (3.0, 7.0, -2.0)]
     measure = measures.extreme(choose, numbers)
-    assert measure(GRID) == expected and not hasattr(measure, "form")
+    assert measure(GRID) == expected and measure.form == "mean"
     for place in range(4):
         nan = [*numbers[:place], lambda result: math.nan, *numbers[place:]]
         assert math.isnan(measures.extreme(choose, nan)(GRID))
@@ -168,7 +168,25 @@ def test_an_extreme_of_ratios_has_the_interval_of_a_ratio():
     assert measures.extreme(np.min, times).form == "ratio"
     assert measures.extreme(np.min, times)(GRID) == 1.5
     mixed = [*times, measures.difference(*times)]
-    assert not hasattr(measures.extreme(np.min, mixed), "form")
+    assert measures.extreme(np.min, mixed).form == "mean"
+
+
+def test_a_measure_has_the_metric_that_all_its_numbers_share():
+    loss, error = (measures.tuned(name) for name in ("train_loss", "test_error"))
+    slow = measures.soonest(TimeTo("train_loss", 1.0))
+    pairs = {
+        "train_loss": [loss, loss],
+        TimeTo("train_loss", 1.0): [slow, slow],
+        None: [loss, error],
+    }
+    for metric, pair in pairs.items():
+        each = [measures.ratio(*pair), measures.difference(*pair)]
+        each += [measures.least(pair), measures.extreme(np.max, pair)]
+        assert [one.metric for one in each] == [metric] * 4
+    # numbers that are not at the optimum of their series
+    assert measures.mean("train_loss").metric is None
+    assert measures.kept("train_loss", best_at={}).metric is None
+    assert measures.ratio(loss, measures.mean("train_loss")).metric is None
 
 
 def test_a_ratio_to_what_never_arrives_is_0_and_with_few_seeds_decides_nothing():
