@@ -8,7 +8,6 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from experiments.results import metrics
 from experiments.results.estimates import Estimate, Measure, estimate
 from experiments.results.measures import Formed
 from experiments.results.runs import Run
@@ -324,23 +323,10 @@ def _measured(measure: Measure, run: Run) -> tuple[Estimate | None, str, bool]:
     except Exception as error:  # a function of the config, on data it may not know
         reason = f"{type(error).__name__}: {error}"
     else:
-        estimated = estimated._replace(slack=_slack(measure, form, run))
+        metric = getattr(measure, "metric", None)
+        slack = run.slack(metric, relative=form in ("ratio", "amount"))
+        estimated = estimated._replace(slack=slack)
     return estimated, reason, not missing
-
-
-def _slack(measure: Measure, form: str, run: Run) -> float:
-    """The tolerance of the search, if a measure compares the metric that it minimized.
-
-    An optimum may be worse than the best point by the tolerance, so that a difference
-    or a ratio of two optima may be wrong by the tolerance in both directions. It is 0
-    for a ratio of numbers that were compared by their differences, and the reverse.
-    """
-    search = run.info.get("search")
-    metric = getattr(measure, "metric", None)
-    if not search or not metrics.same_clock(metric, run.selection.by):
-        return 0.0
-    of_logarithms = form in ("ratio", "amount")
-    return search["tolerance"] if of_logarithms == search["relative"] else 0.0
 
 
 def _verdict(claim: Published, measured: Estimate | None) -> str:

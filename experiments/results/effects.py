@@ -37,7 +37,8 @@ class Effect:
     interval of the jackknife (see `estimates.estimate`). The interval decides: if all
     of it is beyond the size on one side, the effect is "higher" or "lower"; if all of
     it is inside, "within"; else the seeds leave it "undecided". So the absence of an
-    effect is distinguished from too few seeds.
+    effect is distinguished from too few seeds. If a search minimized the metric, the
+    interval is longer by the tolerance of the search on both sides (`Run.slack`).
 
     Attributes:
         metric: a column of the results, or one of `metrics`. A `TimeTo` whose value
@@ -150,6 +151,9 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
             for side in sides(numbered)
         )
         estimates = jackknife(effects, numbered)
+        if not self.kept:  # each series is at its searched optimum
+            slack = run.slack(self.metric, relative=self.size.ratio)
+            estimates = [estimate._replace(slack=slack) for estimate in estimates]
         low, high = np.array([estimate.interval() for estimate in estimates]).T
         value = np.array([estimate.value for estimate in estimates])
         shown = np.exp if self.size.ratio else np.asarray

@@ -14,7 +14,7 @@ from experiments.host.folder import RunFolder
 from experiments.results import analysis, tables
 from experiments.results.analysis import AbsentError
 from experiments.results.gains import gains
-from experiments.results.metrics import TimeTo
+from experiments.results.metrics import Metric, TimeTo, same_clock
 from experiments.results.selection import Selection
 
 
@@ -126,6 +126,22 @@ class Run:
         shown = [analysis.label(row) for row in bad[distinct].to_dict("records")]
         more = f" and {len(shown) - 3} more" * (len(shown) > 3)
         return f"No optimum is found of {'; '.join(shown[:3])}{more}."
+
+    def slack(self, metric: Metric | None, *, relative: bool) -> float:
+        """The tolerance of the search, if it minimized this metric; else 0.
+
+        An optimum may be worse than the best point by the tolerance, so that a
+        difference or a ratio of two optima may be wrong by it in both directions.
+
+        Args:
+            metric: the metric of the compared numbers.
+            relative: whether logarithms are compared. It is 0 if the search compared
+                differences, and the reverse.
+        """
+        search = self.info.get("search")
+        if not search or not same_clock(metric, self.selection.by):
+            return 0.0
+        return search["tolerance"] if relative == search["relative"] else 0.0
 
     def gains(self, over: str, **options: Any) -> pd.DataFrame:
         """The gain over a value of a label for each other value; see `gains.gains`."""

@@ -46,6 +46,28 @@ def test_a_difference_has_the_interval_of_the_paired_t_test():
     assert (row["low"], row["high"]) == pytest.approx((expected.low, expected.high))
 
 
+@pytest.mark.parametrize("relative", [False, True])
+def test_the_interval_has_the_tolerance_of_a_search_that_compared_the_same(relative):
+    """Not at the best numbers of another series: those were not searched here."""
+    run = of_delays(FRESH, LATE)
+    search = {"tolerance": 0.2, "relative": relative}
+    searched = dataclasses.replace(run, info={"search": search})
+    for size in (percent(10), points(1)):
+        for kept in ({}, {"delay": 0}):
+            effect = one(size=size, kept=kept)
+            (exact,), (loose,) = (
+                effect.table(each)[["low", "high"]].to_numpy()
+                for each in (run, searched)
+            )
+            if size.ratio:
+                exact, loose = np.log(exact), np.log(loose)
+            slack = 0.2 * (size.ratio == relative and not kept)
+            np.testing.assert_allclose(loose, np.add(exact, [-slack, slack]))
+    other = dataclasses.replace(searched, selection=Selection((), "test_loss"))
+    assert other.slack("train_loss", relative=relative) == 0.0
+    assert other.slack(None, relative=relative) == 0.0
+
+
 def test_a_ratio_has_the_interval_of_the_logarithm_by_the_jackknife():
     (row,) = one().table(of_delays(FRESH, LATE)).to_dict("records")
     count = len(FRESH)
