@@ -2,7 +2,8 @@
 
     python -m experiments.book.page --table=runs/book/book.csv
 
-The entries of the table replace older entries of the same configs in docs/book.csv.
+The entries of the table replace older entries of the same configs in docs/book.csv,
+whose column `corrected` has the verdicts of headlines after the correction for all.
 Then docs/book.md shows all entries, the README counts the systems by their verdicts,
 and docs/experiments.md lists all configs with the time of each.
 """
@@ -72,6 +73,20 @@ def keep(path: Path) -> None:
     order = {name: n for n, name in enumerate(SYSTEMS)}
     table = table.sort_values("config", key=lambda name: name.map(order), kind="stable")
     disk.replace(TABLE, table.to_csv(index=False))
+
+
+def write_corrected(entries: Sequence[Entry], path: Path = TABLE) -> None:
+    """Writes the column `corrected` of a table: the verdicts of headlines.
+
+    Args:
+        entries: the `corrected` entries of the table.
+        path: the table.
+    """
+    table = pd.read_csv(path, dtype=str, na_filter=False)
+    verdicts = {one.config: one.headline.verdict for one in entries if one.headline}
+    first = ~table.duplicated("config")
+    table["corrected"] = table["config"].map(verdicts).where(first).fillna("")
+    disk.replace(path, table.to_csv(index=False))
 
 
 def markdown(about: str, entries: Sequence[Entry]) -> str:
@@ -160,12 +175,13 @@ def _took(entry: Entry) -> str:
 
 
 def main(argv: list[str]) -> None:
-    """Writes docs/book.md, and the tables of the README and of docs/experiments.md."""
+    """Writes the pages and tables that show the book."""
     if len(argv) > 1:
         raise app.UsageError(f"unknown arguments: {' '.join(argv[1:])}")
     if _TABLE.value is not None:
         keep(Path(_TABLE.value))
     about, kept = read()
+    write_corrected(kept)
     disk.replace(PAGE, markdown(about, kept))
     for path, lines in ((README, readme_table(kept)), (CONFIGS, configs_list(kept))):
         disk.replace(path, between_marks("book", path.read_text(), lines))

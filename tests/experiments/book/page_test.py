@@ -113,6 +113,16 @@ def test_a_demonstration_is_no_headline_and_not_among_those_that_are_corrected()
     assert (last.headline, last.further) == (tested.statements[0], [below])
 
 
+def test_the_kept_table_has_the_corrected_verdict_beside_each_headline():
+    table = pd.read_csv(page.TABLE, dtype=str, na_filter=False)
+    _, kept = page.read()
+    verdicts = {one.config: one.headline.verdict for one in kept if one.headline}
+    for config, rows in table.groupby("config", sort=False):
+        first, *others = rows["corrected"]
+        assert first == verdicts.get(config, "")
+        assert not any(others)
+
+
 def test_the_correction_of_corrected_entries_is_the_same():
     bound = [with_p("reproduced", "0.01"), with_p("reproduced", "0.2")]
     once = entries.corrected(bound)
