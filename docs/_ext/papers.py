@@ -46,6 +46,7 @@ def cited() -> dict[str, list[str]]:
     return numbers
 
 
+@functools.cache
 def listing() -> str:
     """The Markdown that the block of the page is replaced by."""
     parts, year = [], None

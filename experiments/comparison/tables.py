@@ -4,6 +4,7 @@ The table of a study at a stage is experiments/comparison/stored/STUDY_STAGE.csv
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -134,6 +135,12 @@ def gains(
     return by_loss.gains(BEST_PLAIN, by=by, cluster=late)
 
 
+@functools.lru_cache(maxsize=4)  # a page asks for those of each table several times
+def pooled(run: Run) -> pd.DataFrame:
+    """The `gains` of a run with their defaults; neither may be changed."""
+    return gains(run)
+
+
 def costs(run: Run) -> dict[str, float]:
     """{optimizer: the cost of lateness: the mean loss that it adds to `BEST_PLAIN`}."""
     rows = run.results[run.results["rule"] == BEST_PLAIN]
@@ -144,7 +151,7 @@ def costs(run: Run) -> dict[str, float]:
 
 def bands(run: Run) -> dict[str, float]:
     """{optimizer: its band: how far apart two searches of plain delay are}."""
-    table = gains(run).set_index(["rule", "optimizer"])["gain"]
+    table = pooled(run).set_index(["rule", "optimizer"])["gain"]
     apart = (table[AGAIN.name] - table[BASELINE.name]).abs()
     return apart.to_dict()
 
@@ -178,7 +185,7 @@ def going_on(run: Run) -> dict[str, set[str]]:
     """
     least = thresholds(run)
     names: dict[str, set[str]] = {name: set(least) for name in (*NESTED, AGAIN.name)}
-    for row in gains(run).to_dict("records"):
+    for row in pooled(run).to_dict("records"):
         if not row["found"] or not row["high"] < least[row["optimizer"]]:
             names.setdefault(row["rule"], set()).add(row["optimizer"])
     return names

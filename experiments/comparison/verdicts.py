@@ -40,7 +40,7 @@ def verdicts(run: Run) -> pd.DataFrame:
     """
     late = [name for name in run.results["cluster"].unique() if name != NO_DELAY]
     constant = [name for name in late if name.startswith("constant")]
-    rows = tables.gains(run).set_index(_KEYS)
+    rows = tables.pooled(run).set_index(_KEYS)
     rows = rows.drop(tables.BEST_PLAIN, level="rule", errors="ignore")
     each = tables.gains(run, by=["optimizer", "cluster"])
     columns = {"median": each.groupby(_KEYS)["gain"].median()}
@@ -106,7 +106,7 @@ def order_agrees(run: Run, *, least: dict[str, float]) -> float:
         )["gain"]
         for mask in (even, ~even)
     ]
-    whole = tables.gains(run).set_index(_KEYS)["gain"]
+    whole = tables.pooled(run).set_index(_KEYS)["gain"]
     signs = []
     for optimizer, gains in whole.groupby(level="optimizer"):
         keys = list(gains[np.isfinite(gains)].index)

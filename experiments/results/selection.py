@@ -55,6 +55,8 @@ class Selection(NamedTuple):
         else:
             tuning = self.judged(self.results, self.curves)
         rows = analysis.best(judged, axes, by=self.column, tuning=tuning)
+        if judged is results:
+            return rows
         keys = [*names, "seed"]
         return rows[keys].merge(results, on=keys)[[*results]]
 
@@ -164,6 +166,9 @@ def _keys(table: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     parts = []
     for name in columns:
         values = table[name] if name in table else pd.Series(None, table.index, object)
+        if values.dtype in (np.int64, np.float64):  # text of them is the same numbers
+            parts.append(values.astype(object).where(values.notna(), ""))
+            continue
         text = values.astype(str).where(values.notna(), "")
         numbers = pd.to_numeric(text, errors="coerce").astype(object)
         parts.append(numbers.where(numbers.notna(), text))
