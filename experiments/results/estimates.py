@@ -170,7 +170,7 @@ def estimate(measure: Measure, run: Run) -> Estimate:
             return np.array([np.log(value) if form == "ratio" else value])
 
     (one,) = jackknife(compared, run)
-    value = float(measure(run))
+    value = float(measure(run)) if form == "ratio" else one.value
     if one.seeds > 1 and np.isnan(one.error):
         of_seeds = [float(measure(only(run, seed))) for seed in _seeds(run)]
         ranges = tuple(_range(each, form) for each in of_seeds)

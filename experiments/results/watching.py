@@ -31,8 +31,11 @@ def watched(run: Run, note: Callable[[], None]) -> Run:
     class Watched(kind):
         def __getattribute__(self, name):
             if name in _READ:
-                of = values(self)
-                if not of["selection"].are_found(of["results"]).all():
+                of = vars(self)
+                if "_lacks" not in of:  # its tables do not change
+                    found = of["selection"].are_found(of["results"])
+                    of["_lacks"] = not found.all()
+                if of["_lacks"]:
                     note()
             return super().__getattribute__(name)
 
