@@ -59,6 +59,10 @@ class Memory:
             give_back()
         return result
 
+    def pytest_unconfigure(self):
+        """The process ends without a last search for garbage, which takes seconds."""
+        gc.freeze()
+
 
 def resident():
     """The bytes of memory that this process holds; infinite where Linux is not."""
