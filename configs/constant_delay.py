@@ -1,9 +1,10 @@
 """Does a constant delay cost accuracy, and does it change the train/test gap?
 
-SGD trains an MLP on scikit-learn's digits with gradients 0 to 64 updates late: with the
-step searched for each delay, and with one step for all. At one step the gap between
-training and test loss may fall with the delay (Deng et al., arXiv:2308.09430), but so
-does the progress of training.
+SGD trains an MLP on scikit-learn's digits, and logistic regression on breast cancer
+data, with gradients 0 to 64 updates late: with the step searched for each delay, and
+with one step for all. At one step the gap between training and test loss may fall with
+the delay (Deng et al., arXiv:2308.09430, about convex tasks), but so does the progress
+of training.
 
     python -m experiments.main --config=configs/constant_delay.py --workdir=runs/gap
 """
@@ -13,6 +14,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import (
+    Arm,
     Effect,
     Experiment,
     Range,
@@ -26,7 +28,7 @@ from experiments import (
 
 LIMITS = configs.at_least(1, "width")
 LIMITS |= configs.at_least(0, "delay")
-LIMITS |= configs.positive("tolerance")
+LIMITS |= configs.positive("tolerance", "l2")
 
 
 def get_config() -> ConfigDict:
@@ -35,7 +37,8 @@ def get_config() -> ConfigDict:
         dict(
             delay=(0, 4, 8, 16, 32, 64),  # updates
             batch_size=32,  # examples per update
-            width=32,  # hidden units
+            width=32,  # hidden units of the network
+            l2=1e-4,  # penalty (l2 / 2) |w|^2 of logistic regression
             updates=1500,
             seeds=20,
             tolerance=0.05,  # tolerance of the search, as a share of the loss
@@ -43,17 +46,28 @@ def get_config() -> ConfigDict:
     )
 
 
+NETWORK, CONVEX = "a network", "logistic regression"
+
+
 def experiment(config: ConfigDict) -> Experiment:
-    """The experiment: six delays in one program."""
+    """The experiment: six delays in a program for each task."""
     max_delay = configs.check_delays("delay", config.delay, config.updates)
 
     def late(learning_rate, delay):
         return dj.delayed(optax.sgd(learning_rate), delay, max_delay=max_delay)
 
+    batch = config.batch_size
+    both = {
+        NETWORK: tasks.digits_mlp(batch_size=batch, width=config.width),
+        CONVEX: tasks.breast_cancer(batch_size=batch, l2=config.l2),
+    }
     return Experiment(
         question="Does a constant delay cost accuracy, or change the train/test gap?",
-        task=tasks.digits_mlp(batch_size=config.batch_size, width=config.width),
-        training=late,
+        task=both[NETWORK],
+        arms=[
+            Arm(training=late, labels={"task": name}, task=task)
+            for name, task in both.items()
+        ],
         grid={"learning_rate": Range(0.003, 3.0), "delay": config.delay},
         seeds=config.seeds,
         search=Search(repeats=2, tolerance=config.tolerance, relative=True),
@@ -70,9 +84,9 @@ def experiment(config: ConfigDict) -> Experiment:
             ),
         ],
         figures=[
-            figures.over("delay", "test_error"),
-            figures.over("delay", "gap"),
-            figures.best_step("delay", "learning_rate"),
-            figures.curves("train_loss"),
+            figures.over("delay", "test_error", color="task"),
+            figures.over("delay", "gap", color="task"),
+            figures.best_step("delay", "learning_rate", color="task"),
+            figures.curves("train_loss", panels="task"),
         ],
     )

@@ -3,7 +3,8 @@
 Four workers train a one-block Transformer on the characters of Python's manual. Local
 SGD with Adam averages every 1 to 32 steps; with DaSGD and DGA the averages come late,
 and workers train while they wait for them. A gradient takes 1 s (lognormal, a spread of
-0.3), an all-reduce 2 s. Each method trains for 600 simulated seconds, at its best step.
+0.3), an all-reduce 2 s. Each method trains for 600 simulated seconds; its step is
+searched for the training loss.
 
     python -m experiments.main --config=configs/local_sgd.py --workdir=runs/local_sgd
 """
@@ -12,13 +13,22 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Effect, Experiment, amount, figures, replicas, tasks
+from experiments import (
+    Effect,
+    Experiment,
+    Range,
+    Search,
+    amount,
+    figures,
+    replicas,
+    tasks,
+)
 from experiments.configs import at_least, positive
 from experiments.training import methods
 
 LIMITS = at_least(1, "workers", "period")
 LIMITS |= at_least(0, "latency_seconds")
-LIMITS |= positive("seconds", "learning_rate")
+LIMITS |= positive("seconds", "tolerance")
 
 
 def get_config() -> ConfigDict:
@@ -31,11 +41,10 @@ def get_config() -> ConfigDict:
             service_spread=0.3,  # standard deviation of a gradient's time, mean 1 s
             latency_seconds=0.5,  # of a message; an all-reduce of 4 workers has 4
             seconds=600.0,  # simulated
-            learning_rate=(0.002, 0.004, 0.008, 0.016, 0.032),  # of Adam
             batch_size=4,  # windows per gradient
             context=32,  # characters
-            seeds=5,
-            tuning_seeds=3,  # seeds that choose the step size; not reported
+            seeds=20,
+            tolerance=0.01,  # tolerance of the search, nats
         )
     )
 
@@ -75,10 +84,10 @@ def experiment(config: ConfigDict) -> Experiment:
         question="How often must replicas average, and may the average be late?",
         task=tasks.char_lm(batch_size=config.batch_size, context=config.context),
         arms=[(labels, replicas(method, cluster, adam)) for labels, method in compared],
-        grid={"learning_rate": config.learning_rate},
+        grid={"learning_rate": Range(0.002, 0.032)},
         seeds=config.seeds,
-        tuned="learning_rate",
-        tuning_seeds=config.tuning_seeds,
+        tuned_by="train_loss",
+        search=Search(repeats=2, tolerance=config.tolerance),
         seconds=config.seconds,
         answer=[
             nats("", {"method": "gradients"}),

@@ -1,11 +1,12 @@
 """Synchronous or asynchronous: where does the winner change?
 
 Sixteen workers are equal (a lognormal spread of 0.05). A gradient of m examples takes
-0.2 + 0.05 m seconds, and a message 0.01 to 1 s: with batches of 2, 8 and 32 per worker,
-the ratio of computation to communication lies between 180 and 0.3. An all-reduce takes
+0.2 + 0.05 m seconds, and a message 0.01 to 1 s: with batches of 8 and 32 per worker,
+the ratio of computation to communication lies between 180 and 0.6. An all-reduce takes
 2 log2 P messages one after the other, a visit to the center of EA-wild takes two. The
 result is the simulated time until an MLP on scikit-learn's digits has a training loss
-of 0.3, by SGD with a warm-up, with step and momentum tuned for each cluster.
+of 0.3, by SGD with a warm-up. Step and momentum are searched for this time on each
+cluster.
 
     python -m experiments.main --config=configs/sync_or_async.py --workdir=runs/sync
 """
@@ -17,33 +18,41 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Arm, Effect, Experiment, figures, percent, replicas, tasks
-from experiments.configs import at_least, below_one, positive
+from experiments import (
+    Arm,
+    Effect,
+    Experiment,
+    Range,
+    Search,
+    figures,
+    percent,
+    replicas,
+    tasks,
+)
+from experiments.configs import at_least, positive
 from experiments.training import methods
 
 LIMITS = at_least(1, "workers")
 LIMITS |= at_least(0, "latency_seconds", "target", "warmup_updates")
 LIMITS |= at_least(0, "overhead_seconds", "example_seconds")
-LIMITS |= positive("seconds", "learning_rate") | below_one("momentum")
+LIMITS |= positive("seconds", "tolerance")
 
 
 def get_config() -> ConfigDict:
-    """The config: two methods, with three latencies and three batches."""
+    """The config: two methods, with three latencies and two batches."""
     return ConfigDict(
         dict(
             workers=16,
             latency_seconds=(0.01, 0.1, 1.0),  # of a message
-            batch_size=(2, 8, 32),  # examples per gradient
+            batch_size=(8, 32),  # examples per gradient
             overhead_seconds=0.2,  # of a gradient
             example_seconds=0.05,  # of each example in it
             service_spread=0.05,  # of a gradient's time: standard deviation over mean
             seconds=400.0,  # simulated
             target=0.3,  # the training loss to reach, nats
             warmup_updates=20,
-            learning_rate=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
-            momentum=(0.0, 0.9),
-            seeds=5,
-            tuning_seeds=3,  # seeds that choose step and momentum; not reported
+            seeds=10,
+            tolerance=0.05,  # tolerance of the search, as a share of the time
         )
     )
 
@@ -51,11 +60,11 @@ def get_config() -> ConfigDict:
 def experiment(config: ConfigDict) -> Experiment:
     """The experiment: an arm for each batch, latency and method."""
 
-    def sgd(learning_rate, momentum):
+    def sgd(learning_rate, decay):
         def warm(count):
             return learning_rate * jnp.minimum(1, (count + 1) / config.warmup_updates)
 
-        return optax.sgd(warm, momentum)
+        return optax.sgd(warm, 1.0 - decay)
 
     compared = {"all-reduce": methods.allreduce_sgd(), "EA-wild": methods.ea_wild()}
 
@@ -78,11 +87,10 @@ def experiment(config: ConfigDict) -> Experiment:
         question="Synchronous or asynchronous: where does the winner change?",
         task=tasks.digits_mlp(batch_size=config.batch_size[0]),
         arms=[arm(*values) for values in itertools.product(*swept)],
-        grid={"learning_rate": config.learning_rate, "momentum": config.momentum},
+        grid={"learning_rate": Range(0.01, 3.0), "decay": Range(0.1, 1.0, off=1.0)},
         seeds=config.seeds,
-        tuned=("learning_rate", "momentum"),
         tuned_by=target,
-        tuning_seeds=config.tuning_seeds,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         seconds=config.seconds,
         evaluations=50,
         answer=Effect(

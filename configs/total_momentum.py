@@ -3,8 +3,9 @@
 Delay acts as momentum. The loop of YellowFin (Zhang and Mitliagkas, arXiv:1706.03471)
 measures the total momentum, and changes the explicit momentum until the total is on its
 target. It is compared with a momentum fixed at the target, and with none: by the total
-momentum on quadratics, and by the error on scikit-learn's digits, with step and target
-tuned. On digits also YellowFin, with a tuned factor of its step, and Adam are trained.
+momentum on quadratics, and on scikit-learn's digits by the time to a training loss, for
+which step and target are searched. On digits also YellowFin, whose factor of the step
+is searched, and Adam are trained.
 
     python -m experiments.main --config=configs/total_momentum.py --workdir=runs/total
 """
@@ -16,12 +17,14 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Arm, Effect, Experiment, amount, figures, optimizer, points
+from experiments import Arm, Effect, Experiment, Range, Search, figures, optimizer
 from experiments.configs import at_least, check_delays, positive
+from experiments.results.metrics import TimeTo
+from experiments.results.sizes import amount, points
 from experiments.tasks import digits_mlp, quadratic
 
 LIMITS = at_least(0, "delay", "target", "noise") | positive("gain", "rate", "loss")
-LIMITS |= positive("learning_rate", "factor", "adam_rate", "adam_decay")
+LIMITS |= positive("tolerance")
 
 
 def get_config() -> ConfigDict:
@@ -30,19 +33,14 @@ def get_config() -> ConfigDict:
         dict(
             delay=(0, 4, 8),  # updates
             target=0.6,  # of the total momentum on the quadratic
-            digits_target=(0.5, 0.9),  # of the total momentum on digits
             gain=0.01,  # of the loop, per update
             rate=0.01,  # the step on the quadratic, of curvatures 0.4 to 1.6
             noise=0.3,  # standard deviation of a gradient's noise, in each direction
             directions=500,  # of the quadratic
-            learning_rate=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0),  # on digits
-            factor=(0.03, 0.1, 0.3, 1.0, 3.0),  # of YellowFin's step
-            adam_rate=(0.0003, 0.001, 0.003, 0.01, 0.03, 0.1),
-            adam_decay=(0.1, 0.5, 1.0),  # 1 - beta_1
             loss=0.2,  # the training loss to reach on digits, nats
             updates=1000,
             seeds=5,
-            tuning_seeds=3,  # seeds that choose step and target; not reported
+            tolerance=0.1,  # tolerance of the search, as a share of the updates
         )
     )
 
@@ -62,10 +60,10 @@ def experiment(config: ConfigDict) -> Experiment:
     def adam(adam_rate, adam_decay, delay):
         return late(optax.adam(adam_rate, b1=1.0 - adam_decay), delay)
 
-    def steered(learning_rate, target, delay, *, gain=0.0, share=0.0):
+    def steered(learning_rate, decay, delay, *, gain=0.0, share=0.0):
         """A loop, which only measures if its gain is 0, and `share` of the target."""
-        loop = dj.closed_loop_momentum(learning_rate, target, gain=gain)
-        return late(optax.chain(loop, optax.trace(share * target)), delay)
+        loop = dj.closed_loop_momentum(learning_rate, 1.0 - decay, gain=gain)
+        return late(optax.chain(loop, optax.trace(share * (1.0 - decay))), delay)
 
     numbers = {"none": {}, "kept": {"share": 1.0}, LOOP: {"gain": config.gain}}
     ways = {way: functools.partial(steered, **numbers[way]) for way in numbers}
@@ -73,9 +71,10 @@ def experiment(config: ConfigDict) -> Experiment:
     levels = {"no noise": 0.0, "noise": config.noise}
     tasks = {name: quadratic(curvatures, noise=levels[name]) for name in levels}
     tasks["digits"] = digits_mlp(width=16)
-    tuned = dict(learning_rate=config.learning_rate, target=config.digits_target)
-    tuned |= {axis: config[axis] for axis in ("factor", "adam_rate", "adam_decay")}
-    fixed = dict(target=(config.target,), learning_rate=(config.rate,))
+    fixed = dict(decay=(1.0 - config.target,), learning_rate=(config.rate,))
+    tuned = dict(factor=Range(0.03, 3.0), adam_rate=Range(0.0003, 0.1))
+    tuned |= dict(adam_decay=Range(0.1, 1.0, off=1.0), learning_rate=Range(0.003, 1.0))
+    tuned |= dict(decay=Range(0.1, 1.0, off=1.0))  # 1 - target
 
     def momenta(memory):  # the applied one, and the total; none of Adam
         loop = optax.tree.get(memory, "loop")
@@ -84,7 +83,8 @@ def experiment(config: ConfigDict) -> Experiment:
     def arm(task, momentum, make):
         training = optimizer(make, seen=momenta)
         labels = dict(task=task, momentum=momentum)
-        grid = {} if task == "digits" else fixed
+        digits = {"decay": (1.0,)} if momentum == "none" else {}
+        grid = digits if task == "digits" else fixed
         return Arm(training=training, labels=labels, task=tasks[task], grid=grid)
 
     def measured(i):
@@ -105,8 +105,8 @@ def experiment(config: ConfigDict) -> Experiment:
         ],
         grid={"delay": config.delay, **tuned},
         seeds=config.seeds,
-        tuned=[*tuned],
-        tuning_seeds=config.tuning_seeds,
+        tuned_by=TimeTo("train_loss", config.loss, along="update"),
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         updates=config.updates,
         evaluations=50,
         metrics={"applied_momentum": measured(0), "total_momentum": measured(1)},

@@ -46,14 +46,6 @@ def published(config: ConfigDict) -> list[Published]:
             tried="No time of an average is simulated here; averages are counted. A run"
             " needs the seconds of an average and of a gradient.",
         ),
-        Published(
-            text="The adaptive period trains as well as averages at each step",
-            source=jiang,
-            said="1.14 to 1.27 times as fast as SGD with full communication",
-            measure=over_kept("train_loss", 1),
-            at_most=1.05,
-            bound_is_ours=True,
-        ),
     ]
 
 

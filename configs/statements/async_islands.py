@@ -25,20 +25,46 @@ def published(config: ConfigDict) -> list[Published]:
     )
     of_toy = _CONFIG.SEARCHED * (config.task == "toy")  # momentum is searched there
     waiting = loss(ALL, NESTEROV + of_toy)
+    matches = dict(
+        source=f"{source}, abstract",
+        said="it matches synchronous local SGD for each update, and is far ahead in"
+        " time; a perplexity of 41.13",
+        setting=setting,
+        chosen=claims.Chosen.LATER,
+    )
+    at_waiting = {"islands": ALL, "server": NESTEROV}
+    delayed, plain = (
+        kept("train_loss", best_at=at_waiting, islands=NONE, server=server)
+        for server in (DELAYED, NESTEROV)
+    )
     return [
+        Published(
+            text="Delayed Nesterov and steps by speed repair what islands lose that"
+            " wait for nobody",
+            tried="At the best steps Nesterov's momentum loses nothing here, as a"
+            " statement below shows: there is nothing to repair.",
+            **matches,
+        ),
+        Published(
+            text="At the steps of islands that wait, delayed Nesterov ends lower than"
+            " Nesterov's momentum, where nobody waits",
+            source=f"{source}, the released toy",
+            said="delayed Nesterov closes the gap",
+            setting=setting,
+            measure=ratio(delayed, plain),
+            at_most=1.0,
+            bound_is_ours=True,
+            chosen=claims.Chosen.LATER,
+        ),
         Published(
             text="With delayed Nesterov and steps by speed islands that wait for nobody"
             " end at most 5 % higher than islands that wait, with Nesterov's momentum",
-            source=f"{source}, abstract",
-            said="it matches synchronous local SGD for each update, and is far ahead in"
-            " time; a perplexity of 41.13",
-            setting=setting,
             measure=ratio(loss(NONE, DELAYED + _CONFIG.BY_SPEED + of_toy), waiting),
             at_most=1.05,
             bound_is_ours=True,
             tried="For as many examples, and not in seconds. On the toy the momentum"
-            " of both is searched.",
-            chosen=claims.Chosen.LATER,
+            " of both is searched. It was the headline before.",
+            **matches,
         ),
         Published(
             text="With delayed Nesterov alone they end no higher either",

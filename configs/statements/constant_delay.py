@@ -2,14 +2,18 @@
 
 from ml_collections import ConfigDict
 
-from experiments import Published, claims
+from experiments import Published, claims, statements
 from experiments.results.estimates import Measure
-from experiments.results.measures import kept, tuned
+from experiments.results.measures import difference, kept, tuned
+
+_CONFIG = statements.config_of(__file__)
+NETWORK, CONVEX = _CONFIG.NETWORK, _CONFIG.CONVEX
 
 
-def gap(delay: float, longest: float) -> Measure:
+def gap(task: str, delay: float, longest: float) -> Measure:
     """Test loss less training loss, at the step that is best for the longest delay."""
-    return kept("gap", best_at=dict(delay=longest), delay=delay)
+    best_at = dict(delay=longest, task=task)
+    return kept("gap", best_at=best_at, delay=delay, task=task)
 
 
 def published(config: ConfigDict) -> list[Published]:
@@ -18,33 +22,49 @@ def published(config: ConfigDict) -> list[Published]:
 
     def most(run):
         """The largest change of the gap, of all delays but the longest."""
-        late = (gap(delay, longest)(run) for delay in delays if delay > 0)
-        return max(late) - gap(0, longest)(run)
+        late = (gap(NETWORK, delay, longest)(run) for delay in delays if delay > 0)
+        return max(late) - gap(NETWORK, 0, longest)(run)
 
+    paper = dict(
+        source="Deng, Shen, Li, Sun, Li, Tao (2023), arXiv:2308.09430, abstract",
+        said="a delay reduces the generalization error of delayed SGD",
+        setting="convex quadratics in theory; RCV1, GISETTE, MNIST and IJCNN",
+        at_most=0.0,
+        bound_is_ours=True,
+        chosen=claims.Chosen.LATER,
+    )
+    few, many = gap(CONVEX, 0, longest), gap(CONVEX, delays[-1], longest)
     return [
         Published(
-            text=f"At one step size each delay up to {max(delays)} makes the train/test"
+            text=f"Logistic regression: at one step size a delay of {delays[-1]} makes"
+            " the train/test gap smaller",
+            measure=difference(many, few),
+            tried=f"The step is the best for a delay of {longest}.",
+            **paper,
+        ),
+        Published(
+            text=f"A network: at one step size each delay up to {delays[-1]} makes the"
             " gap smaller",
-            source="Deng, Shen, Li, Sun, Li, Tao (2023), arXiv:2308.09430, abstract",
-            said="a delay reduces the generalization error of delayed SGD",
-            setting="convex quadratics in theory; RCV1, GISETTE, MNIST and IJCNN",
             measure=most,
-            at_most=0.0,
-            bound_is_ours=True,
-            tried=f"A network on 1,438 digits, at the step that is best for {longest}.",
-            chosen=claims.Chosen.LATER,
+            tried="The theorem is about convex tasks. It was the headline before.",
+            **paper,
         ),
     ]
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """The records: accuracies, gaps and losses at the best steps."""
+    """The records: accuracies, gaps and losses of the network at the best steps."""
+
+    def best(metric, delay):
+        return tuned(metric, task=NETWORK, delay=delay)
+
+    late_gap = gap(NETWORK, 32, max(config.delay))
     return {
-        "Test accuracy without delay": tuned("test_accuracy", delay=0),
-        "Test accuracy 16 updates late": tuned("test_accuracy", delay=16),
-        "Test accuracy 64 updates late": tuned("test_accuracy", delay=64),
-        "Gap without delay, best step": tuned("gap", delay=0),
-        "Gap 16 updates late, best step": tuned("gap", delay=16),
-        "Gap 32 late, step best for the longest": gap(32, max(config.delay)),
-        "Training loss 16 late": tuned("train_loss", delay=16),
+        "Test accuracy without delay": best("test_accuracy", 0),
+        "Test accuracy 16 updates late": best("test_accuracy", 16),
+        "Test accuracy 64 updates late": best("test_accuracy", 64),
+        "Gap without delay, best step": best("gap", 0),
+        "Gap 16 updates late, best step": best("gap", 16),
+        "Gap 32 late, step best for the longest": late_gap,
+        "Training loss 16 late": best("train_loss", 16),
     }

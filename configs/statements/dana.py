@@ -36,6 +36,8 @@ def published(config: ConfigDict) -> list[Published]:
             " has a smaller test error than the better of heavy ball and Nesterov's"
             " momentum on the server",
             measure=less(SEARCHED),
+            tried="Both rivals are best without momentum here. DC-ASGD and Multi-ASGD,"
+            " which are rivals in the source, are not here.",
             chosen=claims.Chosen.UNSEEN,
             **paper,
         ),

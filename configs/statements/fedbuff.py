@@ -4,7 +4,7 @@ from ml_collections import ConfigDict
 
 from experiments import Published, claims, statements
 from experiments.results.estimates import Measure
-from experiments.results.measures import least, mean, ratio, tuned
+from experiments.results.measures import mean, ratio, tuned
 from experiments.results.metrics import TimeTo
 
 _CONFIG = statements.config_of(__file__)
@@ -26,19 +26,29 @@ def published(config: ConfigDict) -> list[Published]:
     source = "Nguyen et al. (2022), AISTATS, arXiv:2106.06639, abstract"
     return [
         Published(
-            text="FedBuff is more efficient than the better of FedAsync and a server"
-            " that updates for each client: both take longer to a training loss",
+            text="FedBuff is more efficient than FedAsync, which takes longer to a"
+            " training loss",
             source=source,
             said="up to 2.5 times more efficient than asynchronous federated learning",
-            measure=ratio(
-                least([soon(config, FEDASYNC), soon(config, SINGLE)]),
-                soon(config, BUFFERED),
-            ),
+            measure=until(config, FEDASYNC, BUFFERED),
             at_least=1.0,
             bound_is_ours=True,
             tried="2.5 is the most among the settings of the source, so it bounds none"
-            " of them from below.",
-            chosen=claims.Chosen.UNSEEN,
+            " of them from below. The rival of the source is asynchronous federated"
+            " learning, which is FedAsync.",
+            chosen=claims.Chosen.LATER,
+        ),
+        Published(
+            text="FedBuff is also more efficient than a server that updates for each"
+            " client",
+            source=source,
+            said="up to 2.5 times more efficient than asynchronous federated learning",
+            measure=until(config, SINGLE, BUFFERED),
+            at_least=1.0,
+            bound_is_ours=True,
+            tried="A buffer of one client is no rival in the source: it hides no update"
+            " of a client from the server. It was a part of the headline before.",
+            chosen=claims.Chosen.LATER,
         ),
         Published(
             text="FedBuff is more efficient than synchronous federated learning",

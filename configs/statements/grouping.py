@@ -53,6 +53,7 @@ def published(config: ConfigDict) -> list[Published]:
     basu = dict(
         source="Basu, Saxena, Panja, Verma, HiPC 2018, abstract",
         setting="one node is later by more than 300 %; model and data not public",
+        bound_is_ours=True,
     )
     built = " when our rebuilt rule looks again every {} updates"
     claim = Published(
@@ -62,8 +63,9 @@ def published(config: ConfigDict) -> list[Published]:
         said="20 % more time, 2.5 % less accuracy",
         measure=with_fewest(config),
         at_least=-0.025,
-        tried="The source's rule is not public; in its place the time, which depends on"
-        " no step, chooses among fixed numbers of groups.",
+        tried="The source's rule is not public, so that nothing here is reproduced; in"
+        " its place the time, which depends on no step, chooses among fixed numbers of"
+        " groups. No number of groups loses more than two points here.",
         chosen=claims.Chosen.UNSEEN,
         **basu,
     )
@@ -73,7 +75,6 @@ def published(config: ConfigDict) -> list[Published]:
             said="20 % more time",
             measure=slower(progressive(every)),
             at_most=TIME,
-            demonstration=True,
             tried="The first 20 updates are as slow as the straggler." * (every == 20),
             **basu,
         )

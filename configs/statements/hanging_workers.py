@@ -4,8 +4,7 @@ from ml_collections import ConfigDict
 
 from experiments import Published, claims, statements
 from experiments.results.estimates import Measure
-from experiments.results.measures import least, mean, ratio, soonest, tuned
-from experiments.results.metrics import TimeTo
+from experiments.results.measures import least, mean, ratio, tuned
 
 _CONFIG = statements.config_of(__file__)
 hang, mindflayer = _CONFIG.hang, _CONFIG.mindflayer
@@ -16,15 +15,9 @@ def gradients(method: str, chance: float) -> Measure:
     return mean("examples", method=method, tasks=hang(chance))
 
 
-def loss(method: str, chance: float) -> Measure:
-    """The training loss at the end."""
-    return tuned("train_loss", method=method, tasks=hang(chance))
-
-
-def until(config: ConfigDict, *methods: str) -> Measure:
-    """Seconds to the target with heavy tails, of the method that tuning chooses."""
-    time = TimeTo("train_loss", config.target)
-    return least([soonest(time, method=name, tasks=_CONFIG.HEAVY) for name in methods])
+def excess(tasks: str, *methods: str) -> Measure:
+    """The loss over its optimum at the end, of the best of some methods."""
+    return least([tuned("excess_loss", method=name, tasks=tasks) for name in methods])
 
 
 def published(config: ConfigDict) -> list[Published]:
@@ -33,23 +26,27 @@ def published(config: ConfigDict) -> list[Published]:
     rivals = ["ASGD", *(f"Rennala, batch {size}" for size in config.batch)]
     return [
         Published(
-            text="Where the times of tasks have heavy tails, MindFlayer is sooner at a"
-            " training loss than the best of Rennala and ASGD",
+            text="Where the times of tasks have heavy tails, MindFlayer is nearer to"
+            " the least training loss after the same time than the best of Rennala and"
+            " ASGD",
             source="Maranjyan, Omar, Richtarik (2024), arXiv:2410.04285, abstract",
             said="it consistently outperforms baselines, above all where times have"
             " heavy tails",
             setting="a quadratic, and two layers on MNIST (as we recall)",
-            measure=ratio(until(config, *flayers), until(config, *rivals)),
+            measure=ratio(
+                excess(_CONFIG.HEAVY, *flayers), excess(_CONFIG.HEAVY, *rivals)
+            ),
             at_most=1.0,
             bound_is_ours=True,
-            tried="Pareto times, which end; tasks that hang for ever decide nothing.",
-            chosen=claims.Chosen.UNSEEN,
+            tried="Pareto times, which end; tasks that hang for ever decide nothing. On"
+            " a grid a ratio of times to a loss was undecided before.",
+            chosen=claims.Chosen.LATER,
         )
     ]
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """The records: losses and gradients; MindFlayer gets 0.9 per worker in 1.5 s."""
+    """The records; MindFlayer gets 0.9 gradients of a worker in 1.5 s."""
     name = mindflayer(min(config.allotted_seconds))
     used = gradients(name, 0.1)
     return {
@@ -57,6 +54,6 @@ def records(config: ConfigDict) -> dict[str, Measure]:
         "MindFlayer's gradients / ASGD's, 10 % hang": ratio(
             used, gradients("ASGD", 0.1)
         ),
-        "MindFlayer's loss, 10 % hang": loss(name, 0.1),
-        "ASGD's loss, none hangs": loss("ASGD", 0.0),
+        "MindFlayer's excess loss, 10 % hang": excess(hang(0.1), name),
+        "ASGD's excess loss, none hangs": excess(hang(0.0), "ASGD"),
     }

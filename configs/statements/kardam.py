@@ -71,7 +71,7 @@ def published(config: ConfigDict) -> list[Published]:
             at_most=0.05,
             bound_is_ours=True,
             tried="Step and damping are the best for each server, attack and law of"
-            " times.",
+            " times. Memoryless times, which are not in the source, decide.",
             chosen=claims.Chosen.UNSEEN,
             **paper,
         ),

@@ -39,25 +39,19 @@ def published(config: ConfigDict) -> list[Published]:
     paper = dict(
         source="Zmushko et al. (2026), arXiv:2606.30634, abstract; the share: body",
         said="an optimizer-agnostic error-feedback correction bridges the gap; it"
-        " recovers 50 to 90 % of it",
+        " recovers 50 to 90 % of it, 90 % with AdamW (second hand)",
         setting="language models, PipeDream-2BW; AdamW and Muon",
     )
     feedback = "Error feedback, in our reading 2 u_t - u_{t-1}, recovers"
     return [
         Published(
-            text=f"{feedback} at least half of what one late update costs Adam",
+            text=f"{feedback} at least 90 % of what one late update costs Adam",
             measure=recovered("Adam"),
-            at_least=0.5,
+            at_least=0.9,
             no_effect=0.0,
-            tried="On an earlier, coarser grid one late update cost Adam nothing that"
-            " the seeds saw: there is no share then, and nothing is decided.",
-            chosen=claims.Chosen.LATER,
-            **paper,
-        ),
-        Published(
-            text=f"{feedback} at most 90 % of what one late update costs Adam",
-            measure=recovered("Adam"),
-            at_most=0.9,
+            tried="The bound was 50 % before, the least of the source's optimizers. On"
+            " an earlier, coarser grid one late update cost Adam nothing that the seeds"
+            " saw: there is no share then, and nothing is decided.",
             chosen=claims.Chosen.LATER,
             **paper,
         ),

@@ -25,18 +25,32 @@ def published(config: ConfigDict) -> list[Published]:
     del config
     paper = dict(source="Shi, Yang, Li (2024), arXiv:2407.19234, abstract")
     paper |= dict(bound_is_ours=True)
-    others = [loss(name) for name in ("heavy ball", "DANA")]
+    paper |= dict(setting="ResNet-20 on CIFAR-10 and CIFAR-100, 16 and 64 workers")
+    others = least([loss("heavy ball"), loss(NONE, None)])
+    said = dict(
+        said="better convergence performance compared with ASGD and other"
+        " asynchronous methods with momentum",
+        chosen=claims.Chosen.LATER,
+    )
     return [
         Published(
             text="With 32 workers ordered momentum has a smaller training loss than"
-            " the better of heavy ball and DANA, the momentum of each tuned down to"
-            " none",
-            said="better convergence performance compared with ASGD and other"
-            " asynchronous methods with momentum",
-            measure=ratio(loss("ordered"), least(others)),
+            " the better of heavy ball and no momentum, all numbers searched",
+            measure=ratio(loss("ordered"), others),
             at_most=1.0,
-            chosen=claims.Chosen.LATER,
+            tried="Shifted momentum and SMEGA2, also rivals in the source, are not"
+            " here.",
             **paper,
+            **said,
+        ),
+        Published(
+            text="It has a smaller training loss than DANA, whose momentum is searched",
+            measure=ratio(loss("ordered"), loss("DANA")),
+            at_most=1.0,
+            tried="DANA is no rival in the source. It was a part of the headline"
+            " before.",
+            **paper,
+            **said,
         ),
         Published(
             text="With 32 workers heavy ball at 0.9 has a larger training loss than no"

@@ -20,21 +20,26 @@ def published(config: ConfigDict) -> list[Published]:
     laws = (tuned("test_accuracy", n=30, law=law) for law in ("inverse", "none"))
     return [
         Published(
-            text="With the best step of each, 30-softsync is more accurate with rates"
-            " divided by staleness than without a law",
-            said="superior effectiveness, compared with the conventional ASGD",
-            measure=difference(*laws),
-            at_least=0.0,
-            chosen=claims.Chosen.LATER,
-            **(zhang | dict(source=f"{source}, abstract")),
-        ),
-        Published(
             text="With the step for n = 1, 30-softsync with rates divided by staleness"
             " is at most 0.02 less accurate than 1-softsync",
             said="about the error of 1-softsync and of hardsync",
             measure=difference(fixed(30, "inverse"), fixed(1, "none")),
             at_least=-0.02,
+            tried="The step is not tuned again for 30-softsync, as in the source.",
+            chosen=claims.Chosen.LATER,
             **zhang,
+        ),
+        Published(
+            text="With the best step of each, 30-softsync is more accurate with rates"
+            " divided by staleness than without a law",
+            said="superior effectiveness, compared with the conventional ASGD",
+            measure=difference(*laws),
+            at_least=0.0,
+            tried="The staleness is nearly constant here, so that the law only divides"
+            " the step, which is tuned again: the two differ by the error of the"
+            " search. It was the headline before.",
+            chosen=claims.Chosen.LATER,
+            **(zhang | dict(source=f"{source}, abstract")),
         ),
         Published(
             text="With the step for n = 1, 30-softsync does not learn without a law",
@@ -48,6 +53,8 @@ def published(config: ConfigDict) -> list[Published]:
             said="staleness is within 0 and 2n",
             measure=mean("staleness_max", n=30, law="inverse"),
             at_most=60,
+            demonstration=True,
+            tried="The spread of our times, 5 %, decides it.",
             **(zhang | dict(bound_is_ours=False)),
         ),
     ]
