@@ -95,7 +95,7 @@ STUDIES = {
     "cnn": Study(
         lambda: tasks.digits_cnn(batch_size=16, width=8),
         300,
-        {"sgd": 0.03, "adam": 0.015, "muon": 0.015},
+        {"sgd": 0.04, "adam": 0.015, "muon": 0.015},
     ),
     "digits_cosine": _DIGITS._replace(shape=_warm_cosine),
     "digits_recorded": _DIGITS._replace(

@@ -137,7 +137,7 @@ def gains(
 
 @functools.lru_cache(maxsize=4)  # a page asks for those of each table several times
 def pooled(run: Run) -> pd.DataFrame:
-    """The `gains` of a run with their defaults; neither may be changed."""
+    """The `gains` of a run; nobody may change the run or this table."""
     return gains(run)
 
 
