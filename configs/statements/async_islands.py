@@ -37,6 +37,18 @@ def published(config: ConfigDict) -> list[Published]:
         kept("train_loss", best_at=at_waiting, islands=NONE, server=server)
         for server in (DELAYED, NESTEROV)
     )
+    # on characters Nesterov diverges at these steps: there is no number
+    at_same_steps = Published(
+        text="At the steps of islands that wait, delayed Nesterov ends lower than"
+        " Nesterov's momentum, where nobody waits",
+        source=f"{source}, the released toy",
+        said="delayed Nesterov closes the gap",
+        setting=setting,
+        measure=ratio(delayed, plain),
+        at_most=1.0,
+        bound_is_ours=True,
+        chosen=claims.Chosen.LATER,
+    )
     return [
         Published(
             text="Delayed Nesterov and steps by speed repair what islands lose that"
@@ -45,17 +57,7 @@ def published(config: ConfigDict) -> list[Published]:
             " statement below shows: there is nothing to repair.",
             **matches,
         ),
-        Published(
-            text="At the steps of islands that wait, delayed Nesterov ends lower than"
-            " Nesterov's momentum, where nobody waits",
-            source=f"{source}, the released toy",
-            said="delayed Nesterov closes the gap",
-            setting=setting,
-            measure=ratio(delayed, plain),
-            at_most=1.0,
-            bound_is_ours=True,
-            chosen=claims.Chosen.LATER,
-        ),
+        *([at_same_steps] if config.task == "toy" else []),
         Published(
             text="With delayed Nesterov and steps by speed islands that wait for nobody"
             " end at most 5 % higher than islands that wait, with Nesterov's momentum",

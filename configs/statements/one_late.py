@@ -28,6 +28,7 @@ def published(config: ConfigDict) -> list[Published]:
             setting="language models, PipeDream-2BW",
             measure=ratio(gap("Muon"), gap("Adam")),
             at_most=0.06,
+            no_effect=1.0,
             tried="ours has 110,000 parameters and trains for 400 updates; theirs have"
             " 360 million and more",
         )
