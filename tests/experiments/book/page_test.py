@@ -113,6 +113,20 @@ def test_a_demonstration_is_no_headline_and_not_among_those_that_are_corrected()
     assert (last.headline, last.further) == (tested.statements[0], [below])
 
 
+def test_the_first_row_of_a_config_gets_the_corrected_verdict_of_its_headline(tmp_path):
+    """Holm's correction of 0.01, 0.04 and 0.5 is 0.03, 0.08 and 0.5."""
+    both = [with_p("reproduced", "0.01", "dana")]
+    both.append(with_p("not reproduced", "0.04", "gossip"))
+    path = tmp_path / "book.csv"
+    entries.table(both).to_csv(path, index=False)
+    more = [*both, with_p("undecided", "0.5")]
+    page.write_corrected(entries.corrected(more), path)
+    table = pd.read_csv(path, dtype=str, na_filter=False)
+    each = list(zip(table["config"], table["corrected"], strict=True))
+    below = [(name, "") for name in ("dana", "gossip")]
+    assert each == [("dana", "reproduced"), below[0], ("gossip", "undecided"), below[1]]
+
+
 def test_the_kept_table_has_the_corrected_verdict_beside_each_headline():
     table = pd.read_csv(page.TABLE, dtype=str, na_filter=False)
     _, kept = page.read()
