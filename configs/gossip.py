@@ -4,8 +4,8 @@ Each worker averages its model with the model of a worker drawn at random: it re
 model (pull), or sends its own (push). Jin et al. (arXiv:1611.04581) saw gossip converge
 faster on up to about 32 nodes, and the all-reduce faster near 100. The results are the
 simulated time until an MLP on scikit-learn's digits has a training loss of 0.3, and the
-error after the same number of examples, on four to a hundred workers. The step of each
-is searched for the time.
+error after the same number of examples, on 36 and on 100 workers. The step of each is
+searched for the time.
 
     python -m experiments.main --config=configs/gossip.py --workdir=runs/gossip
 """
@@ -34,17 +34,17 @@ LIMITS |= positive("tolerance")
 
 
 def get_config() -> ConfigDict:
-    """The config: three methods on four to a hundred workers."""
+    """The config: three methods, where the source saw gossip ahead and behind."""
     return ConfigDict(
         dict(
-            workers=(4, 12, 36, 100),
+            workers=(36, 100),
             service_spread=0.3,  # standard deviation of a gradient's time, mean 1 s
             message_seconds=0.2,  # of a model over a link
             batch_size=4,  # examples per gradient
             examples=54_000,  # forty epochs, of all workers together
             target=0.3,  # the training loss to reach, nats
-            seeds=5,
-            tolerance=0.1,  # tolerance of the search, as a share of the time
+            seeds=20,
+            tolerance=0.02,  # tolerance of the search, as a share of the time
         )
     )
 
