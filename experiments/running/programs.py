@@ -41,6 +41,7 @@ def programs(experiment: Experiment, *, devices: int | None = None) -> list[Prog
         devices,
     )
     made: list[Program] = []
+    cells: set[frozenset[Any]] = set()
     tasks: dict[Any, Task] = {}
     arms = experiment.all_arms
     for number, arm in enumerate(arms):
@@ -49,13 +50,15 @@ def programs(experiment: Experiment, *, devices: int | None = None) -> list[Prog
             end = dict(updates=arm.updates, seconds=arm.seconds)
             request_of_arm = request._replace(**end, examples=None)
         contains = _contained(experiment, arm)
-        executable = len(made)
+        before = len(made)
         made += [
             dataclasses.replace(
-                p, arm=number, contains=contains, executable=executable + p.executable
+                p, arm=number, contains=contains, executable=before + p.executable
             )
             for p in _of_arm(experiment, arm, request_of_arm, tasks)
         ]
+        # before the next arm, whose timetables may take seconds
+        _check_distinct(made[before:], cells)
     for axis in experiment.grid:
         if experiment.arms and all(axis not in program.takes for program in made):
             known = dict.fromkeys(name for program in made for name in program.takes)
@@ -63,7 +66,6 @@ def programs(experiment: Experiment, *, devices: int | None = None) -> list[Prog
                 f"`grid` has the axis {axis!r}, which no arm takes: they take"
                 f" {', '.join(known) or 'no axis'}."
             )
-    _check_distinct(made)
     _check_contained(made)
     names: dict[str, int] = {}
     unique = []
@@ -313,9 +315,13 @@ def _check_axes(
             )
 
 
-def _check_distinct(programs: Sequence[Program]) -> None:
-    """Checks that no two cells have the same columns: tables would mix their rows."""
-    seen: set[frozenset[Any]] = set()
+def _check_distinct(programs: Sequence[Program], seen: set[frozenset[Any]]) -> None:
+    """Checks that no two cells have the same columns: tables would mix their rows.
+
+    Args:
+        programs: the programs of an arm.
+        seen: the columns of the cells before, to which theirs are added.
+    """
     for program in programs:
         for cell in program.series():
             named = [(name, repr(value)) for name, value in cell.items()]
