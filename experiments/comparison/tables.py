@@ -135,7 +135,7 @@ def gains(
     return by_loss.gains(BEST_PLAIN, by=by, cluster=late)
 
 
-@functools.lru_cache(maxsize=4)  # a page asks for those of each table several times
+@functools.lru_cache(maxsize=4)  # a page needs the gains of each table several times
 def pooled(run: Run) -> pd.DataFrame:
     """The `gains` of a run; nobody may change the run or this table."""
     return gains(run)

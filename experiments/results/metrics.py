@@ -56,13 +56,13 @@ def less_is_better(metric: Metric) -> bool:
     return timed or name == "gap" or name.endswith(("loss", "error"))
 
 
-def same_clock(metric: Metric | None, other: Metric) -> bool:
+def same_metric(metric: Metric | None, other: Metric) -> bool:
     """Whether metrics are equal; the costs of two times may differ.
 
     Example:
         >>> time = TimeTo("loss", 0.5, along="update")
         >>> sent = time._replace(cost=Computed("bytes", lambda workers: 8 * workers))
-        >>> same_clock(sent, time), same_clock("loss", time)
+        >>> same_metric(sent, time), same_metric("loss", time)
         (True, False)
     """
     if isinstance(metric, TimeTo) and isinstance(other, TimeTo):

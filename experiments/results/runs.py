@@ -14,7 +14,7 @@ from experiments.host.folder import RunFolder
 from experiments.results import analysis, tables
 from experiments.results.analysis import AbsentError
 from experiments.results.gains import gains
-from experiments.results.metrics import Metric, TimeTo, same_clock
+from experiments.results.metrics import Metric, TimeTo, same_metric
 from experiments.results.selection import Selection
 
 
@@ -139,7 +139,7 @@ class Run:
                 differences, and the reverse.
         """
         search = self.info.get("search")
-        if not search or not same_clock(metric, self.selection.by):
+        if not search or not same_metric(metric, self.selection.by):
             return 0.0
         return search["tolerance"] if relative == search["relative"] else 0.0
 

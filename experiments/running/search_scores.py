@@ -30,7 +30,7 @@ class SpentError(Exception):
     """A search needs more trainings than its limit.
 
     Attributes:
-        needed: the trainings of the search with those of the round that it cannot do.
+        needed: the number of trainings of the search if the next round is included.
     """
 
     def __init__(self, needed: int):

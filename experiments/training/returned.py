@@ -75,7 +75,7 @@ def _check(what: str, tree: Any, like: Any, kind: Any) -> None:
             at = where or "the root"
             return f"{shown(got, where)} for {shown(wanted, where)} at {at}"
 
-        # the first that is wrong, and the first that is there instead of it
+        # the first leaf that is wrong, and the first leaf that should not be there
         first = dict.fromkeys([*wrong[:1], *(p for p in got if p not in wanted)][:2])
         said = " and ".join(map(differs, first)) or "{} for {}".format(*structures)
         raise TypeError(f"`update` of a rule must return {what}, got {said}.")
