@@ -51,7 +51,7 @@ def get_config() -> ConfigDict:
             directions=64,  # of the quadratic, all of curvature 1
             noise=1.0,  # standard deviation of a gradient's noise, in each direction
             seeds=5,
-            tolerance=0.05,  # tolerance of the search, as a share of the time
+            tolerance=0.02,  # tolerance of the search, as a share of the time
         )
     )
 

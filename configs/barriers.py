@@ -1,7 +1,7 @@
 """How strict must a barrier be?
 
 Thirty-two workers have tasks of 1 + Exp(1) s, and each gradient makes an update. With
-BSP no worker runs ahead, with SSP at most 2 to 32 tasks (Ho et al., NIPS 2013), with
+BSP no worker runs ahead, with SSP at most 2 to 8 tasks (Ho et al., NIPS 2013), with
 ASP without a limit. `:PSP` adds PSP, which asks 1, 4 or 16 workers drawn at random
 instead of all (Wang et al., arXiv:1709.07772; `barrier_steps.py` has the paper's
 simulation). The result is the simulated time until an MLP on scikit-learn's digits has
@@ -17,13 +17,22 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Effect, Experiment, Simulation, along, figures, percent, tasks
-from experiments.configs import at_least, below_one, named, positive
+from experiments import (
+    Effect,
+    Experiment,
+    Range,
+    Search,
+    Simulation,
+    along,
+    figures,
+    percent,
+    tasks,
+)
+from experiments.configs import at_least, named, positive
 
 LIMITS = at_least(1, "workers")
 LIMITS |= at_least(0, "shift_seconds", "mean_seconds", "target")
-LIMITS |= positive("seconds", "learning_rate")
-LIMITS |= below_one("momentum")
+LIMITS |= positive("seconds", "tolerance")
 
 
 def get_config(asked: str = "all") -> ConfigDict:
@@ -33,16 +42,14 @@ def get_config(asked: str = "all") -> ConfigDict:
         dict(
             **named("asked", asked, samples),
             workers=32,
-            bounds=(2, 4, 8, 16, 32),  # tasks that a worker may be ahead under SSP
+            bounds=(2, 4, 8),  # tasks that a worker may be ahead under SSP
             shift_seconds=1.0,  # the constant part of the time of a task
             mean_seconds=1.0,  # mean of the exponential part
             seconds=200.0,  # simulated
             target=0.7,  # the training loss to reach, nats
-            learning_rate=(0.001, 0.003, 0.01, 0.02, 0.04, 0.1),
-            momentum=(0.0, 0.9),
             batch_size=4,  # examples per gradient
             seeds=20,
-            tuning_seeds=6,  # seeds that choose the tuned values; not reported
+            tolerance=0.03,  # tolerance of the search, as a share of the time
         )
     )
 
@@ -62,6 +69,10 @@ def experiment(config: ConfigDict) -> Experiment:
         **{f"PSP, {sample} asked": psp(sample, 0) for sample in samples},
         "ASP": ssp(math.inf),
     }
+
+    def sgd(learning_rate, decay):  # decay = 1 - momentum
+        return optax.sgd(learning_rate, 1.0 - decay)
+
     target = figures.TimeTo("train_loss", config.target)
     shown = tuple(name for name in SHOWN if name in barriers)
     few = dict(target=config.target, only={"barrier": shown})
@@ -69,14 +80,13 @@ def experiment(config: ConfigDict) -> Experiment:
         question="How strict must a barrier be?",
         task=tasks.digits_mlp(batch_size=config.batch_size),
         arms=[
-            (dict(barrier=name), along(Simulation(cluster, protocol), optax.sgd))
+            (dict(barrier=name), along(Simulation(cluster, protocol), sgd))
             for name, protocol in barriers.items()
         ],
-        grid={"learning_rate": config.learning_rate, "momentum": config.momentum},
+        grid={"learning_rate": Range(0.001, 0.1), "decay": Range(0.1, 1.0, off=1.0)},
         seeds=config.seeds,
-        tuned=("learning_rate", "momentum"),
         tuned_by=target,
-        tuning_seeds=config.tuning_seeds,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         seconds=config.seconds,
         evaluations=50,
         answer=Effect(metric=target, against={"barrier": "ASP"}, size=percent(10)),

@@ -16,14 +16,14 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Arm, Effect, Experiment, figures
+from experiments import Arm, Effect, Experiment, Range, Search, figures
 from experiments.configs import at_least, check_delays, positive
 from experiments.results.sizes import percent
 from experiments.tasks import linear_td
 from experiments.training.gradients import optimizer
 
 LIMITS = at_least(2, "agents") | at_least(1, "one_in") | at_least(0, "mean_delay")
-LIMITS |= positive("distance", "target", "reach", "learning_rate")
+LIMITS |= positive("distance", "target", "tolerance")
 
 
 def get_config() -> ConfigDict:
@@ -34,25 +34,10 @@ def get_config() -> ConfigDict:
             mean_delay=5,  # updates
             one_in=(1, 10),  # one in `one_in` messages is late, by one_in * mean_delay
             distance=1.0,  # from the fixed point at the start, in each parameter
-            target=0.2,  # distance from the fixed point that counts as near
-            updates=4000,
-            reach=(1.0, 8.0, 64.0),  # in steps along a gradient of norm 1
-            learning_rate=(
-                0.004,
-                0.0059,
-                0.0088,
-                0.013,
-                0.0192,
-                0.0285,
-                0.0422,
-                0.0624,
-                0.0924,
-                0.1368,
-                0.2026,
-                0.3,
-            ),
+            target=0.1,  # distance from the fixed point that counts as near
+            updates=8000,
             seeds=20,
-            tuning_seeds=10,  # seeds that choose step and reach; not reported
+            tolerance=0.1,  # tolerance of the search, as a share of the updates
         )
     )
 
@@ -103,15 +88,14 @@ def experiment(config: ConfigDict) -> Experiment:
             arm("plain", 1, optax.identity()),
             arm("plain", many, optax.identity()),
             arm("nearer half", many, nearer_half()),
-            arm("reach", many, reach=config.reach),
+            arm("reach", many, reach=Range(1.0, 64.0)),
         ],
-        grid={"learning_rate": config.learning_rate, "one_in": config.one_in},
+        grid={"learning_rate": Range(0.002, 0.3), "one_in": config.one_in},
         seeds=config.seeds,
-        tuned=("learning_rate", "reach"),
         tuned_by=near,
-        tuning_seeds=config.tuning_seeds,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         updates=config.updates,
-        evaluate_every=20,
+        evaluate_every=5,
         answer=[
             Effect(metric=near, against={"agents": 1}, size=percent(10)),
             Effect(metric=near, against={"rule": "plain"}, size=percent(10)),

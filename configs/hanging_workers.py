@@ -49,7 +49,7 @@ def get_config() -> ConfigDict:
             allotted_seconds=(1.5, 2.0, 4.0),  # for a gradient of MindFlayer
             l2=0.1,  # penalty (l2 / 2) |w|^2
             seeds=20,
-            tolerance=0.1,  # tolerance of the search, as a share of the excess
+            tolerance=0.03,  # tolerance of the search, as a share of the excess
         )
     )
 

@@ -3,8 +3,9 @@
 SGD and Adam train an MLP on scikit-learn's digits under geometric delays (the staleness
 of many workers with memoryless service times). Each law is applied after the optimizer,
 where it scales the step, and before it, where it weights gradients. To SGD both are the
-same. The step is searched for each law, optimizer and delay: the mean of the losses
-decides, since close to instability a few seeds end with a much larger loss.
+same. The step, and the momentum of SGD, are searched for each law, optimizer and delay:
+the mean of the losses decides, since close to instability a few seeds end with a much
+larger loss.
 
     python -m experiments.main --config=configs/modulation.py --workdir=runs/modulation
 """
@@ -64,17 +65,21 @@ def experiment(config: ConfigDict) -> Experiment:
     """The experiment: a program for each optimizer, law and place."""
     laws = placed(config.power)
     max_delay = cut_after("mean_delay", config.mean_delay, config.updates)
+    of_sgd = dict(learning_rate=Range(0.03, 3.0), decay=Range(0.1, 1.0, off=1.0))
     optimizers = {
-        "sgd": (optax.sgd, Range(0.03, 3.0), ("none", "root after", "inverse after")),
-        "adam": (optax.adam, Range(0.001, 0.1), tuple(laws)),
+        "sgd": (("none", "root after", "inverse after"), of_sgd),
+        "adam": (tuple(laws), dict(learning_rate=Range(0.001, 0.1))),
     }
 
     def arm(name):
-        make, rates, names = optimizers[name]
+        names, searched = optimizers[name]
 
-        def late(learning_rate, mean_delay, law, key):
+        def late(learning_rate, mean_delay, law, key, decay=None):
+            tx = optax.adam(learning_rate)
+            if decay is not None:
+                tx = optax.sgd(learning_rate, 1.0 - decay)
             return dj.delayed(
-                laws[law](make(learning_rate)),
+                laws[law](tx),
                 dj.delays.geometric(key, mean_delay),
                 max_delay=max_delay,
             )
@@ -82,7 +87,7 @@ def experiment(config: ConfigDict) -> Experiment:
         return Arm(
             training=optimizer(late),
             labels={"optimizer": name},
-            grid={"learning_rate": rates, "law": names},
+            grid={"law": names, **searched},
         )
 
     return Experiment(

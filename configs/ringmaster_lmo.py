@@ -19,13 +19,23 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Arm, Effect, Experiment, Simulation, along, figures, percent
+from experiments import (
+    Arm,
+    Effect,
+    Experiment,
+    Range,
+    Search,
+    Simulation,
+    along,
+    figures,
+    percent,
+)
 from experiments.configs import above, at_least, below_one, positive
 from experiments.tasks import digits_mlp
 
 LIMITS = at_least(1, "workers", "width") | below_one("momentum")
-LIMITS |= at_least(0, "target", "synchronous_seconds")
-LIMITS |= positive("learning_rate", "adaptive_rate", "normalized_rate", "seconds")
+LIMITS |= at_least(0, "target", "longer_seconds")
+LIMITS |= positive("tolerance", "seconds")
 LIMITS |= above(1, "tail")  # a mean time of 1 s
 
 
@@ -38,16 +48,13 @@ def get_config() -> ConfigDict:
             shape=16,  # of the gamma law of the regular times, mean 1 s
             bound=(1, 4, 16, 32),  # R, updates; the paper's code tries 1 to 16
             momentum=0.95,  # of Muon where R is fixed, with Nesterov
-            learning_rate=(0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64),  # of Muon
-            adaptive_rate=(0.125, 0.25, 0.5, 1.0, 2.0),  # eta of the adaptive schedules
-            normalized_rate=(0.5, 0.7, 1.0, 1.4, 2.0),
             width=16,  # hidden units
             batch_size=8,  # examples per gradient
             target=0.3,  # the training loss to reach, nats
             seconds=80.0,  # simulated
-            synchronous_seconds=400.0,
+            longer_seconds=400.0,  # of the two slowest methods
             seeds=5,
-            tuning_seeds=3,  # seeds that choose step and R; not reported
+            tolerance=0.03,  # tolerance of the search, as a share of the time
         )
     )
 
@@ -93,20 +100,20 @@ def experiment(config: ConfigDict) -> Experiment:
         unit = optax.normalize_by_update_norm(eps=1e-10)
         return agnostic(optax.chain(unit, optax.scale(-1.0)), learning_rate)
 
-    def arm(method, times, protocol, server=muon, rates="learning_rate"):
+    def arm(method, times, protocol, server=muon, rates=Range(0.005, 0.64)):
         cluster = dj.cluster.Cluster(workers, laws[times])
-        waits = method == "synchronous"
+        slow = method in ("synchronous", "normalized")
         return Arm(
             training=along(Simulation(cluster, protocol), server),
             labels=dict(method=method, times=times),
-            grid={"learning_rate": config[rates]},
-            seconds=config.synchronous_seconds if waits else config.seconds,
+            grid={"learning_rate": rates},
+            seconds=config.longer_seconds if slow else config.seconds,
         )
 
     adaptive = protocols.ringmaster(lambda k: max(1, math.isqrt(k)), stop=True)
     heavy = [
-        ("adaptive R", adaptive, adaptive_muon, "adaptive_rate"),
-        ("normalized", adaptive, normalized, "normalized_rate"),
+        ("adaptive R", adaptive, adaptive_muon, Range(0.125, 2.0)),
+        ("normalized", adaptive, normalized, Range(0.25, 4.0)),
         ("capped", protocols.k_async(1), capped),
         ("synchronous", protocols.hardsync()),
     ]
@@ -119,9 +126,8 @@ def experiment(config: ConfigDict) -> Experiment:
             *(arm(name, times, rules[name]) for times in laws for name in rules),
         ],
         seeds=config.seeds,
-        tuned="learning_rate",
-        tuning_seeds=config.tuning_seeds,
         tuned_by=time,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         seconds=config.seconds,
         evaluations=80,
         answer=Effect(

@@ -15,13 +15,23 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Effect, Experiment, figures, percent, points, replicas, tasks
+from experiments import (
+    Effect,
+    Experiment,
+    Range,
+    Search,
+    figures,
+    percent,
+    points,
+    replicas,
+    tasks,
+)
 from experiments.configs import at_least, positive
 from experiments.training import methods
 
 LIMITS = at_least(1, "workers", "period")
 LIMITS |= at_least(0, "step_seconds", "sleep_seconds", "message_seconds", "target")
-LIMITS |= at_least(0, "latency_seconds") | positive("seconds", "learning_rate")
+LIMITS |= at_least(0, "latency_seconds") | positive("seconds", "tolerance")
 
 
 def get_config() -> ConfigDict:
@@ -36,10 +46,9 @@ def get_config() -> ConfigDict:
             period=11,  # steps between two global averages of WAGMA-SGD
             seconds=80.0,  # simulated
             target=0.4,  # the training loss to reach, nats
-            learning_rate=(0.1, 0.2, 0.4, 0.8, 1.6, 3.2),
             batch_size=2,  # examples per gradient
             seeds=12,
-            tuning_seeds=4,  # seeds that choose the step size; not reported
+            tolerance=0.02,  # tolerance of the search, as a share of the time
         )
     )
 
@@ -75,11 +84,10 @@ def experiment(config: ConfigDict) -> Experiment:
         question="What does WAGMA-SGD save when workers sleep, and at which cost?",
         task=tasks.digits_mlp(batch_size=config.batch_size),
         arms=[arm(name, workers) for workers in config.workers for name in compared],
-        grid={"learning_rate": config.learning_rate},
+        grid={"learning_rate": Range(0.1, 3.0)},
         seeds=config.seeds,
-        tuned="learning_rate",
         tuned_by=target,
-        tuning_seeds=config.tuning_seeds,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         seconds=config.seconds,
         evaluations=60,
         answer=[

@@ -28,6 +28,10 @@ def published(config: ConfigDict) -> list[Published]:
             measure=difference(*accuracies),
             at_least=0.0,
             bound_is_ours=True,
+            setting="logistic regression on data sets of UCI (as we recall)",
+            tried="The task was breast cancer data, where a mean delay of 16 costs SGD"
+            " no accuracy; it was changed before this run to a task where it costs two"
+            " points.",
             chosen=claims.Chosen.LATER,
         ),
     ]
@@ -37,7 +41,7 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: training losses over SGD's training loss."""
     del config
     return {
-        "Loss, guided / SGD, mean delay 4": over_plain(GUIDED, 4),
         "Loss, guided / SGD, mean delay 16": over_plain(GUIDED, 16),
-        "And without verification": over_plain(UNVERIFIED, 16),
+        "Loss, guided / SGD, mean delay 64": over_plain(GUIDED, 64),
+        "And without verification": over_plain(UNVERIFIED, 64),
     }
