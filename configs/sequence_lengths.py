@@ -14,13 +14,23 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Effect, Experiment, figures, percent, points, replicas, tasks
+from experiments import (
+    Effect,
+    Experiment,
+    Range,
+    Search,
+    figures,
+    percent,
+    points,
+    replicas,
+    tasks,
+)
 from experiments.configs import at_least, positive
 from experiments.training import methods
 
 LIMITS = at_least(1, "workers")
 LIMITS |= at_least(0, "token_seconds")
-LIMITS |= positive("seconds", "learning_rate")
+LIMITS |= positive("seconds", "tolerance")
 
 
 def get_config() -> ConfigDict:
@@ -32,10 +42,9 @@ def get_config() -> ConfigDict:
             token_seconds=0.004,  # the time of a gradient, for each token
             mean_tokens=100,  # of a sequence
             seconds=240.0,  # simulated
-            learning_rate=(0.03, 0.1, 0.3, 1.0, 3.0),
             batch_size=4,  # examples per gradient
             seeds=20,
-            tuning_seeds=6,  # seeds that choose the step size; not reported
+            tolerance=0.05,  # tolerance of the search, as a share of the loss
         )
     )
 
@@ -79,10 +88,9 @@ def experiment(config: ConfigDict) -> Experiment:
             for spread in config.spread
             for name, made in compared.items()
         ],
-        grid={"learning_rate": config.learning_rate},
+        grid={"learning_rate": Range(0.03, 3.0)},
         seeds=config.seeds,
-        tuned="learning_rate",
-        tuning_seeds=config.tuning_seeds,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         seconds=config.seconds,
         answer=[
             Effect(metric="updates", against={"method": WAITS}, size=percent(10)),

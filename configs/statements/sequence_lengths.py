@@ -42,22 +42,16 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """The records: steps, an error, and losses at a step of 0.1, for varied lengths."""
+    """The records: steps and an error, for varied lengths."""
     most, wagma = max(config.spread), "WAGMA-SGD"
 
     def steps(method):
         return mean("updates", method=method, spread=most)
 
-    def loss(method):
-        where = dict(spread=most, learning_rate=0.1)
-        return ratio(*(mean("train_loss", method=m, **where) for m in (method, WAITS)))
-
     return {
         "Steps of Allreduce-SGD": steps(WAITS),
         "Steps, WAGMA-SGD / Allreduce-SGD": ratio(steps(wagma), steps(WAITS)),
         "Test error of WAGMA-SGD": error(wagma, most),
-        "Loss at 0.1, local / Allreduce": loss("local SGD"),
-        "Loss at 0.1, WAGMA / Allreduce": loss(wagma),
     }
 
 
