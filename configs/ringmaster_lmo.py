@@ -63,12 +63,10 @@ def agnostic(
     direction: optax.GradientTransformation, eta: float
 ) -> optax.GradientTransformation:
     """The optimizer of the adaptive schedules, with a direction for the momentum."""
-
-    def kept(k):
-        return 1.0 - 1.0 / jnp.sqrt(jnp.maximum(k, 1.0))
-
-    return optax.chain(  # m <- (1 - a_k) m + a_k g
-        optax.inject_hyperparams(optax.ema)(kept, debias=False),
+    return optax.chain(
+        optax.inject_hyperparams(optax.ema)(  # m <- (1 - a_k) m + a_k g
+            lambda k: 1.0 - 1.0 / jnp.sqrt(jnp.maximum(k, 1.0)), debias=False
+        ),
         direction,
         optax.scale_by_schedule(lambda k: eta * (k + 1.0) ** -0.75),
     )
@@ -118,6 +116,7 @@ def experiment(config: ConfigDict) -> Experiment:
         ("synchronous", protocols.hardsync()),
     ]
     time = figures.TimeTo("train_loss", config.target)
+    compared = dict(against={"method": "no threshold"}, where={"times": "heavy tails"})
     return Experiment(
         question="Which threshold of staleness does asynchronous Muon need?",
         task=digits_mlp(width=config.width, batch_size=config.batch_size),
@@ -130,11 +129,6 @@ def experiment(config: ConfigDict) -> Experiment:
         search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         seconds=config.seconds,
         evaluations=80,
-        answer=Effect(
-            metric=time,
-            against={"method": "no threshold"},
-            size=percent(10),
-            where={"times": "heavy tails"},
-        ),
+        answer=Effect(metric=time, size=percent(10), **compared),
         figures=[figures.bars(time, color="times", title="How soon is it there?")],
     )

@@ -7,6 +7,7 @@ from experiments.results.estimates import Measure
 from experiments.results.measures import least, mean, ratio, tuned
 from experiments.results.metrics import TimeTo
 
+
 def until(config: ConfigDict, barrier: str, along: str = "seconds") -> Measure:
     """Seconds or updates to the target; tuning chooses the slack and the sample."""
     forms = {
