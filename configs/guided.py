@@ -1,13 +1,13 @@
 """Does a replay of gradients that agree with verification help under delay?
 
-SGD and guided SGD (Sharma, arXiv:2101.07259) train logistic regression on scikit-learn's
-digits under geometric delays (the staleness of many workers with memoryless service
-times), which cost SGD accuracy. At every 10th update guided SGD uses up to 4 of the
-last gradients once more. All methods have the same number of gradients, and the step of
-each is searched. Guided SGD also needs a verification loss at each update, the forward
-pass of `verification` examples, here seventeen times a batch. A control makes as many
-replays without a verification loss. The author's code computes an old gradient again;
-here the old gradient is stored, which costs nothing.
+SGD and guided SGD (Sharma, arXiv:2101.07259) train logistic regression on
+scikit-learn's digits under geometric delays (the staleness of many workers with
+memoryless service times), which cost SGD accuracy. At every 10th update guided SGD uses
+up to 4 of the last gradients once more. All methods have the same number of gradients,
+and the step of each is searched. Guided SGD also needs a verification loss at each
+update, the forward pass of `verification` examples, here seventeen times a batch. A
+control makes as many replays without a verification loss. The author's code computes an
+old gradient again; here the old gradient is stored, which costs nothing.
 
     python -m experiments.main --config=configs/guided.py --workdir=runs/guided
 """

@@ -98,7 +98,9 @@ def experiment(config: ConfigDict) -> Experiment:
         unit = optax.normalize_by_update_norm(eps=1e-10)
         return agnostic(optax.chain(unit, optax.scale(-1.0)), learning_rate)
 
-    def arm(method, times, protocol, server=muon, rates=Range(0.005, 0.64)):
+    of_muon = Range(0.005, 0.64)
+
+    def arm(method, times, protocol, server=muon, rates=of_muon):
         cluster = dj.cluster.Cluster(workers, laws[times])
         slow = method in ("synchronous", "normalized")
         return Arm(
