@@ -35,8 +35,7 @@ from experiments.tasks import digits_mlp
 
 LIMITS = at_least(1, "workers", "width") | below_one("momentum")
 LIMITS |= at_least(0, "target", "longer_seconds")
-LIMITS |= positive("tolerance", "seconds")
-LIMITS |= above(1, "tail")  # a mean time of 1 s
+LIMITS |= positive("tolerance", "seconds") | above(1, "tail")  # a mean time of 1 s
 
 
 def get_config() -> ConfigDict:
