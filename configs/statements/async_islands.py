@@ -53,8 +53,9 @@ def published(config: ConfigDict) -> list[Published]:
         Published(
             text="Delayed Nesterov and steps by speed repair what islands lose that"
             " wait for nobody",
-            tried="At the best steps Nesterov's momentum loses nothing here, as a"
-            " statement below shows: there is nothing to repair.",
+            tried="At the best steps no loss by Nesterov's momentum is seen, as a"
+            " statement below says: there is nothing to repair. The earlier headline,"
+            " that the cure ends as islands do that wait, is below too.",
             **matches,
         ),
         *([at_same_steps] if config.task == "toy" else []),

@@ -33,24 +33,38 @@ def sooner(config: ConfigDict, this: str, other: str, workers: int) -> Measure:
 def published(config: ConfigDict) -> list[Published]:
     """The claims: gossip is ahead on about 32 nodes, behind near 100; our bounds."""
     jin = dict(
-        source="Jin et al. (2016), arXiv:1611.04581, abstract (as we recall)",
         setting="ResNet-18 on ImageNet, up to about 128 GPUs",
         bound_is_ours=True,
     )
     few = sooner(config, "pull", "all-reduce", 36)
     many = sooner(config, "all-reduce", "pull", 100)
+    paper = "Jin et al. (2016), arXiv:1611.04581"
+    scales = dict(
+        source=f"{paper}, abstract",
+        said="asynchronous SGD converges faster up to about 32 nodes, synchronous SGD"
+        " scales better, to about 100",
+        chosen=claims.Chosen.LATER,
+    )
 
     return [
         Published(
+            text="Synchronous SGD scales better, to about 100 nodes",
+            tried="Nothing scales here, so that nothing can scale better: 36 and 100"
+            " workers need about the same time, 94 and 90 s with the all-reduce, and 87"
+            " and 84 s with gossip.",
+            **scales,
+            **jin,
+        ),
+        Published(
             text="Gossip reaches the loss first on 36 workers, and the all-reduce first"
             " on 100",
-            said="asynchronous SGD converges faster up to about 32 nodes, synchronous"
-            " SGD scales better, to about 100",
             measure=extreme(np.min, [few, many]),
             at_least=1.0,
-            tried="The smaller of both ratios of times. Gossip is pulled; no elastic"
-            " average is among the methods.",
-            chosen=claims.Chosen.LATER,
+            tried="The smaller of both ratios of times. The spread of the times, 0.3,"
+            " and a message of 0.2 s are ours: the all-reduce waits for the slowest"
+            " worker. Gossip is pulled; no elastic average is among the methods. It was"
+            " the headline before.",
+            **scales,
             **jin,
         ),
         Published(
@@ -59,6 +73,7 @@ def published(config: ConfigDict) -> list[Published]:
             said="near 100 nodes the all-reduce reaches a higher accuracy",
             measure=behind(100),
             at_least=0.0,
+            source=f"{paper}, body (as we recall)",
             **jin,
         ),
     ]

@@ -55,7 +55,6 @@ def published(config: ConfigDict) -> list[Published]:
         setting="one node is later by more than 300 %; model and data not public",
         bound_is_ours=True,
     )
-    built = " when our rebuilt rule looks again every {} updates"
     claim = Published(
         text="The fewest groups that take at most 1.2 times as long as without the"
         " straggler lose at most 2.5 points of accuracy: dynamic data, steps divided by"
@@ -69,34 +68,22 @@ def published(config: ConfigDict) -> list[Published]:
         chosen=claims.Chosen.UNSEEN,
         **basu,
     )
-    times = [
-        Published(
-            text="It takes 1.2 times as long at most," + built.format(every),
-            said="20 % more time",
-            measure=slower(progressive(every)),
-            at_most=TIME,
-            tried="The first 20 updates are as slow as the straggler." * (every == 20),
-            **basu,
-        )
-        for every in config.examine_every
-    ]
-    accuracies = [
-        Published(
-            text="It loses 2.5 points of accuracy at most," + built.format(every),
-            said="2.5 % less accuracy",
-            measure=change(progressive(every)),
-            at_least=-0.025,
-            **basu,
-        )
-        for every in config.examine_every
-    ]
-    return [claim, *times, *accuracies]
+    formed = Published(
+        text="Groups that are formed as training goes take 1.2 times as long at most,"
+        " and lose 2.5 points of accuracy at most",
+        said="20 % more time, 2.5 % less accuracy",
+        tried="The rule of the source, and how often it looks again, are not public."
+        " The numbers of our rebuilt rule are records.",
+        chosen=claims.Chosen.LATER,
+        **basu,
+    )
+    return [claim, formed]
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: times, and accuracies with steps divided by staleness."""
-    del config
     one, four, all_of = (dict(grouping="fixed", groups=n) for n in (1, 4, 16))
+    rebuilt = {every: progressive(every) for every in config.examine_every}
     return {
         "Seconds without a straggler": mean("seconds", grouping="no straggler"),
         "Time over that, one group": slower(**one),
@@ -104,4 +91,12 @@ def records(config: ConfigDict) -> dict[str, Measure]:
         "Time over that, 16 groups": slower(**all_of),
         "Test accuracy, one group": accuracy(**one),
         "Test accuracy, 16 groups": accuracy(**all_of),
+        **{
+            f"Time over that, our rule every {every}": slower(rule)
+            for every, rule in rebuilt.items()
+        },
+        **{
+            f"Test accuracy, our rule every {every}": accuracy(rule)
+            for every, rule in rebuilt.items()
+        },
     }

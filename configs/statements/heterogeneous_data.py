@@ -28,7 +28,8 @@ def published(config: ConfigDict) -> list[Published]:
         Published(
             text="Where data differ, Ringleader has the optimal time complexity: it is"
             " ahead of Malenia SGD and of IA2SGD",
-            tried="Neither of the two is a method of this config.",
+            tried="Neither of the two, the rivals in the body of the paper, is a method"
+            " of this config.",
             chosen=claims.Chosen.LATER,
             **paper,
         ),

@@ -59,8 +59,8 @@ def published(config: ConfigDict) -> list[Published]:
             text=f"{feedback} at least half of what one late update costs heavy ball",
             measure=recovered("heavy ball"),
             at_least=0.5,
-            no_effect=0.0,
-            tried="The source corrects any optimizer. Heavy ball was the headline while"
+            bound_is_ours=True,
+            tried="The source has no number for heavy ball. It was the headline while"
             " Adam had no share.",
             chosen=claims.Chosen.LATER,
             **paper,

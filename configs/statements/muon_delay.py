@@ -17,23 +17,37 @@ def gap(name: str, width: int, delay: int) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """The claims at all sizes here; AdamH, which the source has, is not here."""
+    """The claims at the largest size, and at all; AdamH, the source's, is not here."""
     each = [
         ratio(gap("Muon", width, 8), gap("Adam", width, 8)) for width in config.width
     ]
+    marin = dict(
+        source="Marin project, issue marin#6431 (runs of a program, not a paper)",
+        said="a loss gap of 0.850 for Muon, and of 2.213 for AdamH",
+        setting="mixture of experts, width 512, a uniform delay; Muon's step is not"
+        " tuned",
+        at_most=1.0,
+        bound_is_ours=True,
+    )
     return [
+        Published(
+            text=f"At the largest width, {config.width[-1]}, eight late updates cost"
+            " Muon no more than Adam",
+            measure=each[-1],
+            tried="Steps are a factor of 2 apart. AdamH is not Adam, so the ratio of"
+            " the source, 0.384, is no bound. The earlier headline was about all"
+            " widths.",
+            chosen=claims.Chosen.LATER,
+            **marin,
+        ),
         Published(
             text="Eight late updates cost Muon no more than Adam at any width, so that"
             " the largest ratio of both costs is at most 1",
-            source="Marin project, issue marin#6431 (runs of a program, not a paper)",
-            said="a loss gap of 0.850 for Muon, and of 2.213 for AdamH",
-            setting="mixture of experts, width 512, a uniform delay; Muon's step is not"
-            " tuned",
             measure=extreme(np.max, each),
-            at_most=1.0,
-            bound_is_ours=True,
-            tried="AdamH is not Adam, so the ratio of the source, 0.384, is no bound.",
+            tried="The source has one width. Here width 8, which is the farthest from"
+            " it, decides. The p-value is for one width of three.",
             chosen=claims.Chosen.UNSEEN,
+            **marin,
         ),
     ]
 

@@ -23,7 +23,7 @@ def published(config: ConfigDict) -> list[Published]:
     return [
         Published(
             text="One late update costs Muon at most 0.06 times what it costs Adam",
-            source="Zmushko et al. (2026), arXiv:2606.30634, body",
+            source="Zmushko et al. (2026), arXiv:2606.30634, body (as we recall)",
             said="a loss gap of 0.012 for Muon, and above 0.2 for AdamW",
             setting="language models, PipeDream-2BW",
             measure=ratio(gap("Muon"), gap("Adam")),

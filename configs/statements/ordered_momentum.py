@@ -39,7 +39,7 @@ def published(config: ConfigDict) -> list[Published]:
             measure=ratio(loss("ordered"), others),
             at_most=1.0,
             tried="Shifted momentum and SMEGA2, also rivals in the source, are not"
-            " here.",
+            " here. Heavy ball is best without momentum, so that the rival is ASGD.",
             **paper,
             **said,
         ),

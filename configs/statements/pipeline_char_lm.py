@@ -51,7 +51,7 @@ def published(config: ConfigDict) -> list[Published]:
             text="In 8 stages rotation has the final loss of the best other method of"
             " Adam after 81.7 % fewer updates, at the step and momentum that have it"
             " soonest",
-            source="Jung et al. (2026), arXiv:2602.03515, abstract",
+            source="Jung et al. (2026), arXiv:2602.03515, abstract, version 2",
             said="81.7 % fewer iterations than the best asynchronous baseline",
             setting="language models of up to 3 billion parameters",
             measure=Formed(needed, "ratio"),
