@@ -3,8 +3,8 @@
 SGD trains an MLP on scikit-learn's digits, and logistic regression on breast cancer
 data, with gradients 0 to 64 updates late: with the step searched for each delay, and
 with one step for all. At one step the gap between training and test loss may fall with
-the delay (Deng et al., arXiv:2308.09430, about convex tasks), but so does the progress
-of training.
+the delay (Deng et al., arXiv:2308.09430, about convex tasks); the network also makes
+less progress then.
 
     python -m experiments.main --config=configs/constant_delay.py --workdir=runs/gap
 """

@@ -44,8 +44,8 @@ def published(config: ConfigDict) -> list[Published]:
             text="Eight late updates cost Muon no more than Adam at any width, so that"
             " the largest ratio of both costs is at most 1",
             measure=extreme(np.max, each),
-            tried="The source has one width. Here width 8, which is the farthest from"
-            " it, decides. The p-value is for one width of three.",
+            tried="The source has one width, 512. Width 8, which is the farthest from"
+            " it, decides here. It was the headline before.",
             chosen=claims.Chosen.UNSEEN,
             **marin,
         ),

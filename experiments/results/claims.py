@@ -81,7 +81,7 @@ class Published:
         no_effect: where the method has no effect, outside of the source's bounds: 1 for
             a ratio, 0 for a difference. None if the bounds say nothing of an effect.
         demonstration: whether it is an identity, a construction, a calculation without
-            spread over the seeds, or about one step size that is not tuned.
+            spread over the seeds, or about one step size that no search chose.
         tried: what was tried if it is not reproduced; why it cannot be tested; or what
             a reader must know about the bound.
         chosen: whether it was chosen before the results were known.
