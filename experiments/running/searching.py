@@ -105,6 +105,8 @@ def is_untried(
         False
         >>> is_untried(space, (0.1, 0.2), [(0.21, 0.2), (0.1, 1.0)])
         True
+        >>> is_untried(space, (0.19, 1.0), [(0.21, 0.2), (0.1, 1.0)])
+        False
     """
 
     def is_near(one, value, other):
