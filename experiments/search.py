@@ -117,7 +117,9 @@ class _Searcher:
 
         A series that is contained is searched first, and the series that contain it
         begin at its optimum. Then relatives try each other's optima. The relatives of
-        a series are the series that contain it, and the series that it contains.
+        a series are the series that contain it, and the series that it contains. Of the
+        series that search the same numbers, it tries the optima that lie where its own
+        search has tried nothing.
         """
         first = processes.is_first()
         read = processes.together(lambda: self._ledger.text() if first else "")
@@ -156,7 +158,7 @@ class _Searcher:
             for optima in self._of.values()
             for one in optima
         ]
-        table = pd.DataFrame(rows).drop(columns="point")
+        table = pd.DataFrame(rows).drop(columns=["point", "tried"])
         return table.assign(why=table["why"].replace("", "found"))
 
     def _optima(self, program: Program, shown: progress.SearchMeter) -> list[Optimum]:
@@ -174,7 +176,7 @@ class _Searcher:
         ]
 
     def _meet_rivals(self) -> list[Program]:
-        """Adds the optima of relatives to the rivals of each series.
+        """Adds the optima of relatives, and of series alike, to each series' rivals.
 
         Returns:
             The programs of the series that have a new rival.
@@ -187,9 +189,15 @@ class _Searcher:
                     *families.containing(program, axes, self._programs),
                 ]
                 rivals = self._rivals.setdefault((program.name, number), [])
-                optimum = tuple(self._of[program.name][number].values.values())
-                for point in self._points(program, relatives):
-                    if point != optimum and point not in rivals:
+                outcome = self._of[program.name][number].outcome
+                alike = families.alike(program, number, self._programs)
+                points = self._points(program, relatives) + [
+                    point
+                    for point in self._points(program, alike)
+                    if searching.is_untried(program.searched, point, outcome.tried)
+                ]
+                for point in points:
+                    if point != outcome.point and point not in rivals:
                         rivals.append(point)
                         challenged[program.name] = program
         return [*challenged.values()]

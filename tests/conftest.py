@@ -18,6 +18,9 @@ os.environ.setdefault(
     * importlib.metadata.version("jaxlib").startswith("0.10."),
 )
 
+# No test reads where in Python an operation was written; writing it takes 3 %.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
+
 # Tests compile the same small programs over and over, in several processes: they share
 # what is compiled, in a folder that the first process makes and removes.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
@@ -64,6 +67,19 @@ class Memory:
         gc.freeze()
 
 
+class PagesOfTheRunner:
+    """Marks the pages whose examples train by the runner: they are whole runs."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items):
+        """Before pytest leaves out what has a mark."""
+        for item in items:
+            if item.path.suffix == ".md" and ">>> from experiments" in (
+                item.path.read_text("utf-8")
+            ):
+                item.add_marker("runs")
+
+
 def resident():
     """The bytes of memory that this process holds; infinite where Linux is not."""
     with contextlib.suppress(OSError):
@@ -81,3 +97,4 @@ def give_back():
 def pytest_configure(config):
     """Registers what sees all tests."""
     config.pluginmanager.register(Memory())
+    config.pluginmanager.register(PagesOfTheRunner())

@@ -46,6 +46,23 @@ def containing(
                     yield other, i
 
 
+def alike(
+    program: Program, number: int, programs: Sequence[Program]
+) -> Iterator[tuple[Program, int]]:
+    """The other series that search the same numbers in the same ranges.
+
+    Args:
+        program: the program of the series.
+        number: the number of the series in its program.
+        programs: all programs of the experiment.
+    """
+    for other in programs:
+        if other.searched == program.searched:
+            for i in range(other.size):
+                if (other.name, i) != (program.name, number):
+                    yield other, i
+
+
 def at(
     program: Program,
     series: Mapping[str, Any],

@@ -55,6 +55,11 @@ class Table:
     def __len__(self) -> int:
         return sum(map(len, self._scores.values()))
 
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """All points with a score."""
+        return tuple(self._scores)
+
     def filled(self, asking: Asking) -> Asking:
         """Yields the trials that a generator asks for, each only once.
 

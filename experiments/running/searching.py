@@ -39,6 +39,7 @@ class Outcome(NamedTuple):
         why: the reason if no optimum is found; the numbers that are at a limit of a
             hard range; or "".
         trainings: the number of trainings of the search.
+        tried: all points of the search.
     """
 
     point: Point
@@ -46,6 +47,7 @@ class Outcome(NamedTuple):
     found: bool
     why: str
     trainings: int
+    tried: tuple[Point, ...]
 
 
 # decades between a point and its neighbors: first, and last, before they are `NEAR`
@@ -89,6 +91,33 @@ def find(
     return table.filled(agreed)
 
 
+def is_untried(
+    space: Mapping[str, Range], point: Point, tried: Iterable[Point]
+) -> bool:
+    """Whether each point that was tried differs by more than a factor of 2.
+
+    A point differs if one of its numbers does. A number that is off differs from each
+    value that is on.
+
+    Example:
+        >>> space = {"step": Range(0.01, 1.0), "decay": Range(0.1, 1.0, off=1.0)}
+        >>> is_untried(space, (0.1, 0.2), [(0.19, 0.11), (0.1, 1.0)])
+        False
+        >>> is_untried(space, (0.1, 0.2), [(0.21, 0.2), (0.1, 1.0)])
+        True
+        >>> is_untried(space, (0.19, 1.0), [(0.21, 0.2), (0.1, 1.0)])
+        False
+    """
+
+    def is_near(one, value, other):
+        if one.off in (value, other):
+            return value == other
+        apart = one.coordinate(value) - one.coordinate(other)
+        return abs(apart) <= _LAST
+
+    return not any(all(map(is_near, space.values(), point, other)) for other in tried)
+
+
 def _agreed(
     space: Mapping[str, Range],
     table: "Table",
@@ -112,7 +141,7 @@ def _agreed(
             if not apart:
                 score = table.mean(best, common)
                 is_found, why = _is_optimum(space, best, score)
-                return Outcome(best, score, is_found, why, len(table))
+                return Outcome(best, score, is_found, why, len(table), table.points)
             attempt += 1
             # a repeated search has other starts. It begins at the best point too if it
             # is repeated for the second time, or if the best point is a rival
@@ -141,7 +170,7 @@ def _agreed(
         best, score = climbs[0].first, math.nan
         if len(table):
             best, score = table.best(centers)
-        return Outcome(best, score, False, why, len(table))
+        return Outcome(best, score, False, why, len(table), table.points)
 
 
 def _rounded_up(number: float) -> float:
@@ -222,6 +251,12 @@ def _agreement(
         yield from table.fill(every, seeds)
         best = min(every, key=lambda point: table.mean(point, seeds))
         worse = [table.difference(center, best, seeds[0]) for center in centers]
+        beaten = [
+            rival
+            for rival in rivals
+            if table.difference(rival, best, seeds[0]).low > search.tolerance
+        ]
+        every = [*centers, *(rival for rival in rivals if rival not in beaten)]
         apart = [
             i
             for i, one in enumerate(worse)

@@ -140,7 +140,9 @@ class Search:
       "off" or "on" are tried too;
     - `repeats` searches, which begin at other points and have other seeds, end at
       points that agree: compared under seeds that none of them used, none is worse
-      than the best by more than `tolerance`.
+      than the best by more than `tolerance`;
+    - no optimum of a series with the same ranges is better by more than `tolerance`,
+      if it lies where this search has tried nothing.
 
     Two points are compared by the mean difference of their scores under the same seeds.
     Seeds are added until the interval of 95 % decides, or until half of its length is

@@ -419,6 +419,27 @@ def test_a_series_tries_the_optima_of_the_series_that_contain_it(nested):
     assert [points[-1] for points in tried] == [(rate,) for rate in rates]
 
 
+def test_a_series_tries_optima_of_series_alike_where_it_has_tried_nothing():
+    """Of two delays; a third search begins no more, since the second found the same."""
+    ends = {0: [(0.5,), (0.5,)], 3: [(0.001,), (0.4,)]}
+    asked = []
+
+    def ended(space, search, name, *, rivals, **options):
+        delay = 3 if "3" in name else 0
+        asked.append((delay, [*rivals]))
+        point = ends[delay][min(len(rivals), 1)]
+        yield from ()
+        return searching.Outcome(point, 0.0, True, "", 0, (point, *rivals))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("experiments.search.searching.find", ended)
+        run(experiment())
+    first, again = asked[:2], asked[2:]
+    assert first == [(0, []), (3, [])]
+    # each tries the other's optimum; then 0.4 is within a factor of 2 of 0.5
+    assert again == [(0, [(0.001,)]), (3, [(0.5,)])]
+
+
 def test_no_series_ends_worse_than_the_series_that_it_contains(nested):
     table = nested[0].gains("plain", by=("delay",))
     assert list(table["rule"]) == ["scaled", "scaled"] and table["found"].all()

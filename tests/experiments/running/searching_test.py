@@ -495,9 +495,19 @@ def test_a_relative_that_is_no_better_changes_no_optimum():
     alone = searched(bowl(0.03), dict(a=RATE), Noise(0.02))
     rivals = [(alone.outcome.point[0] * 3,), (alone.outcome.point[0] / 3,)]
     search = searched(bowl(0.03), dict(a=RATE), Noise(0.02), rivals=rivals)
-    assert search.outcome[:-1] == alone.outcome[:-1]
+    assert search.outcome[:-2] == alone.outcome[:-2]
     others = set(search.answers) - set(alone.answers)
     assert {trial.point for trial in others} == set(rivals)
+
+
+def test_a_rival_that_is_clearly_worse_gets_no_more_seeds():
+    """Seeds are added until the ends of two searches are compared; it has the first."""
+    space, rivals = dict(a=RATE), [(1e-4,)]
+    search = searched(bowl(0.001), space, Noise(0.1), rivals=rivals)
+    of_rival = [trial for trial in search.answers if trial.point == rivals[0]]
+    of_best = [t for t in search.answers if t.point == search.outcome.point]
+    common = [trial for trial in of_best if trial.seed < FIRST + STREAM]
+    assert len(of_rival) == Search().seeds < len(common)
 
 
 def test_a_search_that_was_killed_asks_for_exactly_the_rest():
