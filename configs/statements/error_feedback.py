@@ -35,7 +35,7 @@ def published(config: ConfigDict) -> list[Published]:
             at_most=1.0,
             bound_is_ours=True,
             tried="At 1/16 error feedback ends above no memory at all here; at 1/64 the"
-            " seeds do not decide it (0.35 to 1.91 times). The strength of DEF, 0.3, is"
+            " seeds do not decide it (0.36 to 1.37 times). The strength of DEF, 0.3, is"
             " not searched.",
         )
     ]
