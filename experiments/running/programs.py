@@ -44,6 +44,7 @@ def programs(experiment: Experiment, *, devices: int | None = None) -> list[Prog
     cells: set[frozenset[Any]] = set()
     tasks: dict[Any, Task] = {}
     arms = experiment.all_arms
+    _check_arms(experiment)
     for number, arm in enumerate(arms):
         request_of_arm = request
         if arm.seconds is not None or arm.updates is not None:
@@ -57,7 +58,6 @@ def programs(experiment: Experiment, *, devices: int | None = None) -> list[Prog
             )
             for p in _of_arm(experiment, arm, request_of_arm, tasks)
         ]
-        # before the next arm, whose timetables may take seconds
         _check_distinct(made[before:], cells)
     for axis in experiment.grid:
         if experiment.arms and all(axis not in program.takes for program in made):
@@ -315,6 +315,35 @@ def _check_axes(
             )
 
 
+def _check_arms(experiment: Experiment) -> None:
+    """Checks that arms with the same labels take other axes or have other values.
+
+    `_check_distinct` would refuse their cells, but after the timetables of all arms
+    before them, which may take half a minute.
+    """
+    seen = []
+    for arm in experiment.all_arms:
+        takes = {*arm.training.arguments()}
+        make_task = arm.task or experiment.task
+        if not isinstance(make_task, Task):
+            takes |= {*arguments(make_task)}
+        grid = {**experiment.grid, **arm.grid}
+        cells = arm.labels, {axis: grid[axis] for axis in grid if axis in takes}
+        if cells in seen:
+            raise _same_columns(arm.labels)
+        seen.append(cells)
+
+
+def _same_columns(cell: Mapping[str, Any]) -> ValueError:
+    """The error of two cells with these columns."""
+    shown = ", ".join(f"{name}={value}" for name, value in cell.items())
+    return ValueError(
+        f"`arms` or `grid` make two cells with the same columns ({shown or 'none'}):"
+        " give each value once, the arms different labels, or the values of an axis"
+        " names, as in grid={'law': {'none': f}}."
+    )
+
+
 def _check_distinct(programs: Sequence[Program], seen: set[frozenset[Any]]) -> None:
     """Checks that no two cells have the same columns: tables would mix their rows.
 
@@ -327,13 +356,7 @@ def _check_distinct(programs: Sequence[Program], seen: set[frozenset[Any]]) -> N
             named = [(name, repr(value)) for name, value in cell.items()]
             key = frozenset([*named, *program.searched])
             if key in seen:
-                shown = ", ".join(f"{name}={value}" for name, value in cell.items())
-                raise ValueError(
-                    f"`arms` or `grid` make two cells with the same columns"
-                    f" ({shown or 'none'}): give each value once, the arms different"
-                    " labels, or the values of an axis names, as in"
-                    " grid={'law': {'none': f}}."
-                )
+                raise _same_columns(cell)
             seen.add(key)
 
 
