@@ -191,11 +191,9 @@ class _Searcher:
                 rivals = self._rivals.setdefault((program.name, number), [])
                 outcome = self._of[program.name][number].outcome
                 alike = families.alike(program, number, self._programs)
-                points = self._points(program, relatives) + [
-                    point
-                    for point in self._points(program, alike)
-                    if searching.is_untried(program.searched, point, outcome.tried)
-                ]
+                points = self._points(program, relatives) + searching.untried(
+                    program.searched, self._points(program, alike), outcome.tried
+                )
                 for point in points:
                     if point != outcome.point and point not in rivals:
                         rivals.append(point)

@@ -91,31 +91,34 @@ def find(
     return table.filled(agreed)
 
 
-def is_untried(
-    space: Mapping[str, Range], point: Point, tried: Iterable[Point]
-) -> bool:
-    """Whether each point that was tried differs by more than a factor of 2.
+def untried(
+    space: Mapping[str, Range], points: Iterable[Point], tried: Sequence[Point]
+) -> list[Point]:
+    """The points from which each point that was tried differs by more than a factor 2.
 
-    A point differs if one of its numbers does. A number that is off differs from each
-    value that is on.
+    Two points differ if one of their numbers does. A number that is off differs from
+    each value that is on.
 
     Example:
         >>> space = {"step": Range(0.01, 1.0), "decay": Range(0.1, 1.0, off=1.0)}
-        >>> is_untried(space, (0.1, 0.2), [(0.19, 0.11), (0.1, 1.0)])
-        False
-        >>> is_untried(space, (0.1, 0.2), [(0.21, 0.2), (0.1, 1.0)])
-        True
-        >>> is_untried(space, (0.19, 1.0), [(0.21, 0.2), (0.1, 1.0)])
-        False
+        >>> untried(space, [(0.1, 0.2), (0.19, 1.0)], [(0.19, 0.11), (0.1, 1.0)])
+        []
+        >>> untried(space, [(0.1, 0.2), (0.19, 1.0)], [(0.21, 0.2), (0.4, 1.0)])
+        [(0.1, 0.2), (0.19, 1.0)]
     """
 
-    def is_near(one, value, other):
-        if one.off in (value, other):
-            return value == other
-        apart = one.coordinate(value) - one.coordinate(other)
-        return abs(apart) <= _LAST
+    def place(point):
+        both = zip(space.values(), point, strict=True)
+        return [np.nan if x == one.off else one.coordinate(x) for one, x in both]
 
-    return not any(all(map(is_near, space.values(), point, other)) for other in tried)
+    there = np.array([place(point) for point in tried]).reshape(-1, len(space))
+
+    def is_near(point):
+        here = np.array(place(point))
+        are_off = np.isnan(there) & np.isnan(here)
+        return (are_off | (np.abs(there - here) <= _LAST)).all(axis=1).any()
+
+    return [point for point in points if not is_near(point)]
 
 
 def _agreed(
