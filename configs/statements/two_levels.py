@@ -6,7 +6,7 @@ from ml_collections import ConfigDict
 from experiments import claims, statements
 from experiments.results.claims import Published
 from experiments.results.estimates import Measure
-from experiments.results.measures import extreme, ratio, soonest, tuned
+from experiments.results.measures import extreme, ratio, share, soonest, tuned
 
 seconds = statements.config_of(__file__).seconds
 
@@ -35,7 +35,9 @@ def published(config: ConfigDict) -> list[Published]:
             measure=extreme(np.min, [sooner(workers, 1), sooner(1, cores)]),
             at_least=1.0,
             bound_is_ours=True,
-            tried="The smaller of both ratios of times.",
+            tried="The smaller of both ratios of times. Logistic regression is convex,"
+            " and the source is about losses that are not. Steps are a factor of 2"
+            " apart.",
             chosen=claims.Chosen.UNSEEN,
             **paper,
         ),
@@ -58,21 +60,22 @@ def published(config: ConfigDict) -> list[Published]:
             measure=ratio(excess(workers, cores), excess(1, 1)),
             at_most=2.0,
             bound_is_ours=True,
-            tried="Each at the step that is there first.",
             **paper,
         ),
     ]
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """The records: a time and an excess loss of one worker of one core."""
-    alone = dict(workers=1, cores=1)
+    """The records: excess losses at the best step, and a share of lost seeds."""
+    del config
     return {
-        "Seconds, 1 worker of 1 core": soonest(seconds(config), **alone),
         "Excess loss, 1 worker of 1 core": excess(1, 1),
+        "Share lost at 0.0128, 64 workers of 32 cores": share(
+            "ended_higher", workers=64, cores=32, learning_rate=0.0128
+        ),
     }
 
 
 def excess(workers: int, cores: int) -> Measure:
-    """The training loss above the optimum, at the step that is there first."""
+    """The training loss above the optimum, at the best step."""
     return tuned("excess_loss", workers=workers, cores=cores)
