@@ -53,7 +53,6 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: updates, what plain averages save, and the mean delay."""
     return {
         "Updates, plain averages": until_near(config, "plain"),
-        "Updates, nearer half": until_near(config, "nearer half"),
         "Updates, within a reach": until_near(config, "reach"),
         "Mean delay": mean("staleness_mean", agents=1, one_in=max(config.one_in)),
     }
