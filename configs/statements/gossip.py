@@ -61,7 +61,7 @@ def published(config: ConfigDict) -> list[Published]:
             " and a message of 0.2 s are ours: the all-reduce waits for the slowest"
             " worker. Here the all-reduce is first on both. In an earlier run, with"
             " batches of 4 and a spread of 0.3, gossip was first on both, and 100"
-            " workers were no faster than 36. So batch and spread decide which is first."
+            " workers were no faster than 36: batch and spread decide which is first."
             " Gossip is pulled; no elastic average is among the methods.",
             **scales,
             **jin,
