@@ -176,7 +176,7 @@ class _Searcher:
         ]
 
     def _meet_rivals(self) -> list[Program]:
-        """Adds the optima of relatives, and of series alike, to each series' rivals.
+        """Adds optima of other series to the rivals of each series.
 
         Returns:
             The programs of the series that have a new rival.
@@ -190,9 +190,9 @@ class _Searcher:
                 ]
                 rivals = self._rivals.setdefault((program.name, number), [])
                 outcome = self._of[program.name][number].outcome
-                alike = families.alike(program, number, self._programs)
+                others = families.with_same_numbers(program, number, self._programs)
                 points = self._points(program, relatives) + searching.untried(
-                    program.searched, self._points(program, alike), outcome.tried
+                    program.searched, self._points(program, others), outcome.tried
                 )
                 for point in points:
                     if point != outcome.point and point not in rivals:

@@ -46,7 +46,7 @@ def containing(
                     yield other, i
 
 
-def alike(
+def with_same_numbers(
     program: Program, number: int, programs: Sequence[Program]
 ) -> Iterator[tuple[Program, int]]:
     """The other series that search the same numbers in the same ranges.

@@ -419,7 +419,7 @@ def test_a_series_tries_the_optima_of_the_series_that_contain_it(nested):
     assert [points[-1] for points in tried] == [(rate,) for rate in rates]
 
 
-def test_a_series_tries_optima_of_series_alike_where_it_has_tried_nothing():
+def test_a_series_tries_optima_of_others_where_it_has_tried_nothing():
     """Of two delays; a third search begins no more, since the second found the same."""
     ends = {0: [(0.5,), (0.5,)], 3: [(0.001,), (0.4,)]}
     asked = []
