@@ -30,6 +30,9 @@ from experiments import (
 )
 from experiments.configs import at_least, named, positive
 
+SMALL = {"seconds": 60.0, "target": 1.5}
+"""Values that the small size of the book changes, beside the numbers of seeds."""
+
 LIMITS = at_least(1, "workers")
 LIMITS |= at_least(0, "shift_seconds", "mean_seconds", "target")
 LIMITS |= positive("seconds", "tolerance")

@@ -22,6 +22,9 @@ from experiments.results.sizes import percent
 from experiments.tasks import linear_td
 from experiments.training.gradients import optimizer
 
+SMALL = {"updates": 400, "target": 1.0}
+"""Values that the small size of the book changes, beside the numbers of seeds."""
+
 LIMITS = at_least(2, "agents") | at_least(1, "one_in") | at_least(0, "mean_delay")
 LIMITS |= positive("distance", "target", "tolerance")
 

@@ -28,6 +28,9 @@ from experiments.configs import at_least, positive
 from experiments.tasks import digits_mlp
 from experiments.training import methods
 
+SMALL = {"examples": 8_000, "target": 1.5}
+"""Values that the small size of the book changes, beside the numbers of seeds."""
+
 LIMITS = at_least(1, "workers", "examples")
 LIMITS |= at_least(0, "message_seconds", "target")
 LIMITS |= positive("tolerance")

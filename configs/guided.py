@@ -30,6 +30,9 @@ from experiments import (
 from experiments.configs import at_least, cut_after, positive
 from experiments.tasks import digits_mlp
 
+SMALL = {"updates": 100}
+"""Values that the small size of the book changes, beside the numbers of seeds."""
+
 LIMITS = at_least(1, "period")
 LIMITS |= at_least(0, "mean_delay")
 LIMITS |= positive("tolerance")

@@ -28,6 +28,9 @@ from experiments import (
 from experiments.configs import at_least, positive
 from experiments.training import methods
 
+SMALL = {"seconds": 60.0}
+"""Values that the small size of the book changes, beside the numbers of seeds."""
+
 LIMITS = at_least(1, "workers")
 LIMITS |= at_least(0, "token_seconds")
 LIMITS |= positive("seconds", "tolerance")

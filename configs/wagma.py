@@ -29,6 +29,9 @@ from experiments import (
 from experiments.configs import at_least, positive
 from experiments.training import methods
 
+SMALL = {"seconds": 10.0, "target": 2.0}
+"""Values that the small size of the book changes, beside the numbers of seeds."""
+
 LIMITS = at_least(1, "workers", "period")
 LIMITS |= at_least(0, "step_seconds", "sleep_seconds", "message_seconds", "target")
 LIMITS |= at_least(0, "latency_seconds") | positive("seconds", "tolerance")
