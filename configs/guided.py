@@ -58,8 +58,8 @@ def experiment(config: ConfigDict) -> Experiment:
     """The experiment: a program for each number of replays."""
     task = digits_mlp(depth=0, batch_size=config.batch_size)
     max_delay = cut_after("mean_delay", config.mean_delay, config.updates)
-    held = digits_mlp(depth=0, batch_size=config.verification)
-    drawn = held.batches(0, 0, 1)
+    verification = digits_mlp(depth=0, batch_size=config.verification)
+    drawn = verification.batches(0, 0, 1)
     examples = jax.tree.map(lambda leaf: leaf[0], drawn)
 
     def arm(name, *before):

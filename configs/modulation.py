@@ -78,9 +78,10 @@ def experiment(config: ConfigDict) -> Experiment:
         names, searched = optimizers[name]
 
         def late(learning_rate, mean_delay, law, key, decay=None):
-            tx = optax.adam(learning_rate)
-            if decay is not None:
+            if name == "sgd":
                 tx = optax.sgd(learning_rate, 1.0 - decay)
+            else:
+                tx = optax.adam(learning_rate)
             return dj.delayed(
                 laws[law](tx),
                 dj.delays.geometric(key, mean_delay),

@@ -41,7 +41,6 @@ def programs(experiment: Experiment, *, devices: int | None = None) -> list[Prog
         devices,
     )
     made: list[Program] = []
-    cells: set[frozenset[Any]] = set()
     tasks: dict[Any, Task] = {}
     arms = experiment.all_arms
     _check_arms(experiment)
@@ -51,14 +50,13 @@ def programs(experiment: Experiment, *, devices: int | None = None) -> list[Prog
             end = dict(updates=arm.updates, seconds=arm.seconds)
             request_of_arm = request._replace(**end, examples=None)
         contains = _contained(experiment, arm)
-        before = len(made)
+        executable = len(made)
         made += [
             dataclasses.replace(
-                p, arm=number, contains=contains, executable=before + p.executable
+                p, arm=number, contains=contains, executable=executable + p.executable
             )
             for p in _of_arm(experiment, arm, request_of_arm, tasks)
         ]
-        _check_distinct(made[before:], cells)
     for axis in experiment.grid:
         if experiment.arms and all(axis not in program.takes for program in made):
             known = dict.fromkeys(name for program in made for name in program.takes)
@@ -66,6 +64,7 @@ def programs(experiment: Experiment, *, devices: int | None = None) -> list[Prog
                 f"`grid` has the axis {axis!r}, which no arm takes: they take"
                 f" {', '.join(known) or 'no axis'}."
             )
+    _check_distinct(made)
     _check_contained(made)
     names: dict[str, int] = {}
     unique = []
@@ -318,8 +317,8 @@ def _check_axes(
 def _check_arms(experiment: Experiment) -> None:
     """Checks that arms with the same labels take other axes or have other values.
 
-    `_check_distinct` would refuse their cells, but after the timetables of all arms
-    before them, which may take half a minute.
+    `_check_distinct` would refuse their cells too, but after the timetables of all
+    arms, which may take half a minute.
     """
     seen = []
     for arm in experiment.all_arms:
@@ -344,13 +343,9 @@ def _same_columns(cell: Mapping[str, Any]) -> ValueError:
     )
 
 
-def _check_distinct(programs: Sequence[Program], seen: set[frozenset[Any]]) -> None:
-    """Checks that no two cells have the same columns: tables would mix their rows.
-
-    Args:
-        programs: the programs of an arm.
-        seen: the columns of the cells before, to which theirs are added.
-    """
+def _check_distinct(programs: Sequence[Program]) -> None:
+    """Checks that no two cells have the same columns: tables would mix their rows."""
+    seen: set[frozenset[Any]] = set()
     for program in programs:
         for cell in program.series():
             named = [(name, repr(value)) for name, value in cell.items()]

@@ -74,7 +74,7 @@ def test_a_config_admits_its_own_values_and_refuses_what_is_below_its_limits(
 def test_a_history_cuts_few_of_the_geometric_delays(stem, mean):
     config = loaded(FILES[0].with_stem(stem))
     made = config.experiment(config.with_values({"mean_delay": [mean]}))
-    hyper = {"learning_rate": 0.1, "mean_delay": mean, "law": "none"}
+    hyper = {"learning_rate": 0.1, "decay": 1.0, "mean_delay": mean, "law": "none"}
     tx = called(made.all_arms[0].training.make, hyper, jax.random.key(0))
     slots = [node.slots for node in histories(tx.init(jnp.zeros(2)))]
     depth = max(leaf.shape[0] for leaf in jax.tree.leaves(slots)) - 1

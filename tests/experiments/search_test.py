@@ -420,7 +420,7 @@ def test_a_series_tries_the_optima_of_the_series_that_contain_it(nested):
 
 
 def test_a_series_tries_optima_of_others_where_it_has_tried_nothing():
-    """Of two delays; a third search begins no more, since the second found the same."""
+    """Each of two series has a new rival once: their second optima are near."""
     ends = {0: [(0.5,), (0.5,)], 3: [(0.001,), (0.4,)]}
     asked = []
 
