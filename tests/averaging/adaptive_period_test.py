@@ -11,7 +11,7 @@ from tests.averaging.driving import (
     seen_of,
     train,
 )
-from tests.exchange.driving import WORKERS, executions
+from tests.exchange.driving import WORKERS, mostly_simulated
 
 
 def rate(step):
@@ -41,7 +41,7 @@ def adaptive(*, sampling_steps, period):
     return np.stack(xs), periods, spreads
 
 
-@executions
+@mostly_simulated
 def test_an_adaptive_period_follows_the_paper_s_loop(execution):
     txs = {
         str(period): averaging.adaptive_period(

@@ -16,7 +16,8 @@ from tests.averaging.driving import (
     seen_of,
     train,
 )
-from tests.exchange.driving import WORKERS, executions
+from tests.exchange.driving import WORKERS, mostly_simulated
+from tests.support.cases import shortened
 
 MERGES = {  # name: (merge of the library, the same in numpy)
     "overwriting": (averaging.overwriting, lambda model, begun, mean: mean),
@@ -69,7 +70,7 @@ def trained(execution):
     return {name: xs for name, (xs, _) in train(execution, txs).items()}
 
 
-@executions
+@mostly_simulated
 @pytest.mark.parametrize("case", IN_FLIGHT, ids=str)
 def test_models_follow_the_loop_of_averages_in_flight(execution, case):
     assert_follows(trained(execution)[str(case)], late(*case))
@@ -84,7 +85,9 @@ def test_a_corrected_merge_leaves_the_mean_on_the_path_of_plain_sgd(delay, perio
         assert np.ptp(xs[-1], axis=0).max() > 1e-3
 
 
-@pytest.mark.parametrize(("delay", "period"), [(1, 4), (3, 4), (2, 2)])
+@pytest.mark.parametrize(
+    ("delay", "period"), shortened([(1, 4), (3, 4), (2, 2)], (3, 4))
+)
 def test_overwriting_and_blending_lose_steps_and_correcting_none(delay, period):
     """Steps of one; overwriting loses d of a round, blending (1 - xi) d."""
     lost = {"overwriting": delay, "blended": 0.75 * delay, "corrected": 0}

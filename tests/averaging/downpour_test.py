@@ -23,7 +23,7 @@ from tests.averaging.driving import (
     version,
     wild,
 )
-from tests.exchange.driving import WORKERS, executions
+from tests.exchange.driving import WORKERS, mostly_simulated
 
 
 def push_and_pull(
@@ -115,7 +115,7 @@ FAMILY = {
 }
 
 
-@executions
+@mostly_simulated
 def test_models_and_center_follow_the_paper_s_loop(execution):
     trained = train(execution, {name: tx for name, (tx, _) in FAMILY.items()})
     for name, (_, loop) in FAMILY.items():
@@ -177,7 +177,7 @@ def test_races_without_age_are_a_lock():
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=rounding)
 
 
-@executions
+@mostly_simulated
 def test_two_levels_are_workers_around_a_server_and_threads_in_each(execution):
     """DPSGD: threads share a model, with random delays; workers push every B steps."""
     groups, threads, steps = 2, 2, 24

@@ -24,7 +24,7 @@ from tests.averaging.driving import (
     version,
     wild,
 )
-from tests.exchange.driving import WORKERS, executions
+from tests.exchange.driving import WORKERS, executions, mostly_simulated
 
 
 def elastic(order, *, rate=0.9 / WORKERS, period=1, races=None, **options):
@@ -89,7 +89,7 @@ def test_models_and_center_follow_the_paper_s_loop(execution):
         assert_follows(split.state[1].memory.center, center, name)
 
 
-@executions
+@mostly_simulated
 def test_eamsgd_takes_its_gradient_a_velocity_ahead(execution):
     inner = optax.chain(optax.scale(-ETA), optax.trace(0.9))
 

@@ -33,8 +33,10 @@ from tests.exchange.driving import (
     bytes_summed,
     executions,
     lowered,
+    mostly_simulated,
     program,
 )
+from tests.support.cases import shortened
 from tests.support.compiled import compile_as_usual
 
 RATE, BETA = 0.7, 0.9
@@ -239,8 +241,13 @@ def carried_over(held, fresh):
     return dataclasses.replace(fresh, state=(models, new))
 
 
-@executions
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    ("change", "execution"),
+    shortened(
+        [(change, e) for change in CHANGES for e in ("simulate", "run")],
+        *((c, "simulate") for c in ("H and d", "a delay", "with fragments")),
+    ),
+)
 def test_another_period_and_delay_hold_from_the_change_on(execution, change):
     """The state is carried over as docs/islands.md describes."""
     before, after, fragments = CHANGES[change]
@@ -301,7 +308,7 @@ IN_SLICES = {  # slices of one coordinate, of up to two, or of up to three
 }
 
 
-@executions
+@mostly_simulated
 def test_what_is_sent_in_several_slices_arrives_at_its_place(execution):
     txs = {
         name: in_copies(outer(**arguments))
@@ -314,7 +321,7 @@ def test_what_is_sent_in_several_slices_arrives_at_its_place(execution):
         assert_follows(trained[name][0], expected, name)
 
 
-@executions
+@mostly_simulated
 def test_a_step_of_one_outside_is_local_sgd(execution):
     txs = {
         "outer": outer(optax.sgd(1.0), period=4),
@@ -412,7 +419,7 @@ def eager_islands(period, count):
     return path(mix, momentum=0.5)
 
 
-@executions
+@mostly_simulated
 def test_eager_steps_are_the_papers_loop(execution):
     periods = 1, 4, 7
     inner = optax.sgd(ETA, momentum=0.5)
@@ -457,35 +464,6 @@ def test_one_round_on_a_quadratic_lowers_the_loss():
         assert (after < 0.9 * before).all()
 
 
-def test_overwriting_loses_the_steps_of_the_overlap_and_correcting_none():
-    """Ten rounds, in which each step adds 1 to the model."""
-    period, delay, rounds = 6, 4, 10
-    lost = {"overwriting": delay, "corrected": 0}
-    txs = {
-        merge: averaging.outer(
-            optax.sgd(1.0),
-            optax.sgd(1.0),
-            period=period,
-            delay=delay,
-            merge=MERGES[merge][0],
-        )
-        for merge in lost
-    }
-    steps = rounds * period + delay
-    seen = seen_of(txs, np.zeros((WORKERS, 2)), -np.ones((steps, WORKERS, 2)))
-    for merge, xs in seen.items():
-        # the next pseudo-gradient does not have what a round lost
-        np.testing.assert_allclose(xs[-1], steps - rounds * lost[merge], rtol=1e-12)
-
-
-def test_at_delay_zero_correcting_is_overwriting():
-    """x + (x^i - x^i_(k)) is x where x^i_(k) is x^i, bit for bit."""
-    merges = "corrected", "overwriting"
-    txs = {name: outer(period=5, merge=MERGES[name][0]) for name in merges}
-    trained = train("simulate", txs)
-    np.testing.assert_array_equal(*(trained[name][0] for name in merges))
-
-
 def test_a_step_on_devices_sums_a_fragment_in_a_branch():
     """Two fragments, of 32 and 3 numbers: an all-reduce of each, and no other."""
     params = {"w": jnp.zeros((8, 4)), "b": jnp.zeros(3)}
@@ -506,8 +484,10 @@ def test_a_late_fragment_is_sent_in_slices_and_in_no_branch():
     assert bytes_summed(compiled) == 4 * 16 * 128
 
 
-@pytest.mark.parametrize("delay", [3, 7])
-@pytest.mark.parametrize("fragments", [1, 4])
+@pytest.mark.parametrize(
+    ("fragments", "delay"),
+    shortened([(f, d) for f in (1, 4) for d in (3, 7)], (1, 3), (4, 7)),
+)
 def test_a_late_outer_step_has_no_temporary_above_one_fragment(delay, fragments):
     """More than local steps need: a slice to send and one to receive, or a fragment.
 

@@ -17,6 +17,7 @@ from tests.exchange.driving import (
     as_workers,
     drive,
     executions,
+    mostly_simulated,
     side_by_side,
 )
 
@@ -143,7 +144,7 @@ def by_rounds(execution):
     return result
 
 
-@executions
+@mostly_simulated
 @pytest.mark.parametrize("slowdown", SLOWDOWNS)
 @pytest.mark.parametrize("name", METHODS)
 def test_training_in_rounds_is_training_visit_by_visit(execution, name, slowdown):

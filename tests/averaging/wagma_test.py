@@ -18,7 +18,7 @@ from tests.averaging.driving import (
     seen_of,
     train,
 )
-from tests.exchange.driving import WORKERS, executions, program
+from tests.exchange.driving import WORKERS, mostly_simulated, program
 
 LATE = np.random.default_rng(7).integers(0, 4, (STEPS, WORKERS)) % 3  # 0, 1, 2
 
@@ -85,7 +85,7 @@ METHODS = {
 }
 
 
-@executions
+@mostly_simulated
 def test_models_follow_the_paper_s_loop(execution):
     trained = train(execution, {name: tx for name, (tx, _) in METHODS.items()})
     for name, (_, options) in METHODS.items():
