@@ -10,6 +10,7 @@ import pytest
 
 import delayjax as dj
 from delayjax.cluster import protocols
+from tests.support.cases import shortened
 from tests.training.clients import (
     LOCAL,
     MOMENTUM,
@@ -150,9 +151,18 @@ def clients_along(trace, batches, parts):
     return np.stack(models[1:]), velocity
 
 
-@pytest.mark.parametrize("chunk", [None, 1, 3])
-@pytest.mark.parametrize("parts", [("steps",), ("opt_state",), ("steps", "opt_state")])
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+PARTS = ("steps",), ("opt_state",), ("steps", "opt_state")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "parts", "chunk"),
+    shortened(
+        itertools.product(PROTOCOLS, PARTS, (None, 1, 3)),
+        *((protocol, PARTS[2], None) for protocol in PROTOCOLS),
+        *(("hardsync", PARTS[2], chunk) for chunk in (1, 3)),
+        *(("k_async(2)", parts, None) for parts in PARTS[:2]),
+    ),
+)
 def test_clients_take_steps_by_their_speed_and_keep_their_optimizer(
     protocol, parts, chunk
 ):
