@@ -1,6 +1,7 @@
 """A delay, an age or a staleness means the same in each dtype."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -42,12 +43,26 @@ WAYS = {
         SGD, lambda t: tau, max_delay=DEPTH
     ),
 }
-NARROW = [np.int8(100), np.uint8(250), jnp.int8(100), jnp.uint8(250), np.int16(290)]
+NARROW = {
+    "np.int8": np.int8(100),
+    "np.uint8": np.uint8(250),
+    "jnp.int8": jnp.int8(100),
+    "jnp.uint8": jnp.uint8(250),
+    "np.int16": np.int16(290),
+}
 
 
-@pytest.mark.parametrize("tau", NARROW, ids=lambda tau: f"{type(tau)}{tau.dtype}")
-@pytest.mark.parametrize("kind", WAYS)
-def test_a_gradient_is_as_late_as_a_narrow_delay_says(kind, tau):
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    shortened(
+        itertools.product(WAYS, NARROW),
+        *((kind, "jnp.uint8") for kind in WAYS),
+        *(("delayed, a number", dtype) for dtype in NARROW),
+    ),
+)
+def test_a_gradient_is_as_late_as_a_narrow_delay_says(kind, dtype):
+    """One more than jnp.uint8(255) is 0, and jnp.uint8(250) as jnp.int8 is -6."""
+    tau = NARROW[dtype]
     steps, late = 320, int(tau)
     gradients, ages = used(WAYS[kind](tau), steps)
     full = np.arange(late, steps)  # from the end of the delay on
@@ -91,10 +106,16 @@ def test_a_delay_injected_beside_bfloat16_parameters_is_not_rounded():
     assert dj.staleness(state) == 257
 
 
-@pytest.mark.parametrize("age", NARROW, ids=lambda age: f"{type(age)}{age.dtype}")
-@pytest.mark.parametrize("compiled", [False, True])
-def test_a_ring_reads_the_item_of_a_narrow_age(age, compiled):
-    item = jnp.zeros(())
+@pytest.mark.parametrize(
+    ("dtype", "compiled"),
+    shortened(
+        itertools.product(NARROW, (False, True)),
+        *((dtype, False) for dtype in NARROW),
+        ("jnp.uint8", True),
+    ),
+)
+def test_a_ring_reads_the_item_of_a_narrow_age(dtype, compiled):
+    age, item = NARROW[dtype], jnp.zeros(())
     pushes = jnp.arange(2.0 * DEPTH)
     ring, _ = jax.lax.scan(
         lambda ring, x: (dj.ring.push(ring, x), None), dj.ring.init(item, DEPTH), pushes
