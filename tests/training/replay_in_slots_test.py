@@ -32,7 +32,6 @@ from tests.training.traces import (
     late_rows,
     only,
     pick,
-    runs,
     trace_of,
     young,
 )
@@ -83,7 +82,10 @@ def assert_same_in_a_ring(trace, traces, **options):
     assert_same(state._replace(versions=()), others[2]._replace(versions=()))
 
 
-@runs
+@pytest.mark.parametrize(
+    "run",
+    shortened(RUNS, "four", "ragged, at once", "fifteen", "some equally late, alone"),
+)
 def test_slots_are_the_ring_bit_for_bit(run):
     name, company, chunk = RUNS[run]
     traces = [TRACES[other] for other in company]
