@@ -17,8 +17,8 @@ from tests.support.cases import shortened
     ("name", "stages"),
     shortened(
         [(name, stages) for name in chain.BY_LEAF for stages in (1, 2, 8)],
-        *((name, 2) for name in chain.BY_LEAF),
-        *(("agc", stages) for stages in (1, 8)),
+        # by the rank, by the norm, and with a mask of the leaves
+        *(("muon", 2), ("agc", 2), ("adamw", 2), ("agc", 8)),
     ),
 )
 def test_without_delay_stages_are_a_loop_of_the_model_whose_layers_lie_apart(
@@ -80,7 +80,9 @@ def predicting(optimizer, delay):
     return dj.predict_weights(optimizer, delay)
 
 
-@pytest.mark.parametrize("name", shortened(POINTS, *list(POINTS)[:5]))
+@pytest.mark.parametrize(
+    "name", shortened(POINTS, "stale_params", "forward_point of late", "backward_point")
+)
 def test_stacked_layers_train_as_a_list_of_layers_does(name):
     """What rules and points read, too; a list reaches them as it is."""
     stacked, batches = chain.single(chain.with_biases(4)), chain.batches(6)
