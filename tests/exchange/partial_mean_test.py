@@ -15,11 +15,12 @@ from tests.exchange.driving import (
     owners_at_first,
     program,
 )
+from tests.support.cases import shortened
 
 STEPS = 40
 PARAMS = {"w": jnp.zeros((2, 3), jnp.float32), "b": jnp.float32(0)}
 SEEDS = [1, 2, 3]
-seeds = pytest.mark.parametrize("seed", SEEDS)
+seeds = pytest.mark.parametrize("seed", shortened(SEEDS, SEEDS[0]))
 
 
 def by_table(table):

@@ -7,6 +7,7 @@ import optax
 import pytest
 
 import delayjax as dj
+from tests.support.cases import shortened
 
 STEPS = 100
 
@@ -133,7 +134,7 @@ def root(scale):
     return lambda t: scale / jnp.sqrt(t + 1.0)
 
 
-@pytest.mark.parametrize("scale", [0.5, 2.0, 4.0])
+@pytest.mark.parametrize("scale", shortened([0.5, 2.0, 4.0], 4.0))
 def test_at_delays_of_half_the_run_1_over_t_log_t_converges_and_1_over_sqrt_t_does_not(
     scale,
 ):
