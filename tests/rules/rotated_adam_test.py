@@ -419,6 +419,7 @@ for _ in range(30):
 """
 
 
+@pytest.mark.runs  # it guards against a deadlock of XLA, in a process of its own
 def test_many_batches_are_factored_in_one_program():
     # in a new process, as a failure here would wait forever
     subprocess.run([sys.executable, "-c", SEVERAL_BATCHES], check=True, timeout=120)
