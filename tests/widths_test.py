@@ -12,6 +12,7 @@ import pytest
 import delayjax as dj
 from delayjax._src.ground import checks
 from tests import public_calls
+from tests.support.cases import shortened
 from tests.support.contents import contents
 
 LIBRARY = Path(dj.__file__).parent
@@ -66,11 +67,15 @@ def has_numbers(row):
 WITH_NUMBERS = list(filter(has_numbers, public_calls.ROWS))
 
 
+KINDS = [["NumPy, unsigned", "JAX"], ["NumPy"]]
+
+
+@pytest.mark.parametrize("kinds", shortened(KINDS, KINDS[0]), ids=", ".join)
 @pytest.mark.parametrize("row", WITH_NUMBERS, ids=lambda row: row.label)
-def test_a_narrow_number_is_the_number_that_python_has(row, monkeypatch):
+def test_a_narrow_number_is_the_number_that_python_has(row, kinds, monkeypatch):
     monkeypatch.setattr(public_calls, "evaluated", program)
     wanted = with_good(row)
-    for kind in PAIRS:
+    for kind in kinds:
         assert with_good(row, kind) == wanted, kind
 
 
