@@ -240,13 +240,7 @@ PLACED = {
 }
 
 
-# `MISPLACED` has these, too, with a state outside of the rule
-OFTEN = "behind what has no state", "masked", "in a named chain"
-
-
-@pytest.mark.parametrize(
-    "name", shortened(PLACED, *(n for n in PLACED if n not in OFTEN))
-)
+@pytest.mark.parametrize("name", PLACED)
 def test_a_rule_in_its_place_is_heard(name):
     _, report = trained(ASYNC, PLACED[name])
     used = np.asarray(report.gradients) > 0
