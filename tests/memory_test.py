@@ -103,7 +103,7 @@ COMPOSITIONS = {
 }
 
 
-# composes_test measures whether others copy the history
+# composes_test measures whether these, or others like them, copy the history
 OF_OTHERS = {"sgd", "momentum", "lion", "muon", "chain around", "delayed identity"}
 OF_OTHERS |= {"masked outside", "partition outside", "inject_hyperparams around"}
 OF_OTHERS |= {"drop_stale inside", "one inside another"}
