@@ -16,7 +16,7 @@ from tests.averaging.driving import (
     seen_of,
     train,
 )
-from tests.exchange.driving import WORKERS, mostly_simulated
+from tests.exchange.driving import WORKERS, executions
 from tests.support.cases import shortened
 
 MERGES = {  # name: (merge of the library, the same in numpy)
@@ -70,7 +70,7 @@ def trained(execution):
     return {name: xs for name, (xs, _) in train(execution, txs).items()}
 
 
-@mostly_simulated
+@executions
 @pytest.mark.parametrize("case", IN_FLIGHT, ids=str)
 def test_models_follow_the_loop_of_averages_in_flight(execution, case):
     assert_follows(trained(execution)[str(case)], late(*case))

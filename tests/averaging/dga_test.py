@@ -15,7 +15,7 @@ from tests.averaging.driving import (
     replicas,
     train,
 )
-from tests.exchange.driving import mostly_simulated
+from tests.exchange.driving import executions
 
 DELAYS = [1, 3]
 delays = pytest.mark.parametrize("delay", DELAYS)
@@ -44,7 +44,7 @@ def trained(execution):
     return {name: xs for name, (xs, _) in train(execution, txs).items()}
 
 
-@mostly_simulated
+@executions
 @delays
 def test_dga_follows_the_loop_of_its_updates(execution, delay):
     xs = trained(execution)[f"{delay} 0.5"]

@@ -23,7 +23,7 @@ from tests.averaging.driving import (
     version,
     wild,
 )
-from tests.exchange.driving import WORKERS, mostly_simulated
+from tests.exchange.driving import WORKERS, executions, mostly_simulated
 
 
 def push_and_pull(
@@ -115,7 +115,7 @@ FAMILY = {
 }
 
 
-@mostly_simulated
+@executions
 def test_models_and_center_follow_the_paper_s_loop(execution):
     trained = train(execution, {name: tx for name, (tx, _) in FAMILY.items()})
     for name, (_, loop) in FAMILY.items():

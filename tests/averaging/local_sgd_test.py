@@ -5,7 +5,7 @@ import optax
 
 from delayjax import averaging
 from tests.averaging.driving import ETA, SGD, assert_follows, path, train
-from tests.exchange.driving import WORKERS, mostly_simulated, program
+from tests.exchange.driving import WORKERS, executions, program
 
 MOMENTUM = {1: 0.0, 4: 0.9, 7: 0.0}  # by period
 
@@ -20,7 +20,7 @@ def periodic(period, momentum):
     return path(mix, momentum=momentum)
 
 
-@mostly_simulated
+@executions
 def test_models_are_averaged_at_each_period_s_end(execution):
     txs = {
         str(period): averaging.local_sgd(

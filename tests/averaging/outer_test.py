@@ -419,7 +419,7 @@ def eager_islands(period, count):
     return path(mix, momentum=0.5)
 
 
-@mostly_simulated
+@executions
 def test_eager_steps_are_the_papers_loop(execution):
     periods = 1, 4, 7
     inner = optax.sgd(ETA, momentum=0.5)
