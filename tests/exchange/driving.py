@@ -11,15 +11,14 @@ import pytest
 from jax.sharding import AxisType
 
 import delayjax as dj
-from tests.support.cases import shortened
 
 WORKERS = 4
 SIZES = {"f64": 8, "f32": 4, "bf16": 2, "s32": 4, "pred": 1}
 
 executions = pytest.mark.parametrize("execution", ["simulate", "run"])
-# for a method that the contract test or another test of its file runs on devices, too
+# by default simulated: another test runs the method on devices, too
 mostly_simulated = pytest.mark.parametrize(
-    "execution", shortened(["simulate", "run"], "simulate")
+    "execution", ["simulate", pytest.param("run", marks=pytest.mark.runs)]
 )
 
 
