@@ -44,7 +44,7 @@ def traced(bound):
     return jax.jit(lambda bound: delayed(1, max_delay=bound))(bound)
 
 
-MUST_BE_GIVEN = "`max_delay` must be given .* got "
+MUST_BE_GIVEN = "`max_delay` must be given where `delay` is no Python int, got "
 AGE = "`staleness` handed to `delayed` must be .* got "
 DELAYS = [
     (lambda: delayed(1.0), MUST_BE_GIVEN + r"1\.0"),
@@ -251,7 +251,7 @@ STATES = [
     ),
     (
         lambda: dj.staleness(optax.chain(of_depth(1), of_depth(1)).init(PARAMS)),
-        r"`opt_state` must hold one staleness, got 2: pass one part of",
+        r"`opt_state` must hold one staleness, got 2: pass one part of the state",
     ),
 ]
 
