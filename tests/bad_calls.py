@@ -365,6 +365,9 @@ cluster.Cluster(4)
 cluster.Cluster(4, "exponential")
     TypeError: `service` must be a service time or one for each worker, got 'e': write
     for example cluster.constant(1.0).
+cluster.Cluster(4, 1.0)
+    TypeError: `service` must be a service time or one for each worker, got 1.0: write
+    for example cluster.constant(1.0).
 cluster.Cluster(4, [])
     ValueError: `service` must be one service or 4, got 0.
 cluster.Cluster(4, ONE, slowdown={0: 2.0})

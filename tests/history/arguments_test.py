@@ -193,7 +193,11 @@ STATES = [
     (lambda: update(of_depth(2, NARROW), of_depth(2)), ANOTHER_DTYPE),
     (
         lambda: update(of_depth(2), of_depth(2, keep_params=True)),
-        "`keep_params` is True, but the state has False",
+        "`keep_params` is True, but the state has False: make the state with `init`",
+    ),
+    (
+        lambda: update(of_depth(2, keep_params=True), of_depth(2)),
+        "`keep_params` is False, but the state has True: make the state with `init`",
     ),
     # the arguments in the wrong order
     (
