@@ -400,16 +400,10 @@ TRACE.arrivals(0, 99)
     ValueError: `stop` must lie in 0 .. 12, got 99.
 cluster.load_trace("nowhere.csv")
     FileNotFoundError: [Errno 2] No such file or directory: 'nowhere.csv'
-cluster.load_trace(written("empty.csv"))
-    ValueError: .../empty.csv must have a column 'update', once, got []: give `columns`
-    the names for update, time_s, worker, read_version, staleness.
 cluster.load_trace(logged("0,1.0,0,0", header="step,time,rank,version"))
     ValueError: .../trace.csv must have a column 'update', once, got ['step', 'time',
     'rank', 'version']: give `columns` the names for update, time_s, worker,
     read_version, staleness.
-cluster.load_trace(logged("0,1.5,0,3"))
-    ValueError: .../trace.csv, line 2: `read_version` must be of a version
-    0, ..., update, got 3: count the updates that were done when the worker read.
 cluster.load_trace(logged("0,soon,0,0"))
     ValueError: .../trace.csv, line 2: `time_s` must be a finite number of seconds, or
     a date, got 'soon': correct the row.
@@ -419,76 +413,27 @@ cluster.load_trace(logged("0,1.5,0,0\n1,1.0,1,0"))
 cluster.load_trace(logged("0,1.5,0,0\n2,1.7,1,0"))
     ValueError: .../trace.csv, line 3: `update` must count without gaps from 0, got
     2: add the rows between, or give sort=True if they come later.
-cluster.load_trace(logged("0,1.5,3,0"), num_workers=2)
-    ValueError: .../trace.csv, line 2: `worker` must lie in 0 .. 1, got 3: give
-    num_workers=4.
-cluster.load_trace(logged("0,1.5,0,0"), columns={"worker": "rank"})
-    ValueError: .../trace.csv must have a column 'rank', once, got ['update', 'time_s',
-    'worker', 'read_version']: give `columns` the names for update, time_s, worker,
-    read_version, staleness.
-cluster.load_trace(logged("0,1.5,0,0"), start_seconds=9.0)
-    ValueError: .../trace.csv, line 2: `time_s` must not be before 9 s, got 1.5: give
-    "first" as `start_seconds`.
-cluster.load_trace(written("junk.npz", "no archive"))
-    ValueError: .../junk.npz holds no trace: This file contains pickled (object)
-    data... using the `allow_pickle=` keyword argument or `pickle.load()`.
 cluster.load_recorded(recorded("0,1.0", header="worker,seconds"))
     ValueError: .../times.csv must have a column 'step', once, got ['worker',
     'seconds']: give `columns` the names for worker, step, seconds, start, stage.
-cluster.load_recorded(recorded("0,0,1.0\n0,1,1.0\n1,0,1.0"))
-    ValueError: .../times.csv: worker 1 must have a row for step 1, got none: leave
-    out this step, or log `start`.
-cluster.load_recorded(recorded("0,0,-1.0"))
-    ValueError: .../times.csv, line 2 (worker 0, step 0): `seconds` must be
-    positive and at most 1e+08 s, got -1: give durations in seconds, and leave out steps
-    without one.
 cluster.load_recorded(recorded("0,0,1.0\n0,1,2.0"))
     ValueError: .../times.csv, line 2 (worker 0, step 0): `worker` must number two
     workers or more, got 0: name another column, or use cluster.empirical(seconds).
-cluster.load_recorded(recorded(""))
-    ValueError: .../times.csv must have rows, got none below ['worker',
-    'step', 'seconds'].
 cluster.load_recorded(recorded("0,0,1.0"), operations=["forward"])
     ValueError: `operations` needs a column 'operation' of .../times.csv,
     got ['worker', 'step', 'seconds'].
 cluster.load_trace(written("log.txt"))
     ValueError: `path` must end in .npz, .csv, .tsv, .jsonl or .parquet (text also in
     .gz), got '.../log.txt'.
-cluster.load_trace(logged("0,1.5,0,0\n1,2.0,1,0\n1,2.0,1,0"))
-    ValueError: .../trace.csv, line 4: `update` must have one row, as the others have,
-    got 1: leave out one of the two rows.
 cluster.load_trace(logged("1,1.5,0,0\n2,1.7,0,1"), first_update=1)
     ValueError: .../trace.csv, line 2: `read_version` must be fresh somewhere: updates
     seem to be counted from 1, versions from 0, got 0: subtract 1 from all updates, and
     leave out first_update=1.
-cluster.load_trace(logged("0,1.7e15,0,0"), start_seconds="first")
-    ValueError: .../trace.csv, line 2: `time_s` must be in seconds, got 1.7e+15: since
-    1970 these are microseconds: divide them by 1e6.
-cluster.load_recorded(recorded("0,0,1.0\n1,0,2.0\n0,0,1.0"))
-    ValueError: .../times.csv, line 4 (worker 0, step 0): `step` must be there once for
-    a worker, got 0: leave out one of the rows.
-cluster.load_recorded(recorded("0,1,1.0\n1,1,2.0\n0,0,1.0\n1,0,1.0"))
-    ValueError: .../times.csv, line 4 (worker 0, step 0): `step` must not go back for a
-    worker, got 0: give sort=True, and leave out steps that were done again.
-cluster.Recorded([1.0, 2.0])
-    ValueError: `seconds` must have shape [W, T], got (2,).
-cluster.Recorded([[1.0], [NAN]])
-    ValueError: `seconds` must have no gap without `starts`, got nan for task 0 of
-    worker 1: give `starts`, or leave out this task of all workers.
-cluster.Recorded([[1.0, 2.0], [1.0]])
-    ValueError: setting an array element with a sequence. The requested array has an
-    inhomogeneous shape after 1 dimensions. The detected shape was (2,) + inhomogeneous
-    part.
-cluster.Recorded([[1.0, 2.0]], starts=[[5.0, 0.0]])
-    ValueError: `starts` must increase from task to task, got 0.0 for task 1 of worker
-    0: sort the tasks of each worker.
 cluster.Recorded([[1.0]], starts=[[0.0, 1.0]])
     ValueError: `starts` must have shape (1, 1), got (1, 2).
 cluster.Recorded(TABLE).service("bootstrap")
     ValueError: `resample` must be in ['wrap', 'steps', 'block'] or an int, got
     'bootstrap'.
-cluster.Recorded(TABLE).service(10)
-    ValueError: `resample` must lie in 1 .. 2, got 10.
 cluster.fit(TABLE)
     ValueError: `times` must hold times that differ, got array([[1., 1.], [1., 1.], [1.,
     1.], [1., 1.], [1., 1.], [1., 1.], [1., 1.], [1., 1.], [1., 1.]]).
@@ -526,16 +471,12 @@ simulated(lambda server: server.start(0, work=NAN))
     ValueError: `work` must be finite and positive, got nan.
 simulated(lambda server: server.start(0, limit=-1.0))
     ValueError: `limit` must be in [0, inf], got -1.0.
-simulated(lambda server: server.start(0, limit=NAN))
-    ValueError: `limit` must be in [0, inf], got nan.
 simulated(lambda server: server.wake(0, -1.0))
     ValueError: `seconds` must be in [0, inf], got -1.0.
 simulated(lambda server: server.wake(0, "2s"))
     TypeError: `seconds` must be a number, got '2s'.
 simulated(lambda server: server.update(divisor=0.0))
     ValueError: `divisor` must be finite and positive, got 0.0.
-simulated(lambda server: server.update(divisor=NAN))
-    ValueError: `divisor` must be finite and positive, got nan.
 protocols.k_async(2).update_seconds(4, FOUR)
     TypeError: `service_time` must be a ServiceTime, got Cluster(workers=4,
     service=ServiceTime(mean=1.0, tail_rate=1.0), slowdown=None, communication=None).
@@ -543,8 +484,6 @@ protocols.k_async(2).update_seconds(4, FOUR)
 
 DELAYS = r"""
 delays.uniform(0, 4)
-    TypeError: `key` must be a key, got 0: write jax.random.key(0).
-delays.uniform(0, 4, KEY)
     TypeError: `key` must be a key, got 0: write jax.random.key(0).
 delays.uniform(KEY, 4, 1)
     ValueError: `low` must not exceed `high`, got 4 and 1.
@@ -791,10 +730,6 @@ dj.resize_history(state_of(dj.delayed(SGD, 2)), state_of(dj.delayed(SGD, 4), W_A
     staleness or a rule that refuses may be added or left out.
 dj.delayed(2, SGD)
     TypeError: `inner` must be an Optax transformation, got 2.
-dj.delayed([SGD], 2)
-    TypeError: `inner` must be an Optax transformation, got
-    [GradientTransformationExtraArgs(init=<function chain.<locals>.init_fn...>,
-    update=<function chain.<locals>.update_fn...>)].
 dj.delayed(SGD, 2, 4)
     TypeError: delayed() takes 2 positional arguments but 3 were given
 dj.delayed(SGD, 2, maxdelay=4)
@@ -825,9 +760,6 @@ stepped(dj.delayed(optax.adamw(0.1), 2), params=None)
 stepped(dj.delayed(optax.lbfgs(), 2))
     ValueError: `inner` must not hold optax's scale_by_lbfgs: it pairs the changes
     of... that reads the gradient alone, as optax.sgd or optax.adam do.
-stepped(dj.delayed(SGD, 2), grads=PARAMS["w"])
-    ValueError: `updates` must have the structure of the parameters, PyTreeDef({'b':
-    *, 'w': *}), got PyTreeDef(*).
 stepped(dj.delayed(SGD, 2), grads=None)
     ValueError: `updates` must have the structure of the parameters, PyTreeDef({'b':
     *, 'w': *}), got PyTreeDef(None).
@@ -928,11 +860,6 @@ stepped(dj.guided(lambda x: jnp.sum(x["w"])))
 stepped(dj.dana(0.9, workers=4))
     TypeError: `dana` needs the extra argument `worker`, but received none: put the rule
     into `each` of `replay`, or... one gradient, or pass `worker=` to `update`.
-stepped(dj.dana(0.9, workers=4), worker="0")
-    ValueError: `worker` handed to `dana` must be a worker's number, in 0 .. 3, got '0'.
-stepped(dj.dana(0.9, workers=4), worker=jnp.arange(4))
-    ValueError: `worker` handed to `dana` must be a worker's number, in 0 .. 3, got
-    Array([0, 1, 2, 3], dtype=int32).
 stepped(dj.dana(0.9, workers=4), state=state_of(dj.dana(0.9, workers=2)), worker=0)
     ValueError: `workers` is 4, but the state has 2: make the state with `init` of this
     transformation.
