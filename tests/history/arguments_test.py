@@ -334,9 +334,3 @@ KINDS = [
 def test_what_is_of_another_kind_is_named(call, message):
     with pytest.raises(TypeError, match=message):
         call()
-
-
-def test_a_delay_of_each_worker_needs_their_axis():
-    message = "no axis 'workers' here: take the step in workers.simulate"
-    with pytest.raises(NameError, match=message):
-        dj.delays.per_worker([1])(0)
