@@ -19,6 +19,7 @@ from tests.rules.liars import (
     trained,
 )
 from tests.support.cases import shortened
+from tests.support.compiled import bytes_accessed, lowered, temporary
 from tests.support.refusing_server import Kardam
 
 
@@ -227,20 +228,9 @@ def test_a_step_writes_one_gradient_whatever_the_number_of_workers(dtype):
 
     def bytes_of(workers):
         tx = dj.kardam(optax.sgd(0.1), workers=workers, attackers=1)
-
-        def step(params, state, worker):
-            model = jax.tree.map(lambda x: x / 2, params)
-            updates, state = tx.update(
-                params, state, params, worker=worker, stale_params=model
-            )
-            return optax.apply_updates(params, updates), state
-
-        donated = jax.jit(step, donate_argnums=(0, 1))
-        program = donated.lower(params, tx.init(params), jnp.int32(0)).compile()
-        return (
-            program.cost_analysis()["bytes accessed"],
-            program.memory_analysis().temp_size_in_bytes,
-        )
+        given = {"worker": jnp.int32(0), "stale_params": params}
+        program = lowered(tx, params, **given).compile()
+        return bytes_accessed(program), temporary(program)
 
     few, many = np.array(bytes_of(4)), np.array(bytes_of(40))
     # a gradient of each worker would be 36 more; each has 26 numbers for coefficients
