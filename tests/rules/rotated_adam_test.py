@@ -322,20 +322,23 @@ def test_the_caller_says_which_leaves_are_rotated(name):
     assert sizes == ([] if name == "a bool" else rotated)
 
 
-@pytest.mark.parametrize("sides", ["both", "one"])
-def test_a_stack_of_layers_is_its_layers(sides):
+def check_layers(tx):
     """Inside of `Layers` and `predict_weights`, each layer has its own delay."""
     delays = (2, 0, 2)
     start, noise = drawn(1, 3, *TALL), drawn(2, 25, 3, *TALL)
 
     def run(delay, start, noise):
-        tx = made(sides=sides, is_rotated=True, refresh_every=4)
-        tx = dj.predict_weights(dj.delayed(tx, delay), delay)
-        return trained(tx, start, noise, dj.gradient_params)
+        late = dj.predict_weights(dj.delayed(tx, delay), delay)
+        return trained(late, start, noise, dj.gradient_params)
 
     whole = run(Layers(delays), start, noise)
     for layer, delay in enumerate(delays):
         close(whole[:, layer], run(delay, start[layer], noise[:, layer]))
+
+
+@pytest.mark.parametrize("sides", ["both", "one"])
+def test_a_stack_of_layers_is_its_layers(sides):
+    check_layers(made(sides=sides, is_rotated=True, refresh_every=4))
 
 
 # types and errors
