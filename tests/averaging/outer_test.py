@@ -457,27 +457,6 @@ def test_one_round_on_a_quadratic_lowers_the_loss():
         assert (after < 0.9 * before).all()
 
 
-def test_overwriting_loses_the_steps_of_the_overlap_and_correcting_none():
-    """Ten rounds, in which each step adds 1 to the model."""
-    period, delay, rounds = 6, 4, 10
-    lost = {"overwriting": delay, "corrected": 0}
-    txs = {
-        merge: averaging.outer(
-            optax.sgd(1.0),
-            optax.sgd(1.0),
-            period=period,
-            delay=delay,
-            merge=MERGES[merge][0],
-        )
-        for merge in lost
-    }
-    steps = rounds * period + delay
-    seen = seen_of(txs, np.zeros((WORKERS, 2)), -np.ones((steps, WORKERS, 2)))
-    for merge, xs in seen.items():
-        # the next pseudo-gradient does not have what a round lost
-        np.testing.assert_allclose(xs[-1], steps - rounds * lost[merge], rtol=1e-12)
-
-
 def test_at_delay_zero_correcting_is_overwriting():
     """x + (x^i - x^i_(k)) is x where x^i_(k) is x^i, bit for bit."""
     merges = "corrected", "overwriting"
