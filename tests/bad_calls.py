@@ -117,11 +117,6 @@ def replayed(trace=TRACE, grad_fn=grad_fn, tx=SGD, key=KEY, batches=BATCHES, **o
     return training.run(training.init(PARAMS, key), batches)
 
 
-def first_update(inputs):
-    training = dj.replay(TRACE, grad_fn, SGD)
-    return training.step(training.init(PARAMS, KEY), inputs)
-
-
 def adapted(cluster=FOUR, batch=4, **changes):
     given = dict(scheme=protocols.k_async(2), interval_seconds=1.0, seed=0)
     given |= dict(loss=lambda metrics: metrics["loss"], max_staleness=8) | changes
@@ -147,8 +142,8 @@ def step(state, batch):
     return (optax.apply_updates(x, updates), opt_state), {}
 
 
-def on_four(step=step, state=BEGUN, batch=(4, 3), **options):
-    return workers.simulate(step, 4, **options).init(state, jnp.ones(batch))
+def on_four(step=step, state=BEGUN, **options):
+    return workers.simulate(step, 4, **options).init(state, jnp.ones((4, 3)))
 
 
 def on_islands(**axis_name):
@@ -169,8 +164,8 @@ def on_islands(**axis_name):
     return both.init(state, batch, shared=False)
 
 
-def run_on_four(step=step, state=BEGUN, batch=(4, 3)):
-    return workers.run(step, mesh("workers")).init(state, jnp.ones(batch))
+def run_on_four(step, state):
+    return workers.run(step, mesh("workers")).init(state, jnp.ones((4, 3)))
 
 
 # pipelines
@@ -185,8 +180,8 @@ def head(p, x, batch):
     return jnp.mean(p * x)
 
 
-def parts(embed=EMBED, block=BLOCK, head=head, **options):
-    return pipelines.Parts(embed, block, head, **options)
+def parts(block=BLOCK, head=head, **options):
+    return pipelines.Parts(EMBED, block, head, **options)
 
 
 PARTS, STAGES = parts(), mesh("stages", 2)
