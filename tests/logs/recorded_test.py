@@ -418,7 +418,7 @@ def record(seconds, **others):
         (
             record([[1.0, np.nan, 1.0]], starts=[[3, 0, 2]]),
             ValueError,
-            "starts. .* got 2.0 for task 2 of worker 0: sort the tasks of each worker",
+            "`starts` .* got 2.0 for task 2 of worker 0: sort the tasks of each work",
         ),
         *(
             (
