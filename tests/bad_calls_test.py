@@ -69,7 +69,10 @@ def error_of(call):
     try:
         eval(call, NAMES)
     except (Exception, SystemExit) as error:
-        return in_one_line(f"{type(error).__name__}: {error}")
+        text = str(error)
+        is_ours = text.startswith("`") and "rray(" not in text
+        assert not is_ours or "\n" not in text, f"more than one line: {text}"
+        return in_one_line(f"{type(error).__name__}: {text}")
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
@@ -85,9 +88,8 @@ def check(error, row):
     assert re.fullmatch(pattern, error), f"\n{error}\nis not what the row says:\n{row}"
 
 
-def test_there_are_more_than_300_and_none_twice():
+def test_no_call_is_there_twice():
     assert len(CALLS) == sum(map(len, SECTIONS.values()))
-    assert len(CALLS) + len(COMMANDS) > 300
 
 
 @pytest.mark.parametrize("section", SECTIONS)

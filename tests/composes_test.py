@@ -8,7 +8,6 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import optax
-import pytest
 
 import delayjax as dj
 
@@ -195,13 +194,6 @@ def page():
 def test_the_page_says_what_happens():
     written = PAGE.read_text()
     assert page() == written, "write it anew: python -m tests.composes_test"
-
-
-@pytest.mark.parametrize("code", [code for code in INSIDE if "lookahead" in code])
-def test_a_row_that_is_refused_says_what_to_write(code):
-    works, _, _, reason = outcome(inside(code))
-    assert works == "refused"
-    assert "optax.lookahead(delayed(" in reason
 
 
 if __name__ == "__main__":

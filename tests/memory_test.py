@@ -7,7 +7,12 @@ import pytest
 
 import delayjax as dj
 from tests.support.cases import shortened
-from tests.support.compiled import compile_as_usual
+from tests.support.compiled import (
+    bytes_accessed,
+    compile_as_usual,
+    lowered,
+    temporary,
+)
 
 DELAY = 16
 PARAMS = {"w": jnp.zeros((100, 200)), "b": jnp.zeros(200)}
@@ -25,23 +30,7 @@ RING = (DELAY + 1) * N
 
 
 def compiled(tx, params=PARAMS):
-    """A donated step as in a user's loop; the gradient is an argument."""
-
-    def step(params, state, grads):
-        updates, state = tx.update(grads, state, params)
-        return optax.apply_updates(params, updates), state
-
-    state = jax.eval_shape(tx.init, params)
-    step = jax.jit(step, donate_argnums=(0, 1))
-    return step.lower(params, state, params).compile()
-
-
-def temporary(program):
-    return program.memory_analysis().temp_size_in_bytes
-
-
-def bytes_accessed(program):
-    return program.cost_analysis()["bytes accessed"]
+    return lowered(tx, params).compile()
 
 
 def compensated(tx):

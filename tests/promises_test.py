@@ -17,8 +17,8 @@ from delayjax._src.testing import comparing
 from tests.averaging.contract_test import TABLE as METHODS
 from tests.contract_test import EMPTY, PARAMS, TABLE, stepper, tree
 from tests.exchange.contract_test import TABLE as EXCHANGES
-from tests.exchange.driving import WORKERS
-from tests.ground.donation_test import INNERS, assert_apart
+from tests.exchange.driving import WORKERS, shared_buffers
+from tests.ground.donation_test import INNERS
 from tests.public_calls import CALLS
 from tests.support.promises import Promises, all_hold
 
@@ -318,7 +318,7 @@ def a_state_holds_no_buffer_twice_and_none_of_the_parameters(name):
     outside = (wrapper(make(adam)) for wrapper in wrappers)
     params = jax.tree.map(jnp.copy, PARAMS)
     for tx in (*map(make, inside), *outside):
-        assert_apart((params, tx.init(params)))
+        assert shared_buffers(params, tx.init(params)) == []
 
 
 @promises.of(OF_INNER)

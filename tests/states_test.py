@@ -47,26 +47,7 @@ def check_named(tx, state):
             tx.update(PARAMS, other, PARAMS)
 
 
-def test_a_state_of_the_sibling_is_named():
-    delayed, delivered = (
-        wrap(optax.sgd(0.1), 2) for wrap in (dj.delayed, dj.delivered)
-    )
-    with pytest.raises(TypeError, match="must be a DelayedState, got a DeliveredState"):
-        delayed.update(PARAMS, delivered.init(PARAMS), PARAMS)
-    with pytest.raises(TypeError, match="must be a DeliveredState, got a DelayedState"):
-        delivered.update(PARAMS, delayed.init(PARAMS), PARAMS)
-
-
-def test_a_state_of_parameters_of_another_size_is_named():
-    tx = dj.delayed(optax.sgd(0.1), 2)
-    longer = tx.init({"layer": jnp.ones((2, 4)), "head": jnp.ones(3)})
-    message = r"\['layer'\] is float32\[2, 3\], .* float32\[2, 4\]: make the state with"
-    with pytest.raises(ValueError, match=message):
-        tx.update(PARAMS, longer, PARAMS)
-
-
 PRODUCERS = {
-    "delayed": dj.delayed(optax.sgd(0.1), 2),
     "delivered": dj.delivered(optax.sgd(0.1), 2),
     "inject_staleness": dj.inject_staleness(optax.sgd(0.1)),
     "mean": dj.exchange.mean(optax.sgd(0.1)),

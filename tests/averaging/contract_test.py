@@ -19,8 +19,9 @@ from tests.exchange.driving import (
     drive_all,
     owners_at_first,
     program,
+    shared_buffers,
 )
-from tests.ground.donation_test import INNERS, assert_apart
+from tests.ground.donation_test import INNERS
 from tests.support.cases import shortened
 from tests.support.promises import Promises
 
@@ -195,4 +196,4 @@ def test_nor_does_an_optimizer_s_inside_of_a_worker_or_a_server(inner):
     outer = averaging.outer(optax.sgd(0.1), INNERS[inner], period=2, delay=1)
     fresh = averaging.reset_every(INNERS[inner], 3)
     for tx in (downpour, seldom, outer, fresh, build("easgd", inner=INNERS[inner])):
-        assert_apart((PARAMS, tx.init(PARAMS)))
+        assert shared_buffers(PARAMS, tx.init(PARAMS)) == []

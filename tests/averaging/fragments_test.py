@@ -99,7 +99,8 @@ def test_fewer_fragments_than_asked_for_are_refused():
     tx = averaging.outer(SGD, SGD, period=12, fragments=3)
     with pytest.raises(
         ValueError,
-        match=r"`fragments` must leave a leaf to each .* got 3 for 2 leaves: lower it",
+        match="`fragments` must leave a leaf to each of the fragments, which have about"
+        " one size, got 3 for 2 leaves: lower it, or number leaves or layers by a func",
     ):
         tx.init({"a": jnp.ones(1), "b": jnp.ones(100)})
 
@@ -117,7 +118,7 @@ def test_fewer_fragments_than_asked_for_are_refused():
             "`period` must be a multiple of 3, the number of fragments, got",
         ),
         ({"delay": 12, "fragments": 1}, "`delay` must be less than .* 12, got 12"),
-        ({"delay": 4, "fragments": strided}, "`delay` must be less than .* 4, got 4"),
+        ({"delay": 4, "fragments": strided}, "less than period / fragments, 4, got 4"),
     ],
 )
 def test_times_at_which_exchanges_would_meet_are_refused(arguments, message):
@@ -160,10 +161,10 @@ def test_a_state_of_another_assignment_of_leaves_or_layers_is_refused():
         return np.asarray([1, 1, 2, 2]) if path == "layers/kernel" else 0
 
     state = tx({"embed": 0, "layers": 1, "head": 1}).init(MODEL)
-    message = r"`fragments` must cut fragment 0 .* got None for .* at \['layers'\]"
+    message = r"cut fragment 0 as the state has it, got None for .* at \['layers'\]"
     with pytest.raises(TypeError, match=message):
         resumed(tx({"embed": 0, "layers": {"kernel": 0, "scale": 1}, "head": 1}), state)
-    message = r"must cut fragment 1 .* got float32\[3, 2, 3\] for float32\[2, 2, 3\]"
+    message = r"`fragments` must .* 1 .* got float32\[3, 2, 3\] for float32\[2, 2, 3\]"
     with pytest.raises(TypeError, match=message):
         resumed(tx(two_layers), tx(three_layers).init(MODEL))
 

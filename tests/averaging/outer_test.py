@@ -464,6 +464,14 @@ def test_one_round_on_a_quadratic_lowers_the_loss():
         assert (after < 0.9 * before).all()
 
 
+def test_at_delay_zero_correcting_is_overwriting():
+    """x + (x^i - x^i_(k)) is x where x^i_(k) is x^i, bit for bit."""
+    merges = "corrected", "overwriting"
+    txs = {name: outer(period=5, merge=MERGES[name][0]) for name in merges}
+    trained = train("simulate", txs)
+    np.testing.assert_array_equal(*(trained[name][0] for name in merges))
+
+
 def test_a_step_on_devices_sums_a_fragment_in_a_branch():
     """Two fragments, of 32 and 3 numbers: an all-reduce of each, and no other."""
     params = {"w": jnp.zeros((8, 4)), "b": jnp.zeros(3)}

@@ -181,11 +181,6 @@ def test_who_comes_first_is_served_first_equals_by_rank_and_the_table_starts_aga
     assert places(order, 4, 3) == [[2, 0, 1, -1], [0, 2, 1, 3], [2, 0, 1, -1]]
 
 
-def test_a_time_that_is_no_number_is_named():
-    with pytest.raises(ValueError, match="`seconds` must be numbers, got nan"):
-        averaging.first_come([[np.nan, 1.0]])
-
-
 # an optimizer that steps only when its worker visits
 
 ROUNDS = 30

@@ -304,7 +304,7 @@ OTHERS = [
     (
         lambda: run(protocols.hardsync(), None, seconds=INF),
         ValueError,
-        "`num_updates` or `seconds` must be given",
+        "`num_updates` or `seconds` must be given, got None and inf",
     ),
     # what is no protocol: the call to write
     (

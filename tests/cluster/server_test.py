@@ -160,8 +160,15 @@ def test_asynchrony_survives_the_dead_until_nobody_is_left():
     )
     assert trace.num_updates == UPDATES and set(trace.worker[-30:]) == {2}
     everybody = [cluster.Slowdown((0, 1, 2), INF, 20.0)]
-    with pytest.raises(ValueError, match=r"forever.*workers 0, 1, 2"):
-        simulate(times, protocols.k_async(1), 10_000, slowdown=everybody)
+    for name, protocol in {
+        r"k_async\(1\)": protocols.k_async(1),
+        r"ringmaster\(3, stop=False\)": protocols.ringmaster(3),
+        r"rennala\(3\)": protocols.rennala(3),
+    }.items():
+        with pytest.raises(
+            ValueError, match=f"`{name}` waits forever for workers 0, 1, 2"
+        ):
+            simulate(times, protocol, 10_000, slowdown=everybody)
 
 
 @pytest.mark.parametrize("protocol", [refusing, protocols.ringleader()])

@@ -86,11 +86,6 @@ def test_equal_workers_have_the_law_of_the_oracle(name, workers):
     assert distance(law.pmf, oracle) < 3e-4
 
 
-def test_the_oracle_refuses_times_that_it_would_cut_off():
-    with pytest.raises(ValueError, match="`survival` must be below"):
-        renewal.staleness(cluster.pareto(2 / 3, 3.0).survival, 4)
-
-
 SPECS = {
     "many regular": cluster.Cluster(16, cluster.lognormal(1.0, 0.05)),
     "uniform": cluster.Cluster(8, cluster.uniform(0.5, 1.5)),

@@ -252,12 +252,6 @@ def test_error_feedback_has_an_edge_where_detached_error_feedback_has_none(
         assert seen < -0.1
 
 
-def test_the_edges_are_ordered_as_the_formula_says():
-    # lam = 1/2: the factor 2 (1 - a / 2)^k - 1 lies within (-1, 1) for 0 < a < 2
-    assert 0.01 < EDGE < 0.1
-    assert all(exponent(a, 0.5, 0.01) < 0 for a in (EDGE, 0.3, 0.7, 1.9))
-
-
 def test_errors_and_moments_are_the_workers_own_and_the_rest_is_shared():
     tx = dj.exchange.error_feedback(optax.adam(0.1), one_entry)
     params, state = owners_at_first(tx, PARAMS)

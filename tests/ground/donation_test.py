@@ -1,7 +1,5 @@
 """No buffer occurs twice in what a training step donates."""
 
-import collections
-
 import jax
 import jax.numpy as jnp
 import optax
@@ -9,6 +7,7 @@ import pytest
 
 import delayjax as dj
 from delayjax._src.ground import donation
+from tests.exchange.driving import shared_buffers
 
 PARAMS = {
     "w": jnp.arange(6.0).reshape(3, 2),
@@ -29,21 +28,12 @@ INNERS = {
 }
 
 
-def assert_apart(tree):
-    """Each leaf of `tree` has its own memory."""
-    places = collections.defaultdict(list)
-    for path, leaf in jax.tree.leaves_with_path(tree):
-        if leaf.size:
-            places[leaf.unsafe_buffer_pointer()].append(jax.tree_util.keystr(path))
-    assert [names for names in places.values() if len(names) > 1] == []
-
-
 def test_an_array_that_stands_twice_is_copied_and_no_other_is():
     x, y, z = jnp.ones(3), jnp.zeros(2), jax.random.key(0)
     state = {"a": x, "b": (y, y), "c": {"x": x, "z": z, "y": y}}
     given = {"x": x}
     copied = donation.unshared(state, given)
-    assert_apart((copied, given))
+    assert shared_buffers(copied, given) == []
     assert (copied["b"][0] is y, copied["c"]["z"] is z) == (True, True)
     assert jax.tree.map(jax.typeof, copied) == jax.tree.map(jax.typeof, state)
     equal = jax.tree.map(lambda a, b: bool((a == b).all()), copied, state)
@@ -97,7 +87,8 @@ def test_a_server_s_state_holds_no_buffer_twice_and_none_of_the_caller_s(make):
     params = PARAMS | {"tied": PARAMS["w"]}
     for inner in INNERS.values():
         init, _ = make(inner)
-        assert_apart((init(params, key, model_state=PARAMS), PARAMS, key))
+        state = init(params, key, model_state=PARAMS)
+        assert shared_buffers(state, PARAMS, key) == []
 
 
 @pytest.mark.parametrize("make", [replay, adasync])

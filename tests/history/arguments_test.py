@@ -44,7 +44,7 @@ def traced(bound):
     return jax.jit(lambda bound: delayed(1, max_delay=bound))(bound)
 
 
-MUST_BE_GIVEN = "`max_delay` must be given .* got "
+MUST_BE_GIVEN = "`max_delay` must be given where `delay` is no Python int, got "
 AGE = "`staleness` handed to `delayed` must be .* got "
 DELAYS = [
     (lambda: delayed(1.0), MUST_BE_GIVEN + r"1\.0"),
@@ -193,7 +193,11 @@ STATES = [
     (lambda: update(of_depth(2, NARROW), of_depth(2)), ANOTHER_DTYPE),
     (
         lambda: update(of_depth(2), of_depth(2, keep_params=True)),
-        "`keep_params` is True, but the state has False",
+        "`keep_params` is True, but the state has False: make the state with `init`",
+    ),
+    (
+        lambda: update(of_depth(2, keep_params=True), of_depth(2)),
+        "`keep_params` is False, but the state has True: make the state with `init`",
     ),
     # the arguments in the wrong order
     (
@@ -251,7 +255,7 @@ STATES = [
     ),
     (
         lambda: dj.staleness(optax.chain(of_depth(1), of_depth(1)).init(PARAMS)),
-        r"`opt_state` must hold one staleness, got 2: pass one part of",
+        r"`opt_state` must hold one staleness, got 2: pass one part of the state",
     ),
 ]
 
@@ -330,9 +334,3 @@ KINDS = [
 def test_what_is_of_another_kind_is_named(call, message):
     with pytest.raises(TypeError, match=message):
         call()
-
-
-def test_a_delay_of_each_worker_needs_their_axis():
-    message = "no axis 'workers' here: take the step in workers.simulate"
-    with pytest.raises(NameError, match=message):
-        dj.delays.per_worker([1])(0)

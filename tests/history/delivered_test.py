@@ -12,7 +12,12 @@ from jax.sharding import AxisType
 
 import delayjax as dj
 from delayjax import stability
-from tests.support.compiled import compile_as_usual
+from tests.support.compiled import (
+    bytes_accessed,
+    compile_as_usual,
+    lowered,
+    temporary,
+)
 from tests.support.steps import step_with
 
 KEY = jax.random.key(0)
@@ -337,23 +342,12 @@ def test_a_step_costs_the_same_whatever_the_depth():
 
     def program(max_delay):
         tx = dj.delivered(MOMENTUM, GEOMETRIC, max_delay=max_delay, keep_params=True)
-
-        def step(params, state, grads):
-            updates, state = tx.update(grads, state, params)
-            return optax.apply_updates(params, updates), state
-
-        shapes = jax.eval_shape(tx.init, params)
-        step = jax.jit(step, donate_argnums=(0, 1))
-        return compile_as_usual(step.lower(params, shapes, params))
+        return compile_as_usual(lowered(tx, params))
 
     shallow, deep = program(4), program(64)
-    assert (
-        deep.cost_analysis()["bytes accessed"]
-        <= 1.1 * shallow.cost_analysis()["bytes accessed"]
-    )
+    assert bytes_accessed(deep) <= 1.1 * bytes_accessed(shallow)
     item = sum(x.size * 4 for x in jax.tree.leaves(params))
-    temporary = [one.memory_analysis().temp_size_in_bytes for one in (shallow, deep)]
-    assert temporary[1] - temporary[0] < item and temporary[1] < 4 * item
+    assert temporary(deep) - temporary(shallow) < item and temporary(deep) < 4 * item
 
 
 SLOPES = np.random.default_rng(0).normal(size=(12, 4, 3)).astype(np.float32)

@@ -138,19 +138,6 @@ def test_gradients_that_differ_are_refused(name):
         workers.init((PARAMS, tx.init(PARAMS)), jnp.zeros(DEVICES))
 
 
-def test_without_the_axis_or_with_another_size_the_remedy_is_named():
-    storage = dj.ring.sharded("workers", num_workers=2)
-    ring = storage.init(PARAMS, 2)
-    with pytest.raises(NameError, match=r"no axis .* here: take the step in workers"):
-        storage.push(ring, PARAMS)
-    tx = dj.exchange.mean(dj.delayed(optax.sgd(0.1), 1, history=storage))
-    workers = BOTH["simulate"](step_with(tx, waving))
-    with pytest.raises(
-        ValueError, match=r"`num_workers` must be 4, the workers of the axis, got 2\."
-    ):
-        workers.init((PARAMS, tx.init(PARAMS)), jnp.zeros(DEVICES))
-
-
 @pytest.mark.parametrize("one_dtype", [False, True])
 def test_wider_gradients_than_parameters_need_one_dtype(one_dtype):
     storage = dj.ring.sharded("data", mesh=mesh_of(DEVICES))

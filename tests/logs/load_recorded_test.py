@@ -199,11 +199,13 @@ BAD_ROWS = {
     ),
     "a step twice": (
         without(3, TASKS[3], TASKS[3]),
-        r"line 6 \(worker 1, step 4\): `step` must be there once",
+        r"line 6 \(worker 1, step 4\): `step` must be there once for a worker, got 4:"
+        " leave out one of the rows",
     ),
     "out of order": (
         [*TASKS[2:4], *TASKS[:2], *TASKS[4:]],
-        r"line 4 \(worker 0, step 3\): `step` must not go back .* got 3: give sort",
+        r"line 4 \(worker 0, step 3\): `step` must not go back for a worker, got 3:"
+        " give sort=True, and leave out steps that were done again",
     ),
     "milliseconds among seconds": (
         without(3, "1,4,2500,4"),
@@ -311,7 +313,9 @@ def test_a_task_that_is_missing_without_starts_is_named(lacking, tmp_path):
     rows = without_start([HEADER, *without(lacking)])
     worker, step, *_ = TASKS[lacking].split(",")
     with pytest.raises(
-        ValueError, match=rf"worker {worker} must have a row for step {step}, got"
+        ValueError,
+        match=rf"worker {worker} must have a row for step {step}, got none: leave out"
+        " this step, or log `start`",
     ):
         load(tmp_path, rows)
 

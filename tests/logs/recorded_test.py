@@ -392,14 +392,15 @@ def record(seconds, **others):
             )
             for bad in (0.0, -1.0, np.inf, 1.7e9)
         ),
-        (record([1.0]), ValueError, r"shape \[W, T\].*got \(1,\)"),
+        (record([1.0]), ValueError, r"`seconds` must have shape \[W, T\], got \(1,\)"),
         (record([[]]), ValueError, r"shape \[W, T\].*got \(1, 0\)"),
         (record([["a"]]), TypeError, "`seconds` must hold real numbers"),
         (record([[1.0], [1.0, 2.0]]), ValueError, "has an inhomogeneous shape"),
         (
             record([[1.0, np.nan]]),
             ValueError,
-            "`seconds` must have no gap without `starts`.*task 1 of worker 0",
+            "`seconds` must have no gap without `starts`, got nan for task 1 of worker"
+            " 0: give `starts`, or leave out this task of all workers",
         ),
         *(
             (
@@ -412,12 +413,12 @@ def record(seconds, **others):
         (
             record(np.ones((2, 3)), starts=[[0, 1, 2], [0, 5, 5]]),
             ValueError,
-            r"`starts` must increase.* got 5.0 for task 2 of worker 1: sort",
+            "`starts` must increase from task to task, got 5.0 for task 2 of worker 1",
         ),
         (
             record([[1.0, np.nan, 1.0]], starts=[[3, 0, 2]]),
             ValueError,
-            "`starts` must increase.* got 2.0 for task 2 of worker 0",
+            "`starts` .* got 2.0 for task 2 of worker 0: sort the tasks of each work",
         ),
         *(
             (

@@ -353,7 +353,7 @@ WRONG = [
     ),
     (
         dict(parts=with_block(shape_changes)),
-        "scan body function carry input and carry output must have equal",
+        "scan body function carry input and carry output must have equal types, but",
     ),
     (dict(parts=with_block([shape_changes])), "list' object is not callable"),
     (
@@ -379,11 +379,11 @@ WRONG = [
     ),
     (
         dict(optimizer=dj.predict_weights(optax.sgd(0.1), 1)),
-        "`forward_point` must be given, got None: pass",
+        "`forward_point` must be given, got None: pass forward_point=gradient_params",
     ),
     (
         dict(optimizer=pipelines.discrepancy_correction(optax.sgd(0.1), 1, decay=0.5)),
-        "`backward_point` must be given, got None: pass",
+        "`backward_point` must be given, got None: pass backward_point=backward_params",
     ),
     (
         dict(params={"embed": TIED, "head": TIED}),
@@ -420,7 +420,7 @@ def test_a_wrong_argument_is_refused_before_training(change, message):
 
 def test_a_schedule_that_a_meaning_does_not_have_is_refused():
     parts, sgd = chain.parts(), optax.sgd(0.1)
-    with pytest.raises(ValueError, match="must stash weights"):
+    with pytest.raises(ValueError, match="got PipeMare: use `mixed`"):
         pipelines.vertical_sync(parts, sgd, pipelines.pipemare(2, 1))
     with pytest.raises(
         ValueError, match="`schedule` must stash weights, got PipeDream, no stash: use"

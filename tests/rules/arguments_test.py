@@ -3,13 +3,15 @@
 `fuzz_test` tries numbers far outside of the intervals; here are the ends.
 """
 
+import functools
+
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
 import delayjax as dj
-from delayjax import modulation, step_sizes
+from delayjax import modulation, pipelines, step_sizes
 from tests.rules.liars import TREE, ZENO
 
 SGD = optax.sgd(0.1)
@@ -66,6 +68,56 @@ ENDS = [
 def test_a_number_next_to_its_interval_is_named_with_its_value(name, make, bad):
     with pytest.raises(ValueError, match=rf"`{name}` must be .*, got {bad}"):
         make(bad)
+
+
+CORRECTED = functools.partial(pipelines.discrepancy_correction, SGD, delay=2, decay=0.5)
+RESCHEDULED = functools.partial(
+    pipelines.reschedule_by_delay, delay=2, annealing_steps=9
+)
+PREDICTED = functools.partial(dj.predict_weights, SGD, horizon=1)
+ADAMS = [
+    functools.partial(make, learning_rate=0.1)
+    for make in (pipelines.nadam, pipelines.rotated_adam)
+]
+SHARE, POSITIVE = r"in \[0, 1\)", "finite and positive"
+FROM_0 = "finite and non-negative"
+# (rule, argument, an invalid value at the end, what it must be)
+INTERVALS = [
+    *((adam, "learning_rate", -0.1, FROM_0) for adam in ADAMS),
+    *((adam, "weight_decay", -1.0, FROM_0) for adam in ADAMS),
+    *((adam, "b1", 1.0, SHARE) for adam in ADAMS),
+    *((adam, "b2", 1.0, SHARE) for adam in ADAMS),
+    *((adam, "eps", 0.0, POSITIVE) for adam in ADAMS),
+    (ADAMS[0], "momentum_decay", -1.0, FROM_0),
+    (ADAMS[1], "refresh_every", 0, "at least 1"),
+    (CORRECTED, "delay", -1, FROM_0),
+    (CORRECTED, "decay", 1.0, SHARE),
+    (CORRECTED, "microbatches", 0, POSITIVE),
+    (RESCHEDULED, "delay", -1, FROM_0),
+    (RESCHEDULED, "annealing_steps", 0, POSITIVE),
+    (RESCHEDULED, "microbatches", 0, POSITIVE),
+    (PREDICTED, "horizon", -1, FROM_0),
+    (PREDICTED, "share", -0.5, FROM_0),
+]
+
+
+@pytest.mark.parametrize(("make", "name", "bad", "must"), INTERVALS)
+def test_a_number_next_to_its_interval_is_named_with_both(make, name, bad, must):
+    with pytest.raises(ValueError, match=f"`{name}` must be {must}, got {bad}"):
+        make(**{name: bad})
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [(CORRECTED, "delay"), (RESCHEDULED, "delay"), (PREDICTED, "horizon")],
+)
+def test_a_delay_of_each_leaf_or_layer_must_fit_the_parameters(make, name):
+    params = {"w": jnp.ones((2, 3))}
+    with pytest.raises(ValueError, match=f"`{name}` must be one value or a prefix"):
+        make(**{name: {"v": 1}}).init(params)
+    message = r"3 delays along axis 0, but a leaf has shape \[2, 3\]"
+    with pytest.raises(ValueError, match=message):
+        make(**{name: dj.delays.Layers((1, 2, 3))}).init(params)
 
 
 # the extra arguments of `update`
@@ -141,7 +193,9 @@ NEEDED = [
 @pytest.mark.parametrize(("name", "needed", "remedy"), NEEDED)
 def test_what_a_rule_needs_is_named_with_the_remedy(name, needed, remedy):
     step(name)
-    with pytest.raises(TypeError, match=rf"`{name}`.*`{needed}`.*{remedy}"):
+    needs = f"`{name}` needs the extra argument `{needed}`, but received none: "
+    message = f"{needs}.*{remedy}.*or pass `{needed}=` to `update`"
+    with pytest.raises(TypeError, match=message):
         step(name, **{needed: None})
 
 
@@ -171,7 +225,8 @@ TREES = [
 @pytest.mark.parametrize(("name", "arguments"), TREES)
 def test_another_tree_of_parameters_is_named(name, arguments):
     for argument in arguments:
-        with pytest.raises(TypeError, match=f"`{argument}` handed to `{name}` must"):
+        message = f"`{argument}` handed to `{name}` must be like the gradients, got"
+        with pytest.raises(TypeError, match=message):
             step(name, **{argument: OTHER})
 
 
@@ -215,7 +270,7 @@ OTHERS = [
     (
         lambda: step("scale_by_staleness", staleness={"v": 1}),
         ValueError,
-        "`staleness` must be one value or a prefix",
+        r"`staleness` must be one value or a prefix of the tree, got \{'v': .*'b', 'w'",
     ),
     *(
         (lambda bad=bad: step("kardam", worker=bad), ValueError, NO_WORKER)
@@ -278,7 +333,7 @@ OTHERS = [
     (
         lambda: step(step_sizes.dasgd(0.1, project=lambda x: x["w"])),
         TypeError,
-        "`project` must return what it receives",
+        r"`project` must return what it receives, got None for float32\[\] at \['b'\]",
     ),
 ]
 

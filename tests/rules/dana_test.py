@@ -7,11 +7,17 @@ import optax
 import pytest
 
 import delayjax as dj
+from tests.rules.replayed import (
+    CURVATURE,
+    START,
+    STEPS,
+    gradient,
+    noise,
+    replayed,
+    trace_of,
+)
 
-STEPS, SIZE = 100, 3
 RATE, DECAY = 0.05, 0.9
-CURVATURE = np.array([0.2, 1.0, 3.0])
-START = np.array([1.0, -2.0, 0.5])
 CLUSTERS = {
     "random": (5, dj.cluster.exponential(1.0)),
     "round robin": (4, dj.cluster.constant(1.0)),
@@ -19,31 +25,11 @@ CLUSTERS = {
 }
 
 
-def noise(seed=0):
-    return np.random.default_rng(seed).normal(size=(STEPS, 1, SIZE))
-
-
-def gradient(x, batch):
-    return CURVATURE * x + batch
-
-
-def grad_fn(params, batch, key):
-    del key
-    return {}, jnp.asarray(CURVATURE) * params + batch
-
-
-def trace_of(name, updates=STEPS):
-    workers, service = CLUSTERS[name]
-    cluster = dj.cluster.Cluster(workers, service)
-    protocol = dj.cluster.protocols.k_async(1)
-    return dj.cluster.simulate(cluster, protocol, updates, seed=1)
-
-
 class Server:
     """Hakimi et al.: v_i <- b v_i + g; x <- x - eta v_i; send x - eta b sum_j v_j."""
 
     def __init__(self, workers):
-        self.x, self.v = START, np.zeros((workers, SIZE))
+        self.x, self.v = START, np.zeros((workers, 3))
         self.sent = [self.x]  # after each update
 
     def receive(self, worker, g):
@@ -60,46 +46,37 @@ def dana_server(trace, batches):
     return server
 
 
-def replayed(trace, batches, tx, **options):
-    """The state after the whole trace, in float64."""
-    with jax.enable_x64(True):
-        training = dj.replay(trace, grad_fn, tx, **options)
-        state = training.init(jnp.asarray(START), jax.random.key(0))
-        state, _ = training.run(state, jnp.asarray(batches))
-        return jax.tree.map(np.asarray, state._replace(key=()))
-
-
 def sgd(rule):
     return optax.chain(rule, optax.scale_by_learning_rate(RATE))
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_the_parameters_are_what_the_papers_server_sends(name):
-    trace, batches = trace_of(name), noise()
+    trace, batches = trace_of(*CLUSTERS[name]), noise()
     server = dana_server(trace, batches)
     rule = dj.dana(DECAY, workers=trace.num_workers)
-    state = replayed(trace, batches, sgd(rule))
+    xs, state = replayed(trace, batches, sgd(rule))
     momenta = state.opt_state[0].momenta
     # float64, and the problem contracts: rounding stays near 1e-16
-    np.testing.assert_allclose(state.params, server.sent[-1], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(xs, server.sent, rtol=0, atol=1e-12)
     np.testing.assert_allclose(momenta, server.v, rtol=0, atol=1e-12)
-    model = state.params + RATE * DECAY * momenta.sum(axis=0)
+    model = xs[-1] + RATE * DECAY * momenta.sum(axis=0)
     np.testing.assert_allclose(model, server.x, rtol=0, atol=1e-12)
 
 
 def test_for_each_gradient_it_is_the_same_as_for_the_update():
-    trace, batches = trace_of("random"), noise()
+    trace, batches = trace_of(*CLUSTERS["random"]), noise()
     rule = dj.dana(DECAY, workers=5)
-    update = replayed(trace, batches, sgd(rule))
-    each = replayed(trace, batches, optax.sgd(RATE), each=rule)
-    np.testing.assert_allclose(update.params, each.params, rtol=0, atol=1e-12)
+    update, _ = replayed(trace, batches, sgd(rule))
+    each, _ = replayed(trace, batches, optax.sgd(RATE), each=rule)
+    np.testing.assert_allclose(update, each, rtol=0, atol=1e-12)
 
 
 def test_one_worker_is_nesterov():
-    trace, batches = trace_of("alone"), noise()
-    ours = replayed(trace, batches, sgd(dj.dana(DECAY, workers=1)))
-    theirs = replayed(trace, batches, optax.sgd(RATE, momentum=DECAY, nesterov=True))
-    np.testing.assert_allclose(ours.params, theirs.params, rtol=0, atol=1e-12)
+    trace, batches = trace_of(*CLUSTERS["alone"]), noise()
+    ours, _ = replayed(trace, batches, sgd(dj.dana(DECAY, workers=1)))
+    theirs, _ = replayed(trace, batches, optax.sgd(RATE, momentum=DECAY, nesterov=True))
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
 
 
 def workers_step(tx):
@@ -118,13 +95,13 @@ def workers_step(tx):
 def test_in_workers_it_is_nesterov_before_the_mean():
     """P workers in step: `replay` along hardsync and `simulate` agree."""
     workers, steps = 4, 20
-    batches = np.random.default_rng(3).normal(size=(steps, workers, SIZE))
+    batches = np.random.default_rng(3).normal(size=(steps, workers, 3))
     cluster = dj.cluster.Cluster(workers, dj.cluster.constant(1.0))
     hardsync = dj.cluster.protocols.hardsync()
     trace = dj.cluster.simulate(cluster, hardsync, steps, seed=0)
     in_order = np.take_along_axis(batches, trace.workers[..., None], axis=1)
     rule = dj.dana(DECAY, workers=workers)
-    served = replayed(trace, in_order, optax.sgd(RATE), each=rule).params
+    served, _ = replayed(trace, in_order, optax.sgd(RATE), each=rule)
     slim = optax.trace(DECAY, nesterov=True)
     with jax.enable_x64(True):
 
@@ -139,7 +116,7 @@ def test_in_workers_it_is_nesterov_before_the_mean():
         held = loop.init((start, tx.init(start)), jnp.asarray(batches[0]))
         scan = jax.jit(lambda held, batches: jax.lax.scan(loop.step, held, batches)[0])
         end = np.asarray(scan(held, jnp.asarray(batches)).one()[0])
-    np.testing.assert_allclose(end, served, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(end, served[-1], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("worker", [-1, 4, 17])

@@ -141,25 +141,3 @@ def test_the_state_is_found_inside_of_a_chain_and_must_be_one():
     for count, wrong in ((0, optax.sgd(1.0).init(params)), (2, (state, state))):
         with pytest.raises(ValueError, match=f"got {count}: wrap the whole optimizer"):
             pipelines.backward_params(wrong, params)
-
-
-@pytest.mark.parametrize(
-    ("make", "word"),
-    [
-        (lambda: made(-1), "`delay` must be finite and non-negative, got -1"),
-        (lambda: made(decay=1.0), r"`decay` must be in \[0, 1\), got 1.0"),
-        (lambda: made(microbatches=0), "`microbatches` must be finite and positive"),
-        (lambda: made({"v": 1}).init(START), "`delay` must be one value or a prefix"),
-        (
-            lambda: made({**ASKED, "layers": Layers((1, 2))}).init(START),
-            r"2 delays along axis 0, but a leaf has shape \[3, 1\]",
-        ),
-    ],
-)
-def test_bad_arguments_are_refused(make, word):
-    with pytest.raises(ValueError, match=word):
-        make()
-
-
-def made(delay=2, **options):
-    return correction(optax.sgd(0.1), delay, **{"decay": 0.5} | options)

@@ -9,62 +9,18 @@ import pytest
 import delayjax as dj
 from tests.rules.liars import (
     FILTERS,
-    START,
     STEPS,
     TREE,
     Run,
     quadratic,
     scaled,
+    served,
     train,
     trained,
 )
 from tests.support.cases import shortened
-
-
-def kardam_server(run, *, workers, attackers, window, patience, every):
-    """Damaskinos et al.; x moves by the mean of `every` accepted gradients."""
-    xs, accepted, velocity = [START], [], np.zeros(3)
-    coefficients = [[] for _ in range(workers)]
-    sent = {}  # {worker: (its last gradient, the model of that gradient)}
-    took = []  # accepted: (worker, gradient, the model of the server before)
-    refused = 0  # the refusals in a row by the Lipschitz filter
-    move, waiting = 0.0, []
-    for t in range(STEPS):
-        x, p = xs[t], run.workers[t]
-        model = xs[t - run.staleness[t]]
-        g = run.gradient(t, model)
-        if p in sent and (model != sent[p][1]).any():
-            rise = np.linalg.norm(g - sent[p][0])
-            coefficients[p].append(rise / np.linalg.norm(model - sent[p][1]))
-        sent[p] = g, model
-
-        largest = sorted(max(values[-window:]) for values in coefficients if values)
-        if took and (x != took[-1][2]).any():
-            move = np.linalg.norm(x - took[-1][2])
-        smooth = True
-        if largest and move > 0:
-            share = (workers - attackers) / workers
-            limit = largest[int(np.ceil(share * len(largest) - 1e-9)) - 1]
-            smooth = np.linalg.norm(g - took[-1][1]) / move <= limit
-        recent = [worker for worker, *_ in took[len(took) - 2 * attackers :]]
-        if len(took) < 2 * attackers:
-            recent = [worker for worker, *_ in took]
-        seldom = p not in recent
-
-        if seldom and (smooth or refused >= patience):
-            took.append((p, g, x))
-            refused = 0
-            waiting.append(g)
-            if len(waiting) == every:
-                velocity = 0.5 * velocity + sum(waiting) / every
-                x, waiting = x - 0.1 * velocity, []
-            xs.append(x)
-            accepted.append(True)
-        else:
-            refused += seldom
-            xs.append(x)
-            accepted.append(False)
-    return np.array(xs[1:]), accepted
+from tests.support.compiled import bytes_accessed, lowered, temporary
+from tests.support.refusing_server import Kardam
 
 
 @pytest.mark.parametrize("seed", shortened([1, 2, 3], 1))
@@ -83,14 +39,8 @@ def test_kardam_is_the_papers_server(seed, workers, attackers, window, patience,
         patience=patience,
     )
     ours, accepted, state = train(run, tx)
-    theirs, accepted_by_theirs = kardam_server(
-        run,
-        workers=workers,
-        attackers=attackers,
-        window=window,
-        patience=patience or workers,
-        every=every,
-    )
+    server = Kardam(workers, attackers, window, patience)
+    theirs, accepted_by_theirs = served(run, server, every)
     assert accepted == accepted_by_theirs
     assert 0.1 * STEPS < sum(accepted) < 0.9 * STEPS  # it accepts some and refuses some
     # rounding of float32 over a hundred steps; refused gradients have a norm of 30
@@ -278,20 +228,9 @@ def test_a_step_writes_one_gradient_whatever_the_number_of_workers(dtype):
 
     def bytes_of(workers):
         tx = dj.kardam(optax.sgd(0.1), workers=workers, attackers=1)
-
-        def step(params, state, worker):
-            model = jax.tree.map(lambda x: x / 2, params)
-            updates, state = tx.update(
-                params, state, params, worker=worker, stale_params=model
-            )
-            return optax.apply_updates(params, updates), state
-
-        donated = jax.jit(step, donate_argnums=(0, 1))
-        program = donated.lower(params, tx.init(params), jnp.int32(0)).compile()
-        return (
-            program.cost_analysis()["bytes accessed"],
-            program.memory_analysis().temp_size_in_bytes,
-        )
+        given = {"worker": jnp.int32(0), "stale_params": params}
+        program = lowered(tx, params, **given).compile()
+        return bytes_accessed(program), temporary(program)
 
     few, many = np.array(bytes_of(4)), np.array(bytes_of(40))
     # a gradient of each worker would be 36 more; each has 26 numbers for coefficients

@@ -7,6 +7,7 @@ import optax
 
 import delayjax as dj
 from delayjax.cluster import protocols
+from tests.support.refusing_server import Arrival
 
 STEPS = 100
 
@@ -51,6 +52,25 @@ def train(run, tx, steps=STEPS):
         xs.append(optax.apply_updates(xs[t], updates))
         state = new
     return np.array(xs[1:]), accepted, state
+
+
+def served(run, rule, every=1):
+    """A server in NumPy: x moves by the mean of `every` accepted gradients.
+
+    With momentum 1/2. Every iterate, and whether each gradient was accepted.
+    """
+    xs, accepted, velocity, waiting = [START], [], np.zeros(3), []
+    for t, (worker, tau) in enumerate(zip(run.workers, run.staleness, strict=True)):
+        x, model = xs[t], xs[t - tau]
+        used, gradient = rule(Arrival(worker, run.gradient(t, model), model, x, tau))
+        if used:
+            waiting.append(gradient)
+        if len(waiting) == every:
+            velocity = 0.5 * velocity + sum(waiting) / every
+            x, waiting = x - 0.1 * velocity, []
+        xs.append(x)
+        accepted.append(used)
+    return np.array(xs[1:]), accepted
 
 
 def quadratic(x, batch, key):

@@ -8,9 +8,8 @@ import numpy as np
 import optax
 import pytest
 
-import delayjax as dj
 from delayjax import pipelines
-from delayjax.delays import Layers
+from tests.rules.rotated_adam_test import check_layers
 
 CURVATURE = np.array([0.5, 1.0, 2.0])
 START = np.array([1.0, -2.0, 0.5])
@@ -99,29 +98,7 @@ def test_the_look_ahead_rises_as_the_docstring_says():
 
 
 def test_a_stack_of_layers_is_its_layers():
-    """Inside of `Layers` and `predict_weights`, each layer has its own delay."""
-    delays, shape = (2, 0, 2), (3, 4)
-    grads = jax.random.normal(jax.random.key(0), (20, *shape))
-    params = jax.random.normal(jax.random.key(1), shape)
-
-    def made(delay):
-        tx = pipelines.nadam(0.1, weight_decay=0.1, momentum_decay=0.5)
-        return dj.predict_weights(dj.delayed(tx, delay), delay)
-
-    def run(tx, grads, x):
-        def step(carry, noise):
-            x, state = carry
-            g = dj.gradient_params(state, x) + noise
-            updates, state = tx.update(g, state, x)
-            x = optax.apply_updates(x, updates)
-            return (x, state), x
-
-        return jax.lax.scan(step, (x, tx.init(x)), grads)[1]
-
-    whole = run(made(Layers(delays)), grads, params)
-    for layer, delay in enumerate(delays):
-        alone = run(made(delay), grads[:, layer], params[layer])
-        np.testing.assert_allclose(whole[:, layer], alone, rtol=1e-5, atol=1e-6)
+    check_layers(pipelines.nadam(0.1, weight_decay=0.1, momentum_decay=0.5))
 
 
 def test_parameters_in_bfloat16_have_moments_and_steps_in_float32():
@@ -173,22 +150,6 @@ def test_weight_decay_alone_needs_parameters():
     decaying = pipelines.nadam(0.1, weight_decay=0.1)
     with pytest.raises(TypeError, match="`nadam` needs the extra argument `params`"):
         decaying.update(grads, decaying.init(grads))
-
-
-@pytest.mark.parametrize(
-    ("bad", "word"),
-    [
-        ({"learning_rate": -0.1}, "`learning_rate` must be finite and non-negative"),
-        ({"b1": 1.0}, r"`b1` must be in \[0, 1\), got 1.0"),
-        ({"b2": 1.0}, r"`b2` must be in \[0, 1\), got 1.0"),
-        ({"eps": 0.0}, "`eps` must be finite and positive, got 0.0"),
-        ({"weight_decay": -1.0}, "`weight_decay` must be finite and non-negative"),
-        ({"momentum_decay": -1.0}, "`momentum_decay` must be finite and non-negative"),
-    ],
-)
-def test_bad_numbers_are_refused(bad, word):
-    with pytest.raises(ValueError, match=word):
-        pipelines.nadam(**{"learning_rate": 0.1} | bad)
 
 
 def test_gradients_that_are_integers_are_refused():

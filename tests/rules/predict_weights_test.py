@@ -106,29 +106,6 @@ def test_the_state_is_found_inside_of_a_chain_and_must_be_one():
         dj.gradient_params(both, params)
 
 
-@pytest.mark.parametrize(
-    ("make", "word"),
-    [
-        (lambda: dj.predict_weights(optax.sgd(1.0), -1), "`horizon` must be finite"),
-        (
-            lambda: dj.predict_weights(optax.sgd(1.0), 1, share=-0.5),
-            "`share` must be finite",
-        ),
-        (
-            lambda: dj.predict_weights(optax.sgd(1.0), {"v": 1}).init({"w": START}),
-            "`horizon` must be one value or a prefix",
-        ),
-        (
-            lambda: dj.predict_weights(optax.sgd(1.0), Layers((1, 2, 3))).init(START),
-            "3 delays along axis 0, but a leaf has shape",
-        ),
-    ],
-)
-def test_bad_arguments_are_refused(make, word):
-    with pytest.raises(ValueError, match=word):
-        make()
-
-
 def test_late_updates_are_corrected_by_layer():
     """Inside of `Layers`, the correction of each layer has its own delay."""
     chain = optax.chain(optax.sgd(0.1), dj.correct_late_updates())

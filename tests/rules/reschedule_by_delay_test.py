@@ -63,25 +63,3 @@ def test_a_delayed_stage_is_stable_at_its_limit_times_tau():
         tx = dj.delayed(optax.chain(optax.sgd(tau * rate), rule), tau)
         ends.append(abs(float(trained(tx, 1500)["last"][-1])))
     assert ends[0] < abs(START["last"]) < ends[1]
-
-
-@pytest.mark.parametrize(
-    ("make", "word"),
-    [
-        (lambda: rule(-1), "`delay` must be finite and non-negative, got -1"),
-        (lambda: rule(annealing_steps=0), "`annealing_steps` must be finite and pos"),
-        (lambda: rule(microbatches=0), "`microbatches` must be finite and positive"),
-        (lambda: rule({"v": 1}).init(START), "`delay` must be one value or a prefix"),
-        (
-            lambda: rule({**ASKED, "layers": Layers((1, 2))}).init(START),
-            r"2 delays along axis 0, but a leaf has shape \[3, 1\]",
-        ),
-    ],
-)
-def test_bad_arguments_are_refused(make, word):
-    with pytest.raises(ValueError, match=word):
-        make()
-
-
-def rule(delay=2, **options):
-    return pipelines.reschedule_by_delay(delay, **{"annealing_steps": 9} | options)

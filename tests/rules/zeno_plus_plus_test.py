@@ -11,33 +11,17 @@ from tests.rules.liars import (
     START,
     STEPS,
     Run,
+    served,
     train,
     trained,
 )
 from tests.support.cases import shortened
+from tests.support.refusing_server import Zeno
 
 
 def validation(x):
     """The gradient of a loss with another minimum than the workers'."""
     return x * jnp.asarray(CURVATURE, x.dtype) - 0.1
-
-
-def zeno_server(run, *, learning_rate, rho, eps, refresh_every):
-    """Xie et al., with momentum 1/2."""
-    xs, accepted, velocity = [START], [], np.zeros(3)
-    for t in range(STEPS):
-        x = xs[t]
-        if t % refresh_every == 0:
-            v = CURVATURE * x - 0.1
-        g = run.gradient(t, xs[t - run.staleness[t]])
-        g = g / np.linalg.norm(g) * np.linalg.norm(v)
-        score = learning_rate * v @ g - rho * g @ g
-        accepted.append(bool(score >= -learning_rate * eps))
-        if accepted[-1]:
-            velocity = 0.5 * velocity + g
-            x = x - learning_rate * velocity
-        xs.append(x)
-    return np.array(xs[1:]), accepted
 
 
 @pytest.mark.parametrize("seed", shortened([1, 2, 3], 1))
@@ -51,9 +35,8 @@ def test_zeno_plus_plus_is_the_papers_server(seed, rho, eps, refresh_every):
         optax.sgd(0.1, momentum=0.5), validation, **numbers, refresh_every=refresh_every
     )
     ours, accepted, state = train(run, tx)
-    theirs, accepted_by_theirs = zeno_server(
-        run, **numbers, refresh_every=refresh_every
-    )
+    server = Zeno(lambda x: CURVATURE * x - 0.1, **numbers, refresh_every=refresh_every)
+    theirs, accepted_by_theirs = served(run, server)
     assert accepted == accepted_by_theirs
     assert 0.1 * STEPS < sum(accepted) < 0.9 * STEPS  # both happen
     # float32: a hundred steps' rounding

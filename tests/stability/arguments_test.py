@@ -54,7 +54,10 @@ WRONG_KINDS = [
     (lambda: modulated(lambda k: 1j), r"`modulation` must hold real numbers, .*1j"),
     (lambda: TraceDynamics([0.5] * 20), r"`staleness` must hold integers, .* float64"),
     (lambda: TraceDynamics([[[0]]] * 200), r"\[T\] or \[T, K\], .* \(200, 1, 1\)"),
-    (lambda: TraceDynamics(3), r"`staleness` must hold .*\[T\] or \[T, K\], .* \(\)"),
+    (
+        lambda: TraceDynamics(3),
+        r"`staleness` must hold .* \[T, K\], got int64 of shape \(\)",
+    ),
     (lambda: sharpness(jnp.sqrt, AT), "scalar-output functions"),
     (
         lambda: sharpness(squares, AT.astype(int)),
@@ -85,14 +88,14 @@ WRONG_VALUES = [
     (lambda: modulated(lambda k: -k), "`modulation` must .*got -3.0 for staleness 3"),
     (lambda: modulated(lambda k: 1 / k, 0), "got inf for staleness 0"),
     (lambda: modulated(lambda k: k < 3), "not only 0, got 0.0 for staleness 3"),
-    (lambda: Dynamics(1).step_limit("median"), '"mean" or "mean_square", got \'median'),
+    (lambda: Dynamics(1).step_limit("max"), '`criterion` .* "mean" or "mean_square"'),
     # traces
     (lambda: TraceDynamics([0, -2] * 200), "`staleness` must be at least 0, .*got -2"),
     (lambda: TraceDynamics([0, -1] * 200), "-1 beside another .*: leave out updates"),
     (lambda: TraceDynamics([19] * 199), "must have at least 200 updates, got 199"),
     (
         lambda: TraceDynamics([0] * 159),
-        "at least 160 updates, got 159",
+        "`staleness` must have at least 160 updates, got 159",
     ),
     (lambda: TraceDynamics([0] * 999, momentum=0.99), "at least 1000 updates, got 999"),
     (lambda: TraceDynamics([0] * 200).growth([0.1, -0.1]), "`step` must be finite and"),

@@ -125,14 +125,6 @@ def test_narrow_parameters_are_widened():
     np.testing.assert_allclose(result, 1.001, rtol=1e-5)
 
 
-def test_more_eigenvalues_than_parameters_or_another_tree_are_refused():
-    x, loss = jnp.ones(3), bowl(jnp.ones(3))
-    with pytest.raises(ValueError, match="`count` must be at most 3, got 4"):
-        stability.hessian_eigenvalues(loss, x, None, count=4)
-    with pytest.raises(TypeError, match=r"incompatible shapes.*\(2,\), \(3,\)"):
-        stability.sharpness(loss, x, None, preconditioner=jnp.ones(2))
-
-
 def test_what_does_not_converge_says_so(monkeypatch):
     linalg = curvature.scipy.sparse.linalg
     once = functools.partial(linalg.eigsh, maxiter=1)

@@ -68,8 +68,15 @@ def dropping(bound: int) -> Any:
 class Kardam:
     """Damaskinos et al.: refuses what changes too fast, or one worker too often."""
 
-    def __init__(self, workers: int, attackers: int, window: int = 26):
+    def __init__(
+        self,
+        workers: int,
+        attackers: int,
+        window: int = 26,
+        patience: int | None = None,
+    ):
         self.workers, self.attackers, self.window = workers, attackers, window
+        self.patience = patience or workers
         self.sent: dict[int, tuple] = {}  # worker: (its last gradient, its model)
         self.slopes = [[] for _ in range(workers)]  # newest last
         self.last: tuple = ()  # the last accepted gradient, the model before
@@ -90,7 +97,7 @@ class Kardam:
             self.move = np.linalg.norm(x - self.last[1])
         recent = self.took[-2 * self.attackers :] if self.attackers else []
         seldom = worker not in recent
-        used = seldom and (self._is_smooth(g) or self.refused >= self.workers)
+        used = seldom and (self._is_smooth(g) or self.refused >= self.patience)
         self.refused = 0 if used else self.refused + seldom
         if used:
             self.last = g, x

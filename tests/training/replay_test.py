@@ -9,6 +9,7 @@ import optax
 import pytest
 
 import delayjax as dj
+from tests.edge_test import edge, spectral_radius
 from tests.support.cases import shortened
 from tests.training.traces import (
     ADAM,
@@ -212,19 +213,6 @@ union_gradient = jax.jit(jax.grad(mean_squares))
 
 
 # theory
-
-
-def edge(tau):
-    """Papers E.5: x_{t+1} = x_t - a x_{t-tau} is stable for 0 < a < edge(tau)."""
-    return 2 * np.sin(np.pi / (2 * (2 * tau + 1)))
-
-
-def spectral_radius(tau, a):
-    """Of z^{tau+1} - z^tau + a."""
-    polynomial = np.zeros(tau + 2)
-    polynomial[:2] = 1, -1
-    polynomial[-1] += a
-    return np.max(np.abs(np.roots(polynomial)))
 
 
 @pytest.mark.parametrize("workers", [1, 2, 8])

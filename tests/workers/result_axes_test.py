@@ -127,7 +127,8 @@ def test_an_error_of_the_step_comes_through_unchanged(make, when):
 @both
 def test_a_batch_must_be_for_all_workers(make, batch, shape):
     workers = make(lambda state, batch: (state, {}))
-    match = rf"`batch` must have leading axes \(4,\).*got shape {shape}"
+    axes = r"`batch` must have leading axes \(4,\), the workers along \('workers',\)"
+    match = rf"{axes}, got shape {shape}"
     with pytest.raises(ValueError, match=match):
         workers.init(PARAMS, batch)
     split = workers.init(PARAMS, DATA)
