@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import graphlib
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +44,7 @@ def programs(experiment: Experiment, *, devices: int | None = None) -> list[Prog
     made: list[Program] = []
     tasks: dict[Any, Task] = {}
     arms = experiment.all_arms
-    _check_arms(experiment)
+    _check_distinct(experiment)
     for number, arm in enumerate(arms):
         request_of_arm = request
         if arm.seconds is not None or arm.updates is not None:
@@ -64,7 +65,6 @@ def programs(experiment: Experiment, *, devices: int | None = None) -> list[Prog
                 f"`grid` has the axis {axis!r}, which no arm takes: they take"
                 f" {', '.join(known) or 'no axis'}."
             )
-    _check_distinct(made)
     _check_contained(made)
     names: dict[str, int] = {}
     unique = []
@@ -92,7 +92,7 @@ def _of_arm(
     }
     of_training = arm.training.arguments()
     make_task = arm.task or experiment.task
-    of_task = {} if isinstance(make_task, Task) else arguments(make_task)
+    of_task = _axes_of_task(make_task)
     known = {**of_training, **of_task}
     _check_axes(experiment, arm, grid, known)
     axes = {axis: values for axis, values in grid.items() if axis in of_training}
@@ -149,6 +149,11 @@ def _of_arm(
                     )
                 )
     return made
+
+
+def _axes_of_task(make_task: Any) -> dict[str, bool]:
+    """{axis that a task takes: whether it is required}."""
+    return {} if isinstance(make_task, Task) else arguments(make_task)
 
 
 def _check_names(axis: str, given: Mapping[Any, str], known: Sequence[str]) -> None:
@@ -259,17 +264,14 @@ def _check_contained(programs: Sequence[Program]) -> None:
                     f" number of that arm, and `off` or a value for each further one:"
                     f" {name!r} is a number that the arm {why}."
                 )
-    contained = {p.arm: number for p in programs for number in p.contains}
-    for arm in contained:
-        chain = [arm]
-        while chain[-1] in contained and contained[chain[-1]] not in chain:
-            chain.append(contained[chain[-1]])
-        if contained.get(chain[-1]) == arm:
-            names = [str(dict(of_arm[number].labels)) for number in (*chain, arm)]
-            raise ValueError(
-                "`contains` must not lead from an arm back to it, got:"
-                f" {names[0]} contains {', which contains '.join(names[1:])}."
-            )
+    try:
+        graphlib.TopologicalSorter({p.arm: p.contains for p in programs}).prepare()
+    except graphlib.CycleError as error:
+        names = [str(dict(of_arm[arm].labels)) for arm in reversed(error.args[1])]
+        raise ValueError(
+            "`contains` must not lead from an arm back to it, got:"
+            f" {names[0]} contains {', which contains '.join(names[1:])}."
+        ) from error
 
 
 def _check_axes(
@@ -314,44 +316,29 @@ def _check_axes(
             )
 
 
-def _check_arms(experiment: Experiment) -> None:
-    """Checks that arms with the same labels take other axes or have other values.
+def _check_distinct(experiment: Experiment) -> None:
+    """Checks that no two cells have the same columns: tables would mix their rows.
 
-    `_check_distinct` would refuse their cells too, but after the timetables of all
-    arms, which may take half a minute.
+    No timetable is made before; those of all arms may take half a minute.
     """
-    seen = []
-    for arm in experiment.all_arms:
-        takes = {*arm.training.arguments()}
-        make_task = arm.task or experiment.task
-        if not isinstance(make_task, Task):
-            takes |= {*arguments(make_task)}
-        grid = {**experiment.grid, **arm.grid}
-        cells = arm.labels, {axis: grid[axis] for axis in grid if axis in takes}
-        if cells in seen:
-            raise _same_columns(arm.labels)
-        seen.append(cells)
-
-
-def _same_columns(cell: Mapping[str, Any]) -> ValueError:
-    """The error of two cells with these columns."""
-    shown = ", ".join(f"{name}={value}" for name, value in cell.items())
-    return ValueError(
-        f"`arms` or `grid` make two cells with the same columns ({shown or 'none'}):"
-        " give each value once, the arms different labels, or the values of an axis"
-        " names, as in grid={'law': {'none': f}}."
-    )
-
-
-def _check_distinct(programs: Sequence[Program]) -> None:
-    """Checks that no two cells have the same columns: tables would mix their rows."""
     seen: set[frozenset[Any]] = set()
-    for program in programs:
-        for cell in program.series():
-            named = [(name, repr(value)) for name, value in cell.items()]
-            key = frozenset([*named, *program.searched])
+    for arm in experiment.all_arms:
+        of_task = _axes_of_task(arm.task or experiment.task)
+        takes = {**arm.training.arguments(), **of_task}
+        given = {**experiment.grid, **arm.grid}
+        axes = {axis: values for axis, values in given.items() if axis in takes}
+        searched = {axis for axis in axes if isinstance(axes[axis], Range)}
+        for cell in _products({a: v for a, v in axes.items() if a not in searched}):
+            columns = {k: label(v) for k, v in {**arm.labels, **cell}.items()}
+            key = frozenset([*columns.items(), *searched])
             if key in seen:
-                raise _same_columns(cell)
+                shown = ", ".join(f"{name}={value}" for name, value in columns.items())
+                raise ValueError(
+                    "`arms` or `grid` make two cells with the same columns"
+                    f" ({shown or 'none'}): give each value once, the arms different"
+                    " labels, or the values of an axis names, as in"
+                    " grid={'law': {'none': f}}."
+                )
             seen.add(key)
 
 
