@@ -273,7 +273,7 @@ class _Searcher:
             values = analysis.derived(pd.DataFrame(frame))[by]
         else:
             of_rows = tables.curve_rows(
-                [row | self._clocks(program, row["step"]) for row in rows],
+                [row | program.job.clocks(row["step"]) for row in rows],
                 program.seeds,
                 [{"cell": cell} for cell in cells],
                 program.job.evaluates,
@@ -283,13 +283,6 @@ class _Searcher:
             judged = Selection(by=by).judged(results, curves)
             values = judged[by.name]
         return self._experiment.effort.score(values)
-
-    def _clocks(self, program: Program, step: int) -> dict[str, Any]:
-        job = program.job
-        clocks = {"examples": job.examples(step).tolist()}
-        if job.seconds is not None:
-            clocks["seconds"] = job.seconds(step).tolist()
-        return clocks
 
 
 def _ledger(programs: Sequence[Program], place: RunFolder) -> Ledger:

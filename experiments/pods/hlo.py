@@ -28,7 +28,8 @@ class Instruction(NamedTuple):
 
     def first_match(self, pattern: str) -> str:
         """The first match of a pattern's group in the attributes; "" without one."""
-        return first_match(pattern, self.attributes)
+        match = re.search(pattern, self.attributes)
+        return match[1] if match else ""
 
     @property
     def called(self) -> str:
@@ -119,12 +120,6 @@ def shape_bytes(shape: str) -> int:
     return sum(bits(dtype) * math.prod(dims) for dtype, dims in arrays(shape)) // 8
 
 
-def first_match(pattern: str, text: str) -> str:
-    """The first match of a pattern's group in a text; "" without a match."""
-    match = re.search(pattern, text)
-    return match[1] if match else ""
-
-
 def _instruction(line: str) -> Instruction:
     line = re.sub(r"/\*.*?\*/", "", line).strip()
     name, _, rest = line.removeprefix("ROOT ").partition(" = ")
@@ -159,4 +154,4 @@ def arrays(shape: str) -> list[tuple[str, tuple[int, ...]]]:
 
 def bits(dtype: str) -> int:
     """The bits of a number of this dtype, as XLA spells it; 0 for a token."""
-    return 8 if dtype == "pred" else int(first_match(r"^[a-z]+(\d+)", dtype) or 0)
+    return 8 if dtype == "pred" else sum(map(int, re.findall(r"^[a-z]+(\d+)", dtype)))

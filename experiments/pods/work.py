@@ -201,10 +201,10 @@ def _convolution_flops(one: hlo.Instruction, operands: list[str]) -> float:
         dict(zip(names, hlo.arrays(shape)[0][1], strict=True))
         for names, shape in zip(labels, [*operands, one.shape], strict=True)
     )
-    window = one.first_match(r"\bwindow=\{(.*?)\}")
 
     def of_window(key, dimension, default):
-        sizes = hlo.first_match(rf"\b{key}=([\dx_\-]+)", window).split("x")
+        given = one.first_match(rf"\bwindow=\{{[^}}]*\b{key}=([\dx_\-]+)")
+        sizes = given.split("x")
         return sizes[dimension] if sizes != [""] else default
 
     products = lhs["b"] * lhs["f"] * result["f"]

@@ -179,9 +179,9 @@ def best(
     if "diverged" in judged:
         score = score.where(judged["diverged"] == 0, np.inf)
     scored = judged.assign(**{by: score.fillna(np.inf), "ended_higher": lost(judged)})
-    cell = _numbered(scored, [*series, *axes])
+    cell = numbered(scored, [*series, *axes])
     first = np.unique(cell, return_index=True)[1]
-    of_series = _numbered(scored, series)
+    of_series = numbered(scored, series)
     seeds = scored.groupby(of_series)["seed"].nunique().to_numpy()
     of_series, cells = of_series[first], scored.groupby(cell)
     whole = cells.size() == seeds[of_series]
@@ -192,7 +192,7 @@ def best(
     return scored.iloc[first[chosen]][[*series, *axes]].merge(frame)[[*frame]]
 
 
-def _numbered(frame: pd.DataFrame, by: Sequence[str]) -> np.ndarray:
+def numbered(frame: pd.DataFrame, by: Sequence[str]) -> np.ndarray:
     """The number of each row's group: 0, 1, ... in the order of the table."""
     if not by:
         return np.zeros(len(frame), int)

@@ -120,7 +120,7 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         measured = run.results
         names = [c for c in analysis.settings(measured) if c not in run.selection.axes]
         # a number for each series, the same with and without a seed
-        number = _numbered(measured, names)
+        number = analysis.numbered(measured, names)
         series = measured[names].assign(series=number).drop_duplicates("series")
         pairs = self._pairs(series, names)
         if pairs.empty:
@@ -128,7 +128,7 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         results = measured.assign(series=number)
         numbered = dataclasses.replace(run, results=results)
         names = [*pd.Index(names).drop([*self.mean_over])]
-        groups = _numbered(pairs, names)
+        groups = analysis.numbered(pairs, names)
         rows = pairs.assign(group=groups).drop_duplicates("group")
 
         def mean(values: ArrayLike) -> np.ndarray:
@@ -337,13 +337,6 @@ class Answer(NamedTuple):
 
     def __str__(self):
         return self.text
-
-
-def _numbered(rows: pd.DataFrame, by: Sequence[str]) -> pd.Series:
-    """The number of each row's group; if `by` is empty, all rows are one group."""
-    if not by:
-        return pd.Series(0, rows.index)
-    return rows.groupby([*by], dropna=False, sort=False).ngroup()
 
 
 _NAMED = 8  # series with an interval each, in a sentence

@@ -115,11 +115,8 @@ class Rows:
         evaluation: Mapping[str, np.ndarray] | None,
     ) -> dict[str, Any]:
         """A row with the clocks and the evaluation."""
-        job = self._job
         row = {"program": self._program.name, "step": step, **row}
-        if job.seconds is not None:
-            row["seconds"] = job.seconds(step).tolist()
-        row["examples"] = job.examples(step).tolist()
+        row |= self._job.clocks(step)
         if evaluation is not None:
             row["evaluation"] = {k: _numbers(v) for k, v in evaluation.items()}
         return row

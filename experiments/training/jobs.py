@@ -187,6 +187,12 @@ class Job(NamedTuple):
         """Whether a run has an evaluation after this update, also if it was resumed."""
         return update % self.evaluate_every == 0 or update == self.updates
 
+    def clocks(self, update: int) -> dict[str, list[float]]:
+        """The examples, and the seconds if there are any, until an update [seeds]."""
+        clocks = {} if self.seconds is None else {"seconds": self.seconds(update)}
+        clocks["examples"] = self.examples(update)
+        return {name: values.tolist() for name, values in clocks.items()}
+
     @property
     def workers(self) -> int:
         """The number of workers."""
