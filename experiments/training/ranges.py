@@ -41,7 +41,8 @@ class Range:
         -2.0
         >>> Range(1.0, 0.1)
         Traceback (most recent call last):
-        ValueError: `low` must be less than `high`, got Range(1.0, 0.1).
+        ValueError: `low` must be less than `high`, and both within 1e-30 and 1e+30, \
+got Range(1.0, 0.1): ...
     """
 
     low: float
@@ -55,28 +56,17 @@ class Range:
             value = getattr(self, name)
             if value is not None:  # an integer would be compiled as one
                 object.__setattr__(self, name, float(value))
-        shown = f"got Range({self.low}, {self.high})"
         if self.scale not in (LOG, LINEAR):
             raise ValueError(f'`scale` must be "log" or "linear", got {self.scale!r}.')
-        if not self.low < self.high:
-            raise ValueError(f"`low` must be less than `high`, {shown}.")
-        if not (abs(self.low) <= _LARGEST and abs(self.high) <= _LARGEST):
+        least = _SMALLEST if self.scale == LOG else -_LARGEST
+        if not least <= self.low < self.high <= _LARGEST:
             raise ValueError(
-                f"`low` and `high` must be finite, and at most 10^{_EXPONENT}, {shown}."
+                f"`low` must be less than `high`, and both within {least} and"
+                f' {_LARGEST}, got Range({self.low}, {self.high}): use scale="linear"'
+                " for 0 or negative numbers, or `off=0.0` beside positive ones."
             )
-        if self.scale == LOG and self.low <= 0:
-            raise ValueError(
-                f'`low` must be positive, {shown}: use scale="linear", or `off=0.0`'
-                " beside a range of positive numbers."
-            )
-        if self.scale == LOG and self.low < _SMALLEST:
-            raise ValueError(
-                f"`low` must be at least 10^-{_EXPONENT}, {shown}: smaller numbers are"
-                " 0 in float32."
-            )
-        if self.off is not None and math.isnan(self.off):
-            raise ValueError(f"`off` must be a number, got {self.off}.")
-        if self.off is not None and self.low < self.off < self.high:
+        outside = self.off is None or self.off <= self.low or self.off >= self.high
+        if not outside:  # or nan
             raise ValueError(
                 f"`off` must not lie between `low` and `high`, got {self.off}, and"
                 f" Range({self.low}, {self.high})."
