@@ -154,4 +154,7 @@ def arrays(shape: str) -> list[tuple[str, tuple[int, ...]]]:
 
 def bits(dtype: str) -> int:
     """The bits of a number of this dtype, as XLA spells it; 0 for a token."""
-    return 8 if dtype == "pred" else sum(map(int, re.findall(r"^[a-z]+(\d+)", dtype)))
+    if dtype == "pred":
+        return 8
+    match = re.match(r"[a-z]+(\d+)", dtype)
+    return int(match[1]) if match else 0

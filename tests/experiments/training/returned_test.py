@@ -34,8 +34,7 @@ UPDATES = {
     r"updates .*, got float32\[1\] for float32\[2\] at": lambda g: g[:1],
     r"updates .*, got float32\[2, 2\] for float32\[2\] at": lambda g: jnp.outer(g, g),
     r"updates .*, got complex64\[2\] for float32\[2\] at": lambda g: g * 1j,
-    r"updates .*, got nothing for float32\[2\] at the root and float32\[2\] for "
-    r"nothing at \['a'\]\.": lambda g: {"a": g},
+    r"updates .*, got nothing for float32\[2\] at the root": lambda g: {"a": g},
 }
 RESULTS = {
     r"the pair \(updates, state\), got \w*Tracer\.": lambda g, s: g,
@@ -95,10 +94,8 @@ def test_anything_but_updates_and_a_like_state_is_refused(kind, message):
 
 
 @pytest.mark.parametrize("result", [lambda g, s: (g, s, s), lambda g, s: None])
-def test_a_rule_inside_of_a_wrapper_is_told_to_return_a_pair(result):
-    with pytest.raises(
-        ValueError, match=r"rule=mine.*must return the pair \(updates, "
-    ):
+def test_a_rule_inside_of_a_wrapper_must_return_a_pair_too(result):
+    with pytest.raises(ValueError, match=r"rule=mine.*unpack"):
         made(late(of(result)))
 
 
@@ -120,9 +117,8 @@ def refuses_to_unpack(g, s):
 )
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_error_of_a_rule_that_unpacks_is_its_error(kind, result, said):
-    with pytest.raises(ValueError, match=rf"rule=mine.*line \d+: {said}") as error:
+    with pytest.raises(ValueError, match=rf"rule=mine.*line \d+: {said}"):
         made(KINDS[kind](of(result)))
-    assert "must return the pair" not in str(error.value)
 
 
 def test_a_float_of_another_width_is_an_update():
