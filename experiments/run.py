@@ -272,7 +272,7 @@ def prepared(
             `stated` names a column or value that the run will not have, or its state
             does not fit into the memory.
     """
-    checked = progress.Lines("checking program %d of %d")
+    checked = progress.Lines("checking program %s of %s")
     made = programs(experiment)
     of_shard = sharded(made, *shard, experiment.also_at)
     if not of_shard:

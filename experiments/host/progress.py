@@ -63,14 +63,14 @@ class Lines:
     """Reports the state of long work every 5 s, and nothing for short work."""
 
     def __init__(self, text: str):
-        """Starts the clock; `text` has a %d for each reported number."""
+        """Starts the clock; `text` has a %s for each value that a line shows."""
         self._text, self._last = text, time.monotonic()
 
-    def say(self, *numbers: int) -> None:
+    def say(self, *values: Any, at_once: bool = False) -> None:
         """Writes a line if 5 s have passed since the last line or the start."""
-        if time.monotonic() - self._last >= _SECONDS_BETWEEN_LINES:
+        if at_once or time.monotonic() - self._last >= _SECONDS_BETWEEN_LINES:
             self._last = time.monotonic()
-            log.info(self._text, *numbers)
+            log.info(self._text, *values)
 
 
 class SearchMeter:
@@ -84,7 +84,10 @@ class SearchMeter:
         """Takes the name of the program, and the most trainings of its search."""
         self._name, self._most = name, most
         self._rounds, self._asked, self._trained = 0, 0, 0
-        self._began, self._last = working(), time.monotonic()
+        self._began = working()
+        self._lines = Lines(
+            "searching %s: round %s, %s of at most %s trainings, at most %s left"
+        )
         log.info("searching %s: at most %s trainings", name, f"{most:,}")
 
     def begin_round(self) -> None:
@@ -94,15 +97,11 @@ class SearchMeter:
     def update(self, asked: int, trained: int) -> None:
         """Adds trainings of the round, of which some were not known before."""
         self._asked, self._trained = self._asked + asked, self._trained + trained
-        if time.monotonic() - self._last < _SECONDS_BETWEEN_LINES or not self._trained:
+        if not self._trained:
             return
-        self._last = time.monotonic()
-        each = (working() - self._began) / self._trained
-        log.info(
-            "searching %s: round %d, %s of at most %s trainings, at most %s left",
-            *(self._name, self._rounds, f"{self._asked:,}", f"{self._most:,}"),
-            _duration(each * (self._most - self._asked)),
-        )
+        left = (working() - self._began) / self._trained * (self._most - self._asked)
+        done, most = f"{self._asked:,}", f"{self._most:,}"
+        self._lines.say(self._name, self._rounds, done, most, _duration(left))
 
 
 class Meter:
@@ -124,7 +123,7 @@ class Meter:
         number = self._programs - len(self._later)
         several = f"{number} of {self._programs}: " * (self._programs > 1)
         self._name = several + name
-        self._opened = self._last_line = time.monotonic()
+        self._opened, self._lines = time.monotonic(), Lines("%s, %s, %s, %s left")
         log.info("%s: compiling", self._name)
         yield
         if self._start < self._updates:
@@ -139,10 +138,7 @@ class Meter:
 
     def update(self, row: dict[str, Any], ended: float) -> None:
         """Shows the numbers of a chunk; `ended` is its end on the clock `working`."""
-        now, step, loss = time.monotonic(), row["step"], row["train_loss"]
-        if now - self._last_line < _SECONDS_BETWEEN_LINES and step < self._updates:
-            return
-        self._last_line = now
+        step, loss = row["step"], row["train_loss"]
         # the loss on the chunk's batches; of several cells and seeds the median
         several = sum(map(len, row["losses"])) > 1
         shown = f"{'median ' * several}batch loss "
@@ -150,11 +146,13 @@ class Meter:
         if row["not_finite"]:
             shown += f", {row['not_finite']} not finite"
         speed = f"{row['updates_per_second']:.3g}/s"
-        done, spent = step - self._start, self._seconds + now - self._opened
+        done = step - self._start
+        spent = self._seconds + time.monotonic() - self._opened
         left = (ended - self._began) / done * (self._updates - step)
         left += spent / (self._done + done) * sum(self._later)
         where = f"{self._name}: update {step}/{self._updates}"
-        log.info("%s, %s, %s, %s left", where, shown, speed, _duration(left))
+        last = step >= self._updates
+        self._lines.say(where, shown, speed, _duration(left), at_once=last)
 
 
 def _duration(seconds: float) -> str:

@@ -65,6 +65,17 @@ def test_a_program_that_was_done_before_takes_no_time(clock, caplog):
     assert left(caplog) == "50 s left"
 
 
+def test_lines_are_5_s_apart_but_the_last_one_is_said_at_once(clock, caplog):
+    caplog.set_level("INFO", logger=progress.log.name)
+    meter = progress.Meter([100])
+    with meter.program("program"):
+        meter.begin(0)
+        for step, seconds in ((10, 6), (20, 4), (30, 4), (90, 4), (100, 0.5)):
+            trained(meter, step, seconds)
+    said = [text.split("update ")[1].split("/")[0] for text in caplog.messages[2:]]
+    assert said == ["10", "30", "100"]
+
+
 def test_a_search_says_its_rounds_its_trainings_and_the_most_time_left(clock, caplog):
     caplog.set_level("INFO", logger=progress.log.name)
     meter = progress.SearchMeter("all", 20_000)
