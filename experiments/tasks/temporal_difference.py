@@ -9,6 +9,9 @@ import numpy as np
 
 from experiments.tasks.task import Task, at_least
 
+DISCOUNT = 0.9
+"""Gamma of `linear_td`."""
+
 
 class Chain(NamedTuple):
     """A Markov chain with rewards.
@@ -25,15 +28,9 @@ class Chain(NamedTuple):
     features: np.ndarray
 
 
-def random_chain(states: int = 10, features: int = 4, *, seed: int = 0) -> Chain:
-    """A random chain, whose features have norm 1 in each state.
-
-    Args:
-        states: the number of states.
-        features: the number of features of a state.
-        seed: draws the chain.
-    """
-    draws = np.random.default_rng(seed)
+def random_chain(states: int = 10, features: int = 4) -> Chain:
+    """A random chain, whose features have norm 1 in each state; the same each time."""
+    draws = np.random.default_rng(0)
     law = draws.random((states, states)) ** 3
     law /= law.sum(axis=1, keepdims=True)
     rewards, phi = draws.normal(size=states), draws.normal(size=(states, features))
@@ -61,13 +58,7 @@ def fixed_point(chain: Chain, discount: float) -> np.ndarray:
     return np.linalg.solve(matrix, weighted @ rewards)
 
 
-def linear_td(
-    agents: int,
-    *,
-    distance: float = 1.0,
-    discount: float = 0.9,
-    chain: Chain | None = None,
-) -> Task:
+def linear_td(agents: int, *, distance: float = 1.0) -> Task:
     """The task of learning the values of states by TD(0), with linear values.
 
         delta = r(s) + gamma phi(s') . x - phi(s) . x
@@ -75,14 +66,13 @@ def linear_td(
 
     so that its gradient is -delta phi(s) (Sutton and Barto, "Reinforcement Learning",
     Section 9.4, as Dal Fabbro et al., arXiv:2403.17247, take it for several agents).
+    The chain is `random_chain()`, and gamma is `DISCOUNT`.
     Each agent walks on its own, from state 0 on, so consecutive batches are dependent.
     A run starts at `distance` from the fixed point in each parameter, whatever its key.
 
     Args:
         agents: the number of agents, each with one transition in a batch.
         distance: from the fixed point in each parameter, at the start.
-        discount: gamma, in [0, 1).
-        chain: None for `random_chain()`.
 
     Returns:
         The task; its parameters are one vector x [features]. A batch is a pair of the
@@ -90,14 +80,12 @@ def linear_td(
         `fixed_point`, and `train_loss` is half its square.
 
     Raises:
-        ValueError: if `agents` is less than 1, or `discount` does not lie in [0, 1).
+        ValueError: if `agents` is less than 1.
     """
     at_least("agents", agents, 1)
-    if not 0 <= discount < 1:
-        raise ValueError(f"`discount` must lie in [0, 1), got {discount}.")
-    chain = random_chain() if chain is None else chain
+    chain = random_chain()
     upper = chain.law.cumsum(axis=1)
-    solution = fixed_point(chain, discount).astype(np.float32)
+    solution = fixed_point(chain, DISCOUNT).astype(np.float32)
 
     @functools.cache
     def visited(seed, steps):
@@ -115,7 +103,7 @@ def linear_td(
     def loss(x, batch):
         now, then = batch
         values = features @ x
-        wanted = jax.lax.stop_gradient(rewards[now] + discount * values[then])
+        wanted = jax.lax.stop_gradient(rewards[now] + DISCOUNT * values[then])
         return 0.5 * jnp.mean((wanted - values[now]) ** 2)
 
     def evaluate(x):
