@@ -564,8 +564,6 @@ SCHEDULES = {"learning_rate": (0.1,), "schedule": ("cosine", "linear")}
             "must return 'train_loss', by which a cell counts as diverged, got loss",
         ),
         (tuned_by(TimeTo("norm", 0.1, "update")), "`tuned_by` needs 'norm', which the"),
-        (tuned_by(TimeTo("train_loss", 0.1)), "`tuned_by` needs 'seconds', which"),
-        (tuned_by("norm"), "`tuned_by`: the run has no 'norm'; it has learning_rate"),
     ],
 )
 def test_what_would_fail_or_mislead_after_training_is_refused_before(

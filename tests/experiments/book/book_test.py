@@ -318,12 +318,6 @@ def test_headlines_that_are_not_decided_among_all_are_looked_at_again(
     assert looked == [(1, [*decided_at])]
 
 
-def test_an_unknown_config_is_refused(tmp_path):
-    said = book(f"--workdir={tmp_path}", "--only=softsink", code=1)
-    assert "--only=softsink is no config of the book" in said
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("name", [name for name in SYSTEMS if name not in NOT_RUN])
 def test_the_small_size_has_few_seeds_and_is_a_run_of_the_config(name):
     flags = entries.small(name)
