@@ -3,7 +3,6 @@
 import math
 import re
 from collections import Counter
-from html.parser import HTMLParser
 
 import numpy as np
 import pandas as pd
@@ -16,6 +15,7 @@ from experiments.book.entries import Entry, Status
 from experiments.config_files import ConfigFile
 from experiments.page import Statement, between_marks
 from experiments.results import claims
+from tests.experiments.page_text import Text
 
 
 @pytest.fixture(scope="module")
@@ -308,27 +308,12 @@ def test_the_page_and_the_lists_are_of_the_kept_table():
     assert {entry.config for entry in kept} == set(SYSTEMS)
 
 
-class Words(HTMLParser):
-    """The text of an HTML page, without its tags."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.parts = []
-        self.feed(text)
-
-    def handle_data(self, data):
-        self.parts.append(data)
-
-    def __str__(self):
-        return " ".join(" ".join(self.parts).split())
-
-
 def test_no_statement_of_the_kept_table_is_lost_on_a_page():
     """Every text of the table is on book.html and in docs/book.md."""
     table = pd.read_csv(page.TABLE, dtype=str, na_filter=False)
     note, _ = page.read()
     bound = entries.from_table(table)
-    words = str(Words(page.html(note, bound)))
+    words = str(Text(page.html(note, bound)))
     text = " ".join(page.PAGE.read_text().replace("\\", "").split())
     shown = ("question", "answer", "reason", "statement", "source", "setting", "said")
     shown += ("bound", "measured", "verdict", "tried", "system")

@@ -25,12 +25,6 @@ WIDTH, ROWS, LAYERS, CAPACITY = 256, 1024, 3, 5
 MATRIX = 4 * WIDTH**2  # bytes
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_tpu():
-    # otherwise JAX looks for a TPU once, if libtpu is installed
-    jax.config.update("jax_platforms", "cpu")
-
-
 def mesh_of(topology):
     devices = chips.topology(topology).devices()
     return jax.make_mesh(

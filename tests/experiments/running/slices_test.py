@@ -16,8 +16,8 @@ from experiments.running import cells, execution, meshes
 from experiments.running.trainer import Trainer
 from tests.eight import slices
 from tests.eight.slices import RATE, UPDATES
-from tests.support import extras
 from tests.support.cases import shortened
+from tests.support.extras import needs_libtpu
 from tests.support.training_runs import program_of
 
 pytestmark = pytest.mark.runs
@@ -288,12 +288,6 @@ def test_a_mean_within_groups_alone_is_refused():
     )
     with pytest.raises(ValueError, match="would drift apart"):
         Trainer(program).init()
-
-
-needs_libtpu = pytest.mark.skipif(
-    extras.is_missing("libtpu", "tpu"),
-    reason="libtpu is not installed: pip install -e '.[tpu]'",
-)
 
 
 @pytest.fixture
