@@ -57,20 +57,6 @@ def test_between_groups_a_gradient_is_one_update_late(kind, workers, groups):
     np.testing.assert_array_equal(counted.staleness_counts, [[[0, UPDATES - 1]]])
 
 
-@pytest.mark.parametrize(("kind", "workers", "groups"), shortened(CASES, *FEW))
-def test_a_group_is_of_neighbors(kind, workers, groups):
-    """The second half of the groups is one update late, the first half is not."""
-    state = slices.trained(KINDS[kind], slices.uneven, workers, groups)
-    x, held = start(), None
-    for t in range(UPDATES):
-        fresh = slices.of_groups(x, t, workers, groups)
-        held = fresh if held is None else held
-        half = groups // 2
-        x = x - RATE * np.concatenate([fresh[:half], held[half:]]).mean(0)
-        held = fresh
-    np.testing.assert_allclose(slices.params_of(state), x, rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize(("groups", "axes"), [(1, "workers"), (2, AXES)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_worker_draws_numbers_of_its_own_and_all_report_one_loss(
