@@ -210,12 +210,6 @@ def test_a_changed_flag_may_remove_what_the_answer_names(tmp_path):
     assert len(result.results) == 2 * 2 * 3
 
 
-def test_a_shard_has_the_names_of_the_whole_grid(tmp_path):
-    whole = experiment(answer=effect(against={"delay": 4}))
-    result = run(whole, tmp_path, shard=(0, 4))
-    assert set(result.results["delay"]) == {0}
-
-
 TRAININGS = {
     "by updates": {},
     "along a trace, by seconds": TIMED,

@@ -107,8 +107,10 @@ def folder(whole, tmp_path):
     return shutil.copytree(whole[0], tmp_path / "copy")
 
 
-def test_a_run_s_results_are_a_loop_s_by_hand(whole):
-    _, result = whole
+def test_a_run_s_results_are_a_loop_s_by_hand_and_it_knows_its_time(whole):
+    there, result = whole
+    written = json.loads((there / "run.json").read_text())
+    assert result.info["wall_seconds"] == written["wall_seconds"] > 0
     assert len(result.results) == 2 * 2 * 2
     for row in result.results.itertuples():
         expected = by_hand(row.learning_rate, row.delay, row.seed, 30)
@@ -189,11 +191,6 @@ def test_a_bounded_run_that_begins_at_the_optimum_ends_higher_and_is_tuned(tmp_p
     result = run(asked, str(tmp_path))
     assert result.results["ended_higher"].all() and not result.results["diverged"].any()
     assert result.best["learning_rate"].unique().tolist() == [0.02]
-
-
-def test_everything_may_diverge(tmp_path):
-    grid = {"learning_rate": (1e25, 2e25), "delay": (0,)}
-    assert run(experiment(grid=grid), str(tmp_path)).results["diverged"].all()
 
 
 def test_a_finished_run_is_read_and_a_further_metric_trains_again(
@@ -281,12 +278,8 @@ def test_a_run_that_goes_on_has_the_evaluations_of_one_from_the_start(
 
 # what happened to a table: a copy that was cut off, an editor
 DAMAGED = {
-    "the last line is lost": lambda text: text[: text[:-1].rindex("\n") + 1],
     "half a line is lost": lambda text: text[: -len(text.splitlines()[-1]) // 2],
-    "all rows are lost": lambda text: text[: text.index("\n") + 1],
-    "text for a number": lambda text: text.replace(text.split(",")[-1], "?\n"),
     "another number": lambda text: text.replace("0.2", "0.3"),
-    "nothing is left": lambda text: "",
 }
 
 
@@ -314,9 +307,7 @@ def test_a_damaged_table_is_seen(tuned, tmp_path):
 @pytest.mark.parametrize(
     ("damage", "name", "kept"),
     [
-        ("the last line is lost", "results.csv", True),
-        ("another number", "curves.csv", True),
-        ("nothing is left", "tuning/curves.csv", True),
+        ("another number", "tuning/curves.csv", True),
         ("half a line is lost", "results.csv", False),
     ],
 )
@@ -564,8 +555,6 @@ SCHEDULES = {"learning_rate": (0.1,), "schedule": ("cosine", "linear")}
             "must return 'train_loss', by which a cell counts as diverged, got loss",
         ),
         (tuned_by(TimeTo("norm", 0.1, "update")), "`tuned_by` needs 'norm', which the"),
-        (tuned_by(TimeTo("train_loss", 0.1)), "`tuned_by` needs 'seconds', which"),
-        (tuned_by("norm"), "`tuned_by`: the run has no 'norm'; it has learning_rate"),
     ],
 )
 def test_what_would_fail_or_mislead_after_training_is_refused_before(
@@ -711,12 +700,6 @@ def test_each_source_of_the_axis_cluster_has_its_trace_and_all_share_a_program()
     for trace, source in zip(result.traces.values(), sources.values(), strict=True):
         expected = source.trace(0, 30, np.inf)
         np.testing.assert_array_equal(trace.seconds, expected.seconds)
-
-
-def test_a_run_knows_its_time_when_it_returns(tmp_path):
-    result = run(experiment(updates=1), str(tmp_path))
-    written = json.loads((tmp_path / "run.json").read_text())
-    assert result.info["wall_seconds"] == written["wall_seconds"] > 0
 
 
 class Collected:

@@ -1,7 +1,6 @@
 """A run that searches: its optima, its records, its end and its resumption."""
 
 import collections
-import contextlib
 import dataclasses
 import itertools
 import json
@@ -31,11 +30,9 @@ from experiments import (
 )
 from experiments.figures import TimeTo
 from experiments.host import checkpoints
-from experiments.host.folder import RunFolder
 from experiments.results import claims, measures
 from experiments.running import feeding, loop, searching, trials
 from experiments.running.families import sharded
-from experiments.running.ledger import Ledger
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
 from experiments.training.experiment import FIRST_SEARCH_SEED
@@ -401,13 +398,40 @@ def test_a_rule_may_be_trained_at_the_optimum_of_a_rule_with_fewer_numbers(last)
     }
 
 
-def test_a_contained_series_may_lie_within_the_range_of_a_number():
+@pytest.fixture
+def found_at(monkeypatch):
+    """Ends each search at once: {a part of the name of its series: where it ends}.
+
+    A series that has a second end is found there when it has rivals.
+    """
+
+    def found_at(ends):
+        asked = []
+
+        def ended(space, search, name, *, rivals, **options):
+            (part,) = (part for part in ends if part in name)
+            asked.append((part, [*rivals]))
+            point = ends[part][0 if not rivals else -1]
+            yield from ()
+            tried = (point, *rivals)
+            return searching.Outcome(point, point[0], True, "", 1000, tried)
+
+        monkeypatch.setattr(searching, "find", ended)
+        return asked
+
+    return found_at
+
+
+APART = {"'delay': 0": [(0.3,)], "'delay': 3": [(0.2,)]}
+
+
+def test_a_contained_series_may_lie_within_the_range_of_a_number(found_at):
     """Plain delay is the rule at the factor 1, which the search may try or not."""
+    found_at({"plain": [(0.3,)], "scaled": [(0.2, 1.5)]})
     at_one = arms(contains={**PLAIN, "factor": 1.0}, off=None)
     asked = dict(training=None, arms=at_one, grid=AT_THREE, search=COARSE)
-    result, known = with_known(experiment(**asked))
-    rate = result.selection.optima.set_index("rule")["learning_rate"]["plain"]
-    assert known["learning_rate", "factor"] == [[(rate, 1.0)]]
+    _, known = with_known(experiment(**asked))
+    assert known["learning_rate", "factor"] == [[(0.3, 1.0)]]
 
 
 def test_a_series_tries_the_optima_of_the_series_that_contain_it(nested):
@@ -419,25 +443,15 @@ def test_a_series_tries_the_optima_of_the_series_that_contain_it(nested):
     assert [points[-1] for points in tried] == [(rate,) for rate in rates]
 
 
-def test_a_series_tries_optima_of_others_where_it_has_tried_nothing():
+def test_a_series_tries_optima_of_others_where_it_has_tried_nothing(found_at):
     """Each of two series has a new rival once: their second optima are near."""
-    ends = {0: [(0.5,), (0.5,)], 3: [(0.001,), (0.4,)]}
-    asked = []
-
-    def ended(space, search, name, *, rivals, **options):
-        delay = 3 if "3" in name else 0
-        asked.append((delay, [*rivals]))
-        point = ends[delay][min(len(rivals), 1)]
-        yield from ()
-        return searching.Outcome(point, 0.0, True, "", 0, (point, *rivals))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("experiments.search.searching.find", ended)
-        run(experiment())
+    none, late = "'delay': 0", "'delay': 3"
+    asked = found_at({none: [(0.5,)], late: [(0.001,), (0.4,)]})
+    run(experiment())
     first, again = asked[:2], asked[2:]
-    assert first == [(0, []), (3, [])]
+    assert first == [(none, []), (late, [])]
     # each tries the other's optimum; then 0.4 is within a factor of 2 of 0.5
-    assert again == [(0, [(0.001,)]), (3, [(0.5,)])]
+    assert again == [(none, [(0.001,)]), (late, [(0.5,)])]
 
 
 def test_no_series_ends_worse_than_the_series_that_it_contains(nested):
@@ -458,8 +472,9 @@ def test_nested_series_that_go_on_forget_the_optima_of_a_short_search(nested, tm
     pd.testing.assert_frame_equal(again.results, whole.results, rtol=0)
 
 
-def test_the_search_chooses_a_listed_axis_and_the_report_says_so(tmp_path):
+def test_the_search_chooses_a_listed_axis_and_the_report_says_so(tmp_path, found_at):
     """A period beside a `Range`, with reported seeds that would choose another."""
+    found_at(APART)
     whole_number = experiment(
         grid={"learning_rate": Range(0.01, 1.0), "delay": (0, 3)},
         tuned="delay",
@@ -467,39 +482,14 @@ def test_the_search_chooses_a_listed_axis_and_the_report_says_so(tmp_path):
         search=COARSE,
     )
     result = run(whole_number, tmp_path)
-    optima = result.selection.optima.sort_values("score")
     results = result.results.copy()
-    late = results["delay"] == optima["delay"].iloc[-1]
-    results["train_loss"] = results["train_loss"].where(~late, 0.0)
+    undelayed = results["delay"] == 0  # its score is 0.3, the other's 0.2
+    results["train_loss"] = results["train_loss"].where(~undelayed, 0.0)
     result = dataclasses.replace(result, results=results)
-    assert [*result.best["delay"]] == [*optima["delay"].head(1)]
+    assert [*result.best["delay"]] == [3]
     text = report.write(Run.read(tmp_path), whole_number).read_text()
-    trainings = f"{optima['trainings'].sum():,} trainings on other seeds: means"
-    assert f"the least training loss, searched in {trainings}" in text
-
-
-def test_more_cells_than_a_call_elsewhere_has_would_hardly_save_calls():
-    """A bowl of two numbers, of which one can be off, is searched as on any device."""
-
-    def calls(width):
-        space = {"a": Range(1e-3, 3.0), "b": Range(0.01, 1.0, off=1.0)}
-        asking = searching.find(space, Search(repeats=1), "a series", first_seed=0)
-        noise, answer, count = np.random.default_rng(0), None, 0
-        trained = type("", (), {"width": width})()
-        with contextlib.suppress(StopIteration):
-            while True:
-                asked = asking.send(answer)
-                each = [(0, trial) for trial in asked]
-                count += len(trials.Trials.calls(trained, each))
-                of_seeds = {trial.seed: noise.normal() for trial in asked}
-                answer = [
-                    np.log10(a / 0.03) ** 2 + np.log10(b / 0.1) ** 2 + of_seeds[seed]
-                    for (a, b), seed in asked
-                ]
-        return count
-
-    few, most = calls(trials._ELSEWHERE), calls(4 * trials._ELSEWHERE)
-    assert most < few < 1.1 * most
+    trainings = "searched in 2,000 trainings on other seeds: means"
+    assert f"the least training loss, {trainings}" in text
 
 
 def test_a_shard_has_whole_families():
@@ -514,18 +504,16 @@ def test_a_shard_has_whole_families():
     assert sharded(whole, 1, 2, alone.also_at) == []
 
 
-def test_a_series_is_trained_at_the_optimum_of_another_too():
-    result = run(experiment(also_at=[{"delay": 0}], search=COARSE))
-    optima = result.selection.optima.set_index("delay")["learning_rate"]
+def test_a_series_is_trained_at_the_optimum_of_another_too(found_at):
+    found_at(APART)
+    result = run(experiment(also_at=[{"delay": 0}]))
     pairs = result.results[["delay", "learning_rate"]].drop_duplicates()
-    assert sorted(pairs.itertuples(index=False, name=None)) == sorted(
-        {(0, optima[0]), (3, optima[3]), (3, optima[0])}
-    )
+    assert {*pairs.itertuples(index=False, name=None)} == {(0, 0.3), (3, 0.2), (3, 0.3)}
     assert len(result.results) == 3 * 4  # the optimum of delay 0 is there once
     best = result.best[["delay", "learning_rate"]].drop_duplicates()
-    assert dict(best.itertuples(index=False, name=None)) == dict(optima)
+    assert dict(best.itertuples(index=False, name=None)) == {0: 0.3, 3: 0.2}
     kept = measures.kept("train_loss", best_at={"delay": 0}, delay=3)(result)
-    rows = result.results.query(f"delay == 3 and learning_rate == {optima[0]}")
+    rows = result.results.query("delay == 3 and learning_rate == 0.3")
     assert kept == pytest.approx(rows["train_loss"].mean())
     with pytest.raises(ValueError, match="`also_at` needs a series with"):
         run(experiment(also_at=[{"delay": 2}]))
@@ -561,7 +549,16 @@ def made(monkeypatch):
     return there
 
 
-def test_clusters_are_searched_with_one_compiled_program(made):
+def test_clusters_are_searched_with_one_program_and_simulated_once_under_each_seed(
+    made, monkeypatch
+):
+    simulated, simulate = collections.Counter(), Simulation.trace
+
+    def noted(source, seed, *end):
+        simulated[source.cluster.workers, seed] += 1
+        return simulate(source, seed, *end)
+
+    monkeypatch.setattr(Simulation, "trace", noted)
     sources = {
         name: Simulation(Cluster(workers, exponential(1.0)), protocols.k_async(1))
         for name, workers in (("two", 2), ("three", 3))
@@ -578,6 +575,10 @@ def test_clusters_are_searched_with_one_compiled_program(made):
     spared = [number for one in needs for number in (one.staleness, one.versions)]
     assert all(number == 2 ** round(np.log2(number)) for number in spared)
     assert all(trainer.run_chunk._cache_size() == 1 for trainer in made)
+    counts = [n for (_, seed), n in simulated.items() if seed >= FIRST_SEARCH_SEED]
+    assert len(counts) > 3
+    # a program that is compiled needs a second job, with room to spare
+    assert sum(counts) <= len(counts) + 2
 
 
 HARD = Search(seeds=3, repeats=2, tolerance=1e-9, most=300)
@@ -663,47 +664,6 @@ def test_arms_cannot_contain_each_other():
         programs(experiment(training=None, arms=circle))
 
 
-def test_a_line_that_was_edited_is_named(whole, tmp_path):
-    folder, _ = whole
-    lines = (folder / "search.csv").read_text().splitlines()
-    lines[4] = lines[4].replace(",", ";", 2)
-    (tmp_path / "search.csv").write_text("\n".join(lines) + "\n")
-    with pytest.raises(ValueError, match=r"search.csv, line 5 is not as the run"):
-        ledger = Ledger(RunFolder(tmp_path), {"all": ["learning_rate"]})
-        ledger.take(ledger.text())
-
-
-def product_of(learning_rate, factor, other, delay=0):
-    return optax.chain(late(learning_rate, delay), optax.scale(factor * other))
-
-
-def in_two_orders():
-    """Two arms that have the same two numbers, each in another order."""
-    factor, other = Range(0.5, 2.0), Range(0.9, 1.1, hard=True)
-    a, b = dict(factor=factor, other=other), dict(other=other, factor=factor)
-    return experiment(
-        training=None,
-        arms=[
-            Arm(training=product_of, labels={"rule": "a"}, grid=a),
-            Arm(training=product_of, labels={"rule": "b"}, grid=b),
-        ],
-        grid={"learning_rate": (0.3,)},
-        search=ROUGH,
-    )
-
-
-def test_arms_whose_numbers_have_another_order_find_their_own_lines(
-    tmp_path, monkeypatch
-):
-    expected = run(in_two_orders(), tmp_path)
-    text = (tmp_path / "search.csv").read_text()
-    (tmp_path / "results.csv").unlink()
-    monkeypatch.setattr(trials.Trials, "trained", None)
-    again = run(in_two_orders(), tmp_path)
-    assert (tmp_path / "search.csv").read_text() == text
-    pd.testing.assert_frame_equal(again.selection.optima, expected.selection.optima)
-
-
 def test_no_two_arms_share_a_seed_whatever_their_labels():
     # 60 numbers of 200: some hashes of labels are equal
     many = [Arm(training=late, labels={"number": i}) for i in range(60)]
@@ -732,23 +692,23 @@ def test_also_at_a_series_without_a_needed_number_is_refused_before_the_search()
         run(experiment(training=None, arms=beside, also_at=[PLAIN]))
 
 
-def test_an_arm_without_a_search_is_reported_beside_one_with():
+def test_an_arm_without_a_search_is_reported_beside_one_with(found_at):
+    found_at(APART)
     fixed = Arm(training=late, labels={"rule": "fixed"}, grid={"learning_rate": (0.1,)})
-    result = run(experiment(training=None, arms=[arms()[0], fixed], search=COARSE))
+    result = run(experiment(training=None, arms=[arms()[0], fixed]))
     pd.testing.assert_frame_equal(
         result.best.sort_values([*result.best][:4]).reset_index(drop=True),
         result.results.sort_values([*result.best][:4]).reset_index(drop=True),
     )
     table = result.gains("plain", by=("delay",))
     assert list(table["rule"]) == ["fixed"] * 2 and table["found"].all()
-    rates = result.selection.optima.set_index("delay")["learning_rate"]
     rows = result.results.set_index(["delay", "learning_rate", "seed"]).sort_index()[
         "train_loss"
     ]
-    for row in table.to_dict("records"):
-        delay = row["delay"]
-        gain = rows[delay, rates[delay]] - rows[delay, 0.1]
-        assert row["gain"] == pytest.approx(gain.mean())
+    gains = table.set_index("delay")["gain"]
+    for delay, rate in ((0, 0.3), (3, 0.2)):
+        gain = rows[delay, rate] - rows[delay, 0.1]
+        assert gains[delay] == pytest.approx(gain.mean())
 
 
 def test_a_range_of_one_arm_is_no_list_of_values_of_another():
@@ -849,23 +809,6 @@ def test_a_call_that_times_begins_anew(timed, tmp_path, monkeypatch):
     assert (tmp_path / "search.csv").exists()
     again = run(made, tmp_path)
     pd.testing.assert_frame_equal(again.selection.optima, expected.selection.optima)
-
-
-def test_a_search_simulates_a_cluster_once_under_each_seed(monkeypatch):
-    simulated, simulate = collections.Counter(), Simulation.trace
-
-    def noted(source, seed, *end):
-        simulated[seed] += 1
-        return simulate(source, seed, *end)
-
-    monkeypatch.setattr(Simulation, "trace", noted)
-    source = Simulation(Cluster(2, exponential(1.0)), protocols.k_async(1))
-    grid = {"learning_rate": Range(0.01, 1.0)}
-    run(experiment(training=along(source, optax.sgd), grid=grid, search=COARSE))
-    counts = [n for seed, n in simulated.items() if seed >= FIRST_SEARCH_SEED]
-    assert len(counts) > 3
-    # a program that is compiled needs a second job, with room to spare
-    assert sum(counts) <= len(counts) + 2
 
 
 def test_a_training_counts_that_reaches_the_value_and_diverges_afterwards(tmp_path):

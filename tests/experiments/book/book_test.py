@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-from html.parser import HTMLParser
 from pathlib import Path
 
 import optax
@@ -25,10 +24,10 @@ from experiments.results import claims, effects
 from experiments.results.claims import Judged
 from experiments.results.estimates import Estimate
 from tests.experiments.figures.runs import made
+from tests.experiments.page_text import Text
+from tests.support.commands import ROOT, finish
 
 pytestmark = pytest.mark.runs
-
-ROOT = Path(__file__).parents[3]
 
 
 def test_each_config_is_in_one_chapter_with_a_system_of_its_own():
@@ -47,25 +46,6 @@ def statement(text="It <halves>", measure=lambda result: 0.4, **options):
 def judged(verdict, claim=None):
     own = Judged(claim or statement(), Estimate(0.4, 0.01, 5), verdict)
     return Statement.of(own)
-
-
-class Text(HTMLParser):
-    """The words of a page, and whether it loads anything."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.words, self.loads = [], []
-        self.feed(page)
-
-    def handle_data(self, data):
-        self.words += data.split()
-
-    def handle_starttag(self, tag, attrs):
-        self.loads += [
-            value
-            for name, value in attrs
-            if name in ("src", "href") and not value.startswith(("data:", "#"))
-        ]
 
 
 def test_the_page_has_answers_statements_and_verdicts_and_loads_nothing(tmp_path):
@@ -91,7 +71,7 @@ def test_the_page_has_answers_statements_and_verdicts_and_loads_nothing(tmp_path
     ]
     shown = page.html("small size; today", bound)
     text = Text(shown)
-    words = " ".join(text.words)
+    words = str(text)
     assert text.loads == []
     assert "small size; today" in words
     assert "reproduced n-softsync" in words
@@ -176,10 +156,9 @@ def test_the_finished_look_with_the_most_seeds_counts(tmp_path, monkeypatch):
 
 
 def book(*arguments, code):
-    command = [sys.executable, "-m", "experiments.book", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    ended, said = finish(*arguments, module="experiments.book")
+    assert ended == code, said
+    return said
 
 
 def test_a_config_that_fails_is_said_and_the_book_is_bound(tmp_path):
@@ -316,12 +295,6 @@ def test_headlines_that_are_not_decided_among_all_are_looked_at_again(
     looked.clear()
     runs.look([*decided_at], tmp_path, small=True, jobs=1)
     assert looked == [(1, [*decided_at])]
-
-
-def test_an_unknown_config_is_refused(tmp_path):
-    said = book(f"--workdir={tmp_path}", "--only=softsink", code=1)
-    assert "--only=softsink is no config of the book" in said
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", [name for name in SYSTEMS if name not in NOT_RUN])

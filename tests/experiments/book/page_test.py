@@ -3,7 +3,6 @@
 import math
 import re
 from collections import Counter
-from html.parser import HTMLParser
 
 import numpy as np
 import pandas as pd
@@ -16,6 +15,13 @@ from experiments.book.entries import Entry, Status
 from experiments.config_files import ConfigFile
 from experiments.page import Statement, between_marks
 from experiments.results import claims
+from tests.experiments.page_text import Text
+
+
+@pytest.fixture(scope="module")
+def kept():
+    """The entries of the kept table."""
+    return page.read()[1]
 
 
 def bound(*verdicts):
@@ -127,9 +133,8 @@ def test_the_first_row_of_a_config_gets_the_corrected_verdict_of_its_headline(tm
     assert each == [("dana", "reproduced"), below[0], ("gossip", "undecided"), below[1]]
 
 
-def test_the_kept_table_has_the_corrected_verdict_beside_each_headline():
+def test_the_kept_table_has_the_corrected_verdict_beside_each_headline(kept):
     table = pd.read_csv(page.TABLE, dtype=str, na_filter=False)
-    _, kept = page.read()
     verdicts = {one.config: one.headline.verdict for one in kept if one.headline}
     for config, rows in table.groupby("config", sort=False):
         first, *others = rows["corrected"]
@@ -181,8 +186,7 @@ def test_the_readme_s_table_counts_systems_by_chapter_and_verdict(verdicts, name
     }
 
 
-def test_the_readme_s_table_has_each_system_of_the_kept_table_once():
-    _, kept = page.read()
+def test_the_readme_s_table_has_each_system_of_the_kept_table_once(kept):
     *chapters, whole, below = rows_of(kept).values()
     assert sum(map(Counter, chapters), Counter()) == whole
     with_a_claim = [one for one in kept if one.statements]
@@ -206,8 +210,7 @@ def test_a_config_that_is_counted_with_another_one_has_no_headline():
     assert sum(rows_of([part, whole])["further statements"].values()) == 3
 
 
-def test_configs_that_count_once_have_a_source_in_common_and_one_headline():
-    _, kept = page.read()
+def test_configs_that_count_once_have_a_source_in_common_and_one_headline(kept):
     paper = re.compile(r"arXiv:[\d.]+|\w+, [\w, ]+ \(\d{4}\), HPC Asia")
     papers = {
         entry.config: {*paper.findall(" ".join(one.source for one in entry.statements))}
@@ -219,8 +222,7 @@ def test_configs_that_count_once_have_a_source_in_common_and_one_headline():
     assert len({*claimed}) == len(claimed)
 
 
-def test_each_headline_says_where_its_source_says_it():
-    _, kept = page.read()
+def test_each_headline_says_where_its_source_says_it(kept):
     places = re.compile("abstract|body|Section|[Tt]able|Theorem|README|issue")
     sources = [one.headline.source for one in kept if one.headline]
     assert [source for source in sources if not places.search(source)] == []
@@ -306,27 +308,12 @@ def test_the_page_and_the_lists_are_of_the_kept_table():
     assert {entry.config for entry in kept} == set(SYSTEMS)
 
 
-class Words(HTMLParser):
-    """The text of an HTML page, without its tags."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.parts = []
-        self.feed(text)
-
-    def handle_data(self, data):
-        self.parts.append(data)
-
-    def __str__(self):
-        return " ".join(" ".join(self.parts).split())
-
-
 def test_no_statement_of_the_kept_table_is_lost_on_a_page():
     """Every text of the table is on book.html and in docs/book.md."""
     table = pd.read_csv(page.TABLE, dtype=str, na_filter=False)
     note, _ = page.read()
     bound = entries.from_table(table)
-    words = str(Words(page.html(note, bound)))
+    words = str(Text(page.html(note, bound)))
     text = " ".join(page.PAGE.read_text().replace("\\", "").split())
     shown = ("question", "answer", "reason", "statement", "source", "setting", "said")
     shown += ("bound", "measured", "verdict", "tried", "system")
@@ -338,16 +325,14 @@ def test_no_statement_of_the_kept_table_is_lost_on_a_page():
     assert counted == (table["statement"] != "").sum() >= 100
 
 
-def test_each_kept_run_says_what_it_ran_on():
-    _, kept = page.read()
+def test_each_kept_run_says_what_it_ran_on(kept):
     for entry in kept:
         ran = re.fullmatch(r"\d+ x .+, jax [\d.]+", entry.ran_on) is not None
         assert ran == (entry.minutes > 0)
 
 
 @pytest.mark.parametrize("name", [name for name in SYSTEMS if name not in NOT_RUN])
-def test_the_kept_statements_are_those_of_the_configs(name):
-    _, kept = page.read()
+def test_the_kept_statements_are_those_of_the_configs(name, kept):
     (entry,) = (one for one in kept if one.config == name)
     if entry.status is Status.NOT_YET:
         pytest.skip("its full run is still to be done")

@@ -153,6 +153,7 @@ def test_without_a_table_there_is_no_page(tmp_path, monkeypatch):
         page.main(["page"])
 
 
+@pytest.mark.runs
 def test_the_kept_page_and_the_readme_are_made_of_the_kept_tables():
     made, readme = page.parts(), page.README.read_text()
     assert page.PAGE.read_text() == page.markdown(made)

@@ -58,6 +58,13 @@ def made(folder, loss=valley, *, seeds=SEEDS, curve=None, info=None, **grid):
     return Run(*frames, selection, info["question"], folder=folder, info=info)
 
 
+def step_at(run, delay):
+    """The step size with the least mean loss."""
+    rows = analysis.where(run.results, delay=delay)
+    losses = rows.train_loss.where(rows.diverged == 0, np.inf)
+    return losses.groupby(rows.learning_rate).mean().idxmin()
+
+
 def written(run):
     """The same run, read from its files."""
     run.folder.mkdir(parents=True, exist_ok=True)

@@ -22,12 +22,6 @@ UPDATES = ("--config.updates=200", "--checkpoint_every=10")
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    """The flag of one compilation cache for all runs."""
-    return f"--compile_cache={tmp_path_factory.mktemp('compiled')}"
-
-
-@pytest.fixture(scope="module")
 def whole(tmp_path_factory, compiled):
     """A run of two processes without interruption, and the output of each."""
     workdir = tmp_path_factory.mktemp("runs") / "whole"

@@ -21,6 +21,7 @@ def send(number):
     signal.raise_signal(number)  # handled here, whatever thread the system would choose
 
 
+@pytest.mark.runs
 def test_sigterm_ends_a_process_that_compiles_before_it_is_done():
     command = [sys.executable, "-c", COMPILES]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -25,12 +25,6 @@ WIDTH, ROWS, LAYERS, CAPACITY = 256, 1024, 3, 5
 MATRIX = 4 * WIDTH**2  # bytes
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_tpu():
-    # otherwise JAX looks for a TPU once, if libtpu is installed
-    jax.config.update("jax_platforms", "cpu")
-
-
 def mesh_of(topology):
     devices = chips.topology(topology).devices()
     return jax.make_mesh(
@@ -578,19 +572,8 @@ def test_the_command_fails_where_an_experiment_does_not_fit(make, message):
         compile_pod.main(make(), SMALL)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--topology=v5e:4x4", "--config.lrr=1"), "lrr"),
-        ((), "--topology"),
-        (("--topology=v5e:4x4", "extra"), "'extra'"),
-    ],
-    ids=["key", "missing", "stray"],
-)
-def test_a_mistyped_command_is_one_line(arguments, message):
+def test_a_missing_flag_is_one_line():
     code, output = finish(
-        "--config=configs/default.py", *arguments, module="experiments.pods.compile_pod"
+        "--config=configs/default.py", module="experiments.pods.compile_pod"
     )
-    assert code == 1
-    assert output.startswith("error: ") and output.count("\n") == 1
-    assert message in output
+    assert (code, output) == (1, "error: --topology is missing.\n")

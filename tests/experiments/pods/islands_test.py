@@ -27,12 +27,6 @@ ADAM = optax.adam(1e-3)
 NESTEROV = optax.sgd(0.7, momentum=0.9, nesterov=True)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_tpu():
-    # otherwise JAX looks for a TPU once, if libtpu is installed
-    jax.config.update("jax_platforms", "cpu")
-
-
 def diloco(delay):
     inner = dj.exchange.mean(ADAM, axis_name="members")
     arguments = dict(period=PERIOD, delay=delay, axis_name="groups")

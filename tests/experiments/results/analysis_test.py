@@ -199,6 +199,7 @@ def test_the_interval_of_what_is_not_negative_is_the_t_interval_of_its_logarithm
     assert (row.low, row.mean, row.high) == (0.0, 0.0, 0.0)
 
 
+@pytest.mark.long
 def test_of_five_seeds_the_interval_covers_the_mean_as_often_as_it_says():
     rng = np.random.default_rng(0)
     hits = 0

@@ -128,6 +128,7 @@ def test_each_part_chooses_its_best_value_where_the_reported_seeds_choose():
     assert estimate(measure, Run(results, curves, choice)).error == pytest.approx(1.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seeds", [5, 8])
 def test_the_interval_of_a_ratio_covers_as_often_as_it_says(seeds):
     rng = np.random.default_rng(1)

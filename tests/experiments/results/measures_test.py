@@ -108,20 +108,6 @@ def test_a_clear_choice_has_the_interval_of_its_measure():
     assert math.isclose(chosen.error, alone.error)
 
 
-def test_the_least_of_equal_settings_has_their_mean():
-    draws, (delays, seeds) = 60, (range(4), range(6))
-    each = [measures.tuned("train_loss", delay=delay) for delay in delays]
-    noise = np.random.default_rng(0).standard_normal((draws, 4, 6))
-    numbers, minima = [], []
-    for drawn in noise:
-        rows = [(0.1, d, s, drawn[d, s], 0) for d in delays for s in seeds]
-        numbers.append(measures.least(each)(result(rows, COLUMNS)))
-        minima.append(drawn.mean(axis=1).min())
-    error = np.std(numbers) / np.sqrt(draws)
-    assert abs(np.mean(numbers)) < 4 * error
-    assert np.mean(minima) < -0.25  # 6 seeds: E min of 4 of N(0, 1/6) is -0.42
-
-
 def test_a_kept_step_may_diverge_elsewhere():
     kept = measures.kept("train_loss", best_at=dict(delay=0), delay=4)
     assert math.isnan(kept(GRID))
@@ -241,11 +227,6 @@ def test_the_first_time_is_that_of_the_chosen_step():
         run, results=slow, selection=run.selection._replace(by="train_loss")
     )
     assert measures.tuned(TimeTo("train_loss", 1.0))(run) == 20.0
-
-
-def test_settings_that_were_not_run_are_an_error():
-    with pytest.raises(ValueError, match=r"no row has {'delay': 7}"):
-        measures.tuned("train_loss", delay=7)(GRID)
 
 
 def test_numbers_may_be_compared():

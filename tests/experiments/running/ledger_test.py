@@ -9,11 +9,12 @@ from experiments.host.folder import RunFolder
 from experiments.running.ledger import Ledger
 from experiments.running.search_scores import Trial
 
-NUMBERS = {"a": ["rate", "decay"], "b": ["decay"]}
+NUMBERS = {"a": ["rate", "decay"], "b": ["decay"], "c": ["decay", "rate"]}
 LINES = [
     ("a", 0, Trial((0.1, 1.0), 2**31 - 1), 0.1 + 0.2),
     ("a", 10, Trial((1e-30, 0.0), 0), math.inf),
     ("b", 0, Trial((1 / 3,), 7), -5e-324),
+    ("c", 0, Trial((0.5, 0.2), 7), 1.0),
 ]
 SCORES = {line[:3]: line[3] for line in LINES}
 
@@ -38,7 +39,7 @@ def test_lines_are_read_as_they_are_written(tmp_path):
     assert second.scores == ledger(tmp_path).scores == SCORES
     assert [*ledger(tmp_path).scores] == [*SCORES]
     # another order of the numbers only changes the order of the columns
-    turned = ledger(tmp_path, {"b": NUMBERS["b"], "a": NUMBERS["a"]})
+    turned = ledger(tmp_path, dict(reversed(NUMBERS.items())))
     assert turned.scores == SCORES
     last = (*LINES[0][:2], Trial((0.1, 1.0), 3))
     add(turned, [(*last, math.nan)])

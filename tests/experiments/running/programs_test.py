@@ -83,11 +83,6 @@ def test_tables_show_the_names_of_values_and_functions_get_the_values():
     assert heavy.name == "start=heavy"
 
 
-def test_two_names_of_one_value_are_refused():
-    with pytest.raises(ValueError, match=r"grid\['delay'\].*twice"):
-        of(grid={**GRID, "delay": {"late": 4, "later": 4}})
-
-
 def test_a_declared_axis_is_never_traced():
     result = of(grid=GRID, static=("delay",))
     assert [program.static for program in result] == [{"delay": 0}, {"delay": 4}]

@@ -190,7 +190,6 @@ def test_a_layout_of_one_s_own_is_kept():
     [
         (2, 0, {}, "`model` must be at least 1"),
         (1, 2, {}, "`model` must be .* 1 where there is one worker, got 2"),
-        (2, 1, {"sharding": lambda *_: P()}, "`model=1` gives it one device"),
         (2, 3, {}, "`workers=2` must be a multiple of the 4 devices over `model=3`"),
         (
             3,

@@ -16,8 +16,8 @@ from experiments.running import cells, execution, meshes
 from experiments.running.trainer import Trainer
 from tests.eight import slices
 from tests.eight.slices import RATE, UPDATES
-from tests.support import extras
 from tests.support.cases import shortened
+from tests.support.extras import needs_libtpu
 from tests.support.training_runs import program_of
 
 pytestmark = pytest.mark.runs
@@ -55,20 +55,6 @@ def test_between_groups_a_gradient_is_one_update_late(kind, workers, groups):
     np.testing.assert_allclose(outbox[:, 0, 0], held, rtol=0, atol=1e-5)
     counted = cells.counters(state)
     np.testing.assert_array_equal(counted.staleness_counts, [[[0, UPDATES - 1]]])
-
-
-@pytest.mark.parametrize(("kind", "workers", "groups"), shortened(CASES, *FEW))
-def test_a_group_is_of_neighbors(kind, workers, groups):
-    """The second half of the groups is one update late, the first half is not."""
-    state = slices.trained(KINDS[kind], slices.uneven, workers, groups)
-    x, held = start(), None
-    for t in range(UPDATES):
-        fresh = slices.of_groups(x, t, workers, groups)
-        held = fresh if held is None else held
-        half = groups // 2
-        x = x - RATE * np.concatenate([fresh[:half], held[half:]]).mean(0)
-        held = fresh
-    np.testing.assert_allclose(slices.params_of(state), x, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(("groups", "axes"), [(1, "workers"), (2, AXES)])
@@ -288,12 +274,6 @@ def test_a_mean_within_groups_alone_is_refused():
     )
     with pytest.raises(ValueError, match="would drift apart"):
         Trainer(program).init()
-
-
-needs_libtpu = pytest.mark.skipif(
-    extras.is_missing("libtpu", "tpu"),
-    reason="libtpu is not installed: pip install -e '.[tpu]'",
-)
 
 
 @pytest.fixture

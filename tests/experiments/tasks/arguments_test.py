@@ -14,7 +14,6 @@ REFUSED = [
     ("digits_mlp", dict(batch_size=-1), r"must lie in 0 \.\. 1348.* -1"),
     ("digits_mlp", dict(batch_size=1349), r"lie in 0 \.\. 1348.*got 1349"),
     ("breast_cancer", dict(batch_size=500), r"`batch_size` must lie in 0 \.\. 427"),
-    ("char_lm", dict(width=15), r"`width` must be a multiple.*got 15 and 2"),
     ("char_lm", dict(heads=0), r"`heads` must be at least 1"),
     ("char_lm", dict(depth=0), r"`depth` must be at least 1"),
     ("char_lm", dict(batch_size=0), r"`batch_size` must be at least 1, got 0"),

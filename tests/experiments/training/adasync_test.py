@@ -8,6 +8,8 @@ import delayjax as dj
 from experiments import Experiment, run, tasks
 from experiments.training.adasync import AdaSync
 
+pytestmark = pytest.mark.runs
+
 UPDATES, K, SECONDS = 5, 2, 3.0
 
 
@@ -15,9 +17,8 @@ def measured(name):
     return lambda model, task: 1.0 * model.state[name]
 
 
-@pytest.fixture(scope="module")
-def ended():
-    """K of four workers kept, all of whose gradients take equally long."""
+def test_a_kept_k_has_as_many_gradients_and_sgd_s_loss_at_each_update():
+    """K of four workers, all of whose gradients take equally long, without noise."""
     cluster = dj.cluster.Cluster(4, dj.cluster.constant(SECONDS))
     asked = Experiment(
         question="Does it count?",
@@ -33,19 +34,9 @@ def ended():
         },
     )
     (row,) = run(asked).results.to_dict("records")
-    return row
-
-
-def test_a_kept_k_uses_as_many_gradients_at_each_update(ended):
-    assert ended["updates"] == UPDATES
-    assert ended["k"] == K and ended["gradients"] == K * UPDATES
-
-
-def test_seconds_are_measured_in_the_state(ended):
-    assert ended["elapsed_seconds"] == pytest.approx(SECONDS * UPDATES)
-    assert ended["staleness_max"] == 0
-
-
-def test_the_loss_falls_as_sgd_of_a_quadratic_makes_it_fall(ended):
-    """Without noise each update multiplies the distance by 0.9."""
-    assert ended["train_loss"] == pytest.approx(0.5 * 0.9 ** (2 * UPDATES), rel=1e-5)
+    assert row["updates"] == UPDATES
+    assert row["k"] == K and row["gradients"] == K * UPDATES
+    assert row["elapsed_seconds"] == pytest.approx(SECONDS * UPDATES)
+    assert row["staleness_max"] == 0
+    # each update multiplies the distance by 0.9
+    assert row["train_loss"] == pytest.approx(0.5 * 0.9 ** (2 * UPDATES), rel=1e-5)

@@ -294,7 +294,6 @@ def test_blending_nothing_of_one_s_own_is_overwriting():
         (lambda: methods.wagma(), Cluster(6, constant(1.0)), r"power of two.* 6"),
         (lambda: methods.wagma(8), FOUR, r"`group_size` must be at most.*4, got 8"),
         (lambda: methods.sgp(5), FOUR, r"`peers` must be at most 2"),
-        (lambda: methods.eager_sgd("never"), FOUR, "`trigger` must be 'solo' or 'ma"),
         (lambda: methods.dasgd(4, 2, "mixed"), FOUR, "`merge` must be among correct"),
         (
             lambda: methods.gossip(),

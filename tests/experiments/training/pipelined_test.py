@@ -16,7 +16,6 @@ from experiments.running.programs import programs
 from experiments.training.jobs import data_seed
 from tests.experiments.tasks.small import TEXT
 from tests.support.training_runs import (
-    NOISY,
     RATES,
     Trained,
     check_resumed,
@@ -193,11 +192,6 @@ def test_a_run_may_end_after_seconds(seconds, each, updates):
     result = program_of(training, task=PRODUCT, grid={}, updates=None, seconds=seconds)
     assert result.job.updates == updates
     np.testing.assert_array_equal(result.job.seconds(3), [3 * each, 3 * each])
-
-
-def test_a_task_that_is_not_cut_is_refused():
-    with pytest.raises(ValueError, match=r"`task` must have `parts` .*in_parts=True"):
-        program_of(kind_of("mixed"), task=NOISY)
 
 
 @pytest.mark.long

@@ -227,26 +227,6 @@ def several(sources, make, **changes):
     return dict(zip(sources, programs(experiment), strict=True))
 
 
-def test_several_clusters_share_a_compiled_program_and_are_each_of_them_alone():
-    sources = {
-        "slow": simulated(protocols.k_async(1), 6),
-        "fast": simulated(protocols.k_async(1), 2),
-    }
-    jobs = several(sources, by_inverse)
-    first = Trainer(jobs["slow"])
-    for name, program in jobs.items():
-        run = Trained(of=first.for_program(program))
-        for s, (c, cell) in itertools.product(range(2), enumerate(program.settings())):
-            assert cell["cluster"] == name
-            trace = sources[name].trace(program.seeds[s], 24, math.inf)
-            rate = cell["learning_rate"]
-            expected = by_hand(run, s, rate, trace=trace, after=inverse)
-            assert_close(run.params[s, c], expected)
-            counts = run.state.staleness_counts[s, c]
-            np.testing.assert_array_equal(counts, ages_of(trace, len(counts)))
-    assert first.run_chunk._cache_size() == 1
-
-
 OTHERS = {
     "one": simulated(protocols.k_async(1)),
     "all": simulated(protocols.hardsync()),
@@ -257,19 +237,25 @@ OTHERS = {
 
 @functools.cache
 def alone(name):
-    training = along(OTHERS[name], plain)
+    training = along(OTHERS[name], by_inverse)
     return Trained(training, updates=None, seconds=9.0, evaluations=20)
 
 
 @pytest.mark.parametrize("names", [("one", "all", "some"), ("all", "pair")])
 def test_clusters_of_one_program_may_have_other_gradients_versions_and_ends(names):
     sources = {name: OTHERS[name] for name in names}
-    jobs = several(sources, plain, updates=None, seconds=9.0)
+    jobs = several(sources, by_inverse, updates=None, seconds=9.0)
     first = Trainer(jobs[names[0]])
     for name, program in jobs.items():
         run = Trained(of=first.for_program(program))
         assert run.job.ends == alone(name).job.ends
         np.testing.assert_allclose(run.params, alone(name).params, rtol=1e-5, atol=1e-7)
+        ages, expected = (
+            np.asarray(one.state.staleness_counts) for one in (run, alone(name))
+        )
+        length = expected.shape[-1]  # the program has room for all of its clusters
+        np.testing.assert_array_equal(ages[..., :length], expected)
+        assert not ages[..., length:].any()
     assert first.run_chunk._cache_size() == 1
 
 

@@ -7,7 +7,7 @@ from experiments import figures
 from experiments.figures.drawing import bars
 from experiments.results import analysis
 from tests.experiments.figures.legible import check_legible, legend, texts
-from tests.experiments.figures.runs import DELAYS, RATES, made, timed, traced
+from tests.experiments.figures.runs import DELAYS, RATES, made, step_at, timed, traced
 
 
 def test_the_mean_and_where_there_is_one_the_theory_are_marked_and_written(tmp_path):
@@ -53,12 +53,6 @@ def test_many_arms_with_long_names_are_legible():
     trace = timed(np.arange(1.0, 361.0), [0] * 300 + [0, 5, 300] * 20)
     names = [f"ringmaster({k}, stop=True) workers={8 * k}" for k in range(1, 19)]
     check_legible(bars.times_of(dict.fromkeys(names, trace), 254.0))
-
-
-def step_at(run, delay):
-    rows = analysis.where(run.results, delay=delay)
-    losses = rows.train_loss.where(rows.diverged == 0, np.inf)
-    return losses.groupby(rows.learning_rate).mean().idxmin()
 
 
 def test_a_row_of_bars_is_a_label_and_its_mean(tmp_path):

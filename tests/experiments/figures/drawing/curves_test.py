@@ -6,18 +6,12 @@ import pytest
 from experiments import figures
 from experiments.results import analysis
 from tests.experiments.figures.legible import check_legible, legend
-from tests.experiments.figures.runs import DELAYS, SEEDS, made, valley
+from tests.experiments.figures.runs import DELAYS, SEEDS, made, step_at, valley
 
 
 def chosen(run, delay):
     """The curves at the step size with the least mean loss."""
     return analysis.where(run.curves, delay=delay, learning_rate=step_at(run, delay))
-
-
-def step_at(run, delay):
-    rows = analysis.where(run.results, delay=delay)
-    losses = rows.train_loss.where(rows.diverged == 0, np.inf)
-    return losses.groupby(rows.learning_rate).mean().idxmin()
 
 
 @pytest.mark.parametrize("against", ["update", "examples", "seconds"])
