@@ -92,6 +92,15 @@ def test_updates_unlike_the_parameters_are_refused_with_the_arm(kind, message):
         made(KINDS[kind](of(WRONG[message])))
 
 
+def test_a_rule_that_no_function_makes_is_checked_too():
+    rule = of(WRONG[FIRST])(0.1)
+    experiment = Experiment(
+        question="?", task=tasks.quadratic((0.5, 2.0)), training=rule, updates=2
+    )
+    with pytest.raises(ValueError, match=FIRST):
+        programs(experiment)
+
+
 @pytest.mark.parametrize("message", RESULTS)
 def test_anything_but_updates_and_a_like_state_is_refused(message):
     asked = f"rule=mine.*`update` of a rule must return {message}"
