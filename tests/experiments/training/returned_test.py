@@ -92,13 +92,12 @@ def test_updates_unlike_the_parameters_are_refused_with_the_arm(kind, message):
         made(KINDS[kind](of(WRONG[message])))
 
 
-def test_a_rule_that_no_function_makes_is_checked_too():
-    rule = of(WRONG[FIRST])(0.1)
-    experiment = Experiment(
-        question="?", task=tasks.quadratic((0.5, 2.0)), training=rule, updates=2
-    )
+@pytest.mark.parametrize("kind", ["alone", "of a server", "of each gradient"])
+def test_a_rule_that_no_function_makes_is_checked_too(kind):
+    training = KINDS[kind](of(WRONG[FIRST])(0.1))
+    task = tasks.quadratic((0.5, 2.0))
     with pytest.raises(ValueError, match=FIRST):
-        programs(experiment)
+        programs(Experiment(question="?", task=task, training=training, updates=2))
 
 
 @pytest.mark.parametrize("message", RESULTS)
