@@ -1087,9 +1087,9 @@ of_arms(("sgd", sgd))
     TypeError: `labels` of an arm must be a mapping {name: value}, got 'sgd': name it,
     as in {'rule': 'sgd'}.
 of_arms(ARM, ARM)
-    ValueError: `arms` or `grid` make two cells with the same columns (rule=sgd): give
-    each value once, the arms different labels, or the values of an axis names, as in
-    grid={'law': {'none': f}}.
+    ValueError: `arms` or `grid` make two cells with the same columns (rule=sgd,
+    learning_rate=0.1): give each value once, the arms different labels, or the values
+    of an axis names, as in grid={'law': {'none': f}}.
 of_arms(({"learning_rate": 1}, sgd))
     ValueError: `arms` have the label 'learning_rate', which is an axis of `grid` too:
     name one of them otherwise.
