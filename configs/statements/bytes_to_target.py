@@ -41,7 +41,7 @@ def published(config: ConfigDict) -> list[Published]:
             " fragments and overlap. The source has 100 steps between exchanges. Over"
             " 20 and at equal steps the ratio is 20 x 32 / 4 = 160, so that 100 allows"
             " 1.6 times the steps of gradients. Whole exchanges count: the loss is"
-            " known after each step. Gradients are float32: in bfloat16 the ratio is"
+            " known after every 4 steps. Gradients are float32: in bfloat16 the ratio is"
             " half of it.",
             chosen=claims.Chosen.UNSEEN,
         ),
