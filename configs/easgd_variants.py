@@ -16,7 +16,16 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Effect, Experiment, figures, points, replicas, tasks
+from experiments import (
+    Effect,
+    Experiment,
+    Range,
+    Search,
+    figures,
+    points,
+    replicas,
+    tasks,
+)
 from experiments.configs import at_least, positive
 from experiments.training import methods
 
@@ -34,7 +43,7 @@ VARIANTS = {
 ELASTIC = tuple(name for name in VARIANTS if name.endswith("EASGD"))
 
 LIMITS = at_least(1, "period") | at_least(2, "workers")
-LIMITS |= at_least(0, "message_seconds") | positive("seconds", "learning_rate")
+LIMITS |= at_least(0, "message_seconds") | positive("seconds", "tolerance")
 
 
 def get_config() -> ConfigDict:
@@ -46,10 +55,9 @@ def get_config() -> ConfigDict:
             service_spread=0.2,  # standard deviation of a gradient's time, mean 1 s
             message_seconds=0.1,  # of a message; a lock admits one at a time
             seconds=400.0,  # simulated
-            learning_rate=(0.0001, 0.0003, 0.001, 0.004, 0.015, 0.06, 0.25, 1.0),
             batch_size=4,  # examples per gradient
             seeds=16,
-            tuning_seeds=6,  # seeds that choose the step size; not reported
+            tolerance=0.1,  # tolerance of the search, as a share of the loss
         )
     )
 
@@ -74,10 +82,9 @@ def experiment(config: ConfigDict) -> Experiment:
         question="Which elastic averaging, and how often must workers see the center?",
         task=tasks.digits_mlp(batch_size=config.batch_size),
         arms=[arm(variant, period) for variant in VARIANTS for period in config.period],
-        grid={"learning_rate": config.learning_rate},
+        grid={"learning_rate": Range(0.001, 1.0)},
         seeds=config.seeds,
-        tuned="learning_rate",
-        tuning_seeds=config.tuning_seeds,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         seconds=config.seconds,
         answer=[
             error(ELASTIC, variant="Original EASGD"),

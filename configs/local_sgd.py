@@ -1,10 +1,11 @@
 """How often must replicas average, and may the average be late?
 
 Four workers train a one-block Transformer on the characters of Python's manual. Local
-SGD with Adam averages every 1 to 32 steps; with DaSGD and DGA the averages come late,
-and workers train while they wait for them. A gradient takes 1 s (lognormal, a spread of
-0.3), an all-reduce 2 s. Each method trains for 600 simulated seconds; its step is
-searched for the training loss.
+SGD with Adam averages every 1 to 32 steps; with DaSGD, LOSCAR and DGA the averages come
+late, and workers train while they wait for them. DaSGD blends a late average with a
+share of the worker's model; LOSCAR adds the worker's later steps to it. A gradient
+takes 1 s (lognormal, a spread of 0.3), an all-reduce 2 s. Each method trains for 600
+simulated seconds; its step is searched for the training loss.
 
     python -m experiments.main --config=configs/local_sgd.py --workdir=runs/local_sgd
 """
@@ -23,12 +24,12 @@ from experiments import (
     replicas,
     tasks,
 )
-from experiments.configs import at_least, positive
+from experiments.configs import at_least, below_one, positive
 from experiments.training import methods
 
 LIMITS = at_least(1, "workers", "period")
 LIMITS |= at_least(0, "latency_seconds")
-LIMITS |= positive("seconds", "tolerance")
+LIMITS |= positive("seconds", "tolerance") | below_one("share") | at_least(0, "share")
 
 
 def get_config() -> ConfigDict:
@@ -37,7 +38,8 @@ def get_config() -> ConfigDict:
         dict(
             workers=4,
             period=(1, 4, 8, 32),  # steps between two averages of local SGD
-            late_by=4,  # steps by which averages of DaSGD, every 8 steps, are late
+            late_by=4,  # steps by which averages every 8 steps are late
+            share=(0.25, 0.5, 0.75),  # of the worker's model in DaSGD's blend
             service_spread=0.3,  # standard deviation of a gradient's time, mean 1 s
             latency_seconds=0.5,  # of a message; an all-reduce of 4 workers has 4
             seconds=600.0,  # simulated
@@ -60,13 +62,21 @@ def experiment(config: ConfigDict) -> Experiment:
     def adam(learning_rate):
         return optax.adam(learning_rate)
 
+    blends = {share: dasgd(share) for share in config.share}
     compared = [
         (dict(method="gradients"), methods.allreduce_sgd()),
         *(
             (dict(method="local SGD", period=period), methods.local_sgd(period))
             for period in config.period
         ),
-        (dict(method="DaSGD", period=8), methods.dasgd(8, config.late_by)),
+        *(
+            (dict(method=blend, period=8), methods.dasgd(8, config.late_by, share=each))
+            for each, blend in blends.items()
+        ),
+        (
+            dict(method="LOSCAR", period=8),
+            methods.dasgd(8, config.late_by, "corrected"),
+        ),
         (dict(method="DGA", period=1), methods.dga(delay=2)),
     ]
 
@@ -79,7 +89,6 @@ def experiment(config: ConfigDict) -> Experiment:
             name=f"test loss{of}",
         )
 
-    local = {"method": "local SGD"}
     return Experiment(
         question="How often must replicas average, and may the average be late?",
         task=tasks.char_lm(batch_size=config.batch_size, context=config.context),
@@ -91,7 +100,12 @@ def experiment(config: ConfigDict) -> Experiment:
         seconds=config.seconds,
         answer=[
             nats("", {"method": "gradients"}),
-            nats(" of DaSGD", local, method=("local SGD", "DaSGD"), period=8),
+            nats(
+                " of late averages",
+                {"method": "local SGD"},
+                method=("local SGD", *blends.values(), "LOSCAR"),
+                period=8,
+            ),
         ],
         figures=[
             figures.over("period", "test_loss", color="method", fixed=False),
@@ -99,3 +113,8 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.update_times(),
         ],
     )
+
+
+def dasgd(share: float) -> str:
+    """The name of DaSGD that keeps this share of the worker's model."""
+    return f"DaSGD, share {share:g}"

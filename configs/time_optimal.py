@@ -18,6 +18,8 @@ import delayjax as dj
 from experiments import (
     Effect,
     Experiment,
+    Range,
+    Search,
     Simulation,
     along,
     configs,
@@ -31,7 +33,7 @@ LIMITS = configs.at_least(1, "workers")
 LIMITS |= configs.at_least(
     0, "shift_seconds", "mean_seconds", "target", "allotted_seconds", "l2"
 )
-LIMITS |= configs.positive("seconds", "learning_rate")
+LIMITS |= configs.positive("seconds", "tolerance")
 
 
 def get_config(speeds: str = "sqrt") -> ConfigDict:
@@ -47,10 +49,9 @@ def get_config(speeds: str = "sqrt") -> ConfigDict:
             batch=(4, 8, 16),  # gradients per update of Rennala
             bound=(16, 64),  # staleness that Ringmaster accepts, updates
             allotted_seconds=(2.0, 4.0),  # for a gradient of MindFlayer
-            learning_rate=(0.006, 0.012, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6),
             l2=0.1,  # penalty (l2 / 2) |w|^2
             seeds=5,
-            tuning_seeds=3,  # seeds that choose all tuned values; not reported
+            tolerance=0.1,  # tolerance of the search, as a share of the time
         )
     )
 
@@ -87,11 +88,10 @@ def experiment(config: ConfigDict) -> Experiment:
         question="Which asynchronous method is fastest when most workers are slow?",
         task=breast_cancer(batch_size=1, l2=config.l2),
         arms=[arm(method, workers) for workers in config.workers for method in rules],
-        grid={"learning_rate": config.learning_rate},
+        grid={"learning_rate": Range(0.006, 1.6)},
         seeds=config.seeds,
-        tuned="learning_rate",
-        tuning_seeds=config.tuning_seeds,
         tuned_by=time,
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         seconds=config.seconds,
         evaluations=60,
         metrics={"gradient_norm": gradient_norm},

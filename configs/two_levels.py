@@ -16,13 +16,23 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Effect, Experiment, amount, configs, figures, replicas, tasks
+from experiments import (
+    Effect,
+    Experiment,
+    Range,
+    Search,
+    configs,
+    figures,
+    percent,
+    replicas,
+    tasks,
+)
 from experiments.results.metrics import Computed, TimeTo
 from experiments.training import methods
 
 LIMITS = configs.at_least(1, "workers", "period", "examples")
 LIMITS |= configs.at_least(0, "l2")
-LIMITS |= configs.positive("learning_rate", "target")
+LIMITS |= configs.positive("tolerance", "target")
 
 
 def get_config() -> ConfigDict:
@@ -34,11 +44,10 @@ def get_config() -> ConfigDict:
             period=4,  # gradients of a worker between two visits to the center
             service_spread=0.3,  # of a gradient's time: standard deviation over mean
             examples=40_000,  # one per gradient
-            learning_rate=tuple(0.0001 * 2**n for n in range(11)),
             l2=0.1,  # penalty (l2 / 2) |w|^2
             target=0.0004,  # the loss to reach, in nats over the optimum
             seeds=12,
-            tuning_seeds=6,  # seeds that choose the step size; not reported
+            tolerance=0.05,  # tolerance of the search, as a share of the time
         )
     )
 
@@ -74,21 +83,21 @@ def experiment(config: ConfigDict) -> Experiment:
         question="Do more cores and more workers save time in proportion to both?",
         task=task,
         arms=[arm(workers) for workers in config.workers],
-        grid={"learning_rate": config.learning_rate, "cores": config.cores},
+        grid={"learning_rate": Range(0.0001, 0.1), "cores": config.cores},
         seeds=config.seeds,
-        tuned="learning_rate",
-        tuning_seeds=config.tuning_seeds,
+        tuned_by=seconds(config)._replace(cost=None),
+        search=Search(repeats=2, tolerance=config.tolerance, relative=True),
         examples=config.examples,
         evaluations=400,
         metrics={"excess_loss": over_optimum},
         answer=Effect(
-            metric="excess_loss",
+            metric=seconds(config),
             against={"workers": 1, "cores": 1},
-            size=amount(0.01, "nats"),
+            size=percent(10),
             where={"cores": (1, *config.cores[-2:])},
         ),
         figures=[
-            figures.over("workers", "excess_loss", color="cores"),
+            figures.over("workers", "excess_loss", color="cores", fixed=False),
             figures.over("workers", seconds(config), color="cores", fixed=False),
             figures.curves("excess_loss", against="examples", panels="workers"),
         ],

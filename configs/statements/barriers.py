@@ -32,7 +32,10 @@ def published(config: ConfigDict) -> list[Published]:
         setting="a convolutional network on MNIST, 6 nodes, Exp(1) s more a task",
         bound_is_ours=True,
     )
-    slacks = "With a slack of 16 or more hardly any worker waits: SSP is then ASP."
+    slacks = (
+        "With a slack of 16 or more hardly any worker waits: SSP is then ASP. A message"
+        " takes no time here."
+    )
     if "samples" in config:
         headline = Published(
             text="PSP with its best sample reaches a training loss before the fastest"

@@ -20,10 +20,17 @@ def published(config: ConfigDict) -> list[Published]:
     """The claims of the paper about one step size."""
     *delays, longest = sorted(config.delay)
 
+    def most(run):
+        """The largest change of the gap, of all delays but the longest."""
+        late = (gap(NETWORK, delay, longest)(run) for delay in delays if delay > 0)
+        return max(late) - gap(NETWORK, 0, longest)(run)
+
     paper = dict(
         source="Deng, Shen, Li, Sun, Li, Tao (2023), arXiv:2308.09430, abstract",
         said="a delay reduces the generalization error of delayed SGD",
         setting="convex quadratics in theory; RCV1, GISETTE, MNIST and IJCNN",
+        at_most=0.0,
+        bound_is_ours=True,
         chosen=claims.Chosen.LATER,
     )
     few, many = gap(CONVEX, 0, longest), gap(CONVEX, delays[-1], longest)
@@ -32,17 +39,16 @@ def published(config: ConfigDict) -> list[Published]:
             text=f"Logistic regression: at one step size a delay of {delays[-1]} makes"
             " the train/test gap smaller",
             measure=difference(many, few),
-            at_most=0.0,
-            bound_is_ours=True,
-            tried=f"The step is the best for a delay of {longest}. The training loss is"
-            " lower too, 0.0704 against 0.0726: the delay acts as a larger step.",
+            tried=f"The step is the best for a delay of {longest}. Records have both"
+            " gaps and both training losses: where the loss is lower too, the delay may"
+            " act as a larger step.",
             **paper,
         ),
         Published(
             text=f"A network: at one step size each delay up to {delays[-1]} makes the"
             " gap smaller",
-            tried="The theorem is about convex tasks. It was the headline before, and"
-            " was not reproduced: the gap grew by 0.0004 to 0.0023 nats.",
+            measure=most,
+            tried="The theorem is about convex tasks. It was the headline before.",
             **paper,
         ),
     ]
@@ -54,8 +60,17 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     def best(metric, delay):
         return tuned(metric, task=NETWORK, delay=delay)
 
-    late_gap = gap(NETWORK, 32, max(config.delay))
-    return {
+    longest = max(config.delay)
+    late_gap = gap(NETWORK, 32, longest)
+    at_one_step = dict(best_at=dict(delay=longest, task=CONVEX), task=CONVEX)
+    convex = {
+        f"{name}, logistic regression, {late} late, step best for the longest": kept(
+            metric, delay=late, **at_one_step
+        )
+        for name, metric in (("Gap", "gap"), ("Training loss", "train_loss"))
+        for late in (0, 32)
+    }
+    return convex | {
         "Test accuracy without delay": best("test_accuracy", 0),
         "Test accuracy 16 updates late": best("test_accuracy", 16),
         "Test accuracy 64 updates late": best("test_accuracy", 64),

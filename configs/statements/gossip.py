@@ -53,6 +53,17 @@ def published(config: ConfigDict) -> list[Published]:
 
     return [
         Published(
+            text="From 32 to 100 workers the all-reduce saves a larger factor of its"
+            " time than gossip",
+            measure=ratio(saved("all-reduce"), saved("pull")),
+            at_least=1.0,
+            tried="The spread of the times, 0.1, a message of 0.2 s and batches of one"
+            " are ours. Which method is first on 32 or on 100 workers hangs on them;"
+            " the statement below was the headline before.",
+            **scales,
+            **jin,
+        ),
+        Published(
             text="Gossip reaches the loss first on 32 workers, and the all-reduce first"
             " on 100",
             measure=extreme(np.min, [few, many]),
@@ -63,14 +74,6 @@ def published(config: ConfigDict) -> list[Published]:
             " batches of 4 and a spread of 0.3, gossip was first on both, and 100"
             " workers were no faster than 36: batch and spread decide which is first."
             " Gossip is pulled; no elastic average is among the methods.",
-            **scales,
-            **jin,
-        ),
-        Published(
-            text="From 32 to 100 workers the all-reduce saves a larger factor of its"
-            " time than gossip",
-            measure=ratio(saved("all-reduce"), saved("pull")),
-            at_least=1.0,
             **scales,
             **jin,
         ),

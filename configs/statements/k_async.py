@@ -56,7 +56,8 @@ def published(config: ConfigDict) -> list[Published]:
             at_most=0.0,
             bound_is_ours=True,
             tried="This is half of the trade-off: the floor is not tested. The headline"
-            " of the system has times of 1 + Exp(1): real tasks have a least time.",
+            " of the system has times of 1 + Exp(1), the law that favors the claim"
+            " least.",
             **dutta,
         ),
         Published(

@@ -30,13 +30,11 @@ def error(server: str, times: str = "equal", **where: float | str) -> Measure:
     return tuned("test_error", lost=GUESS, **at)
 
 
-def harm() -> Measure:
-    """Kardam's error under attack less plain SGD's without one; the largest of four."""
+def harm(times: str) -> Measure:
+    """Kardam's error less plain SGD's without an attack; the larger of two attacks."""
+    honest = error("plain", times, attack="none")
     each = [
-        difference(
-            error("Kardam", times, attack=attack), error("plain", times, attack="none")
-        )
-        for times in TIMES
+        difference(error("Kardam", times, attack=attack), honest)
         for attack in ("sign flip", "noise")
     ]
     return extreme(np.max, each)
@@ -63,20 +61,29 @@ def published(config: ConfigDict) -> list[Published]:
     more = difference(*(error(server, attack="none") for server in ("Kardam", "plain")))
     return [
         Published(
-            text="Three of ten lie: Kardam's test error, with both filters, is at most"
-            " 0.05 above plain SGD's without liars, under sign flip and noise, equal"
-            " and memoryless times: the largest of the four differences counts",
+            text="Three of ten lie, equal times: Kardam's test error, with both"
+            " filters, is at most 0.05 above plain SGD's without liars, under sign flip"
+            " and under noise: the larger of the two differences counts",
             said="resilience against 1/3 of the workers",
-            measure=harm(),
+            measure=harm("equal"),
             at_most=0.05,
             bound_is_ours=True,
             tried="Step and damping are the best for each server, attack and law of"
-            " times, in lists with a factor of 3. Memoryless times, which are not in"
-            " the source, decide: our frequency filter, in its strict form, then"
-            " refuses two thirds of honest gradients, after that lies pass, and under"
-            " noise Kardam is no better than no filter. With equal times noise costs"
-            " 0.04 to 0.07.",
-            chosen=claims.Chosen.UNSEEN,
+            " times, in lists with a factor of 3. The earlier headline had memoryless"
+            " times too, which are not in the source.",
+            chosen=claims.Chosen.LATER,
+            **paper,
+        ),
+        Published(
+            text="The same with memoryless times",
+            said="resilience against 1/3 of the workers",
+            measure=harm("memoryless"),
+            at_most=0.05,
+            bound_is_ours=True,
+            tried="Our frequency filter, in its strict form, refuses two thirds of"
+            " honest gradients; after that lies pass, and under noise Kardam is no"
+            " better than no filter.",
+            chosen=claims.Chosen.LATER,
             **paper,
         ),
         Published(

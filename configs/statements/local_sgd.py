@@ -3,10 +3,12 @@
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import Published, Run
+from experiments import Published, Run, statements
 from experiments.results.claims import Chosen
 from experiments.results.estimates import Measure
-from experiments.results.measures import difference, mean, tuned
+from experiments.results.measures import difference, least, mean, tuned
+
+dasgd = statements.config_of(__file__).dasgd
 
 
 def loss(method: str, **where) -> Measure:
@@ -30,13 +32,14 @@ def hidden(config: ConfigDict) -> Measure:
 
     def share(run: Run) -> float:
         waits = step(run, method="local SGD", period=period)
-        return (waits - step(run, method="DaSGD")) / spent
+        return (waits - step(run, method=dasgd(config.share[0]))) / spent
 
     return share
 
 
 def published(config: ConfigDict) -> list[Published]:
     """The claims that late averages pay, and hide their time."""
+    blended = least([loss(dasgd(share)) for share in config.share])
     return [
         Published(
             text="In the same time DaSGD has at most the test loss of local SGD that"
@@ -44,11 +47,12 @@ def published(config: ConfigDict) -> list[Published]:
             source="DaSGD (2020), arXiv:2006.00441, abstract",
             said="it hides 100 % of the communication overhead, and converges at"
             " O(1/sqrt(K)) as SGD does",
-            measure=difference(loss("DaSGD"), loss("local SGD", period=8)),
+            measure=difference(blended, loss("local SGD", period=8)),
             at_most=0.0,
             bound_is_ours=True,
-            tried="8 is the best of four periods of local SGD. The earlier headline was"
-            " that the time of averages is hidden.",
+            tried="8 is the best of four periods of local SGD. Other seeds choose"
+            " DaSGD's share of the worker's model in the blend; that DaSGD blends is"
+            " our reading. An earlier run had LOSCAR's merge under DaSGD's name.",
             chosen=Chosen.LATER,
         ),
         Published(
@@ -80,8 +84,9 @@ def records(config: ConfigDict) -> dict[str, Measure]:
     del config
     return {
         "Steps of gradients": mean("updates", method="gradients"),
-        "Steps of DaSGD": mean("updates", method="DaSGD"),
+        "Steps of LOSCAR": mean("updates", method="LOSCAR"),
         "Test loss of gradients": loss("gradients"),
         "Test loss, averages every 8": loss("local SGD", period=8),
-        "Test loss of DaSGD": loss("DaSGD"),
+        "Test loss of LOSCAR": loss("LOSCAR"),
+        "Test loss of DaSGD, share 0.5": loss(dasgd(0.5)),
     }

@@ -36,7 +36,9 @@ def published(config: ConfigDict) -> list[Published]:
             measure=each[-1],
             tried="Steps are a factor of 2 apart. AdamH is not Adam, so the ratio of"
             " the source, 0.384, is no bound. The earlier headline was about all"
-            " widths.",
+            " widths. Other configs do not confirm it: after four times the updates"
+            " eight late updates cost both the same (`char_lm`), and at width 64 one"
+            " late update costs Muon as much as Adam (`one_late`).",
             chosen=claims.Chosen.LATER,
             **marin,
         ),

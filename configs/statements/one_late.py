@@ -23,14 +23,15 @@ def published(config: ConfigDict) -> list[Published]:
     return [
         Published(
             text="One late update costs Muon at most 0.06 times what it costs Adam",
-            source="Zmushko et al. (2026), arXiv:2606.30634, body (as we recall)",
+            source="Zmushko et al. (2026), arXiv:2606.30634, abstract; its numbers are"
+            " from the body (as we recall)",
             said="a loss gap of 0.012 for Muon, and above 0.2 for AdamW",
             setting="language models, PipeDream-2BW",
             measure=ratio(gap("Muon"), gap("Adam")),
             at_most=0.06,
             no_effect=1.0,
-            tried="ours has 110,000 parameters and trains for 400 updates; theirs have"
-            " 360 million and more",
+            tried="Ours has 110,000 parameters and trains for 400 updates; theirs have"
+            " 360 million and more.",
         )
     ]
 

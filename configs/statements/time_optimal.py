@@ -45,19 +45,11 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """The records: seconds on 32 and on 128 workers.
-
-    Rennala drops each gradient of an earlier update, so a worker that is slower than an
-    update never counts: its 128 workers are about as fast as 32 by construction.
-    """
+    """The records: seconds on 32 and on 128 workers."""
     kept = ("ASGD", 32), ("ASGD", 128), ("Ringmaster", 32)
     return {
         f"Seconds of {method} on {workers}": until(config, method, workers)
         for method, workers in kept
-    } | {
-        "Rennala, 128 over 32": ratio(
-            until(config, "Rennala", 128), until(config, "Rennala", 32)
-        )
     }
 
 

@@ -6,11 +6,9 @@ from experiments import claims, statements
 from experiments.results import analysis
 from experiments.results.claims import Published
 from experiments.results.estimates import Measure
-from experiments.results.measures import mean, ratio, soonest, tuned
-from experiments.results.metrics import TimeTo
+from experiments.results.measures import mean, tuned
 
-_CONFIG = statements.config_of(__file__)
-LOOP, YELLOWFIN, ADAM = _CONFIG.LOOP, _CONFIG.YELLOWFIN, _CONFIG.ADAM
+LOOP = statements.config_of(__file__).LOOP
 
 
 def published(config: ConfigDict) -> list[Published]:
@@ -23,15 +21,12 @@ def published(config: ConfigDict) -> list[Published]:
             source="Zhang and Mitliagkas (2017), arXiv:1706.03471, abstract",
             said="up to 2.69 times fewer iterations than Adam in asynchronous settings",
             setting="ResNets and LSTMs: images, language models, parsing; 16 workers",
-            measure=ratio(updates(config, ADAM), updates(config, YELLOWFIN)),
-            at_least=1.0,
-            bound_is_ours=True,
-            tried="2.69 is the most among the settings of the source. Ours is a small"
-            " network; the factor of YellowFin's step is tuned, and step and beta_1 of"
-            " Adam. The delay is not what decides: without delay YellowFin needs more"
-            " than twice Adam's updates (190 and 80). Its means have a decay of 0.999,"
-            " and Adam is there after 80 to 540 updates.",
-            chosen=claims.Chosen.UNSEEN,
+            tried="The runs here say nothing of it: to a training loss of 0.2 Adam is"
+            " there after 80 to 540 updates, within or soon after the slow start of 200"
+            " updates that YellowFin begins with, and gradients were not clipped as in"
+            " the released code. Then YellowFin needed 1.3 to 1.7 times Adam's updates,"
+            " and more than twice as many without delay (190 and 80).",
+            chosen=claims.Chosen.LATER,
         ),
     ]
 
@@ -49,12 +44,6 @@ def records(config: ConfigDict) -> dict[str, Measure]:
         ),
         "Test error 8 late, none": error("none"),
     }
-
-
-def updates(config: ConfigDict, name: str) -> Measure:
-    """The updates until the loss on digits is reached, at the largest delay."""
-    time = TimeTo("train_loss", config.loss, along="update")
-    return soonest(time, task="digits", momentum=name, delay=max(config.delay))
 
 
 def total(momentum: str, delay: float, task: str = "no noise") -> Measure:

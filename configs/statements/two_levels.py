@@ -6,7 +6,7 @@ from ml_collections import ConfigDict
 from experiments import claims, statements
 from experiments.results.claims import Published
 from experiments.results.estimates import Measure
-from experiments.results.measures import extreme, ratio, share, soonest, tuned
+from experiments.results.measures import extreme, ratio, soonest, tuned
 
 seconds = statements.config_of(__file__).seconds
 
@@ -17,14 +17,12 @@ def published(config: ConfigDict) -> list[Published]:
         source="Mohamad, Alamri, Bouchachia (2022), arXiv:2210.02882, abstract"
     )
     paper["setting"] = "LDA by variational inference, and reinforcement learning"
-    cores, workers = sorted(config.cores)[-2], max(config.workers)  # within the bounds
-
-    def until(workers, cores):
-        return soonest(seconds(config), workers=workers, cores=cores)
+    workers, cores = most(config)
 
     def sooner(few_workers, few_cores):
         """How many times as fast many workers of many cores are."""
-        return ratio(until(few_workers, few_cores), until(workers, cores))
+        few = until(config, few_workers, few_cores)
+        return ratio(few, until(config, workers, cores))
 
     return [
         Published(
@@ -35,47 +33,46 @@ def published(config: ConfigDict) -> list[Published]:
             measure=extreme(np.min, [sooner(workers, 1), sooner(1, cores)]),
             at_least=1.0,
             bound_is_ours=True,
-            tried="The smaller of both ratios of times. Logistic regression is convex,"
-            " and the source is about losses that are not. Steps are a factor of 2"
-            " apart.",
+            tried="The smaller of both ratios of times.",
             chosen=claims.Chosen.UNSEEN,
-            **paper,
-        ),
-        Published(
-            text=f"They are there at least {workers * cores // 2} times as fast as one"
-            " worker of one core",
-            said="a speed-up with the number of cores and of workers",
-            measure=sooner(1, 1),
-            at_least=workers * cores / 2,
-            bound_is_ours=True,
-            tried="Half of a proportional speed-up. A core is a delay here; all cores"
-            " of a worker compute at the same time.",
-            chosen=claims.Chosen.LATER,
             **paper,
         ),
         Published(
             text=f"Their excess loss after all {config.examples} gradients is at most"
             " twice the excess loss of one worker of one core",
             said="the rate of one worker, with up to N^(1/4) cores and N^(1/2) workers",
-            measure=ratio(excess(workers, cores), excess(1, 1)),
-            at_most=2.0,
-            bound_is_ours=True,
+            tried="Steps are searched for the time to the target, and the losses at"
+            " these steps after all gradients say nothing about the rate (0.27 times)."
+            " At the best of listed steps for the loss at the end it was undecided:"
+            " 1.3 to 2.8 times.",
+            chosen=claims.Chosen.LATER,
             **paper,
         ),
     ]
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """The records: excess losses at the best step, and a share of lost seeds."""
-    del config
+    """The records: a time and an excess loss of one worker of one core, a speed-up."""
+    alone = until(config, 1, 1)
     return {
+        "Seconds, 1 worker of 1 core": alone,
         "Excess loss, 1 worker of 1 core": excess(1, 1),
-        "Share lost at 0.0128, 64 workers of 32 cores": share(
-            "ended_higher", workers=64, cores=32, learning_rate=0.0128
+        "Times as fast as 1 worker of 1 core": ratio(
+            alone, until(config, *most(config))
         ),
     }
 
 
+def most(config: ConfigDict) -> tuple[int, int]:
+    """The largest numbers of workers and of cores within the bounds of the proof."""
+    return max(config.workers), sorted(config.cores)[-2]
+
+
+def until(config: ConfigDict, workers: int, cores: int) -> Measure:
+    """Seconds to the target, at the step that is there first."""
+    return soonest(seconds(config), workers=workers, cores=cores)
+
+
 def excess(workers: int, cores: int) -> Measure:
-    """The training loss above the optimum, at the best step."""
+    """The training loss above the optimum, at the step that is there first."""
     return tuned("excess_loss", workers=workers, cores=cores)

@@ -167,9 +167,12 @@ def eager_outer(server: Callable[..., Any], period: int) -> Method:
 
 
 def dasgd(
-    period: int, delay: int, merge: str = "corrected", share: float = 0.5
+    period: int, delay: int, merge: str = "blended", share: float = 0.5
 ) -> Method:
-    """Averages models; the mean arrives `delay` steps late. "blended" uses `share`."""
+    """Averages models; the mean arrives `delay` steps late. "blended" uses `share`.
+
+    With the merge "corrected" it is LOSCAR.
+    """
     merges = {
         "corrected": dj.averaging.corrected,
         "overwriting": dj.averaging.overwriting,
