@@ -6,7 +6,7 @@ from ml_collections import ConfigDict
 from experiments import claims, statements
 from experiments.results.claims import Published
 from experiments.results.estimates import Measure
-from experiments.results.measures import extreme, ratio, soonest, tuned
+from experiments.results.measures import extreme, ratio, soonest
 
 seconds = statements.config_of(__file__).seconds
 
@@ -52,11 +52,10 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """The records: a time and an excess loss of one worker of one core, a speed-up."""
+    """The records: the time of one worker of one core, and a speed-up."""
     alone = until(config, 1, 1)
     return {
         "Seconds, 1 worker of 1 core": alone,
-        "Excess loss, 1 worker of 1 core": excess(1, 1),
         "Times as fast as 1 worker of 1 core": ratio(
             alone, until(config, *most(config))
         ),
@@ -71,8 +70,3 @@ def most(config: ConfigDict) -> tuple[int, int]:
 def until(config: ConfigDict, workers: int, cores: int) -> Measure:
     """Seconds to the target, at the step that is there first."""
     return soonest(seconds(config), workers=workers, cores=cores)
-
-
-def excess(workers: int, cores: int) -> Measure:
-    """The training loss above the optimum, at the step that is there first."""
-    return tuned("excess_loss", workers=workers, cores=cores)
