@@ -50,6 +50,7 @@ def stateful(
         trees.check_gradients(updates)
         return update_fn(updates, state, params, **extra_args)
 
+    update.__qualname__ = update_fn.__qualname__  # `testing.check` names the rule
     return optax.GradientTransformationExtraArgs(init_fn, update)
 
 

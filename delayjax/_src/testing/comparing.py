@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from delayjax._src.ground import trees
+from delayjax._src.ground import trees, xla
 from delayjax._src.testing.report import BrokenError
 
 # one unit in the last bit of a narrow number, a few times
@@ -94,11 +94,8 @@ def check_close(
 
 def is_close(a: np.ndarray, b: np.ndarray, tolerance: float) -> np.ndarray:
     """Where two arrays are close; integers must be equal."""
-    if a.dtype == np.uint16 and tolerance:  # the bits of a narrow number in a history
-        kinds = jnp.bfloat16, jnp.float16
-        return np.logical_or(
-            *(is_close(a.view(kind), b.view(kind), tolerance) for kind in kinds)
-        )
+    if (kind := xla.FLOATS.get(a.dtype)) and tolerance:  # of a history
+        return is_close(a.view(kind), b.view(kind), tolerance)
     if not jnp.issubdtype(a.dtype, jnp.inexact):
         return a == b
     limit = tolerance and max(tolerance, _NARROW.get(a.dtype.name, 0.0))

@@ -1,5 +1,6 @@
 """The contract of a protocol: what a server must do with each gradient."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 from delayjax._src.cluster import server as servers
 from delayjax._src.cluster import service_time
 from delayjax._src.cluster.cluster import Cluster, Communication
-from delayjax._src.cluster.simulate import name_of, simulate
+from delayjax._src.cluster.simulate import name_of
 from delayjax._src.cluster.trace import Trace
 from delayjax._src.ground import checks, kinds
 from delayjax._src.testing.report import (
@@ -102,104 +103,66 @@ def check_protocol(
     return report_on(name_of(protocol), promises, REMEDIES)
 
 
-class _Watched:
+class _Watched(servers.Server):
     """A server that notes what its protocol does."""
 
-    unstarted: set[int]
-    left_out: set[int]
-    idle: dict[int, tuple[servers.Arrival, int]]  # a worker's last arrival, the version
-    arrivals: list[servers.Arrival]  # kept, so that no id comes twice
-    settled: dict[int, int]  # by id, how often an arrival was taken or dropped
-    made_up: list[servers.Arrival]  # taken or dropped, but not handed out
-    stale: list[int]  # of each gradient applied, counted here
-    versions: list[int]  # of the server, when each arrival was handed out
+    def __init__(self, cluster: Cluster, updates: int, seed: int, name: str):
+        super().__init__(cluster, updates, seed, math.inf, name)
+        self.left_out: set[int] = set()
+        # a worker's last arrival, and the version then
+        self.idle: dict[int, tuple[servers.Arrival, int]] = {}
+        # kept, so that no id comes twice, with the version when each was handed out
+        self.arrivals: list[tuple[servers.Arrival, int]] = []
+        self.is_settled_wrongly = False  # twice, or not handed out
+        self.stale: list[int] = []  # of each gradient applied, counted here
+        self._read_at = [0] * self.num_workers  # by the worker's task
+        self._read_by: dict[int, int] = {}  # by an arrival's id
 
-    def __init__(self, server: servers.Server):
-        vars(self).update(
-            _server=server,
-            unstarted=set(range(server.num_workers)),
-            left_out=set(),
-            idle={},
-            arrivals=[],
-            settled={},
-            made_up=[],
-            stale=[],
-            versions=[],
-            _read=[0] * server.num_workers,  # by the worker's task
-            _read_by={},  # by an arrival's id
-            _taken=[],  # the versions read, since the last update
-        )
+    def _arrival(self, worker: int, failed: bool) -> servers.Arrival:
+        arrival = super()._arrival(worker, failed)
+        self.idle[worker] = arrival, self.version
+        return self._handed_out(arrival, self._read_at[worker])
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._server, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._server, name, value)
-
-    def __iter__(self):
-        return self
-
-    def __next__(self) -> servers.Arrival:
-        arrival = next(self._server)
-        self.idle[arrival.worker] = arrival, self._server.version
-        return self._handed_out(arrival, self._read[arrival.worker])
-
-    def decode(self, *args: Any) -> servers.Arrival:
-        return self._handed_out(self._server.decode(*args), self._server.version)
+    def decode(self, worker: int, begun: float) -> servers.Arrival:
+        return self._handed_out(super().decode(worker, begun), self.version)
 
     def _handed_out(self, arrival: servers.Arrival, read: int) -> servers.Arrival:
-        self.arrivals.append(arrival)
-        self.versions.append(self._server.version)
-        self.settled[id(arrival)] = 0
+        self.arrivals.append((arrival, self.version))
         self._read_by[id(arrival)] = read
         return arrival
 
     def start(self, worker: int, **options: Any) -> None:
-        self._server.start(worker, **options)
-        self.unstarted.discard(worker)
+        super().start(worker, **options)
         self.idle.pop(worker, None)
         version = options.get("read_version")
-        self._read[worker] = self._server.version if version is None else version
-
-    def start_all(self, workers: Any = None) -> None:
-        for worker in range(self._server.num_workers) if workers is None else workers:
-            self.start(worker)
+        self._read_at[worker] = self.version if version is None else version
 
     def wake(self, worker: int, seconds: float) -> None:
-        self._server.wake(worker, seconds)
+        super().wake(worker, seconds)
         self.idle.pop(worker, None)
 
     def leave_out(self, workers: Any = None) -> None:
-        everyone = range(self._server.num_workers)
-        self.left_out.update(everyone if workers is None else workers)
-        self.unstarted -= self.left_out
-        self._server.leave_out(self.left_out)
+        self.left_out.update(range(self.num_workers) if workers is None else workers)
+        super().leave_out(self.left_out)
 
-    def take(self, arrival: servers.Arrival) -> None:
-        self._settle(arrival)
-        self._server.take(arrival)
-        self._taken.append(self._read_by[id(arrival)])
+    def _settle(self, call: str, arrival: servers.Arrival) -> None:
+        self.is_settled_wrongly |= not self.is_open(arrival)
+        super()._settle(call, arrival)
 
-    def drop(self, arrival: servers.Arrival) -> None:
-        self._settle(arrival)
-        self._server.drop(arrival)
+    def update(self, divisor: float | None = None) -> None:
+        taken, version = self._taken, self.version
+        super().update(divisor)
+        if self.version > version:
+            self.stale += [version - self._read_by[id(arrival)] for arrival in taken]
 
-    def _settle(self, arrival: servers.Arrival) -> None:
-        if id(arrival) not in self.settled or arrival.failed:
-            self.made_up.append(arrival)
-        self.settled[id(arrival)] = self.settled.get(id(arrival), 0) + 1
-
-    def update(self, *args: Any, **options: Any) -> None:
-        version = self._server.version
-        self._server.update(*args, **options)
-        if self._server.version > version:
-            self.stale.extend(version - read for read in self._taken)
-        self._taken.clear()
+    def is_open(self, arrival: servers.Arrival) -> bool:
+        """Whether a gradient was neither taken nor dropped."""
+        return id(arrival) in self._open
 
     def is_long_ago(self, version: int) -> bool:
         """Whether more than `patience` updates were made after a version."""
-        patience = max(self._server.num_updates / 3, 2 * self._server.num_workers)
-        return self._server.version - version > patience
+        patience = max(self.num_updates / 3, 2 * self.num_workers)
+        return self.version - version > patience
 
     def left_idle(self) -> servers.Arrival | None:
         """The last gradient, settled or failed, of a worker that is not started again.
@@ -207,8 +170,8 @@ class _Watched:
         A protocol may let a worker wait for others for some updates.
         """
         for worker, (arrival, version) in self.idle.items():
-            is_settled = arrival.failed or self.settled[id(arrival)]
-            if is_settled and worker not in self.left_out and self.is_long_ago(version):
+            is_idle = worker not in self.left_out and not self.is_open(arrival)
+            if is_idle and self.is_long_ago(version):
                 return arrival
         return None
 
@@ -220,13 +183,12 @@ class _Watched:
         a gradient for some updates.
         """
         last: dict[int, servers.Arrival] = {}
-        for arrival, version in zip(self.arrivals, self.versions, strict=True):
+        for arrival, version in self.arrivals:
             before = last.get(arrival.worker)
-            if before and not before.failed and not self.settled[id(before)]:
+            if before and self.is_open(before):
                 return before
             last[arrival.worker] = arrival
-            is_open = not arrival.failed and not self.settled[id(arrival)]
-            if is_open and self.is_long_ago(version):
+            if self.is_open(arrival) and self.is_long_ago(version):
                 return arrival
         return None
 
@@ -235,32 +197,16 @@ class _Run:
     """One simulation, or the error that ended it."""
 
     def __init__(self, protocol: Any, cluster: Cluster, updates: int, seed: int):
-        self.seen: _Watched | None = None
+        self.seen = _Watched(cluster, updates, seed, name_of(protocol))
         self.trace: Trace | None = None
         self.error: Exception | None = None
-
-        def watched(server):
-            self.seen = _Watched(server)
-            protocol(self.seen)
-
-        watched.__name__ = watched.__qualname__ = name_of(protocol)
         try:
-            self.trace = simulate(cluster, watched, updates, seed=seed)
+            protocol(self.seen)
+            self.seen.check_end()
+            self.trace = self.seen.trace()
         except Exception as error:  # whatever a stranger's code may raise
             self.error = error
-
-    @property
-    def is_settled_wrongly(self) -> bool:
-        """Whether an arrival was taken or dropped twice, or is not from the server."""
-        if self.error is None or self.seen is None:
-            return False
-        twice = max(self.seen.settled.values(), default=0) > 1
-        return twice or bool(self.seen.made_up)
-
-    @property
-    def is_never_started(self) -> bool:
-        """Whether all updates were made, but not by all workers."""
-        return bool(self.seen and self.seen.done and self.seen.unstarted)
+        self.never_started = self.seen._must_start if self.seen.done else set()
 
 
 class _Contract:
@@ -292,7 +238,7 @@ class _Contract:
         ended = [
             (where, run.trace, run.seen)
             for (where, _), run in self.runs.items()
-            if run.trace is not None and run.seen is not None
+            if run.trace is not None
         ]
         if len(ended) < len(self.runs):
             raise UncheckedError("the simulation stops before its end")
@@ -300,17 +246,16 @@ class _Contract:
 
     def it_serves_to_the_end(self) -> None:
         for run in self.runs.values():
-            known = run.is_settled_wrongly or run.is_never_started
+            known = run.seen.is_settled_wrongly or run.never_started
             if run.error is not None and not known:
                 raise run.error
 
     def all_workers_are_started(self) -> None:
         for run in self.runs.values():
-            if run.is_never_started and run.seen is not None:
-                missing = ", ".join(map(str, sorted(run.seen.unstarted)))
+            if run.never_started:
+                missing = ", ".join(map(str, sorted(run.never_started)))
                 raise BrokenError(f"the workers {missing} are never started.")
-            last = run.seen and run.seen.left_idle()
-            if last:
+            if last := run.seen.left_idle():
                 raise BrokenError(
                     f"worker {last.worker} is not started again after its gradient that"
                     f" arrived at {last.arrived:.3g} s."
@@ -318,10 +263,9 @@ class _Contract:
 
     def each_gradient_is_taken_once(self) -> None:
         for run in self.runs.values():
-            if run.error is not None and run.is_settled_wrongly:
+            if run.error is not None and run.seen.is_settled_wrongly:
                 raise BrokenError(said(run.error))
-            lost = run.seen and run.seen.lost()
-            if lost:
+            if lost := run.seen.lost():
                 raise BrokenError(
                     f"the gradient of worker {lost.worker} that arrived at"
                     f" {lost.arrived:.3g} s was neither taken nor dropped."
@@ -329,7 +273,7 @@ class _Contract:
 
     def time_does_not_run_back(self) -> None:
         for where, trace, seen in self.sound():
-            arrived = [arrival.arrived for arrival in seen.arrivals]
+            arrived = [arrival.arrived for arrival, _ in seen.arrivals]
             for what, times in {"updates": trace.seconds, "arrivals": arrived}.items():
                 if (np.diff(times) < 0).any():
                     raise BrokenError(f"the times of {what} fall, with {where}.")
