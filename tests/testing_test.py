@@ -440,8 +440,8 @@ def test_a_mutant_is_found_in_the_row_of_its_promise(name, monkeypatch):
 
 
 def test_a_report_names_the_factory_of_a_rule_with_a_state():
-    assert name_of(dj.delayed(optax.sgd(0.1), 1)) == "delayed"
-    assert name_of(fading()) == "fading"
+    assert transformation.name_of(dj.delayed(optax.sgd(0.1), 1)) == "delayed"
+    assert transformation.name_of(fading()) == "fading"
 
 
 def test_what_needs_devices_is_not_checked_on_one():
