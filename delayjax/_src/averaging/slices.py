@@ -63,7 +63,7 @@ def packed(tree: Any, box: Box) -> Box:
         held = box[label]
         flat = shardings.over_explicit(leaf, P()).ravel()
         flat = jnp.pad(flat, (0, (end - start) * held.shape[1] - leaf.size))
-        rows = _sharded_as(flat.reshape(end - start, held.shape[1]), held)
+        rows = shardings.as_typed(flat.reshape(end - start, held.shape[1]), held)
         held = jax.lax.dynamic_update_slice_in_dim(held, rows, start, 0)
         box = box | {label: held}
     return box
@@ -74,7 +74,7 @@ def unpacked(box: Box, like: Any) -> Any:
 
     def part(leaf, label, start, end):
         flat = shardings.over_explicit(box[label][start:end], P()).ravel()
-        return _sharded_as(flat[: leaf.size].reshape(leaf.shape), leaf)
+        return shardings.as_typed(flat[: leaf.size].reshape(leaf.shape), leaf)
 
     leaves = [part(*place) for place in _rows_in(box, like)]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
@@ -170,10 +170,6 @@ def _rows(tree: Any, slices: int, columns: int) -> Iterator[tuple[Any, str, int,
         start = ends.get(label, 0)
         ends[label] = start + math.ceil(leaf.size / columns)
         yield leaf, label, start, ends[label]
-
-
-def _sharded_as(leaf: jax.Array, like: jax.Array) -> jax.Array:
-    return shardings.over_explicit(leaf, jax.typeof(like).sharding.spec)
 
 
 def _place(params: Any) -> tuple[NamedSharding | None, int]:

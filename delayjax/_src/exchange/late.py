@@ -104,14 +104,14 @@ def late_reduce(
         left, boxed = jax.tree.flatten(held.gradient)
         paths, structure = jax.tree.flatten_with_path(updates)
         fresh = [
-            _placed_like(_of_each_shard(path, g, like, names, mesh), like, mesh)
+            shardings.as_typed(_of_each_shard(path, g, like, names, mesh), like)
             for (path, g), like in zip(paths, left, strict=True)
         ]
         mean, fresh = exchange(left, fresh)
         if params is not None:
             targets = jax.tree.leaves(params)
             mean = [
-                _placed_like(g, p, mesh) for g, p in zip(mean, targets, strict=True)
+                shardings.as_typed(g, p) for g, p in zip(mean, targets, strict=True)
             ]
         mean = jax.tree.unflatten(structure, mean)
         age = jnp.int32(0) if held.age is None else held.age
@@ -145,11 +145,3 @@ def _of_each_shard(
         out_specs=P(names, *rest),
         check_vma=False,
     )(gradient)
-
-
-def _placed_like(leaf: jax.Array, like: Any, mesh: Mesh) -> jax.Array:
-    """`leaf`, sharded as the type of `like` says; types do not show Auto axes."""
-    spec = jax.typeof(like).sharding.spec
-    if jax.typeof(leaf).sharding.spec == spec:
-        return leaf
-    return jax.sharding.reshard(leaf, NamedSharding(mesh, spec))

@@ -54,6 +54,11 @@ def over_explicit(leaf: jax.Array, spec: P) -> jax.Array:
     return jax.sharding.reshard(leaf, NamedSharding(held.mesh, over(explicit, spec)))
 
 
+def as_typed(leaf: jax.Array, like: Any) -> jax.Array:
+    """`leaf`, sharded over Explicit axes as the type of `like` says."""
+    return over_explicit(leaf, jax.typeof(like).sharding.spec)
+
+
 def sharding_of(leaf: Any) -> Any:
     """The sharding of an array, or of its type; a tracer's type shows Explicit axes."""
     held = getattr(leaf, "sharding", None)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from delayjax._src.ground import trees
+from delayjax._src.ground import shardings, trees
 
 GradFn = Callable[..., tuple]
 """(params, batch, key) -> (metrics, gradients), as `jax.value_and_grad` returns; with a
@@ -36,13 +36,10 @@ def take(
     value, gradients = grad_fn(params, batch, key, *states)
     metrics, *after = value if states else (value,)
 
-    def placed(leaf, before):
-        # on a mesh of Explicit axes statistics are sharded as the activations are
-        wanted = jax.typeof(before).sharding
-        is_there = jax.typeof(leaf).sharding == wanted
-        return leaf if is_there else jax.sharding.reshard(leaf, wanted)
-
-    return Taken(gradients, metrics, *jax.tree.map(placed, tuple(after), states))
+    # on a mesh of Explicit axes statistics are sharded as the activations are
+    return Taken(
+        gradients, metrics, *jax.tree.map(shardings.as_typed, tuple(after), states)
+    )
 
 
 def _given(model_state: Any, worker_state: Any) -> tuple[Any, ...]:
