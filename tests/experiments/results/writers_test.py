@@ -19,6 +19,8 @@ def full(file):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
+# the thread of tensorboardX may meet the full disk too
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_event_files_on_a_full_disk_are_one_line_and_their_end_says_nothing(
     tmp_path, monkeypatch
 ):
