@@ -64,7 +64,7 @@ def published(config: ConfigDict) -> list[Published]:
             text="Asynchronous SGD has a higher floor of the error",
             said="it has a higher error floor",
             tried="Softmax regression separates the digits: gradients have no noise at"
-            " its optimum. The task of `configs/adasync.py` has a floor.",
+            " its optimum. The task of configs/adasync.py has a floor.",
             **dutta,
         ),
     ]

@@ -29,7 +29,7 @@ def published(config: ConfigDict) -> list[Published]:
             demonstration=True,
             tried="A delay of 7 everywhere is at least as long at each stage as 7 to 0,"
             " so that hardly a run could fail it. The headline of this source is that"
-            " of `configs/muon_delay.py`.",
+            " of configs/muon_delay.py.",
         )
     ]
 

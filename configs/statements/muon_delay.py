@@ -37,8 +37,8 @@ def published(config: ConfigDict) -> list[Published]:
             tried="Steps are a factor of 2 apart. AdamH is not Adam, so the ratio of"
             " the source, 0.384, is no bound. The earlier headline was about all"
             " widths. Other configs do not confirm it: after four times the updates"
-            " eight late updates cost both the same (`char_lm`), and at width 64 one"
-            " late update costs Muon as much as Adam (`one_late`).",
+            " eight late updates cost both the same (configs/char_lm.py), and at width"
+            " 64 one late update costs Muon as much as Adam (configs/one_late.py).",
             chosen=claims.Chosen.LATER,
             **marin,
         ),
