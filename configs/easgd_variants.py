@@ -42,6 +42,9 @@ VARIANTS = {
 }
 ELASTIC = tuple(name for name in VARIANTS if name.endswith("EASGD"))
 
+SMALL = {"seconds": 100.0}
+"""Values that the small size of the book changes, beside the numbers of seeds."""
+
 LIMITS = at_least(1, "period") | at_least(2, "workers")
 LIMITS |= at_least(0, "message_seconds") | positive("seconds", "tolerance")
 

@@ -27,6 +27,9 @@ from experiments import (
 from experiments.configs import at_least, below_one, positive
 from experiments.training import methods
 
+SMALL = {"seconds": 60.0}
+"""Values that the small size of the book changes, beside the numbers of seeds."""
+
 LIMITS = at_least(1, "workers", "period")
 LIMITS |= at_least(0, "latency_seconds")
 LIMITS |= positive("seconds", "tolerance") | below_one("share") | at_least(0, "share")

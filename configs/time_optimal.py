@@ -29,6 +29,9 @@ from experiments import (
 from experiments.running.evaluation import gradient_norm
 from experiments.tasks import breast_cancer
 
+SMALL = {"batch": (8,), "bound": (64,), "allotted_seconds": (4.0,), "target": 0.2}
+"""Values that the small size of the book changes, beside the numbers of seeds."""
+
 LIMITS = configs.at_least(1, "workers")
 LIMITS |= configs.at_least(
     0, "shift_seconds", "mean_seconds", "target", "allotted_seconds", "l2"

@@ -30,6 +30,9 @@ from experiments import (
 from experiments.results.metrics import Computed, TimeTo
 from experiments.training import methods
 
+SMALL = {"workers": (1, 16), "cores": (1, 8, 32), "examples": 8_000, "target": 0.02}
+"""Values that the small size of the book changes, beside the numbers of seeds."""
+
 LIMITS = configs.at_least(1, "workers", "period", "examples")
 LIMITS |= configs.at_least(0, "l2")
 LIMITS |= configs.positive("tolerance", "target")
