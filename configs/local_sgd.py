@@ -32,7 +32,7 @@ SMALL = {"seconds": 60.0}
 
 LIMITS = at_least(1, "workers", "period")
 LIMITS |= at_least(0, "latency_seconds")
-LIMITS |= positive("seconds", "tolerance") | below_one("share") | at_least(0, "share")
+LIMITS |= positive("seconds", "tolerance") | below_one("share")
 
 
 def get_config() -> ConfigDict:

@@ -27,9 +27,9 @@ def published(config: ConfigDict) -> list[Published]:
             at_least=0.0,
             bound_is_ours=True,
             demonstration=True,
-            tried="A delay of 7 everywhere is at least as long at each stage as 7 to 0,"
-            " so that hardly a run could fail it. The headline of this source is that"
-            " of configs/muon_delay.py.",
+            tried="In each stage the uniform delay is at least as long, so that a run"
+            " can hardly fail this statement. The headline of this source is in"
+            " configs/muon_delay.py.",
         )
     ]
 

@@ -6,7 +6,7 @@ from ml_collections import ConfigDict
 from experiments import claims, statements
 from experiments.results.claims import Published
 from experiments.results.estimates import Measure
-from experiments.results.measures import extreme, ratio, soonest
+from experiments.results.measures import extreme, ratio, tuned
 
 seconds = statements.config_of(__file__).seconds
 
@@ -69,4 +69,4 @@ def most(config: ConfigDict) -> tuple[int, int]:
 
 def until(config: ConfigDict, workers: int, cores: int) -> Measure:
     """Seconds to the target, at the step that is there first."""
-    return soonest(seconds(config), workers=workers, cores=cores)
+    return tuned(seconds(config), workers=workers, cores=cores)

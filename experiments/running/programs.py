@@ -319,7 +319,7 @@ def _check_axes(
 def _check_distinct(experiment: Experiment) -> None:
     """Checks that no two cells have the same columns: tables would mix their rows.
 
-    No timetable is made before; those of all arms may take half a minute.
+    It comes before the timetables of the arms, which may take half a minute.
     """
     seen: set[frozenset[Any]] = set()
     for arm in experiment.all_arms:

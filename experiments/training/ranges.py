@@ -41,8 +41,7 @@ class Range:
         -2.0
         >>> Range(1.0, 0.1)
         Traceback (most recent call last):
-        ValueError: `low` must be less than `high`, and both within 1e-30 and 1e+30, \
-got Range(1.0, 0.1): ...
+        ValueError: `low` must be less than `high`, got Range(1.0, 0.1).
     """
 
     low: float
@@ -58,12 +57,15 @@ got Range(1.0, 0.1): ...
                 object.__setattr__(self, name, float(value))
         if self.scale not in (LOG, LINEAR):
             raise ValueError(f'`scale` must be "log" or "linear", got {self.scale!r}.')
+        shown = f"got Range({self.low}, {self.high})"
+        if not self.low < self.high:
+            raise ValueError(f"`low` must be less than `high`, {shown}.")
         least = _SMALLEST if self.scale == LOG else -_LARGEST
-        if not least <= self.low < self.high <= _LARGEST:
+        if self.low < least or self.high > _LARGEST:
             raise ValueError(
-                f"`low` must be less than `high`, and both within {least} and"
-                f' {_LARGEST}, got Range({self.low}, {self.high}): use scale="linear"'
-                " for 0 or negative numbers, or `off=0.0` beside positive ones."
+                f"`low` and `high` must be within {least} and {_LARGEST}, {shown}: use"
+                ' scale="linear" for 0 or negative numbers, or `off=0.0` beside'
+                " positive ones."
             )
         outside = self.off is None or self.off <= self.low or self.off >= self.high
         if not outside:  # or nan

@@ -112,7 +112,7 @@ CASES = {
     **of("softsync", "--config.workers=0", "--config.n=(0,)", "--config.n=(31,)"),
     **of("softsync", "--config.momentum=(0.9,)", "--config.examples=0"),
     **of("softsync", "--config.service_spread=-1"),
-    **of("local_sgd", "--config.period=(0,)"),
+    **of("local_sgd", "--config.period=(0,)", "--config.share=(1.5,)"),
     **of("adaptive_period", "--config.first_period=0"),
     **of("adasync", "--config.seconds=inf", "--config.k=(9,)"),
     **of("stability_edge", "--config.learning_rate=(0,)"),
