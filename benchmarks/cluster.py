@@ -128,7 +128,6 @@ def replay_of(problem: Problem, trace: dj.cluster.Trace) -> dj.Replay:
     gradient = jax.grad(problem.loss)
 
     def grad_fn(params, batch, key):
-        del key
         return {}, gradient(params, batch)
 
     return dj.replay(trace, grad_fn, optax.sgd(RATE))

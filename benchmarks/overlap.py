@@ -140,7 +140,6 @@ def sent_by(tx: optax.GradientTransformation) -> Callable:
     """The step of one worker that only exchanges a gradient, which the state has."""
 
     def step(state, batch):
-        del batch
         params, opt_state, grads = state
         varied = dj.workers.vary(grads)
         updates, opt_state = tx.update(varied, opt_state, params)

@@ -43,12 +43,10 @@ def transformer(vocab: int, dtype: Any) -> pipelines.Parts:
         return (x * scale).astype(dtype)
 
     def embed(p, tokens, key):
-        del key
         # one-hot: the gradient of a gather is a scatter, slow on a CPU
         return jax.nn.one_hot(tokens[:, :-1], vocab, dtype=dtype) @ p.astype(dtype)
 
     def block(p, x, key):
-        del key
         q, k, v = (
             part.reshape(*x.shape[:2], HEADS, -1)
             for part in jnp.split(normed(x) @ p["qkv"].astype(dtype), 3, axis=-1)

@@ -439,7 +439,7 @@ cluster.advise(FOUR, protocols=[protocols.k_async(9)])
 cluster.advise(FOUR, seeds=(0, 1))
     TypeError: `seeds` must be a static integer, got (0, 1).
 cluster.visits_to_rounds([0, 1], 1)
-    ValueError: `workers` must be integers [M] below 1, got [0, 1].
+    ValueError: `workers` must be a list of integers in 0 .. 0, got [0, 1].
 cluster.StalenessLaw(TRACE.staleness)
     ValueError: `pmf` must be the probabilities of staleness 0, 1, ..., got
     array(...): divide counts by their sum.
@@ -483,13 +483,12 @@ delays.uniform(0, 4)
 delays.uniform(KEY, 4, 1)
     ValueError: `low` must not exceed `high`, got 4 and 1.
 delays.uniform(KEY, 0.0, 4.0)
-    ValueError: `low` must be a non-negative integer number of steps, got 0.0.
+    ValueError: `low` must be integers in 0 .. 2147483646, got 0.0.
 delays.from_trace(TRACE)
     ValueError: `staleness` must have shape [T] or [T, 1], got (): with several
     gradients per update use `replay`.
 delays.per_worker([1, 2, -1, 0])
-    ValueError: `delays` must be a non-negative integer number of steps, got [1, 2,
-    -1, 0].
+    ValueError: `delays` must be integers in 0 .. 2147483646, got [1, 2, -1, 0].
 over_four(dj.delayed(SGD, delays.per_worker([1, 2, 3]), max_delay=3))
     ValueError: `delays` must have a column for each of 4 workers, got 3.
 over_four(dj.delayed(SGD, delays.per_worker([0] * 4, axis_name="data"), max_delay=4))
@@ -899,11 +898,10 @@ replayed(grad_fn=lambda params, batch, key: ({}, {"w": float(batch)}))
 replayed(batches=jnp.ones((99, 1)))
     ValueError: `batches` must fit 12 updates, got 99.
 replayed(batches=1.0)
-    ValueError: `batches` must have leaves [n, K, ...] of one n, got leading axes [()]:
-    stack the batches of n updates.
+    TypeError: object of type 'float' has no len()
 replayed(batches=[jnp.ones((12, 1)), jnp.ones((9, 1))])
-    ValueError: `batches` must have leaves [n, K, ...] of one n, got leading axes [(9,),
-    (12,)]: stack the batches of n updates.
+    ValueError: scan got values with different leading axis sizes: 12, 12, 12, 12, 12,
+    12, 9.
 replayed(batches=[])
     ValueError: `batches` must have leaves, got none: scan `step`.
 replayed(simulated(protocols.n_softsync(1)), batches=jnp.ones((9, 1)))

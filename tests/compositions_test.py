@@ -293,7 +293,6 @@ def stale_loop(ages, inner, capacity=4):
 
 def slope(params, step=None):
     """The gradient of a bowl that couples the two leaves."""
-    del step
     return jax.grad(lambda p: jnp.sum((p["w"] - p["b"]) ** 2) + p["b"] ** 2)(params)
 
 

@@ -121,7 +121,6 @@ def test_half_the_curvature_lifts_the_edge_to_that_of_no_delay(share, tau):
     """
 
     def compensate(updates, state, params, *, stale_params, **extra_args):
-        del extra_args
         return updates + share * (params - stale_params), state
 
     rule = optax.GradientTransformationExtraArgs(optax.init_empty_state, compensate)

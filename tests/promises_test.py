@@ -84,12 +84,10 @@ def no_two_leaves_of_a_state_are_one_buffer(name):
 
 def plain(learning_rate, **options):
     """SGD in place of Optax's optimizers, which do not pass strict promotion."""
-    del options
     return optax.sgd(learning_rate, momentum=0.5)
 
 
 def plain_direction(learning_rate, **options):
-    del options
     return dj.pipelines.sgd_direction(learning_rate, 0.5)
 
 

@@ -18,7 +18,6 @@ def accuracies(other: str, seconds: float) -> Measure:
 
 def published(config: ConfigDict) -> list[Published]:
     """The claims that A2SGD converges as an all-reduce does, and saves time."""
-    del config
     paper = dict(
         source="Bhattacharya, Yu, Chowdhury (2020), arXiv:2006.07405, abstract"
     )

@@ -21,7 +21,6 @@ def cost(name: str, delay: float, **where: float) -> Measure:
 
 def published(config: ConfigDict) -> list[Published]:
     """The claims about momentum; `one_late` has the claims about one late update."""
-    del config
     more, less = (cost("Adam", 1, momentum=m) for m in (0.9, 0.0))
     return [
         Published(
@@ -40,7 +39,6 @@ def published(config: ConfigDict) -> list[Published]:
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: held-out losses without delay, and the cost of the longest delay."""
-    del config
     return {
         **{f"Loss of {name} without delay": loss(name, 0) for name in NAMES},
         **{f"A delay of 8 adds to {name}'s": cost(name, 8) for name in NAMES},

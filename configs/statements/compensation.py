@@ -22,7 +22,6 @@ def error_less(compensation: str, delay: float, other: float) -> Measure:
 
 def published(config: ConfigDict) -> list[Published]:
     """The claims about the adaptive form."""
-    del config
     source = "Zheng et al. (2017), arXiv:1609.08326"
     four = dict(source=f"{source}, abstract", at_most=0.0)
     four["setting"] = "ResNet-20 on CIFAR-10, 4 workers"
@@ -61,7 +60,6 @@ def published(config: ConfigDict) -> list[Published]:
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: training losses with the step tuned."""
-    del config
     return {
         "Training loss 4 late, plain": loss("none", 4),
         "Training loss 4 late, DC-ASGD-a": loss("DC-ASGD-a", 4),

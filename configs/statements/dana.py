@@ -23,7 +23,6 @@ def less(beta: str) -> Measure:
 
 def published(config: ConfigDict) -> list[Published]:
     """The claims with the momentum tuned, and with 0.9 as in the paper."""
-    del config
     paper = dict(at_most=0.0, bound_is_ours=True)
     paper["said"] = "it outperforms existing methods in final accuracy"
     paper["source"] = (
@@ -52,7 +51,6 @@ def published(config: ConfigDict) -> list[Published]:
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: test errors with 32 workers."""
-    del config
     of = "Test error of 32 workers"
     return {
         f"{of} at 0.9, DANA": error("DANA", GIVEN),

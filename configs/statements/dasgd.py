@@ -28,7 +28,6 @@ def left(law: str) -> Measure:
 
 def published(config: ConfigDict) -> list[Published]:
     """The claims about delays that grow linearly with t."""
-    del config
     return [
         Published(
             text="If delays grow linearly, steps of 1/(t log t) leave at most a tenth"
@@ -50,7 +49,6 @@ def published(config: ConfigDict) -> list[Published]:
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: losses at the end, and the largest stable first steps."""
-    del config
     theory = "Largest stable first step of 1/t, in theory below 2.27"
     return {
         "Share of runs with 1/sqrt(t) that end higher": mean("ended_higher", law=ROOT),

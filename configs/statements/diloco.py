@@ -14,7 +14,6 @@ def loss(method: str, **where) -> Measure:
 
 def published(config: ConfigDict) -> list[Published]:
     """DiLoCo's headline claim; its bound was written before the first run."""
-    del config
     return [
         Published(
             text="DiLoCo communicates 20 times less, and ends no more than 10 % above"
@@ -34,7 +33,6 @@ def published(config: ConfigDict) -> list[Published]:
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: losses, and the outer optimizer's gains on four workers and one."""
-    del config
     return {
         "Training loss of gradients": tuned("train_loss", method="gradients"),
         "Training loss of DiLoCo, every 5 steps": tuned(

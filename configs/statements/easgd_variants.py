@@ -84,7 +84,6 @@ def published(config: ConfigDict) -> list[Published]:
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: steps with a lock and without, and errors."""
-    del config
 
     def steps(variant):
         return mean("updates", variant=variant, period=1)

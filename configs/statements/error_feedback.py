@@ -22,7 +22,6 @@ def over_feedback() -> Measure:
 
 def published(config: ConfigDict) -> list[Published]:
     """The claims about DEF and error feedback."""
-    del config
     return [
         Published(
             text="Of 1/64, DEF reaches a smaller training loss than error feedback (our"
@@ -43,7 +42,6 @@ def published(config: ConfigDict) -> list[Published]:
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: test errors of error feedback."""
-    del config
     return {
         "Test error of a quarter, feedback": best("test_error", "error feedback", 0.25),
         "Test error of 1/64, feedback": best("test_error", "error feedback", LEAST),

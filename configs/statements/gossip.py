@@ -91,7 +91,6 @@ def published(config: ConfigDict) -> list[Published]:
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: errors on many workers, and the time."""
-    del config
     return {
         "Test error of the all-reduce on 100": error("all-reduce", 100),
         "Test error of pulled gossip on 100": error("pull", 100),

@@ -17,7 +17,6 @@ def over_plain(replays: str, delay: float) -> Measure:
 
 def published(config: ConfigDict) -> list[Published]:
     """The claims with equal data, each method at its best step."""
-    del config
     at = dict(mean_delay=16)
     accuracies = (tuned("test_accuracy", replays=r, **at) for r in (GUIDED, PLAIN))
     return [
@@ -39,7 +38,6 @@ def published(config: ConfigDict) -> list[Published]:
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: training losses over SGD's training loss."""
-    del config
     return {
         "Loss, guided / SGD, mean delay 16": over_plain(GUIDED, 16),
         "Loss, guided / SGD, mean delay 64": over_plain(GUIDED, 64),

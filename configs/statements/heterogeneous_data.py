@@ -17,7 +17,6 @@ def loss(method: str, data: str = UNLIKE, metric: str = "excess_loss") -> Measur
 
 def published(config: ConfigDict) -> list[Published]:
     """The claims about the methods that are here, and the paper's comparison."""
-    del config
     paper = dict(source="Maranjyan, Richtarik (2025), arXiv:2509.22860, abstract")
     paper["said"] = (
         "the first asynchronous SGD of optimal time complexity under heterogeneous data"
@@ -51,7 +50,6 @@ def published(config: ConfigDict) -> list[Published]:
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: the excess loss on the data of slow workers, and losses."""
-    del config
     equal_data = loss("ASGD", ALIKE, "slow_data_excess_loss")
     return {
         "What slow data lose where data are alike, ASGD": equal_data,

@@ -47,7 +47,6 @@ def published(config: ConfigDict) -> list[Published]:
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: the change by mixed ages, and a mean staleness, P - 1."""
-    del config
     return {
         "All ages over one, 16 workers": mixed(16),
         "All ages over one, 64 workers": mixed(64),

@@ -36,7 +36,6 @@ def accuracy(scheme: str, k: int) -> Measure:
 
 def published(config: ConfigDict) -> list[Published]:
     """The claims about asynchronous SGD and waiting for all, each at its best step."""
-    del config
     dutta = dict(
         source="Dutta, Joshi, Ghosh, Dube, Nagpurkar (2018), arXiv:1803.01113,"
         " body (as we recall)",

@@ -123,7 +123,6 @@ def published(config: ConfigDict) -> list[Published]:
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: a share refused, and test errors, by default with equal times."""
-    del config
     gone = mean("ended_higher", server="plain", attack="sign flip")
     damped = error("Kardam", "memoryless", damping=0.2)
     return {

@@ -15,7 +15,6 @@ def loss(name: str, kind: str, stages: int | None = 8) -> Measure:
 
 def published(config: ConfigDict) -> list[Published]:
     """The claims of the Marin project; no paper compares `late` with `mixed`."""
-    del config
     return [
         Published(
             text="A uniform delay of 7 updates costs Muon more than late stages, whose"
@@ -36,6 +35,5 @@ def published(config: ConfigDict) -> list[Published]:
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: losses at mixed versions in 8 stages."""
-    del config
     names = ("sgd", "adam", "muon")
     return {f"Loss of {name}, mixed": loss(name, "mixed") for name in names}

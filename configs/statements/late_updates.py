@@ -35,7 +35,6 @@ def published(config: ConfigDict) -> list[Published]:
     The same abstract claims that Muon bears the delay: this is the headline of
     `one_late`.
     """
-    del config
     paper = dict(
         source="Zmushko et al. (2026), arXiv:2606.30634, abstract; the share: body",
         said="an optimizer-agnostic error-feedback correction bridges the gap; it"
@@ -70,6 +69,5 @@ def published(config: ConfigDict) -> list[Published]:
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: the change of a training loss by one late update."""
-    del config
     late, fresh = loss("Adam", "late"), loss("Adam", "fresh")
     return {"Adam, late / fresh": ratio(late, fresh)}

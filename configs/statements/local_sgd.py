@@ -81,7 +81,6 @@ def published(config: ConfigDict) -> list[Published]:
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: the number of steps that fit, and the losses."""
-    del config
     return {
         "Steps of gradients": mean("updates", method="gradients"),
         "Steps of LOSCAR": mean("updates", method="LOSCAR"),

@@ -14,7 +14,6 @@ def loss(optimizer: str, law: str) -> Measure:
 
 def published(config: ConfigDict) -> list[Published]:
     """The claims about laws of staleness, each at its best step."""
-    del config
     return [
         Published(
             text="At a mean delay of 16, and at the best step of each, SGD with rates"
@@ -33,7 +32,6 @@ def published(config: ConfigDict) -> list[Published]:
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: losses at a mean delay of 16."""
-    del config
     return {
         "Loss of Adam, no law": loss("adam", "none"),
         "Loss of Adam, inverse before": loss("adam", "inverse before"),

@@ -56,7 +56,6 @@ def published(config: ConfigDict) -> list[Published]:
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: costs at the largest size, of 8 late updates and of one."""
-    del config
     return {
         "Cost of 8, SGD": gap("SGD", 32, 8),
         "Cost of 8, Adam": gap("Adam", 32, 8),

@@ -22,7 +22,6 @@ def over_none(momentum: str) -> Measure:
 
 def published(config: ConfigDict) -> list[Published]:
     """The claims of the abstract, with 32 workers."""
-    del config
     paper = dict(source="Shi, Yang, Li (2024), arXiv:2407.19234, abstract")
     paper |= dict(bound_is_ours=True)
     paper |= dict(setting="ResNet-20 on CIFAR-10 and CIFAR-100, 16 and 64 workers")
@@ -67,7 +66,6 @@ def published(config: ConfigDict) -> list[Published]:
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: ratios of losses at a momentum of 0.9, with 32 workers."""
-    del config
     both = (loss(name, GIVEN) for name in ("ordered", "heavy ball"))
     return {
         "Loss, ordered / heavy ball, 32": ratio(*both),

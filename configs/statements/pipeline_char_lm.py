@@ -84,7 +84,6 @@ def published(config: ConfigDict) -> list[Published]:
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: losses without late stages, and in 8 of them."""
-    del config
     known = [
         ("adam", "one stage", None),
         ("adam", "stash", 8),

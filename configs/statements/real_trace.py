@@ -23,7 +23,6 @@ def by(law: str) -> Measure:
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: numbers of the simulated log."""
-    del config
     return {
         "Training loss, late, no law": late("train_loss", "none"),
         "What staleness adds to it": cost("train_loss"),

@@ -11,7 +11,6 @@ late_gains = statements.config_of(__file__).late_gains
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: the gain of a rule that helps."""
-    del config
     return {"Nats that late updates gain over plain delay": gain}
 
 

@@ -10,7 +10,6 @@ from experiments.results.measures import difference, kept, mean, tuned
 
 def published(config: ConfigDict) -> list[Published]:
     """The claims with the step tuned, and with the step for n = 1, as in the paper."""
-    del config
     source = "Zhang, Gupta, Lian, Liu (2016), arXiv:1511.05950"
     zhang = dict(
         source=f"{source}, Section 5.1",
@@ -59,7 +58,6 @@ def published(config: ConfigDict) -> list[Published]:
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: accuracies at the step for n = 1 and at best steps; a staleness."""
-    del config
     return {
         "Test accuracy, n = 1": fixed(1, "none"),
         "n = 30, inverse, the same step": fixed(30, "inverse"),

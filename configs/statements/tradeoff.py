@@ -30,7 +30,6 @@ def published(config: ConfigDict) -> list[Published]:
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: accuracies of thirty workers, and relative run times."""
-    del config
     return {
         "Accuracy, hardsync": accuracy("hardsync"),
         "Accuracy, 30-softsync": accuracy("P-softsync"),

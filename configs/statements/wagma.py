@@ -79,7 +79,6 @@ def published(config: ConfigDict) -> list[Published]:
 
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: steps, lateness, and three accuracies."""
-    del config
 
     def measure_of(metric, workers):
         return mean(metric, method="WAGMA-SGD", workers=workers)

@@ -19,7 +19,6 @@ _compiled = [0.0]  # the seconds in which JAX has lowered and compiled programs
 
 
 def _note(event: str, seconds: float, **about: object) -> None:
-    del about
     if event.endswith(_COMPILING):
         _compiled[0] += seconds
 

@@ -33,7 +33,6 @@ class Termination:
             signal.signal(number, handler)
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
-        del frame
         if self.requested:  # the second signal stops at once
             raise KeyboardInterrupt
         self.requested = signal.Signals(signum).name

@@ -43,7 +43,6 @@ class OnOne:
 
     def new_shardings(self, make: Callable[[], Any]) -> None:
         """None: a new state stays on the device that makes it."""
-        del make
 
     def place(self, given: Any) -> Any:
         """Arrays [chunk, workers, ...] -> [chunk, *axes, ...]; of one worker as is."""

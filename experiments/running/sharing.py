@@ -25,7 +25,6 @@ def by_largest(devices: int) -> Sharding:
     """Shards each parameter along its largest dimension that `devices` divides."""
 
     def sharding(path, shape):
-        del path
         along = [i for i, size in enumerate(shape) if size % devices == 0]
         if not along or math.prod(shape) < WHOLE_BELOW:
             return P()

@@ -66,7 +66,6 @@ def shuffled(examples: Mapping[str, np.ndarray], batch_size: int) -> Callable[..
         )
 
     def full_batch(seed, start, stop, part=WHOLE):
-        del seed
         chosen = {name: array[part] for name, array in examples.items()}
         return {
             name: np.broadcast_to(array, (stop - start, *array.shape))

@@ -72,7 +72,6 @@ def nnx(make: Callable[[flax_nnx.Rngs], flax_nnx.Module]) -> Network:
         return pure(params), pure(state) or ()
 
     def init(key, inputs):
-        del inputs
         return parts(make(flax_nnx.Rngs(key)))
 
     def predict(params, state, inputs):

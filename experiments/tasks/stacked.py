@@ -32,7 +32,6 @@ def parts_of(
     norm = nn.LayerNorm(dtype=model.dtype)
 
     def embed(params, windows, key):
-        del key
         seen = windows[:, :-1]
         x = tokens.apply({"params": params["tokens"]}, seen)
         numbers = jnp.arange(seen.shape[1])
@@ -40,7 +39,6 @@ def parts_of(
 
     @jax.jit  # all layers have the same block: trace it once
     def one_block(params, x, key):
-        del key
         return block.apply({"params": params}, x)
 
     def head(params, x, windows):

@@ -45,7 +45,6 @@ class _Replicas:
         return self.method.timetable(self.cluster, updates, data_seed(seed))
 
     def trace(self, seed: int, updates: int, seconds: float) -> dj.cluster.Trace:
-        del seconds
         return self.timetable(seed, updates).trace
 
 
@@ -153,7 +152,6 @@ def _job(training: _Replicas, task: Task, request: Request) -> Job:
 
     def given(start, stop, here=None):
         """Gradient g of a seed, ordered by step and worker, is taken on its batch g."""
-        del here  # the workers are simulated in one
         rows, batches = [], []
         for seed, table in zip(request.seeds, tables, strict=True):
             there = table.there[start:stop]

@@ -14,19 +14,16 @@ _mixed = dj.pipelines.mixed
 
 def _plain(parts, make, stages, updates):
     """A backward pass reads other weights than its forward pass."""
-    del updates
     return _mixed(parts, make(), dj.pipelines.pipedream(stages, stash=False))
 
 
 def _stash(parts, make, stages, updates):
     """A backward pass reads the weights of its forward pass."""
-    del updates
     return _mixed(parts, make(), dj.pipelines.pipedream(stages))
 
 
 def _prediction(parts, make, stages, updates):
     """`_stash`, and the forward pass reads x + delay times the last move."""
-    del updates
     return _mixed(
         parts,
         lambda delay: dj.predict_weights(make(), delay),
@@ -56,7 +53,6 @@ def _nadam(rate, beta, updates):
 
 
 def _rotated_adam(rate, beta, updates):
-    del updates
 
     def is_rotated(path, leaf):
         return path.startswith("blocks") and leaf.ndim == 2

@@ -245,7 +245,6 @@ def wagma(group_size: int | None = None, period: int = 11) -> Method:
     """Averages models in changing groups, without waiting for late workers."""
 
     def make(inner, now, workers):
-        del workers
         return dj.averaging.wagma(
             inner,
             group_size=group_size,

@@ -74,7 +74,6 @@ def _job(
         return model, pipeline(hyper, key).init(model.params, batch_shape, key)
 
     def update(key, hyper, step, model, memory, batch):
-        del model  # the pipeline has it, in its stages
         pipe = pipeline(hyper, key)
         of_step = jax.random.fold_in(jax.random.fold_in(key, 1), step)
         memory, loss = pipe.step(memory, batch, of_step)
@@ -84,7 +83,6 @@ def _job(
         return Update(moved, memory, loss, staleness.astype(jnp.float32), ages)
 
     def given(start, stop, here=None):
-        del here  # the stages are simulated in one
         return whole_batches(task, request, start, stop)
 
     return Job(

@@ -363,7 +363,6 @@ def _job(training: _Along, task: Task, request: Request) -> Job:
         return model, kept(state)
 
     def update(key, hyper, step, model, memory, given):
-        del step
         state = memory._replace(params=model.params, key=key)
         if task.has_state:
             state = state._replace(model_state=model.state)
@@ -378,7 +377,6 @@ def _job(training: _Along, task: Task, request: Request) -> Job:
 
     def given(start, stop, here=None):
         """Gradient g of a seed, in the order of the trace, is taken on its batch g."""
-        del here  # the cluster's workers are simulated in one
         arrivals = traces.arrivals(start, stop)
         firsts, lasts = traces.gradients(start), traces.gradients(stop)
         batches = []

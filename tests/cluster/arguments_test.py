@@ -152,7 +152,7 @@ def predicted(service, **options):
     return lambda: cluster.staleness_law(cluster.Cluster(2, service, **options))
 
 
-VISITS = r"`workers` must be integers \[M\] below 2, got "
+VISITS = r"`workers` must be a list of integers in 0 \.\. 1, got "
 # what has no value of its own that is wrong; (call, error, message)
 OTHERS = [
     (
@@ -299,7 +299,7 @@ OTHERS = [
             ValueError,
             VISITS + re.escape(str(workers)),
         )
-        for workers in ([0.0, 1.0], [[0], [1]], [], [0, 2], [-1, 0])
+        for workers in ([0.0, 1.0], [[0], [1]], [0, 2], [-1, 0])
     ),
     (
         lambda: run(protocols.hardsync(), None, seconds=INF),

@@ -18,7 +18,6 @@ def given(times):
     """A service with these times, in blocks of different lengths."""
 
     def service(rng, worker):
-        del rng
         row, begin = np.asarray(times[worker], np.float64), 0
         for size in itertools.cycle([1, 7, 2, 40, 100]):
             if begin >= len(row):

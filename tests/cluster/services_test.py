@@ -206,7 +206,6 @@ def yields(*blocks, worker):
     """A service that is correct, except that one worker has these blocks."""
 
     def service(rng, number):
-        del rng
         yield from blocks if number == worker else [np.ones(1000)]
 
     return service

@@ -182,7 +182,6 @@ def recorder(calls):
         return updates, count + 1
 
     def init(params):
-        del params
         return jnp.zeros((), jnp.int32)
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -50,7 +50,6 @@ def test_what_is_no_array_stays_as_it_is_and_shapes_are_no_values():
 
 
 def quadratic(params, batch, key, model_state):
-    del key
     grads = jax.tree.map(lambda p: p - batch.astype(p.dtype), params)
     return ({"loss": batch}, model_state), grads
 

@@ -9,7 +9,7 @@ from delayjax._src.ground import extras
 def test_staleness_becomes_int32_leaf_by_leaf():
     """The tables of invalid arguments have the other requirements."""
     staleness = {"a": 1, "b": [np.int64(2), jnp.int8(3)]}
-    checked = extras.check_staleness("rule", staleness)
+    _, checked = extras.staleness_of("rule", jnp.ones(2), staleness)
     assert jax.tree.map(int, checked) == {"a": 1, "b": [2, 3]}
     assert {leaf.dtype for leaf in jax.tree.leaves(checked)} == {jnp.dtype("int32")}
 
@@ -20,7 +20,7 @@ def test_the_last_number_of_int32_is_no_staleness(age):
     is_sound = 0 <= age < 2**31 - 1
 
     def gradient(age):
-        return extras.take_staleness("rule", jnp.ones(2), age)[0]
+        return extras.staleness_of("rule", jnp.ones(2), age)[0]
 
     seen = jax.jit(gradient)(np.int32(age))
     np.testing.assert_array_equal(seen, [1.0, 1.0] if is_sound else [np.nan, np.nan])

@@ -60,7 +60,6 @@ def recorder():
         return {"gradient": params, "calls": jnp.int32(0), **extra_args}
 
     def update(updates, state, params=None, **extra_args):
-        del params
         return updates, {"gradient": updates, "calls": state["calls"] + 1, **extra_args}
 
     return optax.GradientTransformationExtraArgs(init, update)

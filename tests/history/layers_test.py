@@ -129,7 +129,6 @@ def test_parameters_are_kept_with_the_gradients_of_their_layer():
     seen = []
 
     def update(updates, state, params, *, staleness, stale_params):
-        del params, staleness
         seen.append(stale_params)
         return updates, state
 

@@ -182,7 +182,6 @@ def test_a_stage_that_predicts_looks_ahead_by_its_own_delay():
 def test_rules_are_told_each_stages_staleness_and_the_point_that_was_read():
     def recorder(delay):
         def update(updates, state, params=None, *, staleness, stale_params, value, **_):
-            del params, state
             return updates, (staleness, stale_params, value)
 
         def init(params):

@@ -255,7 +255,7 @@ def test_a_tree_of_staleness_says_what_to_write(name):
 
 INTEGERS = {**TREE, "b": jnp.int32(1)}
 NO_WORKER = r"`worker` handed to `kardam` must be a worker's number, in 0 \.\. 2, got"
-NO_LIST = r"`attackers` must be non-negative integers \[n\], got"
+NO_LIST = r"`attackers` must be a list of integers in 0 \.\. 2147483647, got"
 OF_TWO = dj.dana(0.9, workers=2).init(TREE)
 # (call, error, message)
 OTHERS = [

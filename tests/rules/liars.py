@@ -75,7 +75,6 @@ def served(run, rule, every=1):
 
 def quadratic(x, batch, key):
     """Ten curvatures from 0.2 to 1, and noise of deviation 1."""
-    del batch
     curvature = jnp.linspace(0.2, 1.0, 10)
     loss = 0.5 * (curvature * x**2).sum()
     return loss, curvature * x + jax.random.normal(key, x.shape)

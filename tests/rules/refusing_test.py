@@ -25,12 +25,10 @@ MOMENTUM = optax.sgd(0.01, momentum=0.5)
 
 
 def noisy_bowl(x, batch, key):
-    del batch
     return 0.5 * (x @ x), x + jax.random.normal(key, x.shape)
 
 
 def unnoisy_bowl(x, batch, key):
-    del batch, key
     return 0.5 * (x @ x), x
 
 

@@ -20,7 +20,6 @@ def gradient(x, batch):
 
 
 def grad_fn(params, batch, key):
-    del key
     return {}, jnp.asarray(CURVATURE) * params + batch
 
 

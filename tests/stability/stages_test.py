@@ -186,9 +186,9 @@ def test_an_eigenvalue_that_is_0_on_the_way_bounds_no_step(delays):
         ),
         ([[1.0, 2.0], [2.0, 1.0]], [1, 0], r"no negative one, got -1 \.\. 3"),
         (np.zeros((2, 2)), [1, 0], r"must have a positive eigenvalue .* got 0 \.\. 0"),
-        (np.eye(2), [1], r"`delays` must be 2 non-negative integers, got \[1\]"),
-        (np.eye(2), [1, -1], r"`delays` must be 2 non-negative integers"),
-        (np.eye(2), [1, 0.5], r"`delays` must be 2 non-negative integers"),
+        (np.eye(2), [1], "`delays` must be 2 numbers, got 1"),
+        (np.eye(2), [1, -1], r"`delays` must be a list of integers in 0 \.\."),
+        (np.eye(2), [1, 0.5], r"`delays` must be a list of integers in 0 \.\."),
     ],
 )
 def test_bad_arguments_are_refused(hessian, delays, word):

@@ -130,7 +130,6 @@ def assert_schedule(reports, history, depth=DEPTH):
 
 def given(params, batch, key):
     """No gradient: the loss is given; the slot has the parameters that were read."""
-    del key
     read = batch["slot"] * params
     return {"loss": batch["loss"], "read": read}, jnp.zeros_like(params)
 
@@ -349,7 +348,6 @@ def test_adasync_trains_as_a_server_that_keeps_every_version(scheme):
 @pytest.mark.parametrize("scheme", ["k_sync", "k_async"])
 def test_a_model_s_state_moves_as_in_replay(scheme):
     def moving(params, batch, key, state):
-        del key
         output = jnp.sum(params * batch)
         after = {
             "mean": 0.75 * state["mean"] + 0.25 * output,

@@ -36,7 +36,6 @@ def log():
     """A transformation that records the arguments of each gradient, in order."""
 
     def init(params):
-        del params
         rows = {"staleness": jnp.int32, "worker": jnp.int32, "moved": jnp.float32}
         return jnp.int32(0), {name: jnp.zeros(SIZE, d) for name, d in rows.items()}
 

@@ -36,7 +36,6 @@ COSTS = {
 
 
 def wave(params, batch, key):
-    del key
     return {}, jax.tree.map(lambda p: p - jnp.sin(p + batch), params)
 
 

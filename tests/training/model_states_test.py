@@ -243,7 +243,6 @@ LEAVES = {
 
 def stamp(params, batch, key, state):
     """Leaves its number in the model's state; the gradient is the number."""
-    del key
     number = batch.astype(jnp.int32)
     after = {
         "mean": state["mean"] + batch,

@@ -66,7 +66,6 @@ def state_of_a_shallower_trace():
 
 def norms(updates, params):
     """One number for all of a leaf's coordinates."""
-    del params
     return jax.tree.map(jnp.linalg.norm, updates)
 
 

@@ -56,7 +56,6 @@ BOTH = optax.chain(ADAPTIVE, LATE)
 
 def large(grads, staleness):
     """Event-triggered upload: the gradient's norm reaches a threshold."""
-    del staleness
     return optax.tree.norm(grads) >= 2.5
 
 
@@ -183,7 +182,6 @@ def mean_squares(params, batch):
 
 
 def mean_squares_grad(params, batch, key):
-    del key
     return {}, jax.grad(mean_squares)(params, batch)
 
 

@@ -304,7 +304,6 @@ ADAPTIVE = dj.compensate_delay(0.5, adaptive=True, decay=0.75)
 
 
 def young(grads, staleness):
-    del grads
     return staleness <= 1
 
 
@@ -319,7 +318,6 @@ def only(accept, each=None):
 
 def bowl(params, batch, key):
     """The gradient of |x - b|^2 / 2."""
-    del key
     return {}, params - batch
 
 
@@ -339,7 +337,6 @@ def counting(seen=None):
 
 def reading(params, batch, key):
     """The parameters that were read, in the row of a matrix for this gradient."""
-    del key
     rows = jax.tree.map(
         lambda p: batch.reshape((-1,) + (1,) * p.ndim) * p[None], params
     )
@@ -352,7 +349,6 @@ def rows_apart(trace):
 
 
 def itself(params, batch, key):
-    del batch, key
     return {}, params
 
 

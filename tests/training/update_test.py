@@ -119,11 +119,9 @@ def test_the_loss_goes_with_its_gradient_where_it_is_the_only_metric():
 
     def recorder():
         def init(params):
-            del params
             return jnp.full((), jnp.nan)
 
         def update(updates, state, params=None, *, value=None, **extra_args):
-            del state, params, extra_args
             return updates, jnp.full((), -1.0) if value is None else value
 
         return optax.GradientTransformationExtraArgs(init, update)

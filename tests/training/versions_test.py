@@ -126,7 +126,6 @@ def test_a_spread_may_be_any_number():
 
 def sparse(params, batch, key):
     """A term of sum x^2 / 2 that touches a few coordinates."""
-    del key
     return {}, jnp.zeros_like(params).at[batch].set(params[batch])
 
 
@@ -175,7 +174,6 @@ def test_rows_that_ask_for_what_was_never_kept_report_nan():
     trace, other = trace_of(late_rows(2, 8)), trace_of(late_rows(5, 8))
 
     def logged(params, batch, key):
-        del batch, key
         return {"loss": params**2}, params
 
     replay = dj.replay(trace, logged, SGD)

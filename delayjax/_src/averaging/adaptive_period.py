@@ -69,7 +69,6 @@ def adaptive_period(
         )
 
     def mix(step, clock, before, model):
-        del before
         kind = clock.disagreement.dtype
         rate = jnp.asarray(transforms.rate_at(learning_rate, step), kind)
 

@@ -34,7 +34,6 @@ def overwriting(local: jax.Array, begun: jax.Array, mean: jax.Array) -> jax.Arra
         >>> overwriting(5.0, 3.0, 2.0)
         2.0
     """
-    del local, begun
     return mean
 
 
@@ -67,7 +66,6 @@ def blended(share: kinds.Share) -> Merge:
     """
 
     def merge(local, begun, mean):
-        del begun
         return share * local + (1 - share) * mean
 
     return merge
@@ -143,7 +141,6 @@ def delayed_average(
         return Begun(axes.vary(params, axis_name=axis_name) if delay else ())
 
     def mix(step, memory, before, model):
-        del before
         kept = memory.begun, (model if delay else ())
         checks.check_held("delay", delay, *map(jax.tree.structure, kept))
         starts = periods.due(step, period)

@@ -61,7 +61,6 @@ def dga(
         return Outbox(optax.tree.zeros_like(model), later)
 
     def mix(step, memory, before, model):
-        del step
         held = memory.later.slots if memory.later else np.zeros(1)
         for slots in jax.tree.leaves(held):
             checks.check_held("delay", delay, len(slots))

@@ -87,7 +87,6 @@ def eager_outer(
         return begun, state, slices.packed(fresh, outbox), begun
 
     def mix(step, memory, before, model):
-        del before
         begun, state, flight = memory
         if jax.tree.leaves(model):
             checks.check_held("period", period, slices.number_of(flight.outbox))

@@ -39,7 +39,6 @@ def local_sgd(
     """
 
     def mix(step, memory, before, model):
-        del before
         due = periods.due(step, period)
         middle = means.mean_when(due, model, axis_name)
         return optax.tree.where(due.now, middle, model), memory

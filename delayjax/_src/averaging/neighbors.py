@@ -48,7 +48,6 @@ def d_psgd(
     """
 
     def mixed(step, model):
-        del step
         workers, _ = neighborhood("averaging.d_psgd", axis_name)
 
         def sent(hop):

@@ -152,7 +152,6 @@ def outer(
         )
 
     def mix(step, memory, before, model):
-        del before
         split = Split(fragments, model)
         exchange.check(split, memory, model)
         apart = checks.known(period) // split.count

@@ -17,22 +17,18 @@ class Locked(NamedTuple):
 
     def begin(self, center: Any) -> Any:
         """The versions that are kept at the start: no version."""
-        del center
         return ()
 
     def read(self, center: Any, versions: Any, step: Any, worker: jax.Array) -> Any:
         """The center as a worker reads it."""
-        del versions, step, worker
         return center
 
     def land(self, moved: Any, step: Any, worker: jax.Array) -> Any:
         """The change that a worker adds to the center."""
-        del step, worker
         return moved
 
     def record(self, center: Any, versions: Any, there: Any) -> Any:
         """The versions after a visit."""
-        del center, there
         return versions
 
 

@@ -82,7 +82,6 @@ def wagma(
         return Sent(ring.push(ring.init(model, max_lateness + 1), model))
 
     def mix(step, memory, before, model):
-        del before
         workers = collectives.workers_of(axis_name)
         butterflies = _butterflies(workers, group_size)
         buffer, late = model, jnp.int32(0)
@@ -108,7 +107,6 @@ def wagma(
             return jax.tree.map(mean, buffer, model)
 
         def among_all(buffer, model):
-            del buffer
             return axes.vary(means.mean(model, axis_name), axis_name=axis_name)
 
         due = periods.due(step, period)

@@ -55,7 +55,6 @@ class ServiceTime(Pickled):
 
     def __call__(self, rng: np.random.Generator, worker: int) -> Iterator[np.ndarray]:
         """Blocks of seconds of a worker's tasks, float64 [n]."""
-        del worker
         return blocks(self.sample, rng)
 
     def kth_mean(self, k: int, workers: kinds.PositiveInt) -> float:

@@ -186,7 +186,6 @@ def by_batch(seconds_of: Callable[[int, np.ndarray], ArrayLike]) -> Service:
     """
 
     def service(rng, worker):
-        del rng
         first = 0
         for size in block_sizes():
             tasks = np.arange(first, first + size)

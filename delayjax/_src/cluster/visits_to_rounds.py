@@ -3,7 +3,7 @@
 import numpy as np
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import kinds
+from delayjax._src.ground import checks, kinds
 
 
 @kinds.checked
@@ -37,12 +37,7 @@ def visits_to_rounds(workers: ArrayLike, num_workers: kinds.PositiveInt) -> np.n
                [ 2., inf, inf],
                [ 3.,  5.,  4.]])
     """
-    came = np.asarray(workers)
-    whole = came.ndim == 1 and came.size > 0 and came.dtype.kind in "iu"
-    if not whole or came.min() < 0 or came.max() >= num_workers:
-        raise ValueError(
-            f"`workers` must be integers [M] below {num_workers}, got {workers!r}."
-        )
+    came = checks.as_counts("workers", workers, most=num_workers - 1, listed=True)
     table: list[np.ndarray] = []
     for visit, worker in enumerate(came.tolist()):
         if not table or np.isfinite(table[-1][worker]):

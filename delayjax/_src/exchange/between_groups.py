@@ -95,7 +95,6 @@ def late_between_groups(
         return jax.tree.map(nothing, params)
 
     def send(held, fresh, params):
-        del params
         collectives.check_fresh(name, fresh, (groups, members))
         if (size := collectives.workers_of(members)) != num_members:
             raise ValueError(

@@ -46,7 +46,6 @@ def quantized(bits: int) -> Compressor:
         return (codes * scale).astype(leaf.dtype)
 
     def compress(tree, step):
-        del step
         return jax.tree.map(rounded, tree), lambda message: message
 
     return compress

@@ -69,9 +69,8 @@ def mean(
         if staleness is None and params is not None:
             handed["stale_params"] = params
         if staleness is not None:
-            name = "exchange.mean"
-            updates, staleness = extras.take_staleness(
-                name, updates, staleness, mean=True
+            updates, staleness = extras.staleness_of(
+                "exchange.mean", updates, staleness
             )
         updates, handed["staleness"], _ = average(
             updates, staleness, axis_name, weight, bucket_bytes
@@ -102,7 +101,7 @@ def average(
 ) -> tuple[Any, Any, Any]:
     """The mean gradient and staleness of all workers, and `meanwhile`.
 
-    `meanwhile` is computed during the exchange. `staleness` is as `take_staleness`
+    `meanwhile` is computed during the exchange. `staleness` is as `staleness_of`
     returns it, or None if it is not known.
     """
 

@@ -91,7 +91,6 @@ def overlapped_mean(
         return optax.tree.zeros_like(axes.vary(params, axis_name=axis_name))
 
     def send(held, fresh, params):
-        del params
         collectives.check_fresh(name, fresh, axis_name)
         fresh = optax.tree.cast_like(fresh, held.gradient)
         sent = held.gradient, held.value
@@ -131,7 +130,7 @@ def one_step_late(
     def update_fn(
         updates, state, params=None, *, staleness=None, value=None, **extra_args
     ):
-        updates, age = extras.take_one_staleness(name, updates, staleness)
+        updates, age = extras.staleness_of(name, updates, staleness, None, one=True)
         held = Held(
             state.outbox,
             age=None if staleness is None else state.age,

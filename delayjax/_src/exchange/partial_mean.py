@@ -106,7 +106,7 @@ def partial_mean(
         in_time = participates(state.step)
         in_time = checks.as_scalar("participates(step)", in_time, jnp.bool_)
         name = "exchange.partial_mean"
-        updates, age = extras.take_one_staleness(name, updates, staleness)
+        updates, age = extras.staleness_of(name, updates, staleness, None, one=True)
         fresh = Carried(updates, jnp.int32(1), age.astype(jnp.float32))
         older = state.carried.ages + state.carried.held  # each is a step older
         carried = state.carried._replace(ages=older)

@@ -15,6 +15,28 @@ def as_array(values: Any) -> Any:
     return values if isinstance(values, jax.Array) else np.asarray(values)
 
 
+def as_counts(
+    name: str,
+    values: Any,
+    *,
+    least: int = 0,
+    most: int = 2**31 - 1,
+    listed: bool = False,
+) -> Any:
+    """`values` as an array of integers in least .. most; traced values are believed."""
+    array = as_array(values)
+    is_sound = array.size == 0 or jnp.issubdtype(array.dtype, jnp.integer)
+    if is_sound and is_concrete(array):
+        counts = np.asarray(array)
+        is_sound = ((counts >= least) & (counts <= most)).all()
+    if not is_sound or (listed and array.ndim != 1):
+        what = "a list of integers" if listed else "integers"
+        raise ValueError(
+            f"`{name}` must be {what} in {least} .. {most}, got {values!r}."
+        )
+    return array if array.size else array.astype(np.int32)
+
+
 def as_reals(name: str, values: Any) -> np.ndarray:
     """`values` as a float64 array of any shape."""
     array = np.asarray(values)

@@ -75,13 +75,37 @@ def check_shapes(needed_by: str, updates: Any, **given: Any) -> None:
         trees.check_same_shapes(must, tree, updates)
 
 
-def check_staleness(
-    needed_by: str, staleness: Any, *, mean: bool = False, by_layer: bool = False
-) -> Any:
-    """`staleness`, a scalar or a tree of scalars, as int32; a `mean` as float32.
+def staleness_of(
+    needed_by: str,
+    updates: Any,
+    staleness: Any,
+    remedy: str | None = WRAP,
+    *,
+    one: bool = False,
+    mean: bool = True,
+    by_layer: bool = False,
+) -> tuple[Any, Any]:
+    """The gradients, and their staleness as int32; a mean staleness as float32.
 
-    With `by_layer` a leaf may have a staleness for each layer, [L, 1, ...].
+    A traced staleness that is negative, NaN or above int32 makes its gradients NaN.
+
+    Args:
+        needed_by: the name of the rule, for errors.
+        updates: the gradients.
+        staleness: a scalar, or a tree of scalars.
+        remedy: the advice if the staleness is missing. None: then it is 0.
+        one: whether a tree is an error.
+        mean: whether floats are allowed.
+        by_layer: whether a leaf may have one for each layer, [L, 1, ...].
     """
+    if remedy is not None:
+        require(staleness, "staleness", needed_by, remedy)
+    staleness = 0 if staleness is None else staleness
+    if one and not trees.is_leaf(staleness):
+        raise TypeError(
+            f"`{needed_by}` needs one `staleness` for all leaves, got {staleness!r}:"
+            " give the producer one delay, or each part a rule, with optax.partition."
+        )
     kinds = (jnp.integer, jnp.floating) if mean else (jnp.integer,)
 
     def check_leaf(tau):
@@ -97,22 +121,7 @@ def check_staleness(
             f" 2^31 - 1, or a tree with one for each leaf{layered}, got {tau!r}."
         )
 
-    return jax.tree.map(check_leaf, staleness)
-
-
-def take_staleness(
-    needed_by: str,
-    updates: Any,
-    staleness: Any,
-    *,
-    mean: bool = False,
-    by_layer: bool = False,
-) -> tuple[Any, Any]:
-    """The gradients and their staleness, as `check_staleness` returns it.
-
-    A traced staleness that is negative, NaN or above int32 makes its gradients NaN.
-    """
-    ages = check_staleness(needed_by, staleness, mean=mean, by_layer=by_layer)
+    ages = jax.tree.map(check_leaf, staleness)
     if all(map(checks.is_concrete, jax.tree.leaves(staleness))):
         return updates, ages
     if not trees.is_leaf(ages):
@@ -125,46 +134,6 @@ def take_staleness(
 
     per_leaf = trees.broadcast("staleness", ages, updates)
     return jax.tree.map(checked, updates, per_leaf), ages
-
-
-def take_one_staleness(
-    needed_by: str, updates: Any, staleness: Any, *, mean: bool = True
-) -> tuple[Any, jax.Array]:
-    """The gradients, and one staleness for all leaves; 0 if `staleness` is None."""
-    age = 0 if staleness is None else staleness
-    if not trees.is_leaf(age):
-        raise TypeError(
-            f"`{needed_by}` needs one `staleness` for all leaves, got {staleness!r}:"
-            " give the producer one delay, or each part a rule, with optax.partition."
-        )
-    return take_staleness(needed_by, updates, age, mean=mean)
-
-
-def staleness_of(
-    needed_by: str,
-    updates: Any,
-    staleness: Any,
-    remedy: str = WRAP,
-    *,
-    mean: bool = True,
-    by_layer: bool = False,
-) -> tuple[Any, Any]:
-    """The result of `take_staleness`; an error if the staleness is missing."""
-    require(staleness, "staleness", needed_by, remedy)
-    return take_staleness(needed_by, updates, staleness, mean=mean, by_layer=by_layer)
-
-
-def one_staleness_of(
-    needed_by: str,
-    updates: Any,
-    staleness: Any,
-    remedy: str = WRAP,
-    *,
-    mean: bool = True,
-) -> tuple[Any, jax.Array]:
-    """The result of `take_one_staleness`; an error if the staleness is missing."""
-    require(staleness, "staleness", needed_by, remedy)
-    return take_one_staleness(needed_by, updates, staleness, mean=mean)
 
 
 def worker_of(needed_by: str, worker: Any, workers: int | None = None) -> jax.Array:

@@ -40,7 +40,6 @@ def as_bits(leaf: Any, dtype: Any) -> jax.Array:
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def without_derivative(leaf: Any, kind: str) -> Any:
     """`leaf`; its derivative raises an error that names the `kind` of the history."""
-    del kind
     return leaf
 
 
@@ -101,8 +100,8 @@ def each_in_turn(function: Any, *rows: Any) -> Any:
     """`vmap(function)(*rows)`; on a CPU it is a loop.
 
     For: CPU, jax 0.10. Try without it at: 0.11.
-    XLA gathers one element at a time there. A loop that copies whole rows is faster.
-    Shown by: `benchmarks/cluster.py`.
+    `vmap` reads faster, but XLA then keeps a copy of all rows beside the ring.
+    Shown by: `test_a_step_holds_no_second_history_and_copies_none`.
     """
     return jax.lax.platform_dependent(
         *rows,
@@ -165,7 +164,6 @@ def sums_under_way(sent: list[jax.Array], came: list[jax.Array], meanwhile: Any)
         return jax.lax.while_loop(lambda carry: carry[0], body, carry)[2:]
 
     def elsewhere(sent, came, meanwhile):
-        del sent
         *others, last = jax.tree.leaves(meanwhile)
         *came, last = barrier([*came, last])
         return came, jax.tree.unflatten(jax.tree.structure(meanwhile), [*others, last])

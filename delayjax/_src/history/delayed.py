@@ -133,8 +133,9 @@ def delayed(
 
     def received(past, updates, params, staleness, value, stale_params):
         """The gradient that `update` received, and its origin."""
-        given = 0 if staleness is None else staleness
-        updates, age = extras.take_staleness("delayed", updates, given)
+        updates, age = extras.staleness_of(
+            "delayed", updates, staleness, None, mean=False
+        )
         age = past.per_leaf("staleness", age, updates)
         loss, taken_at = extras.as_loss(value), ()
         if keep_params:

@@ -238,13 +238,5 @@ def _draw_key(key: jax.Array, step: Any, axis_name: axes.AxisName | None) -> jax
 
 def _steps(name: str, values: Any) -> jax.Array:
     """Numbers of steps as int32, of any shape."""
-    known = values if isinstance(values, jax.Array) else np.asarray(values)
-    is_valid = known.size == 0 or jnp.issubdtype(known.dtype, jnp.integer)
-    if checks.is_concrete(known) and is_valid:
-        # `uniform` adds one to its largest delay
-        is_valid = ((np.asarray(known) >= 0) & (np.asarray(known) < 2**31 - 1)).all()
-    if not is_valid:
-        raise ValueError(
-            f"`{name}` must be a non-negative integer number of steps, got {values!r}."
-        )
-    return jnp.asarray(checks.as_steps(known))
+    # `uniform` adds one to its largest delay
+    return jnp.asarray(checks.as_steps(checks.as_counts(name, values, most=2**31 - 2)))

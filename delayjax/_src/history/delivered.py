@@ -171,7 +171,9 @@ def delivered(
         stale_params, taken_at = extra_args.pop("stale_params", None), ()
         if keep_params:
             taken_at = wrapped.taken_at("delivered", params, staleness, stale_params)
-        updates, age = extras.take_one_staleness("delivered", updates, staleness)
+        updates, age = extras.staleness_of(
+            "delivered", updates, staleness, None, one=True
+        )
         updates = lookback.trained(frozen, updates)
         fresh = Item(
             gradient=kept(delays.poisoned(updates, asked)),

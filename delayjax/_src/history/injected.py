@@ -48,9 +48,9 @@ def inject_staleness(
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         name = "inject_staleness"
-        updates, total = extras.take_staleness(name, updates, state.staleness)
+        updates, total = extras.staleness_of(name, updates, state.staleness, mean=False)
         if staleness is not None:
-            updates, given = extras.take_staleness(name, updates, staleness, mean=True)
+            updates, given = extras.staleness_of(name, updates, staleness)
             total = jax.tree.map(lambda age: age + total, given)
         updates, inner_state = inner.update(
             updates, state.inner_state, params, staleness=total, **extra_args

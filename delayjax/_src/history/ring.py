@@ -39,7 +39,6 @@ def read_slot(slots: jax.Array, slot: jax.Array) -> jax.Array:
 
 def pack_as_is(tree: Any, slots: Any) -> Any:
     """An item's leaves; each has slots of its shape and dtype."""
-    del slots
     return tree
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from delayjax._src.ground import checks, extras, transforms
@@ -53,7 +52,9 @@ def attack(
         arXiv:1802.07928 (the attackers of Kardam).
     """
     inner = transforms.as_transformation("inner", inner)
-    attackers = _numbers(attackers)
+    attackers = jnp.asarray(
+        checks.as_counts("attackers", attackers, listed=True), jnp.int32
+    )
 
     def update_fn(updates, state, params=None, *, worker=None, **extra_args):
         worker = extras.worker_of("attack", worker)
@@ -65,17 +66,3 @@ def attack(
         return updates, state
 
     return optax.GradientTransformationExtraArgs(inner.init, update_fn)
-
-
-def _numbers(attackers: Any) -> jax.Array:
-    """The attackers' numbers, int32 [n]."""
-    numbers = checks.as_array(attackers)
-    if numbers.size == 0:
-        numbers = np.zeros(0, np.int32)
-    is_concrete = checks.is_concrete(numbers)
-    is_listed = numbers.ndim == 1 and jnp.issubdtype(numbers.dtype, jnp.integer)
-    if not is_listed or (is_concrete and (np.asarray(numbers) < 0).any()):
-        raise ValueError(
-            f"`attackers` must be non-negative integers [n], got {attackers!r}."
-        )
-    return jnp.asarray(numbers, jnp.int32)

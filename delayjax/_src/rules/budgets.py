@@ -68,7 +68,6 @@ def share_of_budget(
     """
 
     def choose(budget, left, tau):
-        del budget, tau
         return jnp.multiply(share, jnp.maximum(left, 0.0))
 
     return _within_budget("share_of_budget", budget, max_delay, choose)
@@ -137,8 +136,7 @@ def _within_budget(
         return axes.vary_as(params, BudgetState(jnp.zeros(max_delay, float)))
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
-        del params, extra_args
-        updates, tau = extras.one_staleness_of(name, updates, staleness)
+        updates, tau = extras.staleness_of(name, updates, staleness, one=True)
         checks.check_held("max_delay", max_delay, len(state.recent))
         tau = jnp.ceil(tau.astype(float))
         used = jnp.where(

@@ -99,7 +99,6 @@ def closed_loop_momentum(
     def update_fn(
         updates, state, params=None, *, staleness=None, stale_params=None, **extra_args
     ):
-        del params, extra_args
         rate = transforms.rate_at(learning_rate, state.step)
         late = total.take(updates, staleness, stale_params)
         loop, measured = total.measure(state.loop, rate, late)

@@ -56,7 +56,6 @@ def compensate_delay(
         return CompensateDelayState(dtypes.real_zeros(params) if adaptive else ())
 
     def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
-        del extra_args
         moved = extras.moved("compensate_delay", updates, params, stale_params)
         lam = jax.tree.map(lambda _: strength, updates)
         if adaptive:

@@ -89,7 +89,6 @@ def correct_late_updates() -> optax.GradientTransformationExtraArgs:
         return CorrectLateUpdatesState(jax.tree.map(jnp.zeros_like, params))
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
-        del params, extra_args
         name = "correct_late_updates"
         updates, tau = extras.staleness_of(
             name, updates, staleness, _WRAP, by_layer=True

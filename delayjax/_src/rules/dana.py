@@ -75,7 +75,6 @@ def dana(
         return DanaState(jax.tree.map(rows, params))
 
     def update_fn(updates, state, params=None, *, worker=None, **extra_args):
-        del params, extra_args
         worker = extras.worker_of("dana", worker, workers)
         is_there = (worker >= 0) & (worker < workers)  # JAX would clip the number
 

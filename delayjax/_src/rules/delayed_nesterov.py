@@ -82,7 +82,6 @@ def delayed_nesterov(
         )
 
     def update_fn(updates, state, params=None, **extra_args):
-        del params, extra_args
         due = (state.step + 1) % period == 0
         factor = jnp.where(due, 1 - share * period + share, share)
 

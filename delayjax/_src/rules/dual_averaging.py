@@ -76,7 +76,6 @@ def dasgd(
         return DasgdState(jnp.zeros((), jnp.int32), outside)
 
     def update_fn(updates, state, params=None, **extra_args):
-        del extra_args
         rate = transforms.rate_at(learning_rate, state.step)
         if project is None:
             updates = dtypes.scaled(-rate, updates)

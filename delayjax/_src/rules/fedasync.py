@@ -51,7 +51,6 @@ def fedasync(
     def update_fn(
         updates, state, params=None, *, staleness=None, stale_params=None, **extra_args
     ):
-        del extra_args
         updates, staleness = extras.staleness_of(
             "fedasync", updates, staleness, _REPLAY, mean=False
         )

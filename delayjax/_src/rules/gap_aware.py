@@ -62,7 +62,6 @@ def gap_aware(
         )
 
     def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
-        del extra_args
         moved = extras.moved("gap_aware", updates, params, stale_params)
         rate = transforms.rate_at(learning_rate, state.step)
         step = state.step + 1

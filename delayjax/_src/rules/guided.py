@@ -109,7 +109,6 @@ def guided(
         return axes.vary_as(params, state)
 
     def update_fn(updates, state, params=None, *, value=None, **extra_args):
-        del extra_args
         extras.require_params(params, "guided")
         checks.check_held("replays", replays, len(state.scores) - 1)
         remedy = "pass the loss of the batch, `value=loss`"
@@ -145,7 +144,6 @@ def guided(
 
 def _alone(gradient: Any, slots: Any, used: jax.Array) -> Any:
     """The gradient, without replayed gradients."""
-    del slots, used
     return gradient
 
 

@@ -99,7 +99,6 @@ def adam_direction(
     """
 
     def direction(before, after, step):
-        del before
         state = _moments(optax.ScaleByAdamState, after)
         rate = transforms.rate_at(learning_rate, step)
         count = state.count.astype(jnp.result_type(float))

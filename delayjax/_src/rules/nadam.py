@@ -100,7 +100,6 @@ def nadam(
         )
 
     def update_fn(updates, state, params=None, **extra_args):
-        del extra_args
         step = state.step + 1
         t = step.astype(state.ramp_product.dtype)
         now, after = ramp(t), ramp(t + 1.0)

@@ -86,7 +86,6 @@ def ordered_momentum(
         )
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
-        del params, extra_args
         name = "ordered_momentum"
         updates, tau = extras.staleness_of(name, updates, staleness, mean=False)
         tau = trees.broadcast("staleness", tau, updates)

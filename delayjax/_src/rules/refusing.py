@@ -145,7 +145,7 @@ def drop_stale(
     bound = checks.check_count("bound", bound, at_least=0)
 
     def accept(updates, memory, params, *, staleness=None, **extra_args):
-        updates, tau = extras.one_staleness_of("drop_stale", updates, staleness)
+        updates, tau = extras.staleness_of("drop_stale", updates, staleness, one=True)
         return ~(tau > bound), updates, memory  # NaN is not refused, so it is visible
 
     return refusing(inner, accept, axis_name=axis_name)

@@ -74,7 +74,6 @@ def reschedule_by_delay(
         return RescheduleByDelayState(jnp.zeros((), jnp.int32))
 
     def update_fn(updates, state, params=None, **extra_args):
-        del params, extra_args
         done = dtypes.wide(state.step) / dtypes.wide(annealing_steps)
         power = 1.0 - jnp.minimum(done, 1.0)
 

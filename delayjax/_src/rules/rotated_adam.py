@@ -157,7 +157,6 @@ def rotated_adam(
         return m / (1.0 - b1**t) / (jnp.sqrt(v / (1.0 - b2**t)) + eps), m, v
 
     def update_fn(updates, state, params=None, **extra_args):
-        del extra_args
         step = state.step + 1
         t = step.astype(jnp.result_type(float))
         refresh = jnp.where(step == 1, 2, jnp.where(step % refresh_every == 0, 1, 0))

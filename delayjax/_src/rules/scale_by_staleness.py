@@ -50,7 +50,6 @@ def scale_by_staleness(law: extras.Law) -> optax.GradientTransformationExtraArgs
         return jax.vmap(factor)(tau)  # a law takes one number
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
-        del params, extra_args
         name = "scale_by_staleness"
         updates, staleness = extras.staleness_of(
             name, updates, staleness, _WRAP, by_layer=True

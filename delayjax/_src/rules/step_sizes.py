@@ -70,7 +70,6 @@ def adadelay(
         return AdaDelayState(jnp.zeros((), jnp.int32), squares)
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
-        del params, extra_args
         updates, tau = extras.staleness_of("adadelay", updates, staleness)
         step, squares = state.step + 1, state.mean_square
         if per_coordinate:
@@ -139,7 +138,6 @@ def distance_capped(
     """
 
     def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
-        del extra_args
         moved = extras.moved("distance_capped", updates, params, stale_params)
         step = jnp.minimum(reach / norms.squared_norm(moved), learning_rate)
         return dtypes.scaled(-step, updates), state
@@ -208,12 +206,10 @@ def dasa(
     """
 
     def init_fn(params):
-        del params
         dropped = axes.vary(jnp.zeros((), jnp.int32), axis_name=axis_name)
         return DasaState(jnp.zeros((), jnp.int32), dropped)
 
     def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
-        del extra_args
         moved = extras.moved("dasa", updates, params, stale_params)
         threshold = reach * transforms.rate_at(learning_rate, state.step)
         near = jnp.sqrt(norms.squared_norm(moved)) <= threshold

@@ -61,8 +61,8 @@ class ClosedLoop:
         self, gradients: Any, staleness: Any, stale_params: Any
     ) -> tuple[Any, jax.Array, Any]:
         """The gradients, their staleness and where they were taken, checked."""
-        gradients, age = extras.one_staleness_of(
-            self.rule, gradients, staleness, _KEEP, mean=False
+        gradients, age = extras.staleness_of(
+            self.rule, gradients, staleness, _KEEP, one=True, mean=False
         )
         point = extras.stale_params_of(self.rule, gradients, stale_params, _KEEP)
         return gradients, age, point

@@ -136,7 +136,6 @@ def yellowfin(
     def update_fn(
         updates, state, params=None, *, staleness=None, stale_params=None, **extra_args
     ):
-        del params, extra_args
         checks.check_held("window", window, len(state.window))
         checks.check_held("closed_loop", closed_loop, bool(state.loop))
         step, real = state.step + 1, state.window.dtype

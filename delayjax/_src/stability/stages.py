@@ -71,7 +71,9 @@ def pipeline_step_limit(
         sync. The equations, and that both forms have one limit, are ours.
     """
     root = _root(hessian)
-    taus = _delays(delays, len(root))
+    taus = checks.as_counts("delays", delays, listed=True).astype(np.int64)
+    if len(taus) != len(root):
+        raise ValueError(f"`delays` must be {len(root)} numbers, got {len(taus)}.")
     momentum = float(momentum)
     return _Circle(root, taus, momentum).first_crossing()
 
@@ -191,14 +193,3 @@ def _root(hessian: ArrayLike) -> np.ndarray:
         )
     kept = values > _NOTHING * values[-1]
     return vectors[:, kept] * np.sqrt(values[kept])
-
-
-def _delays(delays: ArrayLike, count: int) -> np.ndarray:
-    """The delay of each coordinate, int64 [d]."""
-    rows = checks.as_reals("delays", delays)
-    sound = rows.shape == (count,)
-    if not sound or (rows < 0).any() or (rows % 1 != 0).any():
-        raise ValueError(
-            f"`delays` must be {count} non-negative integers, got {delays!r}."
-        )
-    return rows.astype(np.int64)

@@ -191,16 +191,11 @@ class TraceDynamics(UpdateRule):
 
 def _table(staleness: ArrayLike) -> np.ndarray:
     """The staleness as a table, int64 [T, K]."""
-    ages = np.asarray(staleness)
-    if ages.dtype.kind not in "iu" or ages.ndim not in (1, 2):
-        raise TypeError(
-            "`staleness` must hold integers, [T] or [T, K], got"
-            f" {ages.dtype} of shape {ages.shape}."
-        )
-    ages = np.atleast_2d(ages.T).T.astype(np.int64)
-    if ages.min(initial=0) < -1 or (ages.max(axis=1, initial=-1) < 0).any():
+    ages = checks.as_counts("staleness", staleness, least=-1)
+    ages = ages.reshape(len(ages), -1).astype(np.int64)
+    if (ages.max(axis=1, initial=-1) < 0).any():
         raise ValueError(
-            "`staleness` must be at least 0, or -1 beside another gradient, got"
-            f" {ages.min()}: leave out updates without gradients."
+            "`staleness` must have a gradient in each update, got one with -1 alone:"
+            " leave out updates without gradients."
         )
     return ages

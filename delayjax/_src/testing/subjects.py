@@ -36,7 +36,6 @@ def every_producer(step: Any, params: Any) -> dict[str, Any]:
 
 def nothing(step: Any, params: Any) -> dict[str, Any]:
     """No extra arguments."""
-    del step, params
     return {}
 
 

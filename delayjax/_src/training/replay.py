@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -16,23 +16,10 @@ from delayjax._src.training.state import ReplayState, Setup, begin
 from delayjax._src.training.update import ReplayReport, update
 
 
-class Init(Protocol):
-    """The state before the first update."""
-
-    def __call__(
-        self,
-        params: Any,
-        key: jax.Array,
-        *,
-        model_state: Any = None,
-        worker_state: Any = None,
-    ) -> ReplayState: ...
-
-
 class Replay(NamedTuple):
     """Training along a trace, as three functions."""
 
-    init: Init
+    init: Callable[..., ReplayState]
     step: Callable[
         [ReplayState, tuple[Arrivals, Any]],
         tuple[ReplayState, ReplayReport],
@@ -181,16 +168,10 @@ def replay(
     def run(state, batches):
         if len(traces) > 1:
             raise ValueError(f"`run` follows one trace, got {len(traces)}: map `step`.")
-        shapes = list(map(np.shape, jax.tree.leaves(batches)))
-        if not shapes:
+        leaves = jax.tree.leaves(batches)
+        if not leaves:
             raise ValueError("`batches` must have leaves, got none: scan `step`.")
-        lengths = {shape[:1] for shape in shapes}
-        if len(lengths) > 1 or () in lengths:
-            raise ValueError(
-                "`batches` must have leaves [n, K, ...] of one n, got leading axes"
-                f" {sorted(lengths)}: stack the batches of n updates."
-            )
-        start, updates = int(state.versions.pushed), shapes[0][0]
+        start, updates = int(state.versions.pushed), len(leaves[0])
         if updates > (left := traces[0].num_updates - start):
             raise ValueError(f"`batches` must fit {left} updates, got {updates}.")
         return scan(state, (traces[0].arrivals(start, start + updates), batches))

@@ -69,7 +69,6 @@ def simulate(
     layout = Layout(dict(zip(names, counts, strict=True)))
 
     def hold(leaf, leaf_axes, spec):
-        del spec
         return jnp.broadcast_to(
             donation.copied(leaf), (*layout.sizes(leaf_axes), *jnp.shape(leaf))
         )

@@ -65,7 +65,6 @@ def test_each_worker_draws_numbers_of_its_own_and_all_report_one_loss(
     """The number of a worker is group * members + member; states are averaged."""
 
     def loss(params, batch, state, key):
-        del state
         drawn = jax.random.normal(key, (3,)) * batch.mean()
         return params @ drawn + batch.mean(), batch.mean()
 

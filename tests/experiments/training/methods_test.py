@@ -340,7 +340,6 @@ class Refused(NamedTuple):
 def test_what_each_replica_refuses_is_counted_for_its_own_cell():
     def refuses_at_small_rates(learning_rate):
         def update(grads, state, params=None):
-            del params
             refused = (jnp.isfinite(grads).all() & (learning_rate < 0.07)).astype(int)
             return -0.01 * grads, Refused(*(count + refused for count in state))
 

@@ -58,7 +58,6 @@ def of(result):
 
     def make(rate):
         def update(grads, state, params=None):
-            del params
             return result(-rate * grads, state)
 
         return optax.GradientTransformation(lambda params: (), update)

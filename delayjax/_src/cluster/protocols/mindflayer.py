@@ -40,12 +40,10 @@ def mindflayer(
     References:
         Maranjyan, Omar and Richtarik, MindFlayer SGD, UAI 2025, arXiv:2410.04285.
     """
-    counts = np.asarray(trials)
+    counts = checks.as_counts("trials", trials)
     allotted = checks.as_reals("allotted_seconds", allotted_seconds)
-    if counts.dtype.kind not in "iu" or (counts < 0).any() or not counts.any():
-        raise ValueError(
-            f"`trials` must be non-negative integers, not all 0, got {trials}."
-        )
+    if not counts.any():
+        raise ValueError(f"`trials` must not all be 0, got {trials}.")
     if not (allotted > 0).all():
         raise ValueError(f"`allotted_seconds` must be positive, got {allotted}.")
 
