@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import jax.core
 import jax.numpy as jnp
-import optax
 from jax.interpreters import batching, mlir
 
 BITS = {
@@ -82,18 +81,6 @@ def sharded_as(leaf: jax.Array, like: jax.Array) -> jax.Array:
     Shown by: `test_a_side_lies_on_the_devices_as_its_rows_or_columns_do`.
     """
     return jnp.where(like == like, leaf, leaf)
-
-
-def read_apart(tree: Any, pushed: jax.Array) -> Any:
-    """`tree`, read from a ring after `pushed` > 0 items, not fused with later code.
-
-    For: CPU, jax 0.10. Try without it at: 0.11.
-    The condition is always true, which XLA does not know. Without it XLA fuses the
-    write and the read with a sum over simulated workers, and writes the whole ring
-    twice. A barrier does not help.
-    Shown by: `test_a_donated_step_copies_no_history`.
-    """
-    return optax.tree.where(pushed > 0, tree, optax.tree.zeros_like(tree))
 
 
 def each_in_turn(function: Any, *rows: Any) -> Any:

@@ -11,11 +11,9 @@ import optax
 from delayjax._src.ground import (
     axes,
     checks,
-    collectives,
     extras,
     named_arrays,
     trees,
-    xla,
 )
 from delayjax._src.ground.refusal import register_producer
 from delayjax._src.history import delays
@@ -108,10 +106,7 @@ class History:
         """The item of these ages, after `push` of the newest."""
 
         def read(storage, depths, ring, age, fresh):
-            late = storage.read(ring, age, without(fresh, depths))
-            if collectives.is_inside(self.axis_name):
-                late = xla.read_apart(late, ring.pushed)
-            return filled(late, fresh)
+            return filled(storage.read(ring, age, without(fresh, depths)), fresh)
 
         oldest = functools.reduce(jnp.maximum, jax.tree.leaves(ages), jnp.int32(0))
         both = self._of_both(ages, ages, oldest)
