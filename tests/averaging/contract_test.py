@@ -113,6 +113,41 @@ def models_and_moments_are_the_workers_own_and_the_schedule_is_shared(name):
         assert not any(jax.tree.leaves(flight.inbox))
 
 
+def scan_types(tx):
+    """Types a scan on devices, from a state of parameters that do not vary."""
+
+    def worker(params, gradients):
+        def step(carry, gradient):
+            model, state = carry
+            updates, state = tx.update(gradient, state, model)
+            return (optax.apply_updates(model, updates), state), None
+
+        start = dj.workers.vary(params), tx.init(params)
+        return jax.lax.scan(step, start, gradients)[0][0]
+
+    places = jax.P(), jax.P(None, "workers")
+    jax.eval_shape(
+        jax.shard_map(
+            worker,
+            mesh=jax.sharding.AbstractMesh((WORKERS,), ("workers",)),
+            in_specs=places,
+            out_specs=jax.P("workers"),
+        ),
+        PARAMS,
+        jax.tree.map(lambda p: jnp.stack([jnp.tile(p.T, WORKERS).T] * STEPS), PARAMS),
+    )
+
+
+@promises.of(TABLE)
+def the_first_state_has_the_types_of_later_states(name):
+    scan_types(build(name))
+
+
+def test_the_first_state_of_a_visitor_has_the_types_of_later_states():
+    order = averaging.first_come([[0.0] * WORKERS])
+    scan_types(averaging.only_on_visit(optax.adam(0.1), order))
+
+
 @promises.of(["easgd", "downpour", "local_sgd", "delayed_average", "dga", "outer"])
 def a_step_on_devices_sends_one_model(name):
     params = {"w": jnp.zeros((8, 4)), "b": jnp.zeros(3)}

@@ -103,7 +103,7 @@ def only_on_visit(
     inner = transforms.as_transformation("inner", inner)
 
     def init_fn(params):
-        inner_state = inner.init(axes.vary(params, axis_name=axis_name))
+        inner_state = inner.init(params)
         inner_state = donation.unshared(
             axes.vary(inner_state, axis_name=axis_name), params
         )
