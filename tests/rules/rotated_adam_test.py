@@ -409,9 +409,9 @@ import jax, jax.numpy as jnp
 from delayjax import pipelines
 
 tx = pipelines.rotated_adam(0.1, refresh_every=1, is_rotated=True)
-grads = [jax.random.normal(jax.random.key(n), (300, 16, 16)) for n in range(4)]
+grads = [jax.random.normal(jax.random.key(n), (300, 16, 16)) for n in range(8)]
 state, update = tx.init(grads), jax.jit(tx.update)
-for _ in range(30):
+for _ in range(60):
     _, state = jax.block_until_ready(update(grads, state))
 """
 
