@@ -23,18 +23,21 @@ def as_counts(
     most: int = 2**31 - 1,
     listed: bool = False,
 ) -> Any:
-    """`values` as an array of integers in least .. most; traced values are believed."""
-    array = as_array(values)
-    is_sound = array.size == 0 or jnp.issubdtype(array.dtype, jnp.integer)
-    if is_sound and is_concrete(array):
-        counts = np.asarray(array)
+    """`values` as a NumPy array of integers in least .. most.
+
+    A traced array is returned as it is, and its values are not checked.
+    """
+    counts = as_array(values)
+    is_sound = counts.size == 0 or jnp.issubdtype(counts.dtype, jnp.integer)
+    if is_sound and is_concrete(counts):
+        counts = np.asarray(counts)
         is_sound = ((counts >= least) & (counts <= most)).all()
-    if not is_sound or (listed and array.ndim != 1):
+    if not is_sound or (listed and counts.ndim != 1):
         what = "a list of integers" if listed else "integers"
         raise ValueError(
             f"`{name}` must be {what} in {least} .. {most}, got {values!r}."
         )
-    return array if array.size else array.astype(np.int32)
+    return counts if counts.size else counts.astype(np.int32)
 
 
 def as_reals(name: str, values: Any) -> np.ndarray:
