@@ -957,10 +957,6 @@ testing.check_protocol(protocols.k_async(1))
 
 # the runner
 EXPERIMENT = r"""
-made(experiments.optimizer(sgd, update_seconds=-1.0))
-    ValueError: `update_seconds` must be positive and finite, or None, got -1.0.
-made(experiments.optimizer(sgd, update_seconds="1s"))
-    ValueError: `update_seconds` must be positive and finite, or None, got '1s'.
 made(NAMED, grid=GRID | {"cluster": {"b": 0, "a": 1}})
     ValueError: `grid['cluster']` calls 0 'b', which is 'a': give {'a': 0, 'b': 1}, or
     some of these.
@@ -1059,11 +1055,8 @@ made(task=lambda width: QUADRATIC)
     ValueError: The task or the training takes 'width', which is no axis of `grid`:
     add it, width=(value,) for one.
 ended(training=experiments.optimizer(sgd), seconds=5.0)
-    ValueError: `seconds` ends a run, but an update takes no time: give `updates`, or
-    `update_seconds`, as in optimizer(make, update_seconds=...).
-ended(training=experiments.optimizer(sgd, update_seconds=1.0), seconds=0.5)
-    ValueError: `seconds` must be at least 1.0, the time of an update, got 0.5: raise
-    it, or lower `update_seconds`.
+    ValueError: `seconds` ends a run, but an update takes no time here: give `updates`,
+    or train in the time of a cluster, by `along` or `replicas`.
 ended(task=tasks.digits_mlp(batch_size=32), examples=10)
     ValueError: `examples` must be at least 32, the examples of an update, got 10: raise
     it, or lower the task's batch size; 0 is the full batch.

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,6 @@ import optax
 
 import delayjax as dj
 from experiments.tasks.task import Task
-from experiments.training.axis_values import is_number
 from experiments.training.jobs import (
     NONE,
     REFUSED,
@@ -37,7 +35,6 @@ class _Optimizer:
     workers: int | None
     groups: int
     devices: bool
-    update_seconds: float | None
     at: Callable[..., Any] | None = None
     model: int = 1
     sharding: Callable[[str, tuple[int, ...]], Any] | None = None
@@ -96,7 +93,6 @@ def optimizer(
     *,
     workers: int = 1,
     groups: int = 1,
-    update_seconds: float | None = None,
     at: Callable[..., Any] | None = None,
     seen: Callable[[Any], Any] | None = None,
 ) -> Any:
@@ -112,14 +108,13 @@ def optimizer(
         groups: the number of equal groups of neighboring workers. With several groups
             the workers have two axes, "groups" and "members" of a group, in place of
             "workers", and `make` must take the mean over both.
-        update_seconds: the time of an update, for a run whose end is in seconds.
         at: (parameters, optimizer state) and grid axes -> the point at which each
             worker takes its gradient, as `exchange.detached`; by default the
             parameters.
         seen: the transformation's state -> what `Experiment.metrics` gets as
             `model.state`.
     """
-    return _Optimizer(make, workers, groups, False, update_seconds, at, seen=seen)
+    return _Optimizer(make, workers, groups, False, at, seen=seen)
 
 
 def on_devices(
@@ -129,7 +124,6 @@ def on_devices(
     groups: int = 1,
     model: int = 1,
     sharding: Callable[[str, tuple[int, ...]], Any] | None = None,
-    update_seconds: float | None = None,
 ) -> Any:
     """`optimizer` with devices as workers, of one host or of several.
 
@@ -148,11 +142,8 @@ def on_devices(
             of its dimensions over "model", or P() if each device has the whole
             parameter: tensor parallel layouts. By default the largest dimension that
             `model` divides, for parameters with at least 2^14 entries.
-        update_seconds: as in `optimizer`.
     """
-    return _Optimizer(
-        make, workers, groups, True, update_seconds, model=model, sharding=sharding
-    )
+    return _Optimizer(make, workers, groups, True, model=model, sharding=sharding)
 
 
 def as_training(training: Any) -> Training:
@@ -226,7 +217,7 @@ def _job(training: _Optimizer, task: Task, request: Request) -> Job:
         update=update,
         given=given,
         model=evaluated,
-        **equal_updates(training.update_seconds, task, request),
+        **equal_updates(task, request),
         worker_axes=axes,
         devices=training.devices,
         devices_of_each=training.model,
@@ -240,57 +231,27 @@ def whole_batches(task: Task, request: Request, start: int, stop: int) -> Any:
     return of_seeds(task.batches(seed, start, stop) for seed in seeds)
 
 
-def equal_updates(each: float | None, task: Task, request: Request) -> dict[str, Any]:
-    """Fields of a `Job` whose updates are equal in time and number of examples.
-
-    Args:
-        each: the seconds of an update; None if it takes no time.
-        task: gives the number of examples of an update.
-        request: gives the end of the run.
-
-    Raises:
-        ValueError: if the time of an update or the number of its examples is unknown,
-            or the run ends before the first update.
-    """
-    if each is not None and not (is_number(each) and 0 < each < math.inf):
-        raise ValueError(
-            f"`update_seconds` must be positive and finite, or None, got {each!r}."
-        )
+def equal_updates(task: Task, request: Request) -> dict[str, Any]:
+    """Fields of a `Job` whose updates have equally many examples, and take no time."""
     examples_each = request.examples_each(task)
-    updates = _updates(each, examples_each, request)
-
-    def seconds(step):
-        return np.full(len(request.seeds), step * each)
-
+    updates = _updates(examples_each, request)
     return dict(
         updates=updates,
         evaluate_every=request.cadence(updates),
         depth=_depth,
-        seconds=None if each is None else seconds,
         examples=lambda step: np.full(len(request.seeds), step * examples_each),
     )
 
 
-def _updates(each: float | None, examples_each: int, request: Request) -> int:
+def _updates(examples_each: int, request: Request) -> int:
     """The number of updates until the run's end."""
     if request.updates is not None:
         return request.updates
     if request.seconds is not None:
-        if each is None:
-            raise ValueError(
-                "`seconds` ends a run, but an update takes no time: give `updates`, or"
-                " `update_seconds`, as in optimizer(make, update_seconds=...)."
-            )
-        quotient = request.seconds / each
-        # 0.3 / 0.1 is less than 3
-        whole = math.isclose(quotient, round(quotient), rel_tol=1e-12)
-        updates = round(quotient) if whole else int(quotient)
-        if updates == 0:
-            raise ValueError(
-                f"`seconds` must be at least {each}, the time of an update, got"
-                f" {request.seconds}: raise it, or lower `update_seconds`."
-            )
-        return updates
+        raise ValueError(
+            "`seconds` ends a run, but an update takes no time here: give `updates`, or"
+            " train in the time of a cluster, by `along` or `replicas`."
+        )
     request.check_examples(examples_each)
     return request.examples // examples_each
 

@@ -300,14 +300,10 @@ def async_measgd(
 
 
 def ea_wild(
-    period: int = 1,
-    moving_rate: float | None = None,
-    momentum: float = 0.0,
-    max_age: int | None = None,
-    lost: float = 0.0,
+    period: int = 1, moving_rate: float | None = None, momentum: float = 0.0
 ) -> Method:
     """`async_easgd` without a lock: Hogwild EASGD."""
-    return _elastic(period, moving_rate, momentum, wild=(max_age, lost))
+    return _elastic(period, moving_rate, momentum, locked=False)
 
 
 def async_sgd(period: int = 1) -> Method:
@@ -320,11 +316,9 @@ def async_msgd(period: int = 1, momentum: float = 0.9) -> Method:
     return _pushing(period, momentum)
 
 
-def hogwild_sgd(
-    period: int = 1, max_age: int | None = None, lost: float = 0.0
-) -> Method:
+def hogwild_sgd(period: int = 1) -> Method:
     """`async_sgd` without a lock."""
-    return _pushing(period, 0.0, wild=(max_age, lost))
+    return _pushing(period, 0.0, locked=False)
 
 
 def _elastic(
@@ -333,7 +327,7 @@ def _elastic(
     momentum: float,
     *,
     by_rank: bool = False,
-    wild: tuple[int | None, float] | None = None,
+    locked: bool = True,
 ) -> Method:
     def make(inner, now, workers):
         return dj.averaging.easgd(
@@ -341,25 +335,23 @@ def _elastic(
             moving_rate=moving_rate,
             period=period,
             order=lambda step: now.place,
-            lock_free=_races(wild, workers),
+            lock_free=None if locked else _races(workers),
         )
 
-    return Method(make, _in_turn(period, by_rank, wild is None), "center")
+    return Method(make, _in_turn(period, by_rank, locked), "center")
 
 
-def _pushing(
-    period: int, momentum: float, *, wild: tuple[int | None, float] | None = None
-) -> Method:
+def _pushing(period: int, momentum: float, *, locked: bool = True) -> Method:
     def make(inner, now, workers):
         return dj.averaging.downpour(
             _if_there(inner, now),
             period=period,
             server=optax.trace(momentum) if momentum else None,
             order=lambda step: now.place,
-            lock_free=_races(wild, workers),
+            lock_free=None if locked else _races(workers),
         )
 
-    return Method(make, _in_turn(period, False, wild is None), "center")
+    return Method(make, _in_turn(period, False, locked), "center")
 
 
 def _key() -> jax.Array:
@@ -371,12 +363,9 @@ def _key() -> jax.Array:
     return jax.random.key(0)
 
 
-def _races(wild: tuple[int | None, float] | None, workers: int) -> Any:
-    if wild is None:
-        return None
-    max_age, lost = wild
-    age = workers - 1 if max_age is None else max_age
-    return dj.averaging.races(_key(), age, lost=lost)
+def _races(workers: int) -> Any:
+    """A worker reads each entry of the center up to P - 1 visits late."""
+    return dj.averaging.races(_key(), workers - 1)
 
 
 def _with_momentum(inner: Any, momentum: float) -> Any:

@@ -28,7 +28,6 @@ from experiments.training.jobs import (
 @dataclasses.dataclass(frozen=True)
 class _Pipelined:
     make: Callable[..., dj.pipelines.Pipeline]
-    update_seconds: float | None
 
     def arguments(self):
         return axes_of(functools.partial(self.make, None))
@@ -42,9 +41,7 @@ class _Pipelined:
         return _job(self, task.parts, task, request)
 
 
-def pipelined(
-    make: Callable[..., dj.pipelines.Pipeline], *, update_seconds: float | None = None
-) -> Any:
+def pipelined(make: Callable[..., dj.pipelines.Pipeline]) -> Any:
     """Trains the stages of a pipeline, on one device. The task must have `parts`.
 
     Tables report the staleness of the stage whose gradients are oldest.
@@ -54,9 +51,8 @@ def pipelined(
             `dj.pipelines.mixed`, `late` or `vertical_sync` makes it. Learning rates are
             traced; the number of stages cannot be. It may take `key`, a PRNG key of its
             seed.
-        update_seconds: the time of an update, for a run whose end is in seconds.
     """
-    return _Pipelined(make, update_seconds)
+    return _Pipelined(make)
 
 
 def _job(
@@ -89,7 +85,7 @@ def _job(
         init=init,
         update=update,
         given=given,
-        **equal_updates(training.update_seconds, task, request),
+        **equal_updates(task, request),
         vmap_axes=_vmap_axes,
     )
 

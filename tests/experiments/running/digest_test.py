@@ -151,10 +151,6 @@ SECOND = {
     # these are arguments of one compiled program
     "another grid": (WHOLE, experiment(grid={"learning_rate": (0.05, 0.2)}), GRID),
     "other seeds": (WHOLE, experiment(seeds=(3, 4)), GRID | DATA),
-    "another time of an update": (
-        *(experiment(optimizer(optax.sgd, update_seconds=s)) for s in (2.0, 3.0)),
-        {"clocks"},
-    ),
     "another metric of the same name": (
         *(experiment(**SQUARED), experiment(**CUBED)),
         {"metric own"},

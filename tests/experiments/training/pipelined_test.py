@@ -20,7 +20,6 @@ from tests.support.training_runs import (
     Trained,
     check_resumed,
     into,
-    program_of,
 )
 
 pytestmark = pytest.mark.runs
@@ -178,20 +177,6 @@ def test_an_update_that_a_stage_refuses_is_counted():
     result = Trained(pipelined(make), task=PRODUCT)
     # the first stage refuses all gradients that are 2 updates late
     np.testing.assert_array_equal(result.state.refused, np.full((2, 2), 22))
-
-
-@pytest.mark.parametrize(
-    ("seconds", "each", "updates"),
-    [(4.0, 0.5, 8), (4.4, 0.5, 8), (0.3, 0.1, 3), (0.7, 0.1, 7), (0.69, 0.1, 6)],
-)
-def test_a_run_may_end_after_seconds(seconds, each, updates):
-    training = pipelined(
-        lambda parts: pipelines.late(parts, optax.sgd(0.1), pipelines.pipedream(2)),
-        update_seconds=each,
-    )
-    result = program_of(training, task=PRODUCT, grid={}, updates=None, seconds=seconds)
-    assert result.job.updates == updates
-    np.testing.assert_array_equal(result.job.seconds(3), [3 * each, 3 * each])
 
 
 @pytest.mark.long
