@@ -37,7 +37,7 @@ def get_config() -> ConfigDict:
             rate=0.01,  # the step on the quadratic, of curvatures 0.4 to 1.6
             noise=0.3,  # standard deviation of a gradient's noise, in each direction
             directions=500,  # of the quadratic
-            loss=0.05,  # the training loss to reach on digits, nats
+            loss=0.1,  # the training loss to reach on digits, nats
             updates=3000,
             seeds=5,
             tolerance=0.1,  # tolerance of the search, as a share of the updates

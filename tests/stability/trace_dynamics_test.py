@@ -135,6 +135,11 @@ def test_growth_is_that_of_a_product_of_random_matrices(seed):
     assert abs(edge) < 1 / len(ages)
 
 
+def test_a_table_may_have_unsigned_integers():
+    ages = np.random.default_rng(0).integers(0, 9, 400)
+    assert limit_along(ages.astype(np.uint8)) == limit_along(ages)
+
+
 @pytest.mark.parametrize("pattern", [[0, 2], [3, 0, 0, 5], [1, 1, 7]])
 def test_a_trace_that_repeats_grows_as_the_root_of_its_period(pattern):
     steps, expected = [0.2, 0.9], []

@@ -37,7 +37,7 @@ def as_counts(
         raise ValueError(
             f"`{name}` must be {what} in {least} .. {most}, got {values!r}."
         )
-    return counts if counts.size else counts.astype(np.int32)
+    return counts
 
 
 def as_reals(name: str, values: Any) -> np.ndarray:
