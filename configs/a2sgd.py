@@ -39,7 +39,7 @@ def get_config() -> ConfigDict:
             transfer_seconds=(0.0, 0.1, 1.0),  # of a model over a link
             service_spread=0.1,  # standard deviation of a gradient's time, mean 1 s
             period=8,  # steps between two averages of local SGD
-            seconds=200.0,  # simulated
+            seconds=1000.0,  # simulated
             batch_size=4,  # examples per gradient
             seeds=5,
             tolerance=0.05,  # tolerance of the search, as a share of the loss

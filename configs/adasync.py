@@ -42,7 +42,7 @@ def get_config() -> ConfigDict:
     return ConfigDict(
         dict(
             workers=8,
-            k=(1, 2, 4, 8),  # gradients per update, where K is fixed
+            k=(1, 2, 3, 4, 5, 6, 7, 8),  # gradients per update, where K is fixed
             interval_seconds=10.0,  # simulated, between two choices of K
             gradient_seconds=1.0,  # mean of exponential times
             seconds=200.0,  # simulated, as the mean of a fixed K

@@ -6,8 +6,8 @@ and pulls the center's model. One of c threads reads a model without the c - 1 g
 of the others. The paper proves that after N gradients the error is as small as with one
 thread, if cores <= N^(1/4) and workers <= N^(1/2). The c cores of a worker take c
 gradients in the time of one. The task is logistic regression on breast cancer data, one
-example for each gradient. One core needs about N = 5,000 gradients to the target, so
-that the bounds are 8 cores and 70 workers.
+example for each gradient. One core needs about N = 2,700 gradients to the target, so
+that the bounds are 7 cores and 52 workers; 8 and 64 are the nearest powers of two.
 
     python -m experiments.main --config=configs/two_levels.py --workdir=runs/two_levels
 """

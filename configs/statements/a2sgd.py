@@ -2,7 +2,7 @@
 
 from ml_collections import ConfigDict
 
-from experiments import Published
+from experiments import Published, claims
 from experiments.results.estimates import Measure
 from experiments.results.measures import mean, ratio, tuned
 
@@ -23,18 +23,18 @@ def published(config: ConfigDict) -> list[Published]:
     )
     return [
         Published(
-            text="After as many steps A2SGD has at least 0.98 times the accuracy of SGD"
-            " with an all-reduce",
+            text="After as many steps A2SGD, in our reading, has at least 0.98 times"
+            " the accuracy of SGD with an all-reduce",
             said="converges similarly like the default distributed SGD",
             setting="theory, and an LSTM on Penn Treebank, among others",
             measure=accuracies("all-reduce", 0.0),
             at_least=0.98,
             bound_is_ours=True,
-            tried="A run of 1000 s in place of 200 s, with listed steps of 0.03 to 3:"
-            " there the ratio is 0.951 (0.925 to 0.976). The mean of the workers'"
-            " models is judged. Workers that send nothing end between the two: 0.932"
-            " with the all-reduce, 0.912 with nothing, 0.875 with A2SGD. None of them"
-            " has converged after 172 steps.",
+            tried="The text of the paper was not at hand: the rule is as it is commonly"
+            " reported. The mean of the workers' models is judged, after about 860"
+            " steps. After 172 steps the ratio was 0.939, and workers that send nothing"
+            " were more accurate than A2SGD.",
+            chosen=claims.Chosen.LATER,
             **paper,
         ),
         Published(

@@ -19,18 +19,10 @@ def gap(task: str, delay: float, longest: float) -> Measure:
 def published(config: ConfigDict) -> list[Published]:
     """The claims of the paper about one step size."""
     *delays, longest = sorted(config.delay)
-
-    def most(run):
-        """The largest change of the gap, of all delays but the longest."""
-        late = (gap(NETWORK, delay, longest)(run) for delay in delays if delay > 0)
-        return max(late) - gap(NETWORK, 0, longest)(run)
-
     paper = dict(
         source="Deng, Shen, Li, Sun, Li, Tao (2023), arXiv:2308.09430, abstract",
         said="a delay reduces the generalization error of delayed SGD",
         setting="convex quadratics in theory; RCV1, GISETTE, MNIST and IJCNN",
-        at_most=0.0,
-        bound_is_ours=True,
         chosen=claims.Chosen.LATER,
     )
     few, many = gap(CONVEX, 0, longest), gap(CONVEX, delays[-1], longest)
@@ -39,16 +31,20 @@ def published(config: ConfigDict) -> list[Published]:
             text=f"Logistic regression: at one step size a delay of {delays[-1]} makes"
             " the train/test gap smaller",
             measure=difference(many, few),
-            tried=f"The step is the best for a delay of {longest}. The gap falls from"
-            " 0.0022 to 0.0003 nats. The training loss is lower too, as records say:"
-            " the delay acts as a larger step.",
+            tried=f"The step is the best for a delay of {longest}. Each seed holds out"
+            " other examples. In an earlier run all seeds had one split with 142 test"
+            " examples: there the gap fell from 0.0022 to 0.0003 nats. The training"
+            " loss is lower with the delay, as records say: it acts as a larger step.",
+            at_most=0.0,
+            bound_is_ours=True,
             **paper,
         ),
         Published(
             text=f"A network: at one step size each delay up to {delays[-1]} makes the"
             " gap smaller",
-            measure=most,
-            tried="The theorem is about convex tasks. It was the headline before.",
+            tried="All seeds have one split of the digits, so their interval lacks the"
+            " spread of the data: with this split the largest change of the gap was"
+            " +0.0004 to +0.0023 nats. The theorem is about convex tasks.",
             **paper,
         ),
     ]

@@ -19,7 +19,6 @@ from experiments.results.metrics import TimeTo
 
 ALONE = statements.config_of(__file__).ALONE
 
-TIMES = "equal", "memoryless"
 GUESS = 0.9  # the test error of a guess
 refused = functools.partial(tuned, "dropped", server="Kardam", attack="none")
 
@@ -40,18 +39,14 @@ def harm(times: str) -> Measure:
     return extreme(np.max, each)
 
 
-def slowdown(config: ConfigDict) -> Measure:
-    """Updates of the undamped Lipschitz filter over plain SGD's; the larger ratio."""
+def slowdown(config: ConfigDict, times: str) -> Measure:
+    """Updates of the undamped Lipschitz filter over the updates of plain SGD."""
     time = TimeTo("train_loss", config.target, along="update")
 
-    def updates(server, times, **damping):
+    def updates(server, **damping):
         return soonest(time, server=server, times=times, attack="none", **damping)
 
-    each = [
-        ratio(updates(ALONE, times, damping=0.0), updates("plain", times))
-        for times in TIMES
-    ]
-    return extreme(np.max, each)
+    return ratio(updates(ALONE, damping=0.0), updates("plain"))
 
 
 def published(config: ConfigDict) -> list[Published]:
@@ -59,7 +54,24 @@ def published(config: ConfigDict) -> list[Published]:
     paper = dict(source="Damaskinos et al. (2018), arXiv:1802.07928, abstract")
     paper["setting"] = "CIFAR-100 and EMNIST"
     more = difference(*(error(server, attack="none") for server in ("Kardam", "plain")))
+    slowed = dict(
+        said="a slowdown of less than f / n, in theory and experiment",
+        at_most=1 / (1 - len(config.attackers) / config.workers),
+        **paper,
+    )
     return [
+        Published(
+            text="Where nobody lies, equal times: the Lipschitz filter without damping"
+            " needs at most 1 / (1 - f / n) times the updates of plain SGD to a"
+            " training loss",
+            measure=slowdown(config, "equal"),
+            tried="Refused gradients count as updates. The frequency filter, in our"
+            " strict form, refuses 2 f / n of an honest stream in random order by"
+            " construction, so it is not in this number. The headline before was the"
+            " next statement, whose bound is ours.",
+            chosen=claims.Chosen.LATER,
+            **slowed,
+        ),
         Published(
             text="Three of ten lie, equal times: Kardam's test error, with both"
             " filters, is at most 0.05 above plain SGD's without liars, under sign flip"
@@ -69,8 +81,8 @@ def published(config: ConfigDict) -> list[Published]:
             at_most=0.05,
             bound_is_ours=True,
             tried="Step and damping are the best for each server, attack and law of"
-            " times, in lists with a factor of 3. The earlier headline had memoryless"
-            " times too, which are not in the source.",
+            " times, in lists with a factor of 3. Plain SGD is 0.31 above under noise,"
+            " and no better than a guess under a sign flip.",
             chosen=claims.Chosen.LATER,
             **paper,
         ),
@@ -88,17 +100,13 @@ def published(config: ConfigDict) -> list[Published]:
             **paper,
         ),
         Published(
-            text="Where nobody lies, the Lipschitz filter without damping needs at most"
-            " 1 / (1 - f / n) times the updates of plain SGD to a training loss, under"
-            " both laws of times",
-            said="a slowdown of less than f / n, in theory and experiment",
-            measure=slowdown(config),
-            at_most=1 / (1 - len(config.attackers) / config.workers),
-            tried="Refused gradients count as updates. The frequency filter, in our"
-            " strict form, refuses 2 f / n of an honest stream in random order by"
-            " construction, so it is not in this number.",
-            chosen=claims.Chosen.UNSEEN,
-            **paper,
+            text="Where nobody lies, memoryless times: the Lipschitz filter without"
+            " damping needs at most 1 / (1 - f / n) times the updates of plain SGD to a"
+            " training loss",
+            measure=slowdown(config, "memoryless"),
+            tried="Before, the larger ratio of both laws of times was one statement.",
+            chosen=claims.Chosen.LATER,
+            **slowed,
         ),
         Published(
             text="Three of ten lie, equal times: the error of Kardam is below half of a"

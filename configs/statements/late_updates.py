@@ -32,25 +32,25 @@ def recovered(name: str) -> Measure:
 def published(config: ConfigDict) -> list[Published]:
     """The claims about what error feedback recovers after a delay of one update.
 
-    The same abstract claims that Muon bears the delay: this is the headline of
-    `one_late`.
+    The same abstract claims that Muon bears the delay, which is the headline:
+    `one_late`. So there is no headline here.
     """
     paper = dict(
         source="Zmushko et al. (2026), arXiv:2606.30634, abstract; the share: body",
         said="an optimizer-agnostic error-feedback correction bridges the gap; it"
-        " recovers 50 to 90 % of it, 90 % with AdamW (second hand)",
+        " recovers 50 to 90 % of it (second hand)",
         setting="language models, PipeDream-2BW; AdamW and Muon",
     )
     feedback = "Error feedback, in our reading 2 u_t - u_{t-1}, recovers"
     return [
         Published(
-            text=f"{feedback} at least 90 % of what one late update costs Adam",
+            text=f"{feedback} at least half of what one late update costs Adam",
             measure=recovered("Adam"),
-            at_least=0.9,
+            at_least=0.5,
             no_effect=0.0,
-            tried="The bound was 50 % before, the least of the source's optimizers. On"
-            " an earlier, coarser grid one late update cost Adam nothing that the seeds"
-            " saw: there is no share then, and nothing is decided.",
+            tried="The interval lacks the tolerance of the searches; with 10 % of each"
+            " loss it would be 0.3 to 1.3. The bound was 90 % before. On an earlier,"
+            " coarser grid one late update cost Adam nothing that the seeds saw.",
             chosen=claims.Chosen.LATER,
             **paper,
         ),

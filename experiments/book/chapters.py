@@ -90,6 +90,7 @@ COUNTED_WITH = {
     "workers:spectrum": "workers",
     "survival": "workers",
     "char_lm": "one_late",
+    "late_updates": "one_late",
     "modulation": "softsync",
     "tradeoff": "softsync",
     "k_async": "k_async:shifted",

@@ -1,5 +1,7 @@
 """Logistic regression on breast cancer data: strongly convex, of known sharpness."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,9 @@ from experiments.tasks import batches
 from experiments.tasks.task import Task
 
 
-def breast_cancer(*, batch_size: int = 32, l2: float = 1e-3) -> Task:
+def breast_cancer(
+    *, batch_size: int = 32, l2: float = 1e-3, split_by_seed: bool = False
+) -> Task:
     """Classifies 569 tumors as malignant or benign from 30 measurements.
 
         loss(w, b) = mean_i log(1 + exp(-s_i (w . x_i + b))) + (l2 / 2) |w|^2
@@ -21,11 +25,13 @@ def breast_cancer(*, batch_size: int = 32, l2: float = 1e-3) -> Task:
         batch_size: examples per update; 0 is the full batch.
         l2: the coefficient of the penalty (l2 / 2) |w|^2, positive: the classes are
             nearly separable, so that without it the optimum may lie at infinity.
+        split_by_seed: whether each seed draws which tumors are held out. Otherwise
+            these are the same for all seeds.
 
     Returns:
         The task. Its facts hold the minimum of the training loss, `optimum_loss`, and
         the largest eigenvalue of the Hessian there, `sharpness`, both from Newton steps
-        in float64.
+        in float64; neither if seeds draw the split.
     """
     from sklearn import datasets  # seconds to import
 
@@ -48,9 +54,9 @@ def breast_cancer(*, batch_size: int = 32, l2: float = 1e-3) -> Task:
         penalty = 0.5 * l2 * (params["w"] @ params["w"])
         return jax.nn.softplus(-margin).mean() + penalty, (margin > 0).mean()
 
-    def evaluate(params):
-        train_loss, train_accuracy = scores(params, jax.tree.map(jnp.asarray, train))
-        test_loss, test_accuracy = scores(params, jax.tree.map(jnp.asarray, test))
+    def both_scores(params, train, test):
+        train_loss, train_accuracy = scores(params, train)
+        test_loss, test_accuracy = scores(params, test)
         return {
             "train_loss": train_loss,
             "test_loss": test_loss,
@@ -58,20 +64,62 @@ def breast_cancer(*, batch_size: int = 32, l2: float = 1e-3) -> Task:
             "test_accuracy": test_accuracy,
         }
 
+    sizes = {"train_examples": len(train_rows), "test_examples": len(test_rows)}
+    if split_by_seed:
+        rows_of, of_rows = _drawn(data.data, signs, len(test_rows))
+        positions = {"row": np.arange(len(train_rows))}
+
+        def loss(params, batch, state):
+            examples = of_rows(state, state["train"][batch["row"]])
+            return scores(params, examples)[0], state
+
+        def evaluate(params, state):
+            parts = (of_rows(state, state[part]) for part in ("train", "test"))
+            return both_scores(params, *parts)
+
+        return Task(
+            init=lambda key: (init(key), rows_of(key)),
+            loss=loss,
+            batches=batches.shuffled(positions, batch_size),
+            evaluate=evaluate,
+            facts=sizes,
+            examples=batch_size or len(train_rows),
+        )
+
     optimum_loss, sharpness = _optimum(train["features"], train["sign"], l2)
     return Task(
         init=init,
         loss=lambda params, batch: scores(params, batch)[0],
         batches=batches.shuffled(train, batch_size),
-        evaluate=evaluate,
-        facts={
-            "train_examples": len(train_rows),
-            "test_examples": len(test_rows),
-            "optimum_loss": optimum_loss,
-            "sharpness": sharpness,
-        },
+        evaluate=lambda params: both_scores(
+            params, *jax.tree.map(jnp.asarray, (train, test))
+        ),
+        facts=sizes | {"optimum_loss": optimum_loss, "sharpness": sharpness},
         examples=batch_size or len(train_rows),
     )
+
+
+def _drawn(
+    measurements: np.ndarray, signs: np.ndarray, held_out: int
+) -> tuple[Callable, Callable]:
+    """Two functions, for a split that a key draws.
+
+    key -> the rows of both parts, with mean and spread of the training examples; and
+    (these, rows) -> the examples of rows.
+    """
+    raw, sign = jnp.asarray(measurements, jnp.float32), jnp.asarray(signs)
+
+    def rows_of(key):
+        order = jax.random.permutation(jax.random.fold_in(key, 1), len(signs))
+        test, train = order[:held_out], order[held_out:]
+        known = raw[train]
+        return dict(train=train, test=test, mean=known.mean(0), spread=known.std(0))
+
+    def of_rows(state, rows):
+        features = (raw[rows] - state["mean"]) / state["spread"]
+        return {"features": features, "sign": sign[rows]}
+
+    return rows_of, of_rows
 
 
 def _optimum(x: np.ndarray, signs: np.ndarray, l2: float) -> tuple[float, float]:

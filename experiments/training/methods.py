@@ -58,7 +58,7 @@ def a2sgd() -> Method:
 
 
 def eager_sgd(trigger: str = "majority", period: int = 10) -> Method:
-    """Averages the gradients that are in time; late gradients count in a later step.
+    """Averages the gradients that are in time; a late gradient counts a step later.
 
     Workers synchronize every `period` steps and may lag in between.
     """
@@ -87,7 +87,7 @@ def eager_sgd(trigger: str = "majority", period: int = 10) -> Method:
 
     return Method(
         lambda inner, now, workers: dj.exchange.partial_mean(
-            inner, lambda step: now.in_time
+            inner, lambda step: now.in_time, carry_once=True
         ),
         times,
         "shared",
