@@ -113,7 +113,8 @@ def _drawn(
         order = jax.random.permutation(jax.random.fold_in(key, 1), len(signs))
         test, train = order[:held_out], order[held_out:]
         known = raw[train]
-        return dict(train=train, test=test, mean=known.mean(0), spread=known.std(0))
+        mean, spread = known.mean(0, keepdims=True), known.std(0, keepdims=True)
+        return dict(train=train, test=test, mean=mean, spread=spread)
 
     def of_rows(state, rows):
         features = (raw[rows] - state["mean"]) / state["spread"]

@@ -54,3 +54,31 @@ def test_losses_are_those_of_standardised_data_and_of_the_squared_weights(make):
         expected = -np.log(right).mean() + penalty
         assert metrics[f"{name}_loss"] == pytest.approx(expected, rel=1e-4)
         assert metrics[f"{name}_accuracy"] == pytest.approx((right > 0.5).mean())
+
+
+def test_each_seed_holds_out_other_tumors_if_it_draws_the_split(make):
+    task = make("breast_cancer", l2=0.2, split_by_seed=True)
+    data = datasets.load_breast_cancer()
+    held_out = []
+    for seed in range(3):
+        params, split = task.init(jax.random.key(seed))
+        rows = {part: np.asarray(split[part]) for part in ("train", "test")}
+        held_out.append(frozenset(rows["test"].tolist()))
+        assert len(rows["test"]) == task.facts["test_examples"] == 142
+        assert sorted([*rows["train"], *rows["test"]]) == list(range(569))
+        known = data.data[rows["train"]]
+
+        def losses(chosen, w, known=known):
+            x = (data.data[chosen] - known.mean(0)) / known.std(0)
+            margins = (2 * data.target[chosen] - 1) * (x @ np.asarray(w["w"]) + w["b"])
+            return np.logaddexp(0, -margins).mean() + 0.1 * np.sum(w["w"] ** 2)
+
+        metrics = task.evaluate(params, split)
+        for part, chosen in rows.items():
+            expected = losses(chosen, params)
+            assert metrics[f"{part}_loss"] == pytest.approx(expected, rel=1e-4)
+        batch = first(task.batches(seed, 0, 1))
+        loss, after = task.loss(params, batch, split)
+        assert loss == pytest.approx(losses(rows["train"][batch["row"]], params), 1e-4)
+        assert after is split
+    assert len({*held_out}) == 3
