@@ -50,8 +50,8 @@ def published(config: ConfigDict) -> list[Published]:
             measure=difference(wild, best_of_six),
             at_most=0.0,
             bound_is_ours=True,
-            tried="EA-wild has a momentum of 0 or 0.9, as its rivals have; tuning"
-            " seeds choose.",
+            tried="EA-wild has a momentum of 0 or 0.9, as its rivals have; other seeds"
+            " choose. The elastic rate is not searched.",
             chosen=claims.Chosen.UNSEEN,
         ),
         ahead("Async EASGD", "Async SGD", "is faster"),
