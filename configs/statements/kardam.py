@@ -39,14 +39,14 @@ def harm(times: str) -> Measure:
     return extreme(np.max, each)
 
 
-def slowdown(config: ConfigDict, times: str) -> Measure:
-    """Updates of the undamped Lipschitz filter over the updates of plain SGD."""
+def slowdown(config: ConfigDict, server: str, times: str) -> Measure:
+    """Updates of an undamped server over the updates of plain SGD."""
     time = TimeTo("train_loss", config.target, along="update")
 
     def updates(server, **damping):
         return soonest(time, server=server, times=times, attack="none", **damping)
 
-    return ratio(updates(ALONE, damping=0.0), updates("plain"))
+    return ratio(updates(server, damping=0.0), updates("plain"))
 
 
 def published(config: ConfigDict) -> list[Published]:
@@ -61,14 +61,14 @@ def published(config: ConfigDict) -> list[Published]:
     )
     return [
         Published(
-            text="Where nobody lies, equal times: the Lipschitz filter without damping"
-            " needs at most 1 / (1 - f / n) times the updates of plain SGD to a"
+            text="Where nobody lies, equal times: Kardam's two filters, without"
+            " damping, need at most 1 / (1 - f / n) times the updates of plain SGD to a"
             " training loss",
-            measure=slowdown(config, "equal"),
-            tried="Refused gradients count as updates. The frequency filter, in our"
-            " strict form, refuses 2 f / n of an honest stream in random order by"
-            " construction, so it is not in this number. The headline before was the"
-            " next statement, whose bound is ours.",
+            measure=slowdown(config, "Kardam", "equal"),
+            tried="Refused gradients count as updates. Steps are the best of a list"
+            " with a factor of 3. The Lipschitz filter alone is within the bound, as a"
+            " statement below says. The headline before was the next statement, whose"
+            " bound is ours.",
             chosen=claims.Chosen.LATER,
             **slowed,
         ),
@@ -99,14 +99,20 @@ def published(config: ConfigDict) -> list[Published]:
             chosen=claims.Chosen.LATER,
             **paper,
         ),
-        Published(
-            text="Where nobody lies, memoryless times: the Lipschitz filter without"
-            " damping needs at most 1 / (1 - f / n) times the updates of plain SGD to a"
-            " training loss",
-            measure=slowdown(config, "memoryless"),
-            tried="Before, the larger ratio of both laws of times was one statement.",
-            chosen=claims.Chosen.LATER,
-            **slowed,
+        *(
+            Published(
+                text=f"Where nobody lies, {times} times: the Lipschitz filter alone,"
+                " without damping, needs at most 1 / (1 - f / n) times the updates of"
+                " plain SGD to a training loss",
+                measure=slowdown(config, ALONE, times),
+                tried="The frequency filter, in our strict form, refuses 2 f / n of an"
+                " honest stream in random order by construction, so it is not in this"
+                " number. Before, the larger ratio of both laws of times was one"
+                " statement.",
+                chosen=claims.Chosen.LATER,
+                **slowed,
+            )
+            for times in ("equal", "memoryless")
         ),
         Published(
             text="Three of ten lie, equal times: the error of Kardam is below half of a"
