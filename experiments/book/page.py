@@ -52,8 +52,9 @@ _TABLE = flags.DEFINE_string(
 def read(path: Path = TABLE) -> tuple[str, list[Entry]]:
     """The versions and dates of a table, and its entries, which are `corrected`."""
     table = pd.read_csv(path, dtype=str, na_filter=False)
-    about = table["size"] + " size; " + table["about"]
-    return "; ".join(about.unique()), corrected(from_table(table))
+    sizes, made = (table[name].unique() for name in ("size", "about"))
+    about = f"{' and '.join(sizes)} size; {'; '.join(made)}"
+    return about, corrected(from_table(table))
 
 
 def keep(path: Path) -> None:
