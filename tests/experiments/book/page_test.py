@@ -281,7 +281,7 @@ def test_a_run_of_some_configs_replaces_their_entries_and_keeps_the_others(
     new = {"dana": "new", "softsync": "new"}
     page.keep(made(tmp_path / "book.csv", "now", new))
     note, kept = page.read(page.TABLE)
-    assert note == "full size; then; full size; now"
+    assert note == "full size; then; now"
     assert {one.config: one.answer for one in kept} == old | new
     assert [one.config for one in kept] == [one for one in SYSTEMS if one in old]
 
