@@ -191,6 +191,23 @@ def test_an_eager_step_of_equal_workers_has_a_fourth_of_the_fresh_change():
         np.testing.assert_allclose(run.losses[-1][0, cell], loss, rtol=1e-5)
 
 
+def test_a_late_gradient_of_eager_sgd_counts_in_the_next_step_alone():
+    """x <- x - eta/P sum_p (g_p if in time, and the last g_p if it was late)."""
+    method, steps, rate = methods.eager_sgd(), 30, 0.1
+    run = run_of(method, **one(rate, updates=steps))
+    training = replicas(method, FOUR, sgd)
+    in_time = training.timetable(3, steps).in_time
+    late_twice = ~in_time[1:] & ~in_time[:-1]
+    assert late_twice.any()
+    x = np.asarray(run.begun.model.params, np.float64).reshape(-1, 2)[0]
+    before, late = np.zeros(2), np.zeros(4, bool)
+    for now in in_time:
+        fresh = CURVATURES * x
+        x = x - rate / 4 * (now.sum() * fresh + late.sum() * before)
+        before, late = fresh, ~now
+    np.testing.assert_allclose(run.params[0, 0], x, rtol=1e-4)
+
+
 def test_models_averaged_at_each_step_are_gradients_averaged():
     """With SGD the mean of x - eta g^i is x - eta mean g^i, on every worker."""
     # 23 is odd: on a quadratic, averages of period 2 would have the same mean at 24
