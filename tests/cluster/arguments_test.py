@@ -293,6 +293,11 @@ OTHERS = [
         ValueError,
         "`cost` must be larger, got 0.05: more is lost even at 65536 steps in flight",
     ),
+    (
+        lambda: cluster.visits_to_rounds([], 2),
+        ValueError,
+        "`workers` must have a visit",
+    ),
     *(
         (
             lambda workers=workers: cluster.visits_to_rounds(workers, 2),

@@ -38,6 +38,8 @@ def visits_to_rounds(workers: ArrayLike, num_workers: kinds.PositiveInt) -> np.n
                [ 3.,  5.,  4.]])
     """
     came = checks.as_counts("workers", workers, most=num_workers - 1, listed=True)
+    if not came.size:
+        raise ValueError("`workers` must have a visit, got none.")
     table: list[np.ndarray] = []
     for visit, worker in enumerate(came.tolist()):
         if not table or np.isfinite(table[-1][worker]):
