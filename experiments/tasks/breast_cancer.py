@@ -104,8 +104,9 @@ def _drawn(
 ) -> tuple[Callable, Callable]:
     """Two functions, for a split that a key draws.
 
-    key -> the rows of both parts, with mean and spread of the training examples; and
-    (these, rows) -> the examples of rows.
+    key -> the split: the rows of both parts, int32 [train] and [test], and the mean and
+    the spread of the training examples, float32 [1, 30]; and (split, rows [n]) -> their
+    examples, float32 [n, 30] and [n].
     """
     raw, sign = jnp.asarray(measurements, jnp.float32), jnp.asarray(signs)
 

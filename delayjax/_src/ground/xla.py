@@ -87,7 +87,7 @@ def each_in_turn(function: Any, *rows: Any) -> Any:
     """`vmap(function)(*rows)`; on a CPU it is a loop.
 
     For: CPU, jax 0.10. Try without it at: 0.11.
-    `vmap` reads faster, but XLA then keeps a copy of all rows beside the ring.
+    `vmap` reads faster, but XLA then holds a second history during a step.
     Shown by: `test_a_step_holds_no_second_history_and_copies_none`.
     """
     return jax.lax.platform_dependent(
