@@ -35,6 +35,7 @@ OTHERS = {
     ("cluster.Cluster", "communication"),
     ("cluster.Cluster", "service"),  # a law that is asked for times
     ("cluster.Cluster", "slowdown"),
+    ("cluster.Recorded", "seconds"),  # NaN is a missing time; then the shapes differ
     ("cluster.Communication", "bytes_per_second"),  # an array has no one truth
     ("cluster.Slowdown", "factor"),
     ("cluster.Slowdown", "start_seconds"),
@@ -113,8 +114,9 @@ def refusal(label, name, value):
     return None
 
 
+@pytest.mark.parametrize("place", ARGUMENTS, ids=".".join)
 @hypothesis.settings(
-    max_examples=1500,
+    max_examples=25,  # of each argument: what is drawn differs between environments
     deadline=None,
     derandomize=True,
     database=None,
@@ -122,7 +124,7 @@ def refusal(label, name, value):
     phases=[hypothesis.Phase.generate],
     suppress_health_check=list(hypothesis.HealthCheck),
 )
-@hypothesis.given(place=st.sampled_from(ARGUMENTS), data=st.data())
+@hypothesis.given(data=st.data())
 def test_a_bad_value_is_refused_by_the_name_of_its_argument(place, data):
     label, name = place
     value = data.draw(CALLS[label].arguments[name][1])

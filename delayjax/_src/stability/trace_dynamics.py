@@ -192,7 +192,7 @@ class TraceDynamics(UpdateRule):
 def _table(staleness: ArrayLike) -> np.ndarray:
     """The staleness as a table, int64 [T, K]."""
     ages = checks.as_counts("staleness", staleness, least=-1)
-    ages = ages.reshape(len(ages), -1).astype(np.int64)
+    ages = ages.reshape(len(ages), math.prod(ages.shape[1:])).astype(np.int64)
     if (ages.max(axis=1, initial=-1) < 0).any():
         raise ValueError(
             "`staleness` must have a gradient in each update, got one with -1 alone:"
