@@ -4,8 +4,8 @@ Delay acts as momentum. The loop of YellowFin (Zhang and Mitliagkas, arXiv:1706.
 measures the total momentum, and changes the explicit momentum until the total is on its
 target. It is compared with a momentum fixed at the target, and with none: by the total
 momentum on quadratics, and on scikit-learn's digits by the time to a training loss, for
-which step and target are searched. On digits also YellowFin, whose factor of the step
-is searched, and Adam are trained.
+which step and target are searched. On digits also Adam and YellowFin are trained.
+YellowFin clips gradients as its released code does; the factor of its step is searched.
 
     python -m experiments.main --config=configs/total_momentum.py --workdir=runs/total
 """
@@ -37,8 +37,8 @@ def get_config() -> ConfigDict:
             rate=0.01,  # the step on the quadratic, of curvatures 0.4 to 1.6
             noise=0.3,  # standard deviation of a gradient's noise, in each direction
             directions=500,  # of the quadratic
-            loss=0.2,  # the training loss to reach on digits, nats
-            updates=1000,
+            loss=0.1,  # the training loss to reach on digits, nats
+            updates=3000,
             seeds=5,
             tolerance=0.1,  # tolerance of the search, as a share of the updates
         )
@@ -54,8 +54,8 @@ def experiment(config: ConfigDict) -> Experiment:
     late = functools.partial(dj.delayed, max_delay=max_delay, keep_params=True)
 
     def yellowfin(factor, delay):
-        tuner = dj.yellowfin(factor=factor, closed_loop=True, gain=config.gain)
-        return late(tuner, delay)
+        measured = dict(closed_loop=True, gain=config.gain)
+        return late(dj.yellowfin(factor=factor, clip=True, **measured), delay)
 
     def adam(adam_rate, adam_decay, delay):
         return late(optax.adam(adam_rate, b1=1.0 - adam_decay), delay)

@@ -158,7 +158,7 @@ CASES = {
     **of("pipeline_char_lm", "--config.stages=(0,)", "--config.stages=(2,9)"),
     **of("sync_or_async", "--config.tolerance=0.0"),
     **of("dasgd", "--config.first_step=(0.0,)"),
-    **of("ringmaster_lmo", "--config.tolerance=inf", "--config.momentum=1.0"),
+    **of("ringmaster_lmo", "--config.tolerance=inf", "--config.tail=1.0"),
     **of("tokens_pod", "--config.depth=0"),
     **of("delay_laws", "--config.law=('normal',)", "--config.law=(1,)"),
     **of("delay_laws", "--config.updates=-1", "--config.max_delay=143"),
