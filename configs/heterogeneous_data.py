@@ -2,12 +2,13 @@
 
 A Dirichlet distribution divides the digits among eight workers. Worker i takes i times
 as long as the first; in a control all take the same time. ASGD uses more gradients of
-fast workers; Ringleader (Maranjyan and Richtarik, arXiv:2509.22860) has a table with a
-gradient of each worker; Rennala waits for a batch. The step of each is searched. The
-model is logistic regression. The objective is the mean over the workers of each one's
-mean loss, with a penalty (l2 / 2) |w|^2: it is strongly convex, so that it has an
-optimum. The results are the excess of this loss over the optimum, and how much higher
-the loss is on the data of the slower half.
+fast workers, and Rennala waits for a batch of any. All workers count equally in
+Ringleader (Maranjyan and Richtarik, arXiv:2509.22860) and in its rivals: Malenia SGD,
+with two sizes of a round, and IA2SGD. The step of each is searched. The model is
+logistic regression. The objective is the mean over the workers of each one's mean loss,
+with a penalty (l2 / 2) |w|^2: it is strongly convex, so that it has an optimum. The
+results are the excess of this loss over the optimum, and how much higher the loss is on
+the data of the slower half.
 
     python -m experiments.main --config=configs/heterogeneous_data.py --workdir=runs/het
 """
@@ -36,17 +37,19 @@ _TITLE = "How much worse are the data of slow workers fitted?"
 UNLIKE, ALIKE = "unequal data", "equal data"
 SLOW, SAME = "unequal speeds", "equal speeds"
 
-LIMITS = at_least(1, "workers") | positive("seconds", "tolerance", "l2")
+LIMITS = at_least(1, "workers")
+LIMITS |= positive("harmonic_mean", "seconds", "tolerance", "l2")
 
 
 def get_config() -> ConfigDict:
-    """The config: three methods, on data that differ more or less."""
+    """The config: six methods, on data that differ more or less."""
     return ConfigDict(
         dict(
             workers=8,
             concentration=(0.05, 100.0),  # of the Dirichlet split; 0.05: few classes
             power=1.0,  # worker i = 1, 2, ... takes i^power times as long
             batch=16,  # gradients per update of Rennala
+            harmonic_mean=(1.0, 2.0),  # of each worker's gradients in Malenia's rounds
             seconds=1500.0,  # simulated; a gradient of the first worker takes 1 s
             batch_size=8,  # examples per gradient
             l2=0.01,  # penalty (l2 / 2) |w|^2
@@ -61,19 +64,20 @@ def experiment(config: ConfigDict) -> Experiment:
     protocols, workers = dj.cluster.protocols, config.workers
     slowdown = np.arange(1.0, workers + 1) ** config.power
     same = np.full(workers, workers / np.sum(1 / slowdown))  # as many gradients
-    table = protocols.ringleader()
+    equal = {"Ringleader": protocols.ringleader(), "IA2SGD": protocols.ia2sgd()}
+    equal |= {f"Malenia {h:g}": protocols.malenia(h) for h in config.harmonic_mean}
     methods = {
-        "ASGD": (protocols.k_async(1), {}),
-        "Rennala": (protocols.rennala(config.batch), {}),
-        "Ringleader": (table, {"aggregation": table.aggregation(workers)}),
+        "ASGD": (protocols.k_async(1), None),
+        "Rennala": (protocols.rennala(config.batch), None),
+        **{name: (one, one.aggregation(workers)) for name, one in equal.items()},
     }
 
     def arm(name, data, speeds):
         times_slower = {SLOW: slowdown, SAME: same}[speeds].tolist()
         times = dj.cluster.shifted_exponential(0.5, 0.5)
         cluster = dj.cluster.Cluster(workers, times, slowdown=times_slower)
-        protocol, options = methods[name]
-        training = along(Simulation(cluster, protocol), optax.sgd, **options)
+        protocol, rule = methods[name]
+        training = along(Simulation(cluster, protocol), optax.sgd, aggregation=rule)
         labels = dict(method=name, data=data, speeds=speeds)
         return Arm(training=training, labels=labels, task=split[data])
 

@@ -602,11 +602,18 @@ ROWS = (
         **non_negative(concurrency=4),
     ),
     call(modulation.exponential, of_law, **non_negative(rate=0.2)),
-    call(
-        protocols.ringleader().aggregation,
-        lambda rule: rule.init(PARAMS),
-        label="protocols.Ringleader.aggregation",
-        **count(num_workers=2),
+    *(
+        call(
+            protocol.aggregation,
+            lambda rule: rule.init(PARAMS),
+            label=f"protocols.{type(protocol).__name__}.aggregation",
+            **count(num_workers=2),
+        )
+        for protocol in (
+            protocols.ia2sgd(),
+            protocols.malenia(),
+            protocols.ringleader(),
+        )
     ),
     # exchange
     call(exchange.mean, over_workers, **EXCHANGED, weight=WEIGHT),
@@ -1139,6 +1146,11 @@ ROWS = (
         max_groups=(2, no.integer(1, WORKERS)),
         **positive(tolerance=0.2),
         **count(every=20),
+    ),
+    call(
+        protocols.malenia,
+        simulated,
+        harmonic_mean=(1.5, no.positive),
     ),
     call(
         protocols.mindflayer,

@@ -742,6 +742,7 @@ PATIENT = [
     *(protocols.k_sync(2), protocols.k_batch_async(2), protocols.n_softsync(2)),
     *(protocols.round_robin(), protocols.event_triggered(0.1), protocols.ringleader()),
     *(protocols.ringmaster(4, stop=True), protocols.rennala(3)),
+    *(protocols.malenia(1.5), protocols.ia2sgd()),
     *(protocols.fedbuff(2, concurrency=2), protocols.gradient_coding(2, 2)),
     *(protocols.groups(6, data="static"), protocols.progressive_groups(6)),
     *(

@@ -21,6 +21,7 @@ from delayjax._src.cluster.protocols.groups import groups as groups
 from delayjax._src.cluster.protocols.groups import (
     progressive_groups as progressive_groups,
 )
+from delayjax._src.cluster.protocols.ia2sgd import ia2sgd as ia2sgd
 from delayjax._src.cluster.protocols.k_scheme import KScheme as KScheme
 from delayjax._src.cluster.protocols.k_scheme import hardsync as hardsync
 from delayjax._src.cluster.protocols.k_scheme import k_async as k_async
@@ -28,6 +29,7 @@ from delayjax._src.cluster.protocols.k_scheme import k_batch_async as k_batch_as
 from delayjax._src.cluster.protocols.k_scheme import k_batch_sync as k_batch_sync
 from delayjax._src.cluster.protocols.k_scheme import k_sync as k_sync
 from delayjax._src.cluster.protocols.k_scheme import n_softsync as n_softsync
+from delayjax._src.cluster.protocols.malenia import malenia as malenia
 from delayjax._src.cluster.protocols.mindflayer import mindflayer as mindflayer
 from delayjax._src.cluster.protocols.ringleader import ringleader as ringleader
 from delayjax._src.cluster.protocols.round_robin import round_robin as round_robin

@@ -10,6 +10,7 @@ ones, [(version, worker, read_version, seconds), ...].
 import heapq
 import itertools
 import math
+import statistics
 
 import numpy as np
 
@@ -289,6 +290,43 @@ def ringleader(times, num_updates):
                 served, delivered, surplus = None, surplus, set()
         ends[w] = now + next(tasks[w])
     return updates
+
+
+def malenia(times, least, num_updates):
+    """All go on at one version until the harmonic mean of their numbers is enough."""
+    tasks = [iter(row) for row in times]
+    now, updates = 0.0, []
+    while len(updates) < num_updates:
+        ends = [now + next(task) for task in tasks]  # all begin anew
+        numbers, rows = [0] * len(times), []
+        while True:
+            now, w = min((end, w) for w, end in enumerate(ends))
+            numbers[w] += 1
+            rows.append((w, len(updates)))
+            if statistics.harmonic_mean(numbers) >= least - 1e-6 and 0 not in numbers:
+                break
+            ends[w] = now + next(tasks[w])
+        updates.append((float(now), rows))
+    return updates
+
+
+def ia2sgd(times, num_updates):
+    """Asynchronous SGD, but before all have delivered a worker's newest counts."""
+    tasks = [iter(row) for row in times]
+    ends, read = [next(task) for task in tasks], [0] * len(times)
+    first, updates, dropped = {}, [], []
+    while len(updates) < num_updates:
+        now, w = min((end, w) for w, end in enumerate(ends))
+        if updates:
+            updates.append((float(now), [(w, read[w])]))
+        else:
+            if w in first:
+                dropped.append((0, w, 0, first[w]))
+            first[w] = float(now)
+            if len(first) == len(times):
+                updates.append((float(now), [(v, 0) for v in first]))
+        ends[w], read[w] = now + next(tasks[w]), len(updates)
+    return updates, dropped
 
 
 # Links and slow machines.

@@ -18,6 +18,8 @@ MADE = [
     protocols.mindflayer((1, 2), 1.5),
     protocols.n_softsync(2),
     protocols.progressive_groups(4, tolerance=0.5, every=7),
+    protocols.ia2sgd(),
+    protocols.malenia(1.5),
     protocols.psp(2, math.inf, poll_seconds=0.5),
     protocols.rennala(4),
     protocols.ringleader(),

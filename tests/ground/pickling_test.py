@@ -39,7 +39,13 @@ def test_a_copy_from_another_process_does_the_same(row):
 
 
 @pytest.mark.parametrize(
-    "make", [protocols.hardsync, protocols.round_robin, protocols.ringleader]
+    "make",
+    [
+        protocols.hardsync,
+        protocols.round_robin,
+        protocols.ringleader,
+        protocols.ia2sgd,
+    ],
 )
 def test_a_protocol_without_arguments_has_a_copy(make):
     copy = pickle.loads(pickle.dumps(make()))
@@ -81,8 +87,10 @@ def test_each_protocol_and_law_is_copied():
         for name, value in vars(module).items()
         if callable(value) and not isinstance(value, type)
     }
-    without = {"protocols.hardsync", "protocols.round_robin", "protocols.ringleader"}
-    assert public - labels <= without | {"modulation.inverse"}
+    without = "hardsync", "round_robin", "ringleader", "ia2sgd"
+    assert public - labels <= {f"protocols.{name}" for name in without} | {
+        "modulation.inverse"
+    }
 
 
 NARROW = dj.ring.cast(jnp.bfloat16)

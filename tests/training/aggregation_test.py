@@ -2,6 +2,7 @@
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -61,6 +62,88 @@ def test_a_rule_in_place_of_the_mean_is_told_whose_gradients_are_there(
     start = jnp.asarray(xs[0], jnp.float32)
     path, _, _ = follower(replay)(trace, targets, params=start)
     np.testing.assert_allclose(path, xs[1:], rtol=1e-5, atol=1e-6)
+
+
+def table_of(protocol, workers):
+    """A trace along a protocol, the targets, and the training along the trace."""
+    spec = dj.cluster.Cluster(
+        workers, dj.cluster.exponential(1.0), slowdown=[1.0, 2.0, 6.0]
+    )
+    trace = dj.cluster.simulate(spec, protocol, 12, seed=1)
+    targets = np.random.default_rng(0).normal(size=(*trace.staleness.shape, 2))
+
+    def follow(aggregation, chunk):
+        replay = dj.replay(
+            trace, bowl, optax.sgd(0.3), aggregation=aggregation, chunk=chunk
+        )
+        start = jnp.asarray([1.0, -2.0], jnp.float32)
+        return follower(replay)(trace, targets.astype(np.float32), params=start)[0]
+
+    return trace, targets, follow
+
+
+@pytest.mark.parametrize("chunk", [None, 3])
+def test_malenia_takes_the_mean_of_each_worker_s_mean(chunk):
+    protocol = dj.cluster.protocols.malenia(1.5)
+    trace, targets, follow = table_of(protocol, 3)
+    x, xs = np.array([1.0, -2.0]), []
+    for t, row in enumerate(rows_of(trace)):
+        means = [
+            np.mean([x - targets[t, k] for k, (w, _) in enumerate(row) if w == v], 0)
+            for v in range(3)
+        ]
+        x = x - 0.3 * np.mean(means, axis=0)
+        xs.append(x)
+    path = follow(protocol.aggregation(3), chunk)
+    np.testing.assert_allclose(path, xs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("chunk", [None, 2])
+def test_ia2sgd_takes_the_mean_of_the_newest_gradients(chunk):
+    protocol = dj.cluster.protocols.ia2sgd()
+    trace, targets, follow = table_of(protocol, 3)
+    xs, table = [np.array([1.0, -2.0])], np.zeros((3, 2))
+    for t, row in enumerate(rows_of(trace)):
+        for k, (worker, version) in enumerate(row):
+            table[worker] = xs[version] - targets[t, k]
+        xs.append(xs[-1] - 0.3 * table.mean(axis=0))
+    path = follow(protocol.aggregation(3), chunk)
+    np.testing.assert_allclose(path, xs[1:], rtol=1e-5, atol=1e-6)
+
+
+def test_ia2sgd_keeps_the_last_of_several_gradients_of_a_worker():
+    table = dj.cluster.protocols.ia2sgd().aggregation(2)
+    state = table.init(jnp.zeros(()))
+    state = table.add(state, jnp.arange(1.0, 6.0), jnp.array([0, 1, 0, -1, 1]))
+    assert table.finish(state)[0] == (3 + 5) / 2
+
+
+def test_rules_for_unequal_data_end_at_the_mean_of_the_workers_optima():
+    """ASGD ends at their mean with the weights 1 / seconds."""
+    optima = jnp.array([1.0, 2.0, 9.0])
+    spec = dj.cluster.Cluster(3, dj.cluster.constant(1.0), slowdown=[1.0, 2.3, 7.1])
+
+    def end(protocol, rule):
+        trace = dj.cluster.simulate(spec, protocol, 3000, seed=0)
+        replay = dj.replay(
+            trace,
+            lambda x, worker, key: (0.0, x - optima[worker]),
+            optax.sgd(0.02),
+            aggregation=rule,
+        )
+        rows = np.maximum(trace.arrivals(0, 3000).worker, 0)
+        state = replay.init(jnp.zeros(()), jax.random.key(0))
+        return float(replay.run(state, rows)[0].params)
+
+    for protocol in (
+        dj.cluster.protocols.malenia(),
+        dj.cluster.protocols.ia2sgd(),
+        dj.cluster.protocols.ringleader(),
+    ):
+        assert end(protocol, protocol.aggregation(3)) == pytest.approx(4.0, abs=1e-3)
+    rates = 1 / np.array([1.0, 2.3, 7.1])
+    expected = rates @ np.asarray(optima) / rates.sum()  # by gradients a second
+    assert end(dj.cluster.protocols.k_async(1), None) == pytest.approx(expected, 0.02)
 
 
 # Ringleader's tables

@@ -78,6 +78,7 @@ ACCEPTING = {
         lambda p: protocols.ringleader(),
         lambda times, p: oracle.ringleader(times, UPDATES),
     ),
+    **rows(protocols.malenia, oracle.malenia, numbers(0.4, 1.0, 1.7, 3.0)),
     "mindflayer(2, 1.5)": (
         lambda p: protocols.mindflayer(2, 1.5),
         lambda times, p: oracle.mindflayer(times, [2] * p, [1.5] * p, UPDATES),
@@ -118,6 +119,10 @@ def falling(version):
 
 # name: (the protocol for P workers, its twin that returns what was refused too)
 REFUSING = {
+    "ia2sgd": (
+        lambda p: protocols.ia2sgd(),
+        lambda times, p: oracle.ia2sgd(times, UPDATES),
+    ),
     **{
         f"bounded_staleness({bound}, {late}, batch {batch})": bounded(
             bound, late, batch

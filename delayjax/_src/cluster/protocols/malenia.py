@@ -1,0 +1,124 @@
+"""Malenia SGD: rounds at one version, in which each worker has as much weight."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from delayjax._src.cluster.protocol import Aggregation
+from delayjax._src.cluster.server import Server
+from delayjax._src.ground import kinds
+
+_ROUNDING = 1e-9  # of the harmonic mean
+
+
+class MaleniaState(NamedTuple):
+    """State of the aggregation of `malenia`."""
+
+    sums: Any  # of each worker's gradients in this round; each leaf [P, *shape]
+    counts: jax.Array  # the numbers of these gradients, float32 [P]
+
+
+@kinds.checked
+@dataclasses.dataclass(frozen=True, repr=False)
+class Malenia:
+    """The protocol of `malenia`, and the aggregation with which `replay` trains."""
+
+    harmonic_mean: kinds.PositiveFloat
+
+    def __repr__(self) -> str:
+        return f"malenia({self.harmonic_mean})"
+
+    def __call__(self, server: Server) -> None:
+        workers = server.num_workers
+        enough = workers / self.harmonic_mean * (1 + _ROUNDING)  # of sum_i 1 / b_i
+        counts, missing, inverses = [0] * workers, workers, 0.0
+        server.start_all()
+        for arrival in server:
+            server.take(arrival)
+            before = counts[arrival.worker]
+            counts[arrival.worker] = before + 1
+            missing -= not before
+            inverses += 1 / (before + 1) - (1 / before if before else 0.0)
+            if missing == 0 and inverses <= enough:
+                server.update()
+                counts, missing, inverses = [0] * workers, workers, 0.0
+                server.start_all()
+            else:
+                server.start(arrival.worker, read_version=arrival.read_version)
+
+    def aggregation(self, num_workers: kinds.PositiveInt) -> Aggregation:
+        """The `aggregation` of `replay`; its state holds P parameter trees.
+
+            direction = (1/P) sum_i (mean of the gradients of worker i in this update)
+
+        A worker without a gradient counts with zeros.
+
+        Example:
+            >>> means = malenia().aggregation(2)
+            >>> state = means.init(jnp.zeros(()))
+            >>> gradients = jnp.asarray([1.0, 3.0, 8.0])
+            >>> state = means.add(state, gradients, jnp.asarray([0, 0, 1]))
+            >>> direction, state = means.finish(state)
+            >>> float(direction)  # ((1 + 3) / 2 + 8) / 2
+            5.0
+        """
+
+        def init_fn(params):
+            def zeros(leaf):
+                return jnp.zeros((num_workers, *leaf.shape), leaf.dtype)
+
+            counts = jnp.zeros(num_workers, jnp.float32)
+            return MaleniaState(jax.tree.map(zeros, params), counts)
+
+        def add_fn(state, gradients, workers):
+            row = jnp.where(workers >= 0, workers, num_workers)  # beyond: dropped
+
+            def added(sums, values):
+                return sums.at[row].add(values, mode="drop")
+
+            sums = jax.tree.map(added, state.sums, gradients)
+            return MaleniaState(sums, added(state.counts, 1.0))
+
+        def finish_fn(state):
+            weights = 1.0 / (num_workers * jnp.maximum(state.counts, 1.0))
+
+            def mean(sums):
+                return jnp.tensordot(weights.astype(sums.dtype), sums, axes=1)
+
+            return jax.tree.map(mean, state.sums), jax.tree.map(jnp.zeros_like, state)
+
+        return Aggregation(init_fn, add_fn, finish_fn)
+
+
+@kinds.checked
+def malenia(harmonic_mean: kinds.PositiveFloat = 1.0) -> Malenia:
+    """Malenia SGD: rounds without staleness, in which all workers' data count equally.
+
+    All workers take gradients at the newest version, one after another. The server
+    updates as soon as the numbers b_i of their gradients have this harmonic mean:
+
+        x <- x - eta (1/P) sum_i (1/b_i) sum_j g_ij,    P / sum_i (1/b_i) >= h
+
+    Then all workers stop, and read. Like Ringleader it is right where the data of the
+    workers differ; unlike Ringleader it loses the work of an update's last seconds.
+
+    Args:
+        harmonic_mean: h, gradients. With h <= 1 each worker delivers at least one.
+
+    Returns:
+        The protocol. Train along its trace with `aggregation=malenia().aggregation(P)`.
+
+    Example:
+        >>> from delayjax.cluster import Cluster, constant, simulate
+        >>> cluster = Cluster(2, constant(1.0), slowdown=[1.0, 3.25])
+        >>> trace = simulate(cluster, malenia(), 3, seed=0)
+        >>> trace.counts, trace.seconds
+        (array([4, 4, 4]), array([3.25, 6.5 , 9.75]))
+
+    References:
+        Tyurin and Richtarik, Optimal time complexities of parallel stochastic
+        optimization methods, NeurIPS 2023, arXiv:2305.12387, Method 6, where h = S / P.
+    """
+    return Malenia(harmonic_mean)
