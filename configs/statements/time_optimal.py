@@ -31,6 +31,8 @@ def published(config: ConfigDict) -> list[Published]:
             said="ASGD becomes inefficient as the number of workers grows; Ringmaster"
             " has the optimal time complexity",
             measure=ratio(slower("Ringmaster"), slower("ASGD")),
+            tried="The law of the workers' times decides: worker i takes i seconds in"
+            " `time_optimal:linear`, as in the source, and sqrt(i) in `time_optimal`.",
             chosen=claims.Chosen.LATER,
             **paper,
         ),
