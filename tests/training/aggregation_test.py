@@ -98,6 +98,23 @@ def test_malenia_takes_the_mean_of_each_worker_s_mean(chunk):
     np.testing.assert_allclose(path, xs, rtol=1e-5, atol=1e-6)
 
 
+def test_a_worker_without_a_gradient_counts_with_zeros_in_malenia_s_mean():
+    means = dj.cluster.protocols.malenia().aggregation(2)
+    state = means.add(means.init(jnp.zeros(())), jnp.ones(1), jnp.array([1]))
+    assert means.finish(state)[0] == 0.5
+
+
+def test_malenia_s_workers_read_once_a_round():
+    """Worker 0 goes on at the parameters that it has; only rounds pay the message."""
+    link = dj.cluster.Communication(latency_seconds=1.0)
+    spec = dj.cluster.Cluster(
+        2, dj.cluster.constant(1.0), slowdown=[1.0, 6.5], communication=link
+    )
+    trace = dj.cluster.simulate(spec, dj.cluster.protocols.malenia(), 1, seed=0)
+    # 1 s down, tasks, 1 s up: worker 0 arrives at 3, 5, 7 s, worker 1 at 8.5 s
+    assert trace.counts.tolist() == [4] and trace.seconds[0] == 8.5
+
+
 @pytest.mark.parametrize("chunk", [None, 2])
 def test_ia2sgd_takes_the_mean_of_the_newest_gradients(chunk):
     protocol = dj.cluster.protocols.ia2sgd()
