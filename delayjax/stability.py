@@ -12,7 +12,6 @@ from delayjax._src.stability.prediction import (
 )
 from delayjax._src.stability.prediction import predict_step_limit as predict_step_limit
 from delayjax._src.stability.scaling import explicit_momentum as explicit_momentum
-from delayjax._src.stability.scaling import implicit_momentum as implicit_momentum
 from delayjax._src.stability.scaling import optimal_workers as optimal_workers
 from delayjax._src.stability.scaling import workers_decay_rate as workers_decay_rate
 from delayjax._src.stability.stages import pipeline_step_limit as pipeline_step_limit

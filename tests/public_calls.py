@@ -815,7 +815,7 @@ ROWS = (
         cluster.finish_times,
         seconds=(SECONDS, no.table | no.some(-SECONDS, SECONDS * math.inf)),
         waits=(
-            cluster.waits_for_self,
+            cluster.waits_for_neighbors(),
             no.function("2", None, np.ones(2), np.ones((3, 3))),
         ),
         **bound(lag=1),
@@ -1250,7 +1250,6 @@ ROWS = (
         total=(0.5, no.number(low=-1.0, high=1.0)),
         **count(workers=4),
     ),
-    call(stability.implicit_momentum, **count(workers=4)),
     call(stability.DelayEquation, service_time=(TIMES, NO_TIMES)),
     call(
         EQUATION.half_update_earlier,

@@ -12,7 +12,6 @@ from delayjax._src.cluster.finish_times import waits_for_all as waits_for_all
 from delayjax._src.cluster.finish_times import (
     waits_for_neighbors as waits_for_neighbors,
 )
-from delayjax._src.cluster.finish_times import waits_for_self as waits_for_self
 from delayjax._src.cluster.rates import arrival_rate as arrival_rate
 from delayjax._src.cluster.rates import run_time as run_time
 from delayjax._src.cluster.server import Server as Server

@@ -209,13 +209,15 @@ def ad_psgd() -> Method:
     """Pairs of workers average their models, parallel to the gradient."""
     return Method(
         lambda inner, now, workers: dj.averaging.ad_psgd(inner, key=_key()),
-        _in_step(dj.cluster.waits_for_self, _messages(1), lag=1, in_company=False),
+        _in_step(
+            dj.cluster.waits_for_neighbors(), _messages(1), lag=1, in_company=False
+        ),
     )
 
 
 def gossip(push: bool = False, period: int = 1) -> Method:
     """Averages each model with the model of a random worker."""
-    apart = _every(period, dj.cluster.waits_for_self)
+    apart = _every(period, dj.cluster.waits_for_neighbors())
     return Method(
         lambda inner, now, workers: dj.averaging.gossip(
             inner, key=_key(), push=push, period=period

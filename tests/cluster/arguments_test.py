@@ -82,7 +82,9 @@ NUMBERS = [
     ("period", cluster.waits_for_all, (0,)),
     (
         "lag",
-        lambda bad: cluster.finish_times([[1.0]], cluster.waits_for_self, lag=bad),
+        lambda bad: cluster.finish_times(
+            [[1.0]], cluster.waits_for_neighbors(), lag=bad
+        ),
         (-1,),
     ),
     ("period", lambda bad: cluster.wait_avoiding([[1.0]], period=bad), (0,)),
@@ -249,7 +251,7 @@ OTHERS = [
     *(
         (
             lambda seconds=seconds: cluster.finish_times(
-                seconds, cluster.waits_for_self
+                seconds, cluster.waits_for_neighbors()
             ),
             ValueError,
             message,
@@ -267,7 +269,7 @@ OTHERS = [
     ),
     (
         lambda: cluster.finish_times(
-            [[1.0], [1.0]], cluster.waits_for_self, exchange_seconds=lambda t: -t
+            [[1.0], [1.0]], cluster.waits_for_neighbors(), exchange_seconds=lambda t: -t
         ),
         ValueError,
         r"`exchange_seconds\(1\)` must be finite and non-negative, got -1",

@@ -80,9 +80,9 @@ WAITS = {
         cluster.waits_for_neighbors(1, 2, together=False),
         lambda t, i: [i, (i - [1, 2][t % 2]) % 6],
     ),
-    "alone": (cluster.waits_for_self, lambda t, i: [i]),
+    "alone": (cluster.waits_for_neighbors(), lambda t, i: [i]),
     "alone, every third step": (
-        lambda t, workers: cluster.waits_for_self(t, workers) & (t % 3 == 0),
+        lambda t, workers: cluster.waits_for_neighbors()(t, workers) & (t % 3 == 0),
         lambda t, i: [i] if t % 3 == 0 else [],
     ),
     "nobody": (waits_for_none, lambda t, i: []),
@@ -109,7 +109,7 @@ def test_workers_go_on_when_they_have_what_they_need(name):
 
 
 def test_behind_the_steps_the_slower_of_step_and_exchange_sets_the_pace():
-    for waits in (cluster.waits_for_self, cluster.waits_for_all(1)):
+    for waits in (cluster.waits_for_neighbors(), cluster.waits_for_all(1)):
         for lag, compute in itertools.product((1, 5), (1.0, 3.0)):
             seen = cluster.finish_times(
                 np.full((60, 3), compute), waits, lag=lag, exchange_seconds=2.0

@@ -164,7 +164,7 @@ def test_single_runs_of_memoryless_workers_have_a_limit_though_their_mean_has_no
     rate = stability.workers_decay_rate(2 * limit, workers, MEMORYLESS)
     assert rate == pytest.approx(0.5 / (1 - 1 / (2 * workers)))
     # in updates the mean is the heavy ball of the implicit momentum
-    momentum = stability.implicit_momentum(workers)
+    momentum = 1 - 1 / workers
     ball = workers * Dynamics(0, momentum=momentum).step_limit()
     assert ball == pytest.approx(2 * (2 * workers - 1))
     assert ball > 20 * limit

@@ -14,7 +14,6 @@ from delayjax.stability import (
     Dynamics,
     TraceDynamics,
     explicit_momentum,
-    implicit_momentum,
     optimal_workers,
     workers_decay_rate,
 )
@@ -282,7 +281,7 @@ def fitted_momentum(service, workers, step, seed):
 
 @pytest.mark.parametrize("workers", shortened([4, 8], 4))
 def test_memoryless_workers_add_their_momentum_and_regular_ones_do_not(workers):
-    step, expected = 0.5, implicit_momentum(workers)
+    step, expected = 0.5, 1 - 1 / workers
     result = [fitted_momentum(MEMORYLESS, workers, step, seed) for seed in (1, 2, 3)]
     momentum, pull = np.mean(result, axis=0)
     assert momentum == pytest.approx(expected, abs=0.01)
@@ -299,7 +298,7 @@ def test_explicit_momentum_and_the_workers_own_add_up_to_the_total(workers, tota
     """
     step, result = 0.3, []
     explicit = explicit_momentum(total, workers=workers)
-    implicit = implicit_momentum(workers)
+    implicit = 1 - 1 / workers
     for seed in (1, 2, 3):
         move, x = mean_response(MEMORYLESS, workers, step, seed, explicit)
         rest = -explicit * implicit * move[:-2] - step / workers * x[2:-1]

@@ -40,7 +40,7 @@ def finish_times(
     | D-PSGD; no overlap: lag 0 | `waits_for_neighbors(1, -1)`, `lag=1` | l + 2 n / b |
     | SGP of 8 workers | `waits_for_neighbors(1, 2, 4, together=False)` | l + n / b |
     | SGP, several peers | `waits_for_neighbors` of the step's hops | l + peers n / b |
-    | gossip; AD-PSGD (`lag=1`) | `waits_for_self` | l + n / b |
+    | gossip; AD-PSGD (`lag=1`) | `waits_for_neighbors()` | l + n / b |
     | WAGMA | see `wait_avoiding` | `all_reduce_seconds` |
     | asynchronous EASGD, EA-wild, DOWNPOUR | see `visits_to_rounds` | in the trace |
 
@@ -48,7 +48,7 @@ def finish_times(
         seconds: the seconds of each worker's steps, float [T, P], as from
             `Cluster.step_seconds`.
         waits: (step, P) -> bool [P, P], whether worker i waits for worker j; for a
-            period, `lambda t, workers: waits_for_self(t, workers) & (t % 4 == 3)`.
+            period, `lambda t, workers: waits(t, workers) & (t % 4 == 3)`.
         lag: steps from the start of an exchange to the use of its result. Static.
         exchange_seconds: c, or a function of the step, t -> c.
 
@@ -90,10 +90,10 @@ def waits_for_all(period: kinds.PositiveInt) -> Waits:
 
 
 def waits_for_neighbors(*hops: int, together: bool = True) -> Waits:
-    """Worker i waits for the workers i - hop, modulo P.
+    """Worker i waits for its own message, and for the workers i - hop, modulo P.
 
     Args:
-        hops: 1 and -1 on a ring; 1, 2, 4, ... on an exponential graph.
+        hops: 1 and -1 on a ring; 1, 2, 4, ... on an exponential graph; by default none.
         together: whether each step makes all hops, or one of them in turn.
 
     Example:
@@ -109,20 +109,6 @@ def waits_for_neighbors(*hops: int, together: bool = True) -> Waits:
         )
 
     return waits
-
-
-def waits_for_self(step: int, workers: int) -> np.ndarray:
-    """A worker waits for its own message only.
-
-    Args:
-        step: the step, which does not matter.
-        workers: P.
-
-    Example:
-        >>> waits_for_self(0, 2).astype(int).tolist()
-        [[1, 0], [0, 1]]
-    """
-    return np.eye(workers, dtype=bool)
 
 
 def check_seconds(seconds: ArrayLike) -> np.ndarray:

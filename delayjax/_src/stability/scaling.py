@@ -154,40 +154,19 @@ def optimal_workers(
 
 
 @kinds.checked
-def implicit_momentum(workers: kinds.PositiveInt) -> float:
-    """The momentum 1 - 1/P that memoryless asynchronous workers add to the mean path.
-
-    With exponential times each of P workers may be the next to deliver, so
-
-        E[x_{t+1} - x_t] = (1 - 1/P) E[x_t - x_{t-1}] - (eta/P) E grad F(x_t).
-
-    For regular times no momentum describes the mean path.
-
-    Args:
-        workers: P.
-
-    Example:
-        >>> implicit_momentum(1), implicit_momentum(16)
-        (0.0, 0.9375)
-
-    References:
-        Mitliagkas et al., Asynchrony begets momentum, 2016, arXiv:1605.09774.
-    """
-    return 1 - 1 / workers
-
-
-def explicit_momentum(total: float, *, workers: int) -> float:
+def explicit_momentum(total: float, *, workers: kinds.PositiveInt) -> float:
     """The explicit momentum at which memoryless workers have a given total momentum.
 
-        beta = total - (1 - 1/P)
+        beta = total - q,    q = 1 - 1/P
 
-    On a mean path with P memoryless workers (`implicit_momentum`) the heavy ball of
-    momentum beta has, with q = 1 - 1/P,
+    With exponential times each of P workers may be the next to deliver. This adds the
+    momentum q to the mean path, on which the heavy ball of momentum beta has
 
         E[d_{t+1}] = (beta + q) E[d_t] - beta q E[d_{t-1}] - (eta/P) E grad F(x_t),
 
     d_t = x_t - x_{t-1}. The total is beta + q, the momentum of the last move; the term
-    of the move before it is of second order. It vanishes at beta = 0 and at P = 1.
+    of the move before it is of second order. It vanishes at beta = 0 and at P = 1. For
+    regular times no momentum describes the mean path.
 
     Args:
         total: the momentum that is best without asynchrony, in (-1, 1).
@@ -209,11 +188,9 @@ def explicit_momentum(total: float, *, workers: int) -> float:
         arXiv:1605.09774.
     """
     total = checks.check_number("total", total, "(-1, 1)")
-    beta = total - implicit_momentum(workers)
-    if beta <= -1.0:
-        least = implicit_momentum(workers) - 1
-        raise ValueError(f"`total` must be above {least:.4g}, got {total}.")
-    return beta
+    if total <= -1 / workers:
+        raise ValueError(f"`total` must be above {-1 / workers:.4g}, got {total}.")
+    return total - (1 - 1 / workers)
 
 
 def _limit(step: float, equation: DelayEquation, of_mean: float) -> float:
