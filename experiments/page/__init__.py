@@ -51,7 +51,8 @@ class Verdict(str):
 class Statement(NamedTuple):
     """A statement of a source and a run's verdict about it; all fields are texts.
 
-    `p` is the `chance` of the verdict; "" if there is none.
+    `seeds` is the number of seeds of `measured`; `p` is the `chance` of the verdict.
+    Both are "" if there is none.
     """
 
     statement: str
@@ -60,6 +61,7 @@ class Statement(NamedTuple):
     said: str
     bound: str
     measured: str
+    seeds: str
     p: str
     verdict: str
     tried: str
@@ -71,7 +73,8 @@ class Statement(NamedTuple):
         claim = judged.claim
         origin = claim.source, claim.setting, claim.said
         p = "" if math.isnan(judged.chance) else f"{judged.chance:.2g}"
-        outcome = claim.expected, judged.shown, p, judged.verdict
+        seeds = str(judged.measured.seeds) if judged.measured else ""
+        outcome = claim.expected, judged.shown, seeds, p, judged.verdict
         return cls(claim.text, *origin, *outcome, claim.tried, str(claim.chosen))
 
     @property
@@ -79,8 +82,8 @@ class Statement(NamedTuple):
         """The cells of the statement's row in the table of statements."""
         parts = [self.source, self.setting, f"said: {self.said}"]
         origin = "; ".join(filter(None, parts))
-        verdict = Verdict(self.verdict)
-        return [self.statement, origin, self.bound, self.measured, verdict]
+        measured = self.measured + f"; {self.seeds} seeds" * bool(self.seeds)
+        return [self.statement, origin, self.bound, measured, Verdict(self.verdict)]
 
     @property
     def note(self) -> str:

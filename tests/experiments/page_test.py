@@ -74,7 +74,8 @@ def test_a_statement_says_what_was_tried_but_once():
     claim = claims.Published(**asked, measure=lambda result: 0.4, at_most=0.5)
     row = Statement.of(claims.Judged(claim, Estimate(0.4, 0.01, 5), claims.REPRODUCED))
     assert row.cells[:2] == ["It halves", "Doe; said: half"]
-    assert row.cells[2:] == ["at most 0.5", "0.4 (0.372 to 0.428)", "reproduced"]
+    measured = "0.4 (0.372 to 0.428); 5 seeds"
+    assert row.cells[2:] == ["at most 0.5", measured, "reproduced"]
     assert row.note == "It halves: more seeds"
     untested = claims.Published(**asked)
     row = Statement.of(claims.Judged(untested, None, claims.NOT_TESTED, "more seeds"))

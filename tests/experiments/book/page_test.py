@@ -26,7 +26,7 @@ def kept():
 
 def bound(*verdicts):
     row = dict(source="Doe (2020)", setting="a net", said="half", bound="at most 0.5")
-    row |= dict(measured="0.4", p="", tried="more seeds", chosen="first")
+    row |= dict(measured="0.4", seeds="5", p="", tried="more seeds", chosen="first")
     stated = [
         Statement(statement=f"number {i}", verdict=verdict, **row)
         for i, verdict in enumerate(verdicts)
@@ -43,7 +43,7 @@ def test_the_page_has_a_row_a_statement_and_markdown_is_escaped():
     assert f"full size; today. {took}" in text
     assert "Verdict: **reproduced**." in text
     source = "Doe (2020); a net; said: half"
-    assert f"| number 1 | {source} | at most 0.5 | 0.4 | undecided |" in text
+    assert f"| number 1 | {source} | at most 0.5 | 0.4; 5 seeds | undecided |" in text
     assert "number 0: more seeds" in text
     assert r"It \<is\> 2 \* 3 \| 4." in text
     assert text.index("Adam with late gradients") < text.index("n-softsync")
