@@ -36,7 +36,7 @@ def get_config() -> ConfigDict:
     """The config: delays, for three compensations and none."""
     return ConfigDict(
         dict(
-            delay=(0, 4, 16, 32),  # updates
+            delay=(0, 3, 16, 32),  # updates
             batch_size=32,  # examples per update
             updates=1000,
             seeds=16,
@@ -98,7 +98,7 @@ def experiment(config: ConfigDict) -> Experiment:
                 metric="test_error",
                 against=plain | {"delay": 0},
                 size=points(1),
-                where={"delay": (0, 4, 16)},
+                where={"delay": (0, 3, 16)},
             ),
         ],
         figures=[

@@ -31,26 +31,27 @@ def published(config: ConfigDict) -> list[Published]:
         no_effect=1.0,
     )
     of_both = (
-        tuned("test_error", compensation=name, delay=4)
+        tuned("test_error", compensation=name, delay=3)
         for name in ("DC-ASGD-a", "none")
     )
     return [
         Published(
-            text="At a constant delay of 4 updates the error of DC-ASGD-a is at most"
+            text="At a constant delay of 3 updates the error of DC-ASGD-a is at most"
             " 8.19 / 9.27 of the error of plain SGD",
             said="abstract, without a number: it outperforms asynchronous SGD; a table:"
             " 8.19 % against 9.27 %",
             measure=ratio(*of_both),
-            tried="Gradients of the source's 4 workers are 3 updates late, ours 4. Step"
-            " and strength are searched. Synchronous SGD, which the abstract names too,"
-            " is not here. At a delay of 16 the error is no smaller than plain SGD's.",
+            tried="Gradients of the source's 4 workers are 3 updates late on average."
+            " Step and strength are searched. Synchronous SGD, which the abstract names"
+            " too, is not here. Before, at a delay of 4, it was 0.915 (0.871 to 0.96);"
+            " at 16 the error is no smaller than plain SGD's.",
             chosen=claims.Chosen.UNSEEN,
             **(four | from_table),
         ),
         Published(
-            text="4 updates late DC-ASGD-a has no larger error than SGD without delay",
+            text="3 updates late DC-ASGD-a has no larger error than SGD without delay",
             said="8.19 % against 8.65 %",
-            measure=error_less("DC-ASGD-a", 4, 0),
+            measure=error_less("DC-ASGD-a", 3, 0),
             bound_is_ours=True,
             tried="Step and strength are searched for both.",
             **four,
@@ -61,9 +62,9 @@ def published(config: ConfigDict) -> list[Published]:
 def records(config: ConfigDict) -> dict[str, Measure]:
     """The records: training losses with the step tuned."""
     return {
-        "Training loss 4 late, plain": loss("none", 4),
-        "Training loss 4 late, DC-ASGD-a": loss("DC-ASGD-a", 4),
-        "Training loss 4 late, Gap-Aware": loss("Gap-Aware", 4),
+        "Training loss 3 late, plain": loss("none", 3),
+        "Training loss 3 late, DC-ASGD-a": loss("DC-ASGD-a", 3),
+        "Training loss 3 late, Gap-Aware": loss("Gap-Aware", 3),
         "Training loss 16 late, plain": loss("none", 16),
         "Training loss 16 late, DC-ASGD-c": loss("DC-ASGD-c", 16),
     }
