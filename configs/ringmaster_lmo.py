@@ -5,9 +5,10 @@ A worker whose gradient reaches the threshold R of staleness stops and begins ag
 is fixed and tuned, or adaptive: max(1, floor(sqrt(k))) at update k, with a momentum of
 weight a_k = 1 / sqrt(k) and a step eta (k + 1)^(-3/4), as in Ringmaster LMO (Sadiev et
 al., arXiv:2605.18174). It is compared with no threshold, also with steps that are
-capped at P / tau; with synchronous Muon; and with normalized momentum
-(arXiv:2601.19379) under the same schedules. The result is the time until a perceptron
-on scikit-learn's digits has a small training loss; steps and momenta are searched.
+capped at P / tau; with synchronous Muon of all workers, or of Rennala's batches; and
+with normalized momentum (arXiv:2601.19379) under the same schedules. The result is the
+time until a perceptron on scikit-learn's digits has a small training loss. Steps and
+constant momenta are searched.
 
     python -m experiments.main --config=configs/ringmaster_lmo.py --workdir=runs/lmo
 """
@@ -45,6 +46,7 @@ def get_config() -> ConfigDict:
             tail=1.5,  # shape of the Pareto law, mean 1 s
             shape=16,  # of the gamma law of the regular times, mean 1 s
             bound=(1, 4, 16, 32),  # R, updates; the paper's code tries 1 to 16
+            batch=(4, 8, 16),  # gradients of an update of Rennala
             width=16,  # hidden units
             batch_size=8,  # examples per gradient
             target=0.3,  # the training loss to reach, nats
@@ -76,11 +78,10 @@ def experiment(config: ConfigDict) -> Experiment:
         "heavy tails": dj.cluster.pareto(1.0 - 1.0 / config.tail, config.tail),
         "regular": dj.cluster.gamma(1.0, config.shape),
     }
-
     rules = {"no threshold": protocols.k_async(1)}
     rules |= {f"R = {r}": protocols.ringmaster(r, stop=True) for r in config.bound}
 
-    def muon(learning_rate, decay):  # Adam trains parameters that are no matrices
+    def muon(learning_rate, decay):  # decay is 1 - momentum; vectors have Adam
         return optax.contrib.muon(learning_rate, beta=1.0 - decay)
 
     def capped(learning_rate, decay):
@@ -95,7 +96,6 @@ def experiment(config: ConfigDict) -> Experiment:
         unit = optax.normalize_by_update_norm(eps=1e-10)
         return agnostic(optax.chain(unit, optax.scale(-1.0)), learning_rate)
 
-    # `decay` is 1 - momentum
     of_muon = {"learning_rate": Range(0.005, 0.64), "decay": Range(0.02, 1.0, off=1.0)}
 
     def arm(method, times, protocol, server=muon, grid=of_muon):
@@ -114,6 +114,7 @@ def experiment(config: ConfigDict) -> Experiment:
         ("normalized", adaptive, normalized, {"learning_rate": Range(0.25, 4.0)}),
         ("capped", protocols.k_async(1), capped),
         ("synchronous", protocols.hardsync()),
+        *((f"batch {b}", protocols.rennala(b)) for b in config.batch),
     ]
     time = figures.TimeTo("train_loss", config.target)
     compared = dict(against={"method": "no threshold"}, where={"times": "heavy tails"})
