@@ -2,9 +2,9 @@
 
 A Dirichlet distribution divides the digits among eight workers. Worker i takes i times
 as long as the first; in a control all take the same time. ASGD uses more gradients of
-fast workers, and Rennala waits for a batch of any. All workers count equally in
-Ringleader (Maranjyan and Richtarik, arXiv:2509.22860) and in its rivals: Malenia SGD,
-with two sizes of a round, and IA2SGD. The step of each is searched. The model is
+fast workers, and Rennala waits for a batch, from any workers. All workers count equally
+in Ringleader (Maranjyan and Richtarik, arXiv:2509.22860) and in its rivals: Malenia
+SGD, with two sizes of a round, and IA2SGD. The step of each is searched. The model is
 logistic regression. The objective is the mean over the workers of each one's mean loss,
 with a penalty (l2 / 2) |w|^2: it is strongly convex, so that it has an optimum. The
 results are the excess of this loss over the optimum, and how much higher the loss is on
@@ -49,7 +49,7 @@ def get_config() -> ConfigDict:
             concentration=(0.05, 100.0),  # of the Dirichlet split; 0.05: few classes
             power=1.0,  # worker i = 1, 2, ... takes i^power times as long
             batch=16,  # gradients per update of Rennala
-            harmonic_mean=(1.0, 2.0),  # of each worker's gradients in Malenia's rounds
+            harmonic_mean=(1.0, 2.0),  # of the workers' numbers of gradients, Malenia
             seconds=1500.0,  # simulated; a gradient of the first worker takes 1 s
             batch_size=8,  # examples per gradient
             l2=0.01,  # penalty (l2 / 2) |w|^2

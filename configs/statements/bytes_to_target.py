@@ -40,10 +40,10 @@ def published(config: ConfigDict) -> list[Published]:
             tried="The sum of all bytes is a part of the claim: the peak needs"
             " fragments and overlap. The source has 100 steps between exchanges. Over"
             " 20 and at equal steps the ratio is 20 x 32 / 4 = 160, so that 100 allows"
-            " 1.6 times the steps of gradients; this is for two islands, and four would"
-            " send twice the bytes. Whole exchanges count: the loss is known after"
-            " every 4 steps. Gradients are float32: in bfloat16 the ratio is half of"
-            " it.",
+            " 1.6 times the steps of gradients. With four islands an exchange sends"
+            " twice the bytes, so the ratio is at most 80. Whole exchanges count: the"
+            " loss is known after every 4 steps. Gradients are float32: in bfloat16"
+            " the ratio is half of it.",
             chosen=claims.Chosen.UNSEEN,
         ),
         Published(

@@ -12,12 +12,14 @@ def loss(compensation: str, delay: float) -> Measure:
     return tuned("train_loss", compensation=compensation, delay=delay)
 
 
+def error(compensation: str, delay: float) -> Measure:
+    """Test error at the optimum of step and strength."""
+    return tuned("test_error", compensation=compensation, delay=delay)
+
+
 def error_less(compensation: str, delay: float, other: float) -> Measure:
     """Test error less the test error of plain SGD at another delay."""
-    return difference(
-        tuned("test_error", compensation=compensation, delay=delay),
-        tuned("test_error", compensation="none", delay=other),
-    )
+    return difference(error(compensation, delay), error("none", other))
 
 
 def published(config: ConfigDict) -> list[Published]:
@@ -30,21 +32,18 @@ def published(config: ConfigDict) -> list[Published]:
         at_most=8.19 / 9.27,
         no_effect=1.0,
     )
-    of_both = (
-        tuned("test_error", compensation=name, delay=3)
-        for name in ("DC-ASGD-a", "none")
-    )
     return [
         Published(
             text="At a constant delay of 3 updates the error of DC-ASGD-a is at most"
             " 8.19 / 9.27 of the error of plain SGD",
             said="abstract, without a number: it outperforms asynchronous SGD; a table:"
             " 8.19 % against 9.27 %",
-            measure=ratio(*of_both),
+            measure=ratio(error("DC-ASGD-a", 3), error("none", 3)),
             tried="Gradients of the source's 4 workers are 3 updates late on average."
             " Step and strength are searched. Synchronous SGD, which the abstract names"
-            " too, is not here. Before, at a delay of 4, it was 0.915 (0.871 to 0.96);"
-            " at 16 the error is no smaller than plain SGD's.",
+            " too, is not here. One of 64 seeds diverges, so the interval is of the"
+            " median, and errors of few images tie. Before, at a delay of 4, it was"
+            " 0.915 (0.871 to 0.96). At 16 the error is no smaller than plain SGD's.",
             chosen=claims.Chosen.UNSEEN,
             **(four | from_table),
         ),
@@ -60,11 +59,10 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> dict[str, Measure]:
-    """The records: training losses with the step tuned."""
+    """The records: test errors and training losses at the optimum."""
     return {
-        "Training loss 3 late, plain": loss("none", 3),
-        "Training loss 3 late, DC-ASGD-a": loss("DC-ASGD-a", 3),
-        "Training loss 3 late, Gap-Aware": loss("Gap-Aware", 3),
+        "Test error 3 late, plain": error("none", 3),
+        "Test error 3 late, DC-ASGD-a": error("DC-ASGD-a", 3),
         "Training loss 16 late, plain": loss("none", 16),
         "Training loss 16 late, DC-ASGD-c": loss("DC-ASGD-c", 16),
     }

@@ -25,7 +25,7 @@ def published(config: ConfigDict) -> list[Published]:
             at_least=-0.02,
             tried="The step is not tuned again for 30-softsync, as in the source. The"
             " sentence names hardsync too, which is 0.4 to 1.4 points more accurate at"
-            " the best step of each: see `tradeoff`, where the bound is 0.01.",
+            " the best step of each: see tradeoff, where the bound is 0.01.",
             chosen=claims.Chosen.LATER,
             **zhang,
         ),

@@ -155,16 +155,21 @@ class Published:
     def direction(self) -> tuple[float, float]:
         """The bounds of the same direction: the statement's, extended to `no_effect`.
 
+        `no_effect` itself is outside of them.
+
         Example:
             >>> half = Published(text="Half", source="A", said="half", at_most=0.5,
             ...                  measure=lambda run: 0.6, no_effect=1.0)
-            >>> half.direction
-            (-inf, 1.0)
+            >>> low, high = half.direction
+            >>> low, round(high, 3), high < 1.0
+            (-inf, 1.0, True)
         """
-        if self.no_effect is None:
-            return self.at_least, self.at_most
         low, high = self.at_least, self.at_most
-        return min(low, self.no_effect), max(high, self.no_effect)
+        if self.no_effect is None:
+            return low, high
+        least = math.nextafter(self.no_effect, math.inf)
+        most = math.nextafter(self.no_effect, -math.inf)
+        return min(low, least), max(high, most)
 
 
 @dataclasses.dataclass(frozen=True)

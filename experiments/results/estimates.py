@@ -102,11 +102,19 @@ class Estimate(NamedTuple):
         return float(self.value - half), float(self.value + half)
 
     def side(self, at_least: float, at_most: float, level: float = 0.95) -> int:
-        """1 if the interval is within the bounds, -1 if outside, and 0 otherwise."""
+        """1 if the interval is within the bounds, -1 if outside, and 0 otherwise.
+
+        A number that equals a bound is within the bounds.
+
+        Example:
+            >>> errors = Estimate(np.inf, np.nan, 6, "median", ((0.0, 0.01),) * 6)
+            >>> errors.interval(), errors.side(-np.inf, at_most=0.0)
+            ((0.0, 0.01), 0)
+        """
         low, high = self.interval(level)
         if at_least <= low and high <= at_most:
             return 1
-        return -int(high <= at_least or low >= at_most)
+        return -int(high < at_least or low > at_most)
 
     def least_alpha(self, at_least: float, at_most: float) -> float:
         """The smallest alpha at which the interval of level 1 - alpha decides.
@@ -146,9 +154,9 @@ def estimate(measure: Measure, run: Run) -> Estimate:
     "Never" is a value. If an m_i is not finite, as the time to a loss that a seed never
     reaches, the error is nan, and the interval is that of the median over seeds, each
     measured alone. A seed whose number is infinite shows the direction alone, because
-    its run ended before the time was known: its ratio is at least 1, or at most 1 where
-    the divisor is infinite, and any other number is at least 0, or at most 0. A seed
-    whose number is nan says nothing.
+    its run ended before the time was known: its ratio is above 1, or below 1 where the
+    divisor is infinite, and any other number is above 0, or below 0. A seed whose
+    number is nan says nothing.
 
     Args:
         measure: the tables of a run -> a number; its attribute `form`, if it has one,
@@ -202,13 +210,18 @@ def holm(p_values: np.ndarray) -> np.ndarray:
 
 
 def _range(number: float, form: str) -> tuple[float, float]:
-    """The lowest and the highest number that are possible, by a seed's number alone."""
+    """The lowest and the highest number that are possible, by a seed's number alone.
+
+    A time that is never reached is longer than one that is: equality is not possible.
+    """
     if np.isnan(number):
         return -np.inf, np.inf
     middle, lowest = (1.0, 0.0) if form == "ratio" else (0.0, -np.inf)
     if number == np.inf:
-        return middle, np.inf
-    return (lowest, middle) if number == lowest else (number, number)
+        return float(np.nextafter(middle, np.inf)), np.inf
+    if number == lowest:
+        return lowest, float(np.nextafter(middle, -np.inf))
+    return number, number
 
 
 def jackknife(numbers: Callable[[Run], np.ndarray], run: Run) -> list[Estimate]:

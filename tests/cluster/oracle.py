@@ -311,7 +311,7 @@ def malenia(times, least, num_updates):
 
 
 def ia2sgd(times, num_updates):
-    """Asynchronous SGD, but before all have delivered a worker's newest counts."""
+    """Before all have delivered, a worker's newest gradient replaces its last one."""
     tasks = [iter(row) for row in times]
     ends, read = [next(task) for task in tasks], [0] * len(times)
     first, updates, dropped = {}, [], []

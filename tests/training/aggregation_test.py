@@ -115,7 +115,7 @@ def test_malenia_s_workers_read_once_a_round():
     assert trace.counts.tolist() == [4] and trace.seconds[0] == 8.5
 
 
-@pytest.mark.parametrize("chunk", [None, 2])
+@pytest.mark.parametrize("chunk", [None, 1, 2])
 def test_ia2sgd_takes_the_mean_of_the_newest_gradients(chunk):
     protocol = dj.cluster.protocols.ia2sgd()
     trace, targets, follow = table_of(protocol, 3)
@@ -161,6 +161,32 @@ def test_rules_for_unequal_data_end_at_the_mean_of_the_workers_optima():
     rates = 1 / np.array([1.0, 2.3, 7.1])
     expected = rates @ np.asarray(optima) / rates.sum()  # by gradients a second
     assert end(dj.cluster.protocols.k_async(1), None) == pytest.approx(expected, 0.02)
+
+
+FOR_UNEQUAL_DATA = (
+    dj.cluster.protocols.malenia(),
+    dj.cluster.protocols.ia2sgd(),
+    dj.cluster.protocols.ringleader(),
+)
+
+
+@pytest.mark.parametrize("protocol", FOR_UNEQUAL_DATA, ids=repr)
+@pytest.mark.parametrize("workers", [2, 4])
+def test_tables_of_another_number_of_workers_are_refused(protocol, workers):
+    spec = dj.cluster.Cluster(3, dj.cluster.constant(1.0), slowdown=[1.0, 2.3, 7.1])
+    trace = dj.cluster.simulate(spec, protocol, 4, seed=0)
+    rule = protocol.aggregation(workers)
+    with pytest.raises(ValueError, match=f"`aggregation` .* the 3 workers .*{workers}"):
+        dj.replay(trace, bowl, optax.sgd(0.1), aggregation=rule)
+
+
+@pytest.mark.parametrize("protocol", FOR_UNEQUAL_DATA, ids=repr)
+def test_sums_of_many_bfloat16_gradients_are_exact(protocol):
+    """In bfloat16 a sum of ones ends at 256."""
+    rule = protocol.aggregation(1)
+    state = rule.init(jnp.zeros((), jnp.bfloat16))
+    ones, workers = jnp.ones(900, jnp.bfloat16), jnp.zeros(900, jnp.int32)
+    assert float(rule.finish(rule.add(state, ones, workers))[0]) == 1.0
 
 
 # Ringleader's tables

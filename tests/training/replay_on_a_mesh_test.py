@@ -83,3 +83,29 @@ def test_on_explicit_axes_the_examples_are_sharded(alone):
         state, _, _ = trained(WHOLE, P(None, None, "data"), mesh)
     for name, leaf in state.params.items():
         np.testing.assert_allclose(leaf, alone[0].params[name], atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_a_table_of_all_workers_is_sharded_as_the_parameters(kind):
+    mesh = jax.make_mesh((4,), ("model",), axis_types=(kind,))
+    workers = dj.cluster.Cluster(3, dj.cluster.constant(1.0), slowdown=[1.0, 2.3, 7.1])
+    protocols = dj.cluster.protocols
+    for protocol in protocols.malenia(), protocols.ia2sgd(), protocols.ringleader():
+        trace = dj.cluster.simulate(workers, protocol, 8, seed=0)
+        training = dj.replay(
+            trace,
+            lambda x, batch, key: (0.0, jax.tree.map(lambda leaf: leaf - 1.0, x)),
+            optax.sgd(0.1),
+            aggregation=protocol.aggregation(3),
+        )
+        batches = np.zeros(trace.arrivals(0, 8).worker.shape)
+        ends = []
+        for spec in P(), P(None, "model"):
+            with jax.set_mesh(mesh):
+                x = jax.device_put(jnp.zeros((3, 8)), NamedSharding(mesh, spec))
+                state = training.init({"x": x}, jax.random.key(0))
+                state, _ = training.run(state, batches)
+            ends.append(np.asarray(state.params["x"]))
+        table = jax.tree.leaves(state.aggregation_state)[0]
+        assert table.sharding.spec.partitions[-2:] == spec.partitions
+        np.testing.assert_array_equal(*ends)

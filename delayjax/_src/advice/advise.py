@@ -101,6 +101,11 @@ def advise(
     given = _usual(cluster.workers) if protocols is None else tuple(protocols)
     if not given:
         raise ValueError("`protocols` must hold a protocol, got none.")
+    if tables := [name_of(one) for one in given if hasattr(one, "aggregation")]:
+        raise ValueError(
+            f"`protocols` must use the mean of the gradients, got {', '.join(tables)}:"
+            " train along their traces with their `aggregation`."
+        )
     runs = [[_run(cluster, one, bowl, seed) for seed in range(seeds)] for one in given]
     choices = [
         _choice(name_of(protocol), its_runs)

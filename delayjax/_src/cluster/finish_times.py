@@ -102,7 +102,7 @@ def waits_for_neighbors(*hops: int, together: bool = True) -> Waits:
     """
 
     def waits(step, workers):
-        made = hops if together else (hops[step % len(hops)],)
+        made = hops if together or not hops else (hops[step % len(hops)],)
         itself = np.eye(workers, dtype=bool)
         return np.any(
             [itself, *(np.roll(itself, -hop, axis=1) for hop in made)], axis=0

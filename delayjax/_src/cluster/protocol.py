@@ -5,8 +5,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from delayjax._src.cluster.server import Server
+from delayjax._src.ground import dtypes, xla
 from delayjax._src.ground.pickling import Pickled
 from delayjax._src.ground.pickling import remembered as remembered
 
@@ -39,8 +41,32 @@ class Aggregation(NamedTuple):
         add: (state, gradients, workers) -> the state. Gradients have a leading axis
             [c]. `workers`, int32 [c], are their workers, -1 where there is no gradient.
         finish: state -> (the direction of this update, the state for the next update).
+            The direction is cast to the dtypes of the parameters.
+        num_workers: P, if the state has a row for each worker.
     """
 
     init: Callable[[Any], Any]
     add: Callable[[Any, Any, jax.Array], Any]
     finish: Callable[[Any], tuple[Any, Any]]
+    num_workers: int | None = None
+
+
+def zero_rows(num_workers: int, params: Any) -> Any:
+    """Zeros [P, *shape] of each leaf, float32 at least, on the devices of `params`."""
+
+    def zeros(leaf):
+        one = xla.zeros_sharded_as(leaf, dtypes.wide_dtype(leaf))
+        return jnp.broadcast_to(one, (num_workers, *one.shape))
+
+    return jax.tree.map(zeros, params)
+
+
+def mean_of_rows(sums: Any, counts: jax.Array) -> Any:
+    """(1/P) sum_i sums_i / counts_i; a worker of which the count is 0 adds zeros."""
+    weights = 1.0 / (len(counts) * jnp.maximum(counts, 1.0))
+
+    def mean(rows):
+        exact = weights.astype(rows.dtype)
+        return jnp.tensordot(exact, rows, axes=1, precision="highest")
+
+    return jax.tree.map(mean, sums)

@@ -159,8 +159,8 @@ def explicit_momentum(total: float, *, workers: kinds.PositiveInt) -> float:
 
         beta = total - q,    q = 1 - 1/P
 
-    With exponential times each of P workers may be the next to deliver. This adds the
-    momentum q to the mean path, on which the heavy ball of momentum beta has
+    With exponential times each of P workers is equally likely to deliver next. This
+    adds a momentum q to the mean path. With a heavy ball of momentum beta it follows
 
         E[d_{t+1}] = (beta + q) E[d_t] - beta q E[d_{t-1}] - (eta/P) E grad F(x_t),
 

@@ -80,7 +80,8 @@ def replay(
         each: a transformation of each gradient before the mean, with its `staleness=`,
             `stale_params=`, `worker=` and `value=`. Its state passes from gradient to
             gradient, in order, also when `tx` refuses their mean.
-        aggregation: replaces the sum over the trace's divisor.
+        aggregation: replaces the sum over the trace's divisor; one that a protocol
+            makes for P workers needs a trace of P workers.
         chunk: the number of gradients that one `vmap` takes; by default all.
         max_versions: the number of versions that the state keeps; by default as many as
             the traces need (`Trace.max_versions`). With a larger number one compiled
@@ -145,6 +146,7 @@ def replay(
     allowed = needed if max_versions is None else max_versions
     if needed > allowed:
         raise ValueError(f"`max_versions` must be at least {needed}, got {allowed}.")
+    _check_tables(aggregation, traces)
     width = max(1, *(one.max_gradients for one in traces))
     full = all((one.counts == width).all() for one in traces)
     constant = full and all((one.divisor == width).all() for one in traces)
@@ -182,6 +184,17 @@ def replay(
         return begin(setup, params, key, **states)
 
     return Replay(init, step, run)
+
+
+def _check_tables(aggregation: Aggregation | None, traces: list[Trace]) -> None:
+    """Checks that an aggregation with a row for each worker has the traces' workers."""
+    rows = aggregation.num_workers if aggregation else None
+    most = {one.num_workers for one in traces}
+    if rows is not None and most != {rows}:
+        shown = " and ".join(map(str, sorted(most)))
+        raise ValueError(
+            f"`aggregation` must be for the {shown} workers of the trace, got {rows}."
+        )
 
 
 def _check_workers(traces: list[Trace], worker_state: Any) -> None:

@@ -96,6 +96,9 @@ def _direction(row: chunks.Row, gathered: chunks.Gathered) -> tuple[Any, Any]:
         direction, aggregation_state = setup.aggregation.finish(gathered.total)
         must = "`aggregation` must return a direction like the parameters"
         trees.check_same_shapes(must, direction, state.params)
+        direction = jax.tree.map(
+            lambda wide, leaf: wide.astype(leaf.dtype), direction, state.params
+        )
         return direction, aggregation_state
     divisor = row.arrivals.divisor if setup.divisor is None else setup.divisor
     if refusal.refuses(state.each_state):  # the share of the gradients used

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 
 import numpy as np
 import pandas as pd
@@ -121,6 +122,28 @@ def test_too_small_an_effect_has_the_direction_of_the_source(
 def test_no_effect_lies_outside_of_a_bound_of_the_source(bounds):
     with pytest.raises(ValueError, match=r"`no_effect=.* outside of a bound"):
         statement(**bounds)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "verdict"),
+    [
+        (dict(at_most=0.5, no_effect=1.0), UNDECIDED),  # no effect is possible
+        (dict(at_most=0.5, no_effect=1.1), SAME_DIRECTION),
+        (dict(at_most=0.2), UNDECIDED),  # so is the bound
+        (dict(at_most=0.1), NOT_REPRODUCED),
+    ],
+    ids=str,
+)
+def test_an_interval_that_ends_at_a_bound_does_not_decide_against_it(bounds, verdict):
+    """Errors of few examples tie: the median of the others is from 0.2 to 1."""
+    errors = [0.2] * 10 + [1.0] * 10 + [math.nan]
+
+    def measured(run):
+        return run.results["loss"].mean(skipna=False)
+
+    (judged,) = claims.judge([statement(measure=measured, **bounds)], result(errors))
+    assert judged.measured.interval() == (0.2, 1.0)
+    assert judged.verdict == verdict
 
 
 @pytest.mark.parametrize("is_shown", [True, False])

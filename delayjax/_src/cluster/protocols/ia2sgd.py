@@ -1,13 +1,21 @@
 """IA2SGD: each update takes the newest gradient of each worker."""
 
 import dataclasses
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from delayjax._src.cluster.protocol import Aggregation
+from delayjax._src.cluster.protocol import Aggregation, zero_rows
 from delayjax._src.cluster.server import Server
 from delayjax._src.ground import kinds
+
+
+class IA2SGDState(NamedTuple):
+    """State of the aggregation of `ia2sgd`."""
+
+    newest: Any  # the newest gradient of each worker; each leaf [P, *shape]
+    total: Any  # their sum
 
 
 @kinds.checked
@@ -36,11 +44,12 @@ class IA2SGD:
             server.start(arrival.worker)
 
     def aggregation(self, num_workers: kinds.PositiveInt) -> Aggregation:
-        """The `aggregation` of `replay`; its state is P parameter trees.
+        """The `aggregation` of `replay`; its state is P + 1 parameter trees.
 
             direction = (1/P) sum_i (the newest gradient of worker i)
 
-        A worker that has not delivered counts with zeros.
+        A worker that has not delivered adds zeros. An update changes the sum by the new
+        gradient less its worker's last one, so its cost does not grow with P.
 
         Example:
             >>> table = ia2sgd().aggregation(2)
@@ -53,40 +62,52 @@ class IA2SGD:
         """
 
         def init_fn(params):
-            return jax.tree.map(
-                lambda leaf: jnp.zeros((num_workers, *leaf.shape), leaf.dtype), params
-            )
+            newest = zero_rows(num_workers, params)
+            return IA2SGDState(newest, jax.tree.map(lambda leaf: leaf[0], newest))
 
-        def add_fn(table, gradients, workers):
+        def add_fn(state, gradients, workers):
             again = jnp.triu(workers[:, None] == workers[None], 1).any(axis=1)
             row = jnp.where((workers >= 0) & ~again, workers, num_workers)
-            return jax.tree.map(  # a row beyond the table is dropped
-                lambda rows, values: rows.at[row].set(values, mode="drop"),
-                table,
-                gradients,
+
+            # a row beyond the table reads as zeros, and is not written
+            def changed(total, rows, values):
+                there = (row < num_workers).reshape(-1, *[1] * (values.ndim - 1))
+                last = rows.at[row].get(mode="fill", fill_value=0)
+                change = values.astype(rows.dtype) - last
+                return total + jnp.where(there, change, 0).sum(0)
+
+            def written(rows, values):
+                return rows.at[row].set(values.astype(rows.dtype), mode="drop")
+
+            newest, total = state
+            return IA2SGDState(
+                jax.tree.map(written, newest, gradients),
+                jax.tree.map(changed, total, newest, gradients),
             )
 
-        def finish_fn(table):
-            return jax.tree.map(lambda rows: rows.mean(axis=0), table), table
+        def finish_fn(state):
+            return jax.tree.map(lambda leaf: leaf / num_workers, state.total), state
 
-        return Aggregation(init_fn, add_fn, finish_fn)
+        return Aggregation(init_fn, add_fn, finish_fn, num_workers)
 
 
 def ia2sgd() -> IA2SGD:
     """IA2SGD: asynchronous SGD along the mean of all workers' newest gradients.
 
-    The server keeps the newest gradient G_i of each worker. The first update follows
-    when each worker has delivered. Then each arrival replaces its worker's gradient,
-    and makes an update:
+    The server keeps the newest gradient G_i of each worker. It makes the first update
+    when each worker has delivered. Then each gradient that arrives replaces the last
+    one of its worker, and the server makes an update:
 
         x <- x - eta (1/P) sum_i G_i
 
-    The data of all workers count equally. A worker that needs many times the seconds of
-    the others leaves its gradient in as many updates, at any age.
+    The data of all workers count equally. A slow worker's gradient stays in the mean
+    until its next one arrives: for s (P - 1) + 1 updates among P workers, if the worker
+    is s times as slow; forever, if it dies after the first update.
 
     Returns:
-        The protocol. Train along its trace with `aggregation=ia2sgd().aggregation(P)`.
-        The trace's staleness is that of the gradients that arrive.
+        The protocol. Train along its trace with `aggregation=ia2sgd().aggregation(P)`
+        and `chunk=1`: only the first update has several gradients. The trace's
+        staleness is that of the gradients that arrive; older ones stay in the mean.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate

@@ -1,4 +1,4 @@
-"""Malenia SGD: rounds at one version, in which each worker has as much weight."""
+"""Malenia SGD: rounds at one version, in which all workers have equal weight."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from delayjax._src.cluster.protocol import Aggregation
+from delayjax._src.cluster.protocol import Aggregation, mean_of_rows, zero_rows
 from delayjax._src.cluster.server import Server
 from delayjax._src.ground import kinds
 
-_ROUNDING = 1e-9  # of the harmonic mean
+_ROUNDING = 1e-9  # relative tolerance of the harmonic mean
 
 
 class MaleniaState(NamedTuple):
@@ -53,7 +53,7 @@ class Malenia:
 
             direction = (1/P) sum_i (mean of the gradients of worker i in this update)
 
-        A worker without a gradient counts with zeros.
+        A worker without a gradient adds zeros, and P stays the divisor.
 
         Example:
             >>> means = malenia().aggregation(2)
@@ -66,46 +66,41 @@ class Malenia:
         """
 
         def init_fn(params):
-            def zeros(leaf):
-                return jnp.zeros((num_workers, *leaf.shape), leaf.dtype)
-
             counts = jnp.zeros(num_workers, jnp.float32)
-            return MaleniaState(jax.tree.map(zeros, params), counts)
+            return MaleniaState(zero_rows(num_workers, params), counts)
 
         def add_fn(state, gradients, workers):
             row = jnp.where(workers >= 0, workers, num_workers)  # beyond: dropped
 
             def added(sums, values):
-                return sums.at[row].add(values, mode="drop")
+                return sums.at[row].add(jnp.asarray(values, sums.dtype), mode="drop")
 
             sums = jax.tree.map(added, state.sums, gradients)
             return MaleniaState(sums, added(state.counts, 1.0))
 
         def finish_fn(state):
-            weights = 1.0 / (num_workers * jnp.maximum(state.counts, 1.0))
+            return mean_of_rows(*state), jax.tree.map(jnp.zeros_like, state)
 
-            def mean(sums):
-                return jnp.tensordot(weights.astype(sums.dtype), sums, axes=1)
-
-            return jax.tree.map(mean, state.sums), jax.tree.map(jnp.zeros_like, state)
-
-        return Aggregation(init_fn, add_fn, finish_fn)
+        return Aggregation(init_fn, add_fn, finish_fn, num_workers)
 
 
 @kinds.checked
 def malenia(harmonic_mean: kinds.PositiveFloat = 1.0) -> Malenia:
     """Malenia SGD: rounds without staleness, in which all workers' data count equally.
 
-    All workers take gradients at the newest version, one after another. The server
-    updates as soon as the numbers b_i of their gradients have this harmonic mean:
+    Each worker computes one gradient after another at the version that it read when the
+    round began. The server updates as soon as the numbers b_i of the workers' gradients
+    have a harmonic mean of at least h:
 
         x <- x - eta (1/P) sum_i (1/b_i) sum_j g_ij,    P / sum_i (1/b_i) >= h
 
-    Then all workers stop, and read. Like Ringleader it is right where the data of the
-    workers differ; unlike Ringleader it loses the work of an update's last seconds.
+    Then all workers stop, and read. As in Ringleader all workers' data count equally.
+    Unlike in Ringleader, gradients that are unfinished at an update are lost. If a
+    worker dies, or is slower by a factor of a million, the simulation is refused.
 
     Args:
-        harmonic_mean: h, gradients. With h <= 1 each worker delivers at least one.
+        harmonic_mean: h, in gradients. With h <= 1 an update needs one gradient of each
+            worker; a larger h needs more.
 
     Returns:
         The protocol. Train along its trace with `aggregation=malenia().aggregation(P)`.
@@ -119,6 +114,7 @@ def malenia(harmonic_mean: kinds.PositiveFloat = 1.0) -> Malenia:
 
     References:
         Tyurin and Richtarik, Optimal time complexities of parallel stochastic
-        optimization methods, NeurIPS 2023, arXiv:2305.12387, Method 6, where h = S / P.
+        optimization methods, NeurIPS 2023, arXiv:2305.12387, Method 6, where h = S / P
+        (there a worker first ends its old gradient, which is dropped).
     """
     return Malenia(harmonic_mean)

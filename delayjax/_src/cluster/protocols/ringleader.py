@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from delayjax._src.cluster.protocol import Aggregation
+from delayjax._src.cluster.protocol import Aggregation, mean_of_rows, zero_rows
 from delayjax._src.cluster.server import Server
 from delayjax._src.ground import kinds
 
@@ -63,11 +63,9 @@ class Ringleader:
         """
 
         def init_fn(params):
+            rows = zero_rows(num_workers, params)
             return RingleaderState(
-                sums=jax.tree.map(
-                    lambda leaf: jnp.zeros((2, num_workers, *leaf.shape), leaf.dtype),
-                    params,
-                ),
+                sums=jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), rows),
                 counts=jnp.zeros((2, num_workers), jnp.float32),
                 owed=jnp.ones(num_workers, bool),
                 last=jnp.zeros((), jnp.int32),
@@ -80,7 +78,8 @@ class Ringleader:
             place = jnp.argmax(jnp.where(there, jnp.arange(len(workers)), -1))
 
             def added(sums, values):
-                return sums.at[table, row].add(values, mode="drop")
+                exact = jnp.asarray(values, sums.dtype)
+                return sums.at[table, row].add(exact, mode="drop")
 
             return state._replace(
                 sums=jax.tree.map(added, state.sums, gradients),
@@ -89,11 +88,8 @@ class Ringleader:
             )
 
         def finish_fn(state):
-            def mean(sums):
-                counts = jnp.maximum(state.counts[0], 1.0)
-                weights = (1.0 / (num_workers * counts)).astype(sums.dtype)
-                return jnp.tensordot(weights, sums[0], axes=1)
-
+            sums = jax.tree.map(lambda leaf: leaf[0], state.sums)
+            direction = mean_of_rows(sums, state.counts[0])
             owed = state.owed.at[state.last].set(False)
             is_over = ~owed.any()
 
@@ -101,14 +97,14 @@ class Ringleader:
                 new = jnp.stack([table[1], jnp.zeros_like(table[1])])
                 return jnp.where(is_over, new, table)
 
-            return jax.tree.map(mean, state.sums), RingleaderState(
+            return direction, RingleaderState(
                 sums=jax.tree.map(turned, state.sums),
                 counts=turned(state.counts),
                 owed=owed | is_over,
                 last=state.last,
             )
 
-        return Aggregation(init_fn, add_fn, finish_fn)
+        return Aggregation(init_fn, add_fn, finish_fn, num_workers)
 
 
 def ringleader() -> Ringleader:
