@@ -611,7 +611,7 @@ ROWS = (
         )
         for protocol in (
             protocols.ia2sgd(),
-            protocols.malenia(),
+            protocols.malenia(1.0),
             protocols.ringleader(),
         )
     ),

@@ -99,7 +99,7 @@ def test_malenia_takes_the_mean_of_each_worker_s_mean(chunk):
 
 
 def test_a_worker_without_a_gradient_counts_with_zeros_in_malenia_s_mean():
-    means = dj.cluster.protocols.malenia().aggregation(2)
+    means = dj.cluster.protocols.malenia(1.0).aggregation(2)
     state = means.add(means.init(jnp.zeros(())), jnp.ones(1), jnp.array([1]))
     assert means.finish(state)[0] == 0.5
 
@@ -110,7 +110,7 @@ def test_malenia_s_workers_read_once_a_round():
     spec = dj.cluster.Cluster(
         2, dj.cluster.constant(1.0), slowdown=[1.0, 6.5], communication=link
     )
-    trace = dj.cluster.simulate(spec, dj.cluster.protocols.malenia(), 1, seed=0)
+    trace = dj.cluster.simulate(spec, dj.cluster.protocols.malenia(1.0), 1, seed=0)
     # 1 s down, tasks, 1 s up: worker 0 arrives at 3, 5, 7 s, worker 1 at 8.5 s
     assert trace.counts.tolist() == [4] and trace.seconds[0] == 8.5
 
@@ -153,7 +153,7 @@ def test_rules_for_unequal_data_end_at_the_mean_of_the_workers_optima():
         return float(replay.run(state, rows)[0].params)
 
     for protocol in (
-        dj.cluster.protocols.malenia(),
+        dj.cluster.protocols.malenia(1.0),
         dj.cluster.protocols.ia2sgd(),
         dj.cluster.protocols.ringleader(),
     ):
@@ -164,7 +164,7 @@ def test_rules_for_unequal_data_end_at_the_mean_of_the_workers_optima():
 
 
 FOR_UNEQUAL_DATA = (
-    dj.cluster.protocols.malenia(),
+    dj.cluster.protocols.malenia(1.0),
     dj.cluster.protocols.ia2sgd(),
     dj.cluster.protocols.ringleader(),
 )

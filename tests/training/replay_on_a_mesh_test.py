@@ -90,7 +90,7 @@ def test_a_table_of_all_workers_is_sharded_as_the_parameters(kind):
     mesh = jax.make_mesh((4,), ("model",), axis_types=(kind,))
     workers = dj.cluster.Cluster(3, dj.cluster.constant(1.0), slowdown=[1.0, 2.3, 7.1])
     protocols = dj.cluster.protocols
-    for protocol in protocols.malenia(), protocols.ia2sgd(), protocols.ringleader():
+    for protocol in protocols.malenia(1.0), protocols.ia2sgd(), protocols.ringleader():
         trace = dj.cluster.simulate(workers, protocol, 8, seed=0)
         training = dj.replay(
             trace,

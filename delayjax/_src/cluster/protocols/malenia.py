@@ -56,7 +56,7 @@ class Malenia:
         A worker without a gradient adds zeros, and P stays the divisor.
 
         Example:
-            >>> means = malenia().aggregation(2)
+            >>> means = malenia(1.0).aggregation(2)
             >>> state = means.init(jnp.zeros(()))
             >>> gradients = jnp.asarray([1.0, 3.0, 8.0])
             >>> state = means.add(state, gradients, jnp.asarray([0, 0, 1]))
@@ -85,7 +85,7 @@ class Malenia:
 
 
 @kinds.checked
-def malenia(harmonic_mean: kinds.PositiveFloat = 1.0) -> Malenia:
+def malenia(harmonic_mean: kinds.PositiveFloat) -> Malenia:
     """Malenia SGD: rounds without staleness, in which all workers' data count equally.
 
     Each worker computes one gradient after another at the version that it read when the
@@ -103,12 +103,13 @@ def malenia(harmonic_mean: kinds.PositiveFloat = 1.0) -> Malenia:
             worker; a larger h needs more.
 
     Returns:
-        The protocol. Train along its trace with `aggregation=malenia().aggregation(P)`.
+        The protocol. Train along its trace with
+        `aggregation=malenia(1.0).aggregation(P)`.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
         >>> cluster = Cluster(2, constant(1.0), slowdown=[1.0, 3.25])
-        >>> trace = simulate(cluster, malenia(), 3, seed=0)
+        >>> trace = simulate(cluster, malenia(1.0), 3, seed=0)
         >>> trace.counts, trace.seconds
         (array([4, 4, 4]), array([3.25, 6.5 , 9.75]))
 
