@@ -83,7 +83,7 @@ def test_the_answer_and_the_statements_are_of_this_run(tmp_path):
     assert f"Why? {answer.text}" in words
     for row in answer.shown.to_numpy().tolist():
         assert " ".join(row) in words
-    number = f"{mean:.4g} ({low:.3g} to {high:.3g})"
+    number = f"{mean:.4g} ({low:.3g} to {high:.3g}); {len(run.seeds)} seeds"
     source = "Doe (2020); said: "
     assert f"It learns {source}well at least 0.5 {number} reproduced" in words
     assert f"It is perfect {source}quite at least 2 {number} not reproduced" in words

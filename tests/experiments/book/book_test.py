@@ -82,7 +82,7 @@ def test_the_page_has_answers_statements_and_verdicts_and_loads_nothing(tmp_path
     assert "Which <graph>? No answer: KeyError: <x>." in words
     assert "Does it <help>? It helps & more." in words
     source = "Doe (2020), Table 1; said: half"
-    row = f"It <halves> {source} at most 0.5 0.4 (0.372 to 0.428)"
+    row = f"It <halves> {source} at most 0.5 0.4 (0.372 to 0.428); 5 seeds"
     assert f"{row} reproduced" in words
     assert "It doubles: more <seeds>" in words
     assert "These statements were edited after the run began." in words
