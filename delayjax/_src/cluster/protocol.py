@@ -62,7 +62,7 @@ def zero_rows(num_workers: int, params: Any) -> Any:
 
 
 def mean_of_rows(sums: Any, counts: jax.Array) -> Any:
-    """(1/P) sum_i sums_i / counts_i; a worker of which the count is 0 adds zeros."""
+    """(1/P) sum_i sums_i / counts_i; a worker without gradients adds zeros."""
     weights = 1.0 / (len(counts) * jnp.maximum(counts, 1.0))
 
     def mean(rows):

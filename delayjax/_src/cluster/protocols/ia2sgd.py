@@ -48,8 +48,8 @@ class IA2SGD:
 
             direction = (1/P) sum_i (the newest gradient of worker i)
 
-        A worker that has not delivered adds zeros. An update changes the sum by the new
-        gradient less its worker's last one, so its cost does not grow with P.
+        A worker that has not delivered adds zeros. A gradient changes the sum by itself
+        less the last one of its worker: this reads two trees, not P.
 
         Example:
             >>> table = ia2sgd().aggregation(2)
@@ -106,8 +106,9 @@ def ia2sgd() -> IA2SGD:
 
     Returns:
         The protocol. Train along its trace with `aggregation=ia2sgd().aggregation(P)`
-        and `chunk=1`: only the first update has several gradients. The trace's
-        staleness is that of the gradients that arrive; older ones stay in the mean.
+        and `chunk=1`. Only the first update has several gradients; each later update
+        passes over P - 1 empty places, which takes time if there are many workers. The
+        trace's staleness is of the gradients that arrive; older ones stay in the mean.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
