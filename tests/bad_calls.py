@@ -436,6 +436,9 @@ cluster.fit("times.csv")
     TypeError: `times` must hold real numbers, got 'times.csv'.
 cluster.advise(FOUR, protocols=[protocols.k_async(9)])
     ValueError: `k` must lie in 1 .. 4, got 9.
+cluster.advise(FOUR, protocols=[protocols.k_async(1), protocols.ringleader()])
+    ValueError: `protocols` must use the mean of the gradients, got ringleader(): train
+    along their traces with their `aggregation`.
 cluster.advise(FOUR, seeds=(0, 1))
     TypeError: `seeds` must be a static integer, got (0, 1).
 cluster.visits_to_rounds([0, 1], 1)

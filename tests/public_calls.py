@@ -606,7 +606,7 @@ ROWS = (
         call(
             protocol.aggregation,
             lambda rule: rule.init(PARAMS),
-            label=f"protocols.{type(protocol).__name__}.aggregation",
+            label=f"protocols.{protocol.name}.aggregation",
             **count(num_workers=2),
         )
         for protocol in (

@@ -81,6 +81,10 @@ WAITS = {
         lambda t, i: [i, (i - [1, 2][t % 2]) % 6],
     ),
     "alone": (cluster.waits_for_neighbors(), lambda t, i: [i]),
+    "alone, in turn": (
+        cluster.waits_for_neighbors(together=False),
+        lambda t, i: [i],
+    ),
     "alone, every third step": (
         lambda t, workers: cluster.waits_for_neighbors()(t, workers) & (t % 3 == 0),
         lambda t, i: [i] if t % 3 == 0 else [],

@@ -64,11 +64,16 @@ def test_a_rule_in_place_of_the_mean_is_told_whose_gradients_are_there(
     np.testing.assert_allclose(path, xs[1:], rtol=1e-5, atol=1e-6)
 
 
-def table_of(protocol, workers):
+FOR_UNEQUAL_DATA = (
+    dj.cluster.protocols.malenia(1.0),
+    dj.cluster.protocols.ia2sgd(),
+    dj.cluster.protocols.ringleader(),
+)
+
+
+def table_of(protocol):
     """A trace along a protocol, the targets, and the training along the trace."""
-    spec = dj.cluster.Cluster(
-        workers, dj.cluster.exponential(1.0), slowdown=[1.0, 2.0, 6.0]
-    )
+    spec = dj.cluster.Cluster(3, dj.cluster.exponential(1.0), slowdown=[1.0, 2.0, 6.0])
     trace = dj.cluster.simulate(spec, protocol, 12, seed=1)
     targets = np.random.default_rng(0).normal(size=(*trace.staleness.shape, 2))
 
@@ -85,7 +90,7 @@ def table_of(protocol, workers):
 @pytest.mark.parametrize("chunk", [None, 3])
 def test_malenia_takes_the_mean_of_each_worker_s_mean(chunk):
     protocol = dj.cluster.protocols.malenia(1.5)
-    trace, targets, follow = table_of(protocol, 3)
+    trace, targets, follow = table_of(protocol)
     x, xs = np.array([1.0, -2.0]), []
     for t, row in enumerate(rows_of(trace)):
         means = [
@@ -118,7 +123,7 @@ def test_malenia_s_workers_read_once_a_round():
 @pytest.mark.parametrize("chunk", [None, 1, 2])
 def test_ia2sgd_takes_the_mean_of_the_newest_gradients(chunk):
     protocol = dj.cluster.protocols.ia2sgd()
-    trace, targets, follow = table_of(protocol, 3)
+    trace, targets, follow = table_of(protocol)
     xs, table = [np.array([1.0, -2.0])], np.zeros((3, 2))
     for t, row in enumerate(rows_of(trace)):
         for k, (worker, version) in enumerate(row):
@@ -133,6 +138,23 @@ def test_ia2sgd_keeps_the_last_of_several_gradients_of_a_worker():
     state = table.init(jnp.zeros(()))
     state = table.add(state, jnp.arange(1.0, 6.0), jnp.array([0, 1, 0, -1, 1]))
     assert table.finish(state)[0] == (3 + 5) / 2
+
+
+def test_an_update_of_ia2sgd_copies_no_table():
+    workers, size = 64, 10_000
+    protocol = dj.cluster.protocols.ia2sgd()
+    spec = dj.cluster.Cluster(workers, dj.cluster.constant(1.0))
+    trace = dj.cluster.simulate(spec, protocol, 4, seed=0)
+    rule = protocol.aggregation(workers)
+    replay = dj.replay(trace, bowl, optax.sgd(0.1), aggregation=rule, chunk=1)
+    state = replay.init(jnp.zeros(size), jax.random.key(0))
+    rows = trace.arrivals(0, 4), np.zeros((4, workers), np.float32)
+    scan = jax.jit(
+        lambda state, rows: jax.lax.scan(replay.step, state, rows), donate_argnums=0
+    )
+    table = workers * size * np.dtype(np.float32).itemsize
+    memory = scan.lower(state, rows).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < table
 
 
 def test_rules_for_unequal_data_end_at_the_mean_of_the_workers_optima():
@@ -152,22 +174,11 @@ def test_rules_for_unequal_data_end_at_the_mean_of_the_workers_optima():
         state = replay.init(jnp.zeros(()), jax.random.key(0))
         return float(replay.run(state, rows)[0].params)
 
-    for protocol in (
-        dj.cluster.protocols.malenia(1.0),
-        dj.cluster.protocols.ia2sgd(),
-        dj.cluster.protocols.ringleader(),
-    ):
+    for protocol in FOR_UNEQUAL_DATA:
         assert end(protocol, protocol.aggregation(3)) == pytest.approx(4.0, abs=1e-3)
     rates = 1 / np.array([1.0, 2.3, 7.1])
     expected = rates @ np.asarray(optima) / rates.sum()  # by gradients a second
     assert end(dj.cluster.protocols.k_async(1), None) == pytest.approx(expected, 0.02)
-
-
-FOR_UNEQUAL_DATA = (
-    dj.cluster.protocols.malenia(1.0),
-    dj.cluster.protocols.ia2sgd(),
-    dj.cluster.protocols.ringleader(),
-)
 
 
 @pytest.mark.parametrize("protocol", FOR_UNEQUAL_DATA, ids=repr)

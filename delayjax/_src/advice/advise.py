@@ -101,7 +101,8 @@ def advise(
     given = _usual(cluster.workers) if protocols is None else tuple(protocols)
     if not given:
         raise ValueError("`protocols` must hold a protocol, got none.")
-    if tables := [name_of(one) for one in given if hasattr(one, "aggregation")]:
+    tables = [name_of(one) for one in given if getattr(one, "aggregation", None)]
+    if tables:
         raise ValueError(
             f"`protocols` must use the mean of the gradients, got {', '.join(tables)}:"
             " train along their traces with their `aggregation`."

@@ -13,26 +13,6 @@ from delayjax._src.ground.pickling import Pickled
 from delayjax._src.ground.pickling import remembered as remembered
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
-class Protocol(Pickled):
-    """A server's rule for gradients: a loop over its arrivals, with a name.
-
-    Attributes:
-        name: the call that makes the protocol, as `ssp(1)`; errors name it.
-        run: the loop.
-    """
-
-    name: str
-    run: Callable[[Server], None]
-
-    def __repr__(self) -> str:
-        return self.name
-
-    def __call__(self, server: Server) -> None:
-        """Serves until the last update."""
-        self.run(server)
-
-
 class Aggregation(NamedTuple):
     """A replacement for the mean of an update's gradients, as three functions.
 
@@ -49,6 +29,29 @@ class Aggregation(NamedTuple):
     add: Callable[[Any, Any, jax.Array], Any]
     finish: Callable[[Any], tuple[Any, Any]]
     num_workers: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Protocol(Pickled):
+    """A server's rule for gradients: a loop over its arrivals, with a name.
+
+    Attributes:
+        name: the call that makes the protocol, as `ssp(1)`; errors name it.
+        run: the loop.
+        aggregation: P -> the `aggregation` of `replay` for P workers. None if an update
+            takes the mean of its gradients.
+    """
+
+    name: str
+    run: Callable[[Server], None]
+    aggregation: Callable[[int], Aggregation] | None = None
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __call__(self, server: Server) -> None:
+        """Serves until the last update."""
+        self.run(server)
 
 
 def zero_rows(num_workers: int, params: Any) -> Any:

@@ -189,9 +189,9 @@ def replay(
 def _check_tables(aggregation: Aggregation | None, traces: list[Trace]) -> None:
     """Checks that an aggregation with a row for each worker has the traces' workers."""
     rows = aggregation.num_workers if aggregation else None
-    most = {one.num_workers for one in traces}
-    if rows is not None and most != {rows}:
-        shown = " and ".join(map(str, sorted(most)))
+    of_traces = {one.num_workers for one in traces}
+    if rows is not None and of_traces != {rows}:
+        shown = " and ".join(map(str, sorted(of_traces)))
         raise ValueError(
             f"`aggregation` must be for the {shown} workers of the trace, got {rows}."
         )

@@ -1,12 +1,16 @@
 """IA2SGD: each update takes the newest gradient of each worker."""
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from delayjax._src.cluster.protocol import Aggregation, zero_rows
+from delayjax._src.cluster.protocol import (
+    Aggregation,
+    Protocol,
+    remembered,
+    zero_rows,
+)
 from delayjax._src.cluster.server import Server
 from delayjax._src.ground import kinds
 
@@ -14,84 +18,91 @@ from delayjax._src.ground import kinds
 class IA2SGDState(NamedTuple):
     """State of the aggregation of `ia2sgd`."""
 
-    newest: Any  # the newest gradient of each worker; each leaf [P, *shape]
-    total: Any  # their sum
+    rows: Any  # the newest gradients, and one free row; each leaf [P + 1, *shape]
+    total: Any  # the sum of the newest gradients
+    place: jax.Array  # the row of each worker's newest gradient, int32 [P]
+    free: jax.Array  # the free row, int32 []
+
+
+def _serve(server: Server) -> None:
+    newest = {}  # the newest gradient of each worker, before the first update
+    server.start_all()
+    for arrival in server:
+        if server.version:
+            server.take(arrival)
+            server.update()
+        else:
+            if arrival.worker in newest:
+                server.drop(newest[arrival.worker])
+            newest[arrival.worker] = arrival
+            if len(newest) == server.num_workers:
+                for gradient in newest.values():
+                    server.take(gradient)
+                server.update()
+        server.start(arrival.worker)
 
 
 @kinds.checked
-@dataclasses.dataclass(frozen=True, repr=False)
-class IA2SGD:
-    """The protocol of `ia2sgd`, and the aggregation with which `replay` trains."""
+def _table(num_workers: kinds.PositiveInt) -> Aggregation:
+    """The `aggregation` of `replay`; its state is P + 2 parameter trees.
 
-    def __repr__(self) -> str:
-        return "ia2sgd()"
+        direction = (1/P) sum_i (the newest gradient of worker i)
 
-    def __call__(self, server: Server) -> None:
-        newest = {}  # the newest gradient of each worker, before the first update
-        server.start_all()
-        for arrival in server:
-            if server.version:
-                server.take(arrival)
-                server.update()
-            else:
-                if arrival.worker in newest:
-                    server.drop(newest[arrival.worker])
-                newest[arrival.worker] = arrival
-                if len(newest) == server.num_workers:
-                    for gradient in newest.values():
-                        server.take(gradient)
-                    server.update()
-            server.start(arrival.worker)
+    A worker that has not delivered adds zeros. A gradient changes the sum by itself
+    less the last one of its worker, so it costs as much for any number of workers.
 
-    def aggregation(self, num_workers: kinds.PositiveInt) -> Aggregation:
-        """The `aggregation` of `replay`; its state is P + 1 parameter trees.
+    Example:
+        >>> table = ia2sgd().aggregation(2)
+        >>> state = table.init(jnp.zeros(()))
+        >>> state = table.add(state, jnp.asarray([1.0, 8.0]), jnp.asarray([0, 1]))
+        >>> direction, state = table.finish(state)  # (1 + 8) / 2
+        >>> state = table.add(state, jnp.asarray([3.0]), jnp.asarray([0]))
+        >>> float(table.finish(state)[0])  # (3 + 8) / 2
+        5.5
+    """
 
-            direction = (1/P) sum_i (the newest gradient of worker i)
+    def init_fn(params):
+        rows = zero_rows(num_workers + 1, params)
+        return IA2SGDState(
+            rows=rows,
+            total=jax.tree.map(lambda leaf: leaf[0], rows),
+            place=jnp.arange(num_workers, dtype=jnp.int32),
+            free=jnp.asarray(num_workers, jnp.int32),
+        )
 
-        A worker that has not delivered adds zeros. A gradient changes the sum by itself
-        less the last one of its worker: this reads two trees, not P.
+    def add_one(state, gradient, worker):
+        is_there, old = worker >= 0, state.place[worker]
 
-        Example:
-            >>> table = ia2sgd().aggregation(2)
-            >>> state = table.init(jnp.zeros(()))
-            >>> state = table.add(state, jnp.asarray([1.0, 8.0]), jnp.asarray([0, 1]))
-            >>> direction, state = table.finish(state)  # (1 + 8) / 2
-            >>> state = table.add(state, jnp.asarray([3.0]), jnp.asarray([0]))
-            >>> float(table.finish(state)[0])  # (3 + 8) / 2
-            5.5
-        """
+        def write(rows, value):
+            return rows.at[state.free].set(value.astype(rows.dtype))
 
-        def init_fn(params):
-            newest = zero_rows(num_workers, params)
-            return IA2SGDState(newest, jax.tree.map(lambda leaf: leaf[0], newest))
+        # write, then read: a read before the write would copy all rows
+        rows = jax.tree.map(write, state.rows, gradient)
 
-        def add_fn(state, gradients, workers):
-            again = jnp.triu(workers[:, None] == workers[None], 1).any(axis=1)
-            row = jnp.where((workers >= 0) & ~again, workers, num_workers)
+        def change(total, rows):
+            return total + jnp.where(is_there, rows[state.free] - rows[old], 0)
 
-            # a row beyond the table reads as zeros, and is not written
-            def changed(total, rows, values):
-                there = (row < num_workers).reshape(-1, *[1] * (values.ndim - 1))
-                last = rows.at[row].get(mode="fill", fill_value=0)
-                change = values.astype(rows.dtype) - last
-                return total + jnp.where(there, change, 0).sum(0)
+        return IA2SGDState(
+            rows=rows,
+            total=jax.tree.map(change, state.total, rows),
+            place=state.place.at[worker].set(jnp.where(is_there, state.free, old)),
+            free=jnp.where(is_there, old, state.free),
+        )
 
-            def written(rows, values):
-                return rows.at[row].set(values.astype(rows.dtype), mode="drop")
+    def add_fn(state, gradients, workers):
+        def step(state, row):
+            return add_one(state, *row), None
 
-            newest, total = state
-            return IA2SGDState(
-                jax.tree.map(written, newest, gradients),
-                jax.tree.map(changed, total, newest, gradients),
-            )
+        return jax.lax.scan(step, state, (gradients, workers))[0]
 
-        def finish_fn(state):
-            return jax.tree.map(lambda leaf: leaf / num_workers, state.total), state
+    def finish_fn(state):
+        return jax.tree.map(lambda leaf: leaf / num_workers, state.total), state
 
-        return Aggregation(init_fn, add_fn, finish_fn, num_workers)
+    return Aggregation(init_fn, add_fn, finish_fn, num_workers)
 
 
-def ia2sgd() -> IA2SGD:
+@remembered
+def ia2sgd() -> Protocol:
     """IA2SGD: asynchronous SGD along the mean of all workers' newest gradients.
 
     The server keeps the newest gradient G_i of each worker. It makes the first update
@@ -106,9 +117,8 @@ def ia2sgd() -> IA2SGD:
 
     Returns:
         The protocol. Train along its trace with `aggregation=ia2sgd().aggregation(P)`
-        and `chunk=1`. Only the first update has several gradients; each later update
-        passes over P - 1 empty places, which takes time if there are many workers. The
-        trace's staleness is of the gradients that arrive; older ones stay in the mean.
+        and `chunk=1`: only the first update has several gradients. The trace's
+        staleness is of the gradients that arrive; older ones stay in the mean.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
@@ -121,4 +131,4 @@ def ia2sgd() -> IA2SGD:
         Wang, Sun, Wai and Zhang, Incremental aggregated asynchronous SGD for
         arbitrarily heterogeneous data, 2024.
     """
-    return IA2SGD()
+    return Protocol("ia2sgd()", _serve, _table)

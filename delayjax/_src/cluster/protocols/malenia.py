@@ -1,13 +1,17 @@
 """Malenia SGD: rounds at one version, in which all workers have equal weight."""
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from delayjax._src.cluster.protocol import Aggregation, mean_of_rows, zero_rows
-from delayjax._src.cluster.server import Server
+from delayjax._src.cluster.protocol import (
+    Aggregation,
+    Protocol,
+    mean_of_rows,
+    remembered,
+    zero_rows,
+)
 from delayjax._src.ground import kinds
 
 _ROUNDING = 1e-9  # relative tolerance of the harmonic mean
@@ -21,71 +25,44 @@ class MaleniaState(NamedTuple):
 
 
 @kinds.checked
-@dataclasses.dataclass(frozen=True, repr=False)
-class Malenia:
-    """The protocol of `malenia`, and the aggregation with which `replay` trains."""
+def _means(num_workers: kinds.PositiveInt) -> Aggregation:
+    """The `aggregation` of `replay`; its state holds P parameter trees.
 
-    harmonic_mean: kinds.PositiveFloat
+        direction = (1/P) sum_i (mean of the gradients of worker i in this update)
 
-    def __repr__(self) -> str:
-        return f"malenia({self.harmonic_mean})"
+    A worker without a gradient adds zeros, and P stays the divisor.
 
-    def __call__(self, server: Server) -> None:
-        workers = server.num_workers
-        enough = workers / self.harmonic_mean * (1 + _ROUNDING)  # of sum_i 1 / b_i
-        counts, missing, inverses = [0] * workers, workers, 0.0
-        server.start_all()
-        for arrival in server:
-            server.take(arrival)
-            before = counts[arrival.worker]
-            counts[arrival.worker] = before + 1
-            missing -= not before
-            inverses += 1 / (before + 1) - (1 / before if before else 0.0)
-            if missing == 0 and inverses <= enough:
-                server.update()
-                counts, missing, inverses = [0] * workers, workers, 0.0
-                server.start_all()
-            else:
-                server.start(arrival.worker, read_version=arrival.read_version)
+    Example:
+        >>> means = malenia(1.0).aggregation(2)
+        >>> state = means.init(jnp.zeros(()))
+        >>> gradients = jnp.asarray([1.0, 3.0, 8.0])
+        >>> state = means.add(state, gradients, jnp.asarray([0, 0, 1]))
+        >>> direction, state = means.finish(state)
+        >>> float(direction)  # ((1 + 3) / 2 + 8) / 2
+        5.0
+    """
 
-    def aggregation(self, num_workers: kinds.PositiveInt) -> Aggregation:
-        """The `aggregation` of `replay`; its state holds P parameter trees.
+    def init_fn(params):
+        counts = jnp.zeros(num_workers, jnp.float32)
+        return MaleniaState(zero_rows(num_workers, params), counts)
 
-            direction = (1/P) sum_i (mean of the gradients of worker i in this update)
+    def add_fn(state, gradients, workers):
+        row = jnp.where(workers >= 0, workers, num_workers)  # beyond: dropped
 
-        A worker without a gradient adds zeros, and P stays the divisor.
+        def added(sums, values):
+            return sums.at[row].add(jnp.asarray(values, sums.dtype), mode="drop")
 
-        Example:
-            >>> means = malenia(1.0).aggregation(2)
-            >>> state = means.init(jnp.zeros(()))
-            >>> gradients = jnp.asarray([1.0, 3.0, 8.0])
-            >>> state = means.add(state, gradients, jnp.asarray([0, 0, 1]))
-            >>> direction, state = means.finish(state)
-            >>> float(direction)  # ((1 + 3) / 2 + 8) / 2
-            5.0
-        """
+        sums = jax.tree.map(added, state.sums, gradients)
+        return MaleniaState(sums, added(state.counts, 1.0))
 
-        def init_fn(params):
-            counts = jnp.zeros(num_workers, jnp.float32)
-            return MaleniaState(zero_rows(num_workers, params), counts)
+    def finish_fn(state):
+        return mean_of_rows(*state), jax.tree.map(jnp.zeros_like, state)
 
-        def add_fn(state, gradients, workers):
-            row = jnp.where(workers >= 0, workers, num_workers)  # beyond: dropped
-
-            def added(sums, values):
-                return sums.at[row].add(jnp.asarray(values, sums.dtype), mode="drop")
-
-            sums = jax.tree.map(added, state.sums, gradients)
-            return MaleniaState(sums, added(state.counts, 1.0))
-
-        def finish_fn(state):
-            return mean_of_rows(*state), jax.tree.map(jnp.zeros_like, state)
-
-        return Aggregation(init_fn, add_fn, finish_fn, num_workers)
+    return Aggregation(init_fn, add_fn, finish_fn, num_workers)
 
 
-@kinds.checked
-def malenia(harmonic_mean: kinds.PositiveFloat) -> Malenia:
+@remembered
+def malenia(harmonic_mean: kinds.PositiveFloat) -> Protocol:
     """Malenia SGD: rounds without staleness, in which all workers' data count equally.
 
     Each worker computes one gradient after another at the version that it read when the
@@ -94,9 +71,9 @@ def malenia(harmonic_mean: kinds.PositiveFloat) -> Malenia:
 
         x <- x - eta (1/P) sum_i (1/b_i) sum_j g_ij,    P / sum_i (1/b_i) >= h
 
-    Then all workers stop, and read. As in Ringleader all workers' data count equally.
-    Unlike in Ringleader, gradients that are unfinished at an update are lost. If a
-    worker dies, or is slower by a factor of a million, the simulation is refused.
+    Then all workers stop, and read. Unlike in Ringleader, gradients that are unfinished
+    at an update are lost. If a worker dies, or is slower by a factor of a million, the
+    simulation is refused.
 
     Args:
         harmonic_mean: h, in gradients. With h <= 1 an update needs one gradient of each
@@ -118,4 +95,23 @@ def malenia(harmonic_mean: kinds.PositiveFloat) -> Malenia:
         optimization methods, NeurIPS 2023, arXiv:2305.12387, Method 6, where h = S / P
         (there a worker first ends its old gradient, which is dropped).
     """
-    return Malenia(harmonic_mean)
+
+    def run(server):
+        workers = server.num_workers
+        enough = workers / harmonic_mean * (1 + _ROUNDING)  # of sum_i 1 / b_i
+        counts, missing, inverses = [0] * workers, workers, 0.0
+        server.start_all()
+        for arrival in server:
+            server.take(arrival)
+            before = counts[arrival.worker]
+            counts[arrival.worker] = before + 1
+            missing -= not before
+            inverses += 1 / (before + 1) - (1 / before if before else 0.0)
+            if missing == 0 and inverses <= enough:
+                server.update()
+                counts, missing, inverses = [0] * workers, workers, 0.0
+                server.start_all()
+            else:
+                server.start(arrival.worker, read_version=arrival.read_version)
+
+    return Protocol(f"malenia({harmonic_mean})", run, _means)

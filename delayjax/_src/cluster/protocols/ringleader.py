@@ -1,12 +1,17 @@
 """Ringleader: the rounds of its server, and the tables of its training."""
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from delayjax._src.cluster.protocol import Aggregation, mean_of_rows, zero_rows
+from delayjax._src.cluster.protocol import (
+    Aggregation,
+    Protocol,
+    mean_of_rows,
+    remembered,
+    zero_rows,
+)
 from delayjax._src.cluster.server import Server
 from delayjax._src.ground import kinds
 
@@ -20,94 +25,89 @@ class RingleaderState(NamedTuple):
     last: jax.Array  # the worker that arrived last, int32 []
 
 
+def _serve(server: Server) -> None:
+    workers = set(range(server.num_workers))
+    delivered, kept = set(), set()  # workers in the sums of this round, of the next
+    owed = set(workers)  # workers without an update in this round
+    server.start_all()
+    for arrival in server:
+        worker = arrival.worker
+        server.take(arrival)
+        (delivered if worker in owed else kept).add(worker)
+        if worker in owed and len(delivered) == len(workers):
+            server.update()
+            server.start(worker)
+            owed.remove(worker)
+            if not owed:
+                delivered, kept, owed = kept, set(), set(workers)
+        else:
+            server.start(worker, read_version=arrival.read_version)
+
+
 @kinds.checked
-@dataclasses.dataclass(frozen=True, repr=False)
-class Ringleader:
-    """The protocol of `ringleader`, and the aggregation with which `replay` trains."""
+def _tables(num_workers: kinds.PositiveInt) -> Aggregation:
+    """The `aggregation` of `replay`; its state holds 2 P parameter trees.
 
-    def __repr__(self) -> str:
-        return "ringleader()"
+        direction = (1/P) sum_i U_i / b_i   (sum and number of worker i's gradients)
 
-    def __call__(self, server: Server) -> None:
-        workers = set(range(server.num_workers))
-        delivered, kept = set(), set()  # workers in the sums of this round, of the next
-        owed = set(workers)  # workers without an update in this round
-        server.start_all()
-        for arrival in server:
-            worker = arrival.worker
-            server.take(arrival)
-            (delivered if worker in owed else kept).add(worker)
-            if worker in owed and len(delivered) == len(workers):
-                server.update()
-                server.start(worker)
-                owed.remove(worker)
-                if not owed:
-                    delivered, kept, owed = kept, set(), set(workers)
-            else:
-                server.start(worker, read_version=arrival.read_version)
+    Example:
+        >>> tables = ringleader().aggregation(2)
+        >>> state = tables.init(jnp.zeros(()))
+        >>> gradients = jnp.asarray([1.0, 3.0, 8.0])
+        >>> workers = jnp.asarray([0, 0, 1])
+        >>> state = tables.add(state, gradients, workers)
+        >>> direction, state = tables.finish(state)
+        >>> float(direction)  # ((1 + 3) / 2 + 8) / 2
+        5.0
+    """
 
-    def aggregation(self, num_workers: kinds.PositiveInt) -> Aggregation:
-        """The `aggregation` of `replay`; its state holds 2 P parameter trees.
+    def init_fn(params):
+        rows = zero_rows(num_workers, params)
+        return RingleaderState(
+            sums=jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), rows),
+            counts=jnp.zeros((2, num_workers), jnp.float32),
+            owed=jnp.ones(num_workers, bool),
+            last=jnp.zeros((), jnp.int32),
+        )
 
-            direction = (1/P) sum_i U_i / b_i   (sum and number of worker i's gradients)
+    def add_fn(state, gradients, workers):
+        there = workers >= 0
+        table = jnp.where(state.owed[workers], 0, 1)
+        row = jnp.where(there, workers, num_workers)  # beyond the table: dropped
+        place = jnp.argmax(jnp.where(there, jnp.arange(len(workers)), -1))
 
-        Example:
-            >>> tables = ringleader().aggregation(2)
-            >>> state = tables.init(jnp.zeros(()))
-            >>> gradients = jnp.asarray([1.0, 3.0, 8.0])
-            >>> workers = jnp.asarray([0, 0, 1])
-            >>> state = tables.add(state, gradients, workers)
-            >>> direction, state = tables.finish(state)
-            >>> float(direction)  # ((1 + 3) / 2 + 8) / 2
-            5.0
-        """
+        def added(sums, values):
+            exact = jnp.asarray(values, sums.dtype)
+            return sums.at[table, row].add(exact, mode="drop")
 
-        def init_fn(params):
-            rows = zero_rows(num_workers, params)
-            return RingleaderState(
-                sums=jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), rows),
-                counts=jnp.zeros((2, num_workers), jnp.float32),
-                owed=jnp.ones(num_workers, bool),
-                last=jnp.zeros((), jnp.int32),
-            )
+        return state._replace(
+            sums=jax.tree.map(added, state.sums, gradients),
+            counts=added(state.counts, 1.0),
+            last=jnp.where(there.any(), workers[place], state.last),
+        )
 
-        def add_fn(state, gradients, workers):
-            there = workers >= 0
-            table = jnp.where(state.owed[workers], 0, 1)
-            row = jnp.where(there, workers, num_workers)  # beyond the table: dropped
-            place = jnp.argmax(jnp.where(there, jnp.arange(len(workers)), -1))
+    def finish_fn(state):
+        sums = jax.tree.map(lambda leaf: leaf[0], state.sums)
+        direction = mean_of_rows(sums, state.counts[0])
+        owed = state.owed.at[state.last].set(False)
+        is_over = ~owed.any()
 
-            def added(sums, values):
-                exact = jnp.asarray(values, sums.dtype)
-                return sums.at[table, row].add(exact, mode="drop")
+        def turned(table):  # a new round begins with the gradients kept for it
+            new = jnp.stack([table[1], jnp.zeros_like(table[1])])
+            return jnp.where(is_over, new, table)
 
-            return state._replace(
-                sums=jax.tree.map(added, state.sums, gradients),
-                counts=added(state.counts, 1.0),
-                last=jnp.where(there.any(), workers[place], state.last),
-            )
+        return direction, RingleaderState(
+            sums=jax.tree.map(turned, state.sums),
+            counts=turned(state.counts),
+            owed=owed | is_over,
+            last=state.last,
+        )
 
-        def finish_fn(state):
-            sums = jax.tree.map(lambda leaf: leaf[0], state.sums)
-            direction = mean_of_rows(sums, state.counts[0])
-            owed = state.owed.at[state.last].set(False)
-            is_over = ~owed.any()
-
-            def turned(table):  # a new round begins with the gradients kept for it
-                new = jnp.stack([table[1], jnp.zeros_like(table[1])])
-                return jnp.where(is_over, new, table)
-
-            return direction, RingleaderState(
-                sums=jax.tree.map(turned, state.sums),
-                counts=turned(state.counts),
-                owed=owed | is_over,
-                last=state.last,
-            )
-
-        return Aggregation(init_fn, add_fn, finish_fn, num_workers)
+    return Aggregation(init_fn, add_fn, finish_fn, num_workers)
 
 
-def ringleader() -> Ringleader:
+@remembered
+def ringleader() -> Protocol:
     """Ringleader ASGD: the data of slow workers count as much as those of fast workers.
 
     The server keeps the sum U_i and the number b_i of each worker's gradients. It
@@ -134,4 +134,4 @@ def ringleader() -> Ringleader:
     References:
         Maranjyan and Richtarik, Ringleader ASGD, ICLR 2026, arXiv:2509.22860.
     """
-    return Ringleader()
+    return Protocol("ringleader()", _serve, _tables)
