@@ -38,8 +38,7 @@ class Protocol(Pickled):
     Attributes:
         name: the call that makes the protocol, as `ssp(1)`; errors name it.
         run: the loop.
-        aggregation: P -> the `aggregation` of `replay` for P workers. None if an update
-            takes the mean of its gradients.
+        aggregation: P -> the `aggregation` of `replay`; None for a mean of gradients.
     """
 
     name: str
