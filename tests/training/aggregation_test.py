@@ -140,9 +140,9 @@ def test_ia2sgd_keeps_the_last_of_several_gradients_of_a_worker():
     assert table.finish(state)[0] == (3 + 5) / 2
 
 
-def test_an_update_of_ia2sgd_copies_no_table():
+@pytest.mark.parametrize("protocol", FOR_UNEQUAL_DATA[1:], ids=repr)
+def test_an_update_along_a_table_copies_no_table(protocol):
     workers, size = 64, 10_000
-    protocol = dj.cluster.protocols.ia2sgd()
     spec = dj.cluster.Cluster(workers, dj.cluster.constant(1.0))
     trace = dj.cluster.simulate(spec, protocol, 4, seed=0)
     rule = protocol.aggregation(workers)
@@ -278,6 +278,15 @@ def test_slots_without_a_gradient_leave_ringleader_s_tables_alone():
     state = tables.add(tables.init(jnp.zeros(2)), jnp.ones((2, 2)), jnp.array([0, 2]))
     nobody = jnp.full((2, 2), jnp.nan), jnp.array([-1, -1])
     assert_same(tables.add(state, *nobody), state)
+
+
+def test_what_overflowed_in_a_round_of_ringleader_does_not_outlive_it():
+    tables = dj.cluster.protocols.ringleader().aggregation(1)
+    state = tables.init(jnp.zeros(()))
+    for gradient in jnp.inf, 3.0, 4.0:
+        state = tables.add(state, jnp.full(1, gradient), jnp.zeros(1, jnp.int32))
+        direction, state = tables.finish(state)
+        assert direction == gradient
 
 
 def test_the_cluster_s_ringleader_hands_its_tables_what_its_server_hands_them():

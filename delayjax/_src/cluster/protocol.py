@@ -61,14 +61,3 @@ def zero_rows(num_workers: int, params: Any) -> Any:
         return jnp.broadcast_to(one, (num_workers, *one.shape))
 
     return jax.tree.map(zeros, params)
-
-
-def mean_of_rows(sums: Any, counts: jax.Array) -> Any:
-    """(1/P) sum_i sums_i / counts_i; a worker without gradients adds zeros."""
-    weights = 1.0 / (len(counts) * jnp.maximum(counts, 1.0))
-
-    def mean(rows):
-        exact = weights.astype(rows.dtype)
-        return jnp.tensordot(exact, rows, axes=1, precision="highest")
-
-    return jax.tree.map(mean, sums)

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from delayjax._src.cluster.protocol import (
     Aggregation,
     Protocol,
-    mean_of_rows,
     remembered,
     zero_rows,
 )
@@ -22,6 +21,17 @@ class MaleniaState(NamedTuple):
 
     sums: Any  # of each worker's gradients in this round; each leaf [P, *shape]
     counts: jax.Array  # the numbers of these gradients, float32 [P]
+
+
+def _mean_of_rows(sums: Any, counts: jax.Array) -> Any:
+    """(1/P) sum_i sums_i / counts_i; a worker without gradients adds zeros."""
+    weights = 1.0 / (len(counts) * jnp.maximum(counts, 1.0))
+
+    def mean(rows):
+        exact = weights.astype(rows.dtype)
+        return jnp.tensordot(exact, rows, axes=1, precision="highest")
+
+    return jax.tree.map(mean, sums)
 
 
 @kinds.checked
@@ -56,7 +66,7 @@ def _means(num_workers: kinds.PositiveInt) -> Aggregation:
         return MaleniaState(sums, added(state.counts, 1.0))
 
     def finish_fn(state):
-        return mean_of_rows(*state), jax.tree.map(jnp.zeros_like, state)
+        return _mean_of_rows(*state), jax.tree.map(jnp.zeros_like, state)
 
     return Aggregation(init_fn, add_fn, finish_fn, num_workers)
 

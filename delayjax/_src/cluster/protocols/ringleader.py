@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from delayjax._src.cluster.protocol import (
     Aggregation,
     Protocol,
-    mean_of_rows,
     remembered,
     zero_rows,
 )
@@ -17,10 +16,12 @@ from delayjax._src.ground import kinds
 
 
 class RingleaderState(NamedTuple):
-    """State of `ringleader`; a leading axis `[2]` is this round and the next."""
+    """State of the aggregation of `ringleader`: tables of this round and the next."""
 
-    sums: Any  # of the gradients of each worker; each leaf [2, P, *shape]
-    counts: jax.Array  # gradients of each worker, float32 [2, P]
+    sums: Any  # of each worker's gradients, by table; each leaf [2 P, *shape]
+    counts: jax.Array  # the numbers of these gradients, float32 [2 P]
+    totals: Any  # the sum of a table's means, by table; each leaf [2, *shape]
+    now: jax.Array  # the table of this round, 0 or 1, int32 []
     owed: jax.Array  # workers without an update in this round, bool [P]
     last: jax.Array  # the worker that arrived last, int32 []
 
@@ -46,9 +47,12 @@ def _serve(server: Server) -> None:
 
 @kinds.checked
 def _tables(num_workers: kinds.PositiveInt) -> Aggregation:
-    """The `aggregation` of `replay`; its state holds 2 P parameter trees.
+    """The `aggregation` of `replay`; its state holds 2 P + 2 parameter trees.
 
         direction = (1/P) sum_i U_i / b_i   (sum and number of worker i's gradients)
+
+    A gradient changes this sum by the change of its worker's mean, so it costs as much
+    for any number of workers.
 
     Example:
         >>> tables = ringleader().aggregation(2)
@@ -62,45 +66,67 @@ def _tables(num_workers: kinds.PositiveInt) -> Aggregation:
     """
 
     def init_fn(params):
-        rows = zero_rows(num_workers, params)
         return RingleaderState(
-            sums=jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), rows),
-            counts=jnp.zeros((2, num_workers), jnp.float32),
+            sums=zero_rows(2 * num_workers, params),
+            counts=jnp.zeros(2 * num_workers, jnp.float32),
+            totals=zero_rows(2, params),
+            now=jnp.zeros((), jnp.int32),
             owed=jnp.ones(num_workers, bool),
             last=jnp.zeros((), jnp.int32),
         )
 
-    def add_fn(state, gradients, workers):
-        there = workers >= 0
-        table = jnp.where(state.owed[workers], 0, 1)
-        row = jnp.where(there, workers, num_workers)  # beyond the table: dropped
-        place = jnp.argmax(jnp.where(there, jnp.arange(len(workers)), -1))
+    def add_one(state, gradient, worker):
+        is_there = worker >= 0
+        table = jnp.where(state.owed[worker], state.now, 1 - state.now)
+        row = table * num_workers + worker
+        before = state.counts[row]  # with 0 the row holds a sum of an earlier round
+        after = before + 1
 
-        def added(sums, values):
-            exact = jnp.asarray(values, sums.dtype)
-            return sums.at[table, row].add(exact, mode="drop")
+        def write(sums, value):
+            rest = jnp.where(before == 0, 0, sums[row])
+            value = rest + value.astype(sums.dtype)
+            return sums.at[row].set(jnp.where(is_there, value, sums[row]))
+
+        # write, then read: another read before the write would copy all rows
+        sums = jax.tree.map(write, state.sums, gradient)
+
+        def change(totals, sums, value):
+            mean = sums[row] / after.astype(sums.dtype)
+            step = (value - mean) / jnp.maximum(before, 1).astype(sums.dtype)
+            step = jnp.where(before == 0, mean, step)
+            return totals.at[table].add(jnp.where(is_there, step, 0))
 
         return state._replace(
-            sums=jax.tree.map(added, state.sums, gradients),
-            counts=added(state.counts, 1.0),
-            last=jnp.where(there.any(), workers[place], state.last),
+            sums=sums,
+            counts=state.counts.at[row].set(jnp.where(is_there, after, before)),
+            totals=jax.tree.map(change, state.totals, sums, gradient),
+            last=jnp.where(is_there, worker, state.last),
         )
 
+    def add_fn(state, gradients, workers):
+        def step(state, row):
+            return add_one(state, *row), None
+
+        return jax.lax.scan(step, state, (gradients, workers))[0]
+
     def finish_fn(state):
-        sums = jax.tree.map(lambda leaf: leaf[0], state.sums)
-        direction = mean_of_rows(sums, state.counts[0])
+        direction = jax.tree.map(
+            lambda totals: totals[state.now] / num_workers, state.totals
+        )
         owed = state.owed.at[state.last].set(False)
         is_over = ~owed.any()
+        is_finished = is_over & (jnp.arange(2) == state.now)
 
-        def turned(table):  # a new round begins with the gradients kept for it
-            new = jnp.stack([table[1], jnp.zeros_like(table[1])])
-            return jnp.where(is_over, new, table)
+        def emptied(table):  # [2, *shape]: the finished round's part becomes zero
+            return jnp.where(
+                jnp.expand_dims(is_finished, range(1, table.ndim)), 0, table
+            )
 
-        return direction, RingleaderState(
-            sums=jax.tree.map(turned, state.sums),
-            counts=turned(state.counts),
+        return direction, state._replace(
+            counts=emptied(state.counts.reshape(2, -1)).reshape(-1),
+            totals=jax.tree.map(emptied, state.totals),
+            now=jnp.where(is_over, 1 - state.now, state.now),
             owed=owed | is_over,
-            last=state.last,
         )
 
     return Aggregation(init_fn, add_fn, finish_fn, num_workers)
