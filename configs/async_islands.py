@@ -1,14 +1,14 @@
 """Why does outer momentum fail where islands wait for nobody?
 
-Four islands of unequal speed take 20 steps each with a new Adam (10 on characters),
-send the change of their model, and begin again from the server's model. The server
-waits for all four changes, or takes a step for each change that arrives: by SGD, with
-Nesterov's momentum, or with a momentum that takes a step once in four arrivals (delayed
-Nesterov). The momentum is 0.9, or searched. The steps of Adam and of the server are
-searched for each arm, and each arm is also trained at the optimum of islands that wait.
-With delayed Nesterov islands also take steps by speed (DyLU): 20 on the fastest island,
-and 3 on the slowest, so that a round takes about the same time on each. A control is
-one island alone. All arms train on the same number of examples.
+Four islands of unequal speed take 20 steps each with a new Adam, send the change of
+their model, and begin again from the server's model. The server waits for all four
+changes, or takes a step for each change that arrives: by SGD, with Nesterov's momentum,
+or with a momentum that takes a step once in four arrivals (delayed Nesterov). The
+momentum is 0.9, or searched. The steps of Adam and of the server are searched for each
+arm, and each arm is also trained at the optimum of islands that wait. With delayed
+Nesterov islands also take steps by speed (DyLU): 20 on the fastest island, and 3 on the
+slowest, so that a round takes about the same time on each. A control is one island
+alone. All arms train on the same number of examples.
 
 Speeds and classes are from the toy task that Liu et al. (arXiv:2401.09135) released,
 with fewer dimensions and half the spread; `:characters` trains on Python's manual.
@@ -52,7 +52,7 @@ def get_config(task: str = "toy") -> ConfigDict:
     return ConfigDict(
         dict(
             task=task,  # or my_module:make, a function of the batch
-            steps=10 if short else 20,  # H, of an island in a round
+            steps=20,  # H, of an island in a round
             rounds=16 if short else 64,  # of four islands
             batch_size=2 if short else 8,  # examples or windows per step
             seeds=8 if short else 16,

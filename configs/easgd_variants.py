@@ -60,7 +60,7 @@ def get_config() -> ConfigDict:
             seconds=400.0,  # simulated
             batch_size=4,  # examples per gradient
             seeds=16,
-            tolerance=0.1,  # tolerance of the search, as a share of the loss
+            tolerance=0.05,  # tolerance of the search, as a share of the loss
         )
     )
 
