@@ -1,7 +1,8 @@
 """Which rule helps with late gradients, where step and momentum are tuned as carefully?
 
 The rules of the comparison, or your rule, are compared with plain delay. The numbers of
-each rule are searched on each cluster until the optimum is found.
+each rule are searched on each cluster until the optimum is found. A rule that reads the
+delay has a twin that receives the mean delay, as "late updates, delay-blind twin".
 
     python -m experiments.main --config=configs/rules.py --workdir=runs/rules \
         --config.rules='("late updates",)'
@@ -48,7 +49,9 @@ def experiment(config: ConfigDict) -> Experiment:
     if tuple(config.rules) == ("all",):
         rows = studies.rows_of(config.study, config.stage)
     else:
-        known = {rule.name: rule for rule in rules.RULES}
+        read = [rule for rule in rules.RULES if rule.reads_delay]
+        rows = [*rules.RULES, *map(rules.delay_blind_twin, read)]
+        known = {rule.name: rule for rule in rows}
         rows = [configs.named("rules", name, known) for name in config.rules]
     made = studies.experiment(
         study,

@@ -107,10 +107,14 @@ class Part(NamedTuple):
         sentences = []
         for optimizer, rows in self.rows.groupby("optimizer", sort=False):
             names = {True: [], False: []}
-            for row in rows[rows["verdict"] == GAINS].to_dict("records"):
-                names[_is_blind(row["rule"])].append(
-                    f"{row['rule']} {row['gain']:+.3f} nats"
-                )
+            gains = rows.set_index("rule")["gain"].dropna()
+            for rule in rows["rule"][rows["verdict"] == GAINS]:
+                if rule.endswith(TWIN):
+                    continue
+                text = f"{rule} {gains[rule]:+.3f} nats"
+                if rule + TWIN in gains:
+                    text += f" (its twin {gains[rule + TWIN]:+.3f})"
+                names[_is_blind(rule)].append(text)
             blind, reads = (", ".join(names[key]) or "nothing" for key in (True, False))
             sentences.append(
                 f"{_NAMES[str(optimizer)]}: without knowledge of the delay {blind};"

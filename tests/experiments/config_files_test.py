@@ -85,6 +85,13 @@ def test_a_history_cuts_few_of_the_geometric_delays(stem, mean):
     assert 0.98 * mean < cut < mean
 
 
+def test_the_comparison_takes_the_delay_blind_twin_of_a_rule():
+    config = loaded(FILES[0].with_stem("rules"))
+    twin = "late updates, delay-blind twin"
+    made = config.experiment(config.with_values({"stage": "short", "rules": [twin]}))
+    assert {arm.labels["rule"] for arm in made.all_arms} == {"plain", twin}
+
+
 LIMITED = """
 from ml_collections import ConfigDict
 from experiments.configs import at_least, positive

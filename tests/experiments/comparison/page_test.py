@@ -20,6 +20,7 @@ def made(tmp_path_factory):
     rows = {"polynomial law": (0.2, 0.0), "linear decay": (0.3, 0.0)}
     rows["capped law"] = (0.1, 0.0)  # a quarter of the cost
     rows["DANA"] = (0.25, 0.0)  # is trained without delay too, and knows the worker
+    rows["DANA, delay-blind twin"] = (0.2, 0.0)
     result = by_hand(**rows, **{"hinge law": (0.0, 0.1), "clipping": (0.0, 0.1)})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "FOLDER", tmp_path_factory.mktemp("tables"))
@@ -46,6 +47,7 @@ def test_the_page_has_a_row_for_each_verdict_and_what_is_blind_first(made):
     assert names.index("linear decay") < names.index("DANA")
     assert table in text and made.costs in text
     assert "without knowledge of the delay linear decay +0.300 nats" in text
+    assert "late gradients: DANA +0.250 nats (its twin +0.200), poly" in text
 
 
 def test_the_page_has_the_numbers_of_the_optima_with_late_gradients(made):
