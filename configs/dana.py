@@ -4,18 +4,17 @@ One momentum on the server collects gradients of all workers, and each gradient 
 computed before the momentum of the others moved the model. DANA (Hakimi et al.,
 arXiv:1907.11612) keeps a Nesterov momentum for each worker, and a worker computes its
 gradient at the point to which all these momenta will move the model. It is compared
-with three momenta on the server: heavy ball, Nesterov's, and a slow one, which decays
-as DANA's do, by beta in P gradients. All train on scikit-learn's digits by asynchronous
-SGD with the same number of gradients. The step of each is searched, with the momentum,
-which may be 0, and at a momentum of 0.9.
+with three momenta on the server: heavy ball, Nesterov's, and a slow one, a share of
+which is mixed with the gradient (Ma and Yarats, arXiv:1810.06801). All train on
+scikit-learn's digits by asynchronous SGD with the same number of gradients. The step of
+each is searched, with the momentum, which may be 0, and at a momentum of 0.9. The decay
+and the share of the slow momentum, which knows no worker, are searched.
 
     python -m experiments.main --config=configs/dana.py --workdir=runs/dana
 """
 
 import functools
 
-import jax
-import jax.numpy as jnp
 import optax
 from ml_collections import ConfigDict
 
@@ -32,12 +31,15 @@ from experiments import (
     points,
     tasks,
 )
+from experiments.comparison.rules import quasi_hyperbolic
 from experiments.configs import at_least, below_one, positive
+from experiments.training.ranges import LINEAR
 
 LIMITS = at_least(1, "workers", "width")
 LIMITS |= positive("tolerance") | below_one("momentum")
 
 NONE, SEARCHED, GIVEN = "none", "searched", "given"
+SHARE = Range(0.0, 1.0, off=0.0, scale=LINEAR)  # of the slow momentum
 
 
 def get_config() -> ConfigDict:
@@ -55,19 +57,6 @@ def get_config() -> ConfigDict:
     )
 
 
-def one_slow(decay: jax.Array, workers: int) -> optax.GradientTransformation:
-    """A momentum m that adds beta m / (1 - beta) to g, and decays by beta^(1 / P)."""
-    kept = jnp.power(decay, 1.0 / workers)
-    average = optax.ema(kept, debias=False)
-
-    def update(grads, state, params=None):
-        means, state = average.update(grads, state, params)
-        ahead = decay / (1.0 - decay)
-        return jax.tree.map(lambda g, m: g + ahead * m, grads, means), state
-
-    return optax.GradientTransformation(average.init, update)
-
-
 def experiment(config: ConfigDict) -> Experiment:
     """The experiment: a program for each momentum and number of workers."""
     # 1 - beta
@@ -78,7 +67,6 @@ def experiment(config: ConfigDict) -> Experiment:
             "heavy ball": optax.trace,
             "Nesterov": functools.partial(optax.trace, nesterov=True),
             "DANA": functools.partial(dj.dana, workers=workers),
-            "one slow": functools.partial(one_slow, workers=workers),
         }
         memoryless = dj.cluster.Cluster(workers, dj.cluster.exponential(1.0))
         simulated = Simulation(memoryless, dj.cluster.protocols.k_async(1))
@@ -96,6 +84,17 @@ def experiment(config: ConfigDict) -> Experiment:
                     grid={"decay": decay},
                     contains=plain if beta == SEARCHED else None,
                 )
+
+        def slow(learning_rate, decay, share):
+            mixed = quasi_hyperbolic(decay, share)
+            return optax.chain(mixed, optax.scale(-learning_rate))
+
+        yield Arm(
+            training=along(simulated, slow),
+            labels={"momentum": "one slow", "workers": workers, "beta": SEARCHED},
+            grid={"decay": decays[SEARCHED], "share": SHARE},
+            contains=plain,
+        )
 
     def dana_beside(other, said="", **where):
         return Effect(

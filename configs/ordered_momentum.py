@@ -4,10 +4,11 @@ A heavy-ball momentum on the server decays with every gradient, however old the 
 at which a worker computed it. Ordered momentum (Shi et al., arXiv:2407.19234) decays
 once for each bucket of P gradients, and gives a late gradient the weight that it would
 have if gradients arrived in the order of the reads. DANA has a momentum for each
-worker. Asynchronous SGD trains on scikit-learn's digits with 8 and with 32 workers,
-whose times are Pareto of shape 1.5, so that some gradients are very late. All rules
-have the same number of gradients; step and momentum, which may be 0, are searched for
-each.
+worker. A slow momentum, a share of which is mixed with the gradient, knows neither
+order nor worker. Asynchronous SGD trains on scikit-learn's digits with 8 and with 32
+workers, whose times are Pareto of shape 1.5, so that some gradients are very late. All
+rules have the same number of gradients; step and momentum, which may be 0, are searched
+for each.
 
     python -m experiments.main --config=configs/ordered_momentum.py --workdir=runs/order
 """
@@ -30,13 +31,17 @@ from experiments import (
     percent,
     tasks,
 )
+from experiments.comparison.rules import quasi_hyperbolic
 from experiments.configs import above, at_least, below_one, positive
+from experiments.training.ranges import LINEAR
 
 LIMITS = at_least(1, "workers", "width")
 LIMITS |= positive("tolerance") | below_one("momentum")
 LIMITS |= above(1, "tail")  # a mean time of 1 s
 
 NONE, SEARCHED, GIVEN = "none", "searched", "given"
+_OTHERS = "heavy ball", "DANA", "one slow"
+SHARE = Range(0.0, 1.0, off=0.0, scale=LINEAR)  # of the slow momentum
 
 
 def get_config() -> ConfigDict:
@@ -58,7 +63,6 @@ def get_config() -> ConfigDict:
 def experiment(config: ConfigDict) -> Experiment:
     """The experiment: an arm for each momentum and number of workers."""
     pareto = dj.cluster.pareto(1.0 - 1.0 / config.tail, config.tail)
-    # 1 - beta
     decays = {SEARCHED: Range(0.01, 1.0, off=1.0), GIVEN: (1.0 - config.momentum,)}
 
     def arms(workers):
@@ -85,14 +89,22 @@ def experiment(config: ConfigDict) -> Experiment:
                     contains=plain if beta == SEARCHED else None,
                 )
 
-    def ordered_beside(other, said="", **where):
-        return Effect(
-            metric="train_loss",
-            against={"momentum": other},
-            size=percent(10),
-            where={"momentum": ("ordered", other), **where},
-            name=f"training loss of ordered momentum{said}",
+        def slow(learning_rate, decay, share):
+            mixed = quasi_hyperbolic(decay, share)
+            return optax.chain(mixed, optax.scale(-learning_rate))
+
+        yield Arm(
+            training=along(simulated, slow),
+            labels={"momentum": "one slow", "workers": workers, "beta": SEARCHED},
+            grid={"decay": Range(0.001, 1.0, off=1.0), "share": SHARE},
+            contains=plain,
         )
+
+    def ordered_beside(other, said="", **where):
+        where["momentum"] = "ordered", other
+        text = f"training loss of ordered momentum{said}"
+        beside = dict(against={"momentum": other}, where=where, name=text)
+        return Effect(metric="train_loss", size=percent(10), **beside)
 
     given = f"{config.momentum:g}"
     by = dict(color="momentum", fixed=False)
@@ -110,14 +122,8 @@ def experiment(config: ConfigDict) -> Experiment:
         updates=config.updates,
         evaluations=10,
         answer=[
-            ordered_beside("heavy ball", beta=SEARCHED),
-            ordered_beside("DANA", beta=SEARCHED),
-            ordered_beside(
-                "heavy ball",
-                f" at a momentum of {given}",
-                beta=GIVEN,
-                decay=decays[GIVEN],
-            ),
+            *(ordered_beside(each, beta=SEARCHED) for each in _OTHERS),
+            ordered_beside("heavy ball", f" at {given}", beta=GIVEN),
         ],
         figures=[
             figures.over("workers", "train_loss", **by, **best),

@@ -36,7 +36,8 @@ def published(config: ConfigDict) -> list[Published]:
             " momentum on the server",
             measure=less(SEARCHED),
             tried="Both rivals are best without momentum here. DC-ASGD and Multi-ASGD,"
-            " which are rivals in the source, are not here.",
+            " which are rivals in the source, are not here. The answer has a slow"
+            " momentum, which knows no worker, beside DANA.",
             chosen=claims.Chosen.UNSEEN,
             **paper,
         ),

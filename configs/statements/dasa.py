@@ -28,7 +28,8 @@ def published(config: ConfigDict) -> list[Published]:
             " as fast, as the next statement says: this is the speed-up of averages."
             " That DASA keeps the nearer half of the messages is from summaries of the"
             " paper; its text was not at hand. Most messages are not late here, so"
-            " that nine of ten are no further than the median, and count.",
+            " that nine of ten are no further than the median, and count. The mean over"
+            " the seeds hangs on slow seeds: the ratio of the medians is 4.2.",
             chosen=claims.Chosen.LATER,
             **paper,
         ),

@@ -4,7 +4,7 @@ from ml_collections import ConfigDict
 
 from experiments import Published, claims, statements
 from experiments.results.estimates import Measure
-from experiments.results.measures import mean, ratio, tuned
+from experiments.results.measures import least, mean, ratio, tuned
 from experiments.results.metrics import TimeTo
 
 _CONFIG = statements.config_of(__file__)
@@ -26,31 +26,33 @@ def published(config: ConfigDict) -> list[Published]:
     source = "Nguyen et al. (2022), AISTATS, arXiv:2106.06639, abstract"
     return [
         Published(
-            text="FedBuff is more efficient than FedAsync, which takes longer to a"
-            " training loss",
+            text="FedBuff is sooner at a training loss than the faster of two servers"
+            " that update for each client: FedAsync, and FedBuff without a buffer",
             source=source,
             said="up to 2.5 times more efficient than asynchronous federated learning",
             setting="CelebA, Sentiment140 and CIFAR-10 (as we recall)",
+            measure=ratio(
+                least([soon(config, FEDASYNC), soon(config, SINGLE)]),
+                soon(config, BUFFERED),
+            ),
+            at_least=1.0,
+            bound_is_ours=True,
+            tried="2.5 is the most among the settings of the source, so it bounds none"
+            " of them from below. In the authors' code the server that updates for each"
+            " client takes a step along its delta, as FedBuff without a buffer; a mix"
+            " of models, as FedAsync, is an option. The buffer's size is not tuned.",
+            chosen=claims.Chosen.LATER,
+        ),
+        Published(
+            text="FedBuff is sooner at a training loss than FedAsync",
+            source=source,
+            said="up to 2.5 times more efficient than asynchronous federated learning",
             measure=until(config, FEDASYNC, BUFFERED),
             at_least=1.0,
             bound_is_ours=True,
             tried="The gain is of the server's rule, not of the buffer: a buffer of one"
-            " needs 0.76 to 1.10 times FedBuff's time. 2.5 is the most among the"
-            " settings of the source, so it bounds none of them from below. The rival"
-            " of the source is asynchronous federated learning, which is FedAsync. The"
-            " buffer's size is not tuned.",
-            chosen=claims.Chosen.LATER,
-        ),
-        Published(
-            text="FedBuff is also more efficient than a server that updates for each"
-            " client",
-            source=source,
-            said="up to 2.5 times more efficient than asynchronous federated learning",
-            measure=until(config, SINGLE, BUFFERED),
-            at_least=1.0,
-            bound_is_ours=True,
-            tried="A buffer of one client is no rival in the source: it hides no update"
-            " of a client from the server. It was a part of the headline before.",
+            " needs 0.76 to 1.10 times FedBuff's time. It was the headline for a"
+            " while.",
             chosen=claims.Chosen.LATER,
         ),
         Published(

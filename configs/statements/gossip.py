@@ -53,15 +53,21 @@ def published(config: ConfigDict) -> list[Published]:
 
     return [
         Published(
+            text="On 32 workers gossip reaches the loss first, and on 100 workers the"
+            " all-reduce",
+            tried="The spread of the times, a message of 0.2 s without latency and"
+            " batches of one are ours, and they decide which method is first. The two"
+            " statements below have been the headline, one after the other.",
+            **scales,
+        ),
+        Published(
             text="From 32 to 100 workers the all-reduce saves a larger factor of its"
             " time than gossip",
             measure=ratio(saved("all-reduce"), saved("pull")),
             at_least=1.0,
             tried="In an earlier run, with batches of 4 and a spread of 0.3, the ratio"
-            " was 1.01: no method gained by more workers. The spread of the times, 0.1,"
-            " a message of 0.2 s and batches of one are ours. Which method is first on"
-            " 32 or on 100 workers hangs on them; the statement below was the headline"
-            " before.",
+            " was 1.01: no method gained by more workers. An all-reduce takes 0.39 s on"
+            " 32 workers and 0.40 s on 100; a latency would add to it.",
             **scales,
             **jin,
         ),

@@ -52,7 +52,9 @@ def published(config: ConfigDict) -> list[Published]:
             bound_is_ours=True,
             tried="8 is the best of four periods of local SGD. Other seeds choose"
             " DaSGD's share of the worker's model in the blend; that DaSGD blends is"
-            " our reading. An earlier run had LOSCAR's merge under DaSGD's name.",
+            " our reading. LOSCAR, whose average is as late, gains too. The steps are"
+            " searched, Adam's beta_1 is not. An earlier run had LOSCAR's merge under"
+            " DaSGD's name.",
             chosen=Chosen.LATER,
         ),
         Published(

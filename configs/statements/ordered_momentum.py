@@ -25,7 +25,8 @@ def published(config: ConfigDict) -> list[Published]:
     paper = dict(source="Shi, Yang, Li (2024), arXiv:2407.19234, abstract")
     paper |= dict(bound_is_ours=True)
     paper |= dict(setting="ResNet-20 on CIFAR-10 and CIFAR-100, 16 and 64 workers")
-    others = least([loss("heavy ball"), loss(NONE, None)])
+    others = [loss(name) for name in ("heavy ball", "DANA", "one slow")]
+    asgd = least([loss("heavy ball"), loss(NONE, None)])
     said = dict(
         said="better convergence performance compared with ASGD and other"
         " asynchronous methods with momentum",
@@ -34,22 +35,23 @@ def published(config: ConfigDict) -> list[Published]:
     return [
         Published(
             text="With 32 workers ordered momentum has a smaller training loss than"
-            " the better of heavy ball and no momentum, all numbers searched",
-            measure=ratio(loss("ordered"), others),
+            " the best of no momentum, heavy ball, DANA and one slow momentum, all"
+            " numbers searched",
+            measure=ratio(loss("ordered"), least([*others, loss(NONE, None)])),
             at_most=1.0,
-            tried="Shifted momentum and SMEGA2, also rivals in the source, are not"
-            " here. Heavy ball is best without momentum, so that the rival is ASGD."
-            " Times are Pareto of shape 1.5: with fewer late gradients order matters"
-            " less.",
+            tried="Shifted momentum and SMEGA2, rivals in the source, are not here; the"
+            " slow momentum, which knows no order, is ours. Times are Pareto of shape"
+            " 1.5: with fewer late gradients order matters less.",
             **paper,
             **said,
         ),
         Published(
-            text="It has a smaller training loss than DANA, whose momentum is searched",
-            measure=ratio(loss("ordered"), loss("DANA")),
+            text="It has a smaller training loss than the better of heavy ball and no"
+            " momentum",
+            measure=ratio(loss("ordered"), asgd),
             at_most=1.0,
-            tried="DANA is no rival in the source. It was a part of the headline"
-            " before.",
+            tried="Heavy ball is best without momentum, so that the rival is ASGD. It"
+            " was the headline for a while.",
             **paper,
             **said,
         ),

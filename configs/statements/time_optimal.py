@@ -32,7 +32,8 @@ def published(config: ConfigDict) -> list[Published]:
             " has the optimal time complexity",
             measure=ratio(slower("Ringmaster"), slower("ASGD")),
             tried="The law of the workers' times decides: worker i takes i seconds in"
-            " time_optimal:linear, as in the source, and sqrt(i) in time_optimal.",
+            " time_optimal:linear, as in the source, and sqrt(i) in time_optimal, where"
+            " it is undecided.",
             chosen=claims.Chosen.LATER,
             **paper,
         ),

@@ -189,7 +189,7 @@ def corrected(entries: Sequence[Entry]) -> list[Entry]:
 def _among(entry: Entry, p: float | None, count: int) -> Entry:
     if entry.headline is None or entry.headline.verdict not in DECIDED:
         return entry
-    among = f"p = {p or 0:.2g} among the {count} headlines that have one"
+    among = f"p = {p or 0:.3g} among the {count} headlines that have one"
     if p is not None and p <= _ALPHA:
         return entry._replace(among_all=among)
     alone = entry.headline.p

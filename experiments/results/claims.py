@@ -77,7 +77,7 @@ class Published:
         measure: the tables of a run -> a number; None if it cannot be tested here.
         at_least: the lower bound of the number.
         at_most: the upper bound.
-        bound_is_ours: whether the source gives no number, so that the bound is ours.
+        bound_is_ours: whether the bound is not a number of the source.
         no_effect: where the method has no effect, outside of the source's bounds: 1 for
             a ratio, 0 for a difference. None if the bounds say nothing of an effect.
         demonstration: whether it is an identity, a construction, a calculation without
