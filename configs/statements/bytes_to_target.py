@@ -36,7 +36,6 @@ def published(config: ConfigDict) -> list[Published]:
             " and overlap, which are not here",
             measure=sent(config, "gradients", "4 bits"),
             at_least=100.0,
-            no_effect=1.0,
             tried="The sum of all bytes is a part of the claim: the peak needs"
             " fragments and overlap. The source has 100 steps between exchanges. Over"
             " 20 and at equal steps the ratio is 20 x 32 / 4 = 160, so that 100 allows"
