@@ -171,6 +171,15 @@ def test_asynchrony_survives_the_dead_until_nobody_is_left():
             simulate(times, protocol, 10_000, slowdown=everybody)
 
 
+def test_the_error_of_a_protocol_without_progress_names_dead_workers(monkeypatch):
+    monkeypatch.setattr("delayjax._src.cluster.server._PATIENCE", 1000)
+    dies = cluster.Slowdown(2, math.inf, start_seconds=1.5)
+    four = cluster.Cluster(4, cluster.constant(1.0), slowdown=[dies])
+    said = "since update 3, but none of workers 2, which have died: accept more"
+    with pytest.raises(ValueError, match=said):
+        cluster.simulate(four, cluster.protocols.ringleader(), 20, seed=0)
+
+
 @pytest.mark.parametrize("protocol", [refusing, protocols.ringleader()])
 def test_arrivals_that_lead_to_nothing_are_an_error_and_no_endless_loop(
     protocol, monkeypatch

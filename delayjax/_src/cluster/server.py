@@ -357,14 +357,19 @@ class Server:
             self._push(end + self._latency + self._transfer, worker, _ARRIVES)
 
     def _arrival(self, worker: int, failed: bool) -> Arrival:
-        self._wasted += 1
-        if self._wasted > max(_PATIENCE, _PATIENCE_EACH * self.num_workers):
-            raise ValueError(
-                f"`{self._name}` makes no progress: {self._wasted} gradients arrived"
-                f" since update {self.version}: accept more, or give workers more time."
-            )
         begun = self._begun[worker]
         self._stop(worker, self.now)
+        self._wasted += 1
+        if self._wasted > max(_PATIENCE, _PATIENCE_EACH * self.num_workers):
+            hanging = _shown(self._hanging())
+            dead = (
+                f", but none of workers {hanging}, which have died" if hanging else ""
+            )
+            raise ValueError(
+                f"`{self._name}` makes no progress: {self._wasted} gradients arrived"
+                f" since update {self.version}{dead}: accept more, or give workers more"
+                " time."
+            )
         read_version = self._read[worker]
         arrival = Arrival(worker, read_version, begun, self.now, failed)
         return arrival if failed else self._opened(arrival)
@@ -390,9 +395,14 @@ class Server:
             begin, end = self._computes[worker]
             self._spent.append((worker, begin, min(end, now)))
 
+    def _hanging(self) -> list[int]:
+        """The workers whose tasks never end."""
+        coming = {event[1] for event in self._events}
+        coming |= {message[0] for message in self._messages}
+        return [w for w, task in enumerate(self._task) if task and task not in coming]
+
     def _report_hang(self) -> None:
-        waiting = [worker for worker, task in enumerate(self._task) if task]
-        shown = _shown(waiting) or "that do not work"
+        shown = _shown(self._hanging()) or "that do not work"
         raise WaitsForeverError(
             f"`{self._name}` waits forever for workers {shown}, after update"
             f" {self.version} at {self.now:g} s: use times and slowdowns that end."
