@@ -51,6 +51,7 @@ class Needs(NamedTuple):
     uneven: bool = False  # whether updates have different numbers of gradients
     divided: bool = False  # whether a sum has another divisor than their number
     apart: bool = False  # whether an update has gradients of different versions
+    empty: bool = False  # whether an update has no gradient
 
 
 class Room(NamedTuple):

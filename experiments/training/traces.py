@@ -312,6 +312,7 @@ def _needs(trace: dj.cluster.Trace, spread: bool) -> Needs:
         uneven=bool((trace.counts != width).any()),
         divided=bool((trace.divisor != width).any()),
         apart=bool(apart),
+        empty=bool((trace.counts == 0).any()),
     )
 
 

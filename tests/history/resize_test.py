@@ -550,6 +550,27 @@ def test_a_history_that_cannot_reset_one_leaf_says_to_begin_anew(tx):
     assert jnp.all(moments["embed"] == 0) and jnp.all(moments["w"] != 0)
 
 
+@pytest.mark.parametrize("warmup", ["zeros", "skip", "fresh"])
+def test_a_refused_gradient_is_in_no_slot_of_a_deeper_history(warmup):
+    def late(delay):
+        inner = dj.delayed(optax.sgd(-1.0), delay, warmup=warmup)
+        return dj.refusing(inner, finite)
+
+    state, used = late(2).init(jnp.zeros(())), []
+    for gradient in 1.0, 2.0, 3.0, 4.0, jnp.nan:
+        _, state = late(2).update(jnp.asarray(gradient), state)
+    state = dj.resize_history(state, late(5).init(jnp.zeros(())))
+    for gradient in 5.0, 6.0, 7.0, 8.0, 9.0, 10.0:
+        update, state = late(5).update(jnp.asarray(gradient), state)
+        used.append(float(update))
+    early = 3.0 if warmup == "fresh" else 0.0  # 3 is the oldest gradient that is kept
+    assert used == [early, early, early, 3.0, 4.0, 5.0]
+
+
+def finite(grads, memory, params, **extra_args):
+    return jnp.isfinite(grads), grads, memory
+
+
 def test_a_reset_of_no_leaf_is_refused():
     tx = dj.delayed(ADAM, 2)
     for reset in (lambda path, leaf: path.endswith("embedding"), False):

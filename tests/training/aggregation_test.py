@@ -28,7 +28,7 @@ def weighed():
         weights = jnp.where(workers < 0, 0.0, workers + 1.0)
         return total + jnp.tensordot(weights, gradients, axes=1)
 
-    def finish(total):
+    def finish(total, last):
         return total, jnp.zeros_like(total)
 
     return dj.Aggregation(jnp.zeros_like, add, finish)
@@ -106,7 +106,7 @@ def test_malenia_takes_the_mean_of_each_worker_s_mean(chunk):
 def test_a_worker_without_a_gradient_counts_with_zeros_in_malenia_s_mean():
     means = dj.cluster.protocols.malenia(1.0).aggregation(2)
     state = means.add(means.init(jnp.zeros(())), jnp.ones(1), jnp.array([1]))
-    assert means.finish(state)[0] == 0.5
+    assert means.finish(state, 1)[0] == 0.5
 
 
 def test_malenia_s_workers_read_once_a_round():
@@ -137,7 +137,29 @@ def test_ia2sgd_keeps_the_last_of_several_gradients_of_a_worker():
     table = dj.cluster.protocols.ia2sgd().aggregation(2)
     state = table.init(jnp.zeros(()))
     state = table.add(state, jnp.arange(1.0, 6.0), jnp.array([0, 1, 0, -1, 1]))
-    assert table.finish(state)[0] == (3 + 5) / 2
+    assert table.finish(state, 1)[0] == (3 + 5) / 2
+
+
+def test_ia2sgd_is_finite_again_when_the_worker_of_a_nan_delivers():
+    table = dj.cluster.protocols.ia2sgd().aggregation(2)
+    state = table.init(jnp.zeros(()))
+    means = []
+    for worker, gradient in (0, 1.0), (1, jnp.nan), (0, 3.0), (1, 5.0), (0, 7.0):
+        state = table.add(state, jnp.full(1, gradient), jnp.full(1, worker))
+        mean, state = table.finish(state, worker)
+        means.append(float(mean))
+    np.testing.assert_array_equal(means, [0.5, np.nan, np.nan, 4.0, 6.0])
+
+
+def test_roundings_of_large_gradients_leave_ia2sgd_s_sum():
+    """The sum of 1e8 and ones less 1e8 is not the number of ones in float32."""
+    table = dj.cluster.protocols.ia2sgd().aggregation(3)
+    state = table.init(jnp.zeros(()))
+    for gradient in 1e8, 1.0, 1.0:
+        for worker in range(3):
+            state = table.add(state, jnp.full(1, gradient), jnp.full(1, worker))
+            mean, state = table.finish(state, worker)
+    assert mean == 1.0
 
 
 @pytest.mark.parametrize("protocol", FOR_UNEQUAL_DATA[1:], ids=repr)
@@ -197,7 +219,7 @@ def test_sums_of_many_bfloat16_gradients_are_exact(protocol):
     rule = protocol.aggregation(1)
     state = rule.init(jnp.zeros((), jnp.bfloat16))
     ones, workers = jnp.ones(900, jnp.bfloat16), jnp.zeros(900, jnp.int32)
-    assert float(rule.finish(rule.add(state, ones, workers))[0]) == 1.0
+    assert float(rule.finish(rule.add(state, ones, workers), 0)[0]) == 1.0
 
 
 # Ringleader's tables
@@ -280,12 +302,59 @@ def test_slots_without_a_gradient_leave_ringleader_s_tables_alone():
     assert_same(tables.add(state, *nobody), state)
 
 
+def constant_gradients(params, batch, key):
+    return 0.0, jnp.full_like(params, batch)
+
+
+def finite(grads, memory, params, **extra_args):
+    return jnp.isfinite(grads).all(), grads, memory
+
+
+def ringleader_rows(updates):
+    order = np.random.default_rng(0).choice(3, size=90, p=[0.6, 0.2, 0.2]).tolist()
+    return ringleader(order, 3, target, np.zeros(3), 0.1)[0][:updates]
+
+
+def test_a_gradient_that_each_refuses_leaves_ringleader_s_rounds_as_they_are():
+    """The mean of worker 1 is 0, and the rounds are the rounds of the trace."""
+    rows = ringleader_rows(12)
+    trace = trace_of(rows)
+    values = np.full(trace.staleness.shape, 1.0, np.float32)
+    values[trace.arrivals(0, 12).worker == 1] = np.nan
+    tables = dj.cluster.protocols.ringleader().aggregation(3)
+    each = dj.refusing(optax.identity(), finite)
+    tx = optax.sgd(1.0)
+    replay = dj.replay(trace, constant_gradients, tx, each=each, aggregation=tables)
+    state = replay.init(jnp.zeros(2), jax.random.key(0))
+    state, _ = replay.run(state, values)
+    some = sum(
+        {worker for worker, _ in row} != {1} for row in rows
+    )  # else none is used
+    np.testing.assert_allclose(state.params, -2 / 3 * some, rtol=1e-6)
+
+
+def test_a_nan_in_ringleader_s_tables_is_refused_for_one_round():
+    rows = ringleader_rows(30)
+    trace = trace_of(rows)
+    values = np.ones(trace.staleness.shape, np.float32)
+    update = next(t for t, row in enumerate(rows) if t > 3 and len(row) > 1)
+    values[update, 0] = np.nan  # for the next round
+    tables = dj.cluster.protocols.ringleader().aggregation(3)
+    tx = dj.refusing(optax.sgd(1.0), finite)
+    replay = dj.replay(trace, constant_gradients, tx, aggregation=tables)
+    state = replay.init(jnp.zeros(2), jax.random.key(0))
+    _, report = replay.run(state, values)
+    (refused,) = np.nonzero(np.asarray(report.gradients) == 0)
+    first = 3 * (update // 3 + 1)  # a round has three updates
+    np.testing.assert_array_equal(refused, np.arange(first, first + 3))
+
+
 def test_what_overflowed_in_a_round_of_ringleader_does_not_outlive_it():
     tables = dj.cluster.protocols.ringleader().aggregation(1)
     state = tables.init(jnp.zeros(()))
     for gradient in jnp.inf, 3.0, 4.0:
         state = tables.add(state, jnp.full(1, gradient), jnp.zeros(1, jnp.int32))
-        direction, state = tables.finish(state)
+        direction, state = tables.finish(state, 0)
         assert direction == gradient
 
 

@@ -145,7 +145,7 @@ BAD = {
     "a combination that is no gradient": (
         lambda: one_step(
             aggregation=dj.Aggregation(
-                lambda params: (), lambda s, *_: s, lambda s: (jnp.zeros(()), s)
+                lambda params: (), lambda s, *_: s, lambda s, _: (jnp.zeros(()), s)
             )
         ),
         TypeError,

@@ -153,7 +153,7 @@ class Server:
 
     `each` transforms each gradient, with one state for all; `tx` transforms the mean.
     Versions count the updates that are applied: an update whose gradients are all
-    refused makes no version.
+    refused makes no version. An update without gradients makes one, but moves nothing.
     """
 
     def __init__(self, tx, *, each=None, accept=None):
@@ -193,15 +193,15 @@ class Server:
                 accepted.append(grads)
                 ages.append(tau)
             reports.append((ages, metrics))
-            if row and not accepted:
+            if not accepted:
                 versions.append(params)
-                applied.append(applied[t])
+                applied.append(applied[t] + (not row))
                 continue
-            size = divisor[t] * len(accepted) / len(row) if row else divisor[t]
+            size = divisor[t] * len(accepted) / len(row)
             mean = mean_of(accepted, size, params)
             args = {"staleness": jnp.float32(mean_age(ages))}
             if agree:
-                version = row[0][1] if row else t
+                version = row[0][1]
                 args = {
                     "staleness": jnp.int32(mean_age(ages)),
                     "stale_params": versions[version],

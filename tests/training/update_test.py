@@ -148,3 +148,24 @@ def test_the_loss_goes_with_its_gradient_where_it_is_the_only_metric():
     np.testing.assert_allclose(mean, reported[-1])
     assert not np.isclose(metric, mean)  # the loss of the last of two gradients
     assert [float(result) for result in trained(metrics)[:2]] == [-1.0, -1.0]
+
+
+def test_an_update_without_gradients_moves_nothing_and_tells_the_optimizer_nothing():
+    """The momentum would move, and a loss of 0 would stop `reduce_on_plateau`."""
+    rows = [[(0, 0)], [], [], [(0, 3)], []]
+    tx = optax.chain(
+        optax.sgd(0.5, momentum=0.5),
+        optax.contrib.reduce_on_plateau(factor=0.5, patience=1),
+    )
+
+    def square(x, batch, key):
+        return 1.0 + x @ x / 2, x
+
+    few, ends = [row for row in rows if row], []
+    for each in rows, [[(0, t)] for t in range(len(few))]:
+        replay = dj.replay(trace_of(each), square, tx)
+        state = replay.init(jnp.ones(2), jax.random.key(0))
+        state, report = replay.run(state, np.zeros((len(each), 1)))
+        ends.append((state.params, state.opt_state))
+        assert report.gradients.tolist() == [len(row) for row in each]
+    assert_same(*ends)

@@ -20,14 +20,17 @@ class Aggregation(NamedTuple):
         init: parameters -> the state.
         add: (state, gradients, workers) -> the state. Gradients have a leading axis
             [c]. `workers`, int32 [c], are their workers, -1 where there is no gradient.
-        finish: state -> (the direction of this update, the state for the next update).
-            The direction is cast to the dtypes of the parameters.
+        finish: (state, last) -> (the direction of this update, the state for the next
+            update). `last`, int32 [], is the worker of the last gradient that arrived,
+            also if a rule refused it; -1 if none arrived. The direction is cast to the
+            dtypes of the parameters. The new state stays if a rule refuses the
+            direction.
         num_workers: P, if the state has a row for each worker.
     """
 
     init: Callable[[Any], Any]
     add: Callable[[Any, Any, jax.Array], Any]
-    finish: Callable[[Any], tuple[Any, Any]]
+    finish: Callable[[Any, jax.Array], tuple[Any, Any]]
     num_workers: int | None = None
 
 

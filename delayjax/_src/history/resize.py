@@ -60,8 +60,9 @@ def resize_history(state: Any, like: Any, *, reset: Any = None) -> Any:
         `state` with the rings of `like`, which hold the newest items that fit in both,
         in the precision of `like` (`ring.cast`). The versions of `replay` keep their
         slots, so a run can go on along a trace that is longer or needs more versions.
-        A deeper history fills up first, as in the warm-up of `delayed`. Costs one write
-        and one read of each kept item. All gradients in flight of `delivered` are kept.
+        A deeper history fills up first, as in the warm-up of `delayed`. If the last
+        gradient was refused, the oldest kept item is lost. Costs one write and one read
+        of each kept item. All gradients in flight of `delivered` are kept.
         If the new history is shallower, a gradient that is due after its last step
         becomes due at its last step.
         Where only `like` has a producer of staleness (`delayed`), the history is empty,
@@ -254,8 +255,10 @@ def _resize(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
             item = _as_kept(item, slots)
             return jax.lax.dynamic_update_slice_in_dim(slots, item, place % depth, axis)
 
-        # more items do not fit: an older item would overwrite a newer item
-        return jax.lax.fori_loop(0, min(held, depth), keep, new)
+        # more items do not fit: an older item would overwrite a newer item. The slot of
+        # a lost item may hold a refused gradient
+        count = jnp.minimum(min(held, depth), ring.pushed - ring.first)
+        return jax.lax.fori_loop(0, count, keep, new)
 
     if ring.slots is None:  # stripped
         # a copy, because a state that holds a buffer twice cannot be donated

@@ -59,7 +59,8 @@ def replay(
     and a transformation in `each` may refuse too. A refused gradient is in no sum, and
     the divisor shrinks by its share. If all gradients of an update are refused, the
     update changes no parameters, no optimizer state and no s, and makes no version:
-    with such a rule, staleness counts the updates that were applied.
+    with such a rule, staleness counts the updates that were applied. An update without
+    gradients changes nothing either, but makes a version.
 
     Args:
         trace: a trace from `cluster.simulate` or `cluster.load_trace`; or several
@@ -157,6 +158,7 @@ def replay(
         width=width,
         chunk=width if chunk is None else min(chunk, width),
         full=full,
+        has_empty=any((one.counts == 0).any() for one in traces),
         shared=all(map(_ages_agree, traces)) and (read_spread == 0.0 or width == 1),
         divisor=width if constant else None,
         each=None if each is None else transforms.as_transformation("each", each),

@@ -39,6 +39,7 @@ class Setup:
     width: int  # the most gradients of an update, K
     chunk: int = 1  # gradients taken at once
     full: bool = False  # every update has K gradients
+    has_empty: bool = False  # some update has no gradient
     shared: bool = False  # the gradients of an update are of one version
     divisor: int | None = None  # None where it is not the same for all updates
     each: optax.GradientTransformationExtraArgs | None = None

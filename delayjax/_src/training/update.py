@@ -16,7 +16,7 @@ from delayjax._src.training.state import ReplayState, Setup, newest
 class ReplayReport(NamedTuple):
     """The report of an update."""
 
-    metrics: Any  # the mean over the gradients that arrived
+    metrics: Any  # the mean over the gradients that arrived, 0 if there is none
     staleness: jax.Array  # the mean over the gradients used, in updates, float32 []
     gradients: jax.Array  # the number of gradients used, int32 []
     ages: jax.Array  # the staleness of each gradient, -1: not used, int32 [K]
@@ -56,7 +56,7 @@ def update(
         each_state=gathered.each_state,
         aggregation_state=aggregation_state,
     )
-    after, report = _without_refused(state, after, gathered, report)
+    after, report = _without_refused(setup, state, after, gathered, report)
     fits = versions.are_kept(state.versions, arrivals, setup.capacity)
     return after, _nan_unless(fits & _fits(setup, arrivals), report)
 
@@ -93,7 +93,8 @@ def _direction(row: chunks.Row, gathered: chunks.Gathered) -> tuple[Any, Any]:
     """The mean gradient, or the aggregation's result, and the aggregation's state."""
     setup, state = row.setup, row.state
     if setup.aggregation is not None:
-        direction, aggregation_state = setup.aggregation.finish(gathered.total)
+        last = _last_worker(row.arrivals)
+        direction, aggregation_state = setup.aggregation.finish(gathered.total, last)
         must = "`aggregation` must return a direction like the parameters"
         trees.check_same_shapes(must, direction, state.params)
         direction = jax.tree.map(
@@ -111,6 +112,13 @@ def _direction(row: chunks.Row, gathered: chunks.Gathered) -> tuple[Any, Any]:
     return mean, state.aggregation_state
 
 
+def _last_worker(arrivals: Arrivals) -> jax.Array:
+    """The worker of the last gradient of a row; -1 if there is none."""
+    there = jnp.asarray(arrivals.staleness) >= 0
+    place = len(there) - 1 - jnp.argmax(there[::-1])
+    return jnp.where(there[place], jnp.asarray(arrivals.worker)[place], -1)
+
+
 def _extra_args(
     row: chunks.Row, report: ReplayReport, has_loss: bool
 ) -> dict[str, Any]:
@@ -126,22 +134,29 @@ def _extra_args(
     return arguments
 
 
-# the fields that go back if `tx` refuses the mean, and if `each` refuses all gradients
-_MADE = ("params", "model_state", "version", "aggregation_state")
-_MOVED = (*_MADE, "opt_state")
+# the fields that go back if `tx` refuses the mean
+_MADE = ("params", "model_state", "version")
 
 
 def _without_refused(
+    setup: Setup,
     before: ReplayState,
     after: ReplayState,
     gathered: chunks.Gathered,
     report: ReplayReport,
 ) -> tuple[ReplayState, ReplayReport]:
-    """The state and the report, without effects of gradients that rules refused."""
-    opt_state = after.opt_state
+    """The state and the report, without effects of gradients that rules refused.
+
+    An update without a gradient makes a version, but moves nothing, unless an
+    aggregation has gradients of earlier updates.
+    """
+    opt_state, has_any = after.opt_state, gathered.there > 0
     if refusal.refuses(before.each_state):
-        has_some = (gathered.used > 0) | (gathered.there == 0)
-        after = _moved_where(has_some, after, before, *_MOVED)
+        has_some = (gathered.used > 0) | ~has_any
+        after = _moved_where(has_some, after, before, *_MADE, "opt_state")
+    if setup.has_empty and setup.aggregation is None:
+        names = "params", "model_state", "opt_state"
+        after = _moved_where(has_any, after, before, *names)
     if refusal.refuses(opt_state):
         applied = refusal.was_applied(opt_state)
         # the rule has kept the optimizer's state, and its own memory changes

@@ -30,6 +30,9 @@ def versions_of(
             grad = grad + lam * grad**2 * (x - old)
             taus.append(t - int(trace.read_version[g]))
             total = total + grad * (1.0 if factor is None else factor(taus[-1]))
+        if not taus:  # an update without gradients moves nothing
+            versions.append(x)
+            continue
         velocity = momentum * velocity + total / trace.divisor[t]
         scale = 1.0 if after is None else after(np.mean(taus))
         x = x - rate * scale * velocity

@@ -20,6 +20,7 @@ class IA2SGDState(NamedTuple):
 
     rows: Any  # the newest gradients, and one free row; each leaf [P + 1, *shape]
     total: Any  # the sum of the newest gradients
+    age: jax.Array  # updates since all rows were summed, int32 []
     place: jax.Array  # the row of each worker's newest gradient, int32 [P]
     free: jax.Array  # the free row, int32 []
 
@@ -49,15 +50,16 @@ def _table(num_workers: kinds.PositiveInt) -> Aggregation:
         direction = (1/P) sum_i (the newest gradient of worker i)
 
     A worker that has not delivered adds zeros. A gradient changes the sum by itself
-    less the last one of its worker, so it costs as much for any number of workers.
+    less the last one of its worker. All rows are summed anew once in P updates, so that
+    roundings do not grow, and after each update whose sum is not finite.
 
     Example:
         >>> table = ia2sgd().aggregation(2)
         >>> state = table.init(jnp.zeros(()))
         >>> state = table.add(state, jnp.asarray([1.0, 8.0]), jnp.asarray([0, 1]))
-        >>> direction, state = table.finish(state)  # (1 + 8) / 2
+        >>> direction, state = table.finish(state, last=1)  # (1 + 8) / 2
         >>> state = table.add(state, jnp.asarray([3.0]), jnp.asarray([0]))
-        >>> float(table.finish(state)[0])  # (3 + 8) / 2
+        >>> float(table.finish(state, last=0)[0])  # (3 + 8) / 2
         5.5
     """
 
@@ -66,6 +68,7 @@ def _table(num_workers: kinds.PositiveInt) -> Aggregation:
         return IA2SGDState(
             rows=rows,
             total=jax.tree.map(lambda leaf: leaf[0], rows),
+            age=jnp.zeros((), jnp.int32),
             place=jnp.arange(num_workers, dtype=jnp.int32),
             free=jnp.asarray(num_workers, jnp.int32),
         )
@@ -82,7 +85,7 @@ def _table(num_workers: kinds.PositiveInt) -> Aggregation:
         def change(total, rows):
             return total + jnp.where(is_there, rows[state.free] - rows[old], 0)
 
-        return IA2SGDState(
+        return state._replace(
             rows=rows,
             total=jax.tree.map(change, state.total, rows),
             place=state.place.at[worker].set(jnp.where(is_there, state.free, old)),
@@ -95,8 +98,22 @@ def _table(num_workers: kinds.PositiveInt) -> Aggregation:
 
         return jax.lax.scan(step, state, (gradients, workers))[0]
 
-    def finish_fn(state):
-        return jax.tree.map(lambda leaf: leaf / num_workers, state.total), state
+    def finish_fn(state, last):
+        del last
+
+        is_finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state.total)]
+        is_old = (state.age >= num_workers) | ~jnp.stack(is_finite).all()
+
+        def add_row(worker, total):  # row after row: a sum of all would copy them
+            def add(total, rows):
+                return jnp.where(worker > 0, total, 0) + rows[state.place[worker]]
+
+            return jax.tree.map(add, total, state.rows)
+
+        # without a turn the sum stays
+        total = jax.lax.fori_loop(0, is_old * num_workers, add_row, state.total)
+        state = state._replace(total=total, age=jnp.where(is_old, 0, state.age + 1))
+        return jax.tree.map(lambda leaf: leaf / num_workers, total), state
 
     return Aggregation(init_fn, add_fn, finish_fn, num_workers)
 

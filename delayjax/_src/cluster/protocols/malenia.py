@@ -47,7 +47,7 @@ def _means(num_workers: kinds.PositiveInt) -> Aggregation:
         >>> state = means.init(jnp.zeros(()))
         >>> gradients = jnp.asarray([1.0, 3.0, 8.0])
         >>> state = means.add(state, gradients, jnp.asarray([0, 0, 1]))
-        >>> direction, state = means.finish(state)
+        >>> direction, state = means.finish(state, last=1)
         >>> float(direction)  # ((1 + 3) / 2 + 8) / 2
         5.0
     """
@@ -65,7 +65,8 @@ def _means(num_workers: kinds.PositiveInt) -> Aggregation:
         sums = jax.tree.map(added, state.sums, gradients)
         return MaleniaState(sums, added(state.counts, 1.0))
 
-    def finish_fn(state):
+    def finish_fn(state, last):
+        del last
         return _mean_of_rows(*state), jax.tree.map(jnp.zeros_like, state)
 
     return Aggregation(init_fn, add_fn, finish_fn, num_workers)

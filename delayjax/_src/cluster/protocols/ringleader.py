@@ -23,7 +23,6 @@ class RingleaderState(NamedTuple):
     totals: Any  # the sum of a table's means, by table; each leaf [2, *shape]
     now: jax.Array  # the table of this round, 0 or 1, int32 []
     owed: jax.Array  # workers without an update in this round, bool [P]
-    last: jax.Array  # the worker that arrived last, int32 []
 
 
 def _serve(server: Server) -> None:
@@ -60,7 +59,7 @@ def _tables(num_workers: kinds.PositiveInt) -> Aggregation:
         >>> gradients = jnp.asarray([1.0, 3.0, 8.0])
         >>> workers = jnp.asarray([0, 0, 1])
         >>> state = tables.add(state, gradients, workers)
-        >>> direction, state = tables.finish(state)
+        >>> direction, state = tables.finish(state, last=1)
         >>> float(direction)  # ((1 + 3) / 2 + 8) / 2
         5.0
     """
@@ -72,7 +71,6 @@ def _tables(num_workers: kinds.PositiveInt) -> Aggregation:
             totals=zero_rows(2, params),
             now=jnp.zeros((), jnp.int32),
             owed=jnp.ones(num_workers, bool),
-            last=jnp.zeros((), jnp.int32),
         )
 
     def add_one(state, gradient, worker):
@@ -100,7 +98,6 @@ def _tables(num_workers: kinds.PositiveInt) -> Aggregation:
             sums=sums,
             counts=state.counts.at[row].set(jnp.where(is_there, after, before)),
             totals=jax.tree.map(change, state.totals, sums, gradient),
-            last=jnp.where(is_there, worker, state.last),
         )
 
     def add_fn(state, gradients, workers):
@@ -109,11 +106,11 @@ def _tables(num_workers: kinds.PositiveInt) -> Aggregation:
 
         return jax.lax.scan(step, state, (gradients, workers))[0]
 
-    def finish_fn(state):
+    def finish_fn(state, last):
         direction = jax.tree.map(
             lambda totals: totals[state.now] / num_workers, state.totals
         )
-        owed = state.owed.at[state.last].set(False)
+        owed = state.owed & (jnp.arange(num_workers) != last)
         is_over = ~owed.any()
         is_finished = is_over & (jnp.arange(2) == state.now)
 
