@@ -49,6 +49,28 @@ def published(config: ConfigDict) -> list[Published]:
         bound_is_ours=True,
         chosen=claims.Chosen.LATER,
     )
+    repaired = "Delayed Nesterov and steps by speed repair what islands lose that wait"
+    repaired += " for nobody"
+    if config.task == "toy":
+        repair = Published(
+            text=repaired,
+            tried="At the best steps no loss by Nesterov's momentum is seen, as a"
+            " statement below says: there is nothing to repair. It was the headline"
+            " before.",
+            **matches,
+        )
+    else:
+        by_speed, nesterov = (
+            loss(NONE, server) for server in (DELAYED + _CONFIG.BY_SPEED, NESTEROV)
+        )
+        repair = Published(
+            text=f"{repaired}, with Nesterov's momentum",
+            measure=ratio(by_speed, nesterov),
+            at_most=1.0,
+            bound_is_ours=True,
+            tried="The answer of the run, 0.992 to 1.08, was seen before.",
+            **matches,
+        )
     return [
         Published(
             text="With delayed Nesterov and steps by speed islands that wait for nobody"
@@ -66,14 +88,7 @@ def published(config: ConfigDict) -> list[Published]:
             " that run was seen before this statement: 0.92.",
             **matches,
         ),
-        Published(
-            text="Delayed Nesterov and steps by speed repair what islands lose that"
-            " wait for nobody",
-            tried="At the best steps no loss by Nesterov's momentum is seen, as a"
-            " statement below says: there is nothing to repair. It was the headline"
-            " before.",
-            **matches,
-        ),
+        repair,
         *([at_same_steps] if config.task == "toy" else []),
         Published(
             text="With delayed Nesterov alone they end no higher either",
