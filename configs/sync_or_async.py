@@ -19,7 +19,6 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from delayjax.cluster import Communication
 from experiments import (
     Arm,
     Effect,
@@ -60,8 +59,8 @@ def get_config() -> ConfigDict:
 
 
 LINKS = {
-    "latency": lambda seconds: Communication(latency_seconds=seconds),
-    "models": lambda seconds: Communication(
+    "latency": lambda seconds: dj.cluster.Communication(latency_seconds=seconds),
+    "models": lambda seconds: dj.cluster.Communication(
         message_bytes=seconds, bytes_per_second=1.0
     ),
 }

@@ -703,7 +703,8 @@ run_on_four(lambda x, batch: (x - batch, {}), jnp.zeros(3))
     worker trains its own model.
 run_on_four(lambda x, b: (x - jax.grad(lambda x: jnp.sum(x * b))(x), {}), jnp.zeros(3))
     ValueError: The step's gradient is summed over the workers, as `vmap` would not:
-    write jax.value_and_grad(loss)(workers.vary(params), batch).
+    write jax.value_and_grad(loss)(workers.vary(params), batch). If you do, a `cond`
+    depends on one worker's gradient, as in optax.apply_if_finite: use dj.refusing.
 workers.WorkerState(jnp.zeros((4, 3)), (("workers",),)).one(worker=4)
     ValueError: `worker` must lie in 0 .. 3 along 'workers', got 4.
 """

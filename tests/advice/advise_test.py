@@ -10,6 +10,7 @@ from delayjax._src.advice import advise as advising
 from delayjax._src.advice.advice import Advice, Choice, Mean
 from delayjax.cluster import (
     Cluster,
+    Communication,
     Recorded,
     Slowdown,
     advise,
@@ -259,6 +260,36 @@ def test_what_is_used_is_neither_idle_nor_thrown_away():
     assert (drops.idle_share.mean, drops.used_share.mean) == pytest.approx((0.0, 0.75))
     assert drops.gradient_shares == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0.0])
     assert (waits.unseen, drops.unseen) == ([], [3])
+
+
+SERIAL = Communication(0.125, message_bytes=1.0, bytes_per_second=4.0, serial=True)
+
+
+def test_messages_are_idle_time_and_not_used():
+    """4 messages down, a task, and the last one up: 5/4 + 2 l + T seconds a round."""
+    linked = Cluster(4, constant(2.0), communication=SERIAL)
+    result = one(linked, protocols.hardsync())
+    assert result.used_share.mean == pytest.approx(2.0 / (5 / 4 + 2 * 0.125 + 2.0))
+    assert result.used_share.mean == pytest.approx(1 - result.idle_share.mean)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "waste"),
+    [(protocols.k_async(1), 0), (protocols.ssp(2), 0), (protocols.k_sync(3), 1)],
+)
+@pytest.mark.parametrize("link", [None, Communication(0.5), SERIAL])
+def test_used_idle_and_wasted_shares_add_up_to_one(link, protocol, waste):
+    """Besides tasks that are not done at the end, k_sync alone wastes time."""
+    result = one(Cluster(4, exponential(1.0), communication=link), protocol)
+    wasted = 1 - result.idle_share.mean - result.used_share.mean
+    assert wasted > 0.02 if waste else wasted == pytest.approx(0, abs=5e-3)
+
+
+def test_the_time_of_a_task_whose_gradient_is_decoded_is_wasted():
+    """Half of the workers deliver in a round of 2 s, and nobody is idle."""
+    slow = Cluster(4, constant(1.0), slowdown=[1.0, 9.0, 1.0, 1.0])
+    result = one(slow, protocols.gradient_coding(2, 2))
+    assert (result.idle_share.mean, result.used_share.mean) == pytest.approx((0, 0.5))
 
 
 def test_late_protocols_alone_are_not_called_better_than_fresh_ones():

@@ -24,6 +24,8 @@ WINDOWS = {
     "dead for a while": [[(INF, 5.05, 17.3)], [], [(INF, 9.1, 9.2)], []],
     "dead twice": [[(INF, 5.05, 7.3), (INF, 12.1, 20.9)], [], [], []],
     "dead for good": [[(INF, 5.05, INF)], [], [], []],
+    "dead in parts": [[(INF, 5.05, 9.3), (INF, 8.1, 17.3)], [], [], []],
+    "dead while slow": [[(INF, 5.05, 17.3), (3.0, 6.1, 11.2)], [], [], []],
     "slow, then dead": [
         [(3.0, 2.0, 30.0), (INF, 8.03, 14.4)],
         [],
@@ -73,6 +75,42 @@ def test_one_slowdown_may_name_several_workers_and_one_of_them_twice():
         )
     )
     assert together.speeds() == apart.speeds()
+
+
+DOWN = {
+    "in one part": [(INF, 2.0, 12.0)],
+    "overlapping": [(INF, 2.0, 10.0), (INF, 4.0, 12.0)],
+    "one after the other": [(INF, 2.0, 10.0), (INF, 10.0, 12.0)],
+    "slow meanwhile": [(INF, 2.0, 12.0), (2.0, 5.0, 6.0)],
+    "not slower": [(INF, 2.0, 12.0), (1.0, 4.0, 5.0), (1.0, 20.0, 30.0)],
+}
+
+
+@pytest.mark.parametrize("name", DOWN)
+def test_a_dead_worker_comes_back_once_when_its_last_failure_ends(name):
+    """It reads at 12 s, and a task with both messages takes 2 latency + 1 s."""
+    down, whole = slowdowns([DOWN[name]]), slowdowns([DOWN["in one part"]])
+    one = cluster.Cluster(
+        1, cluster.constant(1.0), down, cluster.Communication(latency_seconds=3.0)
+    )
+    trace = cluster.simulate(one, protocols.k_async(1), 2, seed=0)
+    np.testing.assert_array_equal(trace.seconds, [12.0 + 7.0, 12.0 + 2 * 7.0])
+    # no task of the random times is drawn in vain
+    times = times_of("exponential", 2, 1)
+    seen = simulate(times, protocols.k_async(1), slowdown=down)
+    expected = simulate(times, protocols.k_async(1), slowdown=whole)
+    np.testing.assert_array_equal(seen.seconds, expected.seconds)
+    np.testing.assert_array_equal(seen.read_version, expected.read_version)
+
+
+def test_a_slowdown_that_does_not_slow_has_no_effect():
+    usual = cluster.Slowdown(0, 1.0, 4.0, 5.0)
+    spec = cluster.Cluster(2, cluster.exponential(1.0), [usual])
+    plain = cluster.Cluster(2, cluster.exponential(1.0))
+    assert spec.speeds() == plain.speeds()
+    np.testing.assert_array_equal(
+        spec.step_seconds(9, seed=0), plain.step_seconds(9, seed=0)
+    )
 
 
 def test_a_dead_worker_s_gradient_is_lost_and_the_next_one_is_fresh():
@@ -149,6 +187,15 @@ def test_messages_of_a_parallel_link_take_latency_and_bytes_over_rate():
         oracle.assert_same(trace, oracle.updates_of(simulate(times + 0.8, protocol)))
 
 
+def starts_first(server):
+    """A worker starts again before its gradient makes the update."""
+    server.start_all()
+    for arrival in server:
+        server.take(arrival)
+        server.start(arrival.worker)
+        server.update()
+
+
 @pytest.mark.parametrize(
     ("latency", "occupied"), [(0.0, 0.01), (0.2, 0.1), (0.0, 0.5), (1.0, 2.0)]
 )
@@ -158,16 +205,53 @@ def test_a_serial_link_is_a_queue(num_workers, latency, occupied):
     link = cluster.Communication(latency, 10.0, 10.0 / occupied, serial=True)
     trace = simulate(times, protocols.k_async(1), communication=link)
     oracle.assert_same(trace, oracle.serial_asgd(times, latency, occupied, UPDATES))
+    trace = simulate(times, starts_first, communication=link)
+    expected = oracle.serial_asgd(times, latency, occupied, UPDATES, before=True)
+    oracle.assert_same(trace, expected)
     trace = simulate(times, protocols.hardsync(), 50, communication=link)
     oracle.assert_same(trace, oracle.serial_hardsync(times, latency, occupied, 50))
 
 
-def test_communication_that_costs_nothing_changes_nothing():
-    times = times_of("exponential", 4, 1)
-    free = simulate(times, protocols.k_async(1))
+STARTS = {
+    "k_async": protocols.k_async(1),
+    "round_robin": protocols.round_robin(),
+    "ssp": protocols.ssp(0),
+    "ringleader": protocols.ringleader(),
+    "starts_first": starts_first,
+}
+
+
+@pytest.mark.parametrize("name", STARTS)
+@pytest.mark.parametrize("meet", [False, True])
+def test_communication_that_costs_nothing_changes_nothing(meet, name):
+    times = np.ones((4, UPDATES)) if meet else times_of("exponential", 4, 1)
+    free = simulate(times, STARTS[name])
     for link in (cluster.Communication(), cluster.Communication(serial=True)):
-        trace = simulate(times, protocols.k_async(1), communication=link)
+        trace = simulate(times, STARTS[name], communication=link)
         oracle.assert_same(trace, oracle.updates_of(free))
+
+
+def starts_twice(server):
+    """The first of the two tasks is called off at once."""
+    server.start_all()
+    for arrival in server:
+        server.take(arrival)
+        server.start_all()
+        server.start_all()
+        server.update()
+
+
+@pytest.mark.parametrize("protocol", [starts_first, starts_twice])
+@pytest.mark.parametrize("serial", [False, True])
+@pytest.mark.parametrize("sent", [0.0, 1.0])
+def test_a_worker_that_starts_before_the_update_reads_the_old_version(
+    sent, serial, protocol
+):
+    """If no other message is on the way, tau is 0 once, and then 1."""
+    link = cluster.Communication(0.1, sent, 10.0, serial=serial)
+    one = cluster.Cluster(1, cluster.constant(1.0), communication=link)
+    trace = cluster.simulate(one, protocol, 4, seed=0)
+    np.testing.assert_array_equal(trace.staleness[:, 0], np.minimum(range(4), 1))
 
 
 def test_a_cluster_can_be_hashed():

@@ -332,10 +332,12 @@ def ia2sgd(times, num_updates):
 # Links and slow machines.
 
 
-def serial_asgd(times, latency, occupied, num_updates):
+def serial_asgd(times, latency, occupied, num_updates, before=False):
     """Plain ASGD through one link: a queue of messages, first come, first served.
 
-    The version of a gradient is that at which its parameters enter the link.
+    The version of a gradient is that at which its parameters enter the link. With
+    `before`, a worker is started before its gradient makes the update: if the link is
+    free, its parameters lack this update.
     """
     queue = [(0.0, w, "down", 0) for w in range(len(times))]
     tasks = [iter(row) for row in times]
@@ -346,11 +348,12 @@ def serial_asgd(times, latency, occupied, num_updates):
         free = begins + occupied
         if direction == "down":
             ready = free + latency + next(tasks[w]) + latency
-            heapq.heappush(queue, (ready, w, "up", version))
+            heapq.heappush(queue, (ready, w, "up", version - read))
         else:
             updates.append((free, [(w, read)]))
             version += 1
-            heapq.heappush(queue, (free, w, "down", 0))
+            waits = bool(queue) and queue[0][0] <= free
+            heapq.heappush(queue, (free, w, "down", int(before and not waits)))
     return updates
 
 
@@ -390,12 +393,18 @@ def finish(begun, work, windows):
 
 
 def outcome(begun, work, windows):
-    """A task's (end, None), or (inf, stop) if it meets a failure (a factor of inf)."""
-    end = finish(begun, work, windows)
-    for factor, start, stop in sorted(windows, key=lambda window: window[1]):
-        if factor == math.inf and begun < stop and start < end:
-            return math.inf, stop
-    return end, None
+    """A task's (end, None), or (inf, back) if it meets a failure (a factor of inf).
+
+    The worker is back when no failure that met the task, or came before, goes on.
+    """
+    end, back = finish(begun, work, windows), None
+    failures = sorted(window[1:] for window in windows if window[0] == math.inf)
+    for start, stop in failures:
+        if back is None and begun < stop and start < end:
+            back = stop
+        elif back is not None and start <= back:
+            back = max(back, stop)
+    return (end, None) if back is None else (math.inf, back)
 
 
 def slowed_asgd(times, windows, num_updates):

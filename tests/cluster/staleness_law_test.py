@@ -21,6 +21,9 @@ REGULAR = {
 }
 
 
+in_step = pytest.mark.filterwarnings("ignore:`cluster` has workers whose times repeat")
+
+
 def distance(one, other):
     """The total variation distance."""
     size = max(len(one), len(other))
@@ -51,6 +54,7 @@ def test_constant_times_are_p_less_one_updates_late(workers):
     np.testing.assert_allclose(law.pmf, np.eye(workers)[-1], atol=1e-9)
 
 
+@in_step
 def test_constant_times_of_different_speed_count_whole_periods():
     # a worker of period s comes floor(t/s) times in t, or once more
     seconds = np.array([1.0, 2.2, 3.7])
@@ -68,6 +72,7 @@ def test_constant_times_of_different_speed_count_whole_periods():
     assert distance(cluster.staleness_law(spec).pmf, listed) < 1e-9
 
 
+@in_step
 @pytest.mark.parametrize(
     "times", [cluster.empirical([0.7, 1.3111]), cluster.constant(1.0)]
 )
@@ -95,7 +100,12 @@ SPECS = {
     "of different kinds": cluster.Cluster(
         3, [EXPONENTIAL, cluster.lognormal(3.0, 0.3), cluster.pareto(1.0, 3.0)]
     ),
-    "measured": cluster.Cluster(4, cluster.empirical([0.5, 1.0, 1.2, 2.5])),
+    "measured": cluster.Cluster(
+        4, cluster.empirical(np.random.default_rng(0).gamma(4.0, 0.25, 100))
+    ),
+    "one of a grid": cluster.Cluster(
+        2, [cluster.gamma(1.0, 4), cluster.empirical([0.5, 1.0])]
+    ),
     "scipy's": cluster.Cluster(4, cluster.from_scipy(stats.weibull_min(1.5))),
 }
 
@@ -122,3 +132,38 @@ def test_the_mean_is_p_less_one_whatever_the_times(name):
     assert math.isclose(law.pmf.sum(), 1.0, rel_tol=1e-9)
     assert law.mean == pytest.approx(values @ law.pmf, rel=1e-9)
     assert law.variance == pytest.approx((values - law.mean) ** 2 @ law.pmf, rel=1e-9)
+
+
+TWICE = [1.0, 2.0, 2.0]
+IN_STEP = {
+    "unequal constants": cluster.Cluster(3, cluster.constant(1.0), slowdown=TWICE),
+    "two constants beside others": cluster.Cluster(
+        3, [EXPONENTIAL, cluster.constant(1.0), cluster.constant(1.0)]
+    ),
+    "few times": cluster.Cluster(4, cluster.empirical([1.0, 2.0])),
+    "a frequent time": cluster.Cluster(
+        2, cluster.empirical([1.0] * 3 + [*range(2, 39)])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IN_STEP)
+def test_workers_whose_times_repeat_are_said_to_stay_in_step(name):
+    with pytest.warns(UserWarning, match="shape may be far off: simulate it"):
+        law = cluster.staleness_law(IN_STEP[name])
+    assert law.mean == pytest.approx(IN_STEP[name].workers - 1, rel=2e-3)
+
+
+@in_step
+def test_workers_in_step_keep_the_mean_and_not_the_law():
+    """Workers 0, 1 and 2 take 1, 2 and 2 s, and deliver in the order 0, 1, 2, 0.
+
+    Every 2 s are the same: so tau is 0 (worker 0 has delivered just before), 3, 3, 2.
+    """
+    spec = IN_STEP["unequal constants"]
+    trace = cluster.simulate(spec, protocols.k_async(1), 4000, seed=0)
+    counted = trace.staleness_law(burn_in=4)
+    np.testing.assert_allclose(counted.pmf, [1 / 4, 0, 1 / 4, 2 / 4])
+    law = cluster.staleness_law(spec)
+    assert law.mean == pytest.approx(counted.mean, rel=2e-3)
+    assert distance(law.pmf, counted.pmf) > 0.2

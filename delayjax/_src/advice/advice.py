@@ -69,9 +69,9 @@ class Choice(NamedTuple):
     protocol: str
     seconds_per_update: Mean
     seconds_per_gradient: Mean
-    idle_share: Mean  # of the workers' time
+    idle_share: Mean  # of the workers' time: without computation
     idle_by_worker: np.ndarray  # the same for each worker, float64 [P]
-    used_share: Mean  # of the workers' time: for gradients that were applied
+    used_share: Mean  # of the workers' time: computing gradients that were applied
     gradient_shares: np.ndarray  # of the applied gradients, by worker, float64 [P]
     mean_staleness: Mean  # updates
     max_staleness: int  # updates

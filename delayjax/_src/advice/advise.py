@@ -15,7 +15,7 @@ from delayjax._src.cluster.protocols.bounded_staleness import rennala, ringmaste
 from delayjax._src.cluster.protocols.k_scheme import hardsync, k_async, k_sync
 from delayjax._src.cluster.protocols.ssp import ssp
 from delayjax._src.cluster.server import Server, WaitsForeverError
-from delayjax._src.cluster.simulate import name_of, simulate
+from delayjax._src.cluster.simulate import name_of, served
 from delayjax._src.cluster.staleness import StalenessLaw
 from delayjax._src.cluster.trace import Trace
 from delayjax._src.ground import checks, kinds
@@ -132,7 +132,7 @@ class _Run(NamedTuple):
     seconds_per_update: float
     seconds_per_gradient: float
     idle: np.ndarray  # share of each worker's time, [P]
-    used: float  # share of the workers' time
+    used: float  # share of the workers' time; computation, as what is not idle
     gradient_shares: np.ndarray  # by worker, [P]
     staleness: StalenessLaw
     max_staleness: int
@@ -143,7 +143,7 @@ class _Run(NamedTuple):
 def _run(cluster: Cluster, protocol: Any, bowl: Bowl, seed: int) -> _Run:
     """One simulation until the target, and long enough for its staleness."""
     try:
-        trace = _settled(cluster, protocol, seed)
+        trace, used = _settled(cluster, protocol, seed)
     except WaitsForeverError:
         return _never(cluster.workers)
     step_limit = _step_limit(trace, bowl.momentum)
@@ -156,7 +156,7 @@ def _run(cluster: Cluster, protocol: Any, bowl: Bowl, seed: int) -> _Run:
     while not arrival and tried < _LONGEST:
         updates = min(updates, _LONGEST)
         if updates > trace.num_updates:
-            trace = simulate(cluster, protocol, updates, seed=seed)
+            trace, used = _simulated(cluster, protocol, updates, seed)
         arrival = Descent(trace, bowl, largest).arrival(after=tried)
         updates, tried = 2 * updates, updates
     workers, left_out = trace.num_workers, trace.num_updates // 10
@@ -166,7 +166,7 @@ def _run(cluster: Cluster, protocol: Any, bowl: Bowl, seed: int) -> _Run:
         seconds_per_update=float(seconds / kept),
         seconds_per_gradient=float(seconds / trace.counts[left_out + 1 :].sum()),
         idle=1 - trace.busy_seconds / trace.seconds[-1],
-        used=(trace.arrived - trace.begun).sum() / (workers * trace.seconds[-1]),
+        used=used / (workers * trace.seconds[-1]),
         gradient_shares=np.bincount(trace.worker, minlength=workers)
         / trace.worker.size,
         staleness=trace.staleness_law(burn_in=left_out),
@@ -176,15 +176,23 @@ def _run(cluster: Cluster, protocol: Any, bowl: Bowl, seed: int) -> _Run:
     )
 
 
-def _settled(cluster: Cluster, protocol: Any, seed: int) -> Trace:
+def _settled(cluster: Cluster, protocol: Any, seed: int) -> tuple[Trace, float]:
     """A trace that is at least 20 times as long as the staleness of 99 %."""
     updates = _SHORTEST
     while True:
-        trace = simulate(cluster, protocol, updates, seed=seed)
+        trace, used = _simulated(cluster, protocol, updates, seed)
         late = np.quantile(trace.update - trace.read_version, 0.99)
         if updates >= min(20 * (1 + late), _LONGEST):
-            return trace
+            return trace, used
         updates *= 2
+
+
+def _simulated(
+    cluster: Cluster, protocol: Any, updates: int, seed: int
+) -> tuple[Trace, float]:
+    """A trace, and the seconds of computation of its gradients."""
+    server = served(cluster, protocol, updates, seed=seed)
+    return server.trace(), server.used_seconds()
 
 
 def _never(workers: int) -> _Run:
@@ -241,8 +249,9 @@ def _assumptions(cluster: Cluster, bowl: Bowl, seeds: int) -> Iterator[str]:
         f" {bowl.momentum:g}."
     )
     yield (
-        "Idle: share of the workers' time without computation. Used: share of their"
-        " time for gradients that were applied; the rest is idle or wasted."
+        "Idle: share of the workers' time without computation; messages are idle time."
+        " Used: share of their time in which they computed gradients that were applied."
+        " The rest is wasted: computation of other gradients."
     )
     yield (
         "Staleness in updates, without the first tenth of the updates; largest: from"

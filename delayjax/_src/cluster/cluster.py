@@ -62,7 +62,8 @@ class Communication:
         bytes_per_second: the rate of the link; by default infinite.
         serial: whether the server sends or receives one message at a time, in the order
             of requests; each message takes bytes / rate. A worker reads the version at
-            the moment when sending begins.
+            the moment when sending begins: at the request, unless another message is
+            sent or waits then.
     """
 
     latency_seconds: kinds.NonNegativeFloat = 0.0
@@ -424,7 +425,10 @@ def _first_within(cost: float, cost_of: Callable[[int], float], how: str) -> int
 
 
 class Speed(NamedTuple):
-    """A worker's speed: `factors[i]` holds in [edges[i], edges[i + 1])."""
+    """A worker's speed: `factors[i]` holds in [edges[i], edges[i + 1]).
+
+    Neighboring factors differ, so each inner edge is a change of the speed.
+    """
 
     edges: tuple[float, ...]  # seconds, from 0 to inf
     factors: tuple[float, ...]  # how many times longer work takes; inf is dead
@@ -459,9 +463,13 @@ def _speed(slowdowns: list[Slowdown]) -> Speed:
     for number, item in enumerate(slowdowns):
         changes.setdefault(item.start_seconds, set()).add(number)
         changes.setdefault(item.stop_seconds, set()).add(number)
-    edges, here, factors = sorted(changes), set(), []
-    for now in edges[:-1]:
+    here: set[int] = set()
+    edges, factors = [], []
+    for now in sorted(changes)[:-1]:
         here ^= changes[now]  # slowdowns that start here, or stop here
         each = (slowdowns[number].factor for number in sorted(here))
-        factors.append(math.prod(each, start=1.0))
-    return Speed(tuple(edges), tuple(factors))
+        factor = math.prod(each, start=1.0)
+        if [factor] != factors[-1:]:
+            edges.append(now)
+            factors.append(factor)
+    return Speed((*edges, math.inf), tuple(factors))

@@ -32,6 +32,7 @@ class Arrival(NamedTuple):
     begun: float  # seconds; when its worker asked for these parameters
     arrived: float  # seconds
     failed: bool  # abandoned at its limit: there is no gradient
+    computed: float = 0.0  # seconds of computation, without messages; 0 if decoded
 
 
 class Server:
@@ -80,7 +81,7 @@ class Server:
         self._speeds = cluster.speeds()
         link = cluster.communication or Communication()
         self._latency, self._transfer = link.latency_seconds, link.transfer_seconds
-        self._serial = link.serial
+        self._serial = link.serial and self._transfer > 0  # otherwise nothing waits
         # messages (task, worker, what) that wait for a serial server
         self._messages: deque[tuple[int, int, int]] = deque()
         self._serves = False
@@ -150,10 +151,11 @@ class Server:
         self._limit[worker] = limit
         self._work[worker] = work
         self._read[worker] = version
-        self._holds[worker] = read_version is not None or not self._serial
+        waits = self._serial and (self._serves or self._has_message())
+        self._holds[worker] = read_version is not None or not waits
         if read_version is not None:
             self._compute(worker, self.now)
-        elif self._serial:  # the version is known when its turn has come
+        elif self._serial:  # if it waits, it reads when its turn has come
             self._messages.append((self.started, worker, _IS_SENT))
         else:
             self._compute(worker, self.now + self._latency + self._transfer)
@@ -207,7 +209,7 @@ class Server:
 
     def __next__(self) -> Arrival:
         while not self.done:
-            if self._messages and not self._serves:
+            if not self._serves and self._has_message():
                 self._serve()
             if not self._events:
                 if self._deadline == math.inf:
@@ -298,6 +300,10 @@ class Server:
             held_until=held_until,
         )
 
+    def used_seconds(self) -> float:
+        """How long workers computed the gradients that were applied, all together."""
+        return math.fsum(arrival.computed for arrival in self._applied)
+
     def _until(self) -> np.ndarray:
         """`Trace.held_until`. It counts gradients that are not applied yet as held."""
         until = np.asarray(self._held_until, np.int32)
@@ -323,17 +329,23 @@ class Server:
         if time < math.inf:
             heappush(self._events, (time, self._task[worker], worker, what))
 
-    def _serve(self) -> None:
-        """Lets a serial server handle the first message that is still needed."""
+    def _has_message(self) -> bool:
+        """Whether a message waits; forgets the first ones if nobody needs them."""
         while self._messages:
-            task, worker, what = self._messages.popleft()
+            task, worker, _ = self._messages[0]
             if self._task[worker] == task:
-                if what == _IS_SENT:
-                    self._read[worker] = self.version
-                    self._holds[worker] = True
-                self._serves = True
-                self._push(self.now + self._transfer, worker, what)
-                return
+                return True
+            self._messages.popleft()
+        return False
+
+    def _serve(self) -> None:
+        """Lets a serial server handle the first message."""
+        _, worker, what = self._messages.popleft()
+        if what == _IS_SENT and not self._holds[worker]:
+            self._read[worker] = self.version
+            self._holds[worker] = True
+        self._serves = True
+        self._push(self.now + self._transfer, worker, what)
 
     def _begin(self, worker: int) -> None:
         self._stop(worker, self.now)
@@ -358,6 +370,7 @@ class Server:
 
     def _arrival(self, worker: int, failed: bool) -> Arrival:
         begun = self._begun[worker]
+        begin, end = self._computes[worker]
         self._stop(worker, self.now)
         self._wasted += 1
         if self._wasted > max(_PATIENCE, _PATIENCE_EACH * self.num_workers):
@@ -371,7 +384,8 @@ class Server:
                 " time."
             )
         read_version = self._read[worker]
-        arrival = Arrival(worker, read_version, begun, self.now, failed)
+        computed = 0.0 if failed else end - begin
+        arrival = Arrival(worker, read_version, begun, self.now, failed, computed)
         return arrival if failed else self._opened(arrival)
 
     def _opened(self, arrival: Arrival) -> Arrival:

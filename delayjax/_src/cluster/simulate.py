@@ -47,10 +47,23 @@ def simulate(
     if num_updates is None and seconds == math.inf:
         raise ValueError("`num_updates` or `seconds` must be given, got None and inf.")
     updates = math.inf if num_updates is None else num_updates
-    server = Server(cluster, updates, seed, float(seconds), name_of(protocol))
+    return served(cluster, protocol, updates, seed=seed, seconds=seconds).trace()
+
+
+@kinds.checked
+def served(
+    cluster: Cluster,
+    protocol: Callable[[Server], None],
+    num_updates: float,
+    *,
+    seed: int,
+    seconds: float = math.inf,
+) -> Server:
+    """The server after the last update of a protocol."""
+    server = Server(cluster, num_updates, seed, float(seconds), name_of(protocol))
     protocol(server)
     server.check_end()
-    return server.trace()
+    return server
 
 
 def name_of(protocol: Callable[[Server], None]) -> str:
