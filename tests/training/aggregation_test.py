@@ -222,6 +222,15 @@ def test_sums_of_many_bfloat16_gradients_are_exact(protocol):
     assert float(rule.finish(rule.add(state, ones, workers), 0)[0]) == 1.0
 
 
+def test_an_update_without_gradients_moves_along_the_table():
+    table = dj.cluster.protocols.ia2sgd().aggregation(1)
+    trace = trace_of([[(0, 0)], [], []])
+    replay = dj.replay(trace, constant_gradients, optax.sgd(1.0), aggregation=table)
+    state = replay.init(jnp.zeros(2), jax.random.key(0))
+    state, _ = replay.run(state, np.full((3, 1), 2.0))
+    np.testing.assert_array_equal(state.params, [-6.0, -6.0])
+
+
 # Ringleader's tables
 
 

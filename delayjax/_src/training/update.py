@@ -116,7 +116,7 @@ def _last_worker(arrivals: Arrivals) -> jax.Array:
     """The worker of the last gradient of a row; -1 if there is none."""
     there = jnp.asarray(arrivals.staleness) >= 0
     place = len(there) - 1 - jnp.argmax(there[::-1])
-    return jnp.where(there[place], jnp.asarray(arrivals.worker)[place], -1)
+    return jnp.asarray(arrivals.worker)[place]  # -1 in an empty place
 
 
 def _extra_args(
@@ -155,8 +155,7 @@ def _without_refused(
         has_some = (gathered.used > 0) | ~has_any
         after = _moved_where(has_some, after, before, *_MADE, "opt_state")
     if setup.has_empty and setup.aggregation is None:
-        names = "params", "model_state", "opt_state"
-        after = _moved_where(has_any, after, before, *names)
+        after = _moved_where(has_any, after, before, "params", "opt_state")
     if refusal.refuses(opt_state):
         applied = refusal.was_applied(opt_state)
         # the rule has kept the optimizer's state, and its own memory changes
