@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax
 
 import delayjax as dj
+from tests.exchange.driving import fed
 
 PAGE = Path(__file__).parents[1] / "docs" / "composes.md"
 DELAY, STEPS = 64, 70
@@ -94,6 +95,70 @@ OUTSIDE = {
 """What stands around `delayed(optax.adam(0.01), 64)`."""
 
 
+WORKERS = {
+    "dj.exchange.mean(optax.MultiSteps(optax.adam(0.01), 4))": "",
+    "dj.exchange.mean(optax.apply_if_finite(optax.adam(0.01), 3))": (
+        "all workers refuse together"
+    ),
+    "dj.averaging.outer(optax.MultiSteps(optax.adam(0.01), 4), optax.sgd(0.7),"
+    " period=20)": "`period` counts microbatches: a multiple of 4",
+    "dj.averaging.outer(optax.contrib.mechanize(optax.adam(0.01)), optax.sgd(0.7),"
+    " period=20)": "",
+    "dj.averaging.outer(optax.apply_if_finite(optax.adam(0.01), 3), optax.sgd(0.7),"
+    " period=20)": "each worker would branch for itself: use `dj.refusing`, as below",
+    "optax.MultiSteps(dj.exchange.mean(optax.adam(0.01)), 4)": (
+        "the exchange would be in a branch: put it outside"
+    ),
+    "optax.apply_if_finite(dj.exchange.mean(optax.adam(0.01)), 3)": (
+        "the exchange would be in a branch: put it outside"
+    ),
+}
+"""Optimizers of workers that have branches, and a remark."""
+
+SCHEDULE_FREE = """
+To evaluate `schedule_free`, give its function the state inside of `delayed`:
+
+```python
+>>> import jax, jax.numpy as jnp, optax
+>>> import delayjax as dj
+>>> params = jnp.ones(3)
+>>> tx = dj.delayed(optax.contrib.schedule_free(optax.sgd(0.5), 0.5), 64)
+>>> updates, state = tx.update(params, tx.init(params), params)
+>>> params = optax.apply_updates(params, updates)
+>>> optax.contrib.schedule_free_eval_params(state.inner_state, params)
+Array([0.5, 0.5, 0.5], dtype=float32)
+
+```
+"""
+
+ACCUMULATING = """
+The other methods of `averaging` do as `outer`. Here workers of DiLoCo accumulate two
+gradients, and each skips its gradients that are not finite:
+
+```python
+>>> def finite(grads, memory, params, **extra_args):
+...     return jnp.isfinite(optax.tree.norm(grads)), grads, memory
+>>> accumulating = optax.MultiSteps(optax.adamw(4e-4), 2)
+>>> tx = dj.averaging.outer(
+...     dj.refusing(accumulating, finite), optax.sgd(0.7, momentum=0.9), period=4)
+>>> def step(state, batch):
+...     params, opt_state = state
+...     grads = jax.grad(lambda x: jnp.sum((x - batch) ** 2))(dj.workers.vary(params))
+...     updates, opt_state = tx.update(grads, opt_state, params)
+...     return (optax.apply_updates(params, updates), opt_state), {}
+>>> islands = dj.workers.simulate(step, 2)
+>>> batches = jnp.zeros((8, 2, 3)).at[1, 0].set(jnp.nan)  # of 8 steps and 2 workers
+>>> start = jnp.ones(3)
+>>> held = islands.init((start, tx.init(start)), batches[0], shared=False)
+>>> held, _ = jax.jit(lambda held, xs: jax.lax.scan(islands.step, held, xs))(
+...     held, batches)
+>>> held.state[1].inner_state.dropped
+Array([1, 0], dtype=int32)
+
+```
+"""
+
+
 def made(code):
     return eval(code, {"dj": dj, "optax": optax})
 
@@ -159,6 +224,18 @@ def rows(table, whole, shown=str):
         yield f"| `{shown(code)}` | {works} | {ages} | {history} | {remark or reason} |"
 
 
+def among_workers(code):
+    """Whether two workers may take steps of it."""
+    tx = made(code)
+    params, grads = jnp.ones(3), jnp.ones((2, 3))
+    workers = dj.workers.simulate(fed(tx), 2)
+    try:
+        workers.init((params, tx.init(params)), grads, shared=False)
+    except (TypeError, ValueError):
+        return "refused"
+    return "works"
+
+
 def page():
     head = "| | | staleness | history | |\n|---|---|---|---|---|"
     return "\n".join(
@@ -176,7 +253,7 @@ def page():
             "",
             head,
             *rows(INSIDE, inside),
-            "",
+            SCHEDULE_FREE,
             "## Around `delayed`",
             "",
             f"`delayed` means `dj.delayed(optax.adam(0.01), {DELAY})`.",
@@ -184,6 +261,14 @@ def page():
             head,
             *rows(OUTSIDE, outside, lambda code: code.format("delayed")),
             "",
+            "## Branches and workers",
+            "",
+            "An optimizer with branches (`jax.lax.cond`) must be inside of the",
+            "exchange. Each row is the optimizer of two workers, in `simulate`.",
+            "",
+            "| | | |\n|---|---|---|",
+            *(f"| `{c}` | {among_workers(c)} | {x} |" for c, x in WORKERS.items()),
+            ACCUMULATING,
             "For a workers axis, [workers.md](workers.md) has the order of `delayed`",
             "and `exchange`.",
             "",

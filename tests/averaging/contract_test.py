@@ -224,6 +224,19 @@ def test_a_method_keeps_all_promises(name):
     promises.require(name)
 
 
+@pytest.mark.parametrize("inner", ["accumulated", "mechanic"])
+def test_an_optimizer_with_branches_may_be_inside(inner):
+    """Its arrays like the parameters are each worker's; its counters are shared."""
+    tx = build("outer", inner=INNERS[inner])
+    _, state = owners_at_first(tx, {"w": PARAMS["w"]}, shared=False)
+    for name in ("mu", "nu", "acc_grads", "x0"):
+        for _, owners in optax.tree.get_all_with_path(state.inner_state, name):
+            assert all(jax.tree.leaves(owners)), name
+    for name in ("count", "mini_step", "gradient_step"):
+        for _, owners in optax.tree.get_all_with_path(state.inner_state, name):
+            assert not any(jax.tree.leaves(owners)), name
+
+
 @pytest.mark.parametrize("inner", INNERS)
 def test_nor_does_an_optimizer_s_inside_of_a_worker_or_a_server(inner):
     downpour = averaging.downpour(optax.sgd(0.1), server=INNERS[inner], average=0.1)

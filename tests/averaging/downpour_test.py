@@ -31,26 +31,29 @@ def push_and_pull(
 ):
     """D.2: the models, the center, and its average z; they push in this `order`."""
     pushes, velocity = np.zeros((WORKERS, 5)), np.zeros(5)
-    center, z, versions = START.copy(), START.copy(), [START]
+    center, z, versions, exchanges = START.copy(), START.copy(), [START], 0
+
+    def serve(push):
+        nonlocal velocity, center, z, exchanges
+        velocity = at_server * velocity + push
+        center = center + velocity
+        if average is not None:
+            z, exchanges = z + average(exchanges) * (center - z), exchanges + 1
 
     def mix(t, x, v):
-        nonlocal pushes, velocity, center, z
+        nonlocal pushes
         x, pushes = x + v, pushes + v
         if (t + 1) % period:
             return x
         visitors = order(t)
         if visitors is None:
-            velocity = at_server * velocity + pushes.sum(axis=0)
-            center = center + velocity
+            serve(pushes.sum(axis=0))
             x, pushes = np.tile(center, (WORKERS, 1)), np.zeros_like(pushes)
         for i in visitors or []:
             ages, written = raced(races, t, i)
-            velocity = at_server * velocity + np.where(written, pushes[i], 0)
-            center = center + velocity
+            serve(np.where(written, pushes[i], 0))
             versions.append(center)
             x[i], pushes[i] = version(versions, ages), 0
-        if average is not None:
-            z = z + average(t // period) * (center - z)
         return x
 
     return path(mix, momentum=momentum), center, z
@@ -86,6 +89,10 @@ FAMILY = {
     "ADOWNPOUR, H = 3": (
         DOWNPOUR(SGD, period=3, average=mean_so_far),
         lambda: push_and_pull(everyone_at_once, period=3, average=mean_so_far),
+    ),
+    "ADOWNPOUR, H = 3, in turn, some away": (
+        DOWNPOUR(SGD, period=3, average=mean_so_far, order=FIRST_COME),
+        lambda: push_and_pull(by_arrival, period=3, average=mean_so_far),
     ),
     "MVADOWNPOUR": (
         DOWNPOUR(SGD, average=0.25, order=averaging.by_rank()),

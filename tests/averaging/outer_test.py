@@ -201,6 +201,31 @@ def test_models_and_center_follow_the_papers_loops_for_five_rounds_or_more(execu
             assert_follows(leaf, error, name)
 
 
+def accumulating_islands(period, count):
+    """The models of DiLoCo whose SGD steps with the mean of `count` gradients."""
+    x, b, serve, gathered = START.copy(), np.zeros(5), nesterov(), 0
+
+    def mix(t, models, v):
+        nonlocal x, b, gathered
+        gathered, done = gathered + v / count, t + 1
+        if done % count == 0:
+            models, gathered = models + gathered, 0
+        if done % period == 0:
+            x, b = serve(x, b, x - models.mean(axis=0))
+            models = np.tile(x, (WORKERS, 1))
+        return models
+
+    return path(mix)
+
+
+@executions
+def test_workers_may_accumulate_gradients(execution):
+    tx = averaging.outer(optax.MultiSteps(optax.sgd(ETA), 3), NESTEROV, period=6)
+    xs, _ = train(execution, {"accumulating": tx})["accumulating"]
+    # Optax accumulates in float32
+    np.testing.assert_allclose(xs, accumulating_islands(6, 3), rtol=1e-5, atol=1e-5)
+
+
 CHANGE = 23
 CHANGES = {  # (period, delay) before and after step CHANGE; fragments
     "H": ((10, 3), (7, 3), 1),

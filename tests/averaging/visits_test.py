@@ -50,7 +50,7 @@ class Replicas:
     def __init__(self):
         self.x, self.v = np.tile(START, (WORKERS, 1)), np.zeros((WORKERS, 5))
         self.center, self.velocity = START.copy(), np.zeros(5)
-        self.clock = [0] * WORKERS
+        self.z, self.clock = START.copy(), [0] * WORKERS
 
     def step(self, p):
         gradient = CURVATURE * (self.x[p] - MINIMA[p]) + NOISE[p, self.clock[p]]
@@ -61,7 +61,7 @@ class Replicas:
     def elastic(self, p):
         d = 0.3 * (self.x[p] - self.center)
         self.x[p] += self.step(p) - d
-        self.center = self.center + d
+        self.center = self.z = self.center + d
 
     def push_and_pull(self, p):
         before = self.x[p].copy()
@@ -69,6 +69,8 @@ class Replicas:
             self.x[p] += self.step(p)
         self.velocity = 0.5 * self.velocity + (self.x[p] - before)
         self.center = self.center + self.velocity
+        visits = sum(self.clock) // 3
+        self.z = self.z + (self.center - self.z) / visits
         self.x[p] = self.center
 
 
@@ -77,12 +79,18 @@ def easgd(inner, order):
 
 
 def downpour(inner, order):
-    return averaging.downpour(inner, order=order, period=3, server=optax.trace(0.5))
+    return averaging.downpour(
+        inner,
+        order=order,
+        period=3,
+        server=optax.trace(0.5),
+        average=lambda k: 1 / (k + 1.0),
+    )
 
 
 METHODS = {  # name: (the method, its visit, local steps from one visit to the next)
     "EASGD": (easgd, Replicas.elastic, 1),
-    "DOWNPOUR, H = 3, momentum at the server": (downpour, Replicas.push_and_pull, 3),
+    "ADOWNPOUR, H = 3, momentum at the server": (downpour, Replicas.push_and_pull, 3),
 }
 
 
@@ -112,14 +120,16 @@ def stepped_in_rounds(key, method, slowdown):
         grad = jnp.asarray(CURVATURE) * (x - minimum) + noises[key]
         updates, opt_state = tx.update(grad, opt_state, x)
         x = optax.apply_updates(x, updates)
-        return (x, opt_state), (x, opt_state.memory.center)
+        memory = opt_state.memory
+        z = getattr(memory, "average", memory.center)
+        return (x, opt_state), (x, memory.center, z)
 
     return tx, step, noise
 
 
 @functools.cache
 def by_rounds(execution):
-    """Models [R, P, n] and centers [R, n] after each round, in float64.
+    """Models [R, P, n], centers and their averages [R, n] after each round, in float64.
 
     By method and slowdown. One program trains all; extra steps are cut off.
     """
@@ -148,18 +158,20 @@ def by_rounds(execution):
 @pytest.mark.parametrize("slowdown", SLOWDOWNS)
 @pytest.mark.parametrize("name", METHODS)
 def test_training_in_rounds_is_training_visit_by_visit(execution, name, slowdown):
-    replicas, xs, centers, seconds = Replicas(), [], [], []
+    replicas, xs, centers, averages, seconds = Replicas(), [], [], [], []
     for now, p in arrivals(slowdown):
         METHODS[name][1](replicas, p)
         xs.append(replicas.x.copy())
         centers.append(replicas.center.copy())
+        averages.append(replicas.z.copy())
         seconds.append(now)
 
     trace, visits = rounds_of(slowdown)
     last = np.where(np.isfinite(visits), visits, -1).max(axis=1).astype(int)
-    seen, seen_centers = by_rounds(execution)[name, slowdown]
-    assert_follows(seen, np.stack(xs)[last])
-    assert_follows(seen_centers, np.stack(centers)[last])
+    for seen, path in zip(
+        by_rounds(execution)[name, slowdown], (xs, centers, averages), strict=True
+    ):
+        assert_follows(seen, np.stack(path)[last])
     np.testing.assert_allclose(trace.seconds[last], np.stack(seconds)[last], rtol=1e-12)
 
 

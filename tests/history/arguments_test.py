@@ -104,7 +104,7 @@ UPDATES = [
     ),
     (
         lambda: delayed_as(A_LEAF),
-        "`tree` must have the structure of the history's items.*'w'",
+        "`delay` must be a tree where `staleness` .*, got 1: give each leaf its delay",
     ),
     (
         lambda: delayed_as({"w": 1}, A_LEAF),
@@ -118,6 +118,10 @@ UPDATES = [
     (
         lambda: delivered(1, args={"staleness": -1}),
         "`staleness` handed to `delivered` must be .* got -1",
+    ),
+    (
+        lambda: delayed(A_LEAF, inner=dj.delayed(SGD, 2)),
+        "`delay` must be a tree where `staleness` .*, got 2: .* other producer",
     ),
     # a mean is no whole number
     (

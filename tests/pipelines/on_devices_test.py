@@ -200,6 +200,21 @@ def test_the_loss_is_of_the_batch_that_has_reached_the_head():
     np.testing.assert_allclose(result, [np.nan, np.nan, *expected], rtol=1e-5)
 
 
+def test_the_state_holds_no_nan():
+    """With `jax_debug_nans` the state can be made, and all ticks with a loss run."""
+    pipe = pipelines.run(chain.parts(), ADAM, schedule(3), mesh3())
+    batch = chain.batches(1)[0].astype(np.float32)
+    tick = jax.jit(pipe.step)
+    with jax.debug_nans(True):
+        state = pipe.init(chain.single(chain.params(3)), batch)
+    for _ in range(2):
+        state, _ = tick(state, batch)
+    with jax.debug_nans(True):
+        for _ in range(2):
+            state, loss = tick(state, batch)
+    assert loss > 0
+
+
 def mesh3():
     return jax.make_mesh((3,), ("stages",), devices=jax.devices()[:3])
 

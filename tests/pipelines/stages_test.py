@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 
@@ -33,7 +34,10 @@ def test_a_function_of_the_path_says_the_same_as_beginnings():
     def stage(path):
         return {"embed/table": 0, "head": 3}[path]
 
-    for ends in (ENDS, {"embed/table": 0, "head": 3}, stage):
+    def as_numpy(path):
+        return np.int64(stage(path))
+
+    for ends in (ENDS, {"embed/table": 0, "head": 3}, stage, as_numpy):
         delays = pipelines.stage_delays(FOUR, PARAMS, ends, layers={"blocks": 1})
         assert delays["embed"] == {"table": 3} and delays["head"] == 0
 

@@ -43,7 +43,14 @@ def at_vary(params, batch):
     return jax.grad(deep)(dj.workers.vary(params), batch)
 
 
+def finite(grads, memory, params, **extra_args):
+    return jnp.isfinite(optax.tree.norm(grads)), grads, memory
+
+
 LATE_MEAN = dj.delayed(dj.exchange.mean(ADAM), 2)
+REFUSES_APART = (
+    r"\[0\].* would drift.*\.mean\(\.\.\.\) and refuse the same steps on all"
+)
 DRIFT = r"\[0\]\['b'\], \[0\]\['layer'\]\['w'\] would drift.*\.mean.*shared="
 SUMMED = r"`exchange\.\w*mean` got a gradient that is the same.*\['b'\].*vary"
 NOT_AT_VARY = r"summed over the workers, as `vmap` would not: .*workers\.vary\(params\)"
@@ -62,7 +69,18 @@ REFUSED = {
             dj.drop_stale(dj.exchange.mean(MOMENTUM), 1), PER_WORKER, max_delay=3
         ),
         at_vary,
-        r"\[0\]\['b'\].* would drift apart",
+        REFUSES_APART,
+    ),
+    "by a rule of its own": (
+        dj.refusing(LATE_MEAN, finite, axis_name="workers"),
+        at_vary,
+        REFUSES_APART,
+    ),
+    # JAX types what a `cond` returns as the same on all workers (jax issue 40823)
+    "by a branch of its own": (
+        dj.averaging.local_sgd(optax.apply_if_finite(ADAM, 3), period=2),
+        at_vary,
+        r"If you do, a `cond` depends on one .*apply_if_finite: use dj\.refusing",
     ),
     "summed already": (dj.exchange.mean(ADAM), jax.grad(deep), SUMMED),
     "summed already, overlapped": (

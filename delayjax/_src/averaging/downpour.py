@@ -18,6 +18,7 @@ class PushedCenter(NamedTuple):
     versions: Any  # the center after each of the last visits; () with a lock
     server_state: Any  # state of the server's optimizer, the same on all workers
     average: Any  # z, the same on all workers; () if there is none
+    exchanges: Any  # that z has seen, int32 []; () if there is no z
     pushed: Any  # v^i: the worker's updates since it last pulled
 
 
@@ -58,7 +59,8 @@ def downpour(
         server: an optimizer at the center that turns a push into an update; by default
             the push is the update.
         average: a, a number in (0, 1] or a schedule of the exchanges done, k = 0, 1,
-            ...: z <- z + a (xc - z) after each exchange. By default there is no z.
+            ...: z <- z + a (xc - z) after each exchange. With `order` each visit is an
+            exchange. By default there is no z.
         order: `by_rank()`, `first_come(seconds)`, or a function of the step: each
             worker pushes and pulls in its turn. By default all push at the same time,
             the center adds the sum, and all pull.
@@ -96,6 +98,7 @@ def downpour(
             versions=access.begin(params),
             server_state=at_center.init(params),
             average=() if average is None else params,
+            exchanges=() if average is None else jnp.zeros((), jnp.int32),
             pushed=optax.tree.zeros_like(axes.vary(params, axis_name=axis_name)),
         )
 
@@ -103,39 +106,40 @@ def downpour(
         moved = towards(model, before)
         pushed = jax.tree.map(jnp.add, memory.pushed, moved)
 
-        def serve(center, server_state, push):
+        def serve(held, push):
+            center, server_state, z, exchanges = held
             moves, server_state = at_center.update(push, server_state, center)
-            return optax.apply_updates(center, moves), server_state
-
-        def visit(shared, push, worker, there):
-            center, server_state, versions = shared
-            push = access.land(push, step, worker)
-            center, server_state = optax.tree.where(
-                there, serve(center, server_state, push), (center, server_state)
-            )
-            versions = access.record(center, versions, there)
-            pulled = access.read(center, versions, step, worker)
-            return (center, server_state, versions), pulled
-
-        def exchange(memory, model):
-            center, versions, server_state, z, pushed = memory
-            if order is None:
-                push = means.total(pushed, axis_name)
-                center, server_state = serve(center, server_state, push)
-                pulled, there = center, jnp.ones((), bool)
-            else:
-                shared = center, server_state, versions
-                (center, server_state, versions), pulled, there = visits.in_turn(
-                    visit, shared, pushed, order, step, axis_name
-                )
+            center = optax.apply_updates(center, moves)
             if average is not None:
-                share = transforms.rate_at(average, step // period, "average")
+                share = transforms.rate_at(average, exchanges, "average")
                 z = jax.tree.map(
                     lambda z, c: (z + share * (c - z)).astype(z.dtype), z, center
                 )
+                exchanges += 1
+            return center, server_state, z, exchanges
+
+        def visit(shared, push, worker, there):
+            held, versions = shared
+            push = access.land(push, step, worker)
+            held = optax.tree.where(there, serve(held, push), held)
+            versions = access.record(held[0], versions, there)
+            pulled = access.read(held[0], versions, step, worker)
+            return (held, versions), pulled
+
+        def exchange(memory, model):
+            center, versions, server_state, z, exchanges, pushed = memory
+            held = center, server_state, z, exchanges
+            if order is None:
+                held = serve(held, means.total(pushed, axis_name))
+                pulled, there = held[0], jnp.ones((), bool)
+            else:
+                (held, versions), pulled, there = visits.in_turn(
+                    visit, (held, versions), pushed, order, step, axis_name
+                )
+            center, *served = held
             kept = visits.only(~there, pushed)
             mixed = optax.tree.where(there, pulled, model)
-            memory = PushedCenter(center, versions, server_state, z, kept)
+            memory = PushedCenter(center, versions, *served, kept)
             return axes.vary(mixed, axis_name=axis_name), memory
 
         memory = memory._replace(pushed=axes.vary(pushed, axis_name=axis_name))

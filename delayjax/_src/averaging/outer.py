@@ -99,7 +99,8 @@ def outer(
         largest fragment twice: each worker's model at the start, and the mean, once.
         With `compress` it is the mean of messages, and each worker holds its message.
         Evaluate x, the `center` of the state; at delay 0 all models are x after an
-        exchange, unless `blended` keeps a share of each.
+        exchange, unless `blended` keeps a share of each. A worker adds x - x^i to its
+        x^i, so in bfloat16 its model differs from x by a rounding or two of x^i.
 
         At delay 0 there is one all-reduce of a fragment every H / F steps, in a branch.
         With d > 0 each step all-reduces one slice, 1/d of the largest fragment, outside

@@ -59,8 +59,8 @@ def step_then_mix(
         if axis_name is not None:
             collectives.workers_of(axis_name)  # JAX's own error would name no remedy
             collectives.check_fresh(needed_by, updates, axis_name)
-        moves, inner_state = inner.update(
-            updates, state.inner_state, params, **extra_args
+        moves, inner_state = _updated(
+            inner, updates, state.inner_state, params, extra_args
         )
         model = optax.apply_updates(params, moves)
         mixed, memory = mix(state.step, state.memory, params, model)
@@ -68,6 +68,31 @@ def step_then_mix(
         return towards(mixed, params), state
 
     return transforms.stateful(AveragingState, init_fn, update_fn)
+
+
+def _updated(
+    inner: optax.GradientTransformationExtraArgs,
+    updates: Any,
+    state: Any,
+    params: Any,
+    extra_args: dict[str, Any],
+) -> tuple[Any, Any]:
+    """`inner.update`, also where `inner` has branches, as `optax.MultiSteps` has.
+
+    A state made outside of the workers' axis is typed as the same on all workers. If
+    then one branch returns it and another changes it, JAX refuses their types. So the
+    state gets the types that `inner.init` gives it here.
+    """
+    try:
+        return inner.update(updates, state, params, **extra_args)
+    except TypeError:
+        if not collectives.is_sent():
+            raise
+        made = jax.eval_shape(inner.init, params)
+        if jax.tree.structure(made) != jax.tree.structure(state):
+            raise
+        state = axes.typed_like(state, made)
+    return inner.update(updates, state, params, **extra_args)
 
 
 def varied(tree: Any, axis_name: axes.AxisName | None) -> Any:

@@ -133,6 +133,12 @@ def delayed(
 
     def received(past, updates, params, staleness, value, stale_params):
         """The gradient that `update` received, and its origin."""
+        if whole.one_age and staleness is not None and not trees.is_leaf(staleness):
+            raise ValueError(
+                "`delay` must be a tree where `staleness` comes for each leaf, got"
+                f" {delay!r}: give each leaf its delay, or the other producer of"
+                " staleness one delay for all leaves."
+            )
         updates, age = extras.staleness_of(
             "delayed", updates, staleness, None, mean=False
         )

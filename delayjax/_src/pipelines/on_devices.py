@@ -40,7 +40,7 @@ class DevicePipelineState(NamedTuple):
     batches: rings.Ring  # the last batches, and the keys, [2S - 1, B, ...]
     received: Any  # from the stage before, to be used in the next tick, [B, ...]
     cotangent: Any  # from the stage after, to be used in the next tick, [B, ...]
-    losses: jax.Array  # of the last S ticks, the newest last, [S]
+    losses: jax.Array  # of the last S ticks, or 0, the newest last, [S]
     tick: jax.Array  # ticks done, int32
 
 
@@ -80,11 +80,11 @@ def run(
 
     Returns:
         A pipeline whose step is a tick. Its loss is the loss of the batch of tick t - S
-        + 1, or NaN in earlier ticks. Since all devices run one program, each keeps 2S -
-        1 inputs of a stage, as many batches, as many points with a stash (the schedule
-        needs S on average), and an embedding and a head. Only the embedding of the
-        first stage and the head of the last are used; all others are 0, and so are
-        their gradients.
+        + 1, or NaN in earlier ticks: turn on `jax_debug_nans` after them. Since all
+        devices run one program, each keeps 2S - 1 inputs of a stage, as many batches,
+        as many points with a stash (the schedule needs S on average), and an embedding
+        and a head. Only the embedding of the first stage and the head of the last are
+        used; all others are 0, and so are their gradients.
 
     Raises:
         ValueError: if the schedule is another one, or the mesh has no such axis or
@@ -188,7 +188,7 @@ class _Stages:
             batches=rings.init((batch, _bits(key)), kept),
             received=x,
             cotangent=jax.tree.map(jnp.copy, x),
-            losses=jnp.full(stages, jnp.nan, loss.dtype),
+            losses=jnp.zeros(stages, loss.dtype),
             tick=jnp.zeros((), jnp.int32),
         )
         return _widened(state)
@@ -241,7 +241,8 @@ class _Stages:
         back = [(after, before) for before, after in onward]
         # every device gets the loss of the last stage
         last = self.schedule.stages - 1
-        shown = jnp.where(held.tick >= last, loss, jnp.nan)
+        is_known = held.tick >= last
+        shown = jnp.where(is_known, loss, jnp.nan)
         shown = jax.lax.psum(jnp.where(stage == last, shown, 0.0), self.axis_name)
         state = DevicePipelineState(
             params=params,
@@ -251,7 +252,7 @@ class _Stages:
             batches=batches,
             received=jax.lax.ppermute(sent, self.axis_name, onward),
             cotangent=jax.lax.ppermute(sent_back, self.axis_name, back),
-            losses=jnp.append(held.losses[1:], shown),
+            losses=jnp.append(held.losses[1:], jnp.where(is_known, shown, 0.0)),
             tick=held.tick + 1,
         )
         return _widened(state), shown

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from delayjax._src.ground import named_arrays
+from delayjax._src.ground import checks, named_arrays
 from delayjax._src.history.layers import Layers
 from delayjax._src.pipelines.schedule import Schedule
 
@@ -53,6 +53,7 @@ def stage_delays(
     seen: set[str] = set()
 
     def of_stage(stage, path):
+        stage = checks.known(stage)
         if not isinstance(stage, int) or not 0 <= stage < count:
             raise ValueError(
                 f"`stages` must be in 0 .. {count - 1}, got {stage!r} at {path!r}."

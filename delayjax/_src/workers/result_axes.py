@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 
-from delayjax._src.ground import axes, shardings, trees
+from delayjax._src.ground import axes, refusal, shardings, trees
 from delayjax._src.workers.layout import Layout
 from delayjax._src.workers.over_workers import by_vmap, of_part
 from delayjax._src.workers.state import Axes, Step, Workers, WorkerState, each
@@ -88,10 +88,11 @@ def axes_of_new(
         if set(along[given]) & set(leaf_axes)
     ]
     if drifting:
+        together = " and refuse the same steps on all workers" * refusal.refuses(state)
         raise ValueError(
             f"The workers' copies of {', '.join(drifting)} would drift apart: average"
-            " gradients with dj.exchange.mean(...), or give `init` a tree of bools,"
-            " shared=; False if each worker trains its own model."
+            f" gradients with dj.exchange.mean(...){together}, or give `init` a tree of"
+            " bools, shared=; False if each worker trains its own model."
         )
     return result_axes
 
@@ -210,7 +211,9 @@ def _check_sums(
         if returned:
             raise ValueError(
                 "The step's gradient is summed over the workers, as `vmap` would not:"
-                " write jax.value_and_grad(loss)(workers.vary(params), batch)."
+                " write jax.value_and_grad(loss)(workers.vary(params), batch). If you"
+                " do, a `cond` depends on one worker's gradient, as in"
+                " optax.apply_if_finite: use dj.refusing."
             ) from error
         if not mesh.explicit_axes:
             raise  # the step itself failed
