@@ -314,11 +314,13 @@ over_four(averaging.outer(SGD, SGD, period=2, fragments=lambda path, leaf: {}[pa
 on_islands()
     ValueError: `averaging.outer` got a gradient that is the same on all workers, at the
     root: it is summed already. Take it at workers.vary(params, axis_name=('groups',
-    'members')), and exchange it once.
+    'members')), and exchange it once; `averaging.outer` must be outside of
+    optax.MultiSteps.
 on_islands(axis_name="groups")
     ValueError: `exchange.mean` got a gradient that is the same on all workers, at the
     root: it is summed already. Take it at workers.vary(params, axis_name=('groups',
-    'members')), and exchange it once.
+    'members')), and exchange it once; `exchange.mean` must be outside of
+    optax.MultiSteps.
 over_four(averaging.outer(SGD, SGD, period=2, delay=1, axis_name="groups"))
     NameError: There is no axis 'groups' here: take the step in workers.simulate or
     workers.run, or under vmap, shard_map or pmap with this `axis_name`.

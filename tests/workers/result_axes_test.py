@@ -82,6 +82,11 @@ REFUSED = {
         at_vary,
         r"If you do, a `cond` depends on one .*apply_if_finite: use dj\.refusing",
     ),
+    "an exchange in a branch": (
+        optax.MultiSteps(dj.exchange.mean(ADAM), 2),
+        at_vary,
+        r"`exchange\.mean` must be outside of optax\.MultiSteps",
+    ),
     "summed already": (dj.exchange.mean(ADAM), jax.grad(deep), SUMMED),
     "summed already, overlapped": (
         dj.exchange.overlapped_mean(ADAM),

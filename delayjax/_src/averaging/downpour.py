@@ -136,10 +136,10 @@ def downpour(
                 (held, versions), pulled, there = visits.in_turn(
                     visit, (held, versions), pushed, order, step, axis_name
                 )
-            center, *served = held
+            center, server_state, z, exchanges = held
             kept = visits.only(~there, pushed)
             mixed = optax.tree.where(there, pulled, model)
-            memory = PushedCenter(center, versions, *served, kept)
+            memory = PushedCenter(center, versions, server_state, z, exchanges, kept)
             return axes.vary(mixed, axis_name=axis_name), memory
 
         memory = memory._replace(pushed=axes.vary(pushed, axis_name=axis_name))

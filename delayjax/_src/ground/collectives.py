@@ -73,7 +73,8 @@ def check_fresh(needed_by: str, updates: Any, axis_name: axes.AxisName) -> None:
             raise ValueError(
                 f"`{needed_by}` got a gradient that is the same on all workers, at"
                 f" {trees.path_name(path)}: it is summed already. Take it at"
-                f" workers.vary(params{named}), and exchange it once."
+                f" workers.vary(params{named}), and exchange it once; `{needed_by}`"
+                " must be outside of optax.MultiSteps."
             )
 
 
