@@ -43,7 +43,7 @@ def get_config() -> ConfigDict:
             service_spread=0.05,  # of a gradient's time: standard deviation over mean
             examples=27_000,  # twenty epochs
             seeds=20,
-            tolerance=0.03,  # tolerance of the search, as a share of the loss
+            tolerance=0.1,  # tolerance of the search, as a share of the loss
         )
     )
 
