@@ -31,9 +31,8 @@ from experiments import (
     percent,
     tasks,
 )
-from experiments.comparison.rules import quasi_hyperbolic
+from experiments.comparison.rules import SHARE, slow_sgd
 from experiments.configs import above, at_least, below_one, positive
-from experiments.training.ranges import LINEAR
 
 LIMITS = at_least(1, "workers", "width")
 LIMITS |= positive("tolerance") | below_one("momentum")
@@ -41,7 +40,6 @@ LIMITS |= above(1, "tail")  # a mean time of 1 s
 
 NONE, SEARCHED, GIVEN = "none", "searched", "given"
 _OTHERS = "heavy ball", "DANA", "one slow"
-SHARE = Range(0.0, 1.0, off=0.0, scale=LINEAR)  # of the slow momentum
 
 
 def get_config() -> ConfigDict:
@@ -89,12 +87,8 @@ def experiment(config: ConfigDict) -> Experiment:
                     contains=plain if beta == SEARCHED else None,
                 )
 
-        def slow(learning_rate, decay, share):
-            mixed = quasi_hyperbolic(decay, share)
-            return optax.chain(mixed, optax.scale(-learning_rate))
-
         yield Arm(
-            training=along(simulated, slow),
+            training=along(simulated, slow_sgd),
             labels={"momentum": "one slow", "workers": workers, "beta": SEARCHED},
             grid={"decay": Range(0.001, 1.0, off=1.0), "share": SHARE},
             contains=plain,

@@ -235,6 +235,17 @@ def quasi_hyperbolic(decay: Any, share: Any) -> optax.GradientTransformation:
     return optax.GradientTransformation(slow.init, update_fn)
 
 
+def slow_sgd(
+    learning_rate: Any, decay: Any, share: Any
+) -> optax.GradientTransformation:
+    """SGD along `quasi_hyperbolic`."""
+    mixed = quasi_hyperbolic(decay, share)
+    return optax.chain(mixed, optax.scale(-learning_rate))
+
+
+SHARE = Range(0.0, 1.0, off=0.0, scale=LINEAR)
+"""The range of the share of a slow momentum."""
+
 TWIN = ", delay-blind twin"
 """The end of the name of a delay-blind twin."""
 
@@ -419,7 +430,7 @@ RULES = (
     Rule(
         "one slow momentum",
         lambda t: t.descent(direction=_slow_direction(t)),
-        _SLOW | _one(0.0, 1.0, scale=LINEAR, off=0.0),
+        _SLOW | {"rule_number": SHARE},
         shared=("learning_rate",),
         kind=WITHOUT_DELAY,
         source="Ma and Yarats 2019",

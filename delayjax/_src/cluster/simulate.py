@@ -50,7 +50,6 @@ def simulate(
     return served(cluster, protocol, updates, seed=seed, seconds=seconds).trace()
 
 
-@kinds.checked
 def served(
     cluster: Cluster,
     protocol: Callable[[Server], None],

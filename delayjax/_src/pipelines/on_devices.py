@@ -40,7 +40,7 @@ class DevicePipelineState(NamedTuple):
     batches: rings.Ring  # the last batches, and the keys, [2S - 1, B, ...]
     received: Any  # from the stage before, to be used in the next tick, [B, ...]
     cotangent: Any  # from the stage after, to be used in the next tick, [B, ...]
-    losses: jax.Array  # of the last S ticks, or 0, the newest last, [S]
+    losses: jax.Array  # of the last S ticks, the newest last, [S]; 0 if unknown
     tick: jax.Array  # ticks done, int32
 
 
