@@ -100,6 +100,7 @@ def test_a_bad_call_ends_at_once_in_an_error_that_says_what_is_wrong(section):
     all_hold({call: checked(call, row) for call, row in SECTIONS[section].items()})
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("command", sorted({line.split()[0] for line in COMMANDS}))
 def test_a_bad_command_line_ends_in_a_line_that_says_what_is_wrong(command):
     """One process runs all command lines of one command."""

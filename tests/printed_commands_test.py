@@ -133,6 +133,7 @@ def test_a_command_is_read_as_a_shell_reads_it():
     ]
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     "number", range(len(STARTED)), ids=lambda i: f"{STARTED[i][0]}-{STARTED[i][1]}"
 )

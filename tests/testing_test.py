@@ -862,6 +862,7 @@ def test_the_command_checks_protocols_and_ends_with_0_if_all_holds(folder, capsy
     assert sentence in capsys.readouterr().out
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("claims", "rows"),
     [

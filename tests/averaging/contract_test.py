@@ -22,7 +22,6 @@ from tests.exchange.driving import (
     shared_buffers,
 )
 from tests.ground.donation_test import INNERS
-from tests.support.cases import shortened
 from tests.support.promises import Promises
 
 STEPS = 9
@@ -78,11 +77,14 @@ CONSERVING = [
 
 @pytest.mark.parametrize(
     ("name", "devices"),
-    shortened(
-        # four devices check more than one does; the rest of `FIRST` runs on one device
-        [(n, 1) for n in FIRST if n not in FEW] + [(n, WORKERS) for n in TABLE],
-        *((name, WORKERS if name in FEW else 1) for name in FIRST),
-    ),
+    [(name, 1) for name in FIRST]
+    + [
+        pytest.param(
+            *(name, WORKERS),
+            marks=pytest.mark.runs if name in FEW else pytest.mark.long,
+        )
+        for name in TABLE
+    ],
 )
 def test_a_method_keeps_its_contract(name, devices):
     testing.check_averaging(
