@@ -28,7 +28,9 @@ from ml_collections import ConfigDict
 from experiments import Arm, Effect, Experiment, amount, configs, figures, tasks
 from experiments.training.late_stages import OF_ADAM, late_stages
 
-SMALL = {"updates": 60, "stages": (4, 8), "momentum": (0.0, 0.5)}
+SMALL = {"updates": 60, "stages": (8,), "momentum": (0.5,), "sgd_rate": (0.5,)}
+SMALL |= {"adam_rate": (0.01, 0.03), "muon_rate": (0.05,)}
+SMALL |= {"look_ahead_momentum": (0.9,)}
 """Values that the small size of the book changes, beside the numbers of seeds."""
 
 LIMITS = configs.at_least(1, "width", "depth", "stages")

@@ -4,8 +4,8 @@ Delay acts as momentum. The loop of YellowFin (Zhang and Mitliagkas, arXiv:1706.
 measures the total momentum, and changes the explicit momentum until the total is on its
 target. It is compared with a momentum fixed at the target, and with none: by the total
 momentum on quadratics, and on scikit-learn's digits by the time to a training loss, for
-which step and target are searched. On digits also Adam and YellowFin are trained.
-YellowFin clips gradients as its released code does; the factor of its step is searched.
+which step and target are searched. On digits Adam and YellowFin are trained too;
+YellowFin clips gradients as its released code does.
 
     python -m experiments.main --config=configs/total_momentum.py --workdir=runs/total
 """
@@ -22,6 +22,9 @@ from experiments.configs import at_least, check_delays, positive
 from experiments.results.metrics import TimeTo
 from experiments.results.sizes import amount, points
 from experiments.tasks import digits_mlp, quadratic
+
+SMALL = {"updates": 600, "loss": 0.7}
+"""Values that the small size of the book changes, beside the numbers of seeds."""
 
 LIMITS = at_least(0, "delay", "target", "noise") | positive("gain", "rate", "loss")
 LIMITS |= positive("tolerance")
@@ -94,6 +97,11 @@ def experiment(config: ConfigDict) -> Experiment:
         of = dict(fixed=False, color="momentum", title=title)
         return figures.over("delay", metric, only={"task": (task,)} | only, **of)
 
+    def effect(metric, on, task, against, size):
+        name = f"{metric.replace('_', ' ')} on {on}"
+        where = {"task": task}
+        return Effect(metric=metric, name=name, against=against, size=size, where=where)
+
     rivals = {"momentum": (YELLOWFIN, ADAM)}
     return Experiment(
         question="Does a closed loop keep the total momentum while delays grow?",
@@ -111,20 +119,10 @@ def experiment(config: ConfigDict) -> Experiment:
         evaluations=50,
         metrics={"applied_momentum": measured(0), "total_momentum": measured(1)},
         answer=[
-            Effect(
-                metric="total_momentum",
-                against={"delay": 0},
-                size=amount(0.05),
-                where={"task": "no noise"},
-                name="total momentum on a quadratic",
+            effect(
+                "total_momentum", "a quadratic", "no noise", {"delay": 0}, amount(0.05)
             ),
-            Effect(
-                metric="test_error",
-                against={"momentum": "none"},
-                size=points(1),
-                where={"task": "digits"},
-                name="test error on digits",
-            ),
+            effect("test_error", "digits", "digits", {"momentum": "none"}, points(1)),
         ],
         figures=[
             shown("total_momentum", "Does the total stay on its target?"),

@@ -72,7 +72,7 @@ class Stage(NamedTuple):
 STAGES = {
     "short": Stage(Search(repeats=1, most=20_000), seeds=60),
     "full": Stage(Search(repeats=3), 100, all_clusters=True, undelayed=True),
-    "long": Stage(Search(repeats=2), seeds=60, horizon=4),
+    "long": Stage(Search(repeats=2, most=60_000), seeds=60, horizon=4),
 }
 """Every row is run in the short stage; rows that may gain also in the other stages."""
 
