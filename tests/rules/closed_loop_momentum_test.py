@@ -5,6 +5,7 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import delayjax as dj
@@ -21,7 +22,8 @@ def closed_loop(grad, start, staleness, *, rates, target, gain):
         seen.append((tau, xs[t - tau], grad(xs[t - tau], t - tau)))
         if t >= 2 and seen[-1][0] == seen[-2][0] == seen[-3][0]:
             (_, x0, _), (_, x1, g1), (_, x2, _) = seen[-3:]
-            estimate = np.median((x2 - x1 + rate * g1) / (x1 - x0))
+            rate_then = rates[t - 1 - tau]  # of the update from x1 to x2
+            estimate = np.median((x2 - x1 + rate_then * g1) / (x1 - x0))
             beta = np.clip(beta + gain * (target - estimate), -0.9999, 0.9999)
         velocity = beta * velocity - rate * seen[-1][2]
         xs.append(xs[t] + velocity)
@@ -127,6 +129,20 @@ def test_the_explicit_momentum_makes_room_for_the_delay():
     table = np.array(result).reshape(len(RATES), len(DELAYS))
     assert (np.diff(table, axis=1) < 0).all()  # falls as the delay grows
     assert (np.diff(table[:, 1:], axis=0) < 0).all()  # and as the step grows
+
+
+def test_a_rising_rate_is_no_momentum():
+    """Without delay the total is the explicit momentum, here 0, at every rate."""
+    warm_up = optax.linear_schedule(0.0, 0.05, 400)
+    rule = dj.closed_loop_momentum(warm_up, 0.0, gain=0.01)
+    curvature = np.array([0.3, 0.5, 0.8, 1.1])
+
+    def grad(x, version):
+        return curvature * x
+
+    _, (_, betas, estimates) = trained(rule, grad, np.ones(4), 0, 1, seen=seen)
+    np.testing.assert_allclose(betas, 0.0, atol=1e-9)
+    np.testing.assert_allclose(estimates, 0.0, atol=1e-9)
 
 
 def test_without_feedback_the_estimate_is_the_momentum_of_the_delay():

@@ -205,6 +205,17 @@ def test_a_refused_gradient_leaves_every_bit_of_the_inner_state(name, bad):
     assert all(np.isfinite(x.astype(float)).all() for x in jax.tree.leaves(state))
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_the_frequency_filter_alone_refuses_what_is_not_finite(bad):
+    tx = dj.kardam(optax.sgd(1.0), workers=3, attackers=1, lipschitz=False)
+    state, update = tx.init(TREE), jax.jit(tx.update)
+    updates, state = update(scaled(bad), state, TREE, worker=0)
+    assert all(not leaf.any() for leaf in jax.tree.leaves(updates))
+    assert (state.dropped, state.memory.accepted) == (1, 0)
+    _, state = update(scaled(1.0), state, TREE, worker=0)  # it has sent nothing yet
+    assert state.memory.accepted == 1
+
+
 @pytest.mark.parametrize("lipschitz", [True, False])
 def test_a_worker_that_is_not_of_the_cluster_is_refused(lipschitz):
     tx = dj.kardam(optax.sgd(0.1), workers=3, attackers=1, lipschitz=lipschitz)

@@ -238,10 +238,27 @@ def test_heavy_tails_have_the_limits_of_many_samples(times):
     assert mean_limit(times) == pytest.approx(limit, rel=1e-3)
 
 
-def test_what_an_integral_does_not_resolve_is_no_limit():
-    assert (
-        mean_limit(cluster.from_scipy(stats.weibull_min(0.8)).scaled(3.0)) == math.inf
-    )
+WIDE = {
+    "weibull 0.8": cluster.from_scipy(stats.weibull_min(0.8)).scaled(3.0),
+    "pareto 1.5": cluster.pareto(1.0, 1.5),  # its limit is 1.448
+    "pareto 2": cluster.pareto(1.0, 2.0),  # 1.382
+    "lognormal 1.6": cluster.lognormal(1.0, 1.6),  # 20.55
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.parametrize("workers", [10**6, math.inf])
+def test_a_limit_beyond_the_frequencies_of_an_integral_is_not_known(workers, name):
+    with pytest.raises(ValueError, match="less widely spread, to find the limit"):
+        DelayEquation(WIDE[name]).gain_limit(workers=workers)
+
+
+def test_a_limit_is_known_up_to_the_frequencies_of_an_integral():
+    # a root i w has a gain of at least w
+    times = WIDE["weibull 0.8"]
+    limit = DelayEquation(times).gain_limit(workers=2)
+    assert limit < times.resolved
+    assert integral(limit, times, 2) == pytest.approx(1, rel=2e-3)
 
 
 @pytest.mark.parametrize("k", [1.001, 1.5, 3.3, 400, 1e6, 1e12])

@@ -364,6 +364,28 @@ def test_of_equally_fast_steps_the_smallest_is_critical(beta):
     np.testing.assert_allclose(newton, 1, rtol=1e-9)
 
 
+@pytest.mark.parametrize("workers", [4, 8, 16])
+def test_the_fastest_step_of_memoryless_workers_is_a_heavy_ball_s(workers):
+    """A geometric law is momentum q = 1 - 1/P, with a step of a (1 - q)."""
+    law = dj.cluster.staleness_law(
+        dj.cluster.Cluster(workers, dj.cluster.exponential(1.0))
+    )
+    q = 1 - 1 / workers
+    fastest = Dynamics(law.pmf)
+    step = fastest.critical_step()
+    np.testing.assert_allclose(step, (1 - math.sqrt(q)) ** 2 / (1 - q), rtol=0.01)
+    assert step < fastest.step_limit()
+    np.testing.assert_allclose(fastest.spectral_radius(step), math.sqrt(q), rtol=3e-3)
+
+
+@pytest.mark.parametrize(
+    "law", [[0.826, 0.083, 0.068, 0.023], [0.75 * 0.25**k for k in range(6)]]
+)
+def test_the_fastest_step_is_not_beyond_the_limit(law):
+    law = np.divide(law, np.sum(law))
+    assert Dynamics(law).critical_step() <= Dynamics(law).step_limit()
+
+
 @seeds
 def test_no_step_is_faster_than_the_critical_one(seed):
     rng = np.random.default_rng(seed)
@@ -371,7 +393,9 @@ def test_no_step_is_faster_than_the_critical_one(seed):
         law, options = updates.a_law(rng, 8), updates.options_of(rng, 8)
         fastest = Dynamics(law, **options).critical_step()
         radius = updates.mean_radius(fastest, law, **options)
-        for step in np.linspace(0, of_the_mean(law, **options), 60)[1:-1]:
+        limit = Dynamics(law, **options).step_limit()
+        assert fastest <= limit
+        for step in np.linspace(0, limit, 60)[1:-1]:
             assert updates.mean_radius(step, law, **options) > radius - 1e-6
 
 

@@ -60,7 +60,7 @@ def share_of_budget(
         -0.25
         -0.125
         -0.5
-        -0.0
+        0.0
 
     References:
         Wu, Magnusson, Feyzmahdavian and Johansson, Delay-adaptive step-sizes for
@@ -105,9 +105,9 @@ def inverse_within_budget(
         -0.5
         -0.5
         -0.5
-        -0.0
+        0.0
         -1.0
-        -0.0
+        0.0
 
     References:
         Wu, Magnusson, Feyzmahdavian and Johansson, Delay-adaptive step-sizes for
@@ -145,6 +145,9 @@ def _within_budget(
         step = jnp.asarray(choose(budget, jnp.subtract(budget, used), tau), used.dtype)
         step = jnp.where(tau <= max_delay, step, 0.0)
         recent = jnp.concatenate([step[None], state.recent])[:max_delay]
-        return dtypes.scaled(-step, updates), BudgetState(recent)
+        moved = dtypes.scaled(-step, updates)
+        # without a step NaN moves nothing
+        updates = jax.tree.map(lambda u: jnp.where(step == 0, 0, u), moved)
+        return updates, BudgetState(recent)
 
     return transforms.stateful(BudgetState, init_fn, update_fn)

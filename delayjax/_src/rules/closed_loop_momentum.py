@@ -33,12 +33,12 @@ def closed_loop_momentum(
     Delay acts as momentum. The total momentum is measured, as the median over
     coordinates of
 
-        beta_hat = (x_{s+1} - x_s + eta g(x_s)) / (x_s - x_{s-1}),    s = t - tau - 1
+        beta_hat = (x_{s+1} - x_s + eta_s g(x_s)) / (x_s - x_{s-1}),    s = t - tau - 1
 
     and the explicit momentum follows by
 
         beta <- clip(beta + gain (target - beta_hat), -1, 1)
-        v    <- beta v - eta g(x_{t-tau})
+        v    <- beta v - eta_t g(x_{t-tau})
         x    <- x + v
 
     beta starts at 0, falls below 0 where the delay alone has more momentum than the
@@ -101,7 +101,9 @@ def closed_loop_momentum(
     ):
         rate = transforms.rate_at(learning_rate, state.step)
         late = total.take(updates, staleness, stale_params)
-        loop, measured = total.measure(state.loop, rate, late)
+        moved = jnp.maximum(state.step - late[1] - 1, 0)  # s; at first nothing moved
+        rate_then = transforms.rate_at(learning_rate, moved)
+        loop, measured = total.measure(state.loop, rate_then, late)
         momentum = total.steer(state.momentum, target, measured)
         velocity = rolled(state.velocity, momentum, rate, late[0])
         updates = optax.tree.cast_like(velocity, updates)

@@ -168,6 +168,8 @@ def kardam(
             filtered = _measured(filtered, updates, model, worker)
             filtered = _moved(filtered, params, has_last=memory.accepted > 0)
             used, filtered = smooth(filtered, updates, used)
+        else:
+            used &= jnp.isfinite(norms.norm(updates))
         if recent:
             with_this = jnp.append(last_workers, worker)[1:]
             last_workers = jnp.where(used, with_this, last_workers)

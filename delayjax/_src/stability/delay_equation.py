@@ -159,17 +159,21 @@ class DelayEquation:
             median gives a limit, as for exponential times. As a step eta lambda it is
             limit * mean / P; `half_update_earlier` makes this more exact.
 
+        Raises:
+            ValueError: if the times are so widely spread that `service_time.transform`
+                is not known at the frequency of the limit, as for Pareto tails of
+                exponent 2 or less.
+
         Example:
             >>> from delayjax import cluster
             >>> equation = DelayEquation(cluster.gamma(1.0, 2.0))
             >>> [round(equation.gain_limit(workers=p), 2) for p in (16, 1000, math.inf)]
             [3.1, 3.98, 4.0]
         """
-        limit = spectrum.limit_of_the_mean(self.service_time)
         if isinstance(workers, float) and workers == math.inf:
-            return limit
+            return spectrum.limit_of_the_mean(self.service_time)
         count = checks.check_bound("workers", workers, at_least=1)
-        return spectrum.limit_of_the_variance(self.service_time, count, limit)
+        return spectrum.limit_of_the_variance(self.service_time, count)
 
     def critical_gain(self) -> float:
         """The largest gain at which the error decays without oscillating, 1/seconds.

@@ -103,11 +103,13 @@ class Dynamics(Recursion):
 
             tau^tau / (tau + 1)^{tau+1},    with the spectral radius tau / (tau + 1).
 
-        Of equally fast steps it is the smallest. Delays are at most 10^4. A
-        compensation above 1 may put it beyond `step_limit`.
+        Of equally fast steps it is the smallest; if they differ by roundings of the
+        probabilities alone, it is any of them. (The geometric law with p_k = (1 - q)
+        q^k has the radius sqrt(q) from (1 - sqrt(q))^2 / (1 - q) on.) It is at most the
+        `step_limit` of "mean_square". Delays are at most 10^4.
         """
         self.check_longest()
-        limit = self._mean_limit()
+        limit = self.step_limit()
         low, high, best = 0.0, 1.0, limit / 2
         while high - low > 1e-12:
             # not the half: at a radius of beta a root would start on the circle

@@ -20,29 +20,47 @@ _CELLS = 4096  # at a time
 _EXACT = 1e-6  # the relative error that integration may have
 
 
-@functools.lru_cache(maxsize=8)  # a search for the best P calls it many times
+_TOO_WIDE = (
+    "`service_time` must have times less widely spread, to {}: leave out the longest,"
+    " or measure with `paths`."
+)
+
+
 def limit_of_the_mean(time: ServiceTime) -> float:
-    """The gain at which the delay equation has a root on the imaginary axis."""
+    """The gain at which the delay equation has a root on the imaginary axis.
+
+    Raises:
+        ValueError: if there is no limit at frequencies at which the transform is known.
+    """
+    return _known(*_limit_of_the_mean(time))
+
+
+@functools.lru_cache(maxsize=8)  # a search for the best P calls it many times
+def _limit_of_the_mean(time: ServiceTime) -> tuple[float, float]:
+    """The limit, `inf` if none is seen, and the gain up to which there surely is none.
+
+    A root i w has a gain of at least w, since |phi| is at most 1.
+    """
     if (k := time.stages) is not None:  # k tan(pi/2k) / cos^k(pi/2k)
         if k <= 1:
-            return math.inf
+            return math.inf, math.inf
         if k == math.inf:
-            return math.pi / 2 / time.mean
+            return math.pi / 2 / time.mean, math.inf
         turned = math.pi / (2 * k)
         lost = k / 2 * math.log1p(-(math.sin(turned) ** 2))
         limit = k * math.tan(turned) * math.exp(-lost) if lost > -700 else math.inf
-        return limit / time.mean
+        return limit / time.mean, math.inf
     # the median, because one delay in a thousand may determine the mean
     typical = float(time.quantile(0.5))
     if typical == 0:  # at least half of the cosines are 1
-        return math.inf
+        return math.inf, math.inf
 
     def real(w):
         return time.transform(1j * w).real
 
-    highest = min(_HIGHEST / min(typical, time.mean), time.resolved)
+    last = _HIGHEST / min(typical, time.mean)
+    highest = min(last, time.resolved)
     limit, first = math.inf, 0.0
-    # |phi| is at most 1, so a is at least w
     while first < min(limit, highest):
         spacing = max(_FINE / time.mean, _COARSEST * first)
         w = first + spacing * np.arange(_BLOCK + 1)
@@ -53,11 +71,23 @@ def limit_of_the_mean(time: ServiceTime) -> float:
             if late > 0:
                 limit = min(limit, crossing / late)
         first = float(w[-1])
+    return limit, math.inf if limit < math.inf or highest == last else highest
+
+
+def _known(limit: float, least: float) -> float:
+    """The limit, if the search for smaller limits came as far."""
+    if limit > least:
+        raise ValueError(_TOO_WIDE.format("find the limit"))
     return limit
 
 
-def limit_of_the_variance(time: ServiceTime, workers: int, most: float) -> float:
-    """The gain at which the integral is 1, at most `most`."""
+def limit_of_the_variance(time: ServiceTime, workers: int) -> float:
+    """The gain at which the integral is 1, at most the limit of the mean.
+
+    Raises:
+        ValueError: as `limit_of_the_mean`, if the gain is not surely below that limit.
+    """
+    most, least = _limit_of_the_mean(time)
     w, phi, spread = _spectrum(time)
     spread = spread / (2.0 * _POINTS * workers)
 
@@ -69,7 +99,9 @@ def limit_of_the_variance(time: ServiceTime, workers: int, most: float) -> float
     while high < most and left(high) > 0:
         high *= 2
     high = min(high, most)
-    return zero_between(left, 1e-9 / time.mean, high) if left(high) < 0 else high
+    if left(high) < 0:
+        high = zero_between(left, 1e-9 / time.mean, high)
+    return _known(high, least)
 
 
 def variance(gain: float, time: ServiceTime) -> float:
@@ -100,10 +132,7 @@ def variance(gain: float, time: ServiceTime) -> float:
         )  # a full output has no warnings
         total, doubt = total + part, doubt + error
     if doubt > _EXACT * (math.pi / (2 * gain) + total):
-        raise ValueError(
-            "`service_time` must have times less widely spread, to integrate the"
-            " variance to six digits: leave out the longest, or measure with `paths`."
-        )
+        raise ValueError(_TOO_WIDE.format("integrate the variance to six digits"))
     edges = np.linspace(middle, far, math.ceil((far - middle) * time.mean) + 1)
     nodes, weights = np.polynomial.legendre.leggauss(16)
     for first in range(0, len(edges) - 1, _CELLS):
