@@ -33,6 +33,9 @@ from experiments import (
 from experiments.configs import at_least, positive
 from experiments.training import methods
 
+SMALL = {"seconds": 100.0, "target": 1.5, "batch_size": (8,)}
+"""Values that the small size of the book changes, beside the numbers of seeds."""
+
 LIMITS = at_least(1, "workers")
 LIMITS |= at_least(0, "message_seconds", "target", "warmup_updates")
 LIMITS |= at_least(0, "overhead_seconds", "example_seconds")

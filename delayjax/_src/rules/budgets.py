@@ -44,6 +44,7 @@ def share_of_budget(
         budget: the most that the step sizes may sum to, positive. May be traced.
         max_delay: the number of past step sizes kept, in steps. Static. The rule does
             not know what a gradient with a larger staleness misses: its step is zero.
+            A step of zero does not remove NaN from a gradient: see `refusing`.
         share: al in the paper, in (0, 1), about 0.9. May be traced.
 
     Returns:
@@ -60,7 +61,7 @@ def share_of_budget(
         -0.25
         -0.125
         -0.5
-        0.0
+        -0.0
 
     References:
         Wu, Magnusson, Feyzmahdavian and Johansson, Delay-adaptive step-sizes for
@@ -105,9 +106,9 @@ def inverse_within_budget(
         -0.5
         -0.5
         -0.5
-        0.0
+        -0.0
         -1.0
-        0.0
+        -0.0
 
     References:
         Wu, Magnusson, Feyzmahdavian and Johansson, Delay-adaptive step-sizes for
@@ -145,9 +146,6 @@ def _within_budget(
         step = jnp.asarray(choose(budget, jnp.subtract(budget, used), tau), used.dtype)
         step = jnp.where(tau <= max_delay, step, 0.0)
         recent = jnp.concatenate([step[None], state.recent])[:max_delay]
-        moved = dtypes.scaled(-step, updates)
-        # without a step NaN moves nothing
-        updates = jax.tree.map(lambda u: jnp.where(step == 0, 0, u), moved)
-        return updates, BudgetState(recent)
+        return dtypes.scaled(-step, updates), BudgetState(recent)
 
     return transforms.stateful(BudgetState, init_fn, update_fn)
