@@ -29,6 +29,9 @@ from experiments import (
 from experiments.configs import at_least, positive
 from experiments.tasks import digits_mlp
 
+SMALL = {"examples": 8_000, "groups": (1, 4, 16)}
+"""Values that the small size of the book changes, beside the numbers of seeds."""
+
 LIMITS = at_least(1, "workers", "examples")
 LIMITS |= positive("tolerance")
 

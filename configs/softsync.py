@@ -29,6 +29,9 @@ from experiments import (
     tasks,
 )
 
+SMALL = {"examples": 8_000}
+"""Values that the small size of the book changes, beside the numbers of seeds."""
+
 LIMITS = configs.at_least(1, "workers", "examples")
 LIMITS |= configs.positive("tolerance")
 LIMITS |= configs.below_one("momentum")

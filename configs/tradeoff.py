@@ -27,6 +27,9 @@ from experiments import (
 )
 from experiments.configs import at_least, positive
 
+SMALL = {"examples": 8_000}
+"""Values that the small size of the book changes, beside the numbers of seeds."""
+
 LIMITS = at_least(2, "workers") | at_least(1, "examples")
 LIMITS |= at_least(0, "overhead_seconds", "example_seconds")
 LIMITS |= positive("tolerance")

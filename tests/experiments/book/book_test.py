@@ -307,7 +307,7 @@ def test_the_small_size_has_few_seeds_and_is_a_run_of_the_config(name):
         key, _, value = flag.removeprefix("--config.").partition("=")
         value = ast.literal_eval(value)
         # a coarser search needs fewer trainings, and a larger loss is reached sooner
-        if key in ("tolerance", "target"):
+        if key in ("tolerance", "target", "loss"):
             assert value > own[key]
         elif isinstance(value, int | float):
             assert 0 < value < own[key]
@@ -316,6 +316,7 @@ def test_the_small_size_has_few_seeds_and_is_a_run_of_the_config(name):
 
 
 def test_configs_that_train_long_are_shorter_in_the_small_size():
-    for name in ("pipeline_char_lm", "late_or_mixed", "muon_delay"):
+    momenta = dict.fromkeys(("late_or_mixed", "muon_delay"), (0.0, 0.5))
+    for name, tried in (momenta | {"pipeline_char_lm": (0.5,)}).items():
         assert "--config.updates=60" in entries.small(name)
-        assert "--config.momentum=(0.0, 0.5)" in entries.small(name)
+        assert f"--config.momentum={tried}" in entries.small(name)
