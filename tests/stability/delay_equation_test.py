@@ -238,6 +238,26 @@ def test_heavy_tails_have_the_limits_of_many_samples(times):
     assert mean_limit(times) == pytest.approx(limit, rel=1e-3)
 
 
+@pytest.mark.parametrize("shape", [2.5, 3.0])
+def test_a_tail_has_the_limit_of_its_integral_along_a_turned_path(shape):
+    """E exp(-i w T) for T >= 1, along T = 1 - i y, where nothing oscillates."""
+
+    def phi(w):
+        def along(part):
+            def value(y):
+                turned = -1j * (1 - 1j * y) ** (-shape - 1) * np.exp(-w * y)
+                return getattr(turned, part)
+
+            return integrate.quad(value, 0, math.inf)[0]
+
+        return shape * np.exp(-1j * w) * (along("real") + 1j * along("imag"))
+
+    w = optimize.brentq(lambda w: phi(w).real, 0.5, 2.0)
+    assert mean_limit(cluster.pareto(1.0, shape)) == pytest.approx(
+        -w / phi(w).imag, rel=1e-4
+    )
+
+
 WIDE = {
     "weibull 0.8": cluster.from_scipy(stats.weibull_min(0.8)).scaled(3.0),
     "pareto 1.5": cluster.pareto(1.0, 1.5),  # its limit is 1.448
