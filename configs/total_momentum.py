@@ -23,7 +23,7 @@ from experiments.results.metrics import TimeTo
 from experiments.results.sizes import amount, points
 from experiments.tasks import digits_mlp, quadratic
 
-SMALL = {"updates": 600, "loss": 0.7}
+SMALL = {"updates": 300, "loss": 1.0, "delay": (0, 8)}
 """Values that the small size of the book changes, beside the numbers of seeds."""
 
 LIMITS = at_least(0, "delay", "target", "noise") | positive("gain", "rate", "loss")
