@@ -8,8 +8,8 @@ interrupted book. `--size=small` reports at most three seeds of each config and 
 one more; long configs also train for fewer updates. So it decides fewer statements.
 With `--size=full` a config is run again with twice its seeds, and then with four times
 as many, until its headline is decided among all headlines. `--jobs=2` runs two configs
-side by side: most use little more than one core, so that two cores need about an hour for
-the small size. The command writes book.html and book.csv into the work directory.
+side by side: most use little more than one core, so that two cores need about an hour
+for the small size. The command writes book.html and book.csv into the work directory.
 """
 
 import datetime
