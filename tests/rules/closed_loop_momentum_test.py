@@ -22,8 +22,8 @@ def closed_loop(grad, start, staleness, *, rates, target, gain):
         seen.append((tau, xs[t - tau], grad(xs[t - tau], t - tau)))
         if t >= 2 and seen[-1][0] == seen[-2][0] == seen[-3][0]:
             (_, x0, _), (_, x1, g1), (_, x2, _) = seen[-3:]
-            rate_then = rates[t - 1 - tau]  # of the update from x1 to x2
-            estimate = np.median((x2 - x1 + rate_then * g1) / (x1 - x0))
+            s = t - tau - 1  # x1 is x_s
+            estimate = np.median((x2 - x1 + rates[s] * g1) / (x1 - x0))
             beta = np.clip(beta + gain * (target - estimate), -0.9999, 0.9999)
         velocity = beta * velocity - rate * seen[-1][2]
         xs.append(xs[t] + velocity)

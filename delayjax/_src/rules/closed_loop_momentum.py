@@ -101,9 +101,9 @@ def closed_loop_momentum(
     ):
         rate = transforms.rate_at(learning_rate, state.step)
         late = total.take(updates, staleness, stale_params)
-        moved = jnp.maximum(state.step - late[1] - 1, 0)  # s; at first nothing moved
-        rate_then = transforms.rate_at(learning_rate, moved)
-        loop, measured = total.measure(state.loop, rate_then, late)
+        s = jnp.maximum(state.step - late[1] - 1, 0)  # nothing is measured before 0
+        eta_s = transforms.rate_at(learning_rate, s)
+        loop, measured = total.measure(state.loop, eta_s, late)
         momentum = total.steer(state.momentum, target, measured)
         velocity = rolled(state.velocity, momentum, rate, late[0])
         updates = optax.tree.cast_like(velocity, updates)

@@ -72,9 +72,9 @@ def yellowfin(
     released code takes that step with fixed numbers.
 
     With `closed_loop` the tuned beta is the target of the total momentum, delay
-    included, and the momentum applied follows as in `closed_loop_momentum`. Its
-    estimate takes the learning rate of today for the rate of tau + 1 updates ago, which
-    was smaller by about (tau + 1) / t during the slow start.
+    included, and the momentum applied follows as in `closed_loop_momentum`. The
+    estimate uses the learning rate of step t in place of eta_s: during the slow start
+    eta_s was smaller by a share of about (tau + 1) / t.
 
     Args:
         decay: the decay of the means, in [0, 1). May be traced.

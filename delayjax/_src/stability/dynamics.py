@@ -103,10 +103,11 @@ class Dynamics(Recursion):
 
             tau^tau / (tau + 1)^{tau+1},    with the spectral radius tau / (tau + 1).
 
-        Of equally fast steps it is the smallest; if they differ by roundings of the
-        probabilities alone, it is any of them. (The geometric law with p_k = (1 - q)
-        q^k has the radius sqrt(q) from (1 - sqrt(q))^2 / (1 - q) on.) It is at most the
-        `step_limit` of "mean_square". Delays are at most 10^4.
+        If several steps have this radius, it is the smallest of these steps. The
+        geometric law p_k = (1 - q) q^k has the radius sqrt(q) at all steps from
+        (1 - sqrt(q))^2 / (1 - q) on; where errors of the probabilities separate these
+        steps, the result may be any of them. It is at most `step_limit()`. Delays are
+        at most 10^4.
         """
         self.check_longest()
         limit = self.step_limit()

@@ -18,8 +18,6 @@ _POINTS = 2**14  # of an integral over all frequencies
 _SPARSE = 16  # points for one value of a transform that has no formula
 _CELLS = 4096  # at a time
 _EXACT = 1e-6  # the relative error that integration may have
-
-
 _TOO_WIDE = (
     "`service_time` must have times less widely spread, to {}: leave out the longest,"
     " or measure with `paths`."
@@ -30,30 +28,34 @@ def limit_of_the_mean(time: ServiceTime) -> float:
     """The gain at which the delay equation has a root on the imaginary axis.
 
     Raises:
-        ValueError: if there is no limit at frequencies at which the transform is known.
+        ValueError: if no frequency at which the transform is known gives a limit.
     """
-    return _known(*_limit_of_the_mean(time))
+    limit, is_known = _limit_of_the_mean(time)
+    if not is_known:
+        raise ValueError(_TOO_WIDE.format("find the limit"))
+    return limit
 
 
 @functools.lru_cache(maxsize=8)  # a search for the best P calls it many times
-def _limit_of_the_mean(time: ServiceTime) -> tuple[float, float]:
-    """The limit, `inf` if none is seen, and the gain up to which there surely is none.
+def _limit_of_the_mean(time: ServiceTime) -> tuple[float, bool]:
+    """The limit and True; or, if it is not known, a gain below it and False.
 
-    A root i w has a gain of at least w, since |phi| is at most 1.
+    A root i w has a gain of at least w, since |phi| is at most 1. So the limit is above
+    every frequency below which no root is.
     """
     if (k := time.stages) is not None:  # k tan(pi/2k) / cos^k(pi/2k)
         if k <= 1:
-            return math.inf, math.inf
+            return math.inf, True
         if k == math.inf:
-            return math.pi / 2 / time.mean, math.inf
+            return math.pi / 2 / time.mean, True
         turned = math.pi / (2 * k)
         lost = k / 2 * math.log1p(-(math.sin(turned) ** 2))
         limit = k * math.tan(turned) * math.exp(-lost) if lost > -700 else math.inf
-        return limit / time.mean, math.inf
+        return limit / time.mean, True
     # the median, because one delay in a thousand may determine the mean
     typical = float(time.quantile(0.5))
     if typical == 0:  # at least half of the cosines are 1
-        return math.inf, math.inf
+        return math.inf, True
 
     def real(w):
         return time.transform(1j * w).real
@@ -71,23 +73,18 @@ def _limit_of_the_mean(time: ServiceTime) -> tuple[float, float]:
             if late > 0:
                 limit = min(limit, crossing / late)
         first = float(w[-1])
-    return limit, math.inf if limit < math.inf or highest == last else highest
-
-
-def _known(limit: float, least: float) -> float:
-    """The limit, if the search for smaller limits came as far."""
-    if limit > least:
-        raise ValueError(_TOO_WIDE.format("find the limit"))
-    return limit
+    if limit == math.inf and highest < last:
+        return highest, False
+    return limit, True
 
 
 def limit_of_the_variance(time: ServiceTime, workers: int) -> float:
     """The gain at which the integral is 1, at most the limit of the mean.
 
     Raises:
-        ValueError: as `limit_of_the_mean`, if the gain is not surely below that limit.
+        ValueError: if that limit is not known, and may be the smaller one.
     """
-    most, least = _limit_of_the_mean(time)
+    most, is_known = _limit_of_the_mean(time)
     w, phi, spread = _spectrum(time)
     spread = spread / (2.0 * _POINTS * workers)
 
@@ -100,8 +97,10 @@ def limit_of_the_variance(time: ServiceTime, workers: int) -> float:
         high *= 2
     high = min(high, most)
     if left(high) < 0:
-        high = zero_between(left, 1e-9 / time.mean, high)
-    return _known(high, least)
+        return zero_between(left, 1e-9 / time.mean, high)
+    if not is_known:
+        raise ValueError(_TOO_WIDE.format("find the limit"))
+    return high
 
 
 def variance(gain: float, time: ServiceTime) -> float:
