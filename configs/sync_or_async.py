@@ -33,7 +33,7 @@ from experiments import (
 from experiments.configs import at_least, positive
 from experiments.training import methods
 
-SMALL = {"message_seconds": (0.1,), "batch_size": (8,)}
+SMALL = {"message_seconds": (0.01, 1.0), "batch_size": (8,)}
 """Values that the small size of the book changes, beside the numbers of seeds."""
 
 LIMITS = at_least(1, "workers")
