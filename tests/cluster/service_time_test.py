@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 
 from delayjax import cluster
 
@@ -88,6 +88,35 @@ def test_the_transform_at_zero_is_one_and_its_slope_the_mean(times):
     difference = 1j * upwards / 2e-5
     np.testing.assert_allclose(times.slope(s), difference, rtol=1e-6)
     assert times.transform(np.zeros(0)).shape == (0,)
+
+
+S = np.array([0.01j, 1j, -3j, 30j, 0.5 + 100j, 2 + 5j, 50 + 1j, 0.3])
+
+
+@pytest.mark.parametrize("cv", [0.02, 0.5, 1.6, 20.0])
+def test_lognormal_times_drawn_by_their_length_are_longer_by_a_factor(cv):
+    # T exp(-z^2/2) is a normal density again, moved by the variance of log T
+    times = cluster.lognormal(2.0, cv)
+    longer = 2.0 * times.transform((1 + cv**2) * S)
+    np.testing.assert_allclose(times.slope(S), longer, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("shape", [0.5, 1.1, 2.0, 10.0])
+def test_pareto_times_obey_integration_by_parts(shape):
+    times = cluster.pareto(2.0, shape)
+    expected = np.exp(-2.0 * S) - S * times.slope(S) / shape
+    np.testing.assert_allclose(times.transform(S), expected, rtol=1e-11, atol=3e-14)
+
+
+@pytest.mark.parametrize("shape", [1, 2, 3])
+def test_pareto_times_have_an_exponential_integral(shape):
+    # E_{n+1}(z) = (exp(-z) - z E_n(z)) / n, and the transform is n E_{n+1}(s scale)
+    z = S[np.abs(S) < 10]
+    value = special.exp1(z)
+    for n in range(1, shape + 1):
+        value = (np.exp(-z) - z * value) / n
+    result = cluster.pareto(0.5, shape).transform(2 * z)
+    np.testing.assert_allclose(result, shape * value, rtol=1e-9)
 
 
 def test_the_kth_of_p_is_the_integral_of_its_survival(times):

@@ -16,6 +16,9 @@ _FIRST, _LONGEST = 8, 512  # tasks in a block: few at first, enough for many wor
 _BLOCK = 2**18  # exponentials at a time
 _LARGE = 1000  # stages: from here on 1 + s mean/k loses three digits
 _NODES = 4001  # of an integral over all shares
+_OF_A_TAIL = 433  # nodes of an integral over the times of a Pareto tail
+_FAR = 9.5  # normal deviations: beyond it a normal density is below 1e-20
+_TURN = 3.0  # deviations by which a path leaves the real axis, at most
 _LAST = 1e-9  # share of a finite integral at its last node, at most
 _RARE = 1e-6  # share of the longest times that `resolved` leaves out
 _STEADY = 0.02  # relative change of the hazard of an exponential tail, at most
@@ -211,11 +214,26 @@ def lognormal(
     spread = math.sqrt(math.log1p(cv**2))
     location = math.log(mean_seconds) - math.log1p(cv**2) / 2
     median = float(mean_seconds) / math.sqrt(1 + cv**2)
+    # T = median exp(spread z) along z = y - i turn / spread, a parallel of the axis.
+    # The steps are small beside a normal deviation and a factor of e of T
+    step = min(0.1, 0.25 / spread)
+    y = np.arange(-_FAR, _FAR + spread, step)
+    chances = step * scipy.stats.norm.pdf(y)
+
+    def path(angle):
+        # a larger turn would lose digits: its weights are large and cancel
+        turn = np.clip(angle, -_TURN * spread, _TURN * spread)
+        times = median * np.exp(spread * y - 1j * turn)
+        z = turn / spread
+        return times, chances * np.exp(z**2 / 2 + 1j * y * z)
+
     return dataclasses.replace(
         from_scipy(scipy.stats.lognorm(spread, scale=median)),
         mean=float(mean_seconds),
         sample=lambda rng, size: rng.lognormal(location, spread, size),
+        **_along(path, y.size),
         tail_rate=0.0,
+        resolved=math.inf,
     )
 
 
@@ -247,13 +265,25 @@ def pareto(
         log += math.lgamma(slower - inverse) - math.lgamma(slower)
         return scale * math.exp(log)
 
+    # T = scale (1 + r exp(-i angle)), r = exp(pi/2 sinh x): r decays at both ends
+    x, step = np.linspace(-4.3, 6.5, _OF_A_TAIL, retstep=True)
+    r = np.exp(np.pi / 2 * np.sinh(x))
+    steps = shape * step * np.pi / 2 * np.cosh(x) * r
+
+    def path(angle):
+        turned = np.exp(-1j * angle)
+        times = 1 + r * turned
+        return scale * times, steps * turned * np.exp(-(shape + 1) * np.log(times))
+
     return dataclasses.replace(
         from_scipy(scipy.stats.pareto(shape, scale=scale)),
         mean=kth(1, 1),
         # NumPy draws from Lomax's law, which begins at 0
         sample=lambda rng, size: scale * (1.0 + rng.pareto(shape, size)),
+        **_along(path, x.size),
         kth=kth,
         tail_rate=0.0,
+        resolved=math.inf,
     )
 
 
@@ -400,20 +430,55 @@ def blocks(
 def _of_points(times: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
     """`transform` and `slope` of times that have these probabilities."""
 
-    def sums(s, parts):
-        """sum_i parts[i] exp(-s times[i]), of the shape of `s`."""
-        s = np.asarray(s)
-        flat, rows = s.ravel(), max(_BLOCK // times.size, 1)
-        done = [
-            np.exp(-np.multiply.outer(flat[first : first + rows], times)) @ parts
-            for first in range(0, flat.size, rows)
-        ]
-        return np.concatenate([np.zeros(0), *done]).reshape(s.shape)[()]
+    def sums(s, power):
+        return np.exp(-s * times) @ (weights * times**power)
 
-    return {
-        "transform": lambda s: sums(s, weights),
-        "slope": lambda s: sums(s, weights * times),
-    }
+    return _in_blocks(sums, times.size)
+
+
+def _along(
+    path: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], nodes: int
+) -> dict[str, Any]:
+    """`transform` and `slope` of a density that continues to complex times.
+
+    On the real axis exp(-s T) oscillates. It decays along a path of turned times.
+
+    Args:
+        path: the angle of s, radians [n, 1] -> times and weights, complex [n, nodes].
+        nodes: the number of times.
+    """
+
+    def sums(s, power):
+        times, weights = path(np.where(np.real(s) < 0, 0.0, np.angle(s)))
+        parts = weights * times**power * np.exp(-s * times)
+        total = parts.sum(axis=1)
+        return total if np.iscomplexobj(s) else total.real
+
+    return _in_blocks(sums, nodes)
+
+
+def _in_blocks(
+    sums: Callable[[np.ndarray, int], np.ndarray], nodes: int
+) -> dict[str, Any]:
+    """`transform` and `slope`, of any shape.
+
+    Args:
+        sums: (s [n, 1], power) -> sum over the nodes of weight T^power exp(-s T), [n].
+        nodes: their number.
+    """
+    rows = max(_BLOCK // nodes, 1)
+
+    def of(power):
+        def values(s):
+            s = np.asarray(s)
+            flat = s.reshape(-1, 1)
+            blocks = [flat[i : i + rows] for i in range(0, s.size, rows)]
+            done = [sums(block, power) for block in blocks]
+            return np.concatenate([np.zeros(0), *done]).reshape(s.shape)[()]
+
+        return values
+
+    return {"transform": of(0), "slope": of(1)}
 
 
 def _tail_rate(isf: Callable[[Any], Any]) -> float:

@@ -160,9 +160,9 @@ class DelayEquation:
             limit * mean / P; `half_update_earlier` makes this more exact.
 
         Raises:
-            ValueError: if the times are so widely spread that `service_time.transform`
-                is not known at the frequency of the limit, as for Pareto tails of
-                exponent 2 or less.
+            ValueError: if `service_time.transform` is not known at the frequency of the
+                limit, as for some widely spread times of `cluster.from_scipy`; or if
+                heavy tails have no limit up to a frequency of 1000 / median.
 
         Example:
             >>> from delayjax import cluster

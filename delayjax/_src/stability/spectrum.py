@@ -73,7 +73,8 @@ def _limit_of_the_mean(time: ServiceTime) -> tuple[float, bool]:
             if late > 0:
                 limit = min(limit, crossing / late)
         first = float(w[-1])
-    if limit == math.inf and highest < last:
+    # a heavy tail may have its first root beyond `last`
+    if limit == math.inf and (highest < last or time.tail_rate == 0):
         return highest, False
     return limit, True
 
