@@ -108,6 +108,13 @@ def test_pareto_times_obey_integration_by_parts(shape):
     np.testing.assert_allclose(times.transform(S), expected, rtol=1e-11, atol=3e-14)
 
 
+@pytest.mark.parametrize("times", [cluster.lognormal(1.0, 0.5), cluster.pareto(1.0, 3)])
+def test_a_heavy_tail_has_no_transform_to_the_left_of_the_axis(times):
+    for s in (-1e-3, -1e-3 + 1j, -5.0):
+        assert np.isinf(times.transform(s))
+        assert np.isinf(times.slope(s))
+
+
 @pytest.mark.parametrize("shape", [1, 2, 3])
 def test_pareto_times_have_an_exponential_integral(shape):
     # E_{n+1}(z) = (exp(-z) - z E_n(z)) / n, and the transform is n E_{n+1}(s scale)

@@ -439,7 +439,7 @@ def _of_points(times: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
 def _along(
     path: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], nodes: int
 ) -> dict[str, Any]:
-    """`transform` and `slope` of a density that continues to complex times.
+    """`transform` and `slope` of heavy tails, whose density has complex times too.
 
     On the real axis exp(-s T) oscillates. It decays along a path of turned times.
 
@@ -449,10 +449,10 @@ def _along(
     """
 
     def sums(s, power):
-        times, weights = path(np.where(np.real(s) < 0, 0.0, np.angle(s)))
+        times, weights = path(np.angle(s))
         parts = weights * times**power * np.exp(-s * times)
-        total = parts.sum(axis=1)
-        return total if np.iscomplexobj(s) else total.real
+        total = parts.sum(axis=1) if np.iscomplexobj(s) else parts.real.sum(axis=1)
+        return np.where(np.real(s[:, 0]) < 0, np.inf, total)
 
     return _in_blocks(sums, nodes)
 
