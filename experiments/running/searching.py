@@ -134,7 +134,7 @@ def _agreed(
     centers: list[Point] = []
     common, attempt = _seeds(first_seed, search.seeds), 0
     try:
-        centers = yield from together([one.run(nested) for one in climbs])
+        centers = yield from together([one.run(nested, search.seeds) for one in climbs])
         while True:
             apart, common = yield from _agreement(
                 table, search, centers, rivals, common
@@ -150,12 +150,15 @@ def _agreed(
             # is repeated for the second time, or if the best point is a rival
             at_best = attempt > 1 or best not in centers
             known = [*nested, best] if at_best else nested
+            # a rare bad score may be missing under the few seeds of a search, though the
+            # common seeds have it: each further repetition begins with more seeds
+            seeds = math.ceil(search.seeds * _GROWTH ** (attempt - 1))
             again = yield from together(
-                [climbs[i].run([*known, centers[i]], attempt) for i in apart]
+                [climbs[i].run([*known, centers[i]], seeds, attempt) for i in apart]
             )
             if attempt > 1 and again == [centers[i] for i in apart]:
                 # under the seeds of these searches the best point is no better, so more
-                # common seeds must decide
+                # common seeds must decide too
                 common = _seeds(first_seed, math.ceil(_GROWTH * len(common)))
             for i, center in zip(apart, again, strict=True):
                 centers[i] = center
@@ -249,17 +252,24 @@ def _agreement(
         than the tolerance; and the seeds, which grow until each interval is short
         enough.
     """
-    every = [*centers, *rivals]
+
+    def unbeaten(count):
+        """The rivals that are not clearly worse than the best under some seeds."""
+        every = [*centers, *rivals]
+        best = min(every, key=lambda point: table.mean(point, seeds[:count]))
+        return [
+            rival
+            for rival in rivals
+            if table.difference(rival, best, seeds[0]).low <= search.tolerance
+        ]
+
+    yield from table.fill([*centers, *rivals], seeds[: search.seeds])
+    rivals = unbeaten(search.seeds)
     while True:
+        every = [*centers, *rivals]
         yield from table.fill(every, seeds)
         best = min(every, key=lambda point: table.mean(point, seeds))
         worse = [table.difference(center, best, seeds[0]) for center in centers]
-        beaten = [
-            rival
-            for rival in rivals
-            if table.difference(rival, best, seeds[0]).low > search.tolerance
-        ]
-        every = [*centers, *(rival for rival in rivals if rival not in beaten)]
         apart = [
             i
             for i, one in enumerate(worse)
@@ -276,6 +286,7 @@ def _agreement(
             table.undecided.pop(seeds[0], None)
             return apart, seeds
         table.undecided[seeds[0]] = max(one.half for one in open_)
+        rivals = unbeaten(len(seeds))
         seeds = _more(seeds, open_, search.tolerance)
 
 
@@ -317,11 +328,12 @@ class _Climb:
         self._branches = list(itertools.product(*optional))
         self.first = self._starts(self._branches[-1], 0)[0]
 
-    def run(self, known: Sequence[Point], attempt: int = 0) -> Asking:
+    def run(self, known: Sequence[Point], seeds: int, attempt: int = 0) -> Asking:
         """Yields trials; returns a point that no neighbor beats.
 
         Args:
             known: further points to begin with.
+            seeds: the first number of seeds under which neighbors are compared.
             attempt: a number; the starts of another attempt are other points.
         """
         starts = [
@@ -335,7 +347,7 @@ class _Climb:
             [end, *self._in(lines, self._branch(end))] for end in dict.fromkeys(ends)
         ]
         ends = yield from together([self._down(those) for those in starts])
-        return (yield from self._settled([*ends, *known]))
+        return (yield from self._settled([*ends, *known], self._seeds(seeds)))
 
     def _seeds(self, number: int) -> list[int]:
         return _seeds(self._first_seed, number)
@@ -404,11 +416,10 @@ class _Climb:
                     return center
                 step = max(step / 2, _LAST)
 
-    def _settled(self, candidates: Sequence[Point]) -> Asking:
+    def _settled(self, candidates: Sequence[Point], seeds: list[int]) -> Asking:
         """Moves from the best candidate until no neighbor is better."""
         table = self._table
         candidates = list(dict.fromkeys(candidates))
-        seeds = self._seeds(self._search.seeds)
         yield from table.fill(candidates, seeds)
         center = min(candidates, key=lambda point: table.mean(point, seeds))
         # a candidate may be best by chance; a fit to many points is less so

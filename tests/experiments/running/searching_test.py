@@ -512,6 +512,36 @@ def test_a_rival_that_is_clearly_worse_gets_no_more_seeds():
     assert len(of_rival) == Search().seeds < len(common)
 
 
+def disasters(name, share=0.02):
+    """0.02 + 0.03 log(0.5/x)^2 with little noise; in a few trainings 2 more.
+
+    The share of these is `share` at x = 0.24, and grows as x^8.
+    """
+
+    def answer(trial):
+        rng = np.random.default_rng(zlib.crc32(f"{name}{trial.seed}".encode()))
+        noise, chance, (x,) = rng.normal(), rng.uniform(), trial.point
+        is_bad = chance < share * (x / 0.24) ** 8
+        loss = 0.02 + 0.03 * max(math.log(0.5 / x), 0.0) ** 2
+        return loss + 0.003 * noise + 2.0 * is_bad
+
+    return answer
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_search_whose_seeds_lack_a_rare_bad_score_gets_more_seeds(number):
+    """The common seeds know that its end is worse, and no seed of the search does."""
+    space, rival = dict(a=Range(0.003, 3.0)), (1.9,)
+    search = Search(repeats=2, tolerance=0.005)
+    name = f"s{number}"
+    result = ended(disasters(number), space, name, search=search, rivals=[rival])
+    assert result.outcome.found
+    common = [t for t in result.answers if t.seed < FIRST + STREAM]
+    # a rival that is clearly worse has the first common seeds, also in a repetition
+    assert sum(trial.point == rival for trial in common) == Search().seeds
+    assert len({trial.seed for trial in common}) > Search().seeds
+
+
 def test_a_search_that_was_killed_asks_for_exactly_the_rest():
     """The same answers lead to the same trials, in each round."""
     whole = searched(valley, dict(a=RATE, b=DECAY), Noise(0.03))
