@@ -150,8 +150,8 @@ def _agreed(
             # is repeated for the second time, or if the best point is a rival
             at_best = attempt > 1 or best not in centers
             known = [*nested, best] if at_best else nested
-            # a rare bad score may be missing under the few seeds of a search, though the
-            # common seeds have it: each further repetition begins with more seeds
+            # the few seeds of a search may lack a rare bad score that the common seeds
+            # have: each further repetition begins with more seeds
             seeds = math.ceil(search.seeds * _GROWTH ** (attempt - 1))
             again = yield from together(
                 [climbs[i].run([*known, centers[i]], seeds, attempt) for i in apart]
@@ -252,21 +252,17 @@ def _agreement(
         than the tolerance; and the seeds, which grow until each interval is short
         enough.
     """
-
-    def unbeaten(count):
-        """The rivals that are not clearly worse than the best under some seeds."""
-        every = [*centers, *rivals]
-        best = min(every, key=lambda point: table.mean(point, seeds[:count]))
-        return [
-            rival
-            for rival in rivals
-            if table.difference(rival, best, seeds[0]).low <= search.tolerance
-        ]
-
-    yield from table.fill([*centers, *rivals], seeds[: search.seeds])
-    rivals = unbeaten(search.seeds)
+    every, few = [*centers, *rivals], seeds[: search.seeds]
+    yield from table.fill(every, few)
+    best = min(every, key=lambda point: table.mean(point, few))
+    # a rival that is clearly worse gets no more seeds
+    every = [
+        one
+        for one in every
+        if one in centers
+        or table.difference(one, best, seeds[0]).low <= search.tolerance
+    ]
     while True:
-        every = [*centers, *rivals]
         yield from table.fill(every, seeds)
         best = min(every, key=lambda point: table.mean(point, seeds))
         worse = [table.difference(center, best, seeds[0]) for center in centers]
@@ -286,7 +282,6 @@ def _agreement(
             table.undecided.pop(seeds[0], None)
             return apart, seeds
         table.undecided[seeds[0]] = max(one.half for one in open_)
-        rivals = unbeaten(len(seeds))
         seeds = _more(seeds, open_, search.tolerance)
 
 
