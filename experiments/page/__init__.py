@@ -1,6 +1,7 @@
 """Writes all pages: a template of the folder templates/ shows plain data."""
 
 import base64
+import decimal
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ import jinja2
 
 from experiments.results import claims
 
+_TWO_DIGITS = decimal.Context(prec=2, rounding=decimal.ROUND_CEILING)
 _KINDS = {claims.REPRODUCED: "met", claims.SAME_DIRECTION: "met"}
 _KINDS |= {claims.NOT_REPRODUCED: "missed"}
 _KINDS |= {"met": "met", "missed": "missed"}
@@ -72,7 +74,9 @@ class Statement(NamedTuple):
         """The texts of a judged statement."""
         claim = judged.claim
         origin = claim.source, claim.setting, claim.said
-        p = "" if math.isnan(judged.chance) else f"{judged.chance:.2g}"
+        # rounded up: a p-value above 5 % must not become 5 %
+        p = _TWO_DIGITS.create_decimal_from_float(judged.chance)
+        p = "" if math.isnan(judged.chance) else f"{float(p):.2g}"
         seeds = str(judged.measured.seeds) if judged.measured else ""
         outcome = claim.expected, judged.shown, seeds, p, judged.verdict
         return cls(claim.text, *origin, *outcome, claim.tried, str(claim.chosen))

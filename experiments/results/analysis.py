@@ -184,7 +184,7 @@ def best(
     of_series = numbered(scored, series)
     seeds = scored.groupby(of_series)["seed"].nunique().to_numpy()
     of_series, cells = of_series[first], scored.groupby(cell)
-    whole = cells.size() == seeds[of_series]
+    whole = cells["seed"].nunique() == seeds[of_series]
     mean = cells[by].mean().where(whole, np.inf).to_numpy()
     higher = cells["ended_higher"].any().to_numpy()
     ranked = np.lexsort((mean, higher, np.isposinf(mean), of_series))
@@ -278,8 +278,8 @@ def half_interval(values: np.ndarray) -> float:
 def where(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
     """The rows whose columns have these values, or one value of a tuple.
 
-    Numbers are compared in float32. None means that a row lacks the setting. An empty
-    tuple has no value: no row is left.
+    Numbers are compared in float32, integers and truth values exactly. None means that
+    a row lacks the setting. An empty tuple has no value: no row is left.
 
     Raises:
         KeyError: if there is no such column.
@@ -292,7 +292,8 @@ def where(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
         [0, 1]
     """
     for name, value in values.items():
-        among = value if isinstance(value, (tuple, list)) else (value,)
+        several = isinstance(value, (tuple, list, np.ndarray))
+        among = value if several else (value,)
         column, equal = frame[name], np.zeros(len(frame), bool)
         for one in among:
             equal |= _equal(column, one)
@@ -303,10 +304,17 @@ def where(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
 def _equal(column: pd.Series, value: Any) -> np.ndarray:
     if value is None:
         return column.isna().to_numpy()
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        numbers = pd.to_numeric(column, errors="coerce").to_numpy(float)
-        return np.isclose(numbers, value, rtol=1e-6, atol=0)
-    return (column == value).to_numpy()
+    are_flags = np.full(len(column), column.dtype == bool)
+    if column.dtype == object:  # flags and None, or flags and text
+        are_flags = np.array([isinstance(one, bool) for one in column], bool)
+    if isinstance(value, (bool, np.bool_)):
+        return are_flags & (column == value).to_numpy(bool)
+    if not isinstance(value, (int, float, np.number)):
+        return (column == value).to_numpy()
+    if pd.api.types.is_integer_dtype(column) and float(value).is_integer():
+        return (column == value).to_numpy()
+    numbers = pd.to_numeric(column, errors="coerce").to_numpy(float)
+    return ~are_flags & np.isclose(numbers, float(value), rtol=1e-6, atol=0)
 
 
 def time_to(

@@ -329,7 +329,9 @@ def _measured(measure: Measure, run: Run) -> tuple[Estimate | None, str, bool]:
         reason = f"{type(error).__name__}: {error}"
     else:
         metric = getattr(measure, "metric", None)
-        slack = run.slack(metric, relative=form in ("ratio", "amount"))
+        slack = run.slack(metric, relative=estimated.form in ("ratio", "amount"))
+        if estimated.form == "amount" and not slack:  # of a search of differences
+            slack = run.slack(metric, relative=False) / estimated.value
         estimated = estimated._replace(slack=slack)
     return estimated, reason, not missing
 

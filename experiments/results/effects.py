@@ -19,7 +19,7 @@ from experiments.results.sizes import Size, percent, points
 
 HIGHER, LOWER, WITHIN = "higher", "lower", "within"
 UNDECIDED, NO_OPTIMUM = "undecided", "no optimum"
-LOST, NO_BASE = "lost", "nothing to compare with"
+LOST, NO_BASE, NO_RATIO = "lost", "nothing to compare with", "no ratio"
 """The readings of an effect's interval."""
 
 
@@ -144,13 +144,15 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
         def effects(part: Run) -> np.ndarray:
             this, other = (side["value"].to_numpy(float) for side in sides(part))
             with np.errstate(divide="ignore", invalid="ignore"):
-                return mean(np.log(this / other) if self.size.ratio else this - other)
+                if self.size.ratio:  # nan if a number is negative
+                    return mean(np.log(np.where(other < 0, np.nan, this / other)))
+                return mean(this - other)
 
         here, there = (
             np.where(mean(side["never"]) > 0, np.inf, mean(side["value"]))
             for side in sides(numbered)
         )
-        estimates = jackknife(effects, numbered)
+        estimates = jackknife(effects, numbered, _seeds(results, pairs, groups))
         if not self.kept:  # each series is at its searched optimum
             slack = run.slack(self.metric, relative=self.size.ratio)
             estimates = [estimate._replace(slack=slack) for estimate in estimates]
@@ -239,6 +241,8 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
             return NO_BASE
         if np.isnan(here):
             return LOST
+        if self.size.ratio and min(here, there) < 0:
+            return NO_RATIO
         edge, late, late_base = self.size.edge, np.isinf(here), np.isinf(there)
         # a seed that never reaches the value needs longer than its curve: then only one
         # end of the interval is certain
@@ -303,6 +307,7 @@ delay=0 (1.5): more than 0.5 higher at delay=8 (+1 to +1).
             UNDECIDED: "not decided by these seeds at",
             LOST: "higher at the end than at the beginning at",
             NO_BASE: "nothing to compare with at",
+            NO_RATIO: "a number below zero, which has no ratio, at",
             NO_OPTIMUM: "no verdict, as no optimum is found, at",
         }
 
@@ -337,6 +342,18 @@ class Answer(NamedTuple):
 
     def __str__(self):
         return self.text
+
+
+def _seeds(
+    results: pd.DataFrame, pairs: pd.DataFrame, groups: np.ndarray
+) -> list[list[set[int]]]:
+    """The seeds of each series that an effect compares, for all effects."""
+    of_series = results.groupby("series")["seed"].agg(set)
+    seeds: list[list[set[int]]] = [[] for _ in range(max(groups) + 1)]
+    for side in {"series", "base"} & {*pairs}:
+        for group, series in zip(groups, pairs[side], strict=True):
+            seeds[group].append(of_series[series])
+    return seeds
 
 
 _NAMED = 8  # series with an interval each, in a sentence

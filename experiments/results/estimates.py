@@ -1,13 +1,14 @@
 """The uncertainty of a number from several seeds."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy import special, stats
 
+from experiments.results import analysis
 from experiments.results.runs import Run
 
 _ROUNDING = 1e-12
@@ -164,8 +165,12 @@ def estimate(measure: Measure, run: Run) -> Estimate:
         run: the tables.
 
     Raises:
+        ValueError: if the cells of the run have different seeds.
         Exception: any error of `measure` on the whole tables.
     """
+    cells = analysis.grouped(run.results, analysis.settings(run.results))
+    if len({frozenset(cell["seed"]) for _, cell in cells}) > 1:
+        raise ValueError("the cells of the run have different seeds: read runs alone.")
     form = getattr(measure, "form", "mean")
     if form == "share":
         value, seeds = float(measure(run)), run.results["seed"].nunique()
@@ -224,26 +229,34 @@ def _range(number: float, form: str) -> tuple[float, float]:
     return number, number
 
 
-def jackknife(numbers: Callable[[Run], np.ndarray], run: Run) -> list[Estimate]:
+def jackknife(
+    numbers: Callable[[Run], np.ndarray],
+    run: Run,
+    of_series: Sequence[Sequence[set[int]]] = (),
+) -> list[Estimate]:
     """Several numbers of the same tables, each as in `estimate`.
 
     Args:
         numbers: the tables of a run -> float64 [numbers].
         run: the tables.
+        of_series: for each number, the seeds of each series that it compares; by
+            default all seeds. If they differ, as in runs that are read together, the
+            series with the fewest seeds has the degrees of freedom.
     """
-    value = numbers(run)
-    seeds = _seeds(run)
-    count = len(seeds)
-    if count < 2:
-        return [Estimate(float(each), np.nan, count) for each in value]
-    parts = np.stack([numbers(without(run, seed)) for seed in seeds])
-    with np.errstate(invalid="ignore"):
-        error = np.sqrt((count - 1) / count * ((parts - parts.mean(0)) ** 2).sum(0))
-    error = np.where(np.isfinite(parts).all(0), error, np.nan)
-    return [
-        Estimate(float(each), float(e), count)
-        for each, e in zip(value, error, strict=True)
-    ]
+    value, seeds = numbers(run), _seeds(run)
+    parts = np.array([numbers(without(run, seed)) for seed in seeds * (len(seeds) > 1)])
+    estimates = []
+    for i, each in enumerate(value):
+        sets = of_series[i] if of_series else [{*seeds}]
+        every, fewest = set.union(*map(set, sets)), min(map(len, sets))
+        error = np.nan
+        if fewest > 1:
+            without_one = parts[[seed in every for seed in seeds], i]
+            if np.isfinite(without_one).all():
+                away = without_one - without_one.mean()
+                error = np.sqrt((1 - 1 / len(every)) * (away**2).sum())
+        estimates.append(Estimate(float(each), float(error), fewest))
+    return estimates
 
 
 def without(run: Run, seed: int) -> Run:

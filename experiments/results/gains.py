@@ -41,7 +41,7 @@ def gains(
         `settings` in the mean, and whether all of these optima are `found`.
     """
     names = [name for name in analysis.settings(results) if name not in selection.axes]
-    labels = [name for name in names if (results[name] == over).any()]
+    labels = [name for name in names if len(analysis.where(results, **{name: over}))]
     if not labels:
         known = {name: [*results[name].unique()] for name in names}
         raise ValueError(
@@ -62,9 +62,11 @@ def gains(
     keys = [*by, *others, "seed"]
     rows = rows.assign(value=values, found=selection.are_found(rows))
     rows = rows[[label, *keys, "value", "found"]]
-    base = rows[rows[label] == over].drop(columns=label)
+    base = analysis.where(rows, **{label: over})
+    others_than = rows.drop(base.index)
+    base = base.drop(columns=label)
     table = []
-    for name, group in rows[rows[label] != over].groupby(label, sort=False):
+    for name, group in others_than.groupby(label, sort=False, dropna=False):
         pairs = group.merge(base, on=keys, suffixes=("", "_base"))
         if pairs.empty:
             raise ValueError(

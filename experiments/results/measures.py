@@ -98,11 +98,12 @@ def ratio(above: Measure, below: Measure) -> Measure:
 
     The time to a value that is never reached is infinite. The ratio is then infinite,
     or 0, and `estimates.estimate` takes its direction alone; it is nan if both times
-    are infinite.
+    are infinite, or if a number is negative.
     """
 
     def measure(run):
-        return float(above(run)) / float(below(run))
+        numbers = float(above(run)), float(below(run))
+        return numbers[0] / numbers[1] if min(numbers) >= 0 else np.nan
 
     return Formed(measure, "ratio", _common_metric([above, below]))
 

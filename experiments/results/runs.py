@@ -239,8 +239,17 @@ def _together(runs: Sequence[Run]) -> Run:
             curves=ordered(joined([run.curves for run in choose])),
         )
     curves = joined([run.curves for run in runs])
+    # differences have the error of the least exact search
+    searches = [run.info["search"] for run in runs if run.info.get("search")]
+    info = dict(runs[0].info)
+    if searches:
+        info["search"] = max(searches, key=lambda search: search["tolerance"])
     return dataclasses.replace(
-        runs[0], results=ordered(results), curves=ordered(curves), selection=selection
+        runs[0],
+        results=ordered(results),
+        curves=ordered(curves),
+        selection=selection,
+        info=info,
     )
 
 

@@ -61,8 +61,18 @@ class Selection(NamedTuple):
         return rows[keys].merge(results, on=keys)[[*results]]
 
     def kept(self, results: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
-        """The rows of `results` at the tuned values of `reference`, seed by seed."""
-        keys = ["seed", *(axis for axis in self.axes if axis in results)]
+        """The rows of `results` at the tuned values of `reference`, seed by seed.
+
+        If `reference` has several series, as two rules without delay, each row gets the
+        values of the series that equals it in the settings that distinguish them.
+        """
+        axes = [axis for axis in self.axes if axis in results]
+        varied = [
+            name
+            for name in self._series(reference)
+            if reference[name].nunique(dropna=False) > 1
+        ]
+        keys = ["seed", *varied, *axes]
         return results.merge(reference[keys], on=keys)
 
     def are_found(self, rows: pd.DataFrame) -> pd.Series:

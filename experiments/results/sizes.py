@@ -52,11 +52,14 @@ class Size(NamedTuple):
             return "neither in time"
         if np.isnan(row["effect"]):
             return "no value"
+        is_known = not np.isnan(row["low"])
         if np.isinf(row["here"]):
-            return f"not in time; at least {self.shown(row['low'])}"
+            least = f"; at least {self.shown(row['low'])}" if is_known else ""
+            return f"not in time{least}"
         if np.isinf(row["there"]):
-            return f"only this one in time; at most {self.shown(row['high'])}"
-        if np.isnan(row["low"]):
+            most = f"; at most {self.shown(row['high'])}" if is_known else ""
+            return f"only this one in time{most}"
+        if not is_known:
             return f"{self.shown(row['effect'])}, no interval"
         return self.shown(row["low"], row["high"])
 

@@ -81,15 +81,19 @@ class Range:
         return _LINEAR_DECADES * (value - self.low) / (self.high - self.low)
 
     def value(self, coordinate: float) -> float:
-        """The value at a place, rounded to four digits and clipped to the limits."""
+        """The value at a place, rounded to four digits and clipped to the limits.
+
+        On a linear scale these are digits of the length of the range.
+        """
         least, most = self.limits
         if self.scale == LOG:
             exponent = min(max(coordinate, -_EXPONENT), _EXPONENT)
-            number = 10.0**exponent
+            number = float(f"{10.0**exponent:.{_DIGITS}g}")
         else:
-            share = coordinate / _LINEAR_DECADES
-            number = self.low + share * (self.high - self.low)
-        return min(max(float(f"{number:.{_DIGITS}g}"), least), most)
+            length = self.high - self.low
+            number = self.low + coordinate / _LINEAR_DECADES * length
+            number = round(number, _DIGITS - math.ceil(math.log10(length)))
+        return min(max(number, least), most)
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -132,7 +136,7 @@ class Search:
       "off" or "on" are tried too;
     - `repeats` searches, which begin at other points and have other seeds, end at
       points that agree: compared under seeds that none of them used, none is worse
-      than the best by more than `tolerance`;
+      than the best by more than `tolerance`, or each surely by less than twice of it;
     - no optimum of a series with the same ranges is better by more than `tolerance`,
       if it lies where this search has tried nothing.
 
@@ -168,10 +172,19 @@ class Search:
             )
 
     def score(self, losses: Any) -> Any:
-        """The compared scores: values of the metric, or their logarithms."""
+        """The compared scores: values of the metric, or their logarithms.
+
+        Raises:
+            ValueError: if a value is negative, and logarithms are compared.
+        """
         losses = np.asarray(losses, float)
         if not self.relative:
             return losses
+        if (losses < 0).any():
+            raise ValueError(
+                "`relative=True` compares logarithms, and the metric of this search is"
+                f" {losses[losses < 0][0]:.4g}: use `relative=False`."
+            )
         with np.errstate(invalid="ignore"):
             # a loss of 0 is good and not diverged: it has a finite logarithm
             return np.log(np.where(losses == 0, np.finfo(float).tiny, losses))

@@ -3,6 +3,7 @@
 import re
 
 import jinja2
+import numpy as np
 import pytest
 
 from experiments import page
@@ -93,3 +94,16 @@ def test_a_statement_says_when_it_was_chosen():
     later, unseen = claims.CHOSEN_NOTES.values()
     text = "It halves: more seeds"
     assert notes == [text, f"{text} {later}", f"{text} {unseen}"]
+
+
+@pytest.mark.parametrize(
+    ("chance", "shown"), [(0.0504, "0.051"), (0.03, "0.03"), (0.0, "0"), (np.nan, "")]
+)
+def test_a_p_value_is_rounded_up(chance, shown, monkeypatch):
+    """0.0504 must not become 0.05, which would pass a level of 5 %."""
+    monkeypatch.setattr(claims.Judged, "chance", chance)
+    claim = claims.Published(
+        text="Less", source="A", said="less", measure=lambda run: 1.0, at_most=2.0
+    )
+    judged = claims.Judged(claim, Estimate(1.0, 0.1, 5), claims.REPRODUCED)
+    assert Statement.of(judged).p == shown

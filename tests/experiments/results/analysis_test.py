@@ -268,3 +268,36 @@ def test_every_setting_has_a_name():
     ]
     assert names == ["sync", "bound=2"]
     assert analysis.label({"law": None}) == "plain"
+
+
+def test_large_integers_and_flags_are_compared_exactly():
+    seeds = [20240101 + i for i in range(3)]
+    table = pd.DataFrame({"clipped": [True, False, None], "seed": seeds})
+    assert analysis.where(table, seed=20240102)["seed"].tolist() == [20240102]
+    assert analysis.where(table, clipped=True)["seed"].tolist() == seeds[:1]
+    assert analysis.where(table, clipped=1).empty
+    flags = table.dropna().astype({"clipped": bool})
+    assert analysis.where(flags, clipped=0).empty
+    assert analysis.where(flags, clipped=np.False_)["seed"].tolist() == seeds[1:2]
+
+
+def test_numbers_of_numpy_are_numbers_and_an_array_is_several():
+    table = pd.DataFrame({"rate": [0.1, 0.3, 1.0]})
+    assert analysis.where(table, rate=np.float32(0.1))["rate"].tolist() == [0.1]
+    assert analysis.where(table, rate=(np.float32(0.3), 1))["rate"].tolist() == [0.3, 1]
+    assert analysis.where(table, rate=np.array([0.1, 1.0]))["rate"].tolist() == [0.1, 1]
+
+
+def test_a_row_that_is_there_twice_is_one_seed():
+    """Step 0.3 lacks seed 1, though it has as many rows as seeds."""
+    rows = [(0.1, 0, 3.0), (0.1, 1, 2.0), (0.3, 0, 1.0), (0.3, 0, 1.0)]
+    table = pd.DataFrame(rows, columns=["learning_rate", "seed", "train_loss"])
+    best = analysis.best(table, ["learning_rate"])
+    assert set(best["learning_rate"]) == {0.1}
+    doubled = pd.concat([table.iloc[[0, 1]], frame_at(0.3)] * 2)
+    assert set(analysis.best(doubled, ["learning_rate"])["learning_rate"]) == {0.3}
+
+
+def frame_at(rate):
+    rows = [(rate, 0, 1.0), (rate, 1, 1.0)]
+    return pd.DataFrame(rows, columns=["learning_rate", "seed", "train_loss"])

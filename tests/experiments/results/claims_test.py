@@ -300,6 +300,27 @@ def test_the_interval_has_the_tolerance_of_the_search(by, relative, measure, end
         assert judged.verdict == UNDECIDED and judged.chance == 1.0
 
 
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_number_alone_has_the_tolerance_of_either_search(relative, sign):
+    """A mean of 1 with seeds 0.9, 1 and 1.1, searched to 0.2 or to 20 percent."""
+    search = {"tolerance": 0.2, "relative": relative}
+    values = sign * np.array(VALUES)
+    run = dataclasses.replace(
+        result(values), selection=Selection((), "loss"), info={"search": search}
+    )
+    claim = statement(measure=measures.tuned("loss"), at_most=9.0)
+    (judged,) = claims.judge([claim], run)
+    exact = np.array(estimate(claim.measure, run).interval())
+    longer = np.array(judged.measured.interval())
+    if sign == 1:  # as an amount, which is compared by its logarithm
+        np.testing.assert_allclose(longer, exact * np.exp([-0.2, 0.2]))
+    elif relative:  # logarithms of numbers below zero were not searched
+        np.testing.assert_allclose(longer, exact)
+    else:
+        np.testing.assert_allclose(longer, np.add(exact, [-0.2, 0.2]))
+
+
 def searched(tuning):
     """Rule a, whose optimum was found, and rule b, whose optimum was not."""
     rows = [

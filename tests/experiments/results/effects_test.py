@@ -46,6 +46,62 @@ def test_a_difference_has_the_interval_of_the_paired_t_test():
     assert (row["low"], row["high"]) == pytest.approx((expected.low, expected.high))
 
 
+def test_runs_with_fewer_seeds_have_the_intervals_that_they_have_alone():
+    rng = np.random.default_rng(1)
+    columns = ["run", "delay", "seed", "train_loss"]
+    rows = [
+        (run, delay, seed, 1.0 + delay + rng.normal())
+        for run, seeds in (("a", 2), ("b", 12))
+        for delay in (0, 8)
+        for seed in range(seeds)
+    ]
+    both = result(rows, columns)
+    effect = one(size=amount(1))
+    table = effect.table(both).set_index("run")
+    for run, seeds in (("a", 2), ("b", 12)):
+        alone = effect.table(both.where(run=run)).iloc[0]
+        ends = table.loc[run, ["effect", "low", "high"]]
+        np.testing.assert_allclose(ends.astype(float), alone[ends.index].astype(float))
+        late, fresh = (both.where(run=run, delay=d).results for d in (8, 0))
+        expected = stats.ttest_rel(late["train_loss"], fresh["train_loss"])
+        low, high = expected.confidence_interval(0.95)
+        np.testing.assert_allclose([ends["low"], ends["high"]], [low, high])
+        assert len(late) == seeds
+
+
+def test_a_series_of_few_seeds_has_their_degrees_of_freedom():
+    """2 seeds against 10: the interval is no shorter than that of the 2 alone."""
+    rng = np.random.default_rng(2)
+    late, fresh = rng.normal(size=2), rng.normal(size=10)
+    (row,) = one(size=amount(1)).table(of_delays(fresh, late)).to_dict("records")
+    half = stats.t.ppf(0.975, 1) * stats.sem(late)
+    assert row["high"] - row["low"] >= 2 * half
+
+
+def test_each_rule_keeps_the_step_that_is_best_for_itself():
+    """Plain delay is best at step 1 without delay, the damped rule at step 3."""
+    columns = ["rule", "delay", "learning_rate", "seed", "train_loss"]
+    rows = [
+        (rule, delay, rate, seed, 1.0 + abs(rate - best) + 0.1 * delay)
+        for rule, best in (("plain", 1), ("damped", 3))
+        for delay in (0, 8)
+        for rate in (1, 3)
+        for seed in (0, 1)
+    ]
+    run = result(rows, columns, selection=Selection(("learning_rate",)))
+    effect = one(against={"rule": "plain"}, size=amount(1), kept={"delay": 0})
+    table = effect.table(run)
+    assert table["here"].tolist() == table["there"].tolist() == [1.0, 1.8]
+
+
+def test_a_ratio_of_two_numbers_below_zero_has_no_value():
+    """-1 is higher than -2, and the ratio would be a half."""
+    run = of_delays((-2.0, -2.1), (-1.0, -1.1))
+    assert one().table(run)["effect"].isna().all()
+    assert str(one().answer(run)).endswith("which has no ratio, at delay=8.")
+    assert one(size=amount(0.1)).table(run)["reading"].tolist() == ["higher"]
+
+
 @pytest.mark.parametrize("relative", [False, True])
 def test_the_interval_has_the_tolerance_of_a_search_that_compared_the_same(relative):
     """Not at the best numbers of another series: those were not searched here."""
@@ -336,3 +392,16 @@ def test_the_shown_table_has_words_and_units_above_its_columns():
     rows = [(d, s, 0.1 + d) for d in (0, 8) for s in (0, 1)]
     answer = one("test_error").answer(result(rows, ["delay", "seed", "test_error"]))
     assert [*answer.shown][:3] == ["series", "test error (share)", "compared with"]
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "text"),
+    [
+        (np.inf, 2.0, "not in time"),
+        (2.0, np.inf, "only this one in time"),
+        (3.0, 2.0, "+1 s, no interval"),
+    ],
+)
+def test_one_seed_has_no_interval_of_a_time(here, there, text):
+    row = dict(here=here, there=there, effect=1.0, low=np.nan, high=np.nan)
+    assert amount(1, "s").interval(row) == text

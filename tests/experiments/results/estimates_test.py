@@ -281,3 +281,11 @@ def test_the_interval_of_a_median_covers_as_often_as_it_says():
         low, high = Estimate(1.0, np.nan, 9, "median", ranges).interval()
         hits += low <= 1.0 <= high
     assert abs(hits / 1000 - (1 - 2 * stats.binom.cdf(1, 9, 0.5))) < 0.015
+
+
+def test_cells_with_different_seeds_are_refused():
+    rows = [("a", 0, 1.0), ("a", 1, 2.0), ("b", 0, 1.0)]
+    table = pd.DataFrame(rows, columns=["run", "seed", "loss"])
+    run = Run(table, pd.DataFrame())
+    with pytest.raises(ValueError, match="different seeds: read runs alone"):
+        estimate(lambda run: 1.0, run)

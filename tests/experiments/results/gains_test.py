@@ -180,3 +180,19 @@ def test_what_has_no_settings_in_common_is_refused():
         gains(losses)
     with pytest.raises(ValueError, match="`over` must be a value of a label, got 'no"):
         Run(table(), pd.DataFrame()).gains("none")
+
+
+def test_a_flag_is_no_number_and_a_rule_without_a_name_is_compared_too():
+    columns = ["clipped", "workers", "rule", "seed", "train_loss"]
+    table = [
+        (clipped, workers, rule, seed, 1.0 * workers + (rule is None))
+        for clipped in (False, True)
+        for workers in (1, 2)
+        for rule in ("a", "b", None)
+        for seed in (0, 1)
+    ]
+    run = Run(pd.DataFrame(table, columns=columns), pd.DataFrame(), Selection())
+    assert run.gains(1)["workers"].tolist() == [2]
+    assert run.gains(1)["gain"].tolist() == [-1.0]
+    assert run.gains(True)["clipped"].tolist() == [False]
+    assert run.gains("a")["gain"].tolist() == [0.0, -1.0]

@@ -233,3 +233,9 @@ def test_numbers_may_be_compared():
     undelayed, late = (measures.tuned("train_loss", delay=d) for d in (0, 4))
     assert measures.ratio(late, undelayed)(GRID) == 5.0
     assert measures.difference(late, undelayed)(GRID) == 4.0
+
+
+def test_a_ratio_of_numbers_below_zero_has_no_value():
+    for above, below in ((-1.0, -2.0), (-1.0, 2.0), (1.0, -2.0)):
+        ratio = measures.ratio(lambda run, a=above: a, lambda run, b=below: b)
+        assert math.isnan(ratio(GRID))

@@ -18,6 +18,8 @@ RANGES = [
     Range(-1.0, 3.0, scale="linear"),
     Range(0.0, 0.123456, off=0.0, scale="linear"),
     Range(0.0, 1.0, scale="linear", hard=False),
+    Range(1000.0, 1001.0, scale="linear"),
+    Range(20_000.0, 20_100.0, scale="linear"),
     Range(1e-30, 1e30),
 ]
 
@@ -29,12 +31,17 @@ def shown(one):
 @pytest.mark.parametrize("one", RANGES, ids=shown)
 def test_a_value_comes_back_from_its_place_in_four_digits(one):
     low, high = one.ends
+    length = one.high - one.low
+    digit = 10.0 ** (math.ceil(math.log10(length)) - 4)  # the fourth of the length
     for share in np.linspace(0.01, 0.99, 23):
         place = low + share * (high - low)
         value = one.value(place)
-        assert value == float(f"{value:.4g}")
-        step = 2.0 * 5e-4 * abs(value) / (one.high - one.low)  # half of a fourth digit
-        error = 5e-4 / math.log(10) if one.scale == "log" else step
+        if one.scale == "log":
+            assert value == float(f"{value:.4g}")
+            error = 5e-4 / math.log(10)
+        else:
+            assert math.isclose(value / digit, round(value / digit), rel_tol=1e-9)
+            error = 2.0 * (digit / 2) / length
         assert math.isclose(one.coordinate(value), place, abs_tol=1.1 * error)
 
 
@@ -126,4 +133,11 @@ def test_relative_losses_are_compared_by_their_logarithms():
     assert math.isclose(second - one, math.log(1.01), rel_tol=1e-9)  # one percent
     assert math.isnan(diverged)
     assert -math.inf < Search(relative=True).score([0.0])[0] < math.log(1e-300)
-    assert math.isnan(Search(relative=True).score([-1.0])[0])
+
+
+def test_logarithms_of_a_metric_below_zero_are_refused():
+    search = Search(relative=True)
+    np.testing.assert_allclose(search.score([1.0, np.nan]), [0.0, np.nan])
+    with pytest.raises(ValueError, match=r"this search is -0\.5: use"):
+        search.score([1.0, -0.5])
+    assert Search().score([-0.5]) == [-0.5]
