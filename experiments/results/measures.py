@@ -129,7 +129,7 @@ def least(measures: Sequence[Measure]) -> Measure:
     Other seeds than the reported ones choose it: the tuning seeds, if there are any.
     Else the even seeds choose for the odd ones, the odd seeds for the even ones, and
     the number is the mean over both: the smallest of several means over the same seeds
-    would be too small.
+    would be too small. If all seeds are even, or all odd, it is this smallest mean.
     """
     forms = {getattr(measure, "form", "mean") for measure in measures}
     form = forms.pop() if len(forms) == 1 else "mean"
