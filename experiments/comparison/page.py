@@ -103,18 +103,25 @@ class Part(NamedTuple):
 
     @property
     def beaten(self) -> list[str]:
-        """A sentence for each optimizer: the rows that gain, delay-blind rows first."""
+        """A sentence for each optimizer: the rows that gain, delay-blind rows first.
+
+        If a row gains in the training loss and loses in the test loss, it says so.
+        """
         sentences = []
         for optimizer, rows in self.rows.groupby("optimizer", sort=False):
             names = {True: [], False: []}
             gains = rows.set_index("rule")["gain"].dropna()
+            tests = rows.set_index("rule")["test"]
             for rule in rows["rule"][rows["verdict"] == GAINS]:
                 if rule.endswith(TWIN):
                     continue
-                text = f"{rule} {gains[rule]:+.3f} nats"
+                notes = []
                 if rule + TWIN in gains:
-                    text += f" (its twin {gains[rule + TWIN]:+.3f})"
-                names[_is_blind(rule)].append(text)
+                    notes.append(f"its twin {gains[rule + TWIN]:+.3f}")
+                if tests[rule] < 0:
+                    notes.append(f"test loss {-tests[rule]:.3f} higher")
+                noted = f" ({', '.join(notes)})" if notes else ""
+                names[_is_blind(rule)].append(f"{rule} {gains[rule]:+.3f} nats{noted}")
             blind, reads = (", ".join(names[key]) or "nothing" for key in (True, False))
             sentences.append(
                 f"{_NAMES[str(optimizer)]}: without knowledge of the delay {blind};"

@@ -50,6 +50,14 @@ def test_the_page_has_a_row_for_each_verdict_and_what_is_blind_first(made):
     assert "late gradients: DANA +0.250 nats (its twin +0.200), poly" in text
 
 
+def test_a_gain_that_costs_test_loss_says_so(made):
+    worse = {"linear decay": -0.2, "DANA": -0.1}
+    tests = made.rows["rule"].map(worse).fillna(made.rows["test"])
+    text = page.markdown([made._replace(rows=made.rows.assign(test=tests))])
+    assert "delay linear decay +0.300 nats (test loss 0.200 higher)" in text
+    assert "DANA +0.250 nats (its twin +0.200, test loss 0.100 higher), poly" in text
+
+
 def test_the_page_has_the_numbers_of_the_optima_with_late_gradients(made):
     made = copy.deepcopy(made)
     optima = made.run.selection.optima
