@@ -18,28 +18,33 @@ def published(config: ConfigDict) -> list[Published]:
     half = until_near(config, "nearer half")
     return [
         Published(
-            text=f"{many} agents, of which the nearer half counts, are near the fixed"
-            f" point at least {many} times as fast as one, {late}",
-            said="an N-fold convergence speedup under Markovian sampling",
-            measure=ratio(alone, half),
-            at_least=many,
-            no_effect=1.0,
-            tried="N holds for the rate, up to a constant factor. Plain averages are"
-            " as fast, as the next statement says: this is the speed-up of averages."
-            " That DASA keeps the nearer half of the messages is from summaries of the"
-            " paper; its text was not at hand. Most messages are not late here, so"
-            " that nine of ten are no further than the median, and count. The mean over"
-            " the seeds hangs on slow seeds: the ratio of the medians is 4.2.",
-            chosen=claims.Chosen.LATER,
-            **paper,
-        ),
-        Published(
             text=f"{many} agents, of which the nearer half counts, need fewer updates"
             f" than if all count, {late}",
             said="a rate that depends on the average delay",
             measure=ratio(half, until_near(config, "plain")),
             at_most=1.0,
             bound_is_ours=True,
+            tried="The headline before was the next statement, which plain averages"
+            " pass too. Nine of ten messages are not late here, so that the delay harms"
+            " plain averages little.",
+            chosen=claims.Chosen.LATER,
+            **paper,
+        ),
+        Published(
+            text=f"{many} agents, of which the nearer half counts, are near the fixed"
+            f" point at least {many} times as fast as one, {late}",
+            said="an N-fold convergence speedup under Markovian sampling",
+            measure=ratio(alone, half),
+            at_least=many,
+            no_effect=1.0,
+            demonstration=True,
+            tried="N holds for the rate, up to a constant factor. Plain averages are"
+            " as fast, as the headline says: this is the speed-up of averages."
+            " That DASA keeps the nearer half of the messages is from summaries of the"
+            " paper; its text was not at hand. Most messages are not late here, so"
+            " that nine of ten are no further than the median, and count. The mean over"
+            " the seeds hangs on slow seeds: the ratio of the medians is 4.2.",
+            chosen=claims.Chosen.LATER,
             **paper,
         ),
     ]

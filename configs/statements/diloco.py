@@ -26,7 +26,8 @@ def published(config: ConfigDict) -> list[Published]:
             at_most=1.1,
             bound_is_ours=True,
             tried="20 steps in place of 500, and digits many times over. The training"
-            " loss is searched, and the test loss is judged.",
+            " loss is searched, and the test loss is judged. Local SGD of 20 steps"
+            " passes too (0.976 to 1.1), so that the outer optimizer is not tested.",
         ),
     ]
 

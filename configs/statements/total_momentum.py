@@ -15,13 +15,25 @@ LOOP, YELLOWFIN, ADAM = _CONFIG.LOOP, _CONFIG.YELLOWFIN, _CONFIG.ADAM
 def published(config: ConfigDict) -> list[Published]:
     """The claims of the abstract about YellowFin."""
     late = max(config.delay)
+    paper = dict(
+        source="Zhang and Mitliagkas (2017), arXiv:1706.03471, abstract",
+        said="up to 2.69 times fewer iterations than Adam in asynchronous settings",
+        setting="ResNets and LSTMs: images, language models, parsing; 16 workers",
+    )
     return [
+        Published(
+            text="YellowFin with the closed loop can need fewer iterations than Adam"
+            " with late gradients",
+            tried="Without delay YellowFin does not beat Adam on this task either, so"
+            " that the run says nothing about the closed loop: in an earlier run it"
+            " needed 1.8 times Adam's updates, both without delay and 4 late. The"
+            " statement below was the headline before.",
+            chosen=claims.Chosen.LATER,
+            **paper,
+        ),
         Published(
             text=f"With gradients {late} updates late YellowFin with the closed loop"
             " needs fewer updates to a training loss than Adam",
-            source="Zhang and Mitliagkas (2017), arXiv:1706.03471, abstract",
-            said="up to 2.69 times fewer iterations than Adam in asynchronous settings",
-            setting="ResNets and LSTMs: images, language models, parsing; 16 workers",
             measure=ratio(
                 updates(config, ADAM, late), updates(config, YELLOWFIN, late)
             ),
@@ -38,6 +50,7 @@ def published(config: ConfigDict) -> list[Published]:
             " without delay, and 8 late it did not arrive under all seeds in 3,000"
             " updates (Adam needed 1,800).",
             chosen=claims.Chosen.LATER,
+            **paper,
         ),
     ]
 

@@ -37,7 +37,9 @@ def published(config: ConfigDict) -> list[Published]:
             " take c gradients in the time of one, while the abstract is about the cost"
             " of communication. One core needs about 2,700 gradients, so that the"
             " proof covers 7 cores and 52 workers; 64 workers of 8 cores need 2.9 times"
-            " as many gradients, so that they lack the rate of one worker.",
+            " as many gradients, so that they lack the rate of one worker. The task,"
+            " logistic regression, is convex, and the theory of the source is about"
+            " problems that are not.",
             chosen=claims.Chosen.UNSEEN,
             **paper,
         ),

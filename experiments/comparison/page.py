@@ -78,7 +78,8 @@ class Part(NamedTuple):
         """A Markdown table: the losses of `BEST_PLAIN`, and the cost of lateness."""
         best = self.run.where(rule=tables.BEST_PLAIN).results
         means = best.groupby(["optimizer", "cluster"], sort=False)["train_loss"].mean()
-        clusters = [*self.run.results["cluster"].unique()]
+        names = self.run.results["cluster"].unique()
+        clusters = sorted(names, key=lambda name: name != NO_DELAY)
         columns = [tables.bands, tables.inexact, tables.thresholds]
         values = [column(self.run) for column in columns]
         rows = []
