@@ -66,7 +66,8 @@ def blended(share: kinds.Share) -> Merge:
     """
 
     def merge(local, begun, mean):
-        return share * local + (1 - share) * mean
+        # the shares of a sum, rounded to bfloat16, would not sum to 1
+        return mean + share * (local - mean)
 
     return merge
 

@@ -8,7 +8,7 @@ import optax
 
 from delayjax._src.averaging import means, periods, races, visits
 from delayjax._src.averaging.step_then_mix import step_then_mix, towards
-from delayjax._src.ground import axes, kinds, transforms
+from delayjax._src.ground import axes, dtypes, kinds, transforms
 
 
 class PushedCenter(NamedTuple):
@@ -60,7 +60,7 @@ def downpour(
             the push is the update.
         average: a, a number in (0, 1] or a schedule of the exchanges done, k = 0, 1,
             ...: z <- z + a (xc - z) after each exchange. With `order` each visit is an
-            exchange. By default there is no z.
+            exchange. z is at least float32. By default there is no z.
         order: `by_rank()`, `first_come(seconds)`, or a function of the step: each
             worker pushes and pulls in its turn. By default all push at the same time,
             the center adds the sum, and all pull.
@@ -97,7 +97,7 @@ def downpour(
             center=params,
             versions=access.begin(params),
             server_state=at_center.init(params),
-            average=() if average is None else params,
+            average=() if average is None else jax.tree.map(dtypes.wide, params),
             exchanges=() if average is None else jnp.zeros((), jnp.int32),
             pushed=optax.tree.zeros_like(axes.vary(params, axis_name=axis_name)),
         )
@@ -113,7 +113,8 @@ def downpour(
             if average is not None:
                 share = transforms.rate_at(average, exchanges, "average")
                 z = jax.tree.map(
-                    lambda z, c: (z + share * (c - z)).astype(z.dtype), z, center
+                    lambda z, c: (z + share * (c.astype(z.dtype) - z)).astype(z.dtype),
+                    *(z, center),
                 )
                 exchanges += 1
             return center, server_state, z, exchanges

@@ -11,7 +11,7 @@ import optax
 
 from delayjax._src.averaging import means, periods
 from delayjax._src.averaging.step_then_mix import step_then_mix
-from delayjax._src.ground import axes, collectives, kinds, transforms
+from delayjax._src.ground import axes, collectives, dtypes, kinds, transforms
 
 
 @kinds.checked
@@ -54,7 +54,8 @@ def d_psgd(
             over = [(rank, (rank + hop) % workers) for rank in range(workers)]
             return jax.lax.ppermute(model, axis_name, over)
 
-        return jax.tree.map(lambda a, x, b: (a + x + b) / 3, sent(1), model, sent(-1))
+        summed = jax.tree.map(lambda a, x, b: a + x + b, sent(1), model, sent(-1))
+        return jax.tree.map(lambda leaf: means.divided(leaf, 3), summed)
 
     return mixing("averaging.d_psgd", inner, mixed, overlap, period, axis_name)
 
@@ -159,8 +160,10 @@ def gossip(
         counts = (drawn == rank) | (jnp.arange(workers) == rank)
 
         def mean(all_x):
-            share = counts.astype(all_x.dtype) / counts.sum().astype(all_x.dtype)
-            return jnp.tensordot(share, all_x, 1, precision="highest")
+            kind = dtypes.wide_dtype(all_x)
+            share = counts.astype(kind) / counts.sum().astype(kind)
+            mixed = jnp.tensordot(share, all_x.astype(kind), 1, precision="highest")
+            return mixed.astype(all_x.dtype)
 
         return jax.tree.map(mean, models)
 

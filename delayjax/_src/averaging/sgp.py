@@ -80,12 +80,17 @@ def sgp(
             )
         sending = True if participates is None else participates(step)
         sending = checks.as_scalar("participates(step)", sending, jnp.bool_)
-        share = 1 / (1 + peers)
+        # in at least float32: three shares of 1/3 in bfloat16 sum to 1.002
+        share = jnp.asarray(1 / (1 + peers), memory.weight.dtype)
         sources = [(np.arange(workers) - 2**e) % workers for e in range(exponents)]
 
         def exchange(sum_and_weight):
-            out = dtypes.scaled(jnp.where(sending, share, 0.0), sum_and_weight)
-            kept = dtypes.scaled(jnp.where(sending, share, 1.0), sum_and_weight)
+            out = dtypes.scaled(
+                jnp.where(sending, share, jnp.zeros_like(share)), sum_and_weight
+            )
+            kept = dtypes.scaled(
+                jnp.where(sending, share, jnp.ones_like(share)), sum_and_weight
+            )
             first = step // period
             for k in range(peers):
                 came = received(out, sources, (first + k) % exponents, axis_name)
