@@ -106,6 +106,7 @@ def _advise(log: Path, out: Path) -> None:
         try:
             recorded = _recorded(log)
             recorded, rest = facts.whole_step(recorded, _STEP_SECONDS.value)
+            recorded = _of_workers(recorded, _WORKERS.value)
             cluster = _with_link(_cluster(recorded))
             islands = facts.periods(cluster, recorded)
         except ValueError as error:  # what was warned of may be its cause
@@ -177,14 +178,18 @@ def _recorded(path: Path) -> dj.cluster.Recorded:
     start: Any = _START_SECONDS.value or None
     if start not in (None, "first"):
         start = _number("start_seconds", start)
-    recorded = dj.cluster.load_recorded(
+    return dj.cluster.load_recorded(
         path,
         columns=columns,
         operations=_OPERATIONS.value or None,
         start_seconds=start,
         sort=_SORT.value,
     )
-    seconds = recorded.seconds[: _WORKERS.value or None]
+
+
+def _of_workers(recorded: dj.cluster.Recorded, count: int) -> dj.cluster.Recorded:
+    """The first `count` workers, or all if it is 0, and the steps that they have."""
+    seconds = recorded.seconds[: count or None]
     steps = ~np.isnan(seconds).all(axis=0)  # steps of at least one worker
     starts = recorded.starts
     if starts is not None:

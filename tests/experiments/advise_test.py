@@ -46,6 +46,15 @@ def write(path, seconds):
     return path
 
 
+def test_the_rest_of_a_step_is_measured_with_all_workers(tmp_path):
+    """Without worker 3 its task of 4 s is no communication: 0.3 of 4.3 s is."""
+    seconds = np.tile([[1.0], [1.0], [1.0], [4.0]], 60)
+    log, out = write(tmp_path / "times.csv", seconds), tmp_path / "advice.html"
+    done = run(log, f"--out={out}", "--step_seconds=4.3", "--workers=3", *FAST)
+    assert not done.error
+    assert "7% of a step, 0.3 of 4.3 s, is not these tasks" in done.stdout
+
+
 def test_a_log_becomes_tables_and_a_page(tmp_path):
     """Worker 2 takes 4 s, the others 1 s; in a step of 5 s each task gets 1 s more."""
     seconds = np.tile([[1.0], [1.0], [4.0]], 60)

@@ -532,6 +532,42 @@ def test_the_ranges_that_the_device_ran_count_in_a_kineto_profile(tmp_path):
     np.testing.assert_allclose(recorded.starts, [[8.0, 18.0]] * 2, atol=1e-6)
 
 
+def test_a_stream_with_a_shorter_step_does_not_end_the_step_of_its_device(tmp_path):
+    for rank in (0, 1):
+        profile = kineto(rank)
+        shorter = [
+            event | dict(ts=event["ts"] + 100, dur=500_000, tid=20)
+            for event in profile["traceEvents"]
+            if event["name"].startswith("ProfilerStep")
+        ]
+        profile["traceEvents"] += shorter
+        write_json(tmp_path / f"{rank}.json", profile)
+    recorded = cluster.load_recorded(
+        tmp_path, operations=["forward", "backward"], start_seconds="first"
+    )
+    np.testing.assert_array_equal(recorded.seconds, [[3.0, 3.0], [4.0, 4.0]])
+
+
+def test_each_process_of_a_trace_has_its_own_steps(tmp_path):
+    """Process 1 begins and ends its steps half a second after process 0."""
+    second, events = 1_000_000, []
+    for pid, late in ((0, 0.0), (1, 0.5)):
+        for step in (0, 1):
+            begun = late + step
+            for name, at, duration in (
+                (f"ProfilerStep#{step}", begun, 1.0),
+                ("forward", begun + 0.1, 0.2),
+                ("forward", begun + 0.7, 0.2),
+            ):
+                times = dict(ts=at * second, dur=duration * second)
+                events.append(dict(ph="X", name=name, pid=pid, tid=0) | times)
+    write_json(tmp_path / "t.json", dict(traceEvents=events))
+    recorded = cluster.load_recorded(
+        tmp_path / "t.json", operations=["forward"], start_seconds="first"
+    )
+    np.testing.assert_allclose(recorded.seconds, 0.4 * np.ones((2, 2)))
+
+
 @pytest.mark.parametrize("left_out", ["", "ProfilerStep"])
 def test_the_ranges_of_the_host_count_where_the_device_shows_no_steps(
     left_out, tmp_path
@@ -636,3 +672,11 @@ def test_a_trace_is_no_profile(tmp_path):
         cluster.load_trace(tmp_path)
     with pytest.raises(ValueError, match=r"`path` must end in \.npz, \.csv"):
         cluster.load_trace(tmp_path / "trace.json")
+
+
+def test_a_name_with_an_underscore_is_no_number(tmp_path):
+    """float() would read node 1, device 10, and node 11, device 0, as worker 110."""
+    names = [f"{node}_{device}" for node in (1, 11) for device in (0, 10)]
+    rows = [f"{name},{step},1.0" for step in (0, 1) for name in names]
+    recorded = load(tmp_path, ["worker,step,seconds", *rows])
+    np.testing.assert_array_equal(recorded.seconds, np.ones((4, 2)))

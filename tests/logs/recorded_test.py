@@ -483,3 +483,9 @@ def test_steps_with_gaps_may_be_taken_in_their_order_and_one_by_one():
     for resample in ("wrap", "steps", 1):
         drawn = cluster.Cluster(WORKERS, APART.service(resample)).draw(0, 99, seed=0)
         assert set(drawn) <= set(SECONDS[0])
+
+
+def test_a_worker_without_a_task_is_refused():
+    seconds, starts = np.array([[1.0, 1.0], [np.nan] * 2]), np.array([[0.0, 1.0]] * 2)
+    with pytest.raises(ValueError, match="got none of worker 1: leave this worker"):
+        cluster.Recorded(seconds, starts=np.where(np.isnan(seconds), np.nan, starts))

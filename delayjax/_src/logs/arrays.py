@@ -20,6 +20,12 @@ def as_times(seconds: ArrayLike, gaps: bool) -> np.ndarray:
     sound = (table > 0) & (table <= MOST_SECONDS)
     must = f"be positive, and at most {MOST_SECONDS:g} s"
     check_entries("seconds", table, gap | sound, must, "give durations in seconds")
+    (absent,) = np.nonzero(gap.all(axis=1))
+    if absent.size and gaps:
+        raise ValueError(
+            "`seconds` must have a task of each worker, got none of worker"
+            f" {absent[0]}: leave this worker out."
+        )
     if not gaps:
         remedy = "give `starts`, or leave out this task of all workers"
         check_entries("seconds", table, ~gap, "have no gap without `starts`", remedy)

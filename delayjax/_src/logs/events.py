@@ -53,13 +53,19 @@ def _profile(profile: dict[str, Any]) -> list[dict[str, Any]]:
     events = stepped[0] if stepped else events
     rank = profile.get("distributedInfo", {}).get("rank")
     base = profile.get("baseTimeNanoseconds", 0)
-    made, step, stop = [], None, 0.0
+    made: list[dict[str, Any]] = []
+    steps: dict[Any, tuple[int, float]] = {}  # of each worker: its step, and its end
     for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
         name, start, duration = event["name"], event["ts"], event["dur"]
+        worker = event["pid"] if rank is None else rank
+        step, stop = steps.get(worker, (None, 0.0))
         if number := _step_of(event):
-            step, stop = int(number[1]), start + duration
+            # each stream of a device has an event of the step, and may end it earlier
+            stop = max(start + duration, stop if int(number[1]) == step else 0.0)
+            step = int(number[1])
+            steps[worker] = step, stop
         row = {
-            "worker": event["pid"] if rank is None else rank,
+            "worker": worker,
             "operation": name,
             "start": (base + 1e3 * start) / 1e9,
             "duration": duration / 1e6,

@@ -151,6 +151,9 @@ def _numbers(values: Any, dated: bool) -> np.ndarray:
         return (values / second).to_numpy()
     if not dated or values.dtype.kind != "M":
         try:
+            # float() would read the name 1_10 as 110
+            if any("_" in value for value in values if isinstance(value, str)):
+                raise ValueError
             return values.to_numpy(object).astype(np.float64)  # float() of each
         except (TypeError, ValueError):
             numbers = pandas.to_numeric(values, errors="coerce")
