@@ -244,14 +244,15 @@ def jackknife(
             series with the fewest seeds has the degrees of freedom.
     """
     value, seeds = numbers(run), _seeds(run)
-    parts = np.array([numbers(without(run, seed)) for seed in seeds * (len(seeds) > 1)])
+    several = len(seeds) > 1
+    parts = {s: numbers(without(run, s)) for s in seeds} if several else {}
     estimates = []
     for i, each in enumerate(value):
         sets = of_series[i] if of_series else [{*seeds}]
-        every, fewest = set.union(*map(set, sets)), min(map(len, sets))
+        every, fewest = set().union(*sets), min(map(len, sets))
         error = np.nan
         if fewest > 1:
-            without_one = parts[[seed in every for seed in seeds], i]
+            without_one = np.array([parts[seed][i] for seed in sorted(every)])
             if np.isfinite(without_one).all():
                 away = without_one - without_one.mean()
                 error = np.sqrt((1 - 1 / len(every)) * (away**2).sum())

@@ -136,7 +136,8 @@ class Search:
       "off" or "on" are tried too;
     - `repeats` searches, which begin at other points and have other seeds, end at
       points that agree: compared under seeds that none of them used, none is worse
-      than the best by more than `tolerance`, or each surely by less than twice of it;
+      than the best by more than `tolerance`. Points agree too if their difference is
+      surely below twice the tolerance;
     - no optimum of a series with the same ranges is better by more than `tolerance`,
       if it lies where this search has tried nothing.
 

@@ -85,12 +85,8 @@ def sgp(
         sources = [(np.arange(workers) - 2**e) % workers for e in range(exponents)]
 
         def exchange(sum_and_weight):
-            out = dtypes.scaled(
-                jnp.where(sending, share, jnp.zeros_like(share)), sum_and_weight
-            )
-            kept = dtypes.scaled(
-                jnp.where(sending, share, jnp.ones_like(share)), sum_and_weight
-            )
+            out = dtypes.scaled(jnp.where(sending, share, 0.0), sum_and_weight)
+            kept = dtypes.scaled(jnp.where(sending, share, 1.0), sum_and_weight)
             first = step // period
             for k in range(peers):
                 came = received(out, sources, (first + k) % exponents, axis_name)

@@ -70,7 +70,7 @@ def test_runs_with_fewer_seeds_have_the_intervals_that_they_have_alone():
 
 
 def test_a_series_of_few_seeds_has_their_degrees_of_freedom():
-    """2 seeds against 10: the interval is no shorter than that of the 2 alone."""
+    """Ten seeds of the other series do not shorten the interval of two seeds."""
     rng = np.random.default_rng(2)
     late, fresh = rng.normal(size=2), rng.normal(size=10)
     (row,) = one(size=amount(1)).table(of_delays(fresh, late)).to_dict("records")
